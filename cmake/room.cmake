@@ -1,0 +1,38 @@
+# A room is one static library whose link list equals its row in docs/architecture.md.
+#   farandole_room(NAME collective SOURCES a.cc b.cc LINKS base device transport)
+#   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
+find_package(Threads REQUIRED)
+
+add_library(farandole_flags INTERFACE)
+target_compile_options(farandole_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion)
+if(FARANDOLE_DEVELOPER)
+  target_compile_options(farandole_flags INTERFACE -Werror)
+endif()
+
+add_library(farandole_public INTERFACE)
+target_include_directories(farandole_public INTERFACE ${PROJECT_SOURCE_DIR}/include)
+
+function(farandole_room)
+  cmake_parse_arguments(ROOM "" "NAME" "SOURCES;LINKS;LIBRARIES" ${ARGN})
+  list(TRANSFORM ROOM_LINKS PREPEND farandole_)
+  add_library(farandole_${ROOM_NAME} STATIC ${ROOM_SOURCES})
+  target_include_directories(farandole_${ROOM_NAME} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(farandole_${ROOM_NAME}
+    PUBLIC farandole_public ${ROOM_LINKS} Threads::Threads
+    PRIVATE farandole_flags ${ROOM_LIBRARIES})
+endfunction()
+
+# LABEL: unit or sim (house rule). One program per room and label.
+function(farandole_test)
+  cmake_parse_arguments(TEST "" "ROOM;LABEL" "SOURCES;LINKS" ${ARGN})
+  if(NOT FARANDOLE_DEVELOPER)
+    return()
+  endif()
+  list(TRANSFORM TEST_LINKS PREPEND farandole_)
+  set(program ${TEST_ROOM}_${TEST_LABEL}_test)
+  add_executable(${program} ${TEST_SOURCES})
+  target_link_libraries(${program} PRIVATE farandole_${TEST_ROOM} ${TEST_LINKS} farandole_flags
+    GTest::gmock_main)
+  add_test(NAME ${TEST_LABEL}.${TEST_ROOM} COMMAND ${program})
+  set_tests_properties(${TEST_LABEL}.${TEST_ROOM} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT 600)
+endfunction()

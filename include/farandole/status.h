@@ -1,0 +1,77 @@
+// Expected failures as values: Status says what went wrong and, by its code, what the caller does
+// next; Result<T> is a value or such a Status. Bugs do not come this way: they stop in CHECK.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace farandole {
+
+// Sorted by what the caller does next.
+enum class StatusCode : std::uint8_t {
+  kOk,
+  kRetry,         // nothing is wrong yet: the same call may succeed later
+  kRebuildGroup,  // a member is gone: this group is over, a new one can be formed
+  kFixCall,       // the call itself is wrong: correct it, the engine goes on
+  kStop,          // this process cannot go on (system limits, broken installation)
+};
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+
+  static Status retry(std::string message) { return {StatusCode::kRetry, std::move(message)}; }
+  static Status rebuild_group(std::string message) {
+    return {StatusCode::kRebuildGroup, std::move(message)};
+  }
+  static Status fix_call(std::string message) { return {StatusCode::kFixCall, std::move(message)}; }
+  static Status stop(std::string message) { return {StatusCode::kStop, std::move(message)}; }
+
+  bool ok() const { return code_ == StatusCode::kOk; }
+  StatusCode code() const { return code_; }
+  // For people: what was wrong, the value, which rank, and what to do. Empty when ok.
+  const std::string& message() const { return message_; }
+
+  friend bool operator==(const Status&, const Status&) = default;
+
+ private:
+  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  StatusCode code_ = StatusCode::kOk;
+  std::string message_;
+};
+
+// Holds a T, or a Status that is not ok. Reading the value of a failed Result aborts.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : content_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(Status status) : content_(std::move(status)) {  // NOLINT(google-explicit-constructor)
+    if (std::get<Status>(content_).ok()) std::abort();
+  }
+
+  bool ok() const { return std::holds_alternative<T>(content_); }
+  Status status() const { return ok() ? Status() : std::get<Status>(content_); }
+
+  T& value() & { return checked(); }
+  const T& value() const& { return const_cast<Result*>(this)->checked(); }
+  T&& value() && { return std::move(checked()); }
+  T& operator*() & { return checked(); }
+  const T& operator*() const& { return value(); }
+  T&& operator*() && { return std::move(checked()); }
+  T* operator->() { return &checked(); }
+  const T* operator->() const { return &value(); }
+
+ private:
+  T& checked() {
+    if (!ok()) std::abort();
+    return std::get<T>(content_);
+  }
+
+  std::variant<T, Status> content_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,32 @@
+// Clock: monotonic time of one host. Clocks of two hosts are never compared.
+#pragma once
+
+#include <chrono>
+
+namespace farandole {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+using Duration = std::chrono::steady_clock::duration;
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual TimePoint now() const = 0;  // any thread
+};
+
+class SystemClock final : public Clock {
+ public:
+  TimePoint now() const override { return std::chrono::steady_clock::now(); }
+};
+
+// Time that stands still until it is told to move. One thread.
+class SimulatedClock final : public Clock {
+ public:
+  TimePoint now() const override { return now_; }
+  void advance(Duration by) { now_ += by; }
+
+ private:
+  TimePoint now_{};
+};
+
+}  // namespace farandole
