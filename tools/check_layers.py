@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""Checks that includes point down, as the tables of docs/architecture.md say.
+
+Fails on: an include that its room's row does not list, an upward row, a cycle of units (x.h and
+x.cc are one unit), a third-party header outside its rooms, threads, system calls or clocks inside
+a pure room, a room on disk without a row or a row without a room, and a CMake link list that goes
+beyond the row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+STANDARD_HEADERS = set(
+    """algorithm any array atomic barrier bit bitset cassert cctype cerrno cfenv cfloat charconv
+    chrono cinttypes climits clocale cmath compare complex concepts condition_variable csetjmp
+    csignal cstdarg cstddef cstdint cstdio cstdlib cstring ctime cuchar cwchar deque exception
+    execution filesystem forward_list fstream functional future initializer_list iomanip ios iosfwd
+    iostream istream iterator latch limits list locale map memory memory_resource mutex new
+    numbers numeric optional ostream queue random ranges ratio regex scoped_allocator semaphore set
+    shared_mutex source_location span sstream stack stdexcept stop_token streambuf string
+    string_view syncstream system_error thread tuple type_traits typeindex typeinfo unordered_map
+    unordered_set utility valarray variant vector version""".split()
+)
+SYSTEM_HEADER = re.compile(
+    r"^((sys|linux|net|netinet|arpa|asm|bits)/[\w/]+|unistd|fcntl|poll|signal|errno|pthread|sched"
+    r"|dirent|pwd|grp|time|spawn|termios|pty|dlfcn|netdb|immintrin|x86intrin|cpuid|stdlib|string"
+    r"|stdio|limits|execinfo|syscall|link)\.h$"
+)
+# What a pure room must not reach, not even through a header of ours.
+IMPURE_STANDARD = set(
+    """barrier condition_variable csignal ctime execution filesystem fstream future iostream latch
+    mutex semaphore shared_mutex stop_token syncstream thread""".split()
+)
+IMPURE_WORD = re.compile(r"\b(getenv|SystemClock|random_device|(?:steady|system)_clock::now)\b")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+ROOM_CALL = re.compile(r"farandole_room\(\s*NAME\s+(\w+)(.*?)\)", re.DOTALL)
+SOURCE_ENDINGS = {".h", ".cc"}
+PUBLIC = "include/farandole"
+
+
+@dataclass
+class Rules:
+    """What the page says."""
+
+    levels: dict[str, int] = field(default_factory=dict)
+    allowed: dict[str, set[str]] = field(default_factory=dict)
+    pure_rooms: set[str] = field(default_factory=set)
+    library_rooms: dict[str, set[str]] = field(default_factory=dict)  # header prefix → rooms
+
+
+def tables(page: str) -> Iterator[list[list[str]]]:
+    """The tables of a Markdown page as rows of cells, heading first, the ruler left out."""
+    rows: list[list[str]] = []
+    for line in [*page.splitlines(), ""]:
+        if line.startswith("|"):
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+            if not all(re.fullmatch(r":?-+:?", cell) for cell in cells):
+                rows.append(cells)
+        elif rows:
+            yield rows
+            rows = []
+
+
+def names(cell: str) -> list[str]:
+    parts = re.split(r"[,·]", cell.replace("`", ""))
+    return [part.strip() for part in parts if part.strip() not in ("", "–", "-")]
+
+
+def parse_rules(page: str) -> Rules:
+    rules = Rules()
+    wishes: dict[str, list[str]] = {}
+    for heading, *rows in tables(page):
+        cells = [(row[0], name, names(row[2])) for row in rows for name in names(row[1])]
+        if heading[:3] == ["level", "room", "may include"]:
+            rules.levels |= {room: int(level) for level, room, _ in cells}
+            wishes |= {room: wish for _, room, wish in cells}
+        elif heading[:3] == ["library", "headers", "rooms"]:
+            rules.library_rooms |= {prefix: set(rooms) for _, prefix, rooms in cells}
+    if not rules.levels:
+        raise SystemExit("docs/architecture.md has no table `level | room | may include`")
+    for listed in re.findall(r"^Pure rooms: *([^.\n]*)\.", page, re.MULTILINE):
+        rules.pure_rooms |= set(names(listed))
+    for room, wish in wishes.items():
+        rules.allowed[room] = set().union(*(expand(name, rules.levels) for name in wish))
+    return rules
+
+
+def expand(name: str, levels: dict[str, int]) -> set[str]:
+    """A room's name, `every room`, or `every room at levels a–b`, as a set of rooms."""
+    if match := re.fullmatch(r"every room at levels (\d+)–(\d+)", name):
+        low, high = int(match[1]), int(match[2])
+        return {room for room, level in levels.items() if low <= level <= high}
+    return set(levels) if name == "every room" else {name}
+
+
+class Tree:
+    """The sources of one checkout, and which room and unit each belongs to."""
+
+    def __init__(self, root: Path, rules: Rules) -> None:
+        self.root = root
+        self.rules = rules
+        self.files = sorted(self.find_files())
+        self.includes = {path: self.includes_of(path) for path in self.files}
+
+    def find_files(self) -> Iterator[str]:
+        for top in ("include", "src", "apps", "python/bindings", "bench", "tests"):
+            for path in (self.root / top).rglob("*"):
+                if path.suffix in SOURCE_ENDINGS and path.is_file():
+                    yield path.relative_to(self.root).as_posix()
+
+    def includes_of(self, path: str) -> list[tuple[str, str]]:
+        text = (self.root / path).read_text()
+        return [(kind, target) for kind, target in INCLUDE.findall(text)]
+
+    def resolve(self, path: str, target: str) -> str | None:
+        """Where a quoted include leads, as a path from the root; nothing if nowhere."""
+        sibling = (Path(path).parent / target).as_posix()
+        for candidate in (f"src/{target}", f"include/{target}", sibling):
+            if candidate in self.includes:
+                return candidate
+        return None
+
+    def room_of(self, path: str) -> str:
+        parts = path.split("/")
+        if parts[0] == "src":
+            return parts[1]
+        return "/".join(parts[:2]) if parts[0] in ("include", "python") else parts[0]
+
+
+def is_test(path: str) -> bool:
+    return path.startswith("tests/") or re.search(r"_(test|testing)\.(cc|h)$", path) is not None
+
+
+def unit_of(path: str) -> str:
+    return path.rsplit(".", 1)[0]
+
+
+def check_table(tree: Tree) -> Iterator[str]:
+    rules = tree.rules
+    for room, allowed in rules.allowed.items():
+        for other in sorted(allowed - {room}):
+            if other not in rules.levels:
+                yield f"docs/architecture.md: room {room} may include {other}, which has no row"
+            elif rules.levels[other] > rules.levels[room]:
+                yield f"docs/architecture.md: row {room} points up to {other}"
+    graph = {room: allowed - {room} for room, allowed in rules.allowed.items()}
+    graph = {room: others - {"tests", "bench"} for room, others in graph.items()}
+    for cycle in cycles(graph):
+        yield f"docs/architecture.md: rooms in a cycle: {' → '.join(cycle)}"
+    on_disk = {tree.room_of(path) for path in tree.files}
+    for room in sorted(on_disk - set(rules.levels)):
+        yield f"room {room} holds sources but has no row in docs/architecture.md"
+    for room in sorted(set(rules.levels) - on_disk):
+        yield f"docs/architecture.md: row {room} has no sources; rooms come with their first file"
+
+
+def check_edges(tree: Tree) -> Iterator[str]:
+    for path in tree.files:
+        room = tree.room_of(path)
+        for kind, target in tree.includes[path]:
+            if kind == "<":
+                continue
+            resolved = tree.resolve(path, target)
+            if resolved is None:
+                yield f'{path}: includes "{target}", which is no file of ours'
+                continue
+            other = tree.room_of(resolved)
+            if other != room and other not in tree.rules.allowed.get(room, set()):
+                yield f'{path}: room {room} may not include {other} ("{target}")'
+
+
+def check_outside_headers(tree: Tree) -> Iterator[str]:
+    for path in tree.files:
+        for kind, target in tree.includes[path]:
+            if kind == "<" and target not in STANDARD_HEADERS:
+                yield from check_outside_header(tree, path, target)
+
+
+def check_outside_header(tree: Tree, path: str, target: str) -> Iterator[str]:
+    room = tree.room_of(path)
+    if SYSTEM_HEADER.match(target):
+        if room == PUBLIC:
+            yield f"{path}: public headers include standard headers only, not <{target}>"
+        return
+    rooms = next((r for p, r in tree.rules.library_rooms.items() if target.startswith(p)), None)
+    if rooms is None:
+        yield f"{path}: <{target}> belongs to no library of docs/architecture.md"
+    elif room not in rooms and not ("tests" in rooms and is_test(path)):
+        yield f"{path}: <{target}> may be included only in {', '.join(sorted(rooms))}"
+
+
+def check_pure_rooms(tree: Tree) -> Iterator[str]:
+    for path in tree.files:
+        if tree.room_of(path) not in tree.rules.pure_rooms or is_test(path):
+            continue
+        text = re.sub(r"//.*", "", (tree.root / path).read_text())
+        for word in IMPURE_WORD.findall(text):
+            yield f"{path}: a pure room takes the time and settings as arguments, not {word}"
+        for chain in impure_chains(tree, path):
+            yield f"{path}: a pure room reaches {' → '.join(chain)}"
+
+
+def impure_chains(tree: Tree, start: str) -> Iterator[list[str]]:
+    """Paths of includes from a file to a header of threads, system calls or input and output."""
+    seen = {start}
+    waiting: list[tuple[str, list[str]]] = [(start, [])]
+    while waiting:
+        path, chain = waiting.pop()
+        for kind, target in tree.includes[path]:
+            resolved = tree.resolve(path, target) if kind == '"' else None
+            if kind == "<" and (target in IMPURE_STANDARD or SYSTEM_HEADER.match(target)):
+                yield [*chain, f"<{target}>"]
+            elif resolved is not None and resolved not in seen:
+                seen.add(resolved)
+                waiting.append((resolved, [*chain, resolved]))
+
+
+def check_cycles(tree: Tree) -> Iterator[str]:
+    graph: dict[str, set[str]] = {}
+    for path in tree.files:
+        edges = graph.setdefault(unit_of(path), set())
+        for kind, target in tree.includes[path]:
+            resolved = tree.resolve(path, target) if kind == '"' else None
+            if resolved is not None and unit_of(resolved) != unit_of(path):
+                edges.add(unit_of(resolved))
+    for cycle in cycles(graph):
+        yield f"units in a cycle: {' → '.join(cycle)}"
+
+
+def cycles(graph: dict[str, set[str]]) -> Iterator[list[str]]:
+    """One cycle for each knot: depth-first search, reporting edges back into the current path."""
+    finished: set[str] = set()
+    for start in sorted(graph):
+        trail: list[str] = []
+        stack: list[tuple[str, Iterator[str]]] = []
+        if start not in finished:
+            trail, stack = [start], [(start, iter(sorted(graph[start])))]
+        while stack:
+            following = next(stack[-1][1], None)
+            if following is None:
+                finished.add(trail.pop())
+                stack.pop()
+            elif following in trail:
+                yield [*trail[trail.index(following) :], following]
+            elif following not in finished:
+                trail.append(following)
+                stack.append((following, iter(sorted(graph.get(following, ())))))
+
+
+def check_link_lists(tree: Tree) -> Iterator[str]:
+    for path in sorted((tree.root / "src").glob("*/CMakeLists.txt")):
+        where = path.relative_to(tree.root)
+        for room, rest in ROOM_CALL.findall(path.read_text()):
+            match = re.search(r"\bLINKS\b((?:\s+[a-z_]+)+)", rest)
+            links = set(match[1].split()) if match else set()
+            for other in sorted(links - tree.rules.allowed.get(room, set())):
+                yield f"{where}: room {room} links {other}, which its row does not list"
+
+
+def violations(root: Path) -> list[str]:
+    tree = Tree(root, parse_rules((root / "docs/architecture.md").read_text()))
+    checks = (
+        check_table,
+        check_edges,
+        check_outside_headers,
+        check_pure_rooms,
+        check_cycles,
+    )
+    found: list[Iterable[str]] = [check(tree) for check in (*checks, check_link_lists)]
+    return [line for lines in found for line in lines]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quiet", action="store_true", help="print only what is wrong")
+    arguments = parser.parse_args()
+    found = violations(Path(__file__).resolve().parent.parent)
+    for line in found:
+        print(line)
+    if not arguments.quiet or found:
+        print(f"layers: {len(found)} violations")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,320 @@
+"""The shape of C++ code: its functions with their lines, parameters and nesting.
+
+Not a compiler: comments, strings and preprocessor lines are blanked, the rest is cut into tokens,
+and blocks are followed by their braces. That is enough for code in the style of this project.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.']*|::|->|\S")
+CONTAINERS = {"namespace", "class", "struct", "union", "extern"}
+CONTROLS = {"if", "for", "while", "switch", "catch"}
+AFTER_PARAMETERS = {"const", "noexcept", "override", "final", "mutable", "&"}
+OPENING = {"(": ")", "[": "]", "{": "}"}
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    line: int
+    last_line: int
+    parameters: int
+    nesting: int  # if, for, while, switch, do, try inside one another; else-if chains count once
+
+    @property
+    def lines(self) -> int:
+        return self.last_line - self.line + 1
+
+
+@dataclass(frozen=True)
+class Token:
+    text: str
+    line: int
+
+
+def blank(text: str) -> str:
+    """The text with comments, string contents and preprocessor lines as spaces, same lines."""
+    pattern = re.compile(
+        r'R"(?P<mark>[^()\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|(?<![\w])\'(?:\\.|[^\'\\\n])+\''
+        r"|//(?:\\\n|[^\n])*|/\*.*?\*/|^[ \t]*#(?:\\\n|[^\n])*",
+        re.DOTALL | re.MULTILINE,
+    )
+
+    def replace(match: re.Match[str]) -> str:
+        lines = "\n" * match[0].count("\n")
+        return f'""{lines}' if match[0][0] in "\"'R" else lines
+
+    return pattern.sub(replace, text)
+
+
+def tokens_of(text: str) -> list[Token]:
+    found = []
+    for number, line in enumerate(blank(text).split("\n"), start=1):
+        found += [Token(match[0], number) for match in TOKEN.finditer(line)]
+    return found
+
+
+def functions(text: str) -> list[Function]:
+    scanner = Scanner(tokens_of(text))
+    scanner.declarations()
+    return sorted(scanner.found, key=lambda function: function.line)
+
+
+class Scanner:
+    """Walks the tokens once, statement by statement."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self.tokens = [*tokens, *[Token("", tokens[-1].line if tokens else 1)] * 2]
+        self.at = 0
+        self.found: list[Function] = []
+
+    @property
+    def word(self) -> str:
+        return self.tokens[self.at].text
+
+    def declarations(self) -> None:
+        """Namespace or class level, up to the closing brace or the end."""
+        header: list[Token] = []
+        while self.word not in ("", "}"):
+            if self.word == ";" or (self.word == ":" and is_access(header)):
+                self.declaration_without_body(header)
+                header = []
+            elif self.word == "{":
+                header = self.body_after(header)
+            elif self.word in OPENING:
+                header += self.group()
+                continue
+            else:
+                header.append(self.tokens[self.at])
+            self.at += 1
+
+    def body_after(self, header: list[Token]) -> list[Token]:
+        """At a `{` of namespace or class level; stops at its `}`. Gives the header's rest."""
+        first = without_templates(header)
+        words = {token.text for token in first[:2]}
+        if is_function(first):
+            self.at += 1
+            nesting = self.block(0)
+            parameters = count_parameters(first)
+            start, end = header[0].line, self.tokens[self.at].line
+            self.found.append(Function(name_of(first), start, end, parameters, nesting))
+            return []
+        if words & CONTAINERS and not any(token.text == "=" for token in first):
+            self.at += 1
+            self.declarations()
+            return header if words & {"class", "struct", "union"} else []
+        header = [*header, *self.group()]
+        self.at -= 1
+        return header
+
+    def declaration_without_body(self, header: list[Token]) -> None:
+        first = without_templates(header)
+        if not first or first[0].text in (
+            "using",
+            "typedef",
+            "static_assert",
+            "friend",
+            "extern",
+        ):
+            return
+        if is_function(first):
+            parameters = count_parameters(first)
+            line = header[0].line
+            self.found.append(Function(name_of(first), line, line, parameters, 0))
+
+    def group(self) -> list[Token]:
+        """At an opening bracket: its tokens to the closing one, and past it."""
+        start = self.at
+        waiting: list[str] = []
+        while self.word:
+            if self.word in OPENING:
+                waiting.append(OPENING[self.word])
+            elif waiting and self.word == waiting[-1]:
+                waiting.pop()
+            self.at += 1
+            if not waiting:
+                break
+        return self.tokens[start : self.at]
+
+    def block(self, depth: int) -> int:
+        """Statements up to a `}`, where it stops; the deepest nesting inside."""
+        deepest = depth
+        while self.word not in ("", "}"):
+            deepest = max(deepest, self.statement(depth))
+        return deepest
+
+    def braces(self, depth: int) -> int:
+        """At a `{`: the block and past its `}`."""
+        self.at += 1
+        deepest = self.block(depth)
+        self.at += 1
+        return deepest
+
+    def statement(self, depth: int) -> int:
+        if self.word == "{":
+            return self.braces(depth)
+        if self.word in CONTROLS:
+            return self.control(depth)
+        if self.word in ("do", "try"):
+            self.at += 1
+            return self.statement(depth + 1)
+        if self.word in ("case", "default"):
+            while self.word not in ("", ":", "{", "}"):
+                self.at += 1
+            self.at += self.word == ":"
+            return depth
+        return self.expression(depth)
+
+    def control(self, depth: int) -> int:
+        is_if = self.word == "if"
+        self.at += 1
+        while self.word in ("constexpr", "consteval", "!"):
+            self.at += 1
+        deepest = self.expression_group(depth)
+        if self.tokens[self.at - 1].text == ")" and self.word == ";":  # the end of a do … while
+            self.at += 1
+            return deepest
+        while self.word == "[" and self.tokens[self.at + 1].text == "[":
+            self.group()
+        deepest = max(deepest, self.statement(depth + 1))
+        if is_if and self.word == "else":
+            self.at += 1
+            inner = self.control(depth) if self.word == "if" else self.statement(depth + 1)
+            deepest = max(deepest, inner)
+        return deepest
+
+    def expression(self, depth: int) -> int:
+        """Up to and past the `;`, or up to a `}` that is not its own."""
+        deepest = depth
+        while self.word not in ("", "}"):
+            if self.word == ";":
+                self.at += 1
+                break
+            deepest = max(deepest, self.expression_part(depth))
+        return deepest
+
+    def expression_part(self, depth: int) -> int:
+        if self.word == "{" and self.opens_lambda():
+            return self.braces(depth)
+        if self.word in OPENING:
+            return self.expression_group(depth)
+        self.at += 1
+        return depth
+
+    def expression_group(self, depth: int) -> int:
+        """At an opening bracket of an expression; past the closing one. Looks into lambdas."""
+        closing = OPENING.get(self.word)
+        self.at += 1
+        deepest = depth
+        while self.word and self.word != closing:
+            deepest = max(deepest, self.expression_part(depth))
+        self.at += 1
+        return deepest
+
+    def opens_lambda(self) -> bool:
+        before = self.at - 1
+        if any(token.text == "->" for token in self.tokens[max(0, before - 6) : before]):
+            return True
+        return self.tokens[before].text in {")", "]"} | AFTER_PARAMETERS
+
+
+def is_access(header: list[Token]) -> bool:
+    return len(header) == 1 and header[0].text in ("public", "private", "protected")
+
+
+def without_templates(header: list[Token]) -> list[Token]:
+    """The header less `template <…>`, `requires …` before the declaration, and attributes."""
+    rest = header
+    while rest and (rest[0].text == "template" or rest[0].text == "["):
+        skip = 1 + angle_length(rest[1:]) if rest[0].text == "template" else group_length(rest)
+        rest = rest[skip:]
+    return rest
+
+
+def angle_length(tokens: list[Token]) -> int:
+    depth = 0
+    for index, token in enumerate(tokens):
+        depth += (token.text == "<") - (token.text == ">")
+        if depth == 0:
+            return index + 1
+    return len(tokens)
+
+
+def group_length(tokens: list[Token]) -> int:
+    waiting: list[str] = []
+    for index, token in enumerate(tokens):
+        if token.text in OPENING:
+            waiting.append(OPENING[token.text])
+        elif waiting and token.text == waiting[-1]:
+            waiting.pop()
+        if not waiting:
+            return index + 1
+    return len(tokens)
+
+
+def top_level(tokens: list[Token]) -> Iterator[tuple[int, Token, int]]:
+    """(index, token, length) of what stands outside brackets; a group counts as its first token."""
+    index = 0
+    while index < len(tokens):
+        length = group_length(tokens[index:]) if tokens[index].text in OPENING else 1
+        yield index, tokens[index], length
+        index += length
+
+
+def parameter_group(header: list[Token]) -> tuple[int, int] | None:
+    """Where the parameter list of a function header is: index and length."""
+    found = None
+    previous = ""
+    for index, token, length in top_level(header):
+        if token.text in ("=", "->", "requires") and previous != "operator" and found:
+            break
+        if token.text == ":" and found:  # member initialisers
+            break
+        is_annotation = previous in ("noexcept", "decltype") or (found and previous.isupper())
+        if token.text == "(" and not is_annotation:
+            found = (index, length)
+        previous = token.text
+    return found
+
+
+def is_function(header: list[Token]) -> bool:
+    """Whether a `{` after this header opens a function body (or a `;` ends its declaration)."""
+    place = parameter_group(header)
+    if place is None or place[0] == 0:
+        return False
+    words = [token.text for _, token, _ in top_level(header)]
+    if "=" in words and "operator" not in words[: words.index("=") + 1]:
+        return header[-1].text in ("default", "delete", "0") and words.index("=") > words.index("(")
+    if ":" in words and words.index(":") > words.index("("):  # member initialisers
+        return header[-1].text in (")", "}")
+    return True
+
+
+def name_of(header: list[Token]) -> str:
+    place = parameter_group(header)
+    words = [token.text for token in header[: place[0] if place else len(header)]]
+    name = ""
+    for word in reversed(words):
+        joins = word in ("::", "~") or name.startswith(("::", "~"))
+        if not re.fullmatch(r"\w+|::|~", word) or (name and not joins):
+            break
+        name = word + name
+    return name or "operator"
+
+
+def count_parameters(header: list[Token]) -> int:
+    place = parameter_group(header)
+    if place is None:
+        return 0
+    inside = header[place[0] + 1 : place[0] + place[1] - 1]
+    if not inside or [token.text for token in inside] == ["void"]:
+        return 0
+    commas = angles = 0
+    for _, token, _ in top_level(inside):
+        angles += (token.text == "<") - (token.text == ">")
+        commas += token.text == "," and angles == 0
+    return commas + 1
