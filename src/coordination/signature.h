@@ -1,6 +1,7 @@
 // Signature: everything about a submission that must be equal on all members of its group.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -10,6 +11,13 @@
 
 namespace farandole {
 
+// Names and shapes are bounded so that every signature fits into one control message.
+inline constexpr std::size_t kNameBytesMax = 4096;
+inline constexpr std::size_t kDimensionsMax = 64;
+
+// Members match by name alone: the same name with another operation is a mismatch that gets
+// refused, never a second tensor. Calls without a name get one from the engine before they come
+// here.
 struct Signature {
   std::string name;
   Operation operation = Operation::kBarrier;
@@ -21,5 +29,16 @@ struct Signature {
 
   friend bool operator==(const Signature&, const Signature&) = default;
 };
+
+struct SignatureHash {
+  std::size_t operator()(const Signature& signature) const;
+};
+
+// What makes this no signature (an empty or endless name, a negative dimension, a number that is no
+// operation …); empty when all is well.
+std::string problem_of(const Signature& signature);
+
+// At most `bytes_max` bytes of a UTF-8 text, cut between characters, with "…" where it was cut.
+std::string shortened(const std::string& text, std::size_t bytes_max);
 
 }  // namespace farandole

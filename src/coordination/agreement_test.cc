@@ -1,0 +1,297 @@
+#include "coordination/agreement.h"
+
+#include <gmock/gmock.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Signature tensor(std::string name, DType dtype = DType::kFloat32,
+                 std::vector<std::int64_t> dimensions = {10, 3}) {
+  return {.name = std::move(name),
+          .operation = Operation::kAllreduce,
+          .dtype = dtype,
+          .dimensions = std::move(dimensions)};
+}
+
+// All members of a group; messages wait in channels until deliver() brings them.
+class Members {
+ public:
+  explicit Members(std::vector<int> ranks, std::size_t names_max = kNamesMax) {
+    for (std::size_t member = 0; member < ranks.size(); ++member) {
+      agreements_.push_back(
+          std::make_unique<Agreement>(static_cast<int>(member), ranks, names_max));
+    }
+  }
+
+  Agreement& operator[](int member) { return *agreements_[static_cast<std::size_t>(member)]; }
+  int size() const { return static_cast<int>(agreements_.size()); }
+
+  void submit_everywhere(const Signature& signature) {
+    for (auto& agreement : agreements_) ASSERT_EQ(agreement->submit(signature), Status());
+  }
+
+  // Collects what is to be sent; returns the number of messages.
+  int collect() {
+    int count = 0;
+    for (int member = 0; member < size(); ++member) {
+      while (auto message = (*this)[member].next_message()) {
+        EXPECT_LE(message->bytes.size(), kMessageBytesMax);
+        channels_[{member, message->to}].push_back(std::move(message->bytes));
+        ++count;
+      }
+    }
+    return count;
+  }
+
+  void deliver(int from, int to) {
+    auto& channel = channels_[{from, to}];
+    for (; !channel.empty(); channel.pop_front())
+      ASSERT_EQ((*this)[to].receive(from, channel.front()), Status());
+  }
+
+  // Until no message is left; returns how many there were.
+  int deliver_all() {
+    int messages = 0;
+    for (bool again = true; again;) {
+      messages += collect();
+      again = false;
+      for (auto& [ends, channel] : channels_) {
+        if (channel.empty()) continue;
+        again = true;
+        deliver(ends.first, ends.second);
+      }
+    }
+    return messages;
+  }
+
+  std::vector<Decision> decisions(int member) {
+    std::vector<Decision> all;
+    while (auto decision = (*this)[member].next_decision()) all.push_back(*std::move(decision));
+    return all;
+  }
+
+ private:
+  std::vector<std::unique_ptr<Agreement>> agreements_;
+  std::map<std::pair<int, int>, std::deque<Bytes>> channels_;
+};
+
+TEST(Agreement, StepsComeInOneOrderWhateverTheSubmissionOrder) {
+  Members members({0, 1, 2});
+  const std::vector<std::vector<std::string>> orders = {
+      {"a", "b", "c"}, {"c", "a", "b"}, {"b", "c", "a"}};
+  for (int member = 0; member < 3; ++member) {
+    for (const auto& name : orders[static_cast<std::size_t>(member)])
+      ASSERT_EQ(members[member].submit(tensor(name)), Status());
+  }
+  members.deliver_all();
+  const auto first = members.decisions(0);
+  ASSERT_EQ(first.size(), 3U);
+  for (std::size_t index = 0; index < 3; ++index)
+    EXPECT_EQ(std::get<Step>(first[index]).sequence, index + 1);
+  EXPECT_EQ(members.decisions(1), first);
+  EXPECT_EQ(members.decisions(2), first);
+}
+
+TEST(Agreement, NothingIsDecidedBeforeTheLastMember) {
+  Members members({0, 1, 2});
+  ASSERT_EQ(members[0].submit(tensor("a")), Status());
+  ASSERT_EQ(members[2].submit(tensor("a")), Status());
+  members.deliver_all();
+  for (int member = 0; member < 3; ++member) EXPECT_THAT(members.decisions(member), IsEmpty());
+  ASSERT_EQ(members[1].submit(tensor("a")), Status());
+  members.deliver_all();
+  for (int member = 0; member < 3; ++member) {
+    EXPECT_THAT(members.decisions(member),
+                ElementsAre(Decision(Step{.generation = 1, .sequence = 1, .id = 1, .name = "a"})));
+  }
+}
+
+TEST(Agreement, Alone) {
+  Agreement alone(0, {0});
+  ASSERT_EQ(alone.submit(tensor("a")), Status());
+  EXPECT_EQ(alone.next_decision(), Decision(Step{1, 1, 1, "a"}));
+  EXPECT_EQ(alone.next_decision(), std::nullopt);
+  EXPECT_FALSE(alone.next_message().has_value());
+  ASSERT_EQ(alone.submit(tensor("a")), Status());
+  EXPECT_EQ(alone.next_decision(), Decision(Step{1, 2, 1, "a"}));
+}
+
+TEST(Agreement, ANameInFlightIsRefusedHereUntilItsDecisionWasTaken) {
+  Members members({4, 7});
+  ASSERT_EQ(members[1].submit(tensor("grad/w")), Status());
+  const auto again = members[1].submit(tensor("grad/w"));
+  EXPECT_EQ(again.code(), StatusCode::kFixCall);
+  EXPECT_THAT(again.message(), HasSubstr("allreduce `grad/w`"));
+  EXPECT_THAT(again.message(), HasSubstr("in flight on rank 7"));
+
+  ASSERT_EQ(members[0].submit(tensor("grad/w")), Status());
+  members.deliver_all();
+  EXPECT_EQ(members[1].submit(tensor("grad/w")).code(), StatusCode::kFixCall);
+  EXPECT_EQ(members.decisions(1).size(), 1U);
+  EXPECT_EQ(members[1].submit(tensor("grad/w")), Status());
+}
+
+TEST(Agreement, SubmissionsOutOfBoundsAreRefusedHere) {
+  Agreement alone(0, {5});
+  const auto refused = [&alone](Signature signature) {
+    const auto status = alone.submit(std::move(signature));
+    EXPECT_EQ(status.code(), StatusCode::kFixCall);
+    return status.message();
+  };
+  EXPECT_THAT(refused(tensor("")), HasSubstr("the name is empty"));
+  EXPECT_THAT(refused(tensor(std::string(kNameBytesMax + 1, 'x'))), HasSubstr("4097 bytes"));
+  EXPECT_THAT(refused(tensor("a", DType::kInt8, {3, -4})), HasSubstr("negative (-4)"));
+  EXPECT_THAT(refused(tensor("a", DType::kInt8, std::vector<std::int64_t>(65, 1))),
+              HasSubstr("65 dimensions"));
+  EXPECT_THAT(refused(tensor("a", static_cast<DType>(99))), HasSubstr("99"));
+  EXPECT_EQ(alone.next_decision(), std::nullopt);
+}
+
+TEST(Agreement, AMismatchIsRefusedOnAllMembersWithOneText) {
+  Members members({0, 1, 2, 3});
+  for (int member = 0; member < 4; ++member) {
+    ASSERT_EQ(members[member].submit(tensor("x", member == 1 ? DType::kFloat64 : DType::kFloat32)),
+              Status());
+    ASSERT_EQ(members[member].submit(tensor("y")), Status());
+  }
+  members.deliver_all();
+  const auto first = members.decisions(0);
+  ASSERT_EQ(first.size(), 2U);
+  const auto& refusal = std::get<Refusal>(first[0]);
+  EXPECT_EQ(refusal.name, "x");
+  EXPECT_EQ(refusal.status.code(), StatusCode::kFixCall);
+  EXPECT_EQ(refusal.status.message(),
+            "allreduce `x` was submitted differently on different ranks: the dtype differs. "
+            "ranks 0, 2–3: float32 [10, 3]; rank 1: float64 [10, 3]. "
+            "Submit the same on every rank, or give different tensors different names");
+  EXPECT_EQ(std::get<Step>(first[1]).name, "y");
+  EXPECT_EQ(std::get<Step>(first[1]).sequence, 1U);
+  for (int member = 1; member < 4; ++member) EXPECT_EQ(members.decisions(member), first);
+
+  members.submit_everywhere(tensor("x"));  // the name is free again
+  members.deliver_all();
+  for (int member = 0; member < 4; ++member) EXPECT_EQ(members.decisions(member).size(), 1U);
+}
+
+TEST(Agreement, AMismatchWaitsForTheLastMemberWhileOthersGoOn) {
+  Members members({0, 1, 2});
+  ASSERT_EQ(members[0].submit(tensor("x", DType::kInt8)), Status());
+  ASSERT_EQ(members[1].submit(tensor("x", DType::kInt64)), Status());
+  members.submit_everywhere(tensor("y"));
+  members.deliver_all();
+  for (int member = 0; member < 3; ++member) {
+    const auto decisions = members.decisions(member);
+    ASSERT_EQ(decisions.size(), 1U);
+    EXPECT_EQ(std::get<Step>(decisions[0]).name, "y");
+  }
+  ASSERT_EQ(members[2].submit(tensor("x", DType::kInt8)), Status());
+  members.deliver_all();
+  EXPECT_TRUE(std::holds_alternative<Refusal>(members.decisions(2).at(0)));
+}
+
+TEST(Agreement, TheSameNameWithAnotherOperationIsAMismatch) {
+  Members members({0, 1});
+  ASSERT_EQ(members[0].submit(tensor("x")), Status());
+  Signature barrier;
+  barrier.name = "x";
+  ASSERT_EQ(members[1].submit(barrier), Status());
+  members.deliver_all();
+  const auto decisions = members.decisions(1);
+  ASSERT_EQ(decisions.size(), 1U);
+  EXPECT_THAT(std::get<Refusal>(decisions[0]).status.message(),
+              HasSubstr("rank 0: allreduce float32 [10, 3]; rank 1: barrier"));
+}
+
+TEST(Agreement, NamesCrossTheWireOnce) {
+  Members members({0, 1});
+  const std::string name(1000, 'n');
+  members.submit_everywhere(tensor(name));
+  members.deliver_all();
+  EXPECT_EQ(members.decisions(0).size() + members.decisions(1).size(), 2U);
+
+  members.submit_everywhere(tensor(name));
+  const auto announcement = members[1].next_message();
+  ASSERT_TRUE(announcement.has_value());
+  EXPECT_LT(announcement->bytes.size(), 10U);
+  ASSERT_EQ(members[0].receive(1, announcement->bytes), Status());
+  const auto step = members[0].next_message();
+  ASSERT_TRUE(step.has_value());
+  EXPECT_LT(step->bytes.size(), 20U);
+}
+
+TEST(Agreement, ManyDecisionsShareAMessageAndManyBytesAreSplit) {
+  Members members({0, 1});
+  for (int index = 0; index < 100; ++index)
+    members.submit_everywhere(tensor(std::to_string(index)));
+  EXPECT_EQ(members.deliver_all(), 2);  // one announcement, one stream message
+  EXPECT_EQ(members.decisions(1).size(), 100U);
+
+  for (int index = 0; index < 100; ++index)
+    members.submit_everywhere(tensor(std::string(kNameBytesMax - 3, 'x') + std::to_string(index)));
+  EXPECT_GT(members.deliver_all(), 50);
+  EXPECT_EQ(members.decisions(0).size(), 200U);
+  EXPECT_EQ(members.decisions(1).size(), 100U);
+}
+
+// Member 1 announces by an id while the Forget of that id is on its way.
+TEST(Agreement, AForgottenNameIsAnnouncedAgain) {
+  Members members({0, 1}, 1);
+  members.submit_everywhere(tensor("a"));
+  members.deliver_all();
+  members.decisions(0);
+  members.decisions(1);
+
+  members.submit_everywhere(tensor("b"));
+  members.collect();
+  members.deliver(1, 0);  // b is decided and a forgotten; member 1 does not know yet
+  ASSERT_EQ(members[1].submit(tensor("a")), Status());
+  members.collect();
+  members.deliver(1, 0);
+  ASSERT_EQ(members[0].submit(tensor("a")), Status());
+  EXPECT_EQ(members.decisions(0).size(), 1U);
+  members.deliver_all();
+  const auto decisions = members.decisions(1);
+  ASSERT_EQ(decisions.size(), 2U);
+  EXPECT_EQ(std::get<Step>(decisions[1]).name, "a");
+  EXPECT_EQ(std::get<Step>(decisions[1]).id, 3U);  // ids are never given twice
+  EXPECT_EQ(members.decisions(0), std::vector<Decision>{decisions[1]});
+}
+
+TEST(Agreement, TheSameNameMayChangeItsShape) {
+  Members members({0, 1});
+  for (int round = 0; round < 3; ++round) {
+    members.submit_everywhere(tensor("x", DType::kFloat32, {round % 2}));
+    members.deliver_all();
+    const auto decisions = members.decisions(1);
+    ASSERT_EQ(decisions.size(), 1U);
+    EXPECT_EQ(std::get<Step>(decisions[0]).id, 1U + static_cast<std::uint32_t>(round % 2));
+    EXPECT_EQ(members.decisions(0), decisions);
+  }
+}
+
+TEST(Agreement, MessagesThatMakeNoSenseStopTheGroup) {
+  const std::vector<std::byte> nonsense(5, std::byte{0xEE});
+  Members members({3, 5, 8});
+  const auto to_coordinator = members[0].receive(2, nonsense);
+  EXPECT_EQ(to_coordinator.code(), StatusCode::kStop);
+  EXPECT_THAT(to_coordinator.message(), HasSubstr("rank 3 got a control message from rank 8"));
+  const auto to_follower = members[1].receive(0, nonsense);
+  EXPECT_EQ(to_follower.code(), StatusCode::kStop);
+  EXPECT_THAT(to_follower.message(), HasSubstr("kind is 238"));
+  EXPECT_THAT(members[1].receive(2, nonsense).message(), HasSubstr("only rank 3 decides"));
+  EXPECT_THAT(members[1].receive(1, nonsense).message(), HasSubstr("from this rank itself"));
+}
+
+}  // namespace
+}  // namespace farandole

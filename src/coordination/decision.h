@@ -1,0 +1,35 @@
+// What a group decides: the next step, or that a submission cannot run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "farandole/status.h"
+
+namespace farandole {
+
+// Of all steps, as long as no step is ever withdrawn.
+inline constexpr std::uint32_t kGeneration = 1;
+
+// "All members run this next." Sequence numbers start at 1 and have no gaps within a group.
+struct Step {
+  std::uint32_t generation;
+  std::uint32_t sequence;
+  std::uint32_t id;  // of the signature; what the members compare when they enter
+  std::string name;
+
+  friend bool operator==(const Step&, const Step&) = default;
+};
+
+// "This submission cannot run": kFixCall, the same text on every member.
+struct Refusal {
+  std::string name;
+  Status status;
+
+  friend bool operator==(const Refusal&, const Refusal&) = default;
+};
+
+using Decision = std::variant<Step, Refusal>;
+
+}  // namespace farandole

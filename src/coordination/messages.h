@@ -1,0 +1,83 @@
+// The control messages of a group, as bytes. Followers send announcements to the coordinator; the
+// coordinator sends one ordered stream, the same to every member. A message is a kind and its
+// items.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/bytes.h"
+#include "coordination/signature.h"
+#include "farandole/status.h"
+
+namespace farandole {
+
+inline constexpr std::size_t kMessageBytesMax = 16384;
+// Of a refusal, so that it fits into a message together with its name.
+inline constexpr std::size_t kRefusalTextBytesMax = 8192;
+
+struct OutgoingMessage {
+  int to;       // member
+  Bytes bytes;  // at most kMessageBytesMax
+};
+
+// Follower → coordinator: "this is ready here".
+struct AnnounceInFull {
+  Signature signature;
+  friend bool operator==(const AnnounceInFull&, const AnnounceInFull&) = default;
+};
+struct AnnounceById {
+  std::uint32_t id;
+  friend bool operator==(const AnnounceById&, const AnnounceById&) = default;
+};
+using Announcement = std::variant<AnnounceInFull, AnnounceById>;
+
+// Coordinator → every member, in the group's order.
+struct Define {  // from now on this id stands for this signature
+  std::uint32_t id;
+  Signature signature;
+  friend bool operator==(const Define&, const Define&) = default;
+};
+struct Forget {  // the id stands for nothing any more, and never will again
+  std::uint32_t id;
+  friend bool operator==(const Forget&, const Forget&) = default;
+};
+struct Issue {  // the next step
+  std::uint32_t generation;
+  std::uint32_t sequence;
+  std::uint32_t id;
+  friend bool operator==(const Issue&, const Issue&) = default;
+};
+struct Refuse {
+  std::string name;
+  std::string text;
+  friend bool operator==(const Refuse&, const Refuse&) = default;
+};
+using StreamItem = std::variant<Define, Forget, Issue, Refuse>;
+
+// Fills messages with items, each as full as it may be.
+class MessagePacker {
+ public:
+  void add(const Announcement& announcement);
+  void add(const StreamItem& item);
+  // The next message; closes the one that is being filled when it is the only one.
+  std::optional<Bytes> take();
+
+ private:
+  void append(std::uint8_t kind, Bytes item);
+
+  std::deque<Bytes> full_;
+  Bytes open_;
+};
+
+// The items of a message, at least one. Errors: kStop saying what is wrong with the bytes.
+Result<std::vector<Announcement>> decode_announcements(std::span<const std::byte> message);
+Result<std::vector<StreamItem>> decode_stream(std::span<const std::byte> message);
+
+}  // namespace farandole

@@ -1,0 +1,54 @@
+#include "coordination/signature.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <string_view>
+
+namespace farandole {
+
+std::size_t SignatureHash::operator()(const Signature& signature) const {
+  std::size_t hash = std::hash<std::string>()(signature.name);
+  const auto mix = [&hash](std::uint64_t value) {
+    hash ^= static_cast<std::size_t>(value) + 0x9e3779b97f4a7c15U + (hash << 6U) + (hash >> 2U);
+  };
+  mix(static_cast<std::uint64_t>(signature.operation));
+  mix(static_cast<std::uint64_t>(signature.dtype));
+  for (const auto dimension : signature.dimensions) mix(static_cast<std::uint64_t>(dimension));
+  return hash;
+}
+
+std::string problem_of(const Signature& signature) {
+  const auto& name = signature.name;
+  if (name.empty()) return "the name is empty";
+  if (name.size() > kNameBytesMax) {
+    return fmt::format("the name `{}` has {} bytes, at most {} are allowed", shortened(name, 80),
+                       name.size(), kNameBytesMax);
+  }
+  const auto of_name = [&name](std::string_view problem, std::int64_t value) {
+    return fmt::format("`{}`: {} ({})", shortened(name, 200), problem, value);
+  };
+  if (static_cast<std::size_t>(signature.operation) >= kOperations.size())
+    return of_name("this number is no operation", static_cast<int>(signature.operation));
+  if (static_cast<std::size_t>(signature.dtype) >= kDTypes.size())
+    return of_name("this number is no element type", static_cast<int>(signature.dtype));
+  if (static_cast<std::size_t>(signature.reduce_op) >= kReduceOpNames.size())
+    return of_name("this number is no reduction", static_cast<int>(signature.reduce_op));
+  if (signature.dimensions.size() > kDimensionsMax) {
+    return fmt::format("`{}` has {} dimensions, at most {} are allowed", shortened(name, 200),
+                       signature.dimensions.size(), kDimensionsMax);
+  }
+  for (const auto dimension : signature.dimensions)
+    if (dimension < 0) return of_name("a dimension is negative", dimension);
+  return {};
+}
+
+std::string shortened(const std::string& text, std::size_t bytes_max) {
+  if (text.size() <= bytes_max) return text;
+  constexpr std::string_view kEllipsis = "…";
+  std::size_t end = bytes_max > kEllipsis.size() ? bytes_max - kEllipsis.size() : 0;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return text.substr(0, end).append(kEllipsis);
+}
+
+}  // namespace farandole
