@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 TOKEN = re.compile(r"[A-Za-z_]\w*|\d[\w.']*|::|->|\S")
-CONTAINERS = {"namespace", "class", "struct", "union", "extern"}
 CONTROLS = {"if", "for", "while", "switch", "catch"}
 AFTER_PARAMETERS = {"const", "noexcept", "override", "final", "mutable", "&"}
 OPENING = {"(": ")", "[": "]", "{": "}"}
@@ -95,18 +94,17 @@ class Scanner:
     def body_after(self, header: list[Token]) -> list[Token]:
         """At a `{` of namespace or class level; stops at its `}`. Gives the header's rest."""
         first = without_templates(header)
-        words = {token.text for token in first[:2]}
-        if is_function(first):
+        if is_function(first) and not is_container(first):
             self.at += 1
             nesting = self.block(0)
             parameters = count_parameters(first)
             start, end = header[0].line, self.tokens[self.at].line
             self.found.append(Function(name_of(first), start, end, parameters, nesting))
             return []
-        if words & CONTAINERS and not any(token.text == "=" for token in first):
+        if is_container(first):
             self.at += 1
             self.declarations()
-            return header if words & {"class", "struct", "union"} else []
+            return []
         header = [*header, *self.group()]
         self.at -= 1
         return header
@@ -220,6 +218,16 @@ class Scanner:
         if any(token.text == "->" for token in self.tokens[max(0, before - 6) : before]):
             return True
         return self.tokens[before].text in {")", "]"} | AFTER_PARAMETERS
+
+
+def is_container(header: list[Token]) -> bool:
+    """Whether a `{` after this header opens a namespace, a class or a linkage block."""
+    words = [token.text for token in header]
+    if "=" in words:
+        return False
+    if words[:1] == ["extern"]:
+        return len(words) == 3  # extern and the two quotes, nothing declared yet
+    return bool({"namespace", "class", "struct", "union"} & set(words[:2])) and "enum" not in words
 
 
 def is_access(header: list[Token]) -> bool:

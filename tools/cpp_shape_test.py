@@ -31,6 +31,8 @@ def only(text: str) -> Function:
         ("virtual void f(int a) = 0;", "f", 1),
         ("A(const A&) = delete;", "A", 1),
         ("extern \"C\" { void f(int a); }", "f", 1),
+        ("extern \"C\" int f(int a) { return a; }", "f", 1),
+        ("struct alignas(64) A { operator bool() const { return true; } };", "bool", 0),
     ],
 )  # fmt: skip
 def test_finds_a_function(text: str, name: str, parameters: int) -> None:
@@ -43,6 +45,8 @@ def test_finds_a_function(text: str, name: str, parameters: int) -> None:
     [
         "struct A { int a = 1; std::array<int, 2> b{1, 2}; };",
         "inline constexpr std::array<Row, 2> kRows = {{ {1, \"a\"}, {2, \"b\"} }};",
+        "struct alignas(128) Line { int a; };",
+        "typedef struct { int a; } A;",
         "enum class Color : std::uint8_t { kRed, kBlue };",
         "using F = void (*)(int, int, int, int, int, int, int);",
         "static_assert(sizeof(A) == 1, \"why\");",
