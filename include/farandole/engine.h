@@ -37,6 +37,8 @@ struct EngineOptions {
   std::vector<std::vector<int>> groups;
   // How long the others may take to arrive.
   std::chrono::milliseconds start_timeout{0};
+  // How many bytes of gradients a frontend puts in one bucket. The engine only hands it on.
+  std::size_t bucket_bytes = 0;
   // Asked about every 100 ms while create() waits; true ends the waiting with kRetry.
   std::function<bool()> interrupted;
 
@@ -47,8 +49,8 @@ struct EngineOptions {
 using GroupId = std::uint32_t;
 inline constexpr GroupId kWorld = 0;
 
-// One collective call of one rank. The memory is borrowed until the outcome is taken or the engine is
-// destroyed; shape is in elements, outermost dimension first, C-contiguous.
+// One collective call of one rank. The memory is borrowed until the outcome is taken or the engine
+// is destroyed; shape is in elements, outermost dimension first, C-contiguous.
 struct Submission {
   Operation operation = Operation::kBarrier;
   // Calls with the same name on all members of the group belong together. Empty: the lowest free
@@ -61,6 +63,8 @@ struct Submission {
   void* output = nullptr;       // allreduce, broadcast; may equal input. Allgather: see Outcome
   ReduceOp reduce_op = ReduceOp::kSum;  // allreduce
   int root_rank = 0;                    // broadcast, a rank of the world inside the group
+  // The caller will wait() for it at once: nobody else needs to be woken to make progress.
+  bool caller_waits = false;
 };
 
 // What became of a call.
@@ -78,12 +82,15 @@ using Handle = std::uint64_t;
 // abandon_after_fork().
 class Engine {
  public:
+  struct Parts;  // the engine's own
+
   // Meets the other members and forms the groups. Blocks until all are there.
   // Errors: kFixCall (options contradict each other or another rank's), kRetry (interrupted),
   // kRebuildGroup (somebody did not arrive; names the ranks), kStop (system limits).
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
 
   ~Engine();  // shutdown(), then frees everything but memory that is still owned outside
+  explicit Engine(std::unique_ptr<Parts> parts);  // by create()
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -115,9 +122,6 @@ class Engine {
   void abandon_after_fork();
 
  private:
-  struct Parts;
-  explicit Engine(std::unique_ptr<Parts> parts);
-
   std::unique_ptr<Parts> parts_;
 };
 

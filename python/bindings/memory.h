@@ -1,0 +1,25 @@
+// Memory of the shared heap as Python arrays: DLPack and the buffer protocol, writable, no copy.
+// The memory lives as long as the last array or tensor over it, also after shutdown.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "bound_engine.h"
+#include "farandole/dtype.h"
+
+namespace farandole::python {
+
+using Array = nanobind::ndarray<nanobind::array_api>;
+
+// The owners are the array and what is made from it.
+Array array_over(std::shared_ptr<std::byte> memory, DType dtype,
+                 const std::vector<std::size_t>& shape);
+
+void bind_memory(nanobind::class_<BoundEngine>& engine);
+
+}  // namespace farandole::python

@@ -1,0 +1,26 @@
+#include "tables.h"
+
+#include <string>
+
+#include "farandole/dtype.h"
+#include "farandole/operation.h"
+
+namespace nb = nanobind;
+
+namespace farandole::python {
+
+void bind_tables(nb::module_& module) {
+  nb::dict dtypes;
+  for (const DTypeRow& row : kDTypes) {
+    dtypes[std::string(row.name).c_str()] = static_cast<int>(row.dtype);
+  }
+  module.attr("dtypes") = dtypes;
+
+  nb::dict reduce_ops;
+  for (int code = 0; const std::string_view name : kReduceOpNames) {
+    reduce_ops[std::string(name).c_str()] = code++;
+  }
+  module.attr("reduce_ops") = reduce_ops;
+}
+
+}  // namespace farandole::python

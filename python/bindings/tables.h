@@ -1,0 +1,10 @@
+// The tables of include/farandole as Python dictionaries: name → code.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace farandole::python {
+
+void bind_tables(nanobind::module_& module);
+
+}  // namespace farandole::python

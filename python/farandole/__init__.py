@@ -1,0 +1,48 @@
+"""Farandole: one training script on many workers.
+
+Import the frontend of your framework: `import farandole.torch`.
+"""
+
+from farandole import core
+from farandole.errors import CallError, FarandoleError, GroupLostError
+from farandole.group import Group, ProcessSet, global_process_set
+from farandole.lifecycle import (
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+)
+from farandole.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
+
+__version__ = core.version
+
+__all__ = [
+    "Average",
+    "CallError",
+    "FarandoleError",
+    "Group",
+    "GroupLostError",
+    "Max",
+    "Min",
+    "ProcessSet",
+    "Product",
+    "ReduceOp",
+    "Sum",
+    "cross_rank",
+    "cross_size",
+    "global_process_set",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "rank",
+    "shutdown",
+    "size",
+]

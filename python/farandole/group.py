@@ -1,0 +1,72 @@
+"""Groups: sets of ranks that work together. ProcessSet is another name for Group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from farandole.errors import CallError
+
+
+class Group:
+    """Some ranks of the job. Give it to `init(process_sets=[...])` on every rank, then to calls.
+
+    `process_set_id` and, for the world, `ranks` are None while farandole is not initialized.
+    """
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self.ranks: list[int] | None = sorted(int(rank) for rank in ranks)
+        if not self.ranks or len(set(self.ranks)) != len(self.ranks):
+            raise CallError(f"a group needs ranks, each once; got {list(ranks)}")
+        self.process_set_id: int | None = None
+        self._world_rank = -1
+
+    def register(self, number: int, ranks: list[int], world_rank: int) -> None:
+        """Called by init(): this group exists from now on."""
+        self.process_set_id, self.ranks, self._world_rank = number, ranks, world_rank
+
+    def forget(self) -> None:
+        """Called by shutdown()."""
+        self.process_set_id = None
+
+    def number(self) -> int:
+        if self.process_set_id is None:
+            raise CallError(
+                f"{self!r} is not registered: call init() first, and name all groups but the "
+                "world in init(process_sets=[...])"
+            )
+        return self.process_set_id
+
+    def included(self) -> bool:
+        """Is this process a member?"""
+        self.number()
+        return self._world_rank in self._members()
+
+    def size(self) -> int:
+        self.number()
+        return len(self._members())
+
+    def rank(self) -> int:
+        """The place of this process among the members."""
+        if not self.included():
+            raise CallError(f"rank {self._world_rank} is not a member of {self!r}")
+        return self._members().index(self._world_rank)
+
+    def _members(self) -> list[int]:
+        return self.ranks or []
+
+    def __repr__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+class _World(Group):
+    def __init__(self) -> None:
+        self.ranks = None
+        self.process_set_id = None
+        self._world_rank = -1
+
+    def forget(self) -> None:
+        self.process_set_id = self.ranks = None
+
+
+ProcessSet = Group
+global_process_set: Group = _World()

@@ -1,0 +1,22 @@
+"""The ways to combine elements, as the engine's table numbers them."""
+
+from __future__ import annotations
+
+import enum
+
+from farandole import core
+
+
+class ReduceOp(enum.IntEnum):
+    Sum = core.reduce_ops["sum"]
+    Average = core.reduce_ops["average"]
+    Min = core.reduce_ops["min"]
+    Max = core.reduce_ops["max"]
+    Product = core.reduce_ops["product"]
+
+
+Sum = ReduceOp.Sum
+Average = ReduceOp.Average
+Min = ReduceOp.Min
+Max = ReduceOp.Max
+Product = ReduceOp.Product

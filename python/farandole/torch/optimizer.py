@@ -1,0 +1,159 @@
+"""DistributedOptimizer: any torch optimizer, with gradients combined over all ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+
+from farandole.errors import CallError
+from farandole.group import Group, global_process_set
+from farandole.reduce_op import Average, ReduceOp
+from farandole.torch.gradients import Gradients
+
+# Gives the buckets of each optimizer their names: the same ones on all ranks, as all ranks make
+# their optimizers in the same order.
+_numbers = itertools.count()
+
+
+def DistributedOptimizer(  # noqa: N802
+    optimizer: torch.optim.Optimizer,
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+    op: ReduceOp = Average,
+    backward_passes_per_step: int = 1,
+    process_set: Group = global_process_set,
+) -> torch.optim.Optimizer:
+    """An optimizer of the same class and state as `optimizer`, which must not be used any more.
+
+    While backward runs, gradients are combined by `op` over the process_set; step() waits for
+    them. Every trained parameter takes part in every step; where this rank has no gradient, it
+    gives zeros. Which parameters are frozen must be the same on all ranks. Sparse gradients become
+    dense. backward_passes_per_step: how many passes add up before a step. Besides, there are
+    synchronize(), skip_synchronize() and set_backward_passes_per_step().
+    """
+    if isinstance(optimizer, _Distributed):
+        raise CallError("this optimizer is a DistributedOptimizer already")
+    _check_names(named_parameters, optimizer)
+    _check_passes(backward_passes_per_step)
+    kind = type(optimizer)
+    distributed: Any = object.__new__(type(kind.__name__, (_Distributed, kind), {}))
+    distributed.__dict__.update(optimizer.__dict__)
+    distributed.__dict__.pop("step", None)  # left by a learning rate scheduler; calls the old one
+    name = f"gradients.{next(_numbers)}"
+    if process_set.size() > 1:
+        process_set.rank()  # raises outside the set
+        distributed._gradients = Gradients(
+            name, ReduceOp(op), backward_passes_per_step, process_set
+        )
+        distributed._gradients.add(_parameters(optimizer.param_groups))
+    return distributed
+
+
+def _parameters(groups: Iterable[dict[str, Any]]) -> list[torch.Tensor]:
+    return [parameter for group in groups for parameter in group["params"]]
+
+
+def _check_names(
+    named_parameters: Iterable[tuple[str, torch.Tensor]] | None, optimizer: torch.optim.Optimizer
+) -> None:
+    if named_parameters is None:
+        return
+    pairs = list(named_parameters)
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise CallError("named_parameters must hold (name, parameter) pairs")
+    names = [name for name, _ in pairs]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise CallError(f"named_parameters has names that occur twice: {', '.join(twice)}")
+    named = {id(parameter) for _, parameter in pairs}
+    unnamed = [p for p in _parameters(optimizer.param_groups) if id(p) not in named]
+    if unnamed:
+        shapes = ", ".join(str(tuple(parameter.shape)) for parameter in unnamed[:5])
+        raise CallError(
+            f"named_parameters lacks {len(unnamed)} parameters of the optimizer, of shape {shapes}"
+        )
+
+
+def _check_passes(passes: int) -> None:
+    if passes < 1:
+        raise CallError(f"backward_passes_per_step must be at least 1, not {passes}")
+
+
+class _Distributed(torch.optim.Optimizer):
+    """What is put before the class of the wrapped optimizer."""
+
+    _gradients: Gradients | None = None  # None when this rank is alone
+    _synchronizing = True
+
+    def synchronize(self) -> None:
+        """Waits until the gradients are combined; to look at or clip them before step()."""
+        if self._gradients is not None:
+            self._gradients.reduce()
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within it, step() does not synchronize: synchronize() was called."""
+        self._synchronizing = False
+        try:
+            yield
+        finally:
+            self._synchronizing = True
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        _check_passes(passes)
+        self._check_nothing_in_flight("set_backward_passes_per_step()")
+        if self._gradients is not None:
+            self._gradients.restart(passes)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        gradients = self._gradients
+        if gradients is None:
+            return super().step(closure)
+        if not self._synchronizing:
+            gradients.reduced = False
+            return super().step(closure)
+        if closure is not None:
+            return super().step(self._synchronized(closure))
+        if gradients.reduced:
+            warnings.warn(
+                "optimizer.step() called without optimizer.skip_synchronize() context after "
+                "optimizer.synchronize(); the gradients are not combined a second time",
+                stacklevel=2,
+            )
+        else:
+            gradients.reduce()
+        gradients.reduced = False
+        return super().step()
+
+    # The wrapped class calls the step hooks; this keeps torch from calling them twice.
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def _synchronized(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        def evaluate() -> Any:
+            loss = closure()
+            self.synchronize()
+            return loss
+
+        return evaluate
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self._check_nothing_in_flight("zero_grad()")
+        if self._gradients is not None:
+            self._gradients.restart()
+        super().zero_grad(set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        if self._gradients is not None:
+            self._gradients.add(_parameters([param_group]))
+
+    def _check_nothing_in_flight(self, call: str) -> None:
+        if self._gradients is not None and self._gradients.in_flight():
+            raise CallError(
+                f"{call} was called after backward() but before step() or synchronize(): "
+                "gradients are in flight"
+            )

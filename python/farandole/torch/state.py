@@ -1,0 +1,95 @@
+"""The same start on every rank: one rank's parameters and optimizer state for all.
+
+The structure of the state travels as JSON, its tensors as tensors; nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from farandole import lifecycle, structure
+from farandole.errors import CallError
+from farandole.group import Group, global_process_set
+from farandole.torch.operations import broadcast_, broadcast_async_
+from farandole.torch.tensors import check
+
+
+def broadcast_parameters(
+    params: Mapping[str, Any] | Iterable[tuple[str, Any]],
+    root_rank: int,
+    process_set: Group = global_process_set,
+) -> None:
+    """Gives all ranks root_rank's values, in place.
+
+    params: `model.state_dict()`, or pairs as from `model.named_parameters()`.
+    """
+    pairs = list(params.items() if isinstance(params, Mapping) else params)
+    for name, tensor in pairs:
+        if tensor is not None and not isinstance(tensor, torch.Tensor):
+            raise CallError(f"{name!r} is a {type(tensor).__name__}; only tensors can be sent")
+    handles = [
+        broadcast_async_(tensor, root_rank, f"parameters.{name}", process_set)
+        for name, tensor in pairs
+        if tensor is not None
+    ]
+    for handle in handles:
+        handle.wait()
+
+
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer, root_rank: int, process_set: Group = global_process_set
+) -> None:
+    """Gives all ranks root_rank's optimizer state and options (learning rate, momentum ...).
+
+    State that only the root has, as after loading a checkpoint there, is made on the others.
+    """
+    if lifecycle.rank() == root_rank:
+        _send(optimizer.state_dict(), root_rank, process_set)
+    else:
+        optimizer.load_state_dict(_receive(root_rank, process_set))
+
+
+def _send(state: dict[str, Any], root_rank: int, process_set: Group) -> None:
+    error: CallError | None = None
+    try:
+        text, tensors = structure.encode(state, lambda part: isinstance(part, torch.Tensor))
+        for tensor in tensors:
+            check(tensor)
+    except CallError as problem:
+        error = CallError(f"the optimizer state of rank {root_rank} cannot be sent: {problem}")
+        text, tensors = "", []
+    layouts = [[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in tensors]
+    note, _ = structure.encode(
+        {"error": error and str(error), "text": text, "layouts": layouts}, lambda part: False
+    )
+    data = torch.frombuffer(bytearray(note.encode()), dtype=torch.uint8)
+    broadcast_(torch.tensor(len(data)), root_rank, "state.length", process_set)
+    broadcast_(data, root_rank, "state.structure", process_set)
+    if error is not None:
+        raise error
+    _exchange([tensor.detach().contiguous() for tensor in tensors], root_rank, process_set)
+
+
+def _receive(root_rank: int, process_set: Group) -> dict[str, Any]:
+    length = broadcast_(torch.tensor(0), root_rank, "state.length", process_set)
+    data = torch.empty(int(length), dtype=torch.uint8)
+    broadcast_(data, root_rank, "state.structure", process_set)
+    note = structure.decode(bytes(data.numpy()).decode(), [])
+    if note["error"]:
+        raise CallError(note["error"])
+    tensors = [torch.empty(shape, dtype=getattr(torch, name)) for name, shape in note["layouts"]]
+    _exchange(tensors, root_rank, process_set)
+    state: dict[str, Any] = structure.decode(note["text"], tensors)
+    return state
+
+
+def _exchange(tensors: list[torch.Tensor], root_rank: int, process_set: Group) -> None:
+    handles = [
+        broadcast_async_(tensor, root_rank, f"state.{index}", process_set)
+        for index, tensor in enumerate(tensors)
+    ]
+    for handle in handles:
+        handle.wait()

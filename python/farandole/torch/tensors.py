@@ -1,0 +1,45 @@
+"""What a torch tensor must be to be handed over, and its memory as the engine sees it."""
+
+from __future__ import annotations
+
+import torch
+
+from farandole import core
+from farandole.errors import CallError
+
+DTYPE_CODES: dict[torch.dtype, int] = {
+    getattr(torch, name): code for name, code in core.dtypes.items()
+}
+
+
+def check(tensor: torch.Tensor) -> None:
+    """Raises CallError unless the engine can work on the tensor's memory."""
+    if not isinstance(tensor, torch.Tensor):
+        raise CallError(f"a torch.Tensor is needed, not a {type(tensor).__name__}")
+    if tensor.device.type != "cpu":
+        raise CallError(
+            f"the tensor is on {tensor.device}; only host memory works so far: use tensor.cpu()"
+        )
+    if tensor.layout != torch.strided:
+        raise CallError(f"the tensor's layout is {tensor.layout}: use tensor.to_dense()")
+    if tensor.dtype not in DTYPE_CODES:
+        known = ", ".join(core.dtypes)
+        raise CallError(f"{tensor.dtype} cannot be reduced or sent; these can: {known}")
+
+
+def check_writable(tensor: torch.Tensor) -> None:
+    """For results in place: check(), and no element may stand for several."""
+    check(tensor)
+    if any(
+        step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+    ):
+        raise CallError(
+            "an expanded tensor has several elements in one place and cannot take a result: "
+            "use tensor.clone()"
+        )
+
+
+def view_of(source: torch.Tensor, target: torch.Tensor | None = None) -> core.BufferView:
+    """Borrows contiguous memory; without a target there is only input."""
+    output = 0 if target is None else target.data_ptr()
+    return core.BufferView(DTYPE_CODES[source.dtype], source.shape, source.data_ptr(), output)
