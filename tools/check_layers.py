@@ -76,7 +76,9 @@ def parse_rules(page: str) -> Rules:
     rules = Rules()
     wishes: dict[str, list[str]] = {}
     for heading, *rows in tables(page):
-        cells = [(row[0], name, names(row[2])) for row in rows for name in names(row[1])]
+        cells = [
+            (row[0], name, names(row[2])) for row in rows if len(row) > 2 for name in names(row[1])
+        ]
         if heading[:3] == ["level", "room", "may include"]:
             rules.levels |= {room: int(level) for level, room, _ in cells}
             wishes |= {room: wish for _, room, wish in cells}

@@ -22,6 +22,10 @@ Pure rooms: coordination.
 | --- | --- | --- |
 | fmt | `fmt/` | base, engine |
 | GoogleTest | `gtest/`, `gmock/` | tests |
+
+| another | table |
+| --- | --- |
+| not | ours |
 """
 
 RIGHT = {
