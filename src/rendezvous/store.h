@@ -17,7 +17,7 @@ namespace farandole {
 
 // Limits hold for every implementation; a larger one is kFixCall.
 inline constexpr std::size_t kStoreKeyBytesMax = 256;
-inline constexpr std::size_t kStoreValueBytesMax = 1 << 20;
+inline constexpr std::size_t kStoreValueBytesMax = 64 * 1024;  // fits into one Unix message
 inline constexpr std::size_t kStoreDescriptorsMax = 16;
 
 struct StoreValue {

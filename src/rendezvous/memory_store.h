@@ -1,0 +1,23 @@
+// MemoryStore: the Store of one process; for jobs of size 1 and for ranks that are threads.
+#pragma once
+
+#include <string>
+
+#include "base/guarded.h"
+#include "rendezvous/store.h"
+#include "rendezvous/store_table.h"
+
+namespace farandole {
+
+class MemoryStore final : public Store {
+ public:
+  Status set(const std::string& key, StoreValue value) override;
+  Result<StoreValue> wait(const std::string& key, const WaitLimit& limit) override;
+  Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
+  Status remove(const std::string& key) override;
+
+ private:
+  Guarded<StoreTable> table_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,73 @@
+// For tests: a StoreServer that a thread of its own serves, as the launcher's loop would.
+#pragma once
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/descriptor.h"
+#include "base/guarded.h"
+#include "rendezvous/store_server.h"
+
+namespace farandole {
+
+class ServingThread {
+ public:
+  // The workers' ends are made before the thread starts: the server is for one thread at a time.
+  explicit ServingThread(int clients) : stop_(::eventfd(0, EFD_CLOEXEC)) {
+    auto server = StoreServer::create();
+    CHECK(server.ok(), "a test needs its server");
+    server_ = std::move(server).value();
+    for (int i = 0; i < clients; ++i) {
+      auto end = server_->add_client("rank " + std::to_string(i));
+      CHECK(end.ok(), "a test needs its clients");
+      ends_.push_back(std::move(end).value());
+    }
+    thread_ = std::jthread([this] { serve(); });
+  }
+  ~ServingThread() { stop(); }
+  ServingThread(const ServingThread&) = delete;
+  ServingThread& operator=(const ServingThread&) = delete;
+
+  // A worker's end; take it to close it.
+  Descriptor& end(int client) { return ends_.at(static_cast<std::size_t>(client)); }
+
+  // Ends the launcher, so to say: all connections close.
+  void stop() {
+    if (!thread_.joinable()) return;
+    const std::uint64_t one = 1;
+    CHECK(::write(stop_.get(), &one, sizeof(one)) == sizeof(one), "an eventfd takes a count");
+    thread_.join();
+    server_.reset();
+  }
+
+  std::vector<std::string> complaints() { return *complaints_.lock(); }
+
+ private:
+  void serve() {
+    for (;;) {
+      std::array<pollfd, 2> entries{pollfd{server_->readiness(), POLLIN, 0},
+                                    pollfd{stop_.get(), POLLIN, 0}};
+      ::poll(entries.data(), entries.size(), -1);
+      if (entries[1].revents != 0) return;
+      for (auto& line : server_->serve_ready()) complaints_.lock()->push_back(std::move(line));
+    }
+  }
+
+  Descriptor stop_;
+  std::unique_ptr<StoreServer> server_;
+  std::vector<Descriptor> ends_;
+  Guarded<std::vector<std::string>> complaints_;
+  std::jthread thread_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,181 @@
+#include "rendezvous/store_client.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "base/try.h"
+#include "rendezvous/waiting.h"
+
+namespace farandole {
+namespace {
+
+// The launcher answers within microseconds unless it is stopped or the machine is starved.
+constexpr auto kAnswerLimit = std::chrono::seconds(60);
+
+Status explain(const Status& failure) {
+  if (failure.code() == StatusCode::kRebuildGroup)
+    return Status::stop(
+        "the launcher of this job (`farandole run`) has ended or has closed the connection to this "
+        "worker; the job is over");
+  if (failure.code() == StatusCode::kRetry)
+    return Status::stop("the launcher of this job (`farandole run`) has not answered for " +
+                        std::to_string(kAnswerLimit.count()) +
+                        " s; is it stopped (state T in `ps`)?");
+  return failure;
+}
+
+}  // namespace
+
+WaitLimit StoreClient::answer_limit() const {
+  return {std::chrono::steady_clock::now() + kAnswerLimit, never_};
+}
+
+Result<std::unique_ptr<StoreClient>> StoreClient::connect(int borrowed_descriptor) {
+  const std::string variable = "FARANDOLE_RENDEZVOUS_DESCRIPTOR";
+  if (borrowed_descriptor < 0)
+    return Status::fix_call(variable +
+                            " is not set, so this worker cannot find the others; start it with "
+                            "`farandole run -n N …`");
+  if (const Status wrong = UnixSocket::check(borrowed_descriptor); !wrong.ok())
+    return Status::fix_call(
+        variable + "=" + std::to_string(borrowed_descriptor) +
+        " should be this worker's socket to its launcher, but " + wrong.message() +
+        ". A wrapper between `farandole run` and this program may close inherited descriptors "
+        "(Python's subprocess does unless close_fds=False), or the variable is left over from "
+        "another job");
+  const int duplicate = ::fcntl(borrowed_descriptor, F_DUPFD_CLOEXEC, 0);
+  if (duplicate < 0 || ::fcntl(borrowed_descriptor, F_SETFD, FD_CLOEXEC) != 0)
+    return Status::stop("cannot duplicate the socket to the launcher: " +
+                        std::string(std::strerror(errno)) + " (look at `ulimit -n`)");
+  FARANDOLE_TRY_ASSIGN(auto socket, UnixSocket::adopt(Descriptor(duplicate)));
+  return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket)));
+}
+
+StoreClient::StoreClient(UnixSocket socket) : socket_(std::move(socket)) {
+  // A reply that an earlier client of this descriptor gave up on must not be taken for ours.
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  inbox_.lock()->next_number = static_cast<std::uint64_t>(now.count());
+}
+
+Status StoreClient::set(const std::string& key, StoreValue value) {
+  if (value.bytes.size() > kStoreValueBytesMax || value.descriptors.size() > kStoreDescriptorsMax ||
+      key.size() > kStoreKeyBytesMax)
+    return Status::fix_call(
+        "the rendezvous key `" + key.substr(0, 32) + "` (" + std::to_string(key.size()) +
+        " bytes) with a value of " + std::to_string(value.bytes.size()) + " bytes and " +
+        std::to_string(value.descriptors.size()) + " descriptors is over the limits");
+  StoreRequest request{.kind = StoreRequestKind::kSet, .key = key, .value = std::move(value.bytes)};
+  FARANDOLE_TRY_ASSIGN(const Answer answer,
+                       call(std::move(request), value.descriptors, answer_limit()));
+  return answer.reply.status;
+}
+
+Result<StoreValue> StoreClient::wait(const std::string& key, const WaitLimit& limit) {
+  StoreRequest request{.kind = StoreRequestKind::kWait, .key = key, .value = {}};
+  FARANDOLE_TRY_ASSIGN(Answer answer, call(std::move(request), {}, limit));
+  FARANDOLE_TRY(answer.reply.status);
+  return StoreValue{std::move(answer.reply.value), std::move(answer.descriptors)};
+}
+
+Result<std::int64_t> StoreClient::add(const std::string& key, std::int64_t delta) {
+  StoreRequest request{.kind = StoreRequestKind::kAdd, .key = key, .delta = delta, .value = {}};
+  FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), {}, answer_limit()));
+  FARANDOLE_TRY(answer.reply.status);
+  return answer.reply.sum;
+}
+
+Status StoreClient::remove(const std::string& key) {
+  StoreRequest request{.kind = StoreRequestKind::kRemove, .key = key, .value = {}};
+  FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), {}, answer_limit()));
+  return answer.reply.status;
+}
+
+Status StoreClient::send(const StoreRequest& request, const std::vector<Descriptor>& descriptors) {
+  std::vector<int> numbers;
+  for (const auto& descriptor : descriptors) numbers.push_back(descriptor.get());
+  const TimePoint deadline = std::chrono::steady_clock::now() + kAnswerLimit;
+  const Status sent = socket_.send(request.encode(), numbers, deadline);
+  return sent.ok() ? sent : explain(sent);
+}
+
+Result<StoreClient::Answer> StoreClient::call(StoreRequest request,
+                                              const std::vector<Descriptor>& descriptors,
+                                              const WaitLimit& limit) {
+  {
+    auto inbox = inbox_.lock();
+    FARANDOLE_TRY(inbox->broken);
+    request.number = inbox->next_number++;
+    inbox->awaited.emplace(request.number, std::nullopt);
+  }
+  const Status sent = send(request, descriptors);
+  Result<Answer> answer = sent.ok() ? await(request, limit) : Result<Answer>(sent);
+  inbox_.lock()->awaited.erase(request.number);
+  return answer;
+}
+
+Result<StoreClient::Answer> StoreClient::await(const StoreRequest& request,
+                                               const WaitLimit& limit) {
+  Status over;
+  while (over.ok()) {
+    auto answer = look(request.number, next_slice_end(limit));
+    if (answer.ok() || answer.status().code() != StatusCode::kRetry) return answer;
+    over = wait_is_over(request.key, limit);
+  }
+  if (request.kind != StoreRequestKind::kWait) return explain(over);
+  // The value may be on its way already; the cancel makes the server's answer certain.
+  StoreRequest cancel{StoreRequestKind::kCancel, request.number, request.key, 0, {}};
+  FARANDOLE_TRY(send(cancel, {}));
+  const WaitLimit last = answer_limit();
+  while (std::chrono::steady_clock::now() < last.deadline) {
+    auto answer = look(request.number, next_slice_end(last));
+    if (answer.ok() && answer->reply.status.code() == StatusCode::kRetry) return over;
+    if (answer.ok() || answer.status().code() != StatusCode::kRetry) return answer;
+  }
+  return explain(over);
+}
+
+Result<StoreClient::Answer> StoreClient::look(std::uint64_t number, TimePoint deadline) {
+  for (;;) {
+    {
+      auto inbox = inbox_.lock();
+      inbox.wait_until(deadline, [&](const Inbox& state) {
+        return state.awaited.at(number) || !state.broken.ok() || !state.somebody_reads;
+      });
+      if (auto& mine = inbox->awaited.at(number)) return *std::move(mine);
+      FARANDOLE_TRY(inbox->broken);
+      if (inbox->somebody_reads) return Status::retry("no answer yet");
+      inbox->somebody_reads = true;
+    }
+    read_one(deadline);
+    if (std::chrono::steady_clock::now() >= deadline && !inbox_.lock()->awaited.at(number))
+      return Status::retry("no answer yet");
+  }
+}
+
+void StoreClient::read_one(TimePoint deadline) {
+  auto message = socket_.receive(deadline);
+  std::optional<StoreReply> reply;
+  if (message.ok()) reply = StoreReply::decode(message->bytes);
+  {
+    auto inbox = inbox_.lock();
+    inbox->somebody_reads = false;
+    if (message.ok() && !reply)
+      inbox->broken = Status::stop(
+          "the launcher sent a malformed message; are `farandole run` and the package of the same "
+          "version?");
+    else if (!message.ok() && message.status().code() != StatusCode::kRetry)
+      inbox->broken = explain(message.status());
+    if (reply) {
+      const auto mine = inbox->awaited.find(reply->number);
+      if (mine != inbox->awaited.end())
+        mine->second = Answer{*std::move(reply), std::move(message->descriptors)};
+    }
+  }
+  inbox_.notify_all();
+}
+
+}  // namespace farandole

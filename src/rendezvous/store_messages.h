@@ -1,0 +1,41 @@
+// What a StoreClient and the StoreServer say to each other. Every request gets exactly one reply
+// with its number; a cancel gets none of its own, it makes the server answer the wait right now.
+// Descriptors travel beside the bytes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/bytes.h"
+#include "farandole/status.h"
+
+namespace farandole {
+
+enum class StoreRequestKind : std::uint8_t { kSet, kWait, kAdd, kRemove, kCancel };
+inline constexpr std::uint8_t kStoreRequestKinds = 5;
+
+struct StoreRequest {
+  StoreRequestKind kind = StoreRequestKind::kWait;
+  std::uint64_t number = 0;
+  std::string key;
+  std::int64_t delta = 0;  // kAdd
+  Bytes value;             // kSet
+
+  Bytes encode() const;
+  // Nothing if the bytes are no request.
+  static std::optional<StoreRequest> decode(std::span<const std::byte> bytes);
+};
+
+struct StoreReply {
+  std::uint64_t number = 0;
+  Status status;
+  std::int64_t sum = 0;  // of kAdd
+  Bytes value;           // of kWait
+
+  Bytes encode() const;
+  static std::optional<StoreReply> decode(std::span<const std::byte> bytes);
+};
+
+}  // namespace farandole

@@ -1,0 +1,60 @@
+#include "rendezvous/store_messages.h"
+
+#include <gtest/gtest.h>
+
+#include <span>
+
+namespace farandole {
+namespace {
+
+StoreRequest request() {
+  return {StoreRequestKind::kSet, 7, "key", -3, {std::byte{1}, std::byte{2}}};
+}
+
+StoreReply reply() { return {9, Status::fix_call("no"), 5, {std::byte{3}}}; }
+
+TEST(StoreMessages, RequestsComeBack) {
+  const auto back = StoreRequest::decode(request().encode());
+  ASSERT_TRUE(back.has_value());
+  EXPECT_EQ(back->kind, StoreRequestKind::kSet);
+  EXPECT_EQ(back->number, 7U);
+  EXPECT_EQ(back->key, "key");
+  EXPECT_EQ(back->delta, -3);
+  EXPECT_EQ(back->value, request().value);
+}
+
+TEST(StoreMessages, RepliesComeBack) {
+  const auto back = StoreReply::decode(reply().encode());
+  ASSERT_TRUE(back.has_value());
+  EXPECT_EQ(back->number, 9U);
+  EXPECT_EQ(back->status, Status::fix_call("no"));
+  EXPECT_EQ(back->sum, 5);
+  EXPECT_EQ(back->value, reply().value);
+}
+
+TEST(StoreMessages, EveryCutIsRefused) {
+  const Bytes whole_request = request().encode();
+  for (std::size_t i = 0; i < whole_request.size(); ++i)
+    EXPECT_FALSE(StoreRequest::decode(std::span(whole_request).first(i))) << i;
+  const Bytes whole_reply = reply().encode();
+  for (std::size_t i = 0; i < whole_reply.size(); ++i)
+    EXPECT_FALSE(StoreReply::decode(std::span(whole_reply).first(i))) << i;
+}
+
+TEST(StoreMessages, ForeignBytesAreRefused) {
+  Bytes longer = request().encode();
+  longer.push_back(std::byte{0});
+  EXPECT_FALSE(StoreRequest::decode(longer));
+  Bytes unknown_kind = request().encode();
+  unknown_kind[0] = std::byte{kStoreRequestKinds};
+  EXPECT_FALSE(StoreRequest::decode(unknown_kind));
+  Bytes unknown_code = reply().encode();
+  unknown_code[sizeof(std::uint64_t)] = std::byte{200};
+  EXPECT_FALSE(StoreReply::decode(unknown_code));
+  Bytes absurd_length = request().encode();
+  for (std::size_t i = 0; i < 4; ++i) absurd_length[1 + sizeof(std::uint64_t) + i] = std::byte{255};
+  EXPECT_FALSE(StoreRequest::decode(absurd_length));
+}
+
+}  // namespace
+}  // namespace farandole

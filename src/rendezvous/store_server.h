@@ -1,0 +1,73 @@
+// StoreServer: the Store of a job, in its launcher. It has no thread: the launcher's loop polls
+// readiness() and calls serve_ready(), which never blocks, whatever the workers do.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "farandole/status.h"
+#include "rendezvous/store_messages.h"
+#include "rendezvous/store_table.h"
+#include "transport/unix_socket.h"
+
+namespace farandole {
+
+// One thread at a time.
+class StoreServer {
+ public:
+  // Errors: kStop.
+  static Result<std::unique_ptr<StoreServer>> create();
+
+  // The end that a worker inherits; close-on-exec, so whoever starts the worker clears that in the
+  // child. `name` is how complaints call it ("rank 3"). Errors: kStop.
+  Result<Descriptor> add_client(std::string name);
+
+  // Borrowed; readable when serve_ready() has something to do.
+  int readiness() const { return epoll_.get(); }
+  // Returns a line for every client that had to be dropped because it misbehaved.
+  std::vector<std::string> serve_ready();
+
+ private:
+  struct Outgoing {
+    Bytes bytes;
+    std::vector<Descriptor> descriptors;
+  };
+  struct Client {
+    std::string name;
+    UnixSocket socket;
+    std::deque<Outgoing> outbox;  // while it holds something, no requests are read
+    std::size_t waits = 0;
+    bool listens_for_room = false;
+    bool gone = false;
+    std::string complaint;
+  };
+  struct Waiter {
+    std::uint64_t client;
+    std::uint64_t number;
+  };
+
+  explicit StoreServer(Descriptor epoll) : epoll_(std::move(epoll)) {}
+  void read_requests(std::uint64_t id);
+  void serve(std::uint64_t id, StoreRequest request, std::vector<Descriptor> descriptors);
+  void begin_wait(std::uint64_t id, const StoreRequest& request);
+  void cancel_wait(std::uint64_t id, const StoreRequest& request);
+  void answer_waiters(const std::string& key);
+  void reply(std::uint64_t id, StoreReply reply, std::vector<Descriptor> descriptors);
+  void answer_with_value(const Waiter& waiter, Result<StoreValue> value);
+  static void flush(Client& client);
+  void update_interest(std::uint64_t id, Client& client);
+  std::vector<std::string> drop_the_gone();
+
+  Descriptor epoll_;
+  StoreTable table_;
+  std::uint64_t next_client_ = 0;
+  std::map<std::uint64_t, Client> clients_;
+  std::map<std::string, std::vector<Waiter>> waiters_;
+};
+
+}  // namespace farandole

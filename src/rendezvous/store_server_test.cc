@@ -1,0 +1,127 @@
+// What only the pair of StoreClient and StoreServer can get wrong.
+#include "rendezvous/store_server.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "rendezvous/serving_thread.h"
+#include "rendezvous/store_client.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const std::function<bool()> kNobody;
+
+WaitLimit patient() {
+  return {std::chrono::steady_clock::now() + std::chrono::seconds(60), kNobody};
+}
+
+std::unique_ptr<StoreClient> client_of(ServingThread& serving, int rank) {
+  auto client = StoreClient::connect(serving.end(rank).get());
+  EXPECT_TRUE(client.ok()) << client.status().message();
+  return std::move(client).value();
+}
+
+TEST(StoreServer, AnEndingLauncherIsTold) {
+  ServingThread serving(1);
+  auto client = client_of(serving, 0);
+  std::jthread waiting([&client] {
+    const auto value = client->wait("never", patient());
+    EXPECT_EQ(value.status().code(), StatusCode::kStop);
+    EXPECT_THAT(value.status().message(), HasSubstr("launcher"));
+  });
+  ASSERT_TRUE(client->set("alive", {}).ok());
+  serving.stop();
+  waiting.join();
+  EXPECT_EQ(client->set("key", {}).code(), StatusCode::kStop);
+}
+
+TEST(StoreServer, AMisbehavingWorkerIsCutOffAlone) {
+  ServingThread serving(2);
+  auto good = client_of(serving, 0);
+  ASSERT_EQ(::send(serving.end(1).get(), "nonsense", 8, 0), 8);
+  auto bad = client_of(serving, 1);
+  EXPECT_EQ(bad->set("key", {}).code(), StatusCode::kStop);
+  EXPECT_TRUE(good->set("key", {}).ok());
+  EXPECT_THAT(serving.complaints(), ElementsAre(HasSubstr("rank 1")));
+}
+
+TEST(StoreServer, AWorkerThatLeavesDisturbsNobody) {
+  ServingThread serving(2);
+  auto good = client_of(serving, 0);
+  {
+    // Leaves with a wait open and requests unanswered.
+    const StoreRequest wait{StoreRequestKind::kWait, 1, "key", 0, {}};
+    const Bytes bytes = wait.encode();
+    ASSERT_EQ(::send(serving.end(1).get(), bytes.data(), bytes.size(), 0),
+              static_cast<ssize_t>(bytes.size()));
+    serving.end(1).reset();
+  }
+  EXPECT_TRUE(good->set("key", {}).ok());
+  EXPECT_TRUE(good->wait("key", patient()).ok());
+  EXPECT_THAT(serving.complaints(), IsEmpty());
+}
+
+TEST(StoreServer, AWorkerThatReadsNothingBlocksNobody) {
+  ServingThread serving(2);
+  auto good = client_of(serving, 0);
+  ASSERT_TRUE(good->set("big", StoreValue{Bytes(kStoreValueBytesMax), {}}).ok());
+  const Bytes ask = StoreRequest{StoreRequestKind::kWait, 1, "big", 0, {}}.encode();
+  // Until neither the requests nor the replies of the silent one fit anywhere.
+  const int silent = serving.end(1).get();
+  int sent = 0;
+  for (int refused = 0; refused < 100;) {
+    if (::send(silent, ask.data(), ask.size(), MSG_DONTWAIT) < 0)
+      ++refused;
+    else
+      ++sent;
+    EXPECT_TRUE(good->add("count", 1).ok());
+  }
+  // When it reads at last, it gets every answer.
+  Bytes answer(kUnixMessageBytesMax);
+  for (int i = 0; i < sent; ++i)
+    ASSERT_GT(::recv(silent, answer.data(), answer.size(), 0),
+              static_cast<ssize_t>(kStoreValueBytesMax));
+}
+
+TEST(StoreServer, ASecondClientOfADescriptorIgnoresOldReplies) {
+  ServingThread serving(1);
+  const Bytes ask = StoreRequest{StoreRequestKind::kAdd, 1, "count", 5, {}}.encode();
+  ASSERT_EQ(::send(serving.end(0).get(), ask.data(), ask.size(), 0),
+            static_cast<ssize_t>(ask.size()));
+  auto client = client_of(serving, 0);
+  EXPECT_EQ(client->add("count", 1).value(), 6);
+}
+
+TEST(StoreClient, ClosesTheDoorForChildren) {
+  ServingThread serving(1);
+  ASSERT_EQ(::fcntl(serving.end(0).get(), F_SETFD, 0), 0);
+  auto client = client_of(serving, 0);
+  EXPECT_EQ(::fcntl(serving.end(0).get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+}
+
+TEST(StoreClient, SaysWhatIsWrongWithTheDescriptor) {
+  const auto unset = StoreClient::connect(-1);
+  EXPECT_EQ(unset.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(unset.status().message(), HasSubstr("not set"));
+  const auto closed = StoreClient::connect(1 << 20);
+  EXPECT_EQ(closed.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(closed.status().message(), HasSubstr("FARANDOLE_RENDEZVOUS_DESCRIPTOR=1048576"));
+  EXPECT_THAT(closed.status().message(), HasSubstr("wrapper"));
+}
+
+}  // namespace
+}  // namespace farandole

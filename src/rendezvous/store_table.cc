@@ -1,0 +1,101 @@
+#include "rendezvous/store_table.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/try.h"
+
+namespace farandole {
+namespace {
+
+Status check_key(const std::string& key) {
+  if (key.empty()) return Status::fix_call("a rendezvous key cannot be empty");
+  if (key.size() > kStoreKeyBytesMax)
+    return Status::fix_call("the rendezvous key `" + key.substr(0, 32) + "…` has " +
+                            std::to_string(key.size()) + " bytes; the limit is " +
+                            std::to_string(kStoreKeyBytesMax));
+  return {};
+}
+
+Status check_value(const std::string& key, const StoreValue& value) {
+  if (value.bytes.size() > kStoreValueBytesMax)
+    return Status::fix_call("the value of rendezvous key `" + key + "` has " +
+                            std::to_string(value.bytes.size()) + " bytes; the limit is " +
+                            std::to_string(kStoreValueBytesMax));
+  if (value.descriptors.size() > kStoreDescriptorsMax)
+    return Status::fix_call("the value of rendezvous key `" + key + "` carries " +
+                            std::to_string(value.descriptors.size()) +
+                            " descriptors; the limit is " + std::to_string(kStoreDescriptorsMax));
+  return {};
+}
+
+Result<StoreValue> duplicate(const StoreValue& value) {
+  StoreValue copy{value.bytes, {}};
+  for (const auto& descriptor : value.descriptors) {
+    const int number = ::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0);
+    if (number < 0)
+      return Status::stop(std::string("cannot duplicate a descriptor of the rendezvous store: ") +
+                          std::strerror(errno) + " (look at `ulimit -n`)");
+    copy.descriptors.emplace_back(number);
+  }
+  return copy;
+}
+
+}  // namespace
+
+Status StoreTable::check_room(const std::string& key) const {
+  if (entries_.size() >= kStoreKeysMax)
+    return Status::fix_call("the rendezvous store is full with " + std::to_string(kStoreKeysMax) +
+                            " keys; `" + key + "` was refused");
+  return {};
+}
+
+Status StoreTable::set(const std::string& key, StoreValue value) {
+  FARANDOLE_TRY(check_key(key));
+  FARANDOLE_TRY(check_value(key, value));
+  if (entries_.contains(key))
+    return Status::fix_call("the rendezvous key `" + key +
+                            "` exists already; a key is written only once");
+  FARANDOLE_TRY(check_room(key));
+  entries_.emplace(key, std::move(value));
+  return {};
+}
+
+Result<StoreValue> StoreTable::find(const std::string& key) const {
+  FARANDOLE_TRY(check_key(key));
+  const auto entry = entries_.find(key);
+  if (entry == entries_.end())
+    return Status::retry("the rendezvous key `" + key + "` does not exist yet");
+  const auto* value = std::get_if<StoreValue>(&entry->second);
+  if (value == nullptr)
+    return Status::fix_call("the rendezvous key `" + key + "` is a counter, not a value");
+  return duplicate(*value);
+}
+
+Result<std::int64_t> StoreTable::add(const std::string& key, std::int64_t delta) {
+  FARANDOLE_TRY(check_key(key));
+  auto entry = entries_.find(key);
+  if (entry == entries_.end()) {
+    FARANDOLE_TRY(check_room(key));
+    entry = entries_.emplace(key, std::int64_t{0}).first;
+  }
+  auto* counter = std::get_if<std::int64_t>(&entry->second);
+  if (counter == nullptr)
+    return Status::fix_call("the rendezvous key `" + key + "` is a value, not a counter");
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(*counter, delta, &sum))
+    return Status::fix_call("the rendezvous counter `" + key + "` would overflow: " +
+                            std::to_string(*counter) + " + " + std::to_string(delta));
+  return *counter = sum;
+}
+
+Status StoreTable::remove(const std::string& key) {
+  FARANDOLE_TRY(check_key(key));
+  entries_.erase(key);
+  return {};
+}
+
+}  // namespace farandole

@@ -1,0 +1,33 @@
+// StoreTable: what a Store holds, without waiting or locks; every implementation of Store keeps its
+// keys in one of these, so that limits and errors are the same everywhere.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+
+#include "farandole/status.h"
+#include "rendezvous/store.h"
+
+namespace farandole {
+
+// How many keys may live at one time.
+inline constexpr std::size_t kStoreKeysMax = 1 << 16;
+
+// One thread at a time. Errors as in Store.
+class StoreTable {
+ public:
+  Status set(const std::string& key, StoreValue value);
+  // The descriptors are duplicates. kRetry while the key does not exist.
+  Result<StoreValue> find(const std::string& key) const;
+  Result<std::int64_t> add(const std::string& key, std::int64_t delta);
+  Status remove(const std::string& key);
+
+ private:
+  Status check_room(const std::string& key) const;
+
+  std::map<std::string, std::variant<StoreValue, std::int64_t>> entries_;
+};
+
+}  // namespace farandole

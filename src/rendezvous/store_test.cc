@@ -1,0 +1,228 @@
+// One suite for every implementation of Store; ranks are threads.
+#include "rendezvous/store.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/memory_store.h"
+#include "rendezvous/serving_thread.h"
+#include "rendezvous/store_client.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kMembers = 3;
+const std::function<bool()> kNobody;
+
+// The Stores of several members of one job.
+class Job {
+ public:
+  virtual ~Job() = default;
+  virtual Store& member(int rank) = 0;
+};
+
+class MemoryJob final : public Job {
+ public:
+  Store& member(int) override { return store_; }
+
+ private:
+  MemoryStore store_;
+};
+
+class ServedJob final : public Job {
+ public:
+  ServedJob() : serving_(kMembers) {
+    for (int i = 0; i < kMembers; ++i) {
+      auto client = StoreClient::connect(serving_.end(i).get());
+      CHECK(client.ok(), "the end that the server made");
+      clients_.push_back(std::move(client).value());
+    }
+  }
+  Store& member(int rank) override { return *clients_.at(static_cast<std::size_t>(rank)); }
+
+ private:
+  ServingThread serving_;
+  std::vector<std::unique_ptr<StoreClient>> clients_;
+};
+
+struct Implementation {
+  std::string name;
+  std::function<std::unique_ptr<Job>()> make;
+};
+
+class StoreSuite : public ::testing::TestWithParam<Implementation> {
+ protected:
+  Store& store(int rank = 0) { return job_->member(rank); }
+  std::unique_ptr<Job> job_ = GetParam().make();
+};
+
+// Only a guard against hanging.
+WaitLimit patient() {
+  return {std::chrono::steady_clock::now() + std::chrono::seconds(60), kNobody};
+}
+WaitLimit at_once() { return {TimePoint{}, kNobody}; }
+
+StoreValue text(std::string_view words) {
+  const auto* begin = reinterpret_cast<const std::byte*>(words.data());
+  return {Bytes(begin, begin + words.size()), {}};
+}
+
+std::string as_text(const StoreValue& value) {
+  return {reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size()};
+}
+
+TEST_P(StoreSuite, EveryMemberReadsWhatOneWrote) {
+  ASSERT_TRUE(store(0).set("color", text("blue")).ok());
+  for (int rank = 0; rank < kMembers; ++rank) {
+    auto value = store(rank).wait("color", patient());
+    ASSERT_TRUE(value.ok()) << value.status().message();
+    EXPECT_EQ(as_text(*value), "blue");
+  }
+}
+
+TEST_P(StoreSuite, AWaitEndsWhenTheKeyArrives) {
+  std::vector<std::jthread> waiting;
+  std::atomic<int> right{0};
+  for (int rank = 1; rank < kMembers; ++rank)
+    waiting.emplace_back([this, rank, &right] {
+      auto value = store(rank).wait("late", patient());
+      if (value.ok() && as_text(*value) == "here") ++right;
+    });
+  ASSERT_TRUE(store(0).set("late", text("here")).ok());
+  waiting.clear();
+  EXPECT_EQ(right, kMembers - 1);
+}
+
+TEST_P(StoreSuite, ThreadsOfOneMemberWaitIndependently) {
+  std::atomic<int> right{0};
+  std::vector<std::jthread> waiting;
+  for (const char* key : {"a", "b", "c"})
+    waiting.emplace_back([this, key, &right] {
+      auto value = store(1).wait(key, patient());
+      if (value.ok() && as_text(*value) == key) ++right;
+    });
+  // The same member writes while its other threads wait, in the opposite order.
+  for (const char* key : {"c", "b", "a"}) ASSERT_TRUE(store(1).set(key, text(key)).ok());
+  waiting.clear();
+  EXPECT_EQ(right, 3);
+}
+
+TEST_P(StoreSuite, AWaitOfNoTimeStillFindsWhatIsThere) {
+  ASSERT_TRUE(store(0).set("here", text("yes")).ok());
+  EXPECT_TRUE(store(1).wait("here", at_once()).ok());
+  const auto missing = store(1).wait("nowhere", at_once());
+  EXPECT_EQ(missing.status().code(), StatusCode::kRetry);
+  EXPECT_THAT(missing.status().message(), HasSubstr("timed out"));
+  EXPECT_THAT(missing.status().message(), HasSubstr("nowhere"));
+}
+
+TEST_P(StoreSuite, AnInterruptedWaitLeavesTheStoreUsable) {
+  std::atomic<bool> stop{true};
+  const std::function<bool()> interrupted = [&stop] { return stop.load(); };
+  const WaitLimit limit{patient().deadline, interrupted};
+  const auto ended = store(1).wait("later", limit);
+  EXPECT_EQ(ended.status().code(), StatusCode::kRetry);
+  EXPECT_THAT(ended.status().message(), HasSubstr("interrupted"));
+  ASSERT_TRUE(store(1).set("later", text("now")).ok());
+  EXPECT_EQ(as_text(store(1).wait("later", patient()).value()), "now");
+}
+
+TEST_P(StoreSuite, AKeyIsWrittenOnce) {
+  ASSERT_TRUE(store(0).set("key", text("1")).ok());
+  const Status again = store(1).set("key", text("2"));
+  EXPECT_EQ(again.code(), StatusCode::kFixCall);
+  EXPECT_THAT(again.message(), HasSubstr("`key`"));
+  EXPECT_EQ(as_text(store(2).wait("key", patient()).value()), "1");
+}
+
+TEST_P(StoreSuite, RemovingMakesRoomForAnother) {
+  EXPECT_TRUE(store(0).remove("never set").ok());
+  ASSERT_TRUE(store(0).set("key", text("1")).ok());
+  ASSERT_TRUE(store(1).remove("key").ok());
+  EXPECT_FALSE(store(0).wait("key", at_once()).ok());
+  ASSERT_TRUE(store(0).set("key", text("2")).ok());
+  EXPECT_EQ(as_text(store(2).wait("key", patient()).value()), "2");
+}
+
+TEST_P(StoreSuite, CountersCountAllMembers) {
+  std::vector<std::jthread> adding;
+  for (int rank = 0; rank < kMembers; ++rank)
+    adding.emplace_back([this, rank] {
+      for (int i = 0; i < 50; ++i) EXPECT_TRUE(store(rank).add("count", 2).ok());
+    });
+  adding.clear();
+  EXPECT_EQ(store(0).add("count", -100).value(), 2 * 50 * kMembers - 100);
+  ASSERT_TRUE(store(0).remove("count").ok());
+  EXPECT_EQ(store(0).add("count", 1).value(), 1);
+}
+
+TEST_P(StoreSuite, CountersAndValuesDoNotMix) {
+  ASSERT_TRUE(store(0).add("count", 1).ok());
+  ASSERT_TRUE(store(0).set("value", text("x")).ok());
+  EXPECT_EQ(store(1).set("count", text("x")).code(), StatusCode::kFixCall);
+  EXPECT_EQ(store(1).wait("count", patient()).status().code(), StatusCode::kFixCall);
+  EXPECT_EQ(store(1).add("value", 1).status().code(), StatusCode::kFixCall);
+}
+
+TEST_P(StoreSuite, EveryGetterOwnsItsDescriptors) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const Descriptor read_end(ends[0]);
+  StoreValue value = text("pipe");
+  value.descriptors.emplace_back(ends[1]);
+  ASSERT_TRUE(store(0).set("pipe", std::move(value)).ok());
+  for (int rank = 0; rank < kMembers; ++rank) {
+    auto mine = store(rank).wait("pipe", patient());
+    ASSERT_TRUE(mine.ok()) << mine.status().message();
+    ASSERT_EQ(mine->descriptors.size(), 1U);
+    EXPECT_EQ(::fcntl(mine->descriptors[0].get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    EXPECT_EQ(::write(mine->descriptors[0].get(), "x", 1), 1);
+  }
+  // With the key goes the last writer, so the reader meets the end of the file.
+  ASSERT_TRUE(store(0).remove("pipe").ok());
+  std::array<char, kMembers + 1> letters{};
+  ssize_t got = 0;
+  ssize_t count = 0;
+  while ((count = ::read(read_end.get(), letters.data(), letters.size())) > 0) got += count;
+  EXPECT_EQ(got, kMembers);
+}
+
+TEST_P(StoreSuite, TheLimitsHold) {
+  StoreValue longest{Bytes(kStoreValueBytesMax, std::byte{1}), {}};
+  const std::string longest_key(kStoreKeyBytesMax, 'k');
+  ASSERT_TRUE(store(0).set(longest_key, std::move(longest)).ok());
+  EXPECT_EQ(store(1).wait(longest_key, patient()).value().bytes.size(), kStoreValueBytesMax);
+
+  StoreValue too_long{Bytes(kStoreValueBytesMax + 1), {}};
+  EXPECT_EQ(store(0).set("long", std::move(too_long)).code(), StatusCode::kFixCall);
+  EXPECT_EQ(store(0).set(longest_key + "k", text("x")).code(), StatusCode::kFixCall);
+  EXPECT_EQ(store(0).set("", text("x")).code(), StatusCode::kFixCall);
+  StoreValue many = text("x");
+  for (std::size_t i = 0; i <= kStoreDescriptorsMax; ++i)
+    many.descriptors.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(store(0).set("many", std::move(many)).code(), StatusCode::kFixCall);
+  EXPECT_TRUE(store(0).set("fine", text("x")).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, StoreSuite,
+    ::testing::Values(Implementation{"memory", [] { return std::make_unique<MemoryJob>(); }},
+                      Implementation{"served", [] { return std::make_unique<ServedJob>(); }}),
+    [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace farandole

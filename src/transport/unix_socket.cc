@@ -1,0 +1,223 @@
+#include "transport/unix_socket.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "base/try.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t kControlBytes =
+    CMSG_SPACE(sizeof(int) * kUnixMessageDescriptorsMax) + CMSG_SPACE(sizeof(ucred));
+
+// Room for the ancillary part of a message, aligned as the kernel wants it.
+struct ControlBuffer {
+  alignas(cmsghdr) std::array<char, kControlBytes> bytes{};
+};
+
+// What recvmsg gave beside the bytes.
+struct Ancillary {
+  std::optional<ucred> sender;
+  std::vector<Descriptor> descriptors;
+};
+
+Status system_error(const char* call) {
+  const int error = errno;
+  return Status::stop(std::string(call) + " on a Unix socket failed: " + std::strerror(error));
+}
+
+Status closed_peer() {
+  return Status::rebuild_group("the process at the other end of the Unix socket is gone");
+}
+
+Status check_outgoing(std::size_t bytes, std::size_t descriptors) {
+  if (bytes == 0) return Status::fix_call("a message over a Unix socket cannot be empty");
+  if (bytes > kUnixMessageBytesMax)
+    return Status::fix_call("a message of " + std::to_string(bytes) +
+                            " bytes is too long for a Unix socket; the limit is " +
+                            std::to_string(kUnixMessageBytesMax));
+  if (descriptors > kUnixMessageDescriptorsMax)
+    return Status::fix_call("a message with " + std::to_string(descriptors) +
+                            " descriptors is over the limit of " +
+                            std::to_string(kUnixMessageDescriptorsMax));
+  return {};
+}
+
+Ancillary take_ancillary(msghdr& header) {
+  Ancillary result;
+  for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
+    if (part->cmsg_level != SOL_SOCKET) continue;
+    if (part->cmsg_type == SCM_CREDENTIALS) {
+      std::memcpy(&result.sender.emplace(), CMSG_DATA(part), sizeof(ucred));
+    } else if (part->cmsg_type == SCM_RIGHTS) {
+      const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (std::size_t i = 0; i < count; ++i) {
+        int number = -1;
+        std::memcpy(&number, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
+        result.descriptors.emplace_back(number);
+      }
+    }
+  }
+  return result;
+}
+
+Status check_incoming(const Ancillary& ancillary, int flags) {
+  const auto& sender = ancillary.sender;
+  if (!sender || sender->uid != ::getuid())
+    return Status::stop("refused a message from process " +
+                        (sender ? std::to_string(sender->pid) : std::string("unknown")) +
+                        " of user id " + (sender ? std::to_string(sender->uid) : "unknown") +
+                        "; this process belongs to user id " + std::to_string(::getuid()) +
+                        ", and all processes of a job must belong to the same user");
+  if ((flags & MSG_TRUNC) != 0)
+    return Status::stop("refused a message of more than " + std::to_string(kUnixMessageBytesMax) +
+                        " bytes from process " + std::to_string(sender->pid));
+  if ((flags & MSG_CTRUNC) != 0)
+    return Status::stop("lost descriptors that came with a message from process " +
+                        std::to_string(sender->pid) + ": more than " +
+                        std::to_string(kUnixMessageDescriptorsMax) +
+                        " were sent, or this process has no free descriptors left "
+                        "(look at `ulimit -n`)");
+  return {};
+}
+
+// poll() counts in milliseconds; rounding up keeps us from spinning through the last one.
+int poll_limit_ms(TimePoint deadline) {
+  const auto left = deadline - std::chrono::steady_clock::now();
+  if (left <= Duration::zero()) return 0;
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<int>(std::min<std::int64_t>(ms, std::numeric_limits<int>::max()));
+}
+
+}  // namespace
+
+Result<std::pair<UnixSocket, UnixSocket>> UnixSocket::make_pair() {
+  std::array<int, 2> numbers{-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, numbers.data()) != 0)
+    return system_error("socketpair");
+  FARANDOLE_TRY_ASSIGN(auto first, adopt(Descriptor(numbers[0])));
+  FARANDOLE_TRY_ASSIGN(auto second, adopt(Descriptor(numbers[1])));
+  return std::pair(std::move(first), std::move(second));
+}
+
+Status UnixSocket::check(int descriptor) {
+  const std::string name = "descriptor " + std::to_string(descriptor);
+  int type = 0;
+  socklen_t type_bytes = sizeof(type);
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &type_bytes) != 0)
+    return Status::fix_call(name + (errno == EBADF ? " is not open" : " is not a socket"));
+  sockaddr_un peer{};
+  socklen_t peer_bytes = sizeof(peer);
+  if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&peer), &peer_bytes) != 0)
+    return Status::fix_call(name + " is a socket that is not connected");
+  if (peer.sun_family != AF_UNIX || type != SOCK_SEQPACKET)
+    return Status::fix_call(name + " is a socket, but not a Unix socket of type SOCK_SEQPACKET");
+  return {};
+}
+
+Result<UnixSocket> UnixSocket::adopt(Descriptor descriptor) {
+  if (Status wrong = check(descriptor.get()); !wrong.ok()) {
+    if (::fcntl(descriptor.get(), F_GETFD) < 0) descriptor.release();
+    return wrong;
+  }
+  const int on = 1;
+  if (::setsockopt(descriptor.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0)
+    return system_error("setsockopt(SO_PASSCRED)");
+  if (::fcntl(descriptor.get(), F_SETFD, FD_CLOEXEC) != 0) return system_error("fcntl(F_SETFD)");
+  return UnixSocket(std::move(descriptor));
+}
+
+Status UnixSocket::try_send(std::span<const std::byte> bytes,
+                            std::span<const int> descriptors) const {
+  FARANDOLE_TRY(check_outgoing(bytes.size(), descriptors.size()));
+  ControlBuffer control;
+  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    header.msg_control = control.bytes.data();
+    header.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(rights), descriptors.data(), descriptors.size_bytes());
+  }
+  while (::sendmsg(descriptor_.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK)
+      return Status::retry("the Unix socket takes no further message now");
+    if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return closed_peer();
+    if (errno == EBADF && !descriptors.empty())
+      return Status::fix_call("one of the descriptors to be sent is not open");
+    return system_error("sendmsg");
+  }
+  return {};
+}
+
+Result<UnixMessage> UnixSocket::try_receive() const {
+  ControlBuffer control;
+  UnixMessage message;
+  message.bytes.resize(kUnixMessageBytesMax);
+  iovec part{message.bytes.data(), message.bytes.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control.bytes.data();
+  header.msg_controllen = control.bytes.size();
+  ssize_t count = -1;
+  while ((count = ::recvmsg(descriptor_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0) {
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::retry("no message has come yet");
+    if (errno == ECONNRESET) return closed_peer();
+    return system_error("recvmsg");
+  }
+  // Owned at once, so that a refused message leaves no descriptor open.
+  Ancillary ancillary = take_ancillary(header);
+  if (count == 0) return closed_peer();
+  FARANDOLE_TRY(check_incoming(ancillary, header.msg_flags));
+  message.bytes.resize(static_cast<std::size_t>(count));
+  message.descriptors = std::move(ancillary.descriptors);
+  return message;
+}
+
+Status UnixSocket::wait_for(short events, TimePoint deadline) const {
+  pollfd entry{descriptor_.get(), events, 0};
+  const int limit_ms = poll_limit_ms(deadline);
+  const int ready = ::poll(&entry, 1, limit_ms);
+  if (ready < 0 && errno != EINTR) return system_error("poll");
+  if (ready == 0 && std::chrono::steady_clock::now() >= deadline)
+    return Status::retry("timed out on a Unix socket");
+  return {};
+}
+
+Status UnixSocket::send(std::span<const std::byte> bytes, std::span<const int> descriptors,
+                        TimePoint deadline) const {
+  for (;;) {
+    const Status sent = try_send(bytes, descriptors);
+    if (sent.code() != StatusCode::kRetry) return sent;
+    FARANDOLE_TRY(wait_for(POLLOUT, deadline));
+  }
+}
+
+Result<UnixMessage> UnixSocket::receive(TimePoint deadline) const {
+  for (;;) {
+    auto received = try_receive();
+    if (received.ok() || received.status().code() != StatusCode::kRetry) return received;
+    FARANDOLE_TRY(wait_for(POLLIN, deadline));
+  }
+}
+
+}  // namespace farandole

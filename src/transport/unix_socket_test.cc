@@ -1,0 +1,185 @@
+#include "transport/unix_socket.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto kSoon = std::chrono::seconds(30);  // only a guard against hanging
+
+TimePoint soon() { return std::chrono::steady_clock::now() + kSoon; }
+
+std::span<const std::byte> as_bytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+std::string as_text(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    (void)entry;
+    ++count;
+  }
+  return count;
+}
+
+std::pair<UnixSocket, UnixSocket> connected() {
+  auto ends = UnixSocket::make_pair();
+  EXPECT_TRUE(ends.ok()) << ends.status().message();
+  return std::move(ends).value();
+}
+
+TEST(UnixSocket, KeepsTheBordersOfMessages) {
+  auto [left, right] = connected();
+  ASSERT_TRUE(left.send(as_bytes("one"), {}, soon()).ok());
+  ASSERT_TRUE(left.send(as_bytes("two, longer"), {}, soon()).ok());
+  EXPECT_EQ(as_text(right.receive(soon()).value().bytes), "one");
+  EXPECT_EQ(as_text(right.receive(soon()).value().bytes), "two, longer");
+}
+
+TEST(UnixSocket, CarriesTheLongestMessageUnderDefaultBuffers) {
+  auto [left, right] = connected();
+  const Bytes longest(kUnixMessageBytesMax, std::byte{7});
+  ASSERT_TRUE(left.send(longest, {}, soon()).ok());
+  EXPECT_EQ(right.receive(soon()).value().bytes, longest);
+}
+
+TEST(UnixSocket, HandsDescriptorsOver) {
+  auto [left, right] = connected();
+  std::array<int, 2> pipe_ends{};
+  ASSERT_EQ(::pipe2(pipe_ends.data(), O_CLOEXEC), 0);
+  const Descriptor read_end(pipe_ends[0]);
+  Descriptor write_end(pipe_ends[1]);
+  const std::array<int, 1> to_send{write_end.get()};
+  ASSERT_TRUE(left.send(as_bytes("pipe"), to_send, soon()).ok());
+  write_end.reset();
+
+  auto message = right.receive(soon());
+  ASSERT_TRUE(message.ok()) << message.status().message();
+  ASSERT_EQ(message->descriptors.size(), 1U);
+  EXPECT_EQ(::fcntl(message->descriptors[0].get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+  ASSERT_EQ(::write(message->descriptors[0].get(), "x", 1), 1);
+  char letter = 0;
+  ASSERT_EQ(::read(read_end.get(), &letter, 1), 1);
+  EXPECT_EQ(letter, 'x');
+}
+
+TEST(UnixSocket, RefusesWhatIsOverTheLimitsBeforeSending) {
+  auto [left, right] = connected();
+  const Bytes too_long(kUnixMessageBytesMax + 1);
+  EXPECT_EQ(left.try_send(too_long, {}).code(), StatusCode::kFixCall);
+  EXPECT_EQ(left.try_send({}, {}).code(), StatusCode::kFixCall);
+  const std::vector<int> too_many(kUnixMessageDescriptorsMax + 1, left.descriptor().get());
+  EXPECT_EQ(left.try_send(as_bytes("x"), too_many).code(), StatusCode::kFixCall);
+  const std::array<int, 1> closed{1 << 20};
+  EXPECT_EQ(left.try_send(as_bytes("x"), closed).code(), StatusCode::kFixCall);
+  EXPECT_EQ(right.try_receive().status().code(), StatusCode::kRetry);
+}
+
+TEST(UnixSocket, RefusesTruncatedMessagesAndGoesOn) {
+  auto [left, right] = connected();
+  const Bytes too_long(kUnixMessageBytesMax + 1);
+  ASSERT_EQ(::send(left.descriptor().get(), too_long.data(), too_long.size(), 0),
+            static_cast<ssize_t>(too_long.size()));
+  const auto refused = right.receive(soon());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kStop);
+  ASSERT_TRUE(left.send(as_bytes("fine"), {}, soon()).ok());
+  EXPECT_TRUE(right.receive(soon()).ok());
+}
+
+TEST(UnixSocket, RefusesTooManyDescriptorsAndLeaksNone) {
+  auto [left, right] = connected();
+  const std::size_t before = open_descriptors();
+  constexpr std::size_t kCount = kUnixMessageDescriptorsMax + 4;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kCount * sizeof(int))> control{};
+  char letter = 'x';
+  iovec part{&letter, 1};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  cmsghdr* rights = CMSG_FIRSTHDR(&header);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(kCount * sizeof(int));
+  const std::vector<int> numbers(kCount, left.descriptor().get());
+  std::memcpy(CMSG_DATA(rights), numbers.data(), kCount * sizeof(int));
+  ASSERT_EQ(::sendmsg(left.descriptor().get(), &header, 0), 1);
+
+  const auto refused = right.receive(soon());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.status().message(), HasSubstr("lost descriptors"));
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST(UnixSocket, RefusesAnotherUser) {
+  if (::getuid() != 0) GTEST_SKIP() << "needs root to become another user";
+  auto [left, right] = connected();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool became = ::setresuid(65533, 65533, 65533) == 0;
+    const bool sent = ::send(left.descriptor().get(), "boo", 3, MSG_NOSIGNAL) == 3;
+    ::_exit(became && sent ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  const auto refused = right.receive(soon());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kStop);
+  EXPECT_THAT(refused.status().message(), HasSubstr("user id 65533"));
+}
+
+TEST(UnixSocket, ClosedPeerIsTold) {
+  auto [left, right] = connected();
+  ASSERT_TRUE(left.send(as_bytes("last words"), {}, soon()).ok());
+  left.take_descriptor().reset();
+  EXPECT_TRUE(right.receive(soon()).ok());
+  EXPECT_EQ(right.receive(soon()).status().code(), StatusCode::kRebuildGroup);
+  EXPECT_EQ(right.send(as_bytes("x"), {}, soon()).code(), StatusCode::kRebuildGroup);
+}
+
+TEST(UnixSocket, WaitsForAMessageAndForRoom) {
+  auto [left, right] = connected();
+  EXPECT_EQ(right.receive(std::chrono::steady_clock::now()).status().code(), StatusCode::kRetry);
+  const Bytes longest(kUnixMessageBytesMax);
+  int sent = 0;
+  while (left.try_send(longest, {}).ok()) ++sent;
+  EXPECT_EQ(left.send(longest, {}, std::chrono::steady_clock::now()).code(), StatusCode::kRetry);
+  std::jthread writer([&left, &longest] { EXPECT_TRUE(left.send(longest, {}, soon()).ok()); });
+  for (int i = 0; i < sent + 1; ++i) EXPECT_TRUE(right.receive(soon()).ok());
+}
+
+TEST(UnixSocket, AdoptsOnlyItsOwnKind) {
+  EXPECT_THAT(UnixSocket::adopt(Descriptor(1 << 20)).status().message(), HasSubstr("is not open"));
+  Descriptor file(::open("/dev/null", O_RDWR | O_CLOEXEC));
+  EXPECT_THAT(UnixSocket::adopt(std::move(file)).status().message(), HasSubstr("not a socket"));
+  Descriptor lonely(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  EXPECT_THAT(UnixSocket::adopt(std::move(lonely)).status().message(), HasSubstr("not connected"));
+  std::array<int, 2> numbers{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, numbers.data()), 0);
+  const Descriptor other(numbers[1]);
+  EXPECT_THAT(UnixSocket::adopt(Descriptor(numbers[0])).status().message(),
+              HasSubstr("SOCK_SEQPACKET"));
+}
+
+}  // namespace
+}  // namespace farandole
