@@ -1,0 +1,60 @@
+#include "base/descriptor.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+namespace farandole {
+namespace {
+
+int open_null() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
+bool is_open(int number) { return ::fcntl(number, F_GETFD) >= 0; }
+
+TEST(Descriptor, is_empty_at_first) {
+  const Descriptor descriptor;
+  EXPECT_FALSE(descriptor.valid());
+  EXPECT_EQ(descriptor.get(), -1);
+}
+
+TEST(Descriptor, closes_in_the_end) {
+  int number = -1;
+  {
+    const Descriptor descriptor(open_null());
+    number = descriptor.get();
+    ASSERT_TRUE(is_open(number));
+  }
+  EXPECT_FALSE(is_open(number));
+}
+
+TEST(Descriptor, moving_hands_over_and_closes_what_was_there) {
+  Descriptor first(open_null());
+  Descriptor second(open_null());
+  const int kept = first.get();
+  const int dropped = second.get();
+  second = std::move(first);
+  EXPECT_EQ(second.get(), kept);
+  EXPECT_TRUE(is_open(kept));
+  EXPECT_FALSE(is_open(dropped));
+
+  Descriptor third(std::move(second));
+  EXPECT_EQ(third.get(), kept);
+  EXPECT_TRUE(is_open(kept));
+}
+
+TEST(Descriptor, release_gives_the_number_away_open) {
+  Descriptor descriptor(open_null());
+  Descriptor owner(descriptor.release());
+  EXPECT_FALSE(descriptor.valid());
+  EXPECT_TRUE(is_open(owner.get()));
+}
+
+TEST(Descriptor, reset_closes_once) {
+  Descriptor descriptor(open_null());
+  const int number = descriptor.get();
+  descriptor.reset();
+  EXPECT_FALSE(is_open(number));
+  descriptor.reset();
+  EXPECT_FALSE(descriptor.valid());
+}
+
+}  // namespace
+}  // namespace farandole

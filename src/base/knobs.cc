@@ -1,0 +1,213 @@
+#include "base/knobs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstring>
+#include <limits>
+
+#include "base/check.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t kRanksMax = std::int64_t{1} << 20;
+constexpr std::int64_t kDescriptorMax = std::numeric_limits<std::int32_t>::max();
+
+constexpr std::array<KnobRow, kKnobs> kRows = {{
+    {.knob = Knob::kRank,
+     .name = "FARANDOLE_RANK",
+     .old_name = "HOROVOD_RANK",
+     .type = KnobType::kInteger,
+     .default_value = "0",
+     .min = 0,
+     .max = kRanksMax - 1,
+     .help = "The number of this worker in the job. Set by the launcher."},
+    {.knob = Knob::kSize,
+     .name = "FARANDOLE_SIZE",
+     .old_name = "HOROVOD_SIZE",
+     .type = KnobType::kInteger,
+     .default_value = "1",
+     .min = 1,
+     .max = kRanksMax,
+     .help = "How many workers the job has. Set by the launcher."},
+    {.knob = Knob::kLocalRank,
+     .name = "FARANDOLE_LOCAL_RANK",
+     .old_name = "HOROVOD_LOCAL_RANK",
+     .type = KnobType::kInteger,
+     .default_value = "0",
+     .min = 0,
+     .max = kRanksMax - 1,
+     .help = "The number of this worker among those on its host. Set by the launcher."},
+    {.knob = Knob::kLocalSize,
+     .name = "FARANDOLE_LOCAL_SIZE",
+     .old_name = "HOROVOD_LOCAL_SIZE",
+     .type = KnobType::kInteger,
+     .default_value = "1",
+     .min = 1,
+     .max = kRanksMax,
+     .help = "How many workers are on this host. Set by the launcher."},
+    {.knob = Knob::kCrossRank,
+     .name = "FARANDOLE_CROSS_RANK",
+     .old_name = "HOROVOD_CROSS_RANK",
+     .type = KnobType::kInteger,
+     .default_value = "0",
+     .min = 0,
+     .max = kRanksMax - 1,
+     .help = "The number of this worker among those with its local rank, over all hosts. Set by "
+             "the launcher."},
+    {.knob = Knob::kCrossSize,
+     .name = "FARANDOLE_CROSS_SIZE",
+     .old_name = "HOROVOD_CROSS_SIZE",
+     .type = KnobType::kInteger,
+     .default_value = "1",
+     .min = 1,
+     .max = kRanksMax,
+     .help = "How many workers have this local rank, over all hosts. Set by the launcher."},
+    {.knob = Knob::kRendezvousDescriptor,
+     .name = "FARANDOLE_RENDEZVOUS_DESCRIPTOR",
+     .type = KnobType::kInteger,
+     .default_value = "-1",
+     .min = -1,
+     .max = kDescriptorMax,
+     .help = "The inherited descriptor of the socket to the launcher; -1 when there is none. Set "
+             "by the launcher."},
+    {.knob = Knob::kStartTimeout,
+     .name = "FARANDOLE_START_TIMEOUT",
+     .old_name = "HOROVOD_START_TIMEOUT",
+     .type = KnobType::kInteger,
+     .default_value = "120",
+     .min = 1,
+     .max = 7 * 24 * 3600,
+     .flag = "--start-timeout",
+     .help = "Seconds that the workers wait for each other at the start."},
+    {.knob = Knob::kBucketBytes,
+     .name = "FARANDOLE_BUCKET_BYTES",
+     .old_name = "HOROVOD_FUSION_THRESHOLD",
+     .type = KnobType::kInteger,
+     .default_value = "16777216",
+     .min = 0,
+     .max = std::int64_t{1} << 40,
+     .flag = "--bucket-bytes",
+     .help = "Gradients are averaged together in buckets of at most this many bytes; with 0 each "
+             "gradient has its own."},
+    {.knob = Knob::kLogLevel,
+     .name = "FARANDOLE_LOG_LEVEL",
+     .old_name = "HOROVOD_LOG_LEVEL",
+     .type = KnobType::kChoice,
+     .default_value = "warning",
+     .choices = "trace|debug|info|warning|error|fatal",
+     .flag = "--log-level",
+     .help = "The least severe log lines that are shown."},
+    {.knob = Knob::kLogHideTime,
+     .name = "FARANDOLE_LOG_HIDE_TIME",
+     .old_name = "HOROVOD_LOG_HIDE_TIME",
+     .type = KnobType::kSwitch,
+     .default_value = "0",
+     .flag = "--log-hide-time",
+     .help = "Log lines without the time."},
+}};
+
+constexpr bool rows_are_in_order() {
+  for (std::size_t index = 0; index < kRows.size(); ++index)
+    if (kRows[index].knob != static_cast<Knob>(index)) return false;
+  return true;
+}
+static_assert(rows_are_in_order(), "the table is indexed by Knob");
+
+std::string in_small_letters(std::string_view text) {
+  std::string small(text);
+  std::ranges::transform(small, small.begin(), [](unsigned char letter) {
+    return static_cast<char>(std::tolower(letter));
+  });
+  return small;
+}
+
+bool is_one_of(std::string_view word, std::string_view choices) {
+  while (!choices.empty()) {
+    const auto end = std::min(choices.find('|'), choices.size());
+    if (choices.substr(0, end) == word) return true;
+    choices.remove_prefix(std::min(end + 1, choices.size()));
+  }
+  return false;
+}
+
+std::string allowed_values(const KnobRow& row) {
+  switch (row.type) {
+    case KnobType::kInteger:
+      return fmt::format("a whole number from {} to {}", row.min, row.max);
+    case KnobType::kSwitch:
+      return "0 or 1";
+    case KnobType::kChoice:
+      return fmt::format("one of {}", row.choices);
+  }
+  CHECK(false, "every type of knob says what it allows");
+  return {};
+}
+
+}  // namespace
+
+std::span<const KnobRow> knob_rows() { return kRows; }
+
+const KnobRow& row_of(Knob knob) { return kRows[static_cast<std::size_t>(knob)]; }
+
+Result<Knobs::Value> Knobs::parse(const KnobRow& row, std::string_view variable,
+                                  std::string_view text) {
+  Value value;
+  bool fits = false;
+  if (row.type == KnobType::kInteger) {
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, value.integer);
+    fits =
+        error == std::errc() && rest == end && value.integer >= row.min && value.integer <= row.max;
+  } else {
+    value.text = in_small_letters(text);
+    fits = is_one_of(value.text, row.choices);
+  }
+  if (row.type == KnobType::kSwitch) {
+    value.integer = is_one_of(value.text, "1|true|on|yes") ? 1 : 0;
+    fits = value.integer == 1 || is_one_of(value.text, "0|false|off|no");
+  }
+  if (fits) return value;
+  return Status::fix_call(fmt::format("{} is \"{}\"; it must be {}. Correct it or unset it.",
+                                      variable, text, allowed_values(row)));
+}
+
+Result<Knobs> Knobs::read(const std::function<const char*(const char*)>& environment) {
+  Knobs knobs;
+  for (const KnobRow& row : kRows) {
+    std::string_view variable = row.name;
+    std::string_view text = row.default_value;
+    bool is_set = false;
+    for (const std::string_view name : {row.name, row.old_name}) {
+      if (name.empty()) continue;
+      const char* found = environment(std::string(name).c_str());
+      if (found == nullptr || *found == '\0') continue;
+      variable = name;
+      text = found;
+      is_set = true;
+      break;
+    }
+    auto value = parse(row, variable, text);
+    if (!value.ok()) return value.status();
+    value->is_set = is_set;
+    knobs.values_[static_cast<std::size_t>(row.knob)] = *std::move(value);
+  }
+  return knobs;
+}
+
+std::int64_t Knobs::integer(Knob knob) const {
+  CHECK(row_of(knob).type != KnobType::kChoice, "this knob is a word");
+  return value_of(knob).integer;
+}
+
+const std::string& Knobs::text(Knob knob) const {
+  CHECK(row_of(knob).type == KnobType::kChoice, "this knob is a number");
+  return value_of(knob).text;
+}
+
+bool Knobs::is_set(Knob knob) const { return value_of(knob).is_set; }
+
+}  // namespace farandole

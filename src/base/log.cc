@@ -1,0 +1,75 @@
+#include "base/log.h"
+
+#include <fmt/format.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <array>
+
+#include "base/check.h"
+
+namespace farandole {
+namespace {
+
+struct LevelRow {
+  Level level;
+  std::string_view name;  // as the knob says it
+  spdlog::level::level_enum spdlog_level;
+};
+
+// Indexed by Level.
+constexpr std::array<LevelRow, 6> kLevels = {{
+    {Level::kTrace, "trace", spdlog::level::trace},
+    {Level::kDebug, "debug", spdlog::level::debug},
+    {Level::kInfo, "info", spdlog::level::info},
+    {Level::kWarning, "warning", spdlog::level::warn},
+    {Level::kError, "error", spdlog::level::err},
+    {Level::kFatal, "fatal", spdlog::level::critical},
+}};
+
+const LevelRow& row_of(Level level) { return kLevels[static_cast<std::size_t>(level)]; }
+
+Level level_named(std::string_view name) {
+  for (const LevelRow& row : kLevels)
+    if (row.name == name) return row.level;
+  CHECK(false, "the knob allows only names of levels");
+  return Level::kWarning;
+}
+
+// spdlog's own level names differ from the knob's words, so the line carries ours.
+std::string pattern_for(const Log::Options& options) {
+  return options.hide_time ? "%v" : "%Y-%m-%d %H:%M:%S.%e %v";
+}
+
+}  // namespace
+
+struct Log::Parts {
+  explicit Parts(const Options& options)
+      : prefix(options.tag.empty() ? "farandole" : fmt::format("farandole {}", options.tag)),
+        logger("farandole", std::make_shared<spdlog::sinks::stderr_sink_mt>()) {
+    logger.set_pattern(pattern_for(options));
+    logger.set_level(row_of(options.level).spdlog_level);
+    logger.flush_on(spdlog::level::trace);
+  }
+
+  std::string prefix;
+  mutable spdlog::logger logger;  // synchronises itself
+};
+
+Log::Options Log::options_from(const Knobs& knobs) {
+  return {.level = level_named(knobs.text(Knob::kLogLevel)),
+          .hide_time = knobs.integer(Knob::kLogHideTime) != 0,
+          .tag = fmt::format("rank {}", knobs.integer(Knob::kRank))};
+}
+
+Log::Log(const Options& options) : parts_(std::make_unique<Parts>(options)) {}
+
+Log::~Log() = default;
+
+void Log::operator()(Level level, std::string_view text) const {
+  const LevelRow& row = row_of(level);
+  if (!parts_->logger.should_log(row.spdlog_level)) return;
+  parts_->logger.log(row.spdlog_level, fmt::format("{} {}: {}", parts_->prefix, row.name, text));
+}
+
+}  // namespace farandole

@@ -1,0 +1,38 @@
+// Log: lines for people on standard error, tagged with the rank.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/knobs.h"
+
+namespace farandole {
+
+enum class Level : std::uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kFatal };
+
+// Thread-safe: each line is written whole. Built once per process or engine and passed on.
+class Log {
+ public:
+  struct Options {
+    Level level = Level::kWarning;  // lines below it are dropped
+    bool hide_time = false;
+    std::string tag{};  // in front of each line, such as "rank 3"; may be empty
+  };
+  // The options that the knobs ask for, with the rank as the tag.
+  static Options options_from(const Knobs& knobs);
+
+  explicit Log(const Options& options);
+  ~Log();
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+
+  void operator()(Level level, std::string_view text) const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace farandole
