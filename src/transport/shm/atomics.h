@@ -4,7 +4,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "base/clock.h"
 
@@ -21,6 +23,14 @@ struct HardwareAtomics {
   static void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, Duration limit);
   // Wakes every sleeper of `word`.
   static void futex_wake(std::atomic<std::uint32_t>& word);
+
+  // Plain bytes in shared memory. The caller's later store, or earlier load, of a flag orders them.
+  static void write_bytes(std::byte* shared, const std::byte* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(shared, from, bytes);
+  }
+  static void read_bytes(std::byte* to, const std::byte* shared, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, shared, bytes);
+  }
 };
 
 }  // namespace farandole

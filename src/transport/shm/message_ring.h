@@ -1,7 +1,9 @@
 // MessageRing: a bounded queue of messages from one member to another in shared memory; the control
-// messages of a group on one host travel here. One sender, one receiver.
+// messages of a group on one host travel here. One sender, one receiver. Each message is a length
+// and its bytes, both in whole units, so a length is never cut by the end of the buffer.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -12,21 +14,101 @@
 
 namespace farandole {
 
-// One end of the queue. One thread at a time per end.
-template <class Atomics>
+inline constexpr std::size_t kMessageRingBytes = 64 * 1024;
+
+// One end of the queue. One thread at a time per end. Keeps nothing of its own: both positions lie
+// in shared memory, each with one writer.
+template <class Atomics, std::size_t Capacity = kMessageRingBytes>
 class BasicMessageRing {
  public:
+  static constexpr std::size_t kCapacityBytes = Capacity;
+
+  template <class T>
+  using Atomic = typename Atomics::template Atomic<T>;
+  struct alignas(kFlagLineBytes) Position {
+    Atomic<std::uint64_t> bytes;  // since the beginning, only ever growing
+  };
+
+  static constexpr std::size_t bytes_needed() { return 2 * sizeof(Position) + Capacity; }
+
   // Both ends map the same bytes_needed() zeroed bytes. `peer` is the world rank at the other end,
   // whose bell is rung after a send and after a receive that makes room.
-  static constexpr std::size_t kCapacityBytes = 64 * 1024;
-  static std::size_t bytes_needed();
-  BasicMessageRing(std::byte* memory, BasicDoorbells<Atomics>& doorbells, int peer);
+  BasicMessageRing(std::byte* memory, BasicDoorbells<Atomics>& doorbells, int peer)
+      : written_(reinterpret_cast<Position*>(memory)),
+        read_(written_ + 1),
+        buffer_(memory + 2 * sizeof(Position)),
+        doorbells_(&doorbells),
+        peer_(peer) {}
 
   // False when there is no room now; try again after the bell rang. At most kCapacityBytes / 2.
   bool try_send(std::span<const std::byte> message);
   // The next message, if there is one.
   std::optional<Bytes> try_receive();
+
+ private:
+  static constexpr std::size_t kUnit = sizeof(std::uint64_t);
+  static_assert(Capacity % kUnit == 0 && Capacity >= 4 * kUnit);
+
+  static constexpr std::size_t units(std::size_t bytes) {
+    return (bytes + kUnit - 1) / kUnit * kUnit;
+  }
+  void copy_in(std::uint64_t position, const std::byte* from, std::size_t bytes);
+  void copy_out(std::uint64_t position, std::byte* to, std::size_t bytes) const;
+
+  Position* written_;
+  Position* read_;
+  std::byte* buffer_;
+  BasicDoorbells<Atomics>* doorbells_;
+  int peer_;
 };
+
+template <class Atomics, std::size_t Capacity>
+bool BasicMessageRing<Atomics, Capacity>::try_send(std::span<const std::byte> message) {
+  CHECK(message.size() <= Capacity / 2, "a message fills at most half of its ring");
+  const auto written = written_->bytes.load(std::memory_order_relaxed);
+  const auto read = read_->bytes.load(std::memory_order_seq_cst);
+  const std::size_t needed = kUnit + units(message.size());
+  if (Capacity - (written - read) < needed) return false;
+  const std::uint64_t length = message.size();
+  copy_in(written, reinterpret_cast<const std::byte*>(&length), kUnit);
+  copy_in(written + kUnit, message.data(), message.size());
+  written_->bytes.store(written + needed, std::memory_order_seq_cst);
+  doorbells_->ring(peer_);
+  return true;
+}
+
+template <class Atomics, std::size_t Capacity>
+std::optional<Bytes> BasicMessageRing<Atomics, Capacity>::try_receive() {
+  const auto read = read_->bytes.load(std::memory_order_relaxed);
+  const auto written = written_->bytes.load(std::memory_order_seq_cst);
+  if (read == written) return std::nullopt;
+  std::uint64_t length = 0;
+  copy_out(read, reinterpret_cast<std::byte*>(&length), kUnit);
+  CHECK(length <= Capacity / 2, "a message fills at most half of its ring");
+  Bytes message(length);
+  copy_out(read + kUnit, message.data(), message.size());
+  read_->bytes.store(read + kUnit + units(length), std::memory_order_seq_cst);
+  doorbells_->ring(peer_);
+  return message;
+}
+
+template <class Atomics, std::size_t Capacity>
+void BasicMessageRing<Atomics, Capacity>::copy_in(std::uint64_t position, const std::byte* from,
+                                                  std::size_t bytes) {
+  const std::size_t at = position % Capacity;
+  const std::size_t before_the_end = std::min(bytes, Capacity - at);
+  Atomics::write_bytes(buffer_ + at, from, before_the_end);
+  Atomics::write_bytes(buffer_, from + before_the_end, bytes - before_the_end);
+}
+
+template <class Atomics, std::size_t Capacity>
+void BasicMessageRing<Atomics, Capacity>::copy_out(std::uint64_t position, std::byte* to,
+                                                   std::size_t bytes) const {
+  const std::size_t at = position % Capacity;
+  const std::size_t before_the_end = std::min(bytes, Capacity - at);
+  Atomics::read_bytes(to, buffer_ + at, before_the_end);
+  Atomics::read_bytes(to + before_the_end, buffer_, bytes - before_the_end);
+}
 
 using MessageRing = BasicMessageRing<HardwareAtomics>;
 

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/descriptor.h"
 #include "farandole/status.h"
+#include "transport/shm/segment.h"
 
 namespace farandole {
 
@@ -47,7 +49,6 @@ class PeerHeap {
  public:
   // Checks that it is a sealed memfd of the expected size. Errors: kStop.
   static Result<std::unique_ptr<PeerHeap>> attach(const Descriptor& first_segment);
-  ~PeerHeap();
   PeerHeap(const PeerHeap&) = delete;
   PeerHeap& operator=(const PeerHeap&) = delete;
 
@@ -55,9 +56,8 @@ class PeerHeap {
   std::byte* at(std::uint64_t location, std::size_t bytes) const;
 
  private:
-  PeerHeap(std::byte* memory, std::size_t bytes) : memory_(memory), bytes_(bytes) {}
-  std::byte* memory_;
-  std::size_t bytes_;
+  explicit PeerHeap(std::shared_ptr<Segment> segment) : segment_(std::move(segment)) {}
+  std::shared_ptr<Segment> segment_;  // ours alone
 };
 
 }  // namespace farandole

@@ -1,0 +1,151 @@
+#include "transport/shm/doorbells.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "transport/shm/segment.h"
+
+namespace farandole {
+namespace {
+
+constexpr auto kNever = std::chrono::seconds(60);  // a guard against hanging, not a measure
+
+std::shared_ptr<Segment> segment_for(int size) {
+  return Segment::create("farandole-test", Doorbells::bytes_needed(size)).value();
+}
+
+// Sleeps as the baton's holder does until `ready`.
+template <class Ready>
+void sleep_until(Doorbells& doorbells, Ready ready) {
+  while (!ready()) {
+    const auto ticket = doorbells.prepare_sleep();
+    if (ready()) {
+      doorbells.cancel_sleep();
+      return;
+    }
+    doorbells.sleep(ticket, kNever);
+  }
+}
+
+TEST(Doorbells, ABellRungAfterPrepareEndsTheSleep) {
+  const auto memory = segment_for(2);
+  Doorbells a(memory->data(), 0, 2);
+  Doorbells b(memory->data(), 1, 2);
+  const auto ticket = a.prepare_sleep();
+  b.ring(0);
+  a.sleep(ticket, kNever);  // returns at once
+  const auto again = a.prepare_sleep();
+  a.ring_self();
+  a.sleep(again, kNever);
+}
+
+TEST(Doorbells, ASleepEndsAtItsLimit) {
+  const auto memory = segment_for(1);
+  Doorbells alone(memory->data(), 0, 1);
+  alone.sleep(alone.prepare_sleep(), std::chrono::milliseconds(1));
+  alone.sleep(alone.prepare_sleep(), -std::chrono::milliseconds(1));
+}
+
+TEST(Doorbells, ThreadsHandATokenAroundAsleep) {
+  constexpr int kSize = 3;
+  constexpr int kRounds = 2000;
+  const auto memory = segment_for(kSize);
+  std::atomic<int> token = 0;
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < kSize; ++rank)
+    threads.emplace_back([&, rank] {
+      Doorbells doorbells(memory->data(), rank, kSize);
+      for (int round = 0; round < kRounds; ++round) {
+        const int mine = round * kSize + rank;
+        sleep_until(doorbells, [&] { return token.load() == mine; });
+        token.store(mine + 1);
+        doorbells.ring((rank + 1) % kSize);
+      }
+    });
+  threads.clear();
+  EXPECT_EQ(token.load(), kSize * kRounds);
+}
+
+// The same between processes: the child maps the memory anew, as another worker would.
+TEST(Doorbells, ProcessesWakeEachOther) {
+  constexpr std::uint32_t kRounds = 2000;
+  const auto bells = segment_for(2);
+  const auto shared = Segment::create("farandole-test", sizeof(std::uint32_t)).value();
+  const auto play = [&](int rank) {
+    const auto my_bells = Segment::attach(bells->descriptor(), Doorbells::bytes_needed(2)).value();
+    const auto my_shared = Segment::attach(shared->descriptor(), sizeof(std::uint32_t)).value();
+    auto& token = *reinterpret_cast<std::atomic<std::uint32_t>*>(my_shared->data());
+    Doorbells doorbells(my_bells->data(), rank, 2);
+    for (auto mine = static_cast<std::uint32_t>(rank); mine < 2 * kRounds; mine += 2) {
+      sleep_until(doorbells, [&] { return token.load() == mine; });
+      token.store(mine + 1);
+      doorbells.ring(1 - rank);
+    }
+    return token.load();
+  };
+  const auto child = ::fork();
+  if (child == 0) {
+    play(1);
+    ::_exit(0);
+  }
+  ASSERT_GT(child, 0);
+  EXPECT_GE(play(0), 2 * kRounds - 1);
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Doorbells, LeaversHaveTicketsAndReasons) {
+  const auto memory = segment_for(3);
+  Doorbells a(memory->data(), 0, 3);
+  Doorbells b(memory->data(), 1, 3);
+  Doorbells c(memory->data(), 2, 3);
+  EXPECT_FALSE(a.leaver(2).has_value());
+  c.leave("ValueError: the loss is nan");
+  b.leave(std::string(kLeaveReasonBytesMax + 100, 'x'));
+  EXPECT_EQ(a.leaver(2)->ticket, 1u);
+  EXPECT_EQ(a.leaver(2)->reason, "ValueError: the loss is nan");
+  EXPECT_EQ(a.leaver(1)->ticket, 2u);
+  EXPECT_EQ(a.leaver(1)->reason, std::string(kLeaveReasonBytesMax, 'x'));
+  EXPECT_FALSE(a.closed_by().has_value());
+}
+
+TEST(Doorbells, LeavingWakesSleepers) {
+  const auto memory = segment_for(2);
+  Doorbells a(memory->data(), 0, 2);
+  std::jthread other([&] {
+    Doorbells b(memory->data(), 1, 2);
+    b.leave("");
+  });
+  sleep_until(a, [&] { return a.leaver(1).has_value(); });
+  EXPECT_EQ(a.leaver(1)->reason, "");
+}
+
+TEST(Doorbells, TheFirstDeathIsKeptAndWakesEverybody) {
+  const auto memory = segment_for(3);
+  std::vector<std::jthread> sleepers;
+  std::atomic<int> culprits = 0;
+  for (int rank = 0; rank < 2; ++rank)
+    sleepers.emplace_back([&, rank] {
+      Doorbells doorbells(memory->data(), rank, 3);
+      sleep_until(doorbells, [&] { return doorbells.closed_by().has_value(); });
+      culprits += doorbells.closed_by().value();
+      doorbells.acknowledge_close();
+    });
+  Doorbells watcher(memory->data(), 0, 3);
+  watcher.close(2);
+  watcher.close(1);
+  sleepers.clear();
+  EXPECT_EQ(culprits.load(), 4);
+  EXPECT_TRUE(watcher.acknowledged(0) && watcher.acknowledged(1));
+  EXPECT_FALSE(watcher.acknowledged(2));
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,178 @@
+#include "transport/shm/flag_board.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "transport/shm/segment.h"
+
+namespace farandole {
+namespace {
+
+// The boards of all members of one group, world ranks 0 … members − 1.
+class Boards {
+ public:
+  explicit Boards(int members)
+      : bells_(Segment::create("farandole-test", Doorbells::bytes_needed(members)).value()),
+        memory_(Segment::create("farandole-test", FlagBoard::bytes_needed(members)).value()) {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < members; ++rank) ranks.push_back(rank);
+    for (int rank = 0; rank < members; ++rank)
+      doorbells_.push_back(std::make_unique<Doorbells>(bells_->data(), rank, members));
+    for (int rank = 0; rank < members; ++rank)
+      boards_.emplace_back(memory_->data(), rank, ranks, *doorbells_[static_cast<size_t>(rank)]);
+  }
+  FlagBoard& operator[](int rank) { return boards_[static_cast<size_t>(rank)]; }
+  Doorbells& doorbells(int rank) { return *doorbells_[static_cast<size_t>(rank)]; }
+
+ private:
+  std::shared_ptr<Segment> bells_;   // ours alone
+  std::shared_ptr<Segment> memory_;  // ours alone
+  std::vector<std::unique_ptr<Doorbells>> doorbells_;
+  std::vector<FlagBoard> boards_;
+};
+
+TEST(FlagBoard, EntriesAreSeenWhenAllHaveEntered) {
+  Boards boards(2);
+  ASSERT_TRUE(boards[0].may_enter(1));
+  boards[0].enter(1, 1, {.identity = 10, .location = 11, .extent = -12});
+  EXPECT_FALSE(boards[0].all_entered());
+  boards[1].enter(1, 1, {.identity = 20, .location = 21, .extent = 22});
+  EXPECT_TRUE(boards[0].all_entered() && boards[1].all_entered());
+  EXPECT_EQ(boards[1].entry(0).identity, 10u);
+  EXPECT_EQ(boards[1].entry(0).location, 11u);
+  EXPECT_EQ(boards[1].entry(0).extent, -12);
+  EXPECT_EQ(boards[0].entry(1).identity, 20u);
+}
+
+TEST(FlagBoard, AnotherGenerationOrSequenceIsNotTheSameStep) {
+  Boards boards(2);
+  boards[0].enter(1, 1, {});
+  boards[1].enter(2, 1, {});
+  EXPECT_FALSE(boards[0].all_entered() || boards[1].all_entered());
+  boards[0].enter(2, 3, {});  // the same slot
+  EXPECT_FALSE(boards[0].all_entered() || boards[1].all_entered());
+}
+
+TEST(FlagBoard, ALineWaitsForTheSlowest) {
+  Boards boards(3);
+  for (std::uint32_t step = 1; step <= kSlots; ++step) {
+    ASSERT_TRUE(boards[0].may_enter(step));
+    for (int rank = 0; rank < 3; ++rank) boards[rank].enter(1, step, {});
+    boards[0].finish();
+    boards[1].finish();
+  }
+  EXPECT_FALSE(boards[0].may_enter(kSlots + 1));
+  EXPECT_FALSE(boards[0].all_done(1));
+  boards[2].finish();
+  EXPECT_TRUE(boards[0].may_enter(kSlots + 1));
+  EXPECT_TRUE(boards[0].may_enter(2 * kSlots));
+  EXPECT_FALSE(boards[0].may_enter(2 * kSlots + 1));
+  EXPECT_TRUE(boards[0].all_done(kSlots));
+  EXPECT_FALSE(boards[0].all_done(kSlots + 1));
+}
+
+TEST(FlagBoard, PhasesStartAtZeroInEveryStep) {
+  Boards boards(2);
+  for (const std::uint32_t step : {1u, 2u, 3u}) {
+    for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, step, {});
+    EXPECT_EQ(boards[1].phase(0), 0u);
+    EXPECT_TRUE(boards[1].all_reached(0));
+    boards[0].publish_phase(5);
+    EXPECT_EQ(boards[1].phase(0), 5u);
+    EXPECT_FALSE(boards[1].all_reached(1));
+    boards[1].publish_phase(4);
+    EXPECT_TRUE(boards[1].all_reached(4));
+    EXPECT_FALSE(boards[1].all_reached(5));
+    for (int rank = 0; rank < 2; ++rank) boards[rank].finish();
+  }
+}
+
+TEST(FlagBoard, AWithdrawnStepComesAgainUnderANewerGeneration) {
+  Boards boards(2);
+  for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, 1, {});
+  for (int rank = 0; rank < 2; ++rank) boards[rank].finish();
+  boards[0].enter(1, 2, {.identity = 7});
+  for (int rank = 0; rank < 2; ++rank) boards[rank].withdraw(1);
+  EXPECT_EQ(boards[0].generation(), 0u);
+  boards[1].enter(2, 2, {.identity = 8});
+  EXPECT_FALSE(boards[1].all_entered());
+  boards[0].enter(2, 2, {.identity = 9});
+  EXPECT_TRUE(boards[1].all_entered());
+  EXPECT_EQ(boards[1].entry(0).identity, 9u);
+}
+
+TEST(FlagBoard, WithdrawalKeepsThePrefix) {
+  Boards boards(2);
+  for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, 1, {});
+  boards[0].withdraw(1);
+  EXPECT_EQ(boards[0].generation(), 1u);
+  EXPECT_TRUE(boards[0].all_entered());
+}
+
+TEST(FlagBoardDeathTest, AFinishedStepCannotBeWithdrawn) {
+  Boards boards(1);
+  boards[0].enter(1, 1, {});
+  boards[0].finish();
+  EXPECT_DEATH(boards[0].withdraw(0), "cannot be withdrawn");
+}
+
+TEST(FlagBoardDeathTest, ThereMustBeACurrentStep) {
+  Boards boards(1);
+  EXPECT_DEATH((void)boards[0].all_entered(), "current step");
+  EXPECT_DEATH(boards[0].finish(), "current step");
+}
+
+// Sleeps whenever there is nothing to do, as the baton's holder does.
+template <class Ready>
+void sleep_until(Doorbells& doorbells, Ready ready) {
+  while (!ready()) {
+    const auto ticket = doorbells.prepare_sleep();
+    if (ready()) {
+      doorbells.cancel_sleep();
+      return;
+    }
+    doorbells.sleep(ticket, std::chrono::seconds(60));  // a guard against hanging
+  }
+}
+
+// Sums extents over `steps` steps, starting behind `start`; checks every sum.
+void sum_steps(Boards& boards, int rank, std::uint32_t start, std::uint32_t steps) {
+  FlagBoard& board = boards[rank];
+  Doorbells& doorbells = boards.doorbells(rank);
+  for (std::uint32_t i = 1; i <= steps; ++i) {
+    const std::uint32_t sequence = start + i;
+    sleep_until(doorbells, [&] { return board.may_enter(sequence); });
+    board.enter(1, sequence, {.identity = sequence, .extent = (rank + 1) * std::int64_t{i}});
+    sleep_until(doorbells, [&] { return board.all_entered(); });
+    std::int64_t sum = 0;
+    for (int other = 0; other < board.members(); ++other) sum += board.entry(other).extent;
+    const std::int64_t members = board.members();
+    ASSERT_EQ(sum, members * (members + 1) / 2 * std::int64_t{i});
+    board.publish_phase(1);
+    if (i % 3 == 0) sleep_until(doorbells, [&] { return board.all_reached(1); });
+    board.finish();
+  }
+  sleep_until(doorbells, [&] { return board.all_done(start + steps); });
+}
+
+void run_everywhere(int members, std::uint32_t start, std::uint32_t steps) {
+  Boards boards(members);
+  // Done counts stand where a job of `start` steps would have left them.
+  for (int rank = 0; rank < members; ++rank) {
+    boards[rank].enter(1, start, {});
+    boards[rank].finish();
+  }
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < members; ++rank)
+    threads.emplace_back([&boards, rank, start, steps] { sum_steps(boards, rank, start, steps); });
+}
+
+TEST(FlagBoard, ThreadsSumAsleep) { run_everywhere(3, 0, 1500); }
+
+TEST(FlagBoard, SequencesGoOnAcrossTheWholeRange) { run_everywhere(2, 0xffff'ffff - 20, 40); }
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,106 @@
+#include "transport/shm/message_ring.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <random>
+#include <thread>
+
+#include "transport/shm/segment.h"
+
+namespace farandole {
+namespace {
+
+Bytes message_of(std::size_t bytes, unsigned seed) {
+  Bytes message(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) message[i] = static_cast<std::byte>(seed + i * 7);
+  return message;
+}
+
+// The two ends of one queue, from rank 0 to rank 1.
+struct Pair {
+  std::shared_ptr<Segment> bells =
+      Segment::create("farandole-test", Doorbells::bytes_needed(2)).value();
+  std::shared_ptr<Segment> memory =
+      Segment::create("farandole-test", MessageRing::bytes_needed()).value();
+  Doorbells sender_bells{bells->data(), 0, 2};
+  Doorbells receiver_bells{bells->data(), 1, 2};
+  MessageRing sender{memory->data(), sender_bells, 1};
+  MessageRing receiver{memory->data(), receiver_bells, 0};
+};
+
+TEST(MessageRing, IsEmptyAtFirst) {
+  Pair pair;
+  EXPECT_FALSE(pair.receiver.try_receive().has_value());
+}
+
+TEST(MessageRing, KeepsOrderAndContentOverManyTurns) {
+  Pair pair;
+  std::mt19937 random(7);
+  std::deque<Bytes> expected;
+  for (unsigned i = 0; i < 3000; ++i) {
+    auto message = message_of(random() % (i % 10 == 0 ? 30'000 : 300), i);
+    if (pair.sender.try_send(message)) expected.push_back(std::move(message));
+    if (random() % 2 == 0) continue;
+    const auto received = pair.receiver.try_receive();
+    ASSERT_EQ(received.has_value(), !expected.empty());
+    if (!received) continue;
+    ASSERT_EQ(*received, expected.front());
+    expected.pop_front();
+  }
+}
+
+TEST(MessageRing, FillsUpExactlyAndMakesRoomAgain) {
+  Pair pair;
+  const Bytes half(MessageRing::kCapacityBytes / 2);
+  const Bytes rest(MessageRing::kCapacityBytes / 2 - 16);
+  EXPECT_TRUE(pair.sender.try_send(half));
+  EXPECT_FALSE(pair.sender.try_send(half));
+  EXPECT_TRUE(pair.sender.try_send(rest));
+  EXPECT_FALSE(pair.sender.try_send({})) << "not a byte is free";
+  EXPECT_EQ(pair.receiver.try_receive(), half);
+  EXPECT_TRUE(pair.sender.try_send({}));
+  EXPECT_EQ(pair.receiver.try_receive(), rest);
+  EXPECT_EQ(pair.receiver.try_receive(), Bytes());
+  EXPECT_FALSE(pair.receiver.try_receive().has_value());
+}
+
+TEST(MessageRingDeathTest, RefusesWhatNeverFits) {
+  Pair pair;
+  const Bytes too_long(MessageRing::kCapacityBytes / 2 + 1);
+  EXPECT_DEATH(pair.sender.try_send(too_long), "half of its ring");
+}
+
+TEST(MessageRing, BothEndsSleepWithoutLosingABell) {
+  Pair pair;
+  constexpr unsigned kMessages = 3000;
+  const auto limit = std::chrono::seconds(60);  // a guard against hanging
+  const auto size_of = [](unsigned i) { return (i * 37) % 9000; };
+  std::jthread sending([&] {
+    for (unsigned i = 0; i < kMessages; ++i) {
+      const auto message = message_of(size_of(i), i);
+      while (!pair.sender.try_send(message)) {
+        const auto ticket = pair.sender_bells.prepare_sleep();
+        const bool sent = pair.sender.try_send(message);
+        if (sent) pair.sender_bells.cancel_sleep();
+        if (sent) break;
+        pair.sender_bells.sleep(ticket, limit);
+      }
+    }
+  });
+  for (unsigned i = 0; i < kMessages; ++i) {
+    auto received = pair.receiver.try_receive();
+    while (!received) {
+      const auto ticket = pair.receiver_bells.prepare_sleep();
+      received = pair.receiver.try_receive();
+      if (received)
+        pair.receiver_bells.cancel_sleep();
+      else
+        pair.receiver_bells.sleep(ticket, limit);
+    }
+    ASSERT_EQ(*received, message_of(size_of(i), i));
+  }
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,71 @@
+#include "transport/shm/model/automaton.h"
+
+#include <optional>
+#include <typeinfo>
+#include <utility>
+
+#include "base/check.h"
+
+namespace farandole::model {
+namespace {
+
+std::string key_of(const ModelThread& checkpoint, const std::vector<Value>& results) {
+  ByteWriter key;
+  key.put_text(typeid(checkpoint).name());
+  checkpoint.write_key(key);
+  for (const Value result : results) key.put(result);
+  const Bytes bytes = key.take();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Runs a segment as far as its results are known; nothing if it reached its end.
+std::optional<Operation> replay(Arena& arena, ModelThread& thread,
+                                const std::vector<Value>& results) {
+  Execution execution(arena, results);
+  try {
+    thread.run();
+  } catch (const Execution::Stop&) {
+    return execution.pending();
+  }
+  CHECK(execution.replayed_all(), "a segment does the same when it is run again");
+  return std::nullopt;
+}
+
+}  // namespace
+
+LocalState Automaton::start(const ModelThread& thread) { return number(thread.clone(), {}); }
+
+LocalState Automaton::after(LocalState state, Value result) {
+  const auto known = states_[state].after.find(result);
+  if (known != states_[state].after.end()) return known->second;
+  auto results = states_[state].results;
+  results.push_back(result);
+  const LocalState next = number(states_[state].checkpoint, std::move(results));
+  states_[state].after.emplace(result, next);
+  return next;
+}
+
+LocalState Automaton::number(std::shared_ptr<const ModelThread> checkpoint,
+                             std::vector<Value> results) {
+  for (;;) {
+    const auto [place, is_new] =
+        numbers_.try_emplace(key_of(*checkpoint, results), static_cast<LocalState>(states_.size()));
+    if (!is_new) return place->second;
+    std::optional<Operation> pending;
+    std::shared_ptr<ModelThread> thread = checkpoint->clone();
+    if (checkpoint->finished())
+      pending = Operation{};
+    else
+      pending = replay(arena_, *thread, results);
+    if (pending) {
+      states_.push_back({std::move(checkpoint), std::move(results), *pending, {}});
+      return place->second;
+    }
+    // The segment is over: the same state is the next checkpoint with nothing done since.
+    numbers_.erase(place);
+    checkpoint = std::move(thread);
+    results.clear();
+  }
+}
+
+}  // namespace farandole::model

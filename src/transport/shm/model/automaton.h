@@ -1,0 +1,64 @@
+// Automaton: the local states of all model threads, numbered. A local state is the thread's object
+// at its last checkpoint and the results of its operations since. What a thread does next depends
+// on nothing else, so each step of it is computed once, by replaying, and then looked up.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/bytes.h"
+#include "transport/shm/model/model_atomics.h"
+
+namespace farandole::model {
+
+// A thread of a scenario, between two segments of its code. Everything that the code remembers is
+// in the object, and write_key() writes whatever makes two of them differ.
+class ModelThread {
+ public:
+  virtual ~ModelThread() = default;
+  virtual std::unique_ptr<ModelThread> clone() const = 0;
+  virtual void write_key(ByteWriter& key) const = 0;
+  virtual bool finished() const = 0;
+  // One segment, up to the next checkpoint. Runs again from its beginning for each operation.
+  virtual void run() = 0;
+};
+
+// A thread whose object is simply copied.
+template <class Derived>
+class CopiedThread : public ModelThread {
+ public:
+  std::unique_ptr<ModelThread> clone() const override {
+    return std::make_unique<Derived>(static_cast<const Derived&>(*this));
+  }
+};
+
+using LocalState = std::uint32_t;
+
+class Automaton {
+ public:
+  explicit Automaton(Arena& arena) : arena_(arena) {}
+
+  LocalState start(const ModelThread& thread);
+  const Operation& pending(LocalState state) const { return states_[state].pending; }
+  LocalState after(LocalState state, Value result);
+  std::size_t size() const { return states_.size(); }
+
+ private:
+  struct Node {
+    std::shared_ptr<const ModelThread> checkpoint;  // shared by the nodes that follow it
+    std::vector<Value> results;
+    Operation pending;
+    std::unordered_map<Value, LocalState> after;
+  };
+
+  LocalState number(std::shared_ptr<const ModelThread> checkpoint, std::vector<Value> results);
+
+  Arena& arena_;
+  std::vector<Node> states_;
+  std::unordered_map<std::string, LocalState> numbers_;
+};
+
+}  // namespace farandole::model

@@ -1,0 +1,116 @@
+#include "transport/shm/model/explorer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <string_view>
+
+#include "transport/shm/model/fingerprint_set.h"
+#include "transport/shm/model/machine.h"
+
+namespace farandole::model {
+namespace {
+
+// Breadth first, so that what is found is as short as can be.
+class Search {
+ public:
+  Search(const Scenario& scenario, const Limits& limits)
+      : limits_(limits), machine_(scenario, limits.partial_store_order) {}
+
+  Finding run() {
+    visit(machine_.start(), kNobody, {});
+    while (!frontier_.empty() && finding_.verdict == Verdict::kHolds) {
+      if (seen_.size() >= limits_.states_max) {
+        finding_.verdict = Verdict::kBounded;
+        finding_.text = "stopped at the bound on states";
+        break;
+      }
+      expand(frontier_.front());
+      frontier_.pop_front();
+    }
+    finding_.states = seen_.size();
+    return finding_;
+  }
+
+ private:
+  static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
+  struct Origin {
+    std::uint32_t parent;
+    Choice choice;
+  };
+  struct Pending {
+    MachineState state;
+    std::uint32_t number;
+  };
+
+  void visit(const MachineState& state, std::uint32_t parent, const Choice& choice) {
+    if (!seen_.insert(state.fingerprint())) return;
+    frontier_.push_back({state, static_cast<std::uint32_t>(origins_.size())});
+    origins_.push_back({parent, choice});
+  }
+
+  void expand(const Pending& from) {
+    machine_.choices(from.state, choices_);
+    const bool moves = std::any_of(choices_.begin(), choices_.end(), [](const Choice& choice) {
+      return choice.kind != Choice::Kind::kDie;
+    });
+    if (!moves && !machine_.all_finished(from.state)) {
+      found(Verdict::kDeadlock, machine_.stuck(from.state), from.number, nullptr);
+      return;
+    }
+    for (const Choice& choice : choices_) {
+      ++finding_.transitions;
+      MachineState next = from.state;
+      if (const auto broken = machine_.apply(choice, next)) {
+        found(Verdict::kViolation, *broken, from.number, &choice);
+        return;
+      }
+      visit(next, from.number, choice);
+    }
+  }
+
+  void found(Verdict verdict, std::string text, std::uint32_t at, const Choice* last) {
+    finding_.verdict = verdict;
+    finding_.text = std::move(text);
+    std::vector<Choice> way;
+    if (last != nullptr) way.push_back(*last);
+    for (; origins_[at].parent != kNobody; at = origins_[at].parent)
+      way.push_back(origins_[at].choice);
+    MachineState state = machine_.start();
+    for (auto choice = way.rbegin(); choice != way.rend(); ++choice) {
+      finding_.trace += machine_.describe(*choice, state) + "\n";
+      machine_.apply(*choice, state);
+    }
+  }
+
+  Limits limits_;
+  Machine machine_;
+  FingerprintSet seen_;
+  std::vector<Origin> origins_;
+  std::deque<Pending> frontier_;
+  std::vector<Choice> choices_;
+  Finding finding_;
+};
+
+}  // namespace
+
+Finding explore(const Scenario& scenario, const Limits& limits) {
+  return Search(scenario, limits).run();
+}
+
+std::string_view name_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kHolds:
+      return "holds";
+    case Verdict::kBounded:
+      return "holds up to the bound";
+    case Verdict::kDeadlock:
+      return "deadlock";
+    case Verdict::kViolation:
+      return "violation";
+  }
+  return "";
+}
+
+}  // namespace farandole::model

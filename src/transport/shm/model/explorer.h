@@ -1,0 +1,55 @@
+// The explorer: visits every state that the threads of a scenario can reach together, with a FIFO
+// store buffer per thread (x86-TSO; or partial store order), sleeping on futexes, and members that
+// die at any point. Finds broken assertions, and states in which nobody can go on though somebody
+// should. States are told apart by a 64-bit fingerprint: with n of them, two different ones are
+// mistaken for one with a chance of about n² / 2^65.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/shm/model/automaton.h"
+#include "transport/shm/model/model_atomics.h"
+
+namespace farandole::model {
+
+struct ThreadSpec {
+  std::string name;
+  int member = 0;       // dies with it
+  bool daemon = false;  // may wait for ever
+  std::unique_ptr<ModelThread> start;
+};
+
+struct Scenario {
+  Arena* arena = nullptr;  // borrowed
+  std::vector<ThreadSpec> threads;
+  std::vector<bool> mortal;  // by member
+  int deaths_max = 0;
+  std::vector<Ghost> reaped;  // by member; 1 once a dead one runs no more and has no store pending
+  std::optional<Ghost> fenced;  // once it is not 0, no guarded word may change any more
+  std::vector<Word> guarded;
+};
+
+struct Limits {
+  std::uint64_t states_max = 20'000'000;
+  bool partial_store_order = false;
+};
+
+enum class Verdict : std::uint8_t { kHolds, kBounded, kDeadlock, kViolation };
+
+struct Finding {
+  Verdict verdict = Verdict::kHolds;
+  std::string text;  // what broke, or who is stuck where
+  std::uint64_t states = 0;
+  std::uint64_t transitions = 0;
+  std::string trace;  // the shortest way there, a line per step
+};
+
+Finding explore(const Scenario& scenario, const Limits& limits);
+
+std::string_view name_of(Verdict verdict);
+
+}  // namespace farandole::model

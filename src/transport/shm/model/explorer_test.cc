@@ -1,0 +1,236 @@
+// Litmus tests: the explorer must find exactly what x86, or partial store order, allows.
+#include "transport/shm/model/explorer.h"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <string>
+
+namespace farandole::model {
+namespace {
+
+using testing::HasSubstr;
+using Cell = ModelAtomics::Atomic<std::uint32_t>;
+
+constexpr auto kStrong = std::memory_order_seq_cst;
+constexpr auto kRelease = std::memory_order_release;
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+// Runs one function from its beginning to its end, without checkpoints.
+class Straight final : public CopiedThread<Straight> {
+ public:
+  Straight(int number, std::function<void()> body) : number_(number), body_(std::move(body)) {}
+  void write_key(ByteWriter& key) const override {
+    key.put(number_);
+    key.put(done_);
+  }
+  bool finished() const override { return done_; }
+  void run() override {
+    body_();
+    done_ = true;
+  }
+
+ private:
+  int number_;
+  std::function<void()> body_;
+  bool done_ = false;
+};
+
+class Litmus {
+ public:
+  Litmus() { scenario_.arena = &arena_; }
+
+  Arena& arena() { return arena_; }
+  Cell& cell(const std::string& name) {
+    auto* place = reinterpret_cast<Cell*>(arena_.allocate(sizeof(Cell)));
+    arena_.mark(place, name);
+    return *place;
+  }
+  void thread(std::function<void()> body) {
+    const int number = static_cast<int>(scenario_.threads.size());
+    scenario_.threads.push_back({.name = "t" + std::to_string(number),
+                                 .member = number,
+                                 .start = std::make_unique<Straight>(number, std::move(body))});
+  }
+  Scenario& scenario() { return scenario_; }
+  Finding explore_it(bool partial_store_order = false) {
+    return explore(scenario_, {.states_max = 100'000, .partial_store_order = partial_store_order});
+  }
+
+ private:
+  Arena arena_;
+  Scenario scenario_;
+};
+
+// Both load the other's flag after storing their own. Both seeing 0 breaks it.
+Verdict store_then_load(std::memory_order order) {
+  Litmus litmus;
+  Cell& x = litmus.cell("x");
+  Cell& y = litmus.cell("y");
+  const Ghost zeros(litmus.arena(), "zeros");
+  const auto play = [&](Cell& mine, Cell& other) {
+    mine.store(1, order);
+    if (other.load(kStrong) != 0) return;
+    zeros.set(zeros.get() + 1);
+    require(litmus.arena(), zeros.get() < 2, "both saw zero");
+  };
+  litmus.thread([&] { play(x, y); });
+  litmus.thread([&] { play(y, x); });
+  return litmus.explore_it().verdict;
+}
+
+TEST(Explorer, AStoreMayPassALaterLoadUnlessItIsSequentiallyConsistent) {
+  EXPECT_EQ(store_then_load(kStrong), Verdict::kHolds);
+  EXPECT_EQ(store_then_load(kRelease), Verdict::kViolation);
+  EXPECT_EQ(store_then_load(kRelaxed), Verdict::kViolation);
+}
+
+// Data, then a flag: the flag must not be seen first.
+Verdict pass_a_message(std::memory_order order, bool partial_store_order) {
+  Litmus litmus;
+  Cell& data = litmus.cell("data");
+  Cell& flag = litmus.cell("flag");
+  litmus.thread([&] {
+    data.store(7, kRelaxed);
+    flag.store(1, order);
+  });
+  litmus.thread([&] {
+    if (flag.load(kStrong) == 1)
+      require(litmus.arena(), data.load(kRelaxed) == 7, "flag before data");
+  });
+  return litmus.explore_it(partial_store_order).verdict;
+}
+
+TEST(Explorer, StoresStayInOrderOnX86) {
+  EXPECT_EQ(pass_a_message(kRelaxed, false), Verdict::kHolds);
+  EXPECT_EQ(pass_a_message(kRelease, false), Verdict::kHolds);
+}
+
+TEST(Explorer, PartialStoreOrderKeepsReleasesOnly) {
+  EXPECT_EQ(pass_a_message(kRelaxed, true), Verdict::kViolation);
+  EXPECT_EQ(pass_a_message(kRelease, true), Verdict::kHolds);
+  EXPECT_EQ(pass_a_message(kStrong, true), Verdict::kHolds);
+}
+
+TEST(Explorer, AThreadSeesItsOwnStores) {
+  Litmus litmus;
+  Cell& x = litmus.cell("x");
+  litmus.thread([&] {
+    x.store(1, kRelaxed);
+    x.store(2, kRelaxed);
+    require(litmus.arena(), x.load(kRelaxed) == 2, "own store lost");
+  });
+  EXPECT_EQ(litmus.explore_it().verdict, Verdict::kHolds);
+  EXPECT_EQ(litmus.explore_it(true).verdict, Verdict::kHolds);
+}
+
+TEST(Explorer, AdditionsAreNotTornApart) {
+  Litmus litmus;
+  Cell& x = litmus.cell("x");
+  const Ghost ended(litmus.arena(), "ended");
+  for (int i = 0; i < 3; ++i)
+    litmus.thread([&] {
+      x.fetch_add(1, kStrong);
+      ended.set(ended.get() + 1);
+      if (ended.get() == 3) require(litmus.arena(), x.load(kStrong) == 3, "an addition was lost");
+    });
+  EXPECT_EQ(litmus.explore_it().verdict, Verdict::kHolds);
+}
+
+TEST(Explorer, AnExchangeSucceedsOnce) {
+  Litmus litmus;
+  Cell& x = litmus.cell("x");
+  const Ghost winners(litmus.arena(), "winners");
+  for (int i = 0; i < 2; ++i)
+    litmus.thread([&] {
+      std::uint32_t expected = 0;
+      if (x.compare_exchange_strong(expected, 1, kStrong)) winners.set(winners.get() + 1);
+      require(litmus.arena(), expected == 1 || winners.get() == 1, "two winners");
+    });
+  EXPECT_EQ(litmus.explore_it().verdict, Verdict::kHolds);
+}
+
+Finding sleep_and_wake(bool bump) {
+  Litmus litmus;
+  Cell& bell = litmus.cell("bell");
+  litmus.thread([&] { ModelAtomics::futex_wait(bell, 0, {}); });
+  litmus.thread([&] {
+    if (bump) bell.fetch_add(1, kStrong);
+    ModelAtomics::futex_wake(bell);
+  });
+  return litmus.explore_it();
+}
+
+TEST(Explorer, ASleeperWhomNobodyWakesIsADeadlock) {
+  EXPECT_EQ(sleep_and_wake(true).verdict, Verdict::kHolds);
+  const Finding finding = sleep_and_wake(false);
+  EXPECT_EQ(finding.verdict, Verdict::kDeadlock);
+  EXPECT_EQ(finding.text, "t0 sleeps on bell");
+  EXPECT_THAT(finding.trace, HasSubstr("t1 wakes the sleepers of bell"));
+}
+
+// A member that dies between two stores leaves the first, the second, both, or none.
+TEST(Explorer, MembersDieAtAnyPoint) {
+  for (const std::uint32_t found : {0u, 1u, 3u}) {
+    Litmus litmus;
+    Cell& x = litmus.cell("x");
+    const Ghost reaped(litmus.arena(), "reaped");
+    litmus.scenario().mortal = {true, false};
+    litmus.scenario().deaths_max = 1;
+    litmus.scenario().reaped = {reaped, reaped};
+    litmus.thread([&] {
+      x.store(1, kRelaxed);
+      x.store(3, kRelaxed);
+    });
+    litmus.thread([&] {
+      reaped.await(1);
+      require(litmus.arena(), x.load(kStrong) != found, "this is possible");
+    });
+    litmus.scenario().threads[1].daemon = true;  // nobody may die
+    EXPECT_EQ(litmus.explore_it().verdict, Verdict::kViolation) << found;
+  }
+}
+
+TEST(Explorer, NothingIsWrittenByTheReaped) {
+  Litmus litmus;
+  Cell& x = litmus.cell("x");
+  const Ghost reaped(litmus.arena(), "reaped");
+  const Ghost fenced(litmus.arena(), "fenced");
+  litmus.scenario().mortal = {true, false};
+  litmus.scenario().deaths_max = 1;
+  litmus.scenario().reaped = {reaped, reaped};
+  litmus.scenario().fenced = fenced;
+  litmus.scenario().guarded = {litmus.arena().word_of(&x)};
+  litmus.thread([&] { x.store(1, kRelaxed); });
+  litmus.thread([&] {
+    reaped.await(1);
+    fenced.set(1);
+  });
+  litmus.scenario().threads[1].daemon = true;
+  EXPECT_EQ(litmus.explore_it().verdict, Verdict::kHolds);
+}
+
+TEST(Explorer, AGuardedWordMustNotChangeBehindTheFence) {
+  Litmus litmus;
+  Cell& x = litmus.cell("x");
+  const Ghost fenced(litmus.arena(), "fenced");
+  litmus.scenario().fenced = fenced;
+  litmus.scenario().guarded = {litmus.arena().word_of(&x)};
+  litmus.thread([&] { x.store(1, kRelaxed); });
+  litmus.thread([&] { fenced.set(1); });
+  EXPECT_EQ(litmus.explore_it().text, "x was written after the epoch was fenced");
+}
+
+TEST(Explorer, SaysWhenItStoppedAtTheBound) {
+  Litmus litmus;
+  Cell& x = litmus.cell("x");
+  for (int i = 0; i < 3; ++i)
+    litmus.thread([&] {
+      x.fetch_add(1, kStrong);
+      x.fetch_add(1, kStrong);
+    });
+  EXPECT_EQ(explore(litmus.scenario(), {.states_max = 10}).verdict, Verdict::kBounded);
+}
+
+}  // namespace
+}  // namespace farandole::model

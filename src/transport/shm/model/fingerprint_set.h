@@ -1,0 +1,44 @@
+// FingerprintSet: the 64-bit fingerprints of the states that were visited, in one flat table.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace farandole::model {
+
+class FingerprintSet {
+ public:
+  FingerprintSet() : table_(1024, 0) {}
+
+  // False if it was there already.
+  bool insert(std::uint64_t fingerprint) {
+    if (fingerprint == 0) fingerprint = 1;  // 0 marks a free place
+    if (!place(fingerprint)) return false;
+    if (++size_ * 2 > table_.size()) grow();
+    return true;
+  }
+  std::size_t size() const { return size_; }
+
+ private:
+  bool place(std::uint64_t fingerprint) {
+    std::size_t at = fingerprint & (table_.size() - 1);
+    while (table_[at] != 0) {
+      if (table_[at] == fingerprint) return false;
+      at = (at + 1) & (table_.size() - 1);
+    }
+    table_[at] = fingerprint;
+    return true;
+  }
+  void grow() {
+    const auto old = std::exchange(table_, std::vector<std::uint64_t>(table_.size() * 2, 0));
+    for (const auto fingerprint : old)
+      if (fingerprint != 0) place(fingerprint);
+  }
+
+  std::vector<std::uint64_t> table_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace farandole::model

@@ -1,0 +1,321 @@
+#include "transport/shm/model/machine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "base/check.h"
+
+namespace farandole::model {
+namespace {
+
+static_assert(std::has_unique_object_representations_v<MachineState>);
+static_assert(sizeof(MachineState) % sizeof(std::uint64_t) == 0);
+
+constexpr bool is_buffered(const Operation& operation) {
+  return operation.action == Action::kStore && !operation.strong && !operation.ghost;
+}
+
+// Others see it the moment it happens, and everything that the thread stored before.
+constexpr bool needs_empty_buffer(const Operation& operation) {
+  switch (operation.action) {
+    case Action::kStore:
+      return operation.strong;
+    case Action::kAdd:
+    case Action::kCompareExchange:
+    case Action::kFutexWait:
+    case Action::kFutexWake:
+      return true;
+    default:
+      return false;
+  }
+}
+
+constexpr std::uint32_t bit(std::size_t member) { return std::uint32_t{1} << member; }
+
+const char* verb_of(Action action) {
+  switch (action) {
+    case Action::kLoad:
+      return "loads";
+    case Action::kStore:
+      return "stores";
+    case Action::kAdd:
+      return "adds to";
+    case Action::kCompareExchange:
+      return "compares and exchanges";
+    case Action::kFutexWait:
+      return "goes to sleep on";
+    case Action::kFutexWake:
+      return "wakes the sleepers of";
+    case Action::kAwait:
+      return "awaits";
+    default:
+      return "ends";
+  }
+}
+
+}  // namespace
+
+std::uint64_t MachineState::fingerprint() const {
+  std::array<std::uint64_t, sizeof(MachineState) / sizeof(std::uint64_t)> parts;
+  std::memcpy(parts.data(), this, sizeof(*this));
+  std::uint64_t hash = 0x9e3779b97f4a7c15;
+  for (const std::uint64_t part : parts) {
+    // Multiply-and-fold, as wyhash does; the state is a few dozen such parts.
+    const auto product =
+        static_cast<unsigned __int128>(hash ^ part) * 0xa0761d6478bd642fULL + 0xe7037ed1a0b428dbULL;
+    hash = static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+  }
+  return hash;
+}
+
+Machine::Machine(const Scenario& scenario, bool partial_store_order)
+    : scenario_(scenario),
+      automaton_(*scenario.arena),
+      partial_store_order_(partial_store_order),
+      guarded_(kWordsMax, false) {
+  CHECK(scenario.threads.size() <= kThreadsMax, "the model has a fixed number of threads");
+  number_of(0);
+  for (const Word word : scenario.guarded) guarded_[word] = true;
+}
+
+MachineState Machine::start() {
+  broken_.reset();
+  MachineState state{};
+  for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
+    state.threads[who].local = automaton_.start(*scenario_.threads[who].start);
+    settle(who, state);
+  }
+  return state;
+}
+
+bool Machine::alive(const MachineState& state, std::size_t thread) const {
+  const auto member = static_cast<std::size_t>(scenario_.threads[thread].member);
+  return (state.dead & bit(member)) == 0;
+}
+
+bool Machine::can_step(const MachineState& state, std::size_t thread) const {
+  if (!alive(state, thread)) return false;
+  const Thread& me = state.threads[thread];
+  const Operation& next = automaton_.pending(me.local);
+  if (next.action == Action::kEnd || me.asleep != 0) return false;
+  if (next.action == Action::kAwait) return values_[state.memory[next.word]] >= next.operand;
+  if (is_buffered(next)) return me.buffered < kBufferedMax;
+  return me.buffered == 0 || !needs_empty_buffer(next);
+}
+
+bool Machine::can_drain(const Thread& thread, std::size_t entry) const {
+  if (entry == 0) return true;
+  if (!partial_store_order_ || thread.buffer[entry].release != 0) return false;
+  return std::none_of(thread.buffer.begin(), thread.buffer.begin() + static_cast<long>(entry),
+                      [&](const auto& older) { return older.word == thread.buffer[entry].word; });
+}
+
+void Machine::choices(const MachineState& state, std::vector<Choice>& into) const {
+  into.clear();
+  for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
+    const auto name = static_cast<std::uint8_t>(who);
+    if (can_step(state, who)) into.push_back({Choice::Kind::kStep, name, 0});
+    const Thread& thread = state.threads[who];
+    for (std::uint8_t entry = 0; entry < thread.buffered; ++entry)
+      if (can_drain(thread, entry)) into.push_back({Choice::Kind::kDrain, name, entry});
+  }
+  for (std::size_t member = 0; member < scenario_.mortal.size(); ++member) {
+    const auto name = static_cast<std::uint8_t>(member);
+    const bool dead = (state.dead & bit(member)) != 0;
+    if (dead && (state.reaped & bit(member)) == 0) into.push_back({Choice::Kind::kReap, name, 0});
+    if (!dead && scenario_.mortal[member] &&
+        state.deaths < static_cast<std::uint32_t>(scenario_.deaths_max))
+      into.push_back({Choice::Kind::kDie, name, 0});
+  }
+}
+
+std::optional<std::string> Machine::apply(const Choice& choice, MachineState& state) {
+  broken_.reset();
+  switch (choice.kind) {
+    case Choice::Kind::kStep:
+      step(choice.who, state);
+      break;
+    case Choice::Kind::kDrain:
+      drain(choice.who, choice.entry, state);
+      break;
+    case Choice::Kind::kDie:
+      die(choice.who, state);
+      break;
+    case Choice::Kind::kReap:
+      reap(choice.who, state);
+      break;
+  }
+  return broken_;
+}
+
+void Machine::step(std::size_t who, MachineState& state) {
+  Thread& me = state.threads[who];
+  const Operation operation = automaton_.pending(me.local);
+  if (operation.action == Action::kFutexWait &&
+      values_[state.memory[operation.word]] == operation.expected) {
+    me.asleep = 1;
+    return;
+  }
+  me.local = automaton_.after(me.local, execute(operation, who, state));
+  settle(who, state);
+}
+
+void Machine::drain(std::size_t who, std::size_t entry, MachineState& state) {
+  Thread& me = state.threads[who];
+  const auto oldest = me.buffer.begin() + static_cast<long>(entry);
+  const auto stored = *oldest;
+  std::move(oldest + 1, me.buffer.begin() + me.buffered, oldest);
+  me.buffer[--me.buffered] = {};
+  commit(stored.word, stored.value, state);
+  if (alive(state, who)) settle(who, state);
+}
+
+void Machine::die(std::size_t member, MachineState& state) {
+  ++state.deaths;
+  state.dead |= bit(member);
+  for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
+    if (alive(state, who)) continue;
+    state.threads[who].local = 0;
+    state.threads[who].asleep = 0;
+  }
+}
+
+void Machine::reap(std::size_t member, MachineState& state) {
+  state.reaped |= bit(member);
+  // Buffered stores happened early in the model; dying before them is this loss.
+  for (std::size_t who = 0; who < scenario_.threads.size(); ++who)
+    if (!alive(state, who)) state.threads[who] = {};
+  state.memory[scenario_.reaped[member].word()] = number_of(1);
+}
+
+bool Machine::concerns_nobody(const Thread& thread, std::size_t who) const {
+  const Operation& next = automaton_.pending(thread.local);
+  if (next.ghost) return true;
+  if (is_buffered(next)) return thread.buffered < kBufferedMax;
+  return next.action == Action::kLoad &&
+         scenario_.arena->owner_of(next.word) == static_cast<int>(who);
+}
+
+void Machine::settle(std::size_t who, MachineState& state) {
+  Thread& me = state.threads[who];
+  while (!broken_ && concerns_nobody(me, who)) {
+    const Operation operation = automaton_.pending(me.local);
+    if (operation.action == Action::kFail) {
+      broken_ = operation.text;
+      return;
+    }
+    me.local = automaton_.after(me.local, execute(operation, who, state));
+  }
+}
+
+std::uint16_t Machine::visible(Word word, const Thread& thread, const MachineState& state) const {
+  for (std::size_t entry = thread.buffered; entry-- > 0;)
+    if (thread.buffer[entry].word == word) return thread.buffer[entry].value;
+  return state.memory[word];
+}
+
+void Machine::check_owner(const Operation& operation, std::size_t who) const {
+  const int owner = scenario_.arena->owner_of(operation.word);
+  CHECK(owner == Arena::kNoOwner || owner == static_cast<int>(who),
+        "a word that is marked with an owner has no other writer");
+}
+
+Value Machine::execute(const Operation& operation, std::size_t who, MachineState& state) {
+  Thread& me = state.threads[who];
+  CHECK(operation.word < kWordsMax, "the scenario fits into the model's memory");
+  const Value before = values_[state.memory[operation.word]];
+  switch (operation.action) {
+    case Action::kLoad:
+      return values_[visible(operation.word, me, state)];
+    case Action::kStore:
+      check_owner(operation, who);
+      if (is_buffered(operation))
+        me.buffer[me.buffered++] = {operation.word, number_of(operation.operand),
+                                    operation.release};
+      else
+        commit(operation.word, number_of(operation.operand), state);
+      return 0;
+    case Action::kAdd:
+      commit(operation.word, number_of(static_cast<std::uint32_t>(before + operation.operand)),
+             state);
+      return before;
+    case Action::kCompareExchange:
+      if (before == operation.expected) commit(operation.word, number_of(operation.operand), state);
+      return before;
+    case Action::kFutexWake:
+      wake(operation.word, state);
+      return 0;
+    case Action::kAwait:
+      return before;
+    default:
+      return 0;  // the futex's word differed
+  }
+}
+
+void Machine::wake(Word word, MachineState& state) {
+  for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
+    Thread& sleeper = state.threads[who];
+    if (sleeper.asleep == 0 || automaton_.pending(sleeper.local).word != word) continue;
+    sleeper.asleep = 0;
+    sleeper.local = automaton_.after(sleeper.local, 0);
+    settle(who, state);
+  }
+}
+
+void Machine::commit(Word word, std::uint16_t value, MachineState& state) {
+  if (guarded_[word] && state.memory[scenario_.fenced->word()] != 0)
+    broken_ =
+        fmt::format("{} was written after the epoch was fenced", scenario_.arena->name_of(word));
+  state.memory[word] = value;
+}
+
+std::uint16_t Machine::number_of(Value value) {
+  const auto [place, is_new] =
+      numbers_.try_emplace(value, static_cast<std::uint16_t>(values_.size()));
+  if (is_new) values_.push_back(value);
+  CHECK(values_.size() < 0xffff, "a scenario has few different values");
+  return place->second;
+}
+
+bool Machine::all_finished(const MachineState& state) const {
+  for (std::size_t who = 0; who < scenario_.threads.size(); ++who)
+    if (alive(state, who) && !scenario_.threads[who].daemon &&
+        automaton_.pending(state.threads[who].local).action != Action::kEnd)
+      return false;
+  return true;
+}
+
+std::string Machine::stuck(const MachineState& state) const {
+  std::string text;
+  for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
+    const Operation& next = automaton_.pending(state.threads[who].local);
+    if (!alive(state, who) || next.action == Action::kEnd || scenario_.threads[who].daemon)
+      continue;
+    text += fmt::format("{}{} {} {}", text.empty() ? "" : "; ", scenario_.threads[who].name,
+                        state.threads[who].asleep != 0 ? "sleeps on" : verb_of(next.action),
+                        scenario_.arena->name_of(next.word));
+  }
+  return text;
+}
+
+std::string Machine::describe(const Choice& choice, const MachineState& state) const {
+  if (choice.kind == Choice::Kind::kDie) return fmt::format("member {} dies", choice.who);
+  if (choice.kind == Choice::Kind::kReap) return fmt::format("member {} is reaped", choice.who);
+  const Thread& thread = state.threads[choice.who];
+  const std::string& name = scenario_.threads[choice.who].name;
+  if (choice.kind == Choice::Kind::kDrain) {
+    const auto& stored = thread.buffer[choice.entry];
+    return fmt::format("{}'s store of {:#x} to {} is seen", name, values_[stored.value],
+                       scenario_.arena->name_of(stored.word));
+  }
+  const Operation& next = automaton_.pending(thread.local);
+  const Value operand =
+      next.action == Action::kLoad ? values_[visible(next.word, thread, state)] : next.operand;
+  return fmt::format("{} {} {} ({:#x})", name, verb_of(next.action),
+                     scenario_.arena->name_of(next.word), operand);
+}
+
+}  // namespace farandole::model

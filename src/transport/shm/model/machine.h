@@ -1,0 +1,95 @@
+// Machine: memory, store buffers and sleepers of a scenario as one small value, and what each
+// choice of the scheduler does to it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/shm/model/explorer.h"
+
+namespace farandole::model {
+
+inline constexpr std::size_t kWordsMax = 112;
+inline constexpr std::size_t kThreadsMax = 8;
+inline constexpr std::size_t kBufferedMax = 8;  // stores of one thread that others do not see yet
+
+// Without padding, so that equal states have equal bytes. Values are numbers of a table.
+struct MachineState {
+  struct Buffered {
+    std::uint16_t word;
+    std::uint16_t value;
+    std::uint32_t release;
+  };
+  struct Thread {
+    LocalState local;
+    std::uint16_t asleep;
+    std::uint16_t buffered;
+    std::array<Buffered, kBufferedMax> buffer;  // oldest first
+  };
+  std::array<std::uint16_t, kWordsMax> memory;
+  std::array<Thread, kThreadsMax> threads;
+  std::uint32_t deaths;
+  std::uint32_t dead;    // bits by member
+  std::uint32_t reaped;  // bits by member
+  std::uint32_t unused;
+
+  std::uint64_t fingerprint() const;
+};
+
+// One move of the scheduler.
+struct Choice {
+  enum class Kind : std::uint8_t { kStep, kDrain, kDie, kReap };
+  Kind kind = Kind::kStep;
+  std::uint8_t who = 0;    // thread, or member for kDie and kReap
+  std::uint8_t entry = 0;  // of the store buffer
+};
+
+class Machine {
+ public:
+  Machine(const Scenario& scenario, bool partial_store_order);
+
+  MachineState start();
+  // The moves that are possible now. Deaths come last; they are no progress.
+  void choices(const MachineState& state, std::vector<Choice>& into) const;
+  // The text of the assertion that breaks on the way, if any.
+  std::optional<std::string> apply(const Choice& choice, MachineState& state);
+  // Who has not finished and cannot move, when nobody can.
+  std::string stuck(const MachineState& state) const;
+  bool all_finished(const MachineState& state) const;
+  std::string describe(const Choice& choice, const MachineState& state) const;
+
+ private:
+  using Thread = MachineState::Thread;
+
+  bool alive(const MachineState& state, std::size_t thread) const;
+  bool can_step(const MachineState& state, std::size_t thread) const;
+  bool can_drain(const Thread& thread, std::size_t entry) const;
+  void step(std::size_t who, MachineState& state);
+  void drain(std::size_t who, std::size_t entry, MachineState& state);
+  void die(std::size_t member, MachineState& state);
+  void reap(std::size_t member, MachineState& state);
+  // Goes on as long as what comes next concerns no other thread.
+  void settle(std::size_t who, MachineState& state);
+  bool concerns_nobody(const Thread& thread, std::size_t who) const;
+  Value execute(const Operation& operation, std::size_t who, MachineState& state);
+  void wake(Word word, MachineState& state);
+  void commit(Word word, std::uint16_t value, MachineState& state);
+  std::uint16_t visible(Word word, const Thread& thread, const MachineState& state) const;
+  void check_owner(const Operation& operation, std::size_t who) const;
+
+  std::uint16_t number_of(Value value);
+
+  const Scenario& scenario_;
+  Automaton automaton_;
+  bool partial_store_order_;
+  std::vector<Value> values_;  // by number; number 0 is 0
+  std::unordered_map<Value, std::uint16_t> numbers_;
+  std::vector<bool> guarded_;  // by word
+  std::optional<std::string> broken_;
+};
+
+}  // namespace farandole::model

@@ -1,0 +1,182 @@
+#include "transport/shm/model/model_atomics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "transport/shm/doorbells.h"
+
+namespace farandole::model {
+namespace {
+
+constexpr std::size_t kArenaBytes = 1 << 16;  // also its alignment, so that of() finds its head
+
+constexpr Value kGenerationBits = ~Value{0} << 32;
+
+}  // namespace
+
+Execution::Execution(Arena& arena, const std::vector<Value>& results)
+    : arena_(arena), results_(results) {
+  arena_.execution_ = this;
+}
+
+Execution::~Execution() { arena_.execution_ = nullptr; }
+
+Value Execution::perform(const Operation& operation) {
+  if (next_ < results_.size()) return results_[next_++];
+  pending_ = operation;
+  throw Stop{};
+}
+
+bool Execution::silenced(const void* place) const {
+  const Site site = arena_.site_of(place);
+  return muted_ && (site == Site::kBell || site == Site::kAsleep);
+}
+
+void Execution::store(const void* place, Value value, std::memory_order order) {
+  const Site site = arena_.site_of(place);
+  const bool defers = arena_.plants.word_before_payload || arena_.plants.split_word;
+  if (defers && site == Site::kPayload)
+    deferred_.emplace_back(place, value);
+  else if (defers && site == Site::kWord)
+    store_entry_word(place, value, order);
+  else
+    store_now(place, value, order);
+}
+
+void Execution::store_entry_word(const void* place, Value value, std::memory_order order) {
+  if (arena_.plants.split_word) {
+    const Value before =
+        perform({.action = Action::kLoad, .ghost = true, .word = arena_.word_of(place)});
+    const Value generation_only = (value & kGenerationBits) | (before & ~kGenerationBits);
+    store_now(place, generation_only, std::memory_order_relaxed);
+  } else {
+    store_now(place, value, order);
+  }
+  for (const auto& [payload, content] : std::exchange(deferred_, {}))
+    store_now(payload, content, std::memory_order_relaxed);
+  if (arena_.plants.split_word) store_now(place, value, order);
+}
+
+void Execution::store_now(const void* place, Value value, std::memory_order order) {
+  const bool weak = arena_.plants.weak(arena_.site_of(place));
+  perform({.action = Action::kStore,
+           .strong = order == std::memory_order_seq_cst && !weak,
+           .release = order != std::memory_order_relaxed,
+           .word = arena_.word_of(place),
+           .operand = value});
+}
+
+Value Execution::load(const void* place) {
+  if (silenced(place)) return 0;
+  return perform({.action = Action::kLoad, .word = arena_.word_of(place)});
+}
+
+Value Execution::add(const void* place, Value operand) {
+  if (silenced(place)) return 0;
+  return perform({.action = Action::kAdd, .word = arena_.word_of(place), .operand = operand});
+}
+
+Value Execution::compare_exchange(const void* place, Value expected, Value desired) {
+  return perform({.action = Action::kCompareExchange,
+                  .word = arena_.word_of(place),
+                  .operand = desired,
+                  .expected = expected});
+}
+
+void Execution::futex(Action action, const void* place, Value expected) {
+  if (action == Action::kFutexWake && silenced(place)) return;
+  perform({.action = action, .word = arena_.word_of(place), .expected = expected});
+}
+
+Arena::Arena()
+    : block_(static_cast<std::byte*>(std::aligned_alloc(kArenaBytes, kArenaBytes))),
+      used_(kFlagLineBytes),
+      index_(kArenaBytes / 4, -1) {
+  CHECK(block_ != nullptr, "the model needs its memory");
+  std::memset(block_, 0, kArenaBytes);
+  Arena* const self = this;
+  std::memcpy(block_, &self, sizeof(self));
+}
+
+Arena::~Arena() { std::free(block_); }
+
+Arena& Arena::of(const void* place) {
+  const auto head = reinterpret_cast<std::uintptr_t>(place) & ~(kArenaBytes - 1);
+  Arena* arena = nullptr;
+  std::memcpy(&arena, reinterpret_cast<const void*>(head), sizeof(arena));
+  return *arena;
+}
+
+std::byte* Arena::allocate(std::size_t bytes) {
+  const std::size_t at = used_;
+  used_ += (bytes + kFlagLineBytes - 1) / kFlagLineBytes * kFlagLineBytes;
+  CHECK(used_ <= kArenaBytes, "the scenario fits into the model's memory");
+  return block_ + at;
+}
+
+Word Arena::word_of(const void* place) {
+  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(place) - block_);
+  CHECK(offset < kArenaBytes, "a place of the model lies in its arena");
+  auto& index = index_[offset / 4];
+  if (index < 0) {
+    index = static_cast<std::int32_t>(words_.size());
+    words_.push_back({fmt::format("+{}", offset), Site::kOther, kNoOwner});
+  }
+  return static_cast<Word>(index);
+}
+
+void Arena::mark(const void* place, std::string name, Site site, int owner) {
+  words_[word_of(place)] = {std::move(name), site, owner};
+}
+
+Execution& Arena::execution() {
+  CHECK(execution_ != nullptr, "model memory is only touched by a thread of the model");
+  return *execution_;
+}
+
+Ghost::Ghost(Arena& arena, const std::string& name)
+    : arena_(&arena), place_(arena.allocate(sizeof(Value))) {
+  arena.mark(place_, name);
+}
+
+Value Ghost::get() const {
+  return arena_->execution().perform({.action = Action::kLoad, .ghost = true, .word = word()});
+}
+
+void Ghost::set(Value value) const {
+  arena_->execution().perform(
+      {.action = Action::kStore, .ghost = true, .word = word(), .operand = value});
+}
+
+Word Ghost::word() const { return arena_->word_of(place_); }
+
+Value Ghost::await(Value value) const {
+  return arena_->execution().perform({.action = Action::kAwait, .word = word(), .operand = value});
+}
+
+void require(Arena& arena, bool condition, const char* what_broke) {
+  if (!condition)
+    arena.execution().perform({.action = Action::kFail, .ghost = true, .text = what_broke});
+}
+
+void ModelAtomics::write_bytes(std::byte* shared, const std::byte* from, std::size_t bytes) {
+  for (std::size_t at = 0; at < bytes; at += sizeof(Value)) {
+    Value value = 0;
+    std::memcpy(&value, from + at, std::min(sizeof(Value), bytes - at));
+    Arena::of(shared).execution().store(shared + at, value, std::memory_order_relaxed);
+  }
+}
+
+void ModelAtomics::read_bytes(std::byte* to, const std::byte* shared, std::size_t bytes) {
+  for (std::size_t at = 0; at < bytes; at += sizeof(Value)) {
+    const Value value = Arena::of(shared).execution().load(shared + at);
+    std::memcpy(to + at, &value, std::min(sizeof(Value), bytes - at));
+  }
+}
+
+}  // namespace farandole::model

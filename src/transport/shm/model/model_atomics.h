@@ -1,0 +1,187 @@
+// Atomics for the model explorer: the shipped classes, instantiated with ModelAtomics, run on
+// memory that the explorer owns. An atomic object is only a place in an Arena; each operation on it
+// goes to the Execution of the thread that runs now, which replays known results and stops at the
+// first operation whose result is not known yet.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace farandole::model {
+
+using Value = std::uint64_t;
+using Word = std::uint16_t;  // a place in the model's memory
+
+enum class Action : std::uint8_t {
+  kLoad,
+  kStore,
+  kAdd,
+  kCompareExchange,
+  kFutexWait,
+  kFutexWake,
+  kAwait,  // blocks until the word is at least the operand; stands for poll() on a descriptor
+  kFail,   // an assertion of the scenario is broken
+  kEnd,
+};
+
+struct Operation {
+  Action action = Action::kEnd;
+  bool strong = false;   // a store that waits until the thread's store buffer is empty
+  bool release = false;  // a store that no earlier store may be seen after
+  bool ghost = false;    // bookkeeping of the scenario: happens at once with what came before
+  Word word = 0;
+  Value operand = 0;
+  Value expected = 0;
+  const char* text = "";
+};
+
+// What a word is for; planted bugs name these.
+enum class Site : std::uint8_t { kOther, kBell, kAsleep, kPayload, kWord, kPhase, kDone, kCount };
+
+// Bugs that change how the shipped code's own operations reach the memory.
+struct Plants {
+  std::array<bool, static_cast<std::size_t>(Site::kCount)> weak_store{};  // seq_cst → release
+  bool word_before_payload = false;
+  bool split_word = false;  // generation first, then the payload, then the sequence
+
+  bool& weak(Site site) { return weak_store[static_cast<std::size_t>(site)]; }
+};
+
+class Arena;
+
+// One thread's way from its last checkpoint to its next operation of unknown result.
+class Execution {
+ public:
+  struct Stop {};  // thrown through the thread's code
+
+  Execution(Arena& arena, const std::vector<Value>& results);
+  ~Execution();
+  Execution(const Execution&) = delete;
+  Execution& operator=(const Execution&) = delete;
+
+  Value perform(const Operation& operation);
+  const std::optional<Operation>& pending() const { return pending_; }
+  bool replayed_all() const { return next_ == results_.size(); }
+
+  // While muted, bells are neither looked at nor rung.
+  void mute(bool on) { muted_ = on; }
+  void store(const void* place, Value value, std::memory_order order);
+  Value load(const void* place);
+  Value add(const void* place, Value operand);
+  Value compare_exchange(const void* place, Value expected, Value desired);
+  void futex(Action action, const void* place, Value expected);
+
+ private:
+  bool silenced(const void* place) const;
+  void store_entry_word(const void* place, Value value, std::memory_order order);
+  void store_now(const void* place, Value value, std::memory_order order);
+
+  Arena& arena_;
+  const std::vector<Value>& results_;
+  std::size_t next_ = 0;
+  std::optional<Operation> pending_;
+  bool muted_ = false;
+  std::vector<std::pair<const void*, Value>> deferred_;  // payload, when a planted bug says so
+};
+
+// The memory that the scenario's objects lie in. Found from any address inside it.
+class Arena {
+ public:
+  static constexpr int kNoOwner = -1;
+
+  Arena();
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  static Arena& of(const void* place);
+
+  // Zeroed, aligned as the shipped lines are.
+  std::byte* allocate(std::size_t bytes);
+  // Names a word. With an owner (a thread's number) only that thread ever stores to it, which is
+  // checked, and its own loads need not be interleaved.
+  void mark(const void* place, std::string name, Site site = Site::kOther, int owner = kNoOwner);
+
+  Word word_of(const void* place);
+  const std::string& name_of(Word word) const { return words_[word].name; }
+  Site site_of(const void* place) { return words_[word_of(place)].site; }
+  int owner_of(Word word) const { return words_[word].owner; }
+
+  Execution& execution();
+  Plants plants;
+
+ private:
+  friend class Execution;
+  struct Entry {
+    std::string name;
+    Site site;
+    int owner;
+  };
+
+  std::byte* block_;
+  std::size_t used_;
+  std::vector<std::int32_t> index_;  // by offset / 4; −1 as long as the place is not in use
+  std::vector<Entry> words_;
+  Execution* execution_ = nullptr;  // borrowed, while it lives
+};
+
+// Variables and assertions of the scenario itself, in the arena like everything else.
+class Ghost {
+ public:
+  explicit Ghost(Arena& arena, const std::string& name);
+  Value get() const;
+  void set(Value value) const;
+  Word word() const;
+  // Blocks until the value is at least `value`; an operation of its own, not a ghostly one.
+  Value await(Value value) const;
+
+ private:
+  Arena* arena_;
+  const void* place_;
+};
+
+void require(Arena& arena, bool condition, const char* what_broke);
+
+struct ModelAtomics {
+  template <class T>
+  class Atomic {
+   public:
+    T load(std::memory_order) const { return static_cast<T>(now().load(this)); }
+    void store(T value, std::memory_order order) {
+      now().store(this, static_cast<Value>(value), order);
+    }
+    T fetch_add(T operand, std::memory_order) {
+      return static_cast<T>(now().add(this, static_cast<Value>(operand)));
+    }
+    bool compare_exchange_strong(T& expected, T desired, std::memory_order) {
+      const auto found = static_cast<T>(
+          now().compare_exchange(this, static_cast<Value>(expected), static_cast<Value>(desired)));
+      const bool exchanged = found == expected;
+      expected = found;
+      return exchanged;
+    }
+
+   private:
+    Execution& now() const { return Arena::of(this).execution(); }
+    [[maybe_unused]] T place_;
+  };
+
+  static void futex_wait(Atomic<std::uint32_t>& word, std::uint32_t expected, Duration) {
+    Arena::of(&word).execution().futex(Action::kFutexWait, &word, expected);
+  }
+  static void futex_wake(Atomic<std::uint32_t>& word) {
+    Arena::of(&word).execution().futex(Action::kFutexWake, &word, 0);
+  }
+  // Eight bytes are one word of the model.
+  static void write_bytes(std::byte* shared, const std::byte* from, std::size_t bytes);
+  static void read_bytes(std::byte* to, const std::byte* shared, std::size_t bytes);
+};
+
+}  // namespace farandole::model

@@ -1,0 +1,46 @@
+// Segment: a piece of memory that processes of one host can share. A sealed memfd: it has no name,
+// cannot change its size, and is gone with the last process that maps it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "base/descriptor.h"
+#include "farandole/status.h"
+
+namespace farandole {
+
+// Mapped for reading and writing while it lives. Shared by everybody who holds memory inside it.
+class Segment {
+ public:
+  // At least `bytes` zeroed bytes, in whole pages. `name` is only seen in /proc. Errors: kStop
+  // naming the system call, the size and the limit to raise.
+  static Result<std::shared_ptr<Segment>> create(const char* name, std::size_t bytes);
+  // Maps what create(…, expected_bytes) of another process, or of this one, has made. The
+  // descriptor is borrowed and no longer needed afterwards. Errors: kStop when it is something else
+  // or not sealed, so that its memory might vanish under us.
+  static Result<std::shared_ptr<Segment>> attach(const Descriptor& descriptor,
+                                                 std::size_t expected_bytes);
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+  // To be handed to peers; borrowed. Empty after attach() and close_descriptor().
+  const Descriptor& descriptor() const { return descriptor_; }
+  // The memory stays.
+  void close_descriptor() { descriptor_.reset(); }
+
+ private:
+  Segment(std::byte* data, std::size_t size, Descriptor descriptor)
+      : data_(data), size_(size), descriptor_(std::move(descriptor)) {}
+  static Result<std::shared_ptr<Segment>> map(const Descriptor& descriptor, std::size_t bytes);
+
+  std::byte* data_;
+  std::size_t size_;
+  Descriptor descriptor_;
+};
+
+}  // namespace farandole

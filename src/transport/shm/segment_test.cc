@@ -1,0 +1,84 @@
+#include "transport/shm/segment.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace farandole {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Segment, IsZeroedAndInWholePages) {
+  const auto segment = Segment::create("farandole-test", 5000).value();
+  EXPECT_GE(segment->size(), 5000u);
+  EXPECT_EQ(segment->size() % static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)), 0u);
+  EXPECT_TRUE(std::all_of(segment->data(), segment->data() + segment->size(),
+                          [](std::byte b) { return b == std::byte{0}; }));
+}
+
+TEST(Segment, AttachedTwiceItIsTheSameMemory) {
+  const auto segment = Segment::create("farandole-test", 5000).value();
+  const auto attached = Segment::attach(segment->descriptor(), 5000).value();
+  ASSERT_NE(segment->data(), attached->data());
+  EXPECT_EQ(attached->size(), segment->size());
+  segment->data()[4999] = std::byte{7};
+  EXPECT_EQ(attached->data()[4999], std::byte{7});
+  EXPECT_FALSE(attached->descriptor().valid());
+}
+
+TEST(Segment, MemoryStaysWithoutDescriptor) {
+  const auto segment = Segment::create("farandole-test", 4096).value();
+  segment->close_descriptor();
+  EXPECT_FALSE(segment->descriptor().valid());
+  segment->data()[0] = std::byte{1};
+  EXPECT_EQ(segment->data()[0], std::byte{1});
+}
+
+TEST(Segment, CannotChangeItsSizeAnyMore) {
+  const auto segment = Segment::create("farandole-test", 8192).value();
+  EXPECT_NE(::ftruncate(segment->descriptor().get(), 4096), 0);
+  EXPECT_NE(::ftruncate(segment->descriptor().get(), 1 << 20), 0);
+  const int flags = ::fcntl(segment->descriptor().get(), F_GETFD);
+  EXPECT_TRUE((flags & FD_CLOEXEC) != 0);
+}
+
+TEST(Segment, RefusesAnotherSize) {
+  const auto segment = Segment::create("farandole-test", 8192).value();
+  const auto result = Segment::attach(segment->descriptor(), 1 << 20);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), StatusCode::kStop);
+  EXPECT_THAT(result.status().message(), HasSubstr("8192 bytes but 1048576 were expected"));
+}
+
+TEST(Segment, RefusesUnsealedMemory) {
+  const Descriptor unsealed(::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(unsealed.get(), 4096), 0);
+  const auto result = Segment::attach(unsealed, 4096);
+  ASSERT_FALSE(result.ok());
+  EXPECT_THAT(result.status().message(), HasSubstr("seals"));
+}
+
+TEST(Segment, RefusesWhatIsNoMemory) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const Descriptor reader(ends[0]);
+  const Descriptor writer(ends[1]);
+  EXPECT_FALSE(Segment::attach(reader, 4096).ok());
+  EXPECT_FALSE(Segment::attach(Descriptor(), 4096).ok());
+}
+
+TEST(Segment, SaysWhichCallFailed) {
+  const auto result = Segment::create("farandole-test", std::size_t{1} << 62);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), StatusCode::kStop);
+  EXPECT_THAT(result.status().message(), HasSubstr("failed"));
+  EXPECT_FALSE(Segment::create("farandole-test", 0).ok());
+}
+
+}  // namespace
+}  // namespace farandole

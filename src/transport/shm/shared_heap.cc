@@ -1,0 +1,167 @@
+#include "transport/shm/shared_heap.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/guarded.h"
+#include "base/try.h"
+#include "transport/shm/segment.h"
+
+namespace farandole {
+namespace {
+
+std::size_t rounded(std::size_t bytes) {
+  return (std::max<std::size_t>(bytes, 1) + kHeapAlignment - 1) / kHeapAlignment * kHeapAlignment;
+}
+
+// The free ranges of one segment, and how much of it was ever handed out.
+class Arena {
+ public:
+  Arena(std::shared_ptr<Segment> segment, bool dedicated)
+      : segment_(std::move(segment)), dedicated_(dedicated) {
+    free_.emplace(0, segment_->size());
+  }
+
+  struct Range {
+    std::byte* begin;
+    std::size_t used_before;  // leading bytes that are not zero any more
+  };
+
+  // First fit; null if no free range is large enough.
+  std::optional<Range> take(std::size_t bytes) {
+    const auto range =
+        std::find_if(free_.begin(), free_.end(), [&](auto& free) { return free.second >= bytes; });
+    if (range == free_.end()) return std::nullopt;
+    const auto [offset, available] = *range;
+    free_.erase(range);
+    if (available > bytes) free_.emplace(offset + bytes, available - bytes);
+    const std::size_t used_before = std::min(bytes, used_end_ - std::min(used_end_, offset));
+    used_end_ = std::max(used_end_, offset + bytes);
+    return Range{segment_->data() + offset, used_before};
+  }
+
+  void give_back(const std::byte* begin, std::size_t bytes) {
+    auto offset = static_cast<std::size_t>(begin - segment_->data());
+    const auto after = free_.lower_bound(offset);
+    if (after != free_.end() && after->first == offset + bytes) bytes += after->second;
+    if (after != free_.begin()) {
+      const auto before = std::prev(after);
+      if (before->first + before->second == offset) {
+        offset = before->first;
+        bytes += before->second;
+      }
+    }
+    free_.erase(free_.lower_bound(offset), free_.upper_bound(offset + bytes - 1));
+    free_.emplace(offset, bytes);
+  }
+
+  bool holds(const std::byte* address) const {
+    return address >= segment_->data() && address < segment_->data() + segment_->size();
+  }
+  bool dedicated() const { return dedicated_; }
+
+ private:
+  std::shared_ptr<Segment> segment_;  // shared with the heap if it is the first one
+  bool dedicated_;
+  std::map<std::size_t, std::size_t> free_;  // offset → bytes; neighbours are merged
+  std::size_t used_end_ = 0;                 // nothing from here on was ever handed out
+};
+
+// Shared by the heap and all blocks, so that memory outlives the heap.
+struct Pool {
+  Guarded<std::vector<Arena>> arenas;
+  std::atomic<bool> abandoned = false;
+
+  void give_back(const std::byte* begin, std::size_t bytes) {
+    // In the child of a fork another thread may have held the lock for ever.
+    if (abandoned.load(std::memory_order_relaxed)) return;
+    auto arenas_now = arenas.lock();
+    const auto arena = std::find_if(arenas_now->begin(), arenas_now->end(),
+                                    [&](const Arena& a) { return a.holds(begin); });
+    CHECK(arena != arenas_now->end(), "a block goes back to the heap that it came from");
+    if (arena->dedicated())
+      arenas_now->erase(arena);
+    else
+      arena->give_back(begin, bytes);
+  }
+};
+
+std::optional<Arena::Range> take_from_any(std::vector<Arena>& arenas, std::size_t bytes) {
+  for (Arena& arena : arenas) {
+    if (arena.dedicated()) continue;
+    if (const auto range = arena.take(bytes)) return range;
+  }
+  return std::nullopt;
+}
+
+Result<Arena::Range> take_or_grow(Pool& pool, std::size_t bytes) {
+  auto arenas = pool.arenas.lock();
+  if (const auto range = take_from_any(*arenas, bytes)) return *range;
+  const bool dedicated = bytes > kFirstSegmentBytes;
+  FARANDOLE_TRY_ASSIGN(
+      auto segment, Segment::create("farandole-heap-growth", std::max(bytes, kFirstSegmentBytes)));
+  segment->close_descriptor();  // no peer maps it
+  arenas->emplace_back(std::move(segment), dedicated);
+  return arenas->back().take(bytes).value();
+}
+
+}  // namespace
+
+struct SharedHeap::Parts {
+  std::shared_ptr<Segment> first;  // shared with its arena
+  std::shared_ptr<Pool> pool;      // shared with all blocks
+};
+
+SharedHeap::SharedHeap(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+// Blocks may live on; nobody needs the descriptor any more.
+SharedHeap::~SharedHeap() { parts_->first->close_descriptor(); }
+
+Result<std::unique_ptr<SharedHeap>> SharedHeap::create() {
+  FARANDOLE_TRY_ASSIGN(auto first, Segment::create("farandole-heap", kFirstSegmentBytes));
+  auto pool = std::make_shared<Pool>();
+  pool->arenas.lock()->emplace_back(first, false);
+  return std::unique_ptr<SharedHeap>(
+      new SharedHeap(std::make_unique<Parts>(Parts{std::move(first), std::move(pool)})));
+}
+
+Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
+  const std::size_t size = rounded(bytes);
+  if (size < bytes) return Status::stop(fmt::format("{} bytes cannot be allocated", bytes));
+  FARANDOLE_TRY_ASSIGN(const auto range, take_or_grow(*parts_->pool, size));
+  std::memset(range.begin, 0, range.used_before);
+  return std::shared_ptr<std::byte>(
+      range.begin, [pool = parts_->pool, size](std::byte* begin) { pool->give_back(begin, size); });
+}
+
+std::optional<std::uint64_t> SharedHeap::location_of(const void* address) const {
+  const auto* byte = static_cast<const std::byte*>(address);
+  const auto* begin = parts_->first->data();
+  if (byte < begin || byte >= begin + parts_->first->size()) return std::nullopt;
+  return static_cast<std::uint64_t>(byte - begin);
+}
+
+const Descriptor& SharedHeap::first_segment() const { return parts_->first->descriptor(); }
+
+void SharedHeap::abandon_after_fork() {
+  parts_->pool->abandoned.store(true, std::memory_order_relaxed);
+  parts_->first->close_descriptor();
+}
+
+Result<std::unique_ptr<PeerHeap>> PeerHeap::attach(const Descriptor& first_segment) {
+  FARANDOLE_TRY_ASSIGN(auto segment, Segment::attach(first_segment, kFirstSegmentBytes));
+  return std::unique_ptr<PeerHeap>(new PeerHeap(std::move(segment)));
+}
+
+std::byte* PeerHeap::at(std::uint64_t location, std::size_t bytes) const {
+  if (location > segment_->size() || bytes > segment_->size() - location) return nullptr;
+  return segment_->data() + location;
+}
+
+}  // namespace farandole

@@ -1,0 +1,51 @@
+// WaitPolicy: how a waiter spends its time before it sleeps. With a core for every rank, spinning
+// is best: a sleep costs 5 to 55 µs. With fewer, a spinning rank keeps the one it waits for off the
+// core, and yielding helps, but only while the core is ours: beside other work a yield may take
+// milliseconds. So a long yield turns yielding off for a while, which doubles when it happens
+// again.
+#pragma once
+
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace farandole {
+
+// Decisions only: no clock, no sleeping. For the baton's holder; one thread at a time.
+class WaitPolicy {
+ public:
+  enum class Action : std::uint8_t {
+    kPoll,   // pause for an instant, then look
+    kYield,  // give the core away, then look
+    kSleep,  // prepare_sleep(), look, sleep()
+  };
+
+  static constexpr auto kSpin = std::chrono::microseconds(100);
+  static constexpr int kPolls = 30;
+  static constexpr int kYields = 16;
+  static constexpr auto kLongYield = std::chrono::microseconds(100);
+  static constexpr int kSkippedWaitsMin = 16;
+  static constexpr int kSkippedWaitsMax = 4096;
+
+  WaitPolicy(int local_ranks, int cores) : own_core_(local_ranks <= cores) {}
+
+  void begin_wait(TimePoint now);
+  // What to do now that another look found nothing. After a sleep the wait begins anew.
+  Action next(TimePoint now);
+
+ private:
+  void learn_from_yield(TimePoint now);
+
+  bool own_core_;
+  bool asleep_ = false;
+  bool yielded_ = false;      // the last action was a yield, at yield_began_
+  bool good_yields_ = false;  // this wait has yielded, and never for long
+  TimePoint began_{};
+  TimePoint yield_began_{};
+  int polls_ = 0;
+  int yields_ = 0;
+  int skipped_waits_ = 0;                      // still to come without yielding
+  int skipped_waits_next_ = kSkippedWaitsMin;  // after the next long yield
+};
+
+}  // namespace farandole
