@@ -35,7 +35,9 @@ class BasicDoorbells {
     std::array<std::byte, kLeaveReasonBytesMax> reason;
   };
   struct alignas(kFlagLineBytes) Header {
-    Atomic<std::uint32_t> closing;  // 0: open; else the rank + 1 whose death closed the epoch
+    // 0: open; else the rank + 1 whose death closed the epoch, and above its 32 bits how many had
+    // left in order before.
+    Atomic<std::uint64_t> closing;
     Atomic<std::uint32_t> leavers;  // how many tickets were drawn
   };
 
@@ -75,6 +77,9 @@ class BasicDoorbells {
   // closing word, then rings everybody.
   void close(int dead_rank);
   std::optional<int> closed_by() const;
+  // How many had left in order before the death: what they caused, the death did not. Needs
+  // closed_by().
+  std::uint32_t leavers_before_closing() const;
   // The holder of the baton has left its write section and will not advance this epoch again.
   void acknowledge_close();
   bool acknowledged(int rank) const;
@@ -178,8 +183,9 @@ auto BasicDoorbells<Atomics>::leaver(int rank) const -> std::optional<Leaver> {
 template <class Atomics>
 void BasicDoorbells<Atomics>::close(int dead_rank) {
   CHECK(dead_rank >= 0 && dead_rank < size_, "a rank lies between 0 and the size of the job");
-  std::uint32_t open = 0;
-  header_->closing.compare_exchange_strong(open, static_cast<std::uint32_t>(dead_rank) + 1,
+  std::uint64_t open = 0;
+  const auto culprit = static_cast<std::uint64_t>(dead_rank) + 1;
+  header_->closing.compare_exchange_strong(open, std::uint64_t{leavers()} << 32 | culprit,
                                            std::memory_order_seq_cst);
   // Also when another one closed first: it may have died before its bells.
   ring_everybody();
@@ -189,7 +195,12 @@ template <class Atomics>
 std::optional<int> BasicDoorbells<Atomics>::closed_by() const {
   const auto closing = header_->closing.load(std::memory_order_seq_cst);
   if (closing == 0) return std::nullopt;
-  return static_cast<int>(closing) - 1;
+  return static_cast<int>(closing & 0xFFFFFFFF) - 1;
+}
+
+template <class Atomics>
+std::uint32_t BasicDoorbells<Atomics>::leavers_before_closing() const {
+  return static_cast<std::uint32_t>(header_->closing.load(std::memory_order_seq_cst) >> 32);
 }
 
 template <class Atomics>

@@ -1,0 +1,77 @@
+#include "engine/assemble.h"
+
+#include <fmt/format.h>
+
+#include <thread>
+#include <utility>
+
+#include "base/try.h"
+#include "rendezvous/memory_store.h"
+#include "rendezvous/store_client.h"
+
+namespace farandole {
+namespace {
+
+Status check_place(const EngineOptions& options) {
+  const Place& place = options.place;
+  if (place.size < 1 || place.rank < 0 || place.rank >= place.size)
+    return Status::fix_call(fmt::format(
+        "rank {} does not lie in a job of size {}; FARANDOLE_RANK and FARANDOLE_SIZE are set by "
+        "`farandole run`",
+        place.rank, place.size));
+  if (place.size > 1 && options.rendezvous_descriptor < 0)
+    return Status::fix_call(fmt::format(
+        "a job of size {} needs a launcher: start it with `farandole run -n {} …` (there is no "
+        "FARANDOLE_RENDEZVOUS_DESCRIPTOR here)",
+        place.size, place.size));
+  return {};
+}
+
+std::vector<Watch::Process> watched(const Formation& formation) {
+  const std::int64_t own_pid = ::getpid();
+  std::vector<Watch::Process> processes;
+  for (const Peer& peer : formation.peers)
+    if (peer.pid != own_pid) processes.push_back({peer.rank, peer.process.get()});
+  return processes;
+}
+
+Result<std::unique_ptr<Loop>> make_loop(const Engine::Parts& parts) {
+  const Formation& formation = parts.formation;
+  std::vector<std::unique_ptr<GroupMember>> members;
+  for (const FormedGroup& group : formation.groups) {
+    FARANDOLE_TRY_ASSIGN(auto staging, formation.heap->allocate(kStagingBytes));
+    if (!formation.heap->location_of(staging.get()))
+      return Status::fix_call(fmt::format("{} groups are too many; at most {} are possible",
+                                          formation.groups.size(), members.size()));
+    members.push_back(std::make_unique<GroupMember>(group, formation, std::move(staging)));
+  }
+  std::vector<std::int64_t> pids;
+  for (const Peer& peer : formation.peers) pids.push_back(peer.pid);
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::make_unique<Loop>(*formation.doorbells, std::move(members), std::move(pids),
+                                WaitPolicy(parts.place.local_size, cores), *parts.clock);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> choose_store(const EngineOptions& options) {
+  FARANDOLE_TRY(check_place(options));
+  if (options.rendezvous_descriptor < 0) return {std::make_unique<MemoryStore>()};
+  FARANDOLE_TRY_ASSIGN(auto client, StoreClient::connect(options.rendezvous_descriptor));
+  return {std::unique_ptr<Store>(std::move(client))};
+}
+
+Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Store& store) {
+  auto parts = std::make_unique<Engine::Parts>();
+  parts->place = options.place;
+  parts->clock = std::make_unique<SystemClock>();
+  FARANDOLE_TRY_ASSIGN(parts->groups, all_groups(options));
+  FARANDOLE_TRY_ASSIGN(parts->formation, form(options, store, *parts->clock));
+  FARANDOLE_TRY_ASSIGN(parts->loop, make_loop(*parts));
+  parts->watch = std::make_unique<Watch>(*parts->formation.doorbells, watched(parts->formation));
+  FARANDOLE_TRY(parts->loop->start());
+  FARANDOLE_TRY(parts->watch->start());
+  return std::make_unique<Engine>(std::move(parts));
+}
+
+}  // namespace farandole

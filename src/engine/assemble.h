@@ -1,0 +1,38 @@
+// The composition root of the engine: the one place where the parts of an engine are chosen and put
+// together. Constructors start nothing; start() does, at the end.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/formation.h"
+#include "engine/loop.h"
+#include "engine/watch.h"
+#include "farandole/engine.h"
+#include "rendezvous/store.h"
+
+namespace farandole {
+
+// Everything that an engine consists of. Destroyed from the end: first the threads stop, then the
+// memory that they used goes.
+struct Engine::Parts {
+  Place place;
+  std::vector<std::vector<int>> groups;  // by GroupId
+  std::unique_ptr<const Clock> clock;
+  Formation formation;
+  std::unique_ptr<Watch> watch;
+  std::unique_ptr<Loop> loop;
+  std::once_flag left;
+  std::atomic<bool> abandoned = false;  // we are a forked child
+};
+
+// With a Store chosen by the caller: several members in one process share a MemoryStore.
+Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Store& store);
+
+// The Store that the options ask for: the launcher's, or one of our own for a job of one.
+Result<std::unique_ptr<Store>> choose_store(const EngineOptions& options);
+
+}  // namespace farandole

@@ -1,0 +1,181 @@
+// Real processes: a rank is killed, exits or leaves in the middle of its collectives; every other
+// one must end with an error that names it. The parent serves the store, as the launcher does.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "farandole/engine.h"
+#include "rendezvous/store_server.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kHangGuard(60'000);
+constexpr int kExpected = 42;  // exit status of a child that saw what it should
+
+std::unique_ptr<Engine> join_job(int rank, int size, int descriptor) {
+  EngineOptions options;
+  options.place = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
+  options.rendezvous_descriptor = descriptor;
+  options.start_timeout = kHangGuard;
+  auto engine = Engine::create(options);
+  if (engine.ok()) return std::move(*engine);
+  std::fprintf(stderr, "rank %d: %s\n", rank, engine.status().message().c_str());
+  ::_exit(1);
+}
+
+// Allreduces for ever, until one fails; returns why.
+Status reduce_until_it_fails(Engine& engine, const std::function<void(int round)>& before) {
+  std::vector<float> values(400'000, 1.0F);
+  for (int round = 0;; ++round) {
+    before(round);
+    Submission submission;
+    submission.operation = Operation::kAllreduce;
+    submission.name = "gradients";
+    submission.dtype = DType::kFloat32;
+    submission.shape = {static_cast<std::int64_t>(values.size())};
+    submission.input = submission.output = values.data();
+    const auto handle = engine.submit(submission);
+    if (!handle.ok()) return handle.status();
+    if (!engine.wait(*handle, kHangGuard)) return Status::stop("hangs");
+    if (const Outcome outcome = engine.take(*handle); !outcome.status.ok()) return outcome.status;
+  }
+}
+
+// Runs rank r as child(r, engine) in a process of its own and returns the wait statuses.
+std::vector<int> run_processes(int size, const std::function<int(int, Engine&)>& child) {
+  auto server = StoreServer::create();
+  EXPECT_TRUE(server.ok());
+  std::vector<Descriptor> ends;
+  for (int rank = 0; rank < size; ++rank) {
+    auto end = (*server)->add_client("rank " + std::to_string(rank));
+    EXPECT_TRUE(end.ok());
+    ends.push_back(std::move(*end));
+  }
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < size; ++rank) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      const auto engine = join_job(rank, size, ends[static_cast<std::size_t>(rank)].get());
+      ::_exit(child(rank, *engine));
+    }
+    children.push_back(pid);
+  }
+  ends.clear();
+  std::vector<int> statuses(children.size());
+  for (std::size_t left = children.size(); left > 0;) {
+    pollfd polled{(*server)->readiness(), POLLIN, 0};
+    ::poll(&polled, 1, 20);
+    EXPECT_THAT((*server)->serve_ready(), ::testing::IsEmpty());
+    for (std::size_t i = 0; i < children.size(); ++i)
+      if (children[i] != 0 && ::waitpid(children[i], &statuses[i], WNOHANG) == children[i]) {
+        children[i] = 0;
+        --left;
+      }
+  }
+  return statuses;
+}
+
+int expects(const Status& status, const std::string& text) {
+  const bool good = status.code() == StatusCode::kRebuildGroup &&
+                    status.message().find(text) != std::string::npos;
+  if (!good) std::fprintf(stderr, "unexpected: %s\n", status.message().c_str());
+  return good ? kExpected : 1;
+}
+
+TEST(Death, OfAKilledRankReachesEverySleeper) {
+  const auto statuses = run_processes(4, [](int rank, Engine& engine) {
+    return expects(reduce_until_it_fails(engine,
+                                         [rank](int round) {
+                                           if (rank == 2 && round == 5) ::raise(SIGKILL);
+                                         }),
+                   "rank 2 (pid ");
+  });
+  for (std::size_t rank = 0; rank < statuses.size(); ++rank) {
+    if (rank == 2)
+      EXPECT_TRUE(WIFSIGNALED(statuses[rank]));
+    else
+      EXPECT_EQ(WEXITSTATUS(statuses[rank]), kExpected) << "rank " << rank;
+  }
+}
+
+TEST(Death, InTheMiddleOfAStep) {
+  // The killer strikes from another thread's signal at an arbitrary point of the copying.
+  const auto statuses = run_processes(3, [](int rank, Engine& engine) {
+    if (rank == 1) ::alarm(1);  // SIGALRM kills
+    return expects(reduce_until_it_fails(engine, [](int) {}), "rank 1 (pid ");
+  });
+  EXPECT_TRUE(WIFSIGNALED(statuses[1]) && WTERMSIG(statuses[1]) == SIGALRM);
+  EXPECT_EQ(WEXITSTATUS(statuses[0]), kExpected);
+  EXPECT_EQ(WEXITSTATUS(statuses[2]), kExpected);
+}
+
+TEST(Death, AnExitWithoutShutdownIsADeathToo) {
+  const auto statuses = run_processes(2, [](int rank, Engine& engine) {
+    return expects(reduce_until_it_fails(engine,
+                                         [rank](int round) {
+                                           if (rank == 1 && round == 3) ::_exit(7);
+                                         }),
+                   "rank 1 (pid ");
+  });
+  EXPECT_EQ(WEXITSTATUS(statuses[0]), kExpected);
+  EXPECT_EQ(WEXITSTATUS(statuses[1]), 7);
+}
+
+TEST(Death, TheReasonOfALeaveIsPassedOn) {
+  const auto statuses = run_processes(3, [](int rank, Engine& engine) {
+    return expects(reduce_until_it_fails(engine,
+                                         [&](int round) {
+                                           if (rank != 0 || round != 4) return;
+                                           engine.shutdown("uncaught ValueError: bad data");
+                                           ::_exit(7);
+                                         }),
+                   "has left the job (uncaught ValueError: bad data)");
+  });
+  EXPECT_EQ(WEXITSTATUS(statuses[0]), 7);
+  EXPECT_EQ(WEXITSTATUS(statuses[1]), kExpected);
+  EXPECT_EQ(WEXITSTATUS(statuses[2]), kExpected);
+}
+
+TEST(Fork, TheChildIsToldAndTheParentGoesOn) {
+  const auto statuses = run_processes(2, [](int, Engine& engine) {
+    std::vector<float> values(1000, 1.0F);
+    Submission submission;
+    submission.operation = Operation::kAllreduce;
+    submission.dtype = DType::kFloat32;
+    submission.shape = {1000};
+    submission.input = submission.output = values.data();
+    const pid_t forked = ::fork();
+    if (forked == 0) {
+      engine.abandon_after_fork();
+      const auto refused = engine.submit(submission);
+      const bool told =
+          !refused.ok() && refused.status().message().find("forked child") != std::string::npos;
+      engine.shutdown("from the child");  // must not reach the others
+      ::_exit(told ? kExpected : 1);
+    }
+    int status = 0;
+    ::waitpid(forked, &status, 0);
+    if (WEXITSTATUS(status) != kExpected) return 1;
+    const auto handle = engine.submit(submission);
+    const bool done = handle.ok() && engine.wait(*handle, kHangGuard) &&
+                      engine.take(*handle).status.ok() && values[0] == 2.0F;
+    engine.shutdown("done");
+    return done ? kExpected : 2;
+  });
+  EXPECT_EQ(WEXITSTATUS(statuses[0]), kExpected);
+  EXPECT_EQ(WEXITSTATUS(statuses[1]), kExpected);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,419 @@
+// Whole engines in one process: every rank is a thread, all meet in one MemoryStore.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "engine/assemble.h"
+#include "rendezvous/memory_store.h"
+
+namespace farandole {
+
+void PrintTo(const Status& status, std::ostream* out) {
+  *out << (status.ok() ? "ok" : status.message());
+}
+
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+constexpr milliseconds kHangGuard(60'000);
+
+std::unique_ptr<Engine> must(Result<std::unique_ptr<Engine>> engine) {
+  EXPECT_TRUE(engine.ok()) << engine.status().message();
+  if (!engine.ok()) std::abort();
+  return std::move(*engine);
+}
+
+EngineOptions options_of(int rank, int size, std::vector<std::vector<int>> groups = {}) {
+  EngineOptions options;
+  options.place = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
+  options.groups = std::move(groups);
+  options.start_timeout = kHangGuard;
+  return options;
+}
+
+// Runs body(engine) on `size` threads, each with its own engine of one job.
+template <class Body>
+void run_job(int size, const std::vector<std::vector<int>>& groups, Body body) {
+  MemoryStore store;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto engine = must(assemble(options_of(rank, size, groups), store));
+      body(*engine);
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+Outcome finish(Engine& engine, const Result<Handle>& handle) {
+  if (!handle.ok()) {
+    Outcome outcome;
+    outcome.status = handle.status();
+    return outcome;
+  }
+  EXPECT_TRUE(engine.wait(*handle, kHangGuard));
+  return engine.take(*handle);
+}
+
+Submission allreduce_of(std::vector<float>& values, std::string name = "", GroupId group = kWorld) {
+  Submission submission;
+  submission.operation = Operation::kAllreduce;
+  submission.name = std::move(name);
+  submission.group = group;
+  submission.dtype = DType::kFloat32;
+  submission.shape = {static_cast<std::int64_t>(values.size())};
+  submission.input = values.data();
+  submission.output = values.data();
+  return submission;
+}
+
+Status allreduce(Engine& engine, std::vector<float>& values, std::string name = "",
+                 GroupId group = kWorld) {
+  Submission submission = allreduce_of(values, std::move(name), group);
+  submission.caller_waits = true;
+  return finish(engine, engine.submit(submission)).status;
+}
+
+Status barrier(Engine& engine) { return finish(engine, engine.submit(Submission{})).status; }
+
+class EngineOfSize : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, EngineOfSize, ::testing::Values(1, 2, 3, 4, 8));
+
+TEST_P(EngineOfSize, AllreduceSumsOverAllRanks) {
+  const int size = GetParam();
+  run_job(size, {}, [size](Engine& engine) {
+    for (const std::size_t count : {0ul, 1ul, 1000ul, 300'000ul}) {
+      std::vector<float> values(count, static_cast<float>(engine.place().rank + 1));
+      ASSERT_EQ(allreduce(engine, values), Status());
+      const float expected = static_cast<float>(size * (size + 1) / 2);
+      ASSERT_TRUE(std::all_of(values.begin(), values.end(),
+                              [&](float value) { return value == expected; }));
+    }
+  });
+}
+
+TEST_P(EngineOfSize, AllgatherTakesUnevenAndEmptyParts) {
+  const int size = GetParam();
+  run_job(size, {}, [size](Engine& engine) {
+    const int rank = engine.place().rank;
+    std::vector<std::int32_t> part(static_cast<std::size_t>(2 * rank), rank);  // rank × 2 numbers
+    Submission submission;
+    submission.operation = Operation::kAllgather;
+    submission.dtype = DType::kInt32;
+    submission.shape = {rank, 2};
+    submission.input = part.data();
+    const Outcome outcome = finish(engine, engine.submit(submission));
+    ASSERT_EQ(outcome.status, Status());
+    std::vector<std::int64_t> rows(static_cast<std::size_t>(size));
+    std::iota(rows.begin(), rows.end(), 0);
+    ASSERT_EQ(outcome.first_dimensions, rows);
+    const auto* values = reinterpret_cast<const std::int32_t*>(outcome.gathered.get());
+    for (int other = 0; other < size; ++other)
+      for (int i = 0; i < 2 * other; ++i) ASSERT_EQ(*values++, other);
+  });
+}
+
+TEST_P(EngineOfSize, BroadcastFromEveryRoot) {
+  const int size = GetParam();
+  run_job(size, {}, [size](Engine& engine) {
+    for (int root = 0; root < size; ++root) {
+      std::vector<double> values(70'000, engine.place().rank == root ? root + 0.5 : -1.0);
+      Submission submission;
+      submission.operation = Operation::kBroadcast;
+      submission.dtype = DType::kFloat64;
+      submission.shape = {70'000};
+      submission.input = values.data();
+      submission.output = values.data();
+      submission.root_rank = root;
+      ASSERT_EQ(finish(engine, engine.submit(submission)).status, Status());
+      ASSERT_EQ(values.front(), root + 0.5);
+      ASSERT_EQ(values.back(), root + 0.5);
+    }
+  });
+}
+
+TEST_P(EngineOfSize, AnySubmissionOrderOfManyAtOnce) {
+  const int size = GetParam();
+  run_job(size, {}, [size](Engine& engine) {
+    constexpr int kTensors = 60;
+    std::mt19937 random(static_cast<unsigned>(engine.place().rank));
+    for (int round = 0; round < 5; ++round) {
+      std::vector<std::vector<float>> values;
+      for (int t = 0; t < kTensors; ++t)
+        values.emplace_back(static_cast<std::size_t>(1 + 97 * t), static_cast<float>(t));
+      std::vector<int> order(kTensors);
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), random);
+      std::vector<Handle> handles(kTensors);
+      for (const int t : order) {
+        const auto handle = engine.submit(
+            allreduce_of(values[static_cast<std::size_t>(t)], "t" + std::to_string(t)));
+        ASSERT_TRUE(handle.ok()) << handle.status().message();
+        handles[static_cast<std::size_t>(t)] = *handle;
+      }
+      std::shuffle(order.begin(), order.end(), random);
+      for (const int t : order) {
+        const auto index = static_cast<std::size_t>(t);
+        ASSERT_TRUE(engine.wait(handles[index], kHangGuard));
+        ASSERT_EQ(engine.take(handles[index]).status, Status());
+        ASSERT_EQ(values[index].back(), static_cast<float>(t * size));
+      }
+    }
+  });
+}
+
+// Each rank starts with another group and waits for that one first. (Blocking calls in such a ring
+// would be a deadlock of the program itself.)
+TEST(Engine, OverlappingGroupsEachRankStartingWithAnother) {
+  const std::vector<std::vector<int>> groups = {{0, 1}, {1, 2}, {0, 2}};
+  run_job(3, groups, [&](Engine& engine) {
+    const int rank = engine.place().rank;
+    for (int round = 0; round < 50; ++round) {
+      std::vector<std::vector<float>> values(
+          3, std::vector<float>(150'000, 1.0F + static_cast<float>(rank)));
+      std::vector<std::pair<std::size_t, Handle>> started;
+      for (std::size_t k = 0; k < 3; ++k) {
+        const std::size_t g = (static_cast<std::size_t>(rank) + k) % 3;
+        if (std::count(groups[g].begin(), groups[g].end(), rank) == 0) continue;
+        const auto handle = engine.submit(allreduce_of(values[g], "", static_cast<GroupId>(g + 1)));
+        ASSERT_TRUE(handle.ok()) << handle.status().message();
+        started.emplace_back(g, *handle);
+      }
+      for (const auto& [g, handle] : started) {
+        ASSERT_EQ(finish(engine, handle).status, Status());
+        ASSERT_EQ(values[g].back(), static_cast<float>(2 + groups[g][0] + groups[g][1]));
+      }
+    }
+  });
+}
+
+TEST(Engine, AMismatchIsAnErrorOnAllRanksAndTheJobGoesOn) {
+  run_job(3, {}, [](Engine& engine) {
+    std::vector<float> values(engine.place().rank == 1 ? 7 : 5, 1.0F);
+    const Status status = allreduce(engine, values, "weights");
+    EXPECT_EQ(status.code(), StatusCode::kFixCall);
+    EXPECT_THAT(status.message(), HasSubstr("`weights`"));
+    EXPECT_THAT(status.message(), HasSubstr("[7]"));
+    EXPECT_THAT(status.message(), HasSubstr("[5]"));
+    std::vector<float> good(5, 1.0F);
+    EXPECT_EQ(allreduce(engine, good, "weights"), Status());
+    EXPECT_EQ(good[4], 3.0F);
+  });
+}
+
+TEST(Engine, ANameInFlightTwiceIsRefusedAtSubmit) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<float> first(3, 1.0F);
+    std::vector<float> second(3, 1.0F);
+    if (engine.place().rank == 1) {  // only after rank 0 has tried can anything complete
+      EXPECT_EQ(allreduce(engine, first, "go"), Status());
+      EXPECT_EQ(allreduce(engine, second, "x"), Status());
+      return;
+    }
+    const auto pending = engine.submit(allreduce_of(first, "x"));
+    const auto refused = engine.submit(allreduce_of(second, "x"));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.status().code(), StatusCode::kFixCall);
+    EXPECT_THAT(refused.status().message(), HasSubstr("`x` is already in flight"));
+    EXPECT_EQ(allreduce(engine, second, "go"), Status());
+    EXPECT_EQ(finish(engine, pending).status, Status());
+  });
+}
+
+TEST(Engine, WhoLeavesIsNamedToThoseWhoNeedIt) {
+  run_job(3, {}, [](Engine& engine) {
+    std::vector<float> values(100'000, 1.0F);
+    EXPECT_EQ(allreduce(engine, values, "first"), Status());
+    if (engine.place().rank == 1) {
+      engine.shutdown("uncaught ValueError: bad data");
+      const auto after = engine.submit(allreduce_of(values, "late"));
+      EXPECT_EQ(after.status().code(), StatusCode::kFixCall);
+      return;
+    }
+    const Status status = allreduce(engine, values, "second");
+    EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
+    EXPECT_THAT(status.message(), HasSubstr("rank 1"));
+    EXPECT_THAT(status.message(), HasSubstr("uncaught ValueError: bad data"));
+  });
+}
+
+TEST(Engine, WhoIsNotNeededMayLeave) {
+  run_job(3, {{0, 1}}, [](Engine& engine) {
+    if (engine.place().rank == 2) return;
+    for (int round = 0; round < 100; ++round) {
+      std::vector<float> values(1000, 1.0F);
+      ASSERT_EQ(allreduce(engine, values, "pair", 1), Status());
+    }
+  });
+}
+
+// A rank that leaves right after its last step must not take the result from the others.
+TEST(Engine, LeavingAfterTheLastStepHarmsNobody) {
+  for (int round = 0; round < 30; ++round)
+    run_job(3, {}, [](Engine& engine) {
+      std::vector<float> values(200'000, 1.0F);
+      EXPECT_EQ(allreduce(engine, values), Status());
+      EXPECT_EQ(values.back(), 3.0F);
+    });
+}
+
+TEST(Engine, ShutdownEndsWhatIsPending) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<float> values(10, 1.0F);
+    if (engine.place().rank == 1) {
+      EXPECT_EQ(barrier(engine), Status());
+      return;
+    }
+    const auto handle = engine.submit(allreduce_of(values, "never"));
+    ASSERT_TRUE(handle.ok());
+    std::thread waiter([&] { EXPECT_TRUE(engine.wait(*handle, kHangGuard)); });
+    EXPECT_EQ(barrier(engine), Status());
+    engine.shutdown("enough");
+    waiter.join();
+    EXPECT_EQ(engine.take(*handle).status.code(), StatusCode::kRebuildGroup);
+  });
+}
+
+TEST(Engine, ManyThreadsOfOneRank) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<std::thread> users;
+    for (int user = 0; user < 4; ++user)
+      users.emplace_back([&engine, user] {
+        for (int round = 0; round < 50; ++round) {
+          std::vector<float> values(static_cast<std::size_t>(100 * user + 1), 1.0F);
+          ASSERT_EQ(allreduce(engine, values, "user" + std::to_string(user)), Status());
+          ASSERT_EQ(values[0], 2.0F);
+        }
+      });
+    for (auto& user : users) user.join();
+  });
+}
+
+TEST(Engine, NobodyWaitsAndStillItIsDone) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<float> values(500'000, 1.0F);
+    const auto handle = engine.submit(allreduce_of(values, "background"));
+    ASSERT_TRUE(handle.ok());
+    const auto give_up = std::chrono::steady_clock::now() + kHangGuard;
+    while (!engine.poll(*handle) && std::chrono::steady_clock::now() < give_up)
+      std::this_thread::yield();
+    ASSERT_TRUE(engine.poll(*handle));
+    EXPECT_EQ(engine.take(*handle).status, Status());
+    EXPECT_EQ(values.back(), 2.0F);
+  });
+}
+
+TEST(Engine, BadCallsSayWhatIsWrong) {
+  run_job(2, {{0}}, [](Engine& engine) {
+    std::vector<float> values(3, 1.0F);
+    const auto refusal = [&](Submission submission) {
+      const auto handle = engine.submit(submission);
+      EXPECT_FALSE(handle.ok());
+      EXPECT_EQ(handle.status().code(), StatusCode::kFixCall);
+      return handle.status().message();
+    };
+    EXPECT_THAT(refusal(allreduce_of(values, "", 7)), HasSubstr("no group 7"));
+    if (engine.place().rank == 1) {
+      EXPECT_THAT(refusal(allreduce_of(values, "", 1)), HasSubstr("rank 1 is not a member"));
+    }
+    Submission negative = allreduce_of(values);
+    negative.shape = {-3};
+    EXPECT_THAT(refusal(negative), HasSubstr("[-3]"));
+    Submission null = allreduce_of(values);
+    null.output = nullptr;
+    EXPECT_THAT(refusal(null), HasSubstr("null pointer"));
+    Submission average = allreduce_of(values);
+    average.dtype = DType::kBool;
+    average.reduce_op = ReduceOp::kAverage;
+    EXPECT_THAT(refusal(average), HasSubstr("bool"));
+    Submission root = allreduce_of(values);
+    root.operation = Operation::kBroadcast;
+    root.root_rank = 5;
+    EXPECT_THAT(refusal(root), HasSubstr("root rank 5"));
+    Submission scalar = allreduce_of(values);
+    scalar.operation = Operation::kAllgather;
+    scalar.shape = {};
+    EXPECT_THAT(refusal(scalar), HasSubstr("without dimensions"));
+    EXPECT_EQ(engine.take(12345).status.code(), StatusCode::kFixCall);
+  });
+}
+
+TEST(Engine, HeapMemoryOutlivesTheEngine) {
+  std::shared_ptr<std::byte> memory;
+  {
+    MemoryStore store;
+    const auto engine = must(assemble(options_of(0, 1), store));
+    auto allocated = engine->allocate(1 << 20);
+    ASSERT_TRUE(allocated.ok());
+    memory = *allocated;
+  }
+  std::memset(memory.get(), 7, 1 << 20);
+  EXPECT_EQ(memory.get()[(1 << 20) - 1], std::byte{7});
+}
+
+TEST(Formation, DifferentGroupsAreNamedOnAllRanks) {
+  MemoryStore store;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      auto options = options_of(rank, 2);
+      if (rank == 1) options.groups = {{0}};
+      const auto engine = assemble(options, store);
+      ASSERT_FALSE(engine.ok());
+      EXPECT_THAT(engine.status().message(), HasSubstr("groups"));
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(Formation, AMissingRankIsNamed) {
+  MemoryStore store;
+  auto options = options_of(0, 3);
+  options.start_timeout = milliseconds(50);
+  const auto engine = assemble(options, store);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.status().code(), StatusCode::kRebuildGroup);
+  EXPECT_THAT(engine.status().message(), HasSubstr("ranks 1, 2"));
+}
+
+TEST(Formation, InterruptionEndsTheWaiting) {
+  MemoryStore store;
+  std::atomic<int> questions = 0;
+  auto options = options_of(0, 2);
+  options.interrupted = [&] { return ++questions > 1; };
+  const auto engine = assemble(options, store);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.status().code(), StatusCode::kRetry);
+}
+
+TEST(Formation, AgainAndAgainInOneProcess) {
+  MemoryStore store;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      for (int cycle = 0; cycle < 20; ++cycle) {
+        const auto engine = must(assemble(options_of(rank, 2), store));
+        std::vector<float> values(10, 1.0F);
+        ASSERT_EQ(allreduce(*engine, values), Status());
+      }
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(Formation, WithoutALauncherOnlySizeOneWorks) {
+  const auto engine = Engine::create(options_of(0, 2));
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(engine.status().message(), HasSubstr("farandole run"));
+  auto alone = options_of(0, 1);
+  EXPECT_TRUE(Engine::create(alone).ok());
+}
+
+}  // namespace
+}  // namespace farandole

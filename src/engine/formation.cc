@@ -1,0 +1,255 @@
+#include "engine/formation.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/try.h"
+#include "engine/group_memory.h"
+#include "rendezvous/keys.h"
+
+namespace farandole {
+namespace {
+
+Result<Descriptor> open_own_process() {
+  Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (!process.valid())
+    return Status::stop(fmt::format(
+        "cannot open a handle of this process (pidfd_open: {}); Linux 5.3 or newer is needed, "
+        "and `ulimit -n` must leave room for one descriptor per worker",
+        std::strerror(errno)));
+  return process;
+}
+
+Result<Descriptor> duplicate(const Descriptor& descriptor) {
+  Descriptor copy(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid())
+    return Status::stop(
+        fmt::format("cannot duplicate a descriptor ({}); raise `ulimit -n`", std::strerror(errno)));
+  return copy;
+}
+
+Status check_group(const std::vector<int>& ranks, int size) {
+  const bool ascending =
+      std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
+  if (ranks.empty() || !ascending || ranks.front() < 0 || ranks.back() >= size)
+    return Status::fix_call(
+        fmt::format("the group [{}] is not an ascending list of ranks of this job (0 to {})",
+                    fmt::join(ranks, ", "), size - 1));
+  return {};
+}
+
+// The steps of one formation, in order. Lives for the time of form().
+class Meeting {
+ public:
+  Meeting(const EngineOptions& options, Store& store, const Clock& clock)
+      : options_(options),
+        store_(store),
+        limit_{clock.now() + options.start_timeout, options.interrupted} {}
+
+  Status begin() {
+    FARANDOLE_TRY_ASSIGN(groups_, all_groups(options_));
+    FARANDOLE_TRY_ASSIGN(epoch_, store_.add(keys::formations(rank()), 1));
+    return {};
+  }
+
+  // Memory first, the member record last: who has met a member can count on its memory.
+  Status publish(Formation& formation) {
+    FARANDOLE_TRY_ASSIGN(formation.heap, SharedHeap::create());
+    if (rank() == 0)
+      FARANDOLE_TRY(publish_segment(keys::doorbells(epoch_), "farandole-doorbells",
+                                    Doorbells::bytes_needed(size())));
+    for (GroupId id = 0; id < groups_.size(); ++id) {
+      if (groups_[id].front() != rank()) continue;
+      const int members = static_cast<int>(groups_[id].size());
+      FARANDOLE_TRY(publish_segment(keys::group(epoch_, id), "farandole-group",
+                                    GroupMemory::bytes_needed(members)));
+    }
+    StoreValue value;
+    value.bytes = own_record("").encode();
+    FARANDOLE_TRY_ASSIGN(auto process, open_own_process());
+    FARANDOLE_TRY_ASSIGN(auto heap, duplicate(formation.heap->first_segment()));
+    value.descriptors.push_back(std::move(process));
+    value.descriptors.push_back(std::move(heap));
+    FARANDOLE_TRY(store_.set(keys::member(epoch_, rank()), std::move(value)));
+    member_published_ = true;
+    return {};
+  }
+
+  Status attach(Formation& formation) {
+    for (int other = 0; other < size(); ++other) {
+      FARANDOLE_TRY_ASSIGN(auto peer, meet(other));
+      formation.peers.push_back(std::move(peer));
+    }
+    FARANDOLE_TRY_ASSIGN(formation.doorbells_segment,
+                         attach_segment(keys::doorbells(epoch_), Doorbells::bytes_needed(size())));
+    formation.doorbells =
+        std::make_unique<Doorbells>(formation.doorbells_segment->data(), rank(), size());
+    for (GroupId id = 0; id < groups_.size(); ++id) {
+      if (!std::binary_search(groups_[id].begin(), groups_[id].end(), rank())) continue;
+      const auto bytes = GroupMemory::bytes_needed(static_cast<int>(groups_[id].size()));
+      FARANDOLE_TRY_ASSIGN(auto segment, attach_segment(keys::group(epoch_, id), bytes));
+      formation.groups.push_back({id, groups_[id], std::move(segment)});
+    }
+    return {};
+  }
+
+  // Returns when everybody has attached everything, or with the reason of the first that failed.
+  Status complete() {
+    FARANDOLE_TRY_ASSIGN(const std::int64_t attached, store_.add(keys::attached(epoch_), 1));
+    if (attached == size()) announce_end("");
+    auto verdict = store_.wait(keys::complete(epoch_), limit_);
+    if (!verdict.ok()) return late("the other ranks to map the shared memory", verdict.status());
+    ByteReader reader(verdict->bytes);
+    const std::string failure = reader.get_text();
+    FARANDOLE_TRY_ASSIGN(const std::int64_t departed, store_.add(keys::departed(epoch_), 1));
+    if (departed == size()) FARANDOLE_TRY(remove_keys());
+    return failure.empty() ? Status() : Status::rebuild_group(failure);
+  }
+
+  // Tells the others why this rank cannot take part, so that they need not wait for the time-out.
+  void announce_failure(const Status& status) {
+    const std::string text = fmt::format("rank {} could not start: {}", rank(), status.message());
+    if (epoch_ == 0) return;
+    if (!member_published_) {
+      // The first word counts: an error here means that it was said already.
+      (void)store_.set(keys::member(epoch_, rank()), {own_record(text).encode(), {}});
+    }
+    announce_end(text);
+  }
+
+ private:
+  int rank() const { return options_.place.rank; }
+  int size() const { return options_.place.size; }
+
+  keys::MemberRecord own_record(std::string failure) const {
+    return {std::move(failure), ::getpid(), options_.place.size, options_.groups};
+  }
+
+  void announce_end(const std::string& failure) {
+    ByteWriter writer;
+    writer.put_text(failure);
+    // Set once: if somebody was first, the others hear that one.
+    (void)store_.set(keys::complete(epoch_), {writer.take(), {}});
+  }
+
+  Status publish_segment(const std::string& key, const char* name, std::size_t bytes) {
+    FARANDOLE_TRY_ASSIGN(const auto segment, Segment::create(name, bytes));
+    StoreValue value;
+    FARANDOLE_TRY_ASSIGN(auto descriptor, duplicate(segment->descriptor()));
+    value.descriptors.push_back(std::move(descriptor));
+    return store_.set(key, std::move(value));
+  }
+
+  Result<std::shared_ptr<Segment>> attach_segment(const std::string& key, std::size_t bytes) {
+    auto value = store_.wait(key, limit_);
+    if (!value.ok()) return late(fmt::format("shared memory (`{}`)", key), value.status());
+    if (value->descriptors.size() != 1)
+      return Status::stop(fmt::format("`{}` came with {} descriptors instead of 1", key,
+                                      value->descriptors.size()));
+    return Segment::attach(value->descriptors.front(), bytes);
+  }
+
+  Result<Peer> meet(int other) {
+    auto value = store_.wait(keys::member(epoch_, other), limit_);
+    if (!value.ok()) return late(missing_ranks(other), value.status());
+    FARANDOLE_TRY_ASSIGN(const auto record, keys::MemberRecord::decode(value->bytes));
+    if (!record.failure.empty()) return Status::rebuild_group(record.failure);
+    FARANDOLE_TRY(compare(other, record));
+    if (value->descriptors.size() != 2)
+      return Status::stop(fmt::format("rank {} sent {} descriptors instead of 2", other,
+                                      value->descriptors.size()));
+    FARANDOLE_TRY_ASSIGN(auto heap, PeerHeap::attach(value->descriptors[1]));
+    return Peer{other, record.pid, std::move(value->descriptors[0]), std::move(heap)};
+  }
+
+  Status compare(int other, const keys::MemberRecord& record) const {
+    if (record.size != size())
+      return Status::fix_call(
+          fmt::format("rank {} was started with size {}, rank {} with size {}; FARANDOLE_SIZE must "
+                      "be the same in all workers",
+                      rank(), size(), other, record.size));
+    if (record.groups != options_.groups)
+      return Status::fix_call(
+          fmt::format("rank {} calls init with the groups {}, rank {} with {}; all ranks must give "
+                      "the same groups in the same order",
+                      rank(), options_.groups, other, record.groups));
+    return {};
+  }
+
+  std::string missing_ranks(int first_missing) {
+    std::vector<int> missing;
+    const WaitLimit now{TimePoint{}, options_.interrupted};
+    for (int other = first_missing; other < size(); ++other)
+      if (!store_.wait(keys::member(epoch_, other), now).ok()) missing.push_back(other);
+    return fmt::format("rank{} {}", missing.size() > 1 ? "s" : "", fmt::join(missing, ", "));
+  }
+
+  Status late(const std::string& what, const Status& status) const {
+    const bool interrupted = options_.interrupted && options_.interrupted();
+    if (status.code() != StatusCode::kRetry || interrupted) return status;
+    return Status::rebuild_group(fmt::format(
+        "rank {} waited {} s for {}, in vain: do all workers call init() equally often? A slow "
+        "start can be given more time with FARANDOLE_START_TIMEOUT (seconds)",
+        rank(), std::chrono::duration_cast<std::chrono::seconds>(options_.start_timeout).count(),
+        what));
+  }
+
+  Status remove_keys() {
+    for (int other = 0; other < size(); ++other)
+      FARANDOLE_TRY(store_.remove(keys::member(epoch_, other)));
+    for (GroupId id = 0; id < groups_.size(); ++id)
+      FARANDOLE_TRY(store_.remove(keys::group(epoch_, id)));
+    for (const auto& key : {keys::doorbells(epoch_), keys::attached(epoch_), keys::complete(epoch_),
+                            keys::departed(epoch_)})
+      FARANDOLE_TRY(store_.remove(key));
+    return {};
+  }
+
+  const EngineOptions& options_;
+  Store& store_;
+  WaitLimit limit_;
+  std::vector<std::vector<int>> groups_;
+  std::int64_t epoch_ = 0;
+  bool member_published_ = false;
+};
+
+}  // namespace
+
+Result<std::vector<std::vector<int>>> all_groups(const EngineOptions& options) {
+  std::vector<std::vector<int>> groups(1);
+  for (int rank = 0; rank < options.place.size; ++rank) groups[0].push_back(rank);
+  for (const auto& ranks : options.groups) {
+    FARANDOLE_TRY(check_group(ranks, options.place.size));
+    if (std::find(groups.begin(), groups.end(), ranks) != groups.end())
+      return Status::fix_call(fmt::format(
+          "the group [{}] is given twice (the world counts as given)", fmt::join(ranks, ", ")));
+    groups.push_back(ranks);
+  }
+  return groups;
+}
+
+Result<Formation> form(const EngineOptions& options, Store& store, const Clock& clock) {
+  Meeting meeting(options, store, clock);
+  FARANDOLE_TRY(meeting.begin());
+  Formation formation;
+  const auto all = [&]() -> Status {
+    FARANDOLE_TRY(meeting.publish(formation));
+    return meeting.attach(formation);
+  };
+  if (Status status = all(); !status.ok()) {
+    meeting.announce_failure(status);
+    return status;
+  }
+  FARANDOLE_TRY(meeting.complete());
+  return formation;
+}
+
+}  // namespace farandole

@@ -1,0 +1,68 @@
+// GroupMember: our part in one group. Carries announcements and steps between Agreement and the
+// message rings, and runs the group's steps one after another. Never blocks; only the holder of
+// the baton comes in here.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collective/chooser.h"
+#include "collective/group.h"
+#include "coordination/agreement.h"
+#include "engine/formation.h"
+#include "engine/submission_table.h"
+#include "transport/shm/message_ring.h"
+
+namespace farandole {
+
+class GroupMember {
+ public:
+  // `formation` outlives this; `staging` is kStagingBytes of the first segment of our own heap.
+  GroupMember(const FormedGroup& formed, const Formation& formation,
+              std::shared_ptr<std::byte> staging);
+  GroupMember(const GroupMember&) = delete;
+  GroupMember& operator=(const GroupMember&) = delete;
+
+  GroupId id() const { return id_; }
+  const std::vector<int>& ranks() const { return group_.ranks; }
+
+  // Takes part in it from now on. The record stays where it is until it comes out of advance().
+  void submit(Record& record);
+
+  // One round: messages in, decisions, the current step, messages out. Records that got their
+  // outcome are appended to `finished`. True if anything moved.
+  bool advance(std::vector<Record*>& finished);
+
+  // Ends everything in flight with kRebuildGroup because of `status`; nothing moves afterwards.
+  void fail_all(const Status& status, std::vector<Record*>& finished);
+
+ private:
+  struct Line {  // to and from one peer
+    MessageRing out;
+    MessageRing in;
+    std::deque<Bytes> waiting;  // no room in the ring yet
+  };
+
+  bool receive_messages(std::vector<Record*>& finished);
+  bool take_decisions(std::vector<Record*>& finished);
+  bool run_step(std::vector<Record*>& finished);
+  void start_step();
+  bool send_messages();
+
+  GroupId id_;
+  std::shared_ptr<std::byte> staging_;  // shared with nobody: the heap's way to say "owned"
+  FlagBoard board_;
+  Group group_;
+  Agreement agreement_;
+  std::map<int, Line> lines_;  // by member: the coordinator has all, a follower member 0 only
+  std::map<std::string, Record*> in_flight_;
+  std::deque<Step> decided_;  // its first one is the current step
+  std::optional<CollectiveStep> step_;
+  bool over_ = false;
+};
+
+}  // namespace farandole

@@ -1,0 +1,89 @@
+// Loop: the engine's only loop. Whoever holds the baton makes progress for all groups: a caller of
+// wait(), the caller of submit() for one look, else the thread "progress". Everybody else sleeps.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/guarded.h"
+#include "engine/group_member.h"
+#include "engine/submission_table.h"
+#include "transport/shm/doorbells.h"
+#include "transport/shm/wait_policy.h"
+
+namespace farandole {
+
+class Loop {
+ public:
+  // `doorbells` and `clock` outlive this. `pids` are the members' process ids by rank, for texts.
+  Loop(Doorbells& doorbells, std::vector<std::unique_ptr<GroupMember>> members,
+       std::vector<std::int64_t> pids, WaitPolicy policy, const Clock& clock);
+  ~Loop();  // stop()
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+
+  // Starts the thread "progress". Errors: kStop.
+  Status start();
+
+  // As in farandole/engine.h; any thread. The submission is checked already.
+  Result<Handle> submit(const Submission& submission);
+  bool poll(Handle handle);
+  bool wait(Handle handle, std::chrono::milliseconds limit);
+  Outcome take(Handle handle);
+
+  // Ends what is in flight with kRebuildGroup and the thread; then nothing of this loop touches
+  // shared memory any more. Idempotent.
+  void stop();
+
+ private:
+  struct State {
+    SubmissionTable table;
+    std::vector<Record*> inbox;      // submitted, not yet seen by the holder of the baton
+    std::map<GroupId, Status> over;  // groups that have ended, and why
+    int waiters = 0;                 // callers inside wait()
+    bool baton_held = false;
+    bool baton_in_background = false;  // by the thread "progress"
+    bool stopping = false;
+  };
+
+  // The holder of the baton only, without the lock:
+  bool advance();
+  bool accept_submissions(std::vector<Record*>& finished);
+  void end_groups(std::vector<Record*>& finished);
+  std::optional<Status> end_of(const GroupMember& member) const;
+  void publish(const std::vector<Record*>& finished);
+  void carry(Handle wanted, TimePoint deadline);
+  void carry_in_background();
+  void sleep(bool in_background, TimePoint deadline);
+  bool called_away(bool in_background);
+
+  // Who may go on: anybody, also the thread "progress"; or other callers of wait() only, because
+  // the releasing thread is, or will be at once, one itself.
+  enum class Next : std::uint8_t { kAnybody, kOtherWaiter };
+  void release_baton(Next next);
+  void run();  // of the thread "progress"
+
+  Doorbells& doorbells_;
+  std::vector<std::unique_ptr<GroupMember>> members_;
+  std::vector<std::int64_t> pids_;
+  WaitPolicy policy_;
+  const Clock& clock_;
+  std::uint32_t leavers_seen_ = 0;
+  bool closing_seen_ = false;
+  Handle wanted_ = 0;  // what the holder of the baton waits for
+  bool wanted_finished_ = false;
+
+  Guarded<State> state_;
+  std::atomic<bool> inbox_filled_ = false;  // a hint, so that polling needs no lock
+  std::atomic<bool> stopping_ = false;      // the same
+  std::thread progress_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,27 @@
+// EngineOptions from the knobs of the environment.
+#include <cstdlib>
+
+#include "base/knobs.h"
+#include "base/try.h"
+#include "farandole/engine.h"
+
+namespace farandole {
+
+Result<EngineOptions> EngineOptions::from_environment() {
+  FARANDOLE_TRY_ASSIGN(const Knobs knobs,
+                       Knobs::read([](const char* name) { return std::getenv(name); }));
+  const auto number = [&](Knob knob) { return static_cast<int>(knobs.integer(knob)); };
+  EngineOptions options;
+  options.place = {.rank = number(Knob::kRank),
+                   .size = number(Knob::kSize),
+                   .local_rank = number(Knob::kLocalRank),
+                   .local_size = number(Knob::kLocalSize),
+                   .cross_rank = number(Knob::kCrossRank),
+                   .cross_size = number(Knob::kCrossSize)};
+  options.rendezvous_descriptor = number(Knob::kRendezvousDescriptor);
+  options.start_timeout = std::chrono::seconds(knobs.integer(Knob::kStartTimeout));
+  options.bucket_bytes = static_cast<std::size_t>(knobs.integer(Knob::kBucketBytes));
+  return options;
+}
+
+}  // namespace farandole

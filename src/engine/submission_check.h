@@ -1,0 +1,23 @@
+// What can be said about a submission without asking anybody: whether the call is right, and its
+// Signature. Pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "coordination/signature.h"
+#include "farandole/engine.h"
+
+namespace farandole {
+
+// Errors: kFixCall naming the value. `ranks` are the group's; `rank` is ours.
+Status check_submission(const Submission& submission, std::span<const int> ranks, int rank);
+
+// What must be equal on all ranks. Needs a name and a checked submission.
+Signature signature_of(const Submission& submission);
+
+// Elements, and bytes of one index of the first dimension. Of a checked submission.
+std::int64_t element_count(const Submission& submission);
+std::int64_t row_bytes(const Submission& submission);
+
+}  // namespace farandole

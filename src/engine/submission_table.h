@@ -1,0 +1,51 @@
+// SubmissionTable: every submission from submit to take, by handle; which names are in flight, and
+// the automatic names. A plain container: the engine guards it.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "farandole/engine.h"
+
+namespace farandole {
+
+// One submission. While it is in flight the holder of the baton writes `outcome`; `finished` hands
+// it over to whoever takes it.
+struct Record {
+  Handle handle = 0;
+  Submission submission;
+  std::optional<int> automatic_index;  // when the engine chose the name
+  Outcome outcome;
+  std::atomic<bool> finished = false;
+};
+
+class SubmissionTable {
+ public:
+  // Gives it a handle and, if it has none, a name. Errors: kFixCall when the name is in flight.
+  Result<Record*> add(const Submission& submission);
+  Record* find(Handle handle);  // null when unknown
+
+  // The record's outcome is written: its name may be used again.
+  void finish(Record& record);
+  // Forgets a finished record.
+  Outcome remove(Handle handle);
+
+  std::size_t in_flight() const { return names_in_flight_.size(); }
+
+ private:
+  std::unordered_map<Handle, std::unique_ptr<Record>> records_;
+  std::set<std::pair<GroupId, std::string>> names_in_flight_;
+  // Indices of automatic names, taken until the handle is taken: a point of the program, not of
+  // time, so that all ranks choose alike.
+  std::map<std::pair<GroupId, Operation>, std::set<int>> automatic_indices_;
+  Handle last_handle_ = 0;
+};
+
+}  // namespace farandole

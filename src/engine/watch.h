@@ -1,0 +1,43 @@
+// Watch: sleeps until another member's process ends and closes the epoch then. Death is decided by
+// pidfd alone: an end of file proves nothing while a forked data loader may hold the socket.
+#pragma once
+
+#include <thread>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "farandole/status.h"
+#include "transport/shm/doorbells.h"
+
+namespace farandole {
+
+class Watch {
+ public:
+  struct Process {
+    int rank;
+    int descriptor;  // pidfd, borrowed
+  };
+
+  // `doorbells` and the descriptors outlive this.
+  Watch(Doorbells& doorbells, std::vector<Process> processes);
+  ~Watch();  // stop()
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // Starts the thread "watch". Errors: kStop.
+  Status start();
+  // Ends it; idempotent.
+  void stop();
+  // In the child of a fork: closes our descriptor; there is no thread here.
+  void abandon_after_fork() { stop_event_.reset(); }
+
+ private:
+  void run();
+
+  Doorbells& doorbells_;
+  std::vector<Process> processes_;  // the thread's own while it runs
+  Descriptor stop_event_;
+  std::thread thread_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,38 @@
+#include "rendezvous/keys.h"
+
+namespace farandole::keys {
+
+Bytes MemberRecord::encode() const {
+  ByteWriter writer;
+  writer.put_text(failure);
+  writer.put(pid);
+  writer.put(size);
+  writer.put(static_cast<std::uint32_t>(groups.size()));
+  for (const auto& ranks : groups) {
+    writer.put(static_cast<std::uint32_t>(ranks.size()));
+    for (const int rank : ranks) writer.put(rank);
+  }
+  return writer.take();
+}
+
+Result<MemberRecord> MemberRecord::decode(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes);
+  MemberRecord record;
+  record.failure = reader.get_text();
+  record.pid = reader.get<std::int64_t>();
+  record.size = reader.get<std::int32_t>();
+  const auto group_count = reader.get<std::uint32_t>();
+  for (std::uint32_t g = 0; g < group_count && reader.ok(); ++g) {
+    auto& ranks = record.groups.emplace_back();
+    const auto rank_count = reader.get<std::uint32_t>();
+    for (std::uint32_t r = 0; r < rank_count && reader.ok(); ++r)
+      ranks.push_back(reader.get<int>());
+  }
+  if (!reader.ok() || !reader.at_end())
+    return Status::stop("a member record in the rendezvous store is malformed (" +
+                        std::to_string(bytes.size()) +
+                        " bytes); do all workers run the same version of Farandole?");
+  return record;
+}
+
+}  // namespace farandole::keys
