@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+
 from check_size import Violation, is_elif, python_functions, violations
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from cpp_shape import Function, blank, functions
 
 
