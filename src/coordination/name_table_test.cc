@@ -1,0 +1,67 @@
+#include "coordination/name_table.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace farandole {
+namespace {
+
+Signature named(const std::string& name) {
+  Signature signature;
+  signature.name = name;
+  return signature;
+}
+
+TEST(NameTable, FindsBothWays) {
+  NameTable names;
+  names.define(7, named("a"));
+  EXPECT_EQ(names.find(named("a")), 7U);
+  ASSERT_NE(names.find(7), nullptr);
+  EXPECT_EQ(*names.find(7), named("a"));
+  EXPECT_EQ(names.find(8), nullptr);
+  EXPECT_EQ(names.find(named("b")), std::nullopt);
+
+  auto wider = named("a");
+  wider.dimensions = {1};
+  EXPECT_EQ(names.find(wider), std::nullopt);
+  names.define(8, wider);
+  EXPECT_EQ(names.find(wider), 8U);
+  EXPECT_EQ(names.find(named("a")), 7U);
+}
+
+TEST(NameTable, TheLeastRecentIsTheOneNotUsedLongest) {
+  NameTable names;
+  for (std::uint32_t id = 1; id <= 3; ++id) names.define(id, named(std::to_string(id)));
+  EXPECT_EQ(names.least_recent(), 1U);
+  names.touch(1);
+  EXPECT_EQ(names.least_recent(), 2U);
+  names.forget(2);
+  EXPECT_EQ(names.size(), 2U);
+  EXPECT_EQ(names.find(2), nullptr);
+  EXPECT_EQ(names.find(named("2")), std::nullopt);
+  EXPECT_EQ(names.least_recent(), 3U);
+  names.touch(3);
+  EXPECT_EQ(names.least_recent(), 1U);
+}
+
+TEST(NameTable, KeepsWhatItWasGivenThroughGrowth) {
+  NameTable names;
+  const auto& first = names.define(1, named("first"));
+  for (std::uint32_t id = 2; id < 5000; ++id) names.define(id, named(std::to_string(id)));
+  EXPECT_EQ(first.name, "first");
+  EXPECT_EQ(names.find(1), &first);
+}
+
+using NameTableDeathTest = testing::Test;
+
+TEST(NameTableDeathTest, MisuseStops) {
+  NameTable names;
+  names.define(1, named("a"));
+  EXPECT_DEATH(names.define(2, named("a")), "one id at a time");
+  EXPECT_DEATH(names.define(1, named("b")), "stands for one signature");
+  EXPECT_DEATH(names.forget(3), "can be forgotten");
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,217 @@
+#include "bugs.h"
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <variant>
+
+#include "coordination/messages.h"
+
+namespace farandole::sim {
+namespace {
+
+using Items = std::vector<StreamItem>;
+
+template <class Item>
+std::vector<Envelope> packed(const Envelope& like, const std::vector<Item>& items) {
+  MessagePacker packer;
+  for (const auto& item : items) packer.add(item);
+  std::vector<Envelope> envelopes;
+  while (auto bytes = packer.take())
+    envelopes.push_back({like.group, like.from, like.to, *std::move(bytes)});
+  return envelopes;
+}
+
+int last_member(const Script& script, int group) {
+  return static_cast<int>(script.groups[static_cast<std::size_t>(group)].size()) - 1;
+}
+
+// A tap on the stream to the last member of each group; `change` may keep a state for each group.
+template <class State>
+std::function<Tap(const Script&)> on_stream(std::function<void(State&, Items&)> change) {
+  return [change](const Script& script) -> Tap {
+    auto states = std::make_shared<std::map<int, State>>();  // owned by the tap's copies
+    return [&script, change, states](Envelope envelope) -> std::vector<Envelope> {
+      if (envelope.from != 0 || envelope.to != last_member(script, envelope.group))
+        return {std::move(envelope)};
+      auto items = decode_stream(envelope.bytes).value();
+      change((*states)[envelope.group], items);
+      return packed(envelope, items);
+    };
+  };
+}
+
+struct Nothing {};
+
+void swap_two_steps(Nothing& /*state*/, Items& items) {
+  Issue* first = nullptr;
+  for (auto& item : items) {
+    auto* issue = std::get_if<Issue>(&item);
+    if (issue == nullptr) continue;
+    if (first != nullptr) std::swap(first->id, issue->id);
+    first = first == nullptr ? issue : nullptr;
+  }
+}
+
+void swap_two_names(Nothing& /*state*/, Items& items) {
+  Define* first = nullptr;
+  for (auto& item : items) {
+    auto* define = std::get_if<Define>(&item);
+    if (define == nullptr) continue;
+    if (first != nullptr) std::swap(first->signature, define->signature);
+    first = first == nullptr ? define : nullptr;
+  }
+}
+
+void change_a_text(Nothing& /*state*/, Items& items) {
+  for (auto& item : items)
+    if (auto* refuse = std::get_if<Refuse>(&item)) refuse->text += "!";
+}
+
+void never_forget(Nothing& /*state*/, Items& items) {
+  std::erase_if(items, [](const auto& item) { return std::holds_alternative<Forget>(item); });
+}
+
+// Gives the id that was forgotten last to the next name.
+struct Reuse {
+  std::optional<std::uint32_t> free;
+  std::map<std::uint32_t, std::uint32_t> instead;
+};
+
+void reuse_ids(Reuse& reuse, Items& items) {
+  const auto translate = [&reuse](std::uint32_t& id) {
+    if (const auto found = reuse.instead.find(id); found != reuse.instead.end()) id = found->second;
+  };
+  for (auto& item : items) {
+    if (auto* forget = std::get_if<Forget>(&item)) {
+      translate(forget->id);
+      reuse.free = forget->id;
+    } else if (auto* define = std::get_if<Define>(&item)) {
+      if (reuse.free) reuse.instead[define->id] = *std::exchange(reuse.free, std::nullopt);
+      translate(define->id);
+    } else if (auto* issue = std::get_if<Issue>(&item)) {
+      translate(issue->id);
+    }
+  }
+}
+
+// The coordinator counts the last member as soon as the one before it has announced.
+Tap decide_too_early(const Script& script) {
+  return [&script](Envelope envelope) -> std::vector<Envelope> {
+    const int last = last_member(script, envelope.group);
+    if (envelope.to != 0 || envelope.from != last - 1) return {std::move(envelope)};
+    Envelope forged{envelope.group, last, 0, envelope.bytes};
+    return {std::move(envelope), std::move(forged)};
+  };
+}
+
+// A follower that is told to forget does not announce again: what it announces in full while an
+// announcement of that name is still undecided gets lost.
+class WithoutAnnouncingAgain {
+ public:
+  std::vector<Envelope> operator()(Envelope envelope) {
+    if (envelope.from == 0) {
+      watch(envelope);
+      return {std::move(envelope)};
+    }
+    auto items = decode_announcements(envelope.bytes).value();
+    std::erase_if(items, [&](const auto& item) { return !is_first(envelope, item); });
+    return packed(envelope, items);
+  }
+
+ private:
+  void watch(const Envelope& stream) {
+    auto& undecided = undecided_[{stream.group, stream.to}];
+    const auto items = decode_stream(stream.bytes).value();
+    for (const auto& item : items) {
+      if (const auto* define = std::get_if<Define>(&item))
+        names_[{stream.group, define->id}] = define->signature.name;
+      if (const auto* issue = std::get_if<Issue>(&item))
+        undecided.erase(names_[{stream.group, issue->id}]);
+      if (const auto* refuse = std::get_if<Refuse>(&item)) undecided.erase(refuse->name);
+    }
+  }
+
+  bool is_first(const Envelope& envelope, const Announcement& item) {
+    const auto* in_full = std::get_if<AnnounceInFull>(&item);
+    const auto& name = in_full != nullptr
+                           ? in_full->signature.name
+                           : names_[{envelope.group, std::get<AnnounceById>(item).id}];
+    return undecided_[{envelope.group, envelope.from}].insert(name).second;
+  }
+
+  std::map<std::pair<int, std::uint32_t>, std::string> names_;      // by group and id
+  std::map<std::pair<int, int>, std::set<std::string>> undecided_;  // by group and member
+};
+
+// Does something to every tenth message.
+std::function<Tap(const Script&)> every_tenth(
+    std::function<std::vector<Envelope>(Envelope)> change) {
+  return [change](const Script& /*script*/) -> Tap {
+    return [change, count = 0](Envelope envelope) mutable -> std::vector<Envelope> {
+      if (++count % 10 != 0) return {std::move(envelope)};
+      return change(std::move(envelope));
+    };
+  };
+}
+
+// Messages of one channel overtake each other: one is held back until the next has been sent.
+Tap overtake(const Script& /*script*/) {
+  using Key = std::tuple<int, int, int>;
+  auto held = std::make_shared<std::map<Key, Envelope>>();  // owned by the tap's copies
+  return [held, count = 0](Envelope envelope) mutable -> std::vector<Envelope> {
+    const Key key{envelope.group, envelope.from, envelope.to};
+    if (auto earlier = held->extract(key))
+      return {std::move(envelope), std::move(earlier.mapped())};
+    if (++count % 4 != 0) return {std::move(envelope)};
+    held->emplace(key, std::move(envelope));
+    return {};
+  };
+}
+
+}  // namespace
+
+std::vector<NamedBug> all_bugs() {
+  const auto announce_once = [](const Script& /*script*/) -> Tap {
+    return [state = std::make_shared<WithoutAnnouncingAgain>()](Envelope envelope) {
+      return (*state)(std::move(envelope));  // the tap's copies own the state
+    };
+  };
+  const auto lose = [](const Envelope& /*envelope*/) { return std::vector<Envelope>(); };
+  const auto repeat = [](const Envelope& envelope) {
+    return std::vector<Envelope>{envelope, envelope};
+  };
+  const auto damage = [](Envelope envelope) {
+    envelope.bytes.back() ^= std::byte{0x40};
+    return std::vector<Envelope>{std::move(envelope)};
+  };
+  return {
+      {"a step is issued before the last member announced",
+       {decide_too_early, {}},
+       "has not submitted it"},
+      {"a forgotten name is not announced again", {announce_once, {}}, "deadlock"},
+      {"two steps change places on one member", {on_stream<Nothing>(swap_two_steps), {}}, "sees"},
+      {"two names change places on one member",
+       {on_stream<Nothing>(swap_two_names), {}},
+       "another saw"},
+      {"an id is given again after it was forgotten", {on_stream<Reuse>(reuse_ids), {}}, "the id"},
+      {"the table of names grows beyond its bound",
+       {on_stream<Nothing>(never_forget), {}},
+       "names have an id"},
+      {"the text of a refusal differs", {on_stream<Nothing>(change_a_text), {}}, "another saw"},
+      {"a message is lost", {every_tenth(lose), {}}, "deadlock"},
+      {"a message comes twice", {every_tenth(repeat), {}}, "a second time"},
+      {"a message is damaged", {every_tenth(damage), {}}, "control message"},
+      {"a message overtakes another", {overtake, {}}, "control message"},
+      {"a step completes before the last member entered",
+       {{}, {.completes_before_the_last_entered = true}},
+       "gave the sum"},
+      {"one survivor is not told of a death", {{}, {.one_survivor_is_not_told = true}}, "deadlock"},
+  };
+}
+
+}  // namespace farandole::sim

@@ -1,0 +1,15 @@
+// A message under way in one group.
+#pragma once
+
+#include "base/bytes.h"
+
+namespace farandole::sim {
+
+struct Envelope {
+  int group;
+  int from;  // member
+  int to;
+  Bytes bytes;
+};
+
+}  // namespace farandole::sim

@@ -1,0 +1,62 @@
+#include "network.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace farandole::sim {
+
+void Timeline::add(Time time, Happening happening) {
+  CHECK(time >= now_, "the past is over");
+  entries_.push({time, number_++, happening});
+}
+
+std::optional<Happening> Timeline::next() {
+  if (entries_.empty()) return std::nullopt;
+  const auto entry = entries_.top();
+  entries_.pop();
+  now_ = entry.time;
+  return entry.happening;
+}
+
+Network::Network(const Script& script, Timeline& timeline, Random& random, Referee& referee,
+                 Tap tap)
+    : timeline_(timeline),
+      random_(random),
+      referee_(referee),
+      tap_(std::move(tap)),
+      delay_max_(static_cast<int>(script.delay_max)) {
+  for (const auto names_max : script.names_max) watches_.emplace_back(names_max);
+}
+
+void Network::send(Envelope envelope) {
+  if (const auto problem = watch(envelope.group).sent(envelope); !problem.empty())
+    referee_.blow(problem);
+  if (!tap_) {
+    put(std::move(envelope));
+    return;
+  }
+  for (auto& instead : tap_(std::move(envelope))) put(std::move(instead));
+}
+
+void Network::put(Envelope envelope) {
+  ++messages_;
+  auto& channel = channels_[{envelope.group, envelope.from, envelope.to}];
+  const Time arrival = timeline_.now() + random_.between(0, delay_max_);
+  channel.last_arrival = std::max(channel.last_arrival, arrival);
+  channel.messages.push_back(std::move(envelope.bytes));
+  timeline_.add(channel.last_arrival, Deliver{envelope.group, envelope.from, envelope.to});
+}
+
+Envelope Network::take(const Deliver& deliver) {
+  auto& messages = channels_[{deliver.group, deliver.from, deliver.to}].messages;
+  CHECK(!messages.empty(), "one Deliver for each message");
+  Envelope envelope{deliver.group, deliver.from, deliver.to, std::move(messages.front())};
+  messages.pop_front();
+  if (const auto problem = watch(envelope.group).arrived(envelope); !problem.empty())
+    referee_.blow(problem);
+  return envelope;
+}
+
+}  // namespace farandole::sim

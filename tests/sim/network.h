@@ -1,0 +1,99 @@
+// The simulated network and the order of time: FIFO channels with random delays, and the queue of
+// what happens next. A tap may tamper with what is sent; that is how bugs are planted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <queue>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "base/bytes.h"
+#include "envelope.h"
+#include "random.h"
+#include "referee.h"
+#include "script.h"
+#include "story.h"
+#include "wire_watch.h"
+
+namespace farandole::sim {
+
+// What can happen.
+struct Deliver {  // the head of a channel arrives
+  int group;
+  int from;  // member
+  int to;
+};
+struct Run {
+  int worker;
+};
+struct Die {
+  int worker;
+};
+struct Learn {  // a survivor is told of a death
+  int worker;
+  int dead;
+};
+using Happening = std::variant<Deliver, Run, Die, Learn>;
+
+class Timeline {
+ public:
+  Time now() const { return now_; }
+  void add(Time time, Happening happening);
+  // The next thing, moving the time on; nothing at the end of the world.
+  std::optional<Happening> next();
+
+ private:
+  struct Entry {
+    Time time;
+    std::uint64_t number;  // of things at the same time the earlier added comes first
+    Happening happening;
+
+    bool operator>(const Entry& other) const {
+      return std::tie(time, number) > std::tie(other.time, other.number);
+    }
+  };
+
+  Time now_ = 0;
+  std::uint64_t number_ = 0;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> entries_;
+};
+
+// What is sent instead.
+using Tap = std::function<std::vector<Envelope>(Envelope)>;
+
+class Network {
+ public:
+  Network(const Script& script, Timeline& timeline, Random& random, Referee& referee, Tap tap);
+
+  void send(Envelope envelope);
+  // For a Deliver that has come.
+  Envelope take(const Deliver& deliver);
+  std::uint64_t messages() const { return messages_; }
+
+ private:
+  struct Channel {
+    std::deque<Bytes> messages;
+    Time last_arrival = 0;
+  };
+
+  void put(Envelope envelope);
+
+  WireWatch& watch(int group) { return watches_[static_cast<std::size_t>(group)]; }
+
+  Timeline& timeline_;
+  Random& random_;
+  Referee& referee_;
+  Tap tap_;
+  int delay_max_;
+  std::vector<WireWatch> watches_;                         // by group
+  std::map<std::tuple<int, int, int>, Channel> channels_;  // by group, from, to
+  std::uint64_t messages_ = 0;
+};
+
+}  // namespace farandole::sim

@@ -1,0 +1,71 @@
+// Script: a random but correct job. Who is in which group, which calls the job makes, and what each
+// worker's program does in which order. If the engine is right, every script comes to its end.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "coordination/signature.h"
+#include "story.h"
+
+namespace farandole::sim {
+
+// One collective call, as all members of its group make it.
+struct Call {
+  int group = 0;
+  Signature common;
+  std::map<int, Signature> odd;  // workers that submit something else: the call will be refused
+
+  const Signature& of(int worker) const {
+    const auto found = odd.find(worker);
+    return found == odd.end() ? common : found->second;
+  }
+  bool is_mismatch() const { return !odd.empty(); }
+  // What a worker puts into the sum.
+  static std::int64_t value(int call, int worker) { return call * 1000003LL + worker * 7919LL + 1; }
+};
+
+// What a program does; calls by their number.
+struct Submit {
+  int call;
+  bool twice;  // and at once again, which must be refused
+};
+struct SubmitByPoll {  // the order depends on whether `polled` is done by then
+  int polled;
+  int first;
+  int second;
+};
+struct Wait {
+  int call;
+};
+struct Pause {
+  Time time;
+  bool stopped;  // nothing of the worker runs, as if it were in SIGSTOP; else only the program
+};
+using Action = std::variant<Submit, SubmitByPoll, Wait, Pause>;
+
+struct Death {
+  int worker;
+  Time time;
+};
+
+struct Script {
+  int workers = 0;
+  std::vector<std::vector<int>> groups;  // ascending
+  std::vector<std::size_t> names_max;    // by group
+  std::vector<Call> calls;
+  std::vector<std::vector<Action>> programs;  // by worker
+  std::vector<Death> deaths;
+  Time delay_max = 0;  // of a message or a wake-up
+
+  // Our index in a group; nothing for those outside.
+  std::optional<int> member_of(int group, int worker) const;
+};
+
+Script random_script(std::uint64_t seed);
+
+}  // namespace farandole::sim

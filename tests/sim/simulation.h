@@ -1,0 +1,35 @@
+// Simulation: a whole job in one thread from one seed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "network.h"
+#include "script.h"
+#include "worker.h"
+
+namespace farandole::sim {
+
+// A bug to be planted.
+struct Bug {
+  std::function<Tap(const Script&)> tap;  // may be empty
+  Flaws flaws;
+};
+
+struct Report {
+  std::optional<std::string> problem;  // nothing when all is well
+  std::uint64_t number = 0;            // stands for the whole story
+  std::deque<std::string> lines;       // the story's end
+  std::uint64_t steps = 0;
+  std::uint64_t refusals = 0;
+  std::uint64_t messages = 0;
+  bool somebody_died = false;
+};
+
+Report simulate(std::uint64_t seed, std::size_t lines_max, const Bug& bug = {});
+
+}  // namespace farandole::sim

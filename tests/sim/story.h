@@ -1,0 +1,45 @@
+// Story: what happened in a simulation, line by line, and one number that stands for all of it.
+// Two runs of a seed have equal stories if and only if their numbers are equal.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <utility>
+
+namespace farandole::sim {
+
+using Time = std::int64_t;  // simulated microseconds
+
+class Story {
+ public:
+  // Keeps the last `lines_max` lines; the number covers all of them.
+  explicit Story(std::size_t lines_max) : lines_max_(lines_max) {}
+
+  template <class... Arguments>
+  void tell(Time now, fmt::format_string<Arguments...> text, Arguments&&... arguments) {
+    auto line = fmt::format("{:>9} µs  ", now);
+    fmt::format_to(std::back_inserter(line), text, std::forward<Arguments>(arguments)...);
+    add(std::move(line));
+  }
+
+  std::uint64_t number() const { return number_; }
+  const std::deque<std::string>& lines() const { return lines_; }
+
+ private:
+  void add(std::string line) {
+    for (const char c : line)  // FNV-1a
+      number_ = (number_ ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+    lines_.push_back(std::move(line));
+    if (lines_.size() > lines_max_) lines_.pop_front();
+  }
+
+  std::size_t lines_max_;
+  std::uint64_t number_ = 0xcbf29ce484222325U;
+  std::deque<std::string> lines_;
+};
+
+}  // namespace farandole::sim

@@ -1,0 +1,30 @@
+// WireWatch reads along on the wire of one group and says what breaks the format's promises: the
+// size of a message, the bound of the name table, and that names cross the wire once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "coordination/signature.h"
+#include "envelope.h"
+
+namespace farandole::sim {
+
+class WireWatch {
+ public:
+  explicit WireWatch(std::size_t names_max) : names_max_(names_max) {}
+
+  // Each returns what is wrong, or nothing. When a message is sent, and when it has arrived.
+  std::string sent(const Envelope& envelope);
+  std::string arrived(const Envelope& envelope);
+
+ private:
+  using Names = std::map<std::uint32_t, Signature>;  // the ids that a member knows
+
+  std::size_t names_max_;
+  std::map<int, Names> names_;
+};
+
+}  // namespace farandole::sim
