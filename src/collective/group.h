@@ -35,9 +35,13 @@ struct StepIdentity {
   std::uint32_t id = 0;
 };
 
+// What advance() says. A step never blocks and does about one window of work per call.
+// Once a step is kDone, every flag that the other members still need from us has been stored and
+// our staging stays as it is until all are done: we may leave, the others can still finish.
 enum class Progress : std::uint8_t {
-  kPending,
-  kDone,
+  kPending,   // nothing to do until a flag of another member changes: sleeping is allowed
+  kMoved,     // did some work: call again before sleeping, no bell rings for what is left
+  kDone,      // the outputs are complete; do not call again
   kMismatch,  // somebody entered another step, or its entry makes no sense; nothing was written
 };
 

@@ -1,0 +1,19 @@
+// Barrier: done when every member has entered. One step, no bytes moved: the entry is the message.
+#pragma once
+
+#include "collective/entrance.h"
+
+namespace farandole {
+
+class Barrier {
+ public:
+  Barrier(const Group& group, const StepIdentity& identity) : entrance_(group, identity) {}
+
+  // Does a bounded amount of work; see Progress.
+  Progress advance();
+
+ private:
+  Entrance entrance_;
+};
+
+}  // namespace farandole

@@ -1,0 +1,50 @@
+#include "collective/barrier.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "collective/group_in_test.h"
+
+namespace farandole {
+namespace {
+
+TEST(Barrier, nobody_passes_before_all_have_come) {
+  for (const int members : {1, 2, 3, 8}) {
+    GroupInTest group(members);
+    std::atomic<int> arrivals = 0;
+    group.in_threads([&](int member) {
+      for (int round = 1; round <= 50; ++round) {
+        ++arrivals;
+        CollectiveStep step =
+            Barrier(group.group(member), step_number(static_cast<std::uint32_t>(round)));
+        ASSERT_EQ(group.finish(member, step), Progress::kDone);
+        EXPECT_GE(arrivals, round * members);
+      }
+    });
+  }
+}
+
+// Two slots: the first may run two steps ahead of the slowest, not three.
+TEST(Barrier, waits_for_a_free_slot) {
+  GroupInTest group(2);
+  std::vector<Barrier> slow;
+  std::vector<Barrier> fast;
+  for (std::uint32_t sequence = 1; sequence <= 3; ++sequence) {
+    slow.emplace_back(group.group(0), step_number(sequence));
+    fast.emplace_back(group.group(1), step_number(sequence));
+  }
+  EXPECT_EQ(slow[0].advance(), Progress::kPending);
+  EXPECT_EQ(fast[0].advance(), Progress::kDone);
+  EXPECT_EQ(fast[1].advance(), Progress::kPending);
+  EXPECT_EQ(slow[0].advance(), Progress::kDone);
+  EXPECT_EQ(slow[1].advance(), Progress::kDone);
+  EXPECT_EQ(slow[2].advance(), Progress::kPending);
+  EXPECT_FALSE(group.group(1).board->may_enter(4));
+  EXPECT_EQ(fast[1].advance(), Progress::kDone);
+  EXPECT_EQ(fast[2].advance(), Progress::kDone);
+  EXPECT_EQ(slow[2].advance(), Progress::kDone);
+}
+
+}  // namespace
+}  // namespace farandole

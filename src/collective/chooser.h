@@ -1,0 +1,49 @@
+// The chooser: from what a call wants to the algorithm that does it. The choice follows from values
+// that all members agree on, so all choose the same.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <variant>
+
+#include "collective/barrier.h"
+#include "collective/group.h"
+#include "collective/staged_allgather.h"
+#include "collective/staged_allreduce.h"
+#include "collective/staged_broadcast.h"
+#include "farandole/dtype.h"
+#include "farandole/operation.h"
+
+namespace farandole {
+
+// What one member brings to one step. The memory is borrowed until the step is over.
+struct CollectiveCall {
+  Operation operation = Operation::kBarrier;
+  DType dtype = DType::kUInt8;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  int root = 0;                      // broadcast: a member of the group, not a world rank
+  std::int64_t count = 0;            // elements of the tensor; allgather: see rows
+  std::int64_t rows = 0;             // allgather: our first dimension, may differ between members
+  std::int64_t row_bytes = 0;        // allgather: bytes of one row, the same for all members
+  const std::byte* input = nullptr;  // allreduce, allgather; broadcast: root only
+  std::byte* output = nullptr;       // allreduce, broadcast; may equal input
+  // Allgather: see StagedAllgather::Options.
+  std::function<std::byte*(std::span<const std::int64_t> rows)> allocate;
+};
+
+// A step on its way. All algorithms keep these promises:
+// - universal entry: no user memory is written and nobody is done before all have entered;
+// - a member that is done has stored every flag that the others still need: it may leave at once;
+// - dropping a step that not all have entered leaves no trace (FlagBoard::withdraw comes with it);
+// - advance() does about one window of work, blocks never, and must not be called after kDone or
+//   kMismatch. One thread at a time (the baton's holder).
+using CollectiveStep = std::variant<Barrier, StagedAllreduce, StagedBroadcast, StagedAllgather>;
+
+// `group` is borrowed and outlives the step. check_reduction() must hold for an allreduce.
+CollectiveStep choose(const Group& group, const StepIdentity& identity, CollectiveCall call);
+
+Progress advance(CollectiveStep& step);
+
+}  // namespace farandole

@@ -1,0 +1,147 @@
+// For tests: the members of one group in one process, with real boards, bells and heaps. Steps run
+// either in threads that sleep on their bells, or in one thread in an order that a seed decides.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "collective/chooser.h"
+#include "collective/group.h"
+
+namespace farandole {
+
+using Buffer = std::vector<std::byte>;
+
+class GroupInTest {
+ public:
+  explicit GroupInTest(int members)
+      : bells_(blocks_for(Doorbells::bytes_needed(members))),
+        board_(blocks_for(FlagBoard::bytes_needed(members))) {
+    std::vector<int> ranks;
+    std::vector<const PeerHeap*> heaps;
+    for (int member = 0; member < members; ++member) {
+      ranks.push_back(member);
+      heaps_.push_back(SharedHeap::create().value());
+      stagings_.push_back(heaps_.back()->allocate(kStagingBytes).value());
+      peers_.push_back(PeerHeap::attach(heaps_.back()->first_segment()).value());
+      heaps.push_back(peers_.back().get());
+    }
+    for (int member = 0; member < members; ++member) {
+      const auto index = static_cast<std::size_t>(member);
+      doorbells_.push_back(std::make_unique<Doorbells>(bells_[0].bytes.data(), member, members));
+      boards_.push_back(
+          std::make_unique<FlagBoard>(board_[0].bytes.data(), member, ranks, *doorbells_.back()));
+      const auto location = heaps_[index]->location_of(stagings_[index].get()).value();
+      // The peers' mapping also for the owner, so that the thread sanitizer sees one address.
+      groups_.push_back({.member = member,
+                         .ranks = ranks,
+                         .board = boards_.back().get(),
+                         .staging = peers_[index]->at(location, kStagingBytes),
+                         .staging_location = location,
+                         .heaps = heaps});
+    }
+  }
+
+  int members() const { return static_cast<int>(groups_.size()); }
+  Group& group(int member) { return groups_[static_cast<std::size_t>(member)]; }
+
+  // Runs the function for each member in a thread of its own.
+  void in_threads(const std::function<void(int member)>& function) {
+    std::vector<std::jthread> threads;
+    for (int member = 0; member < members(); ++member)
+      threads.emplace_back([&function, member] { function(member); });
+  }
+
+  // Advances until the step is over, as the engine does: kPending is the leave to sleep, so a step
+  // that says it too early, or a bell that is missing, ends in the guard below.
+  Progress finish(int member, CollectiveStep& step) {
+    constexpr auto kHangGuard = std::chrono::seconds(60);
+    Doorbells& bells = *doorbells_[static_cast<std::size_t>(member)];
+    const auto deadline = SystemClock().now() + kHangGuard;
+    while (SystemClock().now() < deadline) {
+      Progress progress = advance(step);
+      if (progress == Progress::kPending) {
+        const auto ticket = bells.prepare_sleep();
+        progress = advance(step);
+        if (progress == Progress::kPending)
+          bells.sleep(ticket, kHangGuard);
+        else
+          bells.cancel_sleep();
+      }
+      if (progress == Progress::kDone || progress == Progress::kMismatch) return progress;
+    }
+    ADD_FAILURE() << "member " << member << " waits for ever";
+    return Progress::kPending;
+  }
+
+  // Runs one step of every member in one thread. A member that is done is gone for good: nobody
+  // may need it any more.
+  void finish_in_random_order(std::vector<CollectiveStep>& steps, unsigned seed) {
+    std::mt19937 random(seed);
+    std::vector<bool> pending(steps.size(), false);
+    std::vector<std::size_t> open;
+    for (std::size_t member = 0; member < steps.size(); ++member) open.push_back(member);
+    while (!open.empty()) {
+      const std::size_t chosen = random() % open.size();
+      const std::size_t member = open[chosen];
+      // Now and then one runs as far ahead as the others allow.
+      const int runs = random() % 4 == 0 ? 1'000'000 : 1;
+      Progress progress = advance(steps[member]);
+      if (progress != Progress::kPending) pending.assign(steps.size(), false);
+      for (int run = 1; run < runs && progress == Progress::kMoved; ++run)
+        progress = advance(steps[member]);
+      ASSERT_NE(progress, Progress::kMismatch);
+      pending[member] = progress == Progress::kPending;
+      if (progress == Progress::kDone) open.erase(open.begin() + static_cast<long>(chosen));
+      ASSERT_FALSE(all_of(open, pending)) << "all that are left wait, seed " << seed;
+    }
+  }
+
+ private:
+  struct alignas(kFlagLineBytes) Block {
+    std::array<std::byte, kFlagLineBytes> bytes{};
+  };
+  static std::vector<Block> blocks_for(std::size_t bytes) {
+    return std::vector<Block>((bytes + kFlagLineBytes - 1) / kFlagLineBytes);
+  }
+  static bool all_of(const std::vector<std::size_t>& open, const std::vector<bool>& pending) {
+    for (const std::size_t member : open)
+      if (!pending[member]) return false;
+    return !open.empty();
+  }
+
+  std::vector<Block> bells_;
+  std::vector<Block> board_;
+  std::vector<std::unique_ptr<SharedHeap>> heaps_;
+  std::vector<std::shared_ptr<std::byte>> stagings_;  // ours alone
+  std::vector<std::unique_ptr<PeerHeap>> peers_;
+  std::vector<std::unique_ptr<Doorbells>> doorbells_;
+  std::vector<std::unique_ptr<FlagBoard>> boards_;
+  std::vector<Group> groups_;
+};
+
+inline StepIdentity step_number(std::uint32_t sequence) {
+  return {.generation = 1, .sequence = sequence, .id = 1000 + sequence};
+}
+
+// Bytes that differ from member to member and from step to step, and look like noise.
+inline Buffer random_bytes(std::size_t bytes, unsigned seed) {
+  Buffer buffer(bytes);
+  std::uint64_t state = seed;
+  for (std::size_t begin = 0; begin < bytes; begin += sizeof(state)) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    const std::uint64_t noise = state ^ state >> 29;
+    std::memcpy(&buffer[begin], &noise, std::min(sizeof(noise), bytes - begin));
+  }
+  return buffer;
+}
+
+}  // namespace farandole

@@ -1,0 +1,155 @@
+#include "collective/staged_allgather.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "collective/group_in_test.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t kRowBytes = 12;
+constexpr std::int64_t kWindowRows = static_cast<std::int64_t>(kWindowBytes) / kRowBytes;
+
+// What the members bring in one step, and what all of them must get.
+struct Case {
+  std::vector<std::int64_t> rows;
+  std::int64_t row_bytes = kRowBytes;
+  unsigned seed = 0;
+
+  Buffer input_of(std::size_t member) const {
+    return random_bytes(static_cast<std::size_t>(rows[member] * row_bytes),
+                        seed * 64 + static_cast<unsigned>(member));
+  }
+  Buffer expected() const {
+    Buffer all;
+    for (std::size_t member = 0; member < rows.size(); ++member) {
+      const Buffer input = input_of(member);
+      all.insert(all.end(), input.begin(), input.end());
+    }
+    return all;
+  }
+};
+
+// One member's side; the output is made when the rows are known.
+struct Side {
+  Side(const Case& of, int member) : input(of.input_of(static_cast<std::size_t>(member))) {}
+
+  CollectiveStep step(const Group& group, std::uint32_t sequence, const Case& of) {
+    return StagedAllgather(
+        group, step_number(sequence),
+        {.input = input.data(),
+         .rows = of.rows[static_cast<std::size_t>(group.member)],
+         .row_bytes = of.row_bytes,
+         .allocate = [this, row_bytes = of.row_bytes](std::span<const std::int64_t> all) {
+           EXPECT_TRUE(rows.empty()) << "asked twice";
+           rows.assign(all.begin(), all.end());
+           std::int64_t total = 0;
+           for (const std::int64_t count : all) total += count;
+           output.resize(static_cast<std::size_t>(total * row_bytes));
+           return output.data();
+         }});
+  }
+
+  Buffer input;
+  Buffer output;
+  std::vector<std::int64_t> rows;
+};
+
+// Nothing, little, around a window, and several windows, in another order for each case.
+std::vector<Case> uneven_cases(int members) {
+  const std::int64_t counts[] = {0, 1, kWindowRows, 3, kWindowRows + 1, 6 * kWindowRows + 7, 0, 2};
+  std::vector<Case> cases;
+  for (unsigned seed = 0; seed < 8; ++seed) {
+    Case one = {.rows = {}, .seed = seed};
+    for (unsigned member = 0; member < static_cast<unsigned>(members); ++member)
+      one.rows.push_back(counts[(member + seed) % 8]);
+    cases.push_back(one);
+  }
+  const auto size = static_cast<std::size_t>(members);
+  cases.push_back({.rows = std::vector<std::int64_t>(size, 0), .seed = 8});
+  cases.push_back({.rows = std::vector<std::int64_t>(size, 100), .seed = 9});
+  cases.push_back({.rows = std::vector<std::int64_t>(size, 5), .row_bytes = 0, .seed = 10});
+  return cases;
+}
+
+class AllgatherMembers : public ::testing::TestWithParam<int> {};
+
+TEST_P(AllgatherMembers, everybody_gets_all_rows_in_rank_order) {
+  GroupInTest group(GetParam());
+  const std::vector<Case> cases = uneven_cases(GetParam());
+  std::vector<Buffer> expected;
+  for (const Case& one : cases) expected.push_back(one.expected());
+  group.in_threads([&](int member) {
+    for (std::uint32_t index = 0; index < cases.size(); ++index) {
+      Side side(cases[index], member);
+      CollectiveStep step = side.step(group.group(member), index + 1, cases[index]);
+      ASSERT_EQ(group.finish(member, step), Progress::kDone);
+      EXPECT_TRUE(side.output == expected[index]) << "member " << member << " step " << index;
+      EXPECT_EQ(side.rows, cases[index].rows);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, AllgatherMembers, ::testing::Values(1, 2, 3, 5, 8));
+
+TEST(AllgatherOrder, no_order_of_the_members_spoils_the_result) {
+  for (const int members : {2, 3, 5}) {
+    GroupInTest group(members);
+    for (std::uint32_t sequence = 1; sequence <= 30; ++sequence) {
+      std::mt19937 random(sequence);
+      Case one = {.rows = {}, .seed = sequence};
+      for (int member = 0; member < members; ++member)
+        one.rows.push_back(random() % 2 * 50 + random() % 8 * kWindowRows);
+      std::vector<Side> sides;
+      for (int member = 0; member < members; ++member) sides.emplace_back(one, member);
+      std::vector<CollectiveStep> steps;
+      for (int member = 0; member < members; ++member)
+        steps.push_back(
+            sides[static_cast<std::size_t>(member)].step(group.group(member), sequence, one));
+      group.finish_in_random_order(steps, sequence);
+      ASSERT_FALSE(::testing::Test::HasFailure());
+      const Buffer expected = one.expected();
+      for (const Side& side : sides)
+        ASSERT_TRUE(side.output == expected) << members << " members, step " << sequence;
+    }
+  }
+}
+
+TEST(Allgather, a_member_without_memory_for_the_result_still_serves_the_others) {
+  GroupInTest group(2);
+  const Case one = {.rows = {2 * kWindowRows, 6 * kWindowRows}};
+  Side poor(one, 0);
+  Side rich(one, 1);
+  std::vector<CollectiveStep> steps;
+  steps.push_back(StagedAllgather(group.group(0), step_number(1),
+                                  {.input = poor.input.data(),
+                                   .rows = one.rows[0],
+                                   .row_bytes = kRowBytes,
+                                   .allocate = [](std::span<const std::int64_t>) {
+                                     return static_cast<std::byte*>(nullptr);
+                                   }}));
+  steps.push_back(rich.step(group.group(1), 1, one));
+  group.finish_in_random_order(steps, 1);
+  EXPECT_TRUE(rich.output == one.expected());
+}
+
+TEST(Allgather, more_bytes_than_a_number_can_hold_are_a_mismatch) {
+  GroupInTest group(2);
+  StagedAllgather step(group.group(0), step_number(1),
+                       {.row_bytes = kRowBytes, .allocate = [](std::span<const std::int64_t>) {
+                          ADD_FAILURE() << "there can be no memory for this";
+                          return static_cast<std::byte*>(nullptr);
+                        }});
+  EXPECT_EQ(step.advance(), Progress::kMoved);
+  // Nobody can bring that much, so the other entry is made by hand.
+  group.group(1).board->enter(1, 1,
+                              {.identity = step_number(1).id,
+                               .location = group.group(1).staging_location,
+                               .extent = std::numeric_limits<std::int64_t>::max()});
+  EXPECT_EQ(step.advance(), Progress::kMismatch);
+}
+
+}  // namespace
+}  // namespace farandole
