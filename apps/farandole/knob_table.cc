@@ -1,0 +1,59 @@
+#include "knob_table.h"
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "base/knobs.h"
+
+namespace farandole {
+namespace {
+
+std::string values_of(const KnobRow& row) {
+  switch (row.type) {
+    case KnobType::kInteger:
+      return fmt::format("{} to {}", row.min, row.max);
+    case KnobType::kSwitch:
+      return "0 or 1";
+    case KnobType::kChoice:
+      return std::string(row.choices);
+  }
+  return {};
+}
+
+// A bar would end the cell.
+std::string in_cell(std::string text) {
+  for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2)
+    text.replace(at, 1, "\\|");
+  return text;
+}
+
+std::string code(std::string_view text) {
+  return text.empty() ? std::string() : fmt::format("`{}`", text);
+}
+
+}  // namespace
+
+std::string knob_table_text() {
+  std::string text;
+  for (const KnobRow& row : knob_rows()) {
+    text += fmt::format("{}\n    {}\n    values: {}; default: {}\n", row.name, row.help,
+                        values_of(row), row.default_value);
+    if (!row.flag.empty()) text += fmt::format("    flag of `farandole run`: {}\n", row.flag);
+    if (!row.old_name.empty()) text += fmt::format("    also understood: {}\n", row.old_name);
+  }
+  return text;
+}
+
+std::string knob_table_markdown() {
+  std::string text =
+      "| Variable | Flag of `farandole run` | Values | Default | Meaning | Also understood |\n"
+      "| --- | --- | --- | --- | --- | --- |\n";
+  for (const KnobRow& row : knob_rows())
+    text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", code(row.name), code(row.flag),
+                        in_cell(values_of(row)), code(row.default_value),
+                        in_cell(std::string(row.help)), code(row.old_name));
+  return text;
+}
+
+}  // namespace farandole

@@ -1,0 +1,66 @@
+// The one command of Farandole. Everything that it does lives in the rooms below.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "knob_table.h"
+#include "launcher/keeper.h"
+#include "run_options.h"
+
+namespace {
+
+constexpr int kUsageError = 2;
+
+// What comes before and after the first `--`. The parser gets only the first part: it would look
+// for its own options in the second, too.
+struct CommandLine {
+  std::vector<std::string> before;
+  std::vector<std::string> after;
+};
+
+CommandLine split(int count, char** arguments) {
+  const std::vector<std::string> all(arguments + 1, arguments + count);
+  const auto dashes = std::find(all.begin(), all.end(), "--");
+  return {{all.begin(), dashes}, {dashes == all.end() ? dashes : dashes + 1, all.end()}};
+}
+
+int run(const farandole::RunOptions& options, const std::vector<std::string>& after_dashes) {
+  const auto job = options.job(after_dashes);
+  if (job.ok()) return farandole::run_job(*job);
+  std::fprintf(stderr, "farandole run: %s\nSee `farandole run --help`.\n",
+               job.status().message().c_str());
+  return kUsageError;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  CLI::App app(
+      "Farandole runs one training script on many workers.\n"
+      "`farandole run -n 2 python train.py` starts two of them on this host.",
+      "farandole");
+  app.set_version_flag("--version", "farandole " FARANDOLE_VERSION);
+  app.require_subcommand(1);
+  app.footer("\n`farandole run --help` tells how a job is started, watched and ended.");
+  const farandole::RunOptions run_options(app);
+  bool markdown = false;
+  auto* knobs = app.add_subcommand("knobs", "Print all settings, their values and defaults");
+  knobs->add_flag("--markdown", markdown, "As a Markdown table");
+  if (count == 1) {
+    std::fputs(app.help().c_str(), stderr);
+    return kUsageError;
+  }
+  const CommandLine line = split(count, arguments);
+  try {
+    // The parser takes the arguments from the back.
+    app.parse(std::vector<std::string>(line.before.rbegin(), line.before.rend()));
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsageError;
+  }
+  if (run_options.chosen()) return run(run_options, line.after);
+  const auto table = markdown ? farandole::knob_table_markdown() : farandole::knob_table_text();
+  std::fputs(table.c_str(), stdout);
+  return 0;
+}

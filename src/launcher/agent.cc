@@ -1,0 +1,252 @@
+#include "launcher/agent.h"
+
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/try.h"
+#include "launcher/job_output.h"
+#include "launcher/poller.h"
+#include "launcher/process_tree.h"
+#include "launcher/supervision.h"
+#include "launcher/worker_environment.h"
+#include "rendezvous/store_server.h"
+
+namespace farandole {
+namespace {
+
+// What a tag of the poller stands for; the low half is an index.
+enum class Source : std::uint64_t { kSignals, kKeeper, kStore, kRoom, kWorker, kStream };
+
+constexpr std::uint64_t tag(Source source, std::uint64_t index = 0) {
+  return static_cast<std::uint64_t>(source) << 32U | index;
+}
+constexpr Source source_of(std::uint64_t value) { return static_cast<Source>(value >> 32U); }
+constexpr std::size_t index_of(std::uint64_t value) { return value & 0xFFFFFFFFU; }
+
+TimePoint now() { return std::chrono::steady_clock::now(); }
+
+// How many processes the kernel has killed on this machine because the memory ran out.
+std::int64_t out_of_memory_kills() {
+  std::ifstream file("/proc/vmstat");
+  std::string name;
+  for (std::int64_t count = 0; file >> name >> count;)
+    if (name == "oom_kill") return count;
+  return 0;
+}
+
+class Agent {
+ public:
+  Agent(const AgentSetup& setup, Poller poller, std::unique_ptr<StoreServer> store)
+      : setup_(setup),
+        poller_(std::move(poller)),
+        store_(std::move(store)),
+        output_(poller_, {tag(Source::kStream), tag(Source::kRoom)}) {}
+
+  int run();
+
+ private:
+  Status start_all();
+  Status start_one(int rank, const std::vector<EnvironmentVariable>& inherited);
+  std::vector<EnvironmentVariable> defaults() const;
+  void tell_threads(const std::vector<EnvironmentVariable>& inherited);
+  void serve(std::uint64_t ready);
+  void take_signals();
+  void take_signal(int signal);
+  void worker_ended(std::size_t rank);
+  void reap_orphans();
+  void carry_out(const Deeds& deeds);
+  void pass_on(int signal);
+  void tell_the_end();
+  int finish(int exit_code);
+
+  const AgentSetup& setup_;
+  Poller poller_;
+  std::unique_ptr<StoreServer> store_;
+  JobOutput output_;
+  std::vector<StartedWorker> workers_;  // by rank
+  std::optional<Supervision> supervision_;
+  bool keeper_is_gone_ = false;
+  const std::int64_t out_of_memory_kills_before_ = out_of_memory_kills();
+};
+
+int Agent::run() {
+  poller_.add(setup_.signals.get(), Poller::For::kReading, tag(Source::kSignals));
+  poller_.add(setup_.keeper.get(), Poller::For::kReading, tag(Source::kKeeper));
+  poller_.add(store_->readiness(), Poller::For::kReading, tag(Source::kStore));
+  if (const Status started = start_all(); !started.ok()) {
+    output_.notice(started.message());
+    return finish(started.code() == StatusCode::kFixCall ? 126 : 1);
+  }
+  std::vector<pid_t> pids;
+  for (const auto& worker : workers_) pids.push_back(worker.pid);
+  supervision_.emplace(std::move(pids), setup_.options.grace);
+  while (!supervision_->finished() && !keeper_is_gone_) {
+    for (const std::uint64_t ready : poller_.wait(supervision_->deadline())) serve(ready);
+    reap_orphans();
+    if (output_.closed()) carry_out(supervision_->signal_received(SIGPIPE, now()));
+    carry_out(supervision_->time_passed(now()));
+  }
+  return finish(supervision_->exit_code());
+}
+
+Status Agent::start_all() {
+  const auto inherited = inherited_environment();
+  tell_threads(inherited);
+  for (int rank = 0; rank < setup_.options.workers; ++rank)
+    FARANDOLE_TRY(start_one(rank, inherited));
+  return {};
+}
+
+Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inherited) {
+  const JobOptions& options = setup_.options;
+  FARANDOLE_TRY_ASSIGN(const Descriptor rendezvous,
+                       store_->add_client("rank " + std::to_string(rank)));
+  FARANDOLE_TRY_ASSIGN(const JobOutput::WorkerEnds ends, output_.add_worker());
+  const auto environment = merge_environment(
+      {defaults(), inherited, options.settings, place_of(rank, options.workers, rendezvous.get())});
+  FARANDOLE_TRY_ASSIGN(StartedWorker worker,
+                       start_worker({.command = options.command,
+                                     .environment = environment,
+                                     .rendezvous = rendezvous.get(),
+                                     .standard_output = ends.standard_output.get(),
+                                     .standard_error = ends.standard_error.get(),
+                                     .state = setup_.state}));
+  poller_.add(worker.handle.get(), Poller::For::kReading,
+              tag(Source::kWorker, static_cast<std::uint64_t>(rank)));
+  workers_.push_back(std::move(worker));
+  return {};
+}
+
+std::vector<EnvironmentVariable> Agent::defaults() const {
+  return defaults_for(setup_.options.workers, usable_cores());
+}
+
+void Agent::tell_threads(const std::vector<EnvironmentVariable>& inherited) {
+  for (const auto& [name, value] : inherited)
+    if (name == "OMP_NUM_THREADS") return;
+  const int cores = usable_cores();
+  output_.notice("OMP_NUM_THREADS=" + defaults().front().second + " in every worker (" +
+                 std::to_string(setup_.options.workers) + " on " + std::to_string(cores) +
+                 (cores == 1 ? " core" : " cores") + "); set it yourself to choose otherwise");
+}
+
+void Agent::serve(std::uint64_t ready) {
+  switch (source_of(ready)) {
+    case Source::kSignals:
+      return take_signals();
+    case Source::kKeeper:
+      keeper_is_gone_ = true;
+      return;
+    case Source::kStore:
+      for (const auto& complaint : store_->serve_ready()) output_.notice(complaint);
+      return;
+    case Source::kRoom:
+      return output_.room_ready();
+    case Source::kWorker:
+      return worker_ended(index_of(ready));
+    case Source::kStream:
+      return output_.stream_ready(index_of(ready));
+  }
+}
+
+void Agent::take_signals() {
+  signalfd_siginfo info{};
+  while (::read(setup_.signals.get(), &info, sizeof(info)) == sizeof(info))
+    take_signal(static_cast<int>(info.ssi_signo));
+}
+
+void Agent::take_signal(int signal) {
+  switch (signal) {
+    case SIGCHLD:  // only to wake us: see reap_orphans()
+      return;
+    case SIGWINCH:
+      output_.window_changed();
+      return pass_on(SIGWINCH);
+    case SIGTSTP:
+      return pass_on(SIGSTOP);
+    case SIGCONT:
+    case SIGUSR1:
+    case SIGUSR2:
+      return pass_on(signal);
+    default:
+      return carry_out(supervision_->signal_received(signal, now()));
+  }
+}
+
+void Agent::worker_ended(std::size_t rank) {
+  const StartedWorker& worker = workers_.at(rank);
+  int status = 0;
+  if (::waitpid(worker.pid, &status, WNOHANG) != worker.pid) return;
+  poller_.remove(worker.handle.get());
+  ProcessEnd end;
+  if (WIFSIGNALED(status))
+    end.signal = WTERMSIG(status);
+  else
+    end.code = WEXITSTATUS(status);
+  carry_out(supervision_->worker_ended(static_cast<int>(rank), end, now()));
+}
+
+// Processes whose parents, our workers, have died come to us. Workers themselves are taken in the
+// order of their pidfds.
+void Agent::reap_orphans() {
+  for (;;) {
+    siginfo_t info{};
+    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+    for (std::size_t rank = 0; rank < workers_.size(); ++rank)
+      if (workers_[rank].pid == info.si_pid && supervision_->lives(static_cast<int>(rank))) return;
+    ::waitpid(info.si_pid, nullptr, 0);
+  }
+}
+
+void Agent::carry_out(const Deeds& deeds) {
+  for (const auto& notice : deeds.notices) output_.notice(notice);
+  if (deeds.pass_signal) pass_on(*deeds.pass_signal);
+  if (deeds.kill_everything) kill_descendants();
+}
+
+void Agent::pass_on(int signal) {
+  for (std::size_t rank = 0; rank < workers_.size(); ++rank)
+    if (supervision_->lives(static_cast<int>(rank))) ::kill(-workers_[rank].pid, signal);
+}
+
+void Agent::tell_the_end() {
+  for (const auto& line : supervision_->closing_lines()) output_.notice(line);
+  const std::int64_t kills = out_of_memory_kills() - out_of_memory_kills_before_;
+  if (supervision_->killed_by_somebody() && kills > 0)
+    output_.notice("the memory ran out: meanwhile the kernel has killed " + std::to_string(kills) +
+                   (kills == 1 ? " process" : " processes") + " of this machine for it");
+}
+
+int Agent::finish(int exit_code) {
+  end_descendants(now() + Supervision::kKillTime);
+  if (keeper_is_gone_) return exit_code;
+  output_.read_the_rest();
+  if (supervision_) tell_the_end();
+  output_.flush_to_the_end(setup_.signals);
+  return exit_code;
+}
+
+}  // namespace
+
+int run_agent(const AgentSetup& setup) {
+  auto poller = Poller::create();
+  auto store = StoreServer::create();
+  if (!poller.ok() || !store.ok()) return 1;
+  Agent agent(setup, std::move(poller).value(), std::move(store).value());
+  return agent.run();
+}
+
+}  // namespace farandole

@@ -1,0 +1,23 @@
+// The agent: the process that starts the workers of this host, watches them, and serves their
+// rendezvous and their output from one loop in one thread.
+#pragma once
+
+#include "base/descriptor.h"
+#include "launcher/job_options.h"
+#include "launcher/worker_process.h"
+
+namespace farandole {
+
+// What the keeper prepares for its agent.
+struct AgentSetup {
+  const JobOptions& options;
+  const InheritedState& state;
+  const Descriptor& keeper;   // a pidfd: the job ends when the keeper does
+  const Descriptor& signals;  // a signalfd; its signals are blocked
+};
+
+// Runs the job to its end and returns its exit code; nothing that the job has started is left then.
+// The calling process must be single-threaded and a child subreaper.
+int run_agent(const AgentSetup& setup);
+
+}  // namespace farandole

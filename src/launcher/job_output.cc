@@ -1,0 +1,172 @@
+#include "launcher/job_output.h"
+
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "base/try.h"
+
+namespace farandole {
+namespace {
+
+// Then one screen must know about both, or their lines would cut each other.
+bool same_file(int one, int other) {
+  struct stat first{};
+  struct stat second{};
+  return ::fstat(one, &first) == 0 && ::fstat(other, &second) == 0 &&
+         first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+bool wants_colors() {
+  const char* no_color = std::getenv("NO_COLOR");
+  return no_color == nullptr || *no_color == '\0';
+}
+
+int prefix_columns(int rank) { return static_cast<int>(std::to_string(rank).size()) + 3; }
+
+}  // namespace
+
+JobOutput::JobOutput(Poller& poller, Tags tags) : poller_(poller), tags_(tags) {
+  for (const int number : {STDOUT_FILENO, STDERR_FILENO}) {
+    if (number == STDERR_FILENO && same_file(STDOUT_FILENO, STDERR_FILENO)) break;
+    const bool terminal = ::isatty(number) == 1;
+    targets_.push_back({.sink = OutputSink(number),
+                        .screen = Screen(terminal, terminal && wants_colors()),
+                        .is_terminal = terminal});
+  }
+}
+
+JobOutput::Target& JobOutput::target_of(std::size_t number) {
+  return targets_.at(std::min(number, targets_.size() - 1));
+}
+
+Result<JobOutput::WorkerEnds> JobOutput::add_worker() {
+  const int rank = static_cast<int>(streams_.size() / 2);
+  FARANDOLE_TRY_ASSIGN(Descriptor output, add_stream(rank, 0));
+  FARANDOLE_TRY_ASSIGN(Descriptor error, add_stream(rank, 1));
+  return WorkerEnds{std::move(output), std::move(error)};
+}
+
+Result<Descriptor> JobOutput::add_stream(int rank, std::size_t target) {
+  const bool terminal = target_of(target).is_terminal;
+  const int ours = target_of(target).sink.descriptor();
+  auto made = terminal ? WorkerStream::make_terminal(worker_window(ours, prefix_columns(rank)))
+                       : WorkerStream::make_pipe();
+  FARANDOLE_TRY_ASSIGN(WorkerStream stream, std::move(made));
+  poller_.add(stream.ours.get(), Poller::For::kReading, tags_.streams + streams_.size());
+  streams_.push_back({.ours = std::move(stream.ours),
+                      .rank = rank,
+                      .target = target,
+                      .is_terminal = terminal,
+                      .splitter = {}});
+  return std::move(stream.theirs);
+}
+
+void JobOutput::stream_ready(std::size_t index) {
+  Stream& stream = streams_.at(index);
+  if (!stream.ours.valid() || paused_) return;
+  const StreamRead read = read_available(stream.ours);
+  show(stream, stream.splitter.push(read.bytes));
+  if (read.ended) end_stream(stream);
+  watch_for_room();
+}
+
+void JobOutput::end_stream(Stream& stream) {
+  show(stream, stream.splitter.finish());
+  poller_.remove(stream.ours.get());
+  stream.ours.reset();
+}
+
+void JobOutput::show(Stream& stream, const std::vector<OutputPiece>& pieces) {
+  Target& target = target_of(stream.target);
+  const int source = stream.rank * 2 + static_cast<int>(stream.target);
+  std::string bytes;
+  for (const auto& piece : pieces) bytes += target.screen.show(source, stream.rank, piece);
+  target.sink.write(bytes);
+}
+
+void JobOutput::notice(std::string_view text) {
+  Target& target = target_of(1);
+  target.sink.write(target.screen.notice(text));
+  watch_for_room();
+}
+
+void JobOutput::room_ready() {
+  for (auto& target : targets_) target.sink.flush();
+  watch_for_room();
+}
+
+void JobOutput::watch_for_room() {
+  for (std::size_t i = 0; i < targets_.size(); ++i) {
+    Target& target = targets_[i];
+    const bool needed = !target.sink.empty();
+    if (needed == target.waits_for_room) continue;
+    target.waits_for_room = needed;
+    if (needed)
+      poller_.add(target.sink.descriptor(), Poller::For::kWriting, tags_.room + i);
+    else
+      poller_.remove(target.sink.descriptor());
+  }
+  pause_reading(std::any_of(targets_.begin(), targets_.end(),
+                            [](const Target& target) { return target.sink.full(); }));
+}
+
+// With a slow reader behind us the workers wait in their own writes; we never do.
+void JobOutput::pause_reading(bool pause) {
+  if (pause == paused_) return;
+  paused_ = pause;
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    if (!streams_[i].ours.valid()) continue;
+    const int descriptor = streams_[i].ours.get();
+    if (pause)
+      poller_.remove(descriptor);
+    else
+      poller_.add(descriptor, Poller::For::kReading, tags_.streams + i);
+  }
+}
+
+void JobOutput::window_changed() {
+  for (const auto& stream : streams_) {
+    if (!stream.is_terminal || !stream.ours.valid()) continue;
+    const int terminal = target_of(stream.target).sink.descriptor();
+    set_window(stream.ours, worker_window(terminal, prefix_columns(stream.rank)));
+  }
+}
+
+bool JobOutput::closed() const {
+  return std::any_of(targets_.begin(), targets_.end(),
+                     [](const Target& target) { return target.sink.closed(); });
+}
+
+void JobOutput::read_the_rest() {
+  for (auto& stream : streams_) {
+    if (!stream.ours.valid()) continue;
+    for (;;) {
+      const StreamRead read = read_available(stream.ours);
+      show(stream, stream.splitter.push(read.bytes));
+      if (read.ended || read.bytes.empty()) break;
+    }
+    end_stream(stream);
+  }
+}
+
+void JobOutput::flush_to_the_end(const Descriptor& stop) {
+  for (auto& target : targets_) target.sink.write(target.screen.close());
+  for (auto& target : targets_) {
+    while (!target.sink.empty()) {
+      std::array<pollfd, 2> entries{pollfd{target.sink.descriptor(), POLLOUT, 0},
+                                    pollfd{stop.get(), POLLIN, 0}};
+      ::poll(entries.data(), entries.size(), -1);
+      if (entries[1].revents != 0) return;
+      target.sink.flush();
+    }
+  }
+}
+
+}  // namespace farandole

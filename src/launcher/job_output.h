@@ -1,0 +1,80 @@
+// JobOutput: from the workers' streams to our own standard output and error, line by line. If our
+// own one is a terminal, so is the worker's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/descriptor.h"
+#include "farandole/status.h"
+#include "launcher/line_splitter.h"
+#include "launcher/output_sink.h"
+#include "launcher/poller.h"
+#include "launcher/screen.h"
+#include "launcher/worker_stream.h"
+
+namespace farandole {
+
+// One thread. Nothing blocks but flush_to_the_end().
+class JobOutput {
+ public:
+  // How the poller calls us: a stream is `streams` + its index, room for our output `room` + 0
+  // or 1.
+  struct Tags {
+    std::uint64_t streams;
+    std::uint64_t room;
+  };
+  // `poller` must outlive this.
+  JobOutput(Poller& poller, Tags tags);
+
+  struct WorkerEnds {
+    Descriptor standard_output;
+    Descriptor standard_error;
+  };
+  // The ends for the next rank. Errors: kStop.
+  Result<WorkerEnds> add_worker();
+
+  void stream_ready(std::size_t index);
+  void room_ready();
+  void notice(std::string_view text);
+  void window_changed();
+  // Nobody reads what we write any more.
+  bool closed() const;
+
+  // After the last writer is gone: whatever is still in the streams.
+  void read_the_rest();
+  // Waits until all is written, or `stop` becomes readable.
+  void flush_to_the_end(const Descriptor& stop);
+
+ private:
+  struct Stream {
+    Descriptor ours;
+    int rank = 0;
+    std::size_t target = 0;  // 0: our standard output, 1: our standard error
+    bool is_terminal = false;
+    LineSplitter splitter;
+  };
+  struct Target {
+    OutputSink sink;
+    Screen screen;
+    bool is_terminal = false;
+    bool waits_for_room = false;
+  };
+
+  Result<Descriptor> add_stream(int rank, std::size_t target);
+  Target& target_of(std::size_t number);
+  void show(Stream& stream, const std::vector<OutputPiece>& pieces);
+  void end_stream(Stream& stream);
+  void watch_for_room();
+  void pause_reading(bool pause);
+
+  Poller& poller_;
+  Tags tags_;
+  std::vector<Target> targets_;  // one or two
+  std::vector<Stream> streams_;
+  bool paused_ = false;
+};
+
+}  // namespace farandole

@@ -1,0 +1,125 @@
+#include "launcher/keeper.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "launcher/agent.h"
+#include "launcher/process_tree.h"
+#include "launcher/supervision.h"
+#include "launcher/worker_process.h"
+
+namespace farandole {
+namespace {
+
+void say(const std::string& text) { std::fprintf(stderr, "farandole: %s\n", text.c_str()); }
+
+bool is_ignored(int signal) {
+  struct sigaction action{};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// What we forward. A signal that we were told to ignore, as nohup does, stays ignored.
+sigset_t forwarded_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal :
+       {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT})
+    if (!is_ignored(signal)) sigaddset(&set, signal);
+  sigaddset(&set, SIGCHLD);
+  return set;
+}
+
+// Blocks what comes through the signalfd, and what must not stop the launcher in its writing.
+void block(const sigset_t& taken) {
+  sigset_t blocked = taken;
+  sigaddset(&blocked, SIGPIPE);
+  sigaddset(&blocked, SIGTTOU);
+  ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
+}
+
+// A job of many workers needs more descriptors than the usual soft limit.
+InheritedState take_over_state() {
+  InheritedState state{};
+  ::signal(SIGCHLD, SIG_DFL);  // if it came to us ignored, we would never hear of a worker's end
+  ::sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
+  ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
+  rlimit raised = state.descriptor_limit;
+  raised.rlim_cur = raised.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &raised);
+  return state;
+}
+
+// The agent's end, if it has come.
+std::optional<ProcessEnd> end_of(pid_t agent) {
+  int status = 0;
+  if (::waitpid(agent, &status, WNOHANG) != agent) return std::nullopt;
+  if (WIFSIGNALED(status)) return ProcessEnd{.signal = WTERMSIG(status)};
+  return ProcessEnd{.code = WEXITSTATUS(status)};
+}
+
+// Until the agent has ended. The agent has a process group of its own, so that a Ctrl-C reaches it
+// once, through us.
+ProcessEnd forward_signals(pid_t agent, const Descriptor& signals) {
+  for (;;) {
+    signalfd_siginfo info{};
+    const ssize_t count = ::read(signals.get(), &info, sizeof(info));
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (count == sizeof(info) && signal != SIGCHLD) ::kill(agent, signal);
+    if (signal == SIGTSTP) ::raise(SIGSTOP);
+    if (const auto end = end_of(agent)) return *end;
+  }
+}
+
+}  // namespace
+
+int run_job(const JobOptions& options) {
+  const char* path = std::getenv("PATH");
+  const auto problem = check_program(options.command.front(), path != nullptr ? path : "");
+  if (problem) {
+    say(problem->message);
+    return problem->exit_code;
+  }
+  const InheritedState state = take_over_state();
+  const sigset_t taken = forwarded_signals();
+  block(taken);
+  const Descriptor keeper(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (!keeper.valid() || ::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+    say(std::string("this kernel is too old (Linux 5.3 is needed): ") + std::strerror(errno));
+    return 1;
+  }
+  const pid_t agent = ::fork();
+  if (agent < 0) {
+    say(std::string("cannot start the agent: ") + std::strerror(errno));
+    return 1;
+  }
+  if (agent == 0) {
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_NAME, "farandole-agent");
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
+    ::_exit(run_agent({options, state, keeper, signals}));
+  }
+  const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC));
+  const ProcessEnd end = forward_signals(agent, signals);
+  if (!end_descendants(std::chrono::steady_clock::now() + Supervision::kKillTime))
+    say("some processes of the job could not be ended; look at `ps -ef --forest`");
+  if (end.signal != 0)
+    say("the launcher's agent (pid " + std::to_string(agent) + ") was killed by signal " +
+        std::to_string(end.signal) + " (" + signal_name(end.signal) + "); the job has ended");
+  return end.exit_code();
+}
+
+}  // namespace farandole

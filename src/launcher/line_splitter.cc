@@ -1,0 +1,65 @@
+#include "launcher/line_splitter.h"
+
+#include <utility>
+
+namespace farandole {
+namespace {
+
+bool continues_a_letter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U; }
+
+}  // namespace
+
+std::vector<OutputPiece> LineSplitter::push(std::string_view bytes) {
+  std::vector<OutputPiece> pieces;
+  for (const char letter : bytes) take(letter, pieces);
+  if (progress_line_ || returned_) show_progress(pieces);
+  return pieces;
+}
+
+std::vector<OutputPiece> LineSplitter::finish() {
+  std::vector<OutputPiece> pieces;
+  if (!text_.empty()) end_line(pieces);
+  return pieces;
+}
+
+void LineSplitter::take(char letter, std::vector<OutputPiece>& pieces) {
+  if (letter == '\n') return end_line(pieces);
+  if (letter == '\r') {
+    returned_ = true;
+    return;
+  }
+  if (returned_) {
+    show_progress(pieces);
+    text_.clear();
+    returned_ = false;
+    progress_line_ = true;
+  }
+  text_.push_back(letter);
+  if (text_.size() >= kLineBytesMax) cut(pieces);
+}
+
+void LineSplitter::end_line(std::vector<OutputPiece>& pieces) {
+  pieces.push_back({std::exchange(text_, {}), true});
+  shown_.clear();
+  returned_ = false;
+  progress_line_ = false;
+}
+
+void LineSplitter::show_progress(std::vector<OutputPiece>& pieces) {
+  if (text_.empty() || text_ == shown_) return;
+  pieces.push_back({text_, false});
+  shown_ = text_;
+}
+
+// Cuts before the last letter rather than inside it.
+void LineSplitter::cut(std::vector<OutputPiece>& pieces) {
+  std::size_t end = text_.size();
+  while (end > text_.size() - 4 && continues_a_letter(text_[end - 1])) --end;
+  if (static_cast<unsigned char>(text_[end - 1]) >= 0xC0U) --end;
+  std::string rest = text_.substr(end);
+  text_.resize(end);
+  end_line(pieces);
+  text_ = std::move(rest);
+}
+
+}  // namespace farandole

@@ -1,0 +1,45 @@
+#include "launcher/output_sink.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace farandole {
+namespace {
+
+// The descriptor is shared with whoever started us, so it must stay in blocking mode; but what poll
+// calls writable takes PIPE_BUF bytes without blocking.
+bool writable_now(int descriptor) {
+  pollfd entry{descriptor, POLLOUT, 0};
+  return ::poll(&entry, 1, 0) == 1 && (entry.revents & (POLLOUT | POLLERR | POLLHUP)) != 0;
+}
+
+}  // namespace
+
+void OutputSink::write(std::string_view bytes) {
+  if (closed_ || broken_) return;
+  pending_ += bytes;
+  flush();
+}
+
+void OutputSink::flush() {
+  std::size_t done = 0;
+  while (done < pending_.size() && writable_now(descriptor_)) {
+    const std::size_t part = std::min<std::size_t>(pending_.size() - done, PIPE_BUF);
+    const ssize_t count = ::write(descriptor_, pending_.data() + done, part);
+    if (count >= 0) {
+      done += static_cast<std::size_t>(count);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      break;
+    } else if (errno != EINTR) {
+      (errno == EPIPE ? closed_ : broken_) = true;
+      done = pending_.size();
+    }
+  }
+  pending_.erase(0, done);
+}
+
+}  // namespace farandole

@@ -1,0 +1,36 @@
+// OutputSink: our own standard output or error, written without ever blocking the launcher's loop.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace farandole {
+
+// One thread.
+class OutputSink {
+ public:
+  // Beyond this the workers should be made to wait.
+  static constexpr std::size_t kFullBytes = 1 << 20;
+
+  // Borrows the descriptor.
+  explicit OutputSink(int descriptor) : descriptor_(descriptor) {}
+
+  int descriptor() const { return descriptor_; }
+  void write(std::string_view bytes);
+  // Writes what fits now.
+  void flush();
+
+  bool empty() const { return pending_.empty(); }
+  bool full() const { return pending_.size() >= kFullBytes; }
+  // Nobody reads any more; everything further is dropped.
+  bool closed() const { return closed_; }
+
+ private:
+  int descriptor_;
+  std::string pending_;
+  bool closed_ = false;
+  bool broken_ = false;  // the disk is full or gone: the job goes on without its output
+};
+
+}  // namespace farandole

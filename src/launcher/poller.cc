@@ -1,0 +1,54 @@
+#include "launcher/poller.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace farandole {
+namespace {
+
+constexpr int kEventsMax = 1024;
+constexpr std::int64_t kWaitMaxMs = 3'600'000;
+
+int limit_ms(std::optional<TimePoint> deadline) {
+  if (!deadline) return -1;
+  const auto left = *deadline - std::chrono::steady_clock::now();
+  const std::int64_t ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<int>(std::clamp<std::int64_t>(ms, 0, kWaitMaxMs));
+}
+
+}  // namespace
+
+Result<Poller> Poller::create() {
+  Descriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid())
+    return Status::stop(std::string("epoll_create1 failed: ") + std::strerror(errno));
+  return Poller(std::move(epoll));
+}
+
+bool Poller::add(int descriptor, For what, std::uint64_t tag) {
+  epoll_event interest{};
+  interest.events = what == For::kReading ? EPOLLIN : EPOLLOUT;
+  interest.data.u64 = tag;
+  return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &interest) == 0;
+}
+
+void Poller::remove(int descriptor) {
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
+}
+
+std::vector<std::uint64_t> Poller::wait(std::optional<TimePoint> deadline) {
+  std::array<epoll_event, kEventsMax> events{};
+  const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, limit_ms(deadline));
+  std::vector<std::uint64_t> tags;
+  for (int i = 0; i < count; ++i) tags.push_back(events[static_cast<std::size_t>(i)].data.u64);
+  return tags;
+}
+
+}  // namespace farandole

@@ -1,0 +1,35 @@
+// Poller: which of many descriptors are ready, in the order in which they became so. (That order
+// tells which of two workers died first.)
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/descriptor.h"
+#include "farandole/status.h"
+
+namespace farandole {
+
+// One thread.
+class Poller {
+ public:
+  enum class For { kReading, kWriting };
+
+  // Errors: kStop.
+  static Result<Poller> create();
+
+  // Borrows the descriptor until remove(). False for a plain file, which is always ready.
+  bool add(int descriptor, For what, std::uint64_t tag);
+  void remove(int descriptor);
+
+  // The tags of what is ready; empty at the deadline or after a signal.
+  std::vector<std::uint64_t> wait(std::optional<TimePoint> deadline);
+
+ private:
+  explicit Poller(Descriptor epoll) : epoll_(std::move(epoll)) {}
+  Descriptor epoll_;
+};
+
+}  // namespace farandole

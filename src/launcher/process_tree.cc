@@ -1,0 +1,114 @@
+#include "launcher/process_tree.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+
+namespace farandole {
+namespace {
+
+std::optional<pid_t> as_pid(const std::string& name) {
+  pid_t pid = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return pid;
+}
+
+// The parent as /proc/<pid>/stat says: "pid (name) state parent …", where the name may hold
+// anything, also brackets.
+std::optional<pid_t> parent_from_stat(const std::filesystem::path& process) {
+  std::ifstream file(process / "stat");
+  std::string line;
+  if (!std::getline(file, line)) return std::nullopt;
+  const auto name_end = line.rfind(')');
+  if (name_end == std::string::npos) return std::nullopt;
+  char state = 0;
+  pid_t parent = 0;
+  if (std::sscanf(line.c_str() + name_end + 1, " %c %d", &state, &parent) != 2) return std::nullopt;
+  if (state == 'Z' || state == 'X') return std::nullopt;
+  return parent;
+}
+
+void reap_the_dead() {
+  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+  }
+}
+
+bool has_children() {
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
+
+// Returns when a child has ended or at the deadline.
+void wait_for_a_death(TimePoint deadline) {
+  sigset_t child;
+  sigemptyset(&child);
+  sigaddset(&child, SIGCHLD);
+  const auto left = std::max<Duration>(deadline - std::chrono::steady_clock::now(), {});
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
+  const timespec limit{
+      seconds.count(),
+      std::chrono::duration_cast<std::chrono::nanoseconds>(left - seconds).count()};
+  ::sigtimedwait(&child, nullptr, &limit);
+}
+
+}  // namespace
+
+ParentOf read_process_table() {
+  ParentOf parent_of;
+  std::error_code error;
+  // With increment(error) a process that ends meanwhile is no exception.
+  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const auto pid = as_pid(entry->path().filename());
+    if (!pid) continue;
+    if (const auto parent = parent_from_stat(entry->path())) parent_of.emplace(*pid, *parent);
+  }
+  return parent_of;
+}
+
+std::vector<pid_t> descendants_of(pid_t root, const ParentOf& parent_of) {
+  std::multimap<pid_t, pid_t> children_of;
+  for (const auto& [pid, parent] : parent_of) children_of.emplace(parent, pid);
+  std::vector<pid_t> found;
+  std::vector<pid_t> to_visit{root};
+  while (!to_visit.empty()) {
+    const pid_t parent = to_visit.back();
+    to_visit.pop_back();
+    const auto [begin, end] = children_of.equal_range(parent);
+    for (auto child = begin; child != end; ++child) {
+      found.push_back(child->second);
+      to_visit.push_back(child->second);
+    }
+  }
+  return found;
+}
+
+void kill_descendants() {
+  for (const pid_t pid : descendants_of(::getpid(), read_process_table())) ::kill(pid, SIGKILL);
+}
+
+bool end_descendants(TimePoint deadline) {
+  // What was forked while we looked is found in a later round: its parent's death makes it a child
+  // of ours, and every death starts a round.
+  for (;;) {
+    reap_the_dead();
+    if (!has_children()) return true;
+    if (std::chrono::steady_clock::now() >= deadline) return false;
+    kill_descendants();
+    reap_the_dead();
+    if (!has_children()) return true;
+    wait_for_a_death(deadline);
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,42 @@
+// Screen: puts the output of all workers in one order without cutting a line by another. At most
+// one progress line is open at a time; on a terminal it is drawn again below the lines that come
+// meanwhile, elsewhere it is ended first.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "launcher/line_splitter.h"
+
+namespace farandole {
+
+// One per terminal, pipe or file. Pure: every call returns the bytes to write.
+class Screen {
+ public:
+  explicit Screen(bool terminal, bool colors = false) : terminal_(terminal), colors_(colors) {}
+
+  // A piece of stream `source` of worker `rank`.
+  std::string show(int source, int rank, const OutputPiece& piece);
+  // A line of the launcher's own.
+  std::string notice(std::string_view text);
+  // At the very end: nothing may follow an open progress line.
+  std::string close();
+
+ private:
+  struct Open {
+    int source;
+    std::string prefix;
+    std::string text;
+  };
+
+  std::string prefix(int rank) const;
+  std::string complete_line(const std::string& prefix, std::string_view text);
+  std::string progress(int source, std::string prefix, const std::string& text);
+
+  bool terminal_;
+  bool colors_;
+  std::optional<Open> open_;
+};
+
+}  // namespace farandole

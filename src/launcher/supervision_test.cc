@@ -1,0 +1,195 @@
+#include "launcher/supervision.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <optional>
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr seconds kGrace{30};
+
+class SupervisionTest : public ::testing::Test {
+ protected:
+  void end(int rank, ProcessEnd how) { deeds_ = job_.worker_ended(rank, how, now_); }
+  void signal(int number) { deeds_ = job_.signal_received(number, now_); }
+  void wait(Duration time) {
+    now_ += time;
+    deeds_ = job_.time_passed(now_);
+  }
+  void expect_nothing() const {
+    EXPECT_FALSE(deeds_.pass_signal.has_value());
+    EXPECT_FALSE(deeds_.kill_everything);
+    EXPECT_THAT(deeds_.notices, IsEmpty());
+  }
+
+  TimePoint now_ = TimePoint{} + seconds(1000);
+  Supervision job_{{710, 711, 712}, kGrace};
+  Deeds deeds_;
+};
+
+constexpr ProcessEnd exited(int code) { return {.code = code}; }
+constexpr ProcessEnd killed(int signal) { return {.signal = signal}; }
+
+TEST_F(SupervisionTest, SuccessIsSilent) {
+  EXPECT_FALSE(job_.finished());
+  EXPECT_FALSE(job_.deadline().has_value());
+  for (const int rank : {1, 0, 2}) end(rank, exited(0));
+  EXPECT_TRUE(job_.finished());
+  EXPECT_EQ(job_.exit_code(), 0);
+  EXPECT_THAT(job_.closing_lines(), IsEmpty());
+}
+
+TEST_F(SupervisionTest, AnEarlySuccessDisturbsNobody) {
+  end(1, exited(0));
+  expect_nothing();
+  EXPECT_FALSE(job_.deadline().has_value());
+  EXPECT_FALSE(job_.lives(1));
+  EXPECT_TRUE(job_.lives(2));
+  wait(std::chrono::hours(10));
+  expect_nothing();
+  EXPECT_FALSE(job_.finished());
+}
+
+TEST_F(SupervisionTest, TheFirstFailureGivesTheCode) {
+  end(1, exited(3));
+  end(0, exited(1));
+  end(2, killed(SIGABRT));
+  EXPECT_TRUE(job_.finished());
+  EXPECT_FALSE(job_.deadline().has_value());
+  EXPECT_EQ(job_.exit_code(), 3);
+  EXPECT_THAT(job_.closing_lines(),
+              ElementsAre("rank 1 (pid 711) exited with code 3; the job has ended",
+                          "the others: rank 0: exited with code 1; "
+                          "rank 2: killed by signal 6 (SIGABRT)"));
+}
+
+TEST_F(SupervisionTest, ASignalsCodeIsThatOfShells) {
+  end(1, killed(SIGKILL));
+  EXPECT_EQ(job_.exit_code(), 128 + 9);
+  EXPECT_TRUE(job_.killed_by_somebody());
+  EXPECT_THAT(job_.closing_lines().front(),
+              HasSubstr("rank 1 (pid 711) was killed by signal 9 (SIGKILL)"));
+}
+
+TEST_F(SupervisionTest, OurOwnKillIsNoRiddle) {
+  end(1, exited(3));
+  wait(Supervision::kOwnErrorTime);
+  wait(Supervision::kTerminateTime);
+  for (const int rank : {0, 2}) end(rank, killed(SIGKILL));
+  EXPECT_FALSE(job_.killed_by_somebody());
+}
+
+TEST_F(SupervisionTest, OthersGetTimeThenTermThenKill) {
+  end(1, exited(3));
+  expect_nothing();
+  wait(Supervision::kOwnErrorTime - milliseconds(1));
+  expect_nothing();
+  wait(milliseconds(1));
+  EXPECT_EQ(deeds_.pass_signal, std::optional(SIGTERM));
+  EXPECT_THAT(deeds_.notices, ElementsAre(HasSubstr("rank 1 (pid 711) exited with code 3")));
+  end(0, killed(SIGTERM));
+  wait(Supervision::kTerminateTime);
+  EXPECT_TRUE(deeds_.kill_everything);
+  EXPECT_FALSE(job_.finished());
+  end(2, killed(SIGKILL));
+  EXPECT_TRUE(job_.finished());
+  EXPECT_EQ(job_.exit_code(), 3);
+  EXPECT_THAT(job_.closing_lines().back(),
+              "the others: rank 0: ended with SIGTERM; rank 2: ended with SIGKILL");
+}
+
+TEST_F(SupervisionTest, WhatCannotBeKilledIsGivenUp) {
+  end(1, exited(3));
+  wait(Supervision::kOwnErrorTime);
+  wait(Supervision::kTerminateTime);
+  wait(Supervision::kKillTime);
+  EXPECT_THAT(deeds_.notices, ElementsAre(HasSubstr("ranks 0, 2")));
+  EXPECT_TRUE(job_.finished());
+  EXPECT_THAT(job_.closing_lines().back(), HasSubstr("still there"));
+}
+
+TEST_F(SupervisionTest, ASignalIsPassedOnOnce) {
+  signal(SIGINT);
+  EXPECT_EQ(deeds_.pass_signal, std::optional(SIGINT));
+  EXPECT_THAT(deeds_.notices, ElementsAre(HasSubstr("SIGINT passed on to ranks 0-2")));
+  now_ += milliseconds(10);
+  signal(SIGINT);
+  expect_nothing();
+  for (const int rank : {0, 1, 2}) end(rank, exited(1));
+  EXPECT_EQ(job_.exit_code(), 130);
+  EXPECT_THAT(job_.closing_lines(),
+              ElementsAre("the job has ended after SIGINT", "ranks 0-2: exited with code 1"));
+}
+
+TEST_F(SupervisionTest, ASecondSignalKills) {
+  signal(SIGINT);
+  now_ += seconds(1);
+  signal(SIGINT);
+  EXPECT_TRUE(deeds_.kill_everything);
+  now_ += seconds(1);
+  signal(SIGINT);
+  expect_nothing();
+  for (const int rank : {0, 1, 2}) end(rank, killed(SIGKILL));
+  EXPECT_EQ(job_.exit_code(), 130);
+}
+
+TEST_F(SupervisionTest, AnotherSignalRightAfterwardsIsASecondOne) {
+  signal(SIGTERM);
+  signal(SIGINT);
+  EXPECT_TRUE(deeds_.kill_everything);
+  EXPECT_EQ(job_.exit_code(), 128 + SIGTERM);
+}
+
+TEST_F(SupervisionTest, TheGraceEnds) {
+  signal(SIGTERM);
+  wait(kGrace - milliseconds(1));
+  expect_nothing();
+  wait(milliseconds(1));
+  EXPECT_TRUE(deeds_.kill_everything);
+  EXPECT_EQ(job_.exit_code(), 143);
+}
+
+TEST_F(SupervisionTest, AGracefulEndAfterASignalStillTellsTheSignal) {
+  signal(SIGTERM);
+  for (const int rank : {0, 1, 2}) end(rank, exited(0));
+  EXPECT_EQ(job_.exit_code(), 143);
+}
+
+TEST_F(SupervisionTest, ASignalAfterAFailureHurriesButKeepsTheCause) {
+  end(2, exited(7));
+  signal(SIGINT);
+  EXPECT_EQ(deeds_.pass_signal, std::optional(SIGINT));
+  EXPECT_FALSE(deeds_.kill_everything);
+  wait(Supervision::kTerminateTime);
+  EXPECT_TRUE(deeds_.kill_everything);
+  EXPECT_EQ(job_.exit_code(), 7);
+}
+
+TEST_F(SupervisionTest, AClosedOutputEndsTheJob) {
+  signal(SIGPIPE);
+  EXPECT_EQ(deeds_.pass_signal, std::optional(SIGTERM));
+  for (const int rank : {0, 1, 2}) end(rank, killed(SIGTERM));
+  EXPECT_EQ(job_.exit_code(), 128 + SIGPIPE);
+  EXPECT_THAT(job_.closing_lines().back(), "ranks 0-2: ended with SIGTERM");
+}
+
+TEST_F(SupervisionTest, ASignalAfterTheEndIsNothing) {
+  for (const int rank : {0, 1, 2}) end(rank, exited(0));
+  signal(SIGINT);
+  expect_nothing();
+  EXPECT_EQ(job_.exit_code(), 0);
+}
+
+}  // namespace
+}  // namespace farandole

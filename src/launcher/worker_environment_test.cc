@@ -1,0 +1,45 @@
+#include "launcher/worker_environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+namespace farandole {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Pair;
+
+TEST(WorkerEnvironment, ReadsQuotas) {
+  EXPECT_EQ(cores_in_cpu_max("max 100000\n"), std::nullopt);
+  EXPECT_EQ(cores_in_cpu_max("-1\n 100000\n"), std::nullopt);
+  EXPECT_EQ(cores_in_cpu_max("400000 100000"), std::optional(4));
+  EXPECT_EQ(cores_in_cpu_max("150000 100000"), std::optional(1));
+  EXPECT_EQ(cores_in_cpu_max("50000 100000"), std::optional(1));
+  EXPECT_EQ(cores_in_cpu_max(""), std::nullopt);
+  EXPECT_GE(usable_cores(), 1);
+}
+
+TEST(WorkerEnvironment, SharesTheCores) {
+  EXPECT_THAT(defaults_for(2, 8), Contains(Pair("OMP_NUM_THREADS", "4")));
+  EXPECT_THAT(defaults_for(3, 8), Contains(Pair("OMP_NUM_THREADS", "2")));
+  EXPECT_THAT(defaults_for(4, 2), Contains(Pair("OMP_NUM_THREADS", "1")));
+}
+
+TEST(WorkerEnvironment, TellsTheWorkerItsPlace) {
+  const auto place = place_of(3, 4, 9);
+  EXPECT_THAT(place, Contains(Pair("FARANDOLE_RANK", "3")));
+  EXPECT_THAT(place, Contains(Pair("FARANDOLE_SIZE", "4")));
+  EXPECT_THAT(place, Contains(Pair("FARANDOLE_CROSS_SIZE", "1")));
+  EXPECT_THAT(place, Contains(Pair("FARANDOLE_RENDEZVOUS_DESCRIPTOR", "9")));
+}
+
+TEST(WorkerEnvironment, LaterListsWin) {
+  EXPECT_THAT(merge_environment({{{"A", "1"}, {"B", "1"}}, {{"B", "2"}}, {{"C", "x=y"}}}),
+              ElementsAre("A=1", "B=2", "C=x=y"));
+}
+
+}  // namespace
+}  // namespace farandole

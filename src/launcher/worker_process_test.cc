@@ -1,0 +1,116 @@
+#include "launcher/worker_process.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "launcher/worker_stream.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+
+InheritedState own_state() {
+  InheritedState state{};
+  sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
+  ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
+  return state;
+}
+
+struct Finished {
+  int status = 0;  // as from waitpid
+  std::string output;
+};
+
+Finished run(const std::vector<std::string>& command, const std::vector<std::string>& environment,
+             WorkerStream stream) {
+  const InheritedState state = own_state();
+  const Descriptor rendezvous(::memfd_create("rendezvous", MFD_CLOEXEC));
+  auto worker = start_worker({.command = command,
+                              .environment = environment,
+                              .rendezvous = rendezvous.get(),
+                              .standard_output = stream.theirs.get(),
+                              .standard_error = stream.theirs.get(),
+                              .state = state});
+  EXPECT_TRUE(worker.ok()) << worker.status().message();
+  Finished result;
+  if (!worker.ok()) return result;
+  stream.theirs.reset();
+  for (StreamRead part; !part.ended; result.output += part.bytes) {
+    pollfd entry{stream.ours.get(), POLLIN, 0};
+    ::poll(&entry, 1, -1);
+    part = read_available(stream.ours);
+  }
+  EXPECT_EQ(::waitpid(worker->pid, &result.status, 0), worker->pid);
+  return result;
+}
+
+Finished run_shell(const std::string& script, WorkerStream stream) {
+  return run({"sh", "-c", script}, {"PATH=/usr/bin:/bin", "WHO=me"}, std::move(stream));
+}
+
+TEST(WorkerProcess, GetsItsEnvironmentAndOutput) {
+  const Finished result =
+      run_shell("echo $WHO; echo err >&2; exit 3", WorkerStream::make_pipe().value());
+  EXPECT_EQ(result.output, "me\nerr\n");
+  EXPECT_EQ(WEXITSTATUS(result.status), 3);
+}
+
+TEST(WorkerProcess, HasNothingToReadAndAGroupOfItsOwn) {
+  const Finished result = run_shell("cat; test $(ps -o pgid= -p $$) = $$ && echo alone",
+                                    WorkerStream::make_pipe().value());
+  EXPECT_EQ(result.output, "alone\n");
+}
+
+TEST(WorkerProcess, InheritsOfOursOnlyTheRendezvousDescriptor) {
+  // Our pipe is there as 1 and 2 and nowhere else; the rendezvous is a file that nobody else has.
+  const Finished result = run_shell(
+      "readlink /proc/$$/fd/* | grep -cF $(readlink /proc/$$/fd/1); "
+      "readlink /proc/$$/fd/* | grep -c memfd:rendezvous",
+      WorkerStream::make_pipe().value());
+  EXPECT_EQ(result.output, "2\n1\n");
+}
+
+TEST(WorkerProcess, SeesATerminalOfTheGivenWidth) {
+  winsize size{};
+  size.ws_col = 77;
+  size.ws_row = 20;
+  const Finished result = run_shell("test -t 1 && stty size <&1; printf 'a\\n'",
+                                    WorkerStream::make_terminal(size).value());
+  EXPECT_EQ(result.output, "20 77\na\n");
+}
+
+TEST(WorkerProcess, AFailingExecIsAStatus) {
+  const InheritedState state = own_state();
+  const WorkerStream stream = WorkerStream::make_pipe().value();
+  const std::vector<std::string> command{"/dev/null"};
+  const auto worker = start_worker({.command = command,
+                                    .environment = {},
+                                    .rendezvous = stream.ours.get(),
+                                    .standard_output = stream.theirs.get(),
+                                    .standard_error = stream.theirs.get(),
+                                    .state = state});
+  EXPECT_EQ(worker.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(worker.status().message(), HasSubstr("/dev/null"));
+}
+
+TEST(WorkerProcess, LooksProgramsUpAsShellsDo) {
+  EXPECT_FALSE(check_program("sh", "/usr/bin:/bin").has_value());
+  EXPECT_FALSE(check_program("/bin/sh", "").has_value());
+  EXPECT_EQ(check_program("no-such-program", "/usr/bin:/bin")->exit_code, 127);
+  EXPECT_EQ(check_program("/no/such/program", "/usr/bin")->exit_code, 127);
+  EXPECT_EQ(check_program("/etc/passwd", "")->exit_code, 126);
+  EXPECT_EQ(check_program("/etc", "")->exit_code, 127);
+  EXPECT_THAT(check_program("train.py", "/bin")->message, HasSubstr("python train.py"));
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,79 @@
+#include "launcher/worker_stream.h"
+
+#include <fcntl.h>
+#include <pty.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t kReadBytes = 64 * 1024;
+
+Status system_error(const char* what) {
+  return Status::stop(std::string("cannot make the way for a worker's output: ") + what + ": " +
+                      std::strerror(errno) + " (look at `ulimit -n`)");
+}
+
+bool set_non_blocking(const Descriptor& descriptor) {
+  const int flags = ::fcntl(descriptor.get(), F_GETFL);
+  return flags >= 0 && ::fcntl(descriptor.get(), F_SETFL, flags | O_NONBLOCK) == 0;
+}
+
+}  // namespace
+
+Result<WorkerStream> WorkerStream::make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return system_error("pipe2");
+  WorkerStream stream{Descriptor(ends[0]), Descriptor(ends[1])};
+  if (!set_non_blocking(stream.ours)) return system_error("fcntl");
+  return stream;
+}
+
+Result<WorkerStream> WorkerStream::make_terminal(const winsize& size) {
+  Descriptor ours(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!ours.valid() || ::grantpt(ours.get()) != 0 || ::unlockpt(ours.get()) != 0)
+    return system_error("posix_openpt");
+  std::array<char, 64> name{};
+  if (::ptsname_r(ours.get(), name.data(), name.size()) != 0) return system_error("ptsname_r");
+  Descriptor theirs(::open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!theirs.valid()) return system_error(name.data());
+  termios mode{};
+  if (::tcgetattr(theirs.get(), &mode) != 0) return system_error("tcgetattr");
+  ::cfmakeraw(&mode);
+  if (::tcsetattr(theirs.get(), TCSANOW, &mode) != 0) return system_error("tcsetattr");
+  set_window(ours, size);
+  if (!set_non_blocking(ours)) return system_error("fcntl");
+  return WorkerStream{std::move(ours), std::move(theirs)};
+}
+
+winsize worker_window(int terminal, int prefix_columns) {
+  winsize size{};
+  if (::ioctl(terminal, TIOCGWINSZ, &size) != 0) return winsize{};
+  if (size.ws_col > prefix_columns)
+    size.ws_col = static_cast<unsigned short>(size.ws_col - prefix_columns);
+  return size;
+}
+
+void set_window(const Descriptor& ours, const winsize& size) {
+  ::ioctl(ours.get(), TIOCSWINSZ, &size);
+}
+
+StreamRead read_available(const Descriptor& stream) {
+  StreamRead result;
+  result.bytes.resize(kReadBytes);
+  ssize_t count = -1;
+  do {
+    count = ::read(stream.get(), result.bytes.data(), result.bytes.size());
+  } while (count < 0 && errno == EINTR);
+  // A pseudo-terminal whose other end is closed says EIO instead of an end.
+  if (count <= 0) result.ended = count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
+  result.bytes.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  return result;
+}
+
+}  // namespace farandole
