@@ -76,18 +76,15 @@ Handle barrier(BoundEngine& self, std::string name, GroupId group) {
 
 void take(BoundEngine& self, Handle handle) { raise_if_failed(self.engine().take(handle).status); }
 
-// For a call that nobody waits for any more.
-void forget(BoundEngine& self, Handle handle) { static_cast<void>(self.engine().take(handle)); }
-
 // The gathered rows, and how many each member gave.
 nb::tuple take_gathered(BoundEngine& self, Handle handle, const BufferView& buffer) {
   Outcome outcome = self.engine().take(handle);
   raise_if_failed(outcome.status);
   std::vector<std::size_t> shape(buffer.shape.begin(), buffer.shape.end());
-  shape.at(0) = static_cast<std::size_t>(std::accumulate(
-      outcome.first_dimensions.begin(), outcome.first_dimensions.end(), std::int64_t{0}));
-  return nb::make_tuple(array_over(std::move(outcome.gathered), buffer.dtype, shape),
-                        outcome.first_dimensions);
+  const auto& rows = outcome.first_dimensions;
+  shape.at(0) =
+      static_cast<std::size_t>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
+  return nb::make_tuple(array_over(std::move(outcome.gathered), buffer.dtype, shape), rows);
 }
 
 }  // namespace
@@ -108,7 +105,6 @@ void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def("poll", [](BoundEngine& self, Handle handle) { return self.engine().poll(handle); })
       .def("wait", &BoundEngine::wait)
       .def("take", &take)
-      .def("forget", &forget)
       .def("take_gathered", &take_gathered);
 }
 

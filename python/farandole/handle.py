@@ -66,8 +66,11 @@ class Handle(Generic[Result]):
 
 
 def release_orphans() -> None:
-    """Lets go of the memory of dropped calls that are done by now."""
+    """Lets go of the memory of dropped calls that are done by now.
+
+    Their outcomes are not taken: that would free their automatic names, at another moment on each
+    rank.
+    """
     for engine, number in list(_orphans):
         if not engine.forked and engine.poll(number):
-            engine.forget(number)
             _orphans.pop((engine, number), None)

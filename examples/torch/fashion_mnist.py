@@ -1,0 +1,173 @@
+"""Trains a small convolutional network on Fashion-MNIST, with any number of workers.
+
+    farandole run -n 2 python examples/torch/fashion_mnist.py
+    python examples/torch/fashion_mnist.py                     # alone
+
+The lines with `hvd` are what makes it distributed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
+from tqdm import tqdm
+
+import farandole.torch as hvd
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train on Fashion-MNIST.")
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=128, help="of all workers together")
+    parser.add_argument("--lr", type=float, default=0.1, help="the highest learning rate")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
+    parser.add_argument("--limit", type=int, help="use only so many images")
+    parser.add_argument("--accuracy-floor", type=float, default=0.0, help="fail below this")
+    return parser.parse_args()
+
+
+def load(folder: Path, part: str, limit: int | None) -> TensorDataset:
+    """One part of the data set: images as numbers around 0, and their classes."""
+    arrays = []
+    for kind, header in (("images-idx3", 16), ("labels-idx1", 8)):
+        path = folder / f"{part}-{kind}-ubyte.gz"
+        if not path.exists():
+            sys.exit(
+                f"{path} is missing: get it by `./dev setup` or `apt-get install "
+                "dataset-fashion-mnist`, or say with --data where it is"
+            )
+        arrays.append(np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8, offset=header))
+    images = torch.tensor(arrays[0], dtype=torch.float32).reshape(-1, 1, 28, 28)[:limit]
+    classes = torch.tensor(arrays[1], dtype=torch.long)[:limit]
+    return TensorDataset((images / 255 - 0.286) / 0.353, classes)
+
+
+def network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * 7 * 7, 128),
+        nn.ReLU(),
+        nn.Linear(128, 10),
+    )
+
+
+class Progress:
+    """What rank 0 shows of an epoch: a bar on a terminal, else one line at the end."""
+
+    def __init__(self, title: str, images: int) -> None:
+        silent = hvd.rank() != 0 or not sys.stderr.isatty()
+        self.bar = tqdm(total=images, desc=title, unit=" images", disable=silent)
+        self.title, self.start = title, time.monotonic()
+        self.images, self.loss, self.correct = 0, 0.0, 0
+
+    def add(self, loss: torch.Tensor, answers: torch.Tensor, classes: torch.Tensor) -> None:
+        self.images += len(classes)
+        self.loss += loss.item() * len(classes)
+        self.correct += int((answers.argmax(1) == classes).sum())
+        self.bar.set_postfix_str(self.text(self.loss, self.correct, self.images), refresh=False)
+        self.bar.update(len(classes) * hvd.size())
+
+    def finish(self) -> None:
+        # What each worker counted is summed over all.
+        mine = torch.tensor([self.loss, self.correct, self.images], dtype=torch.float64)
+        loss, correct, images = hvd.allreduce(mine, op=hvd.Sum).tolist()
+        seconds = time.monotonic() - self.start
+        self.bar.set_postfix_str(self.text(loss, correct, images))
+        self.bar.close()
+        if hvd.rank() == 0 and self.bar.disable:
+            text = self.text(loss, correct, images)
+            print(f"{self.title}: {images / seconds:,.0f} images/s, {text}", flush=True)
+
+    @staticmethod
+    def text(loss: float, correct: float, images: float) -> str:
+        return f"loss {loss / images:.3f}, accuracy {correct / images:.3f}"
+
+
+def train(model: nn.Module, data: TensorDataset, options: argparse.Namespace) -> None:
+    # Each worker gets another part of the data.
+    sampler = DistributedSampler(data, hvd.size(), hvd.rank(), seed=options.seed)
+    batches = DataLoader(data, max(1, options.batch_size // hvd.size()), sampler=sampler)
+    optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9, nesterov=True)
+    # The gradients of all workers are averaged before each step.
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    # All workers begin with the parameters of rank 0.
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, options.lr, epochs=options.epochs, steps_per_epoch=len(batches)
+    )
+    for epoch in range(options.epochs):
+        sampler.set_epoch(epoch)
+        progress = Progress(f"epoch {epoch + 1}/{options.epochs}", len(sampler) * hvd.size())
+        for images, classes in batches:
+            answers = model(images)
+            loss = F.cross_entropy(answers, classes)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            progress.add(loss.detach(), answers, classes)
+        progress.finish()
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, data: TensorDataset) -> float:
+    """Over all images, of which each worker looks at a part."""
+    mine = Subset(data, range(hvd.rank(), len(data), hvd.size()))
+    correct = torch.tensor(0)
+    for images, classes in DataLoader(mine, batch_size=500):
+        correct += (model(images).argmax(1) == classes).sum()
+    return hvd.allreduce(correct, op=hvd.Sum).item() / len(data)
+
+
+def check_equal(model: nn.Module) -> None:
+    """Compares the parameters of all workers, bit by bit."""
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().contiguous().numpy().tobytes())
+    mine = torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
+    digests = hvd.allgather(mine[None])
+    if not (digests == mine).all():
+        sys.exit("the parameters of the workers differ")
+    if hvd.rank() == 0:
+        print(f"parameters of {hvd.size()} workers are bitwise equal ({digest.hexdigest()[:16]})")
+
+
+def main() -> None:
+    options = parse_arguments()
+    hvd.init()
+    training = load(options.data, "train", options.limit)
+    test = load(options.data, "t10k", options.limit)
+    torch.manual_seed(options.seed)
+    model = network()
+    start = time.monotonic()
+    train(model, training, options)
+    seconds = time.monotonic() - start
+    found = accuracy(model, test)
+    check_equal(model)
+    if hvd.rank() == 0:
+        speed = len(training) * options.epochs / seconds
+        print(f"test accuracy {found:.4f}")
+        print(f"{speed:,.0f} images/s with {hvd.size()} workers, {seconds:.1f} s of training")
+    if found < options.accuracy_floor:
+        sys.exit(f"test accuracy {found:.4f} is below {options.accuracy_floor}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Starts real jobs by the `farandole` command. A job that hangs is ended, with its output shown."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+WORKER = Path(__file__).with_name("worker.py")
+
+
+@dataclass
+class Job:
+    code: int
+    text: str  # what all workers and the launcher wrote
+    seconds: float
+
+
+def command(size: int, *program: str | Path) -> list[str]:
+    """`farandole run` as a list of words; the command that was installed with this Python first."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    farandole = shutil.which("farandole", path=path)
+    assert farandole is not None, "the farandole command is not installed"
+    return [farandole, "run", "-n", str(size), *map(str, program)]
+
+
+@contextmanager
+def started(
+    size: int, *program: str | Path, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A job in a session of its own, of which nothing is left afterwards."""
+    process = subprocess.Popen(
+        command(size, *program),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **(environment or {})},
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def run(
+    size: int,
+    *program: str | Path,
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 120,
+) -> Job:
+    begin = time.monotonic()
+    with started(size, *program, environment=environment) as process:
+        try:
+            text, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            text, _ = process.communicate()
+            raise AssertionError(f"the job hung for {timeout} s and wrote:\n{text}") from None
+    return Job(process.returncode, text, time.monotonic() - begin)
+
+
+def run_checks(size: int, suite: str, timeout: float = 120) -> None:
+    """Runs all checks of `module:Class` with that many workers."""
+    job = run(size, sys.executable, WORKER, suite, timeout=timeout)
+    assert job.code == 0, job.text
+    assert job.text.count("all checks passed") == size, job.text

@@ -1,0 +1,120 @@
+"""Parts of the package that need no other process."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import farandole
+from farandole import CallError, FarandoleError, Group, GroupLostError, core
+from farandole.handle import Handle, release_orphans
+
+
+class ManualEngine:
+    """An engine whose calls are done when the test says so."""
+
+    forked = False
+
+    def __init__(self) -> None:
+        self.done: set[int] = set()
+
+    def poll(self, number: int) -> bool:
+        return number in self.done
+
+    def wait(self, number: int) -> None:
+        if number not in self.done:
+            raise KeyboardInterrupt
+
+
+class Memory:
+    """Counts how many are alive."""
+
+    alive = 0
+
+    def __init__(self) -> None:
+        Memory.alive += 1
+
+    def __del__(self) -> None:
+        Memory.alive -= 1
+
+
+def test_errors_are_what_users_catch() -> None:
+    assert issubclass(CallError, ValueError) and issubclass(CallError, RuntimeError)
+    assert issubclass(GroupLostError, FarandoleError)
+
+
+def test_the_result_of_a_handle_stays() -> None:
+    engine = ManualEngine()
+    handle = Handle(engine, 1, Memory(), lambda _, number: number + 41)
+    assert not handle.poll()
+    engine.done.add(1)
+    assert handle.poll()
+    assert [handle.wait(), handle.wait()] == [42, 42]
+    assert Memory.alive == 0
+
+
+def test_the_error_of_a_handle_stays() -> None:
+    def fail(*_: object) -> None:
+        raise CallError("wrong")
+
+    engine = ManualEngine()
+    engine.done.add(1)
+    handle = Handle(engine, 1, Memory(), fail)
+    for _ in range(2):
+        with pytest.raises(CallError, match="wrong"):
+            handle.wait()
+
+
+def test_memory_of_a_dropped_handle_lives_until_the_call_is_done() -> None:
+    engine = ManualEngine()
+    handle = Handle(engine, 7, Memory(), lambda *_: None)
+    with pytest.raises(KeyboardInterrupt):
+        handle.wait()
+    del handle
+    assert Memory.alive == 1
+    engine.done.add(7)
+    release_orphans()
+    assert Memory.alive == 0
+
+
+@pytest.mark.parametrize("ranks", [[], [1, 1]])
+def test_ranks_of_a_group(ranks: list[int]) -> None:
+    with pytest.raises(CallError, match="ranks, each once"):
+        Group(ranks)
+
+
+def test_outside_a_job() -> None:
+    assert not farandole.is_initialized()
+    farandole.shutdown()
+    with pytest.raises(CallError, match="call init"):
+        farandole.rank()
+    with pytest.raises(CallError, match="not registered"):
+        Group([0]).rank()
+
+
+def test_a_wrong_setting_is_named() -> None:
+    program = "import farandole; farandole.init()"
+    environment = {"FARANDOLE_SIZE": "many", "PYTHONPATH": ":".join(sys.path)}
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        check=False,
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert "CallError" in result.stderr
+    assert "FARANDOLE_SIZE" in result.stderr and "many" in result.stderr
+
+
+def test_the_typed_description_of_core_is_complete() -> None:
+    module = ast.parse(Path(farandole.__file__).with_name("core.pyi").read_text())
+    described = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
+    variables = {node.target.id for node in module.body if isinstance(node, ast.AnnAssign)}
+    public = {name for name in dir(core) if not name.startswith("_")}
+    assert public == variables | described.keys() - {"SharedArray"}
+    methods = {f.name for f in described["Engine"].body if isinstance(f, ast.FunctionDef)}
+    assert methods - {"__init__"} == {n for n in dir(core.Engine) if not n.startswith("_")}

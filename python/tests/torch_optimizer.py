@@ -1,0 +1,479 @@
+"""DistributedOptimizer against training in one process on the batches of all ranks together.
+
+Everything is computed in float64, where the order of additions hardly matters, except where the
+dtype is the point.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from conformance import Conformance
+from torch import nn
+from torch_frontend import TorchFrontend
+
+import farandole.torch as hvd
+from farandole.torch.gradients import Gradients
+
+Loss = Callable[[nn.Module, int, int], torch.Tensor]  # of a model, for (rank, step)
+
+BATCH = 6
+
+
+def batch(rank: int, step: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    return torch.randn(BATCH, 5, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
+    torch.manual_seed(7)
+    layers = [nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 2)]
+    return nn.Sequential(*layers).to(dtype)
+
+
+def square_loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+    return model(batch(rank, step, next(model.parameters()).dtype)).square().mean()
+
+
+class OptimizerChecks:
+    def __init__(self) -> None:
+        hvd.init()
+        self.rank, self.size = hvd.rank(), hvd.size()
+
+    # Words of the checks
+
+    def expect_same_everywhere(self, model: nn.Module) -> None:
+        """Bitwise equal parameters on all ranks."""
+        for parameter in model.parameters():
+            raw = parameter.detach().contiguous().view(-1).view(torch.uint8)
+            copies = hvd.allgather(raw[None])
+            assert all(torch.equal(other, raw) for other in copies)
+
+    def expect_equal(self, model: nn.Module, reference: nn.Module, tolerance: float = 1e-9) -> None:
+        for found, wanted in zip(model.parameters(), reference.parameters(), strict=True):
+            torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+
+    def train_reference(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        steps: Iterable[int],
+        loss: Loss = square_loss,
+    ) -> None:
+        """What one process does with the batches of all ranks."""
+        for step in steps:
+            optimizer.zero_grad()
+            for rank in range(self.size):
+                (loss(model, rank, step) / self.size).backward()
+            for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+                if parameter.grad is None and parameter.requires_grad:
+                    parameter.grad = torch.zeros_like(parameter)
+            optimizer.step()
+
+    def train(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        steps: Iterable[int],
+        loss: Loss = square_loss,
+    ) -> None:
+        for step in steps:
+            optimizer.zero_grad(set_to_none=step % 3 != 2)
+            loss(model, self.rank, step).backward()
+            optimizer.step()
+
+    def compare(
+        self,
+        make: Callable[[nn.Module], torch.optim.Optimizer],
+        loss: Loss = square_loss,
+        build: Callable[[], nn.Module] = network,
+        steps: int = 7,
+    ) -> None:
+        model, reference = build(), build()
+        optimizer = hvd.DistributedOptimizer(make(model), model.named_parameters())
+        self.train(model, optimizer, range(steps), loss)
+        self.train_reference(reference, make(reference), range(steps), loss)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    expect_error = Conformance.expect_error
+    api = TorchFrontend.api
+
+    # The checks
+
+    def check_many_optimizers(self) -> None:
+        self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
+        self.compare(
+            lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+        )
+        self.compare(lambda m: torch.optim.AdamW(m.parameters(), lr=0.01))
+
+    def check_bucket_sizes(self) -> None:
+        for size in ("0", "1000", "100000"):
+            hvd.shutdown()
+            os.environ["FARANDOLE_BUCKET_BYTES"] = size
+            hvd.init()
+            self.compare(lambda m: torch.optim.Adam(m.parameters()))
+        hvd.shutdown()
+        del os.environ["FARANDOLE_BUCKET_BYTES"]
+        hvd.init()
+
+    def check_parameter_groups(self) -> None:
+        def make(model: nn.Module) -> torch.optim.Optimizer:
+            first, *rest = list(model.parameters())
+            return torch.optim.SGD([{"params": [first], "lr": 0.5}, {"params": rest}], lr=0.05)
+
+        self.compare(make)
+
+    def check_dtypes(self) -> None:
+        for dtype, tolerance in ((torch.bfloat16, 0.05), (torch.float32, 1e-5)):
+            model, reference = network(dtype), network(torch.float64)
+            model[0].double()  # two dtypes in one model need two buckets
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+
+            def loss(m: nn.Module, rank: int, step: int) -> torch.Tensor:
+                x = m[0](batch(rank, step))
+                return m[1:](x.to(m[2].weight.dtype)).square().mean()
+
+            self.train(model, optimizer, range(4), loss)
+            reference_optimizer = torch.optim.SGD(reference.parameters(), lr=0.1)
+            self.train_reference(reference, reference_optimizer, range(4), loss)
+            self.expect_same_everywhere(model)
+            self.expect_equal(model.double(), reference, tolerance)
+
+    def check_gradients_lie_in_shared_memory(self) -> None:
+        if self.size == 1:
+            return
+        model = network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        self.train(model, optimizer, range(2))
+        storages = {p.grad.untyped_storage().data_ptr() for p in model.parameters()}
+        assert len(storages) == 1
+        assert all(p.grad.data_ptr() % 128 == 0 for p in model.parameters())
+        before = [p.grad.data_ptr() for p in model.parameters()]
+        self.train(model, optimizer, range(2))
+        assert before == [p.grad.data_ptr() for p in model.parameters()]
+
+    def check_gradients_differ_in_use(self) -> None:
+        """Another part of the model on each rank, and a part that nobody uses."""
+
+        def build() -> nn.Module:
+            torch.manual_seed(3)
+            return nn.ModuleList(nn.Linear(5, 1) for _ in range(self.size + 1)).double()
+
+        def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+            return model[(rank + step) % self.size](batch(rank, step)).square().mean()
+
+        self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9), loss, build)
+
+    def check_frozen_parameters(self) -> None:
+        """Frozen from the start, thawed and frozen again; the same on all ranks."""
+        model, reference = network(), network()
+        models = (model, reference)
+        for each in models:
+            each[2].requires_grad_(False)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        for step in range(12):
+            for each in models:
+                each[2].requires_grad_(step % 4 > 1)
+                each[0].requires_grad_(step % 3 > 0)
+            self.train(model, optimizer, [step])
+            self.train_reference(reference, plain, [step])
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_shared_weights(self) -> None:
+        def build() -> nn.Module:
+            torch.manual_seed(5)
+            layer = nn.Linear(5, 5).double()
+            return nn.Sequential(layer, nn.Tanh(), layer, nn.Tanh(), nn.Linear(5, 1).double())
+
+        self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1), build=build)
+
+    def check_sparse_gradients_become_dense(self) -> None:
+        def build() -> nn.Module:
+            torch.manual_seed(5)
+            return nn.Embedding(20, 3, sparse=True).double()
+
+        def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+            return model(torch.tensor([rank, step, 3])).square().sum()
+
+        self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1), loss, build)
+
+    def check_several_passes_per_step(self) -> None:
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), backward_passes_per_step=2
+        )
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+
+        def both(each: nn.Module, rank: int, step: int) -> torch.Tensor:
+            return square_loss(each, rank, 2 * step) + square_loss(each, rank, 2 * step + 1)
+
+        for step in range(5):
+            optimizer.zero_grad()
+            square_loss(model, self.rank, 2 * step).backward()
+            square_loss(model, self.rank, 2 * step + 1).backward()
+            optimizer.step()
+        self.train_reference(reference, plain, range(5), both)
+        optimizer.set_backward_passes_per_step(1)
+        self.train(model, optimizer, range(5, 8), both)
+        self.train_reference(reference, plain, range(5, 8), both)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_sum(self) -> None:
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.01), op=hvd.Sum
+        )
+        plain = torch.optim.SGD(reference.parameters(), lr=0.01 * self.size)
+        self.train(model, optimizer, range(3))
+        self.train_reference(reference, plain, range(3))
+        self.expect_equal(model, reference)
+
+    def check_some_of_the_ranks(self) -> None:
+        """Rank 0 trains alone with rank 1, if there are more."""
+        if self.size < 3:
+            return
+        hvd.shutdown()
+        pair = hvd.ProcessSet([0, 1])
+        hvd.init(process_sets=[pair])
+        model, reference = network(), network()
+        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        if not pair.included():
+            self.expect_error("not a member", hvd.DistributedOptimizer, inner, process_set=pair)
+        else:
+            optimizer = hvd.DistributedOptimizer(inner, process_set=pair)
+            self.train(model, optimizer, range(3))
+            plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+            self.size = 2
+            self.train_reference(reference, plain, range(3))
+            self.size = hvd.size()
+            self.expect_equal(model, reference)
+        hvd.barrier()
+
+    def check_clipping(self) -> None:
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0))
+        plain = torch.optim.SGD(reference.parameters(), lr=1.0)
+
+        def clip(*_: object) -> None:
+            nn.utils.clip_grad_norm_(reference.parameters(), 0.01)
+
+        plain.register_step_pre_hook(clip)
+        for step in range(4):
+            optimizer.zero_grad()
+            square_loss(model, self.rank, step).backward()
+            optimizer.synchronize()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+            with warnings.catch_warnings(), optimizer.skip_synchronize():
+                warnings.simplefilter("error")
+                optimizer.step()
+        self.train_reference(reference, plain, range(4))
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_warning_when_synchronized_twice(self) -> None:
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), op=hvd.Sum
+        )
+        square_loss(model, self.rank, 0).backward()
+        optimizer.synchronize()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            optimizer.step()
+        if self.size > 1:
+            assert ["skip_synchronize" in str(w.message) for w in caught] == [True]
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1 * self.size)
+        self.train_reference(reference, plain, [0])
+        self.expect_equal(model, reference)
+
+    def check_closures(self) -> None:
+        """LBFGS evaluates the closure several times in a step."""
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
+        )
+        plain = torch.optim.LBFGS(reference.parameters(), lr=0.1, max_iter=4)
+
+        def evaluate() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = square_loss(model, self.rank, 0)
+            loss.backward()
+            return hvd.allreduce(loss.detach())
+
+        def evaluate_reference() -> torch.Tensor:
+            plain.zero_grad()
+            losses = [square_loss(reference, rank, 0) for rank in range(self.size)]
+            loss = sum(losses[1:], losses[0]) / self.size
+            loss.backward()
+            return loss
+
+        for _ in range(3):
+            optimizer.step(evaluate)
+            plain.step(evaluate_reference)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference, 1e-6)
+
+    def check_schedulers_and_hooks(self) -> None:
+        model, reference = network(), network()
+        inner, plain = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, reference))
+        before = torch.optim.lr_scheduler.ExponentialLR(inner, 0.9)  # made before the wrapping
+        optimizer = hvd.DistributedOptimizer(inner)
+        assert isinstance(optimizer, torch.optim.SGD)
+        assert type(optimizer).__name__ == "SGD"
+        schedules = [
+            before,
+            torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5),
+            torch.optim.lr_scheduler.ExponentialLR(plain, 0.9),
+            torch.optim.lr_scheduler.StepLR(plain, 2, 0.5),
+        ]
+        calls: list[int] = []
+        optimizer.register_step_post_hook(lambda *_: calls.append(1))
+        for step in range(6):
+            self.train(model, optimizer, [step])
+            self.train_reference(reference, plain, [step])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # `inner`, which `before` watches, makes no step
+                for schedule in schedules:
+                    schedule.step()
+            if step == 2:
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+                optimizer.param_groups[0]["lr"] = plain.param_groups[0]["lr"]
+                schedules.remove(before)
+                schedules.pop(1)
+        assert len(calls) == 6
+        self.expect_same_everywhere(model)
+
+    def check_state_dict(self) -> None:
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters()))
+        plain = torch.optim.Adam(reference.parameters())
+        self.train(model, optimizer, range(3))
+        self.train_reference(reference, plain, range(3))
+        saved = copy.deepcopy(optimizer.state_dict())
+        self.train(model, optimizer, range(2))
+        model.load_state_dict(reference.state_dict())
+        optimizer.load_state_dict(saved)
+        self.train(model, optimizer, range(3, 6))
+        self.train_reference(reference, plain, range(3, 6))
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_groups_added_later(self) -> None:
+        model, reference = network(), network()
+        optimizers = []
+        for each in (model, reference):
+            optimizers.append(torch.optim.SGD(each[0].parameters(), lr=0.1))
+        optimizers[0] = hvd.DistributedOptimizer(optimizers[0])
+        for each, optimizer in zip((model, reference), optimizers, strict=True):
+            optimizer.add_param_group({"params": list(each[2:].parameters()), "lr": 0.2})
+        self.train(model, optimizers[0], range(4))
+        self.train_reference(reference, optimizers[1], range(4))
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_another_optimizer_for_the_model(self) -> None:
+        model = network()
+        first = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        self.train(model, first, range(2))
+        del first
+        gc.collect()
+        second = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        self.train(model, second, range(2, 4))
+        reference = network()
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, plain, range(4))
+        self.expect_equal(model, reference)
+
+    def check_wrong_use(self) -> None:
+        model = network()
+        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        names = list(model.named_parameters())
+        wrap = hvd.DistributedOptimizer
+        self.expect_error("occur twice", wrap, inner, [("w", p) for _, p in names])
+        self.expect_error("lacks 1", wrap, inner, names[1:])
+        self.expect_error("pairs", wrap, inner, list(model.parameters()))
+        self.expect_error("at least 1", wrap, inner, names, backward_passes_per_step=0)
+        optimizer = wrap(inner, names)
+        self.expect_error("already", wrap, optimizer)
+        if self.size == 1:
+            return
+        square_loss(model, self.rank, 0).backward()
+        self.expect_error("in flight", optimizer.zero_grad)
+        self.expect_error("backward_passes_per_step", square_loss(model, self.rank, 0).backward)
+        optimizer.synchronize()
+        optimizer.zero_grad()
+        self.train(model, optimizer, range(1))
+        self.expect_same_everywhere(model)
+
+    def check_a_mismatch_does_not_end_the_job(self) -> None:
+        """Models of different shape on the ranks: an error on all, and the job goes on."""
+        if self.size == 1:
+            return
+        model = nn.Linear(5, 2 if self.rank else 300).double()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        square_loss(model, 0, 0).backward()
+        self.expect_error("gradients.", optimizer.step)
+        self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
+
+    def check_broadcast_parameters(self) -> None:
+        for named in (False, True):
+            torch.manual_seed(self.rank)
+            model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3))
+            model = model.to(memory_format=torch.channels_last)
+            model[1].num_batches_tracked += self.rank
+            mine = dict(model.named_parameters() if named else model.state_dict())
+            old = {name: tensor.detach().clone() for name, tensor in mine.items()}
+            hvd.broadcast_parameters(mine.items() if named else mine, root_rank=self.size - 1)
+            self.expect_same_everywhere(model)
+            if self.rank == self.size - 1:
+                assert all(torch.equal(old[name], mine[name]) for name in mine)
+        self.expect_error("'x' is a int", hvd.broadcast_parameters, {"x": 1}, 0)
+
+    def check_broadcast_optimizer_state(self) -> None:
+        """The root has trained and changed its options; the others begin."""
+        kinds: list[Callable[[Any], torch.optim.Optimizer]] = [
+            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+            lambda p: torch.optim.Adam(p, lr=0.1, betas=(0.8, 0.9)),
+            lambda p: torch.optim.Adam(p, lr=torch.tensor(0.1)),
+            torch.optim.Rprop,
+            torch.optim.LBFGS,
+        ]
+        for kind in kinds:
+            model, root = network(), self.size - 1
+            optimizer = kind(model.parameters())
+            if self.rank == root:
+                for step in range(3):
+                    optimizer.zero_grad()
+                    loss = square_loss(model, 0, step)
+                    loss.backward()
+                    optimizer.step(lambda loss=loss: loss)
+                optimizer.param_groups[0]["lr"] = 0.025
+            hvd.broadcast_optimizer_state(optimizer, root)
+            assert float(optimizer.param_groups[0]["lr"]) == 0.025
+            hvd.broadcast_parameters(model.state_dict(), root)
+            if "LBFGS" not in type(optimizer).__name__:
+                self.train(model, hvd.DistributedOptimizer(optimizer), range(3))
+            self.expect_same_everywhere(model)
+
+    def check_state_that_cannot_be_sent(self) -> None:
+        optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
+        optimizer.param_groups[0]["odd"] = object()
+        text = self.expect_error("cannot be sent", hvd.broadcast_optimizer_state, optimizer, 0)
+        assert "['odd'] is a object" in text, text
+
+    def check_size_one_has_no_hooks(self) -> None:
+        model = network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        gradients = vars(optimizer).get("_gradients")
+        assert isinstance(gradients, Gradients) == (self.size > 1)
