@@ -4,10 +4,52 @@
 
 #include <algorithm>
 #include <variant>
+#include <vector>
 
 #include "coordination/messages.h"
 
 namespace farandole::sim {
+namespace {
+
+std::string shown(const std::string& name) { return shortened(name, 30); }
+
+struct ItemWords {
+  std::string operator()(const AnnounceInFull& item) const {
+    return fmt::format("announces `{}`", shown(item.signature.name));
+  }
+  std::string operator()(const AnnounceById& item) const {
+    return fmt::format("announces id {}", item.id);
+  }
+  std::string operator()(const Define& item) const {
+    return fmt::format("id {} is `{}`", item.id, shown(item.signature.name));
+  }
+  std::string operator()(const Forget& item) const { return fmt::format("forget id {}", item.id); }
+  std::string operator()(const Issue& item) const {
+    return fmt::format("step {} is id {}", item.sequence, item.id);
+  }
+  std::string operator()(const Refuse& item) const {
+    return fmt::format("refuse `{}`", shown(item.name));
+  }
+};
+
+template <class Item>
+std::string words_of_items(const std::vector<Item>& items) {
+  constexpr std::size_t kShownMax = 6;
+  std::string text;
+  for (std::size_t index = 0; index < items.size() && index < kShownMax; ++index)
+    text += (index > 0 ? ", " : "") + std::visit(ItemWords(), items[index]);
+  if (items.size() > kShownMax) text += fmt::format(" and {} more", items.size() - kShownMax);
+  return text;
+}
+
+}  // namespace
+
+std::string words_of(const Bytes& message) {
+  if (const auto announced = decode_announcements(message); announced.ok())
+    return words_of_items(*announced);
+  if (const auto stream = decode_stream(message); stream.ok()) return words_of_items(*stream);
+  return "nonsense";
+}
 
 std::string WireWatch::sent(const Envelope& envelope) {
   if (envelope.bytes.size() > kMessageBytesMax)

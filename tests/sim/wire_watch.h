@@ -27,4 +27,7 @@ class WireWatch {
   std::map<int, Names> names_;
 };
 
+// What a message says, in words.
+std::string words_of(const Bytes& message);
+
 }  // namespace farandole::sim

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <variant>
 
-#include "base/check.h"
+#include "wire_watch.h"
 
 namespace farandole::sim {
 namespace {
@@ -168,8 +168,8 @@ void SimulatedWorker::enter(Seat& seat) {
 void SimulatedWorker::send_messages(Seat& seat) {
   if (dead_) return;
   while (auto message = seat.agreement->next_message()) {
-    around_.story.tell(around_.timeline.now(), "worker {} sends {} bytes to member {} of group {}",
-                       number_, message->bytes.size(), message->to, seat.group);
+    around_.story.tell(around_.timeline.now(), "worker {} sends to member {} of group {}: {}",
+                       number_, message->to, seat.group, words_of(message->bytes));
     around_.network.send({seat.group, seat.member, message->to, std::move(message->bytes)});
     if (around_.random.chance(5)) {  // the rest later; in between this worker may die
       wake(number_);
