@@ -48,7 +48,7 @@ TEST(Result, holds_a_failure) {
 TEST(ResultDeathTest, misuse_stops_the_process) {
   const Result<int> failed(Status::fix_call("no such rank"));
   EXPECT_DEATH(static_cast<void>(failed.value()), "");
-  EXPECT_DEATH(Result<int>{Status()}, "");
+  EXPECT_DEATH(static_cast<void>(Result<int>{Status()}), "");
 }
 
 }  // namespace

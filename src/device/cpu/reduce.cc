@@ -78,13 +78,13 @@ struct Product {
 struct Min {
   template <class T>
   static T combine(T a, T b) {
-    return static_cast<T>((a < b) | (a != a) ? a : b);
+    return static_cast<T>(((a < b) | (a != a)) ? a : b);
   }
 };
 struct Max {
   template <class T>
   static T combine(T a, T b) {
-    return static_cast<T>((a > b) | (a != a) ? a : b);
+    return static_cast<T>(((a > b) | (a != a)) ? a : b);
   }
 };
 // Sum first; the kernel divides when all inputs are in.

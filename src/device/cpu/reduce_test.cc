@@ -172,7 +172,7 @@ TEST_P(Reduce, equals_the_reference) {
   const auto& [row, op] = GetParam();
   if (!check_reduction(row.dtype, op).ok()) return;
   for (const int inputs : {1, 2, 3, 8}) {
-    for (const std::size_t count : {0, 1, 7, 1023, 1024, 1025, 3000}) {
+    for (const std::size_t count : {0U, 1U, 7U, 1023U, 1024U, 1025U, 3000U}) {
       const std::vector<Buffer> buffers = random_inputs(inputs, count * row.bytes);
       Buffer expected(count * row.bytes);
       for (std::size_t index = 0; index < count; ++index)

@@ -25,7 +25,7 @@ std::ptrdiff_t open_descriptors() {
 TEST(SharedHeap, BlocksAreAlignedAndDisjoint) {
   const auto heap = SharedHeap::create().value();
   std::vector<std::shared_ptr<std::byte>> blocks;
-  for (const std::size_t bytes : {0, 1, 127, 128, 129, 100'000}) {
+  for (const std::size_t bytes : {0U, 1U, 127U, 128U, 129U, 100'000U}) {
     auto block = heap->allocate(bytes).value();
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block.get()) % kHeapAlignment, 0u);
     EXPECT_TRUE(all_zero(block.get(), bytes));
