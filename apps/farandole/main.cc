@@ -34,6 +34,12 @@ int run(const farandole::RunOptions& options, const std::vector<std::string>& af
   return kUsageError;
 }
 
+int no_such_command(const std::vector<std::string>& words) {
+  std::fprintf(stderr, "farandole: there is no command `%s`; there are: run, knobs\n",
+               words.empty() ? "--" : words.front().c_str());
+  return kUsageError;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -42,7 +48,7 @@ int main(int count, char** arguments) {
       "`farandole run -n 2 python train.py` starts two of them on this host.",
       "farandole");
   app.set_version_flag("--version", "farandole " FARANDOLE_VERSION);
-  app.require_subcommand(1);
+  app.allow_extras();
   app.footer("\n`farandole run --help` tells how a job is started, watched and ended.");
   const farandole::RunOptions run_options(app);
   bool markdown = false;
@@ -60,6 +66,7 @@ int main(int count, char** arguments) {
     return app.exit(error) == 0 ? 0 : kUsageError;
   }
   if (run_options.chosen()) return run(run_options, line.after);
+  if (!knobs->parsed() || !app.remaining().empty()) return no_such_command(app.remaining());
   const auto table = markdown ? farandole::knob_table_markdown() : farandole::knob_table_text();
   std::fputs(table.c_str(), stdout);
   return 0;

@@ -1,0 +1,272 @@
+"""What `farandole run` promises about output, exit codes and signals. Needs no framework."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+
+import pytest
+from launched import Launched, run, run_shell
+
+# Waits for a signal, and says so first.
+WAITS = "echo ready; while :; do sleep 0.05; done"
+
+
+def test_lines_carry_their_rank() -> None:
+    job = run_shell(2, "echo out; echo err >&2; printf 'no end'")
+    assert job.process.returncode == 0
+    assert sorted(job.output.splitlines()) == ["[0] no end", "[0] out", "[1] no end", "[1] out"]
+    assert "[0] err\n" in job.errors
+    assert "[1] err\n" in job.errors
+
+
+def test_lines_of_different_ranks_are_never_mixed() -> None:
+    # Written in pieces that end anywhere but at the end of a line.
+    script = (
+        "i=0; while [ $i -lt 300 ]; do printf 'line\\nbe'; printf 'gin '; i=$((i+1)); done; echo"
+    )
+    job = run_shell(3, script)
+    lines = job.output.splitlines()
+    assert len(lines) == 3 * 301
+    assert all(re.fullmatch(r"\[[012]\] (begin )?(line)?", line) for line in lines)
+
+
+def test_a_progress_line_stays_whole() -> None:
+    job = run_shell(2, "printf '\\r 10%%'; printf '\\r 20%%'; printf '\\r100%%\\n'; echo done")
+    for line in job.output.splitlines():
+        assert re.fullmatch(r"(\[[01]\] +\d+%\r?)+|\[[01]\] done", line), job.output
+
+
+def test_endless_lines_are_cut() -> None:
+    job = run_shell(1, "head -c 1000000 /dev/zero | tr '\\0' x")
+    assert job.output.replace("[0] ", "").replace("\n", "") == "x" * 1_000_000
+    assert job.output.count("\n") > 1
+
+
+def test_workers_know_their_place() -> None:
+    names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    script = "echo " + " ".join(f"$FARANDOLE_{name}" for name in names)
+    job = run_shell(2, script)
+    assert sorted(job.output.splitlines()) == ["[0] 0 2 0 2 0 1", "[1] 1 2 1 2 0 1"]
+
+
+def test_flags_become_settings() -> None:
+    script = "echo $FARANDOLE_START_TIMEOUT $FARANDOLE_LOG_LEVEL"
+    job = run("run", "-n", "1", "--start-timeout", "77", "--log-level=info", "sh", "-c", script)
+    assert job.output == "[0] 77 info\n"
+
+
+def test_threads_are_shared_out_and_it_is_said() -> None:
+    job = run_shell(2, "echo $OMP_NUM_THREADS $PYTHONUNBUFFERED")
+    assert re.fullmatch(r"\[0\] [1-9]\d* 1", sorted(job.output.splitlines())[0])
+    assert "OMP_NUM_THREADS" in job.errors
+    chosen = {"OMP_NUM_THREADS": "5", "PYTHONUNBUFFERED": "x"}
+    script = "echo $OMP_NUM_THREADS $PYTHONUNBUFFERED"
+    job = run("run", "-n", "1", "sh", "-c", script, environment=chosen)
+    assert job.output == "[0] 5 x\n"
+    assert job.errors == ""
+
+
+def test_standard_input_is_empty_and_few_descriptors_are_inherited() -> None:
+    program = (
+        "import os, sys; numbers = map(int, os.listdir('/proc/self/fd'));"
+        "still_open = {n for n in numbers if os.path.exists(f'/proc/self/fd/{n}')};"
+        "door = int(os.environ['FARANDOLE_RENDEZVOUS_DESCRIPTOR']);"
+        "print(sys.stdin.read() == '', still_open == {0, 1, 2, door})"
+    )
+    job = run("run", "-n", "3", sys.executable, "-c", program)
+    assert sorted(job.output.splitlines()) == [f"[{rank}] True True" for rank in range(3)]
+
+
+def test_everything_after_the_program_is_its_own() -> None:
+    job = run(
+        "run", "-n", "1", "sh", "-c", 'echo "$0" "$@"', "--help", "-n", "3", "--", "--version"
+    )
+    assert job.output == "[0] --help -n 3 -- --version\n"
+    job = run("run", "-n", "1", "--", "sh", "-c", 'echo "$@"', "sh", "-c", "--", "x")
+    assert job.output == "[0] -c -- x\n"
+
+
+def test_the_first_failure_gives_the_code_and_the_last_lines() -> None:
+    job = run_shell(3, '[ "$FARANDOLE_RANK" = 1 ] && exit 7; exec sleep 1000')
+    assert job.process.returncode == 7
+    first, second = job.errors.splitlines()[-2:]
+    assert re.fullmatch(
+        r"farandole: rank 1 \(pid \d+\) exited with code 7; the job has ended", first
+    )
+    assert second == "farandole: the others: ranks 0, 2: ended with SIGTERM"
+
+
+def test_others_may_end_with_an_error_of_their_own() -> None:
+    # Rank 0 learns of the failure by itself: the pid that it waits for is that of rank 1.
+    program = (
+        "import os, select, sys\n"
+        "rank = os.environ['FARANDOLE_RANK']\n"
+        "read, write = (os.environ['PIPE_NAME'], os.environ['PIPE_NAME'])\n"
+        "if rank == '1':\n"
+        "    open(write, 'w').close()\n"
+        "    sys.exit(5)\n"
+        "open(read).read()\n"
+        "sys.exit('rank 1 has gone')\n"
+    )
+    name = f"/tmp/farandole_test_{os.getpid()}"
+    os.mkfifo(name)
+    try:
+        arguments = ("run", "-n", "2", sys.executable, "-c", program)
+        job = run(*arguments, environment={"PIPE_NAME": name})
+    finally:
+        os.unlink(name)
+    assert job.process.returncode in (1, 5)  # both fail at nearly the same time
+    assert "[0] rank 1 has gone\n" in job.errors
+
+
+def test_a_signal_is_named() -> None:
+    job = run_shell(2, '[ "$FARANDOLE_RANK" = 1 ] && kill -9 $$; exec sleep 1000')
+    assert job.process.returncode == 128 + 9
+    assert re.search(r"rank 1 \(pid \d+\) was killed by signal 9 \(SIGKILL\)", job.errors)
+
+
+def test_whoever_ignores_the_end_is_killed() -> None:
+    job = run_shell(2, '[ "$FARANDOLE_RANK" = 1 ] && exit 3; trap "" TERM; ' + WAITS)
+    assert job.process.returncode == 3
+    assert "rank 0: ended with SIGKILL" in job.errors
+
+
+def test_an_early_success_disturbs_nobody() -> None:
+    job = run_shell(2, '[ "$FARANDOLE_RANK" = 1 ] && exit 0; sleep 0.5; echo still here')
+    assert job.process.returncode == 0
+    assert job.output == "[0] still here\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["run", "-n", "2", "no-such-program"], 127, "command not found: `no-such-program`"),
+        (["run", "-n", "2", "/etc/passwd"], 126, "not executable"),
+        (["run", "-n", "2", "train.py"], 127, "python train.py"),
+        (["run", "sh"], 2, "-n N"),
+        (["run", "-n", "0", "sh"], 2, "-n 0"),
+        (["run", "-n", "many", "sh"], 2, "many"),
+        (["run", "-n", "2"], 2, "which program"),
+        (["run", "-n", "2", "--nonsense", "sh"], 2, "--nonsense"),
+        (["run", "-n", "2", "--start-timeout", "soon", "sh"], 2, '"soon"'),
+        (["nonsense"], 2, "nonsense"),
+        ([], 2, "farandole run"),
+    ],
+)
+def test_wrong_calls_are_explained(arguments: list[str], code: int, words: str) -> None:
+    job = run(*arguments)
+    assert job.process.returncode == code
+    assert words in job.errors
+    assert job.output == ""
+
+
+def test_the_texts_for_people() -> None:
+    assert re.fullmatch(r"farandole \d+\.\d+\.\d+\n", run("--version").output)
+    assert "run" in run("--help").output
+    assert "/dev/null" in run("run", "--help").output
+    assert "FARANDOLE_START_TIMEOUT" in run("knobs").output
+    assert run("knobs", "--markdown").output.startswith("| Variable |")
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "QUIT"])
+def test_signals_are_passed_on_once(name: str) -> None:
+    number = getattr(signal, f"SIG{name}")
+    script = f"trap 'echo got {name}; exit 0' {name}; {WAITS}"
+    with Launched("run", "-n", "2", "sh", "-c", script) as job:
+        job.read_until("ready", times=2)
+        job.send(number)
+        assert job.end() == 128 + number
+        assert sorted(re.findall(rf"\[\d\] got {name}", job.output)) == [
+            f"[0] got {name}",
+            f"[1] got {name}",
+        ]
+        assert job.left() == []
+    assert f"the job has ended after SIG{name}" in job.errors
+
+
+def test_a_second_signal_kills() -> None:
+    with Launched("run", "-n", "2", "sh", "-c", f"trap '' INT; {WAITS}") as job:
+        job.read_until("ready", times=2)
+        job.send(signal.SIGINT)
+        # The same signal at once would count as the same Ctrl-C; another one does not.
+        job.send(signal.SIGTERM)
+        assert job.end() in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+        assert job.left() == []
+    assert "ended with SIGKILL" in job.errors
+
+
+def test_the_grace_ends() -> None:
+    arguments = ("run", "-n", "1", "--grace-time", "1", "sh", "-c", f"trap '' TERM; {WAITS}")
+    with Launched(*arguments) as job:
+        job.read_until("ready")
+        job.send(signal.SIGTERM)
+        assert job.end() == 128 + signal.SIGTERM
+        assert job.left() == []
+
+
+def test_user_signals_reach_the_workers_and_the_job_goes_on() -> None:
+    script = f"trap 'echo saved' USR1; trap 'exit 0' USR2; {WAITS}"
+    with Launched("run", "-n", "2", "sh", "-c", script) as job:
+        job.read_until("ready", times=2)
+        job.send(signal.SIGUSR1)
+        job.read_until("saved", times=2)
+        job.send(signal.SIGUSR2)
+        assert job.end() == 0
+
+
+def test_an_ignored_hangup_stays_ignored() -> None:
+    def as_nohup() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    script = f"trap 'exit 0' USR1; {WAITS}"
+    with Launched("run", "-n", "1", "sh", "-c", script, before_exec=as_nohup) as job:
+        job.read_until("ready")
+        job.send(signal.SIGHUP)
+        job.send(signal.SIGUSR1)
+        assert job.end() == 0
+
+
+def test_ignored_child_signals_do_no_harm() -> None:
+    def as_some_daemons_do() -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+    with Launched("run", "-n", "2", "sh", "-c", "exit 4", before_exec=as_some_daemons_do) as job:
+        assert job.end() == 4
+
+
+def test_stop_and_go_on() -> None:
+    script = f"trap 'exit 0' USR1; {WAITS}"
+    with Launched("run", "-n", "1", "sh", "-c", script) as job:
+        job.read_until("ready")
+        job.send(signal.SIGTSTP)
+        _, status = os.waitpid(job.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        job.send(signal.SIGCONT)
+        job.send(signal.SIGUSR1)
+        assert job.end() == 0
+
+
+def test_nobody_reads_any_more() -> None:
+    with Launched("run", "-n", "2", "sh", "-c", "while echo x; do :; done") as job:
+        assert job.process.stdout is not None
+        job.read_until("x")
+        job.process.stdout.close()
+        job.process.wait()
+        assert job.process.returncode == 128 + signal.SIGPIPE
+        assert job.left() == []
+
+
+def test_a_slow_reader_does_not_stop_the_launcher() -> None:
+    # More than all buffers hold, while nobody reads standard output.
+    script = "head -c 4000000 /dev/zero | tr '\\0' '\\n'; echo never"
+    with Launched("run", "-n", "1", "sh", "-c", script) as job:
+        assert job.process.stderr is not None
+        job.errors += job.process.stderr.readline()
+        job.send(signal.SIGTERM)
+        while "SIGTERM passed on" not in job.errors:
+            job.errors += job.process.stderr.readline()
+        assert job.end() == 128 + signal.SIGTERM
+        assert job.left() == []
