@@ -38,38 +38,45 @@ BoundEngine::BoundEngine(std::vector<std::vector<int>> groups) {
   if (signal) throw *std::move(signal);
   raise_if_failed(engine.status());
   engine_ = *std::move(engine);
+  place_ = engine_->place();
 }
 
-BoundEngine::~BoundEngine() {
-  // Its threads exist only in the parent: nothing here can be joined, so nothing is freed.
-  if (forked_) static_cast<void>(engine_.release());
-}
-
-Engine& BoundEngine::engine() {
+std::shared_ptr<Engine> BoundEngine::running() const {
   if (forked_) {
-    raise_if_failed(Status::stop("called in a forked child of rank " +
-                                 std::to_string(place().rank) +
+    raise_if_failed(Status::stop("called in a forked child of rank " + std::to_string(place_.rank) +
                                  ": only the process that called init() can use farandole"));
   }
-  return *engine_;
+  if (!engine_) {
+    raise_if_failed(Status::rebuild_group("shutdown() was called before this call was done"));
+  }
+  return engine_;
 }
 
 void BoundEngine::shutdown(const std::string& reason) {
-  if (forked_) return;
+  if (forked_ || !engine_) return;
+  const std::shared_ptr<Engine> engine = std::move(engine_);
   const nb::gil_scoped_release unlocked;
-  engine_->shutdown(reason);
+  engine->shutdown(reason);
 }
 
 void BoundEngine::abandon_after_fork() {
+  if (!engine_) return;
   forked_ = true;
   engine_->abandon_after_fork();
+  // Its threads exist only in the parent: nothing here can be joined, so nothing is ever freed.
+  static_cast<void>(new std::shared_ptr<Engine>(std::move(engine_)));
 }
 
-void BoundEngine::wait(Handle handle) {
-  while (!engine().poll(handle)) {
+bool BoundEngine::poll(Handle handle) const {
+  return (!engine_ && !forked_) || running()->poll(handle);
+}
+
+void BoundEngine::wait(Handle handle) const {
+  while (!poll(handle)) {
+    const std::shared_ptr<Engine> engine = running();
     {
       const nb::gil_scoped_release unlocked;
-      if (engine_->wait(handle, kSlice)) return;
+      if (engine->wait(handle, kSlice)) return;
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
@@ -88,7 +95,8 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def_prop_ro("forked", &BoundEngine::forked)
       .def("ranks_of",
            [](BoundEngine& self, GroupId group) {
-             const std::span<const int> ranks = self.engine().ranks_of(group);
+             const std::shared_ptr<Engine> running = self.running();
+             const std::span<const int> ranks = running->ranks_of(group);
              return std::vector<int>(ranks.begin(), ranks.end());
            })
       .def("shutdown", &BoundEngine::shutdown, nb::arg("reason"))

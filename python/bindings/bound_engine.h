@@ -18,24 +18,26 @@ class BoundEngine {
  public:
   // Meets the others; raises KeyboardInterrupt or whatever a signal handler raised meanwhile.
   explicit BoundEngine(std::vector<std::vector<int>> groups);
-  ~BoundEngine();
-  BoundEngine(const BoundEngine&) = delete;
-  BoundEngine& operator=(const BoundEngine&) = delete;
 
-  // Raises FarandoleError in a forked child.
-  Engine& engine();
-  // Answer in a forked child, too.
-  const Place& place() const { return engine_->place(); }
+  // Keeps the engine while a call runs without the GIL. Raises FarandoleError in a forked child,
+  // GroupLostError after shutdown().
+  std::shared_ptr<Engine> running() const;
+  // These answer always.
+  const Place& place() const { return place_; }
   std::size_t bucket_bytes() const { return bucket_bytes_; }
   bool forked() const { return forked_; }
 
+  // Leaves and frees everything but memory that Python still has.
   void shutdown(const std::string& reason);
   void abandon_after_fork();
+  bool poll(Handle handle) const;
   // Until the call is done. An exception of a signal handler ends the waiting, not the call.
-  void wait(Handle handle);
+  void wait(Handle handle) const;
 
  private:
-  std::unique_ptr<Engine> engine_;
+  // Owned by us until shutdown(), and by the calls that are running.
+  std::shared_ptr<Engine> engine_;
+  Place place_;
   std::size_t bucket_bytes_ = 0;
   bool forked_ = false;
 };

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -43,10 +44,10 @@ Submission submission_of(Operation operation, std::string name, GroupId group,
 }
 
 Handle submit(BoundEngine& self, const Submission& submission) {
-  Engine& engine = self.engine();
+  const std::shared_ptr<Engine> engine = self.running();
   const Result<Handle> handle = [&] {
     const nb::gil_scoped_release unlocked;  // the step may run at once
-    return engine.submit(submission);
+    return engine->submit(submission);
   }();
   raise_if_failed(handle.status());
   return *handle;
@@ -74,11 +75,13 @@ Handle barrier(BoundEngine& self, std::string name, GroupId group) {
   return submit(self, submission_of(Operation::kBarrier, std::move(name), group, {}));
 }
 
-void take(BoundEngine& self, Handle handle) { raise_if_failed(self.engine().take(handle).status); }
+void take(BoundEngine& self, Handle handle) {
+  raise_if_failed(self.running()->take(handle).status);
+}
 
 // The gathered rows, and how many each member gave.
 nb::tuple take_gathered(BoundEngine& self, Handle handle, const BufferView& buffer) {
-  Outcome outcome = self.engine().take(handle);
+  Outcome outcome = self.running()->take(handle);
   raise_if_failed(outcome.status);
   std::vector<std::size_t> shape(buffer.shape.begin(), buffer.shape.end());
   const auto& rows = outcome.first_dimensions;
@@ -102,7 +105,7 @@ void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def("broadcast", &broadcast)
       .def("allgather", &allgather)
       .def("barrier", &barrier)
-      .def("poll", [](BoundEngine& self, Handle handle) { return self.engine().poll(handle); })
+      .def("poll", &BoundEngine::poll)
       .def("wait", &BoundEngine::wait)
       .def("take", &take)
       .def("take_gathered", &take_gathered);

@@ -27,7 +27,7 @@ void bind_memory(nb::class_<BoundEngine>& engine) {
   engine.def(
       "allocate",
       [](BoundEngine& self, std::size_t bytes) {
-        Result<std::shared_ptr<std::byte>> memory = self.engine().allocate(bytes);
+        Result<std::shared_ptr<std::byte>> memory = self.running()->allocate(bytes);
         raise_if_failed(memory.status());
         return array_over(*std::move(memory), DType::kUInt8, {bytes});
       },

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -71,8 +72,11 @@ class Conformance:
         found = self.frontend.array(tensor)
         assert self.frontend.dtype(tensor) == dtype, (self.frontend.dtype(tensor), dtype)
         assert found.shape == wanted.shape, (found.shape, wanted.shape)
-        tolerance = 0 if exact else EPSILON.get(dtype, 0)
-        np.testing.assert_allclose(found, wanted.astype(found.dtype), rtol=tolerance, atol=0)
+        wanted = wanted.astype(found.dtype)
+        if exact or dtype not in EPSILON:
+            assert np.array_equal(found, wanted), (found, wanted)
+        else:
+            np.testing.assert_allclose(found, wanted, rtol=EPSILON[dtype], atol=0)
 
     def expect_sum_works(self) -> None:
         result = self.api.allreduce(self.tensor((4,)), op=self.api.Sum)
@@ -119,7 +123,7 @@ class Conformance:
         self.expect(self.api.allreduce(one, average=False), mean * self.size, "float64")
 
     def check_large_tensors(self) -> None:
-        shape = (3_000_001,)
+        shape = (1_000_001,)
         result = self.api.allreduce(self.tensor(shape), op=self.api.Sum)
         self.expect(result, sum(self.of_all(shape)), "float32")
         self.expect(
@@ -196,6 +200,7 @@ class Conformance:
                 self.expect(self.api.synchronize(total), np.sum(inputs, 0), "float32")
                 self.expect(self.api.synchronize(parts), np.concatenate(inputs), "float32")
                 self.expect(self.api.synchronize(copy), inputs[-1], "float32")
+            for group in mine:
                 self.api.barrier(process_set=group)
 
     def check_places_in_groups(self) -> None:
@@ -241,6 +246,14 @@ class Conformance:
             assert text in str(error), (text, str(error))
             return str(error)
         raise AssertionError(f"no error with {text!r}")
+
+    def expect_lost(self, text: str, call: Callable[..., Any], *args: Any) -> None:
+        try:
+            call(*args)
+        except self.api.GroupLostError as error:
+            assert text in str(error), (text, str(error))
+        else:
+            raise AssertionError(f"no error with {text!r}")
 
     def check_wrong_calls(self) -> None:
         tensor = self.tensor((2,))
@@ -292,6 +305,35 @@ class Conformance:
         self.expect(api.allreduce(tensor, name="twice"), np.mean(self.of_all((3,)), 0),
                     "float32", exact=False)  # fmt: skip
 
+    def check_an_interrupted_wait(self) -> None:
+        """The exception of a signal handler ends the wait of rank 0; the call goes on."""
+
+        def interrupt(*_: object) -> None:
+            raise InterruptedError
+
+        if self.size == 1:
+            return
+        api, wanted = self.api, np.sum(self.of_all((3,)), 0)
+        if self.rank == 0:
+            handle = api.allreduce_async(self.tensor((3,)), name="late", op=api.Sum)
+            dropped = api.allreduce_async(self.tensor((3,)), name="dropped", op=api.Sum)
+            old = signal.signal(signal.SIGALRM, interrupt)
+            for each in (handle, dropped):
+                signal.setitimer(signal.ITIMER_REAL, 0.15)
+                try:
+                    api.synchronize(each)
+                except InterruptedError:
+                    assert not api.poll(each)
+                else:
+                    raise AssertionError("the wait was not interrupted")
+            signal.signal(signal.SIGALRM, old)
+            del dropped, each
+        api.barrier()
+        if self.rank != 0:
+            api.allreduce_async(self.tensor((3,)), name="dropped")
+            handle = api.allreduce_async(self.tensor((3,)), name="late", op=api.Sum)
+        self.expect(api.synchronize(handle), wanted, "float32")
+
     def check_dropped_handles(self) -> None:
         for seed in range(50):
             self.api.allreduce_async(self.tensor((1000,), seed=seed))
@@ -330,6 +372,13 @@ class Conformance:
     def check_zz_leaving_and_joining_again(self) -> None:
         """The last one: the groups are new ones afterwards."""
         result = self.api.allgather(self.tensor((5,)))
+        if self.size > 1:
+            pending = self.api.allreduce_async(self.tensor((5,)), name=f"only.{self.rank}")
+            self.api.barrier()
+            self.api.shutdown()
+            assert self.api.poll(pending)
+            self.expect_lost("shutdown() was called", self.api.synchronize, pending)
+            self.init()
         for _ in range(3):
             self.api.barrier()
             self.api.shutdown()
