@@ -12,7 +12,6 @@
 namespace farandole::model {
 namespace {
 
-// Breadth first, so that what is found is as short as can be.
 class Search {
  public:
   Search(const Scenario& scenario, const Limits& limits)
@@ -26,8 +25,7 @@ class Search {
         finding_.text = "stopped at the bound on states";
         break;
       }
-      expand(frontier_.front());
-      frontier_.pop_front();
+      expand(take());
     }
     finding_.states = seen_.size();
     return finding_;
@@ -43,6 +41,15 @@ class Search {
     MachineState state;
     std::uint32_t number;
   };
+
+  Pending take() {
+    const Pending next = limits_.depth_first ? frontier_.back() : frontier_.front();
+    if (limits_.depth_first)
+      frontier_.pop_back();
+    else
+      frontier_.pop_front();
+    return next;
+  }
 
   void visit(const MachineState& state, std::uint32_t parent, const Choice& choice) {
     if (!seen_.insert(state.fingerprint())) return;

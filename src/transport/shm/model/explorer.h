@@ -6,36 +6,18 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <string>
-#include <vector>
+#include <string_view>
 
-#include "transport/shm/model/automaton.h"
-#include "transport/shm/model/model_atomics.h"
+#include "transport/shm/model/scenario.h"
 
 namespace farandole::model {
-
-struct ThreadSpec {
-  std::string name;
-  int member = 0;       // dies with it
-  bool daemon = false;  // may wait for ever
-  std::unique_ptr<ModelThread> start;
-};
-
-struct Scenario {
-  Arena* arena = nullptr;  // borrowed
-  std::vector<ThreadSpec> threads;
-  std::vector<bool> mortal;  // by member
-  int deaths_max = 0;
-  std::vector<Ghost> reaped;  // by member; 1 once a dead one runs no more and has no store pending
-  std::optional<Ghost> fenced;  // once it is not 0, no guarded word may change any more
-  std::vector<Word> guarded;
-};
 
 struct Limits {
   std::uint64_t states_max = 20'000'000;
   bool partial_store_order = false;
+  // Breadth first finds the shortest way to what is wrong, depth first often finds one sooner.
+  bool depth_first = false;
 };
 
 enum class Verdict : std::uint8_t { kHolds, kBounded, kDeadlock, kViolation };
@@ -45,7 +27,7 @@ struct Finding {
   std::string text;  // what broke, or who is stuck where
   std::uint64_t states = 0;
   std::uint64_t transitions = 0;
-  std::string trace;  // the shortest way there, a line per step
+  std::string trace;  // the way there, a line per step
 };
 
 Finding explore(const Scenario& scenario, const Limits& limits);

@@ -166,7 +166,7 @@ TEST(Explorer, ASleeperWhomNobodyWakesIsADeadlock) {
   const Finding finding = sleep_and_wake(false);
   EXPECT_EQ(finding.verdict, Verdict::kDeadlock);
   EXPECT_EQ(finding.text, "t0 sleeps on bell");
-  EXPECT_THAT(finding.trace, HasSubstr("t1 wakes the sleepers of bell"));
+  EXPECT_THAT(finding.trace, HasSubstr("t0 goes to sleep on bell"));
 }
 
 // A member that dies between two stores leaves the first, the second, both, or none.

@@ -96,6 +96,11 @@ bool Machine::alive(const MachineState& state, std::size_t thread) const {
   return (state.dead & bit(member)) == 0;
 }
 
+bool Machine::mortal(std::size_t thread) const {
+  const auto member = static_cast<std::size_t>(scenario_.threads[thread].member);
+  return member < scenario_.mortal.size() && scenario_.mortal[member];
+}
+
 bool Machine::can_step(const MachineState& state, std::size_t thread) const {
   if (!alive(state, thread)) return false;
   const Thread& me = state.threads[thread];
@@ -115,6 +120,13 @@ bool Machine::can_drain(const Thread& thread, std::size_t entry) const {
 
 void Machine::choices(const MachineState& state, std::vector<Choice>& into) const {
   into.clear();
+  for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
+    const Operation& next = automaton_.pending(state.threads[who].local);
+    // What was awaited stays as it is, so nothing is missed by going on first.
+    if (next.action != Action::kAwait || next.operand == 0 || !can_step(state, who)) continue;
+    into.push_back({Choice::Kind::kStep, static_cast<std::uint8_t>(who), 0});
+    return;
+  }
   for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
     const auto name = static_cast<std::uint8_t>(who);
     if (can_step(state, who)) into.push_back({Choice::Kind::kStep, name, 0});
@@ -195,6 +207,8 @@ bool Machine::concerns_nobody(const Thread& thread, std::size_t who) const {
   const Operation& next = automaton_.pending(thread.local);
   if (next.ghost) return true;
   if (is_buffered(next)) return thread.buffered < kBufferedMax;
+  // To be woken later is to be scheduled later, unless the one who wakes may die before.
+  if (next.action == Action::kFutexWake) return !mortal(who) && thread.buffered == 0;
   return next.action == Action::kLoad &&
          scenario_.arena->owner_of(next.word) == static_cast<int>(who);
 }
@@ -217,6 +231,10 @@ std::uint16_t Machine::visible(Word word, const Thread& thread, const MachineSta
   return state.memory[word];
 }
 
+// Of a bell only its owner's next look matters: whether it was rung since the last one. So a look
+// sets it to 0 and a ring to 1, and states that differ by how often it was rung are one.
+bool Machine::is_bell(Word word) const { return scenario_.arena->site_of(word) == Site::kBell; }
+
 void Machine::check_owner(const Operation& operation, std::size_t who) const {
   const int owner = scenario_.arena->owner_of(operation.word);
   CHECK(owner == Arena::kNoOwner || owner == static_cast<int>(who),
@@ -229,6 +247,7 @@ Value Machine::execute(const Operation& operation, std::size_t who, MachineState
   const Value before = values_[state.memory[operation.word]];
   switch (operation.action) {
     case Action::kLoad:
+      if (is_bell(operation.word)) state.memory[operation.word] = 0;
       return values_[visible(operation.word, me, state)];
     case Action::kStore:
       check_owner(operation, who);
@@ -239,7 +258,7 @@ Value Machine::execute(const Operation& operation, std::size_t who, MachineState
         commit(operation.word, number_of(operation.operand), state);
       return 0;
     case Action::kAdd:
-      commit(operation.word, number_of(static_cast<std::uint32_t>(before + operation.operand)),
+      commit(operation.word, number_of(is_bell(operation.word) ? 1 : before + operation.operand),
              state);
       return before;
     case Action::kCompareExchange:

@@ -9,7 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "transport/shm/model/explorer.h"
+#include "transport/shm/model/automaton.h"
+#include "transport/shm/model/scenario.h"
 
 namespace farandole::model {
 
@@ -66,6 +67,7 @@ class Machine {
   using Thread = MachineState::Thread;
 
   bool alive(const MachineState& state, std::size_t thread) const;
+  bool mortal(std::size_t thread) const;
   bool can_step(const MachineState& state, std::size_t thread) const;
   bool can_drain(const Thread& thread, std::size_t entry) const;
   void step(std::size_t who, MachineState& state);
@@ -79,6 +81,7 @@ class Machine {
   void wake(Word word, MachineState& state);
   void commit(Word word, std::uint16_t value, MachineState& state);
   std::uint16_t visible(Word word, const Thread& thread, const MachineState& state) const;
+  bool is_bell(Word word) const;
   void check_owner(const Operation& operation, std::size_t who) const;
 
   std::uint16_t number_of(Value value);

@@ -33,12 +33,12 @@ Value Execution::perform(const Operation& operation) {
 }
 
 bool Execution::silenced(const void* place) const {
-  const Site site = arena_.site_of(place);
+  const Site site = arena_.site_of(arena_.word_of(place));
   return muted_ && (site == Site::kBell || site == Site::kAsleep);
 }
 
 void Execution::store(const void* place, Value value, std::memory_order order) {
-  const Site site = arena_.site_of(place);
+  const Site site = arena_.site_of(arena_.word_of(place));
   const bool defers = arena_.plants.word_before_payload || arena_.plants.split_word;
   if (defers && site == Site::kPayload)
     deferred_.emplace_back(place, value);
@@ -63,7 +63,7 @@ void Execution::store_entry_word(const void* place, Value value, std::memory_ord
 }
 
 void Execution::store_now(const void* place, Value value, std::memory_order order) {
-  const bool weak = arena_.plants.weak(arena_.site_of(place));
+  const bool weak = arena_.plants.weak(arena_.site_of(arena_.word_of(place)));
   perform({.action = Action::kStore,
            .strong = order == std::memory_order_seq_cst && !weak,
            .release = order != std::memory_order_relaxed,
@@ -155,8 +155,17 @@ void Ghost::set(Value value) const {
 
 Word Ghost::word() const { return arena_->word_of(place_); }
 
-Value Ghost::await(Value value) const {
-  return arena_->execution().perform({.action = Action::kAwait, .word = word(), .operand = value});
+void Ghost::send(Value value) const {
+  arena_->execution().perform(
+      {.action = Action::kStore, .strong = true, .word = word(), .operand = value});
+}
+
+Value Ghost::await(Value value) const { return model::await(place_, value); }
+
+Value await(const void* place, Value value) {
+  Arena& arena = Arena::of(place);
+  return arena.execution().perform(
+      {.action = Action::kAwait, .word = arena.word_of(place), .operand = value});
 }
 
 void require(Arena& arena, bool condition, const char* what_broke) {

@@ -111,7 +111,7 @@ class Arena {
 
   Word word_of(const void* place);
   const std::string& name_of(Word word) const { return words_[word].name; }
-  Site site_of(const void* place) { return words_[word_of(place)].site; }
+  Site site_of(Word word) const { return words_[word].site; }
   int owner_of(Word word) const { return words_[word].owner; }
 
   Execution& execution();
@@ -139,13 +139,17 @@ class Ghost {
   Value get() const;
   void set(Value value) const;
   Word word() const;
-  // Blocks until the value is at least `value`; an operation of its own, not a ghostly one.
-  Value await(Value value) const;
+  // A message through the kernel: these two are operations of their own, not ghostly ones.
+  void send(Value value) const;
+  Value await(Value value) const;  // blocks until the value is at least `value`
 
  private:
   Arena* arena_;
   const void* place_;
 };
+
+// Blocks until the word is at least `value`.
+Value await(const void* place, Value value);
 
 void require(Arena& arena, bool condition, const char* what_broke);
 

@@ -1,0 +1,160 @@
+#include "transport/shm/model/companions.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "transport/shm/model/member.h"
+
+namespace farandole::model {
+
+void DeathWatch::write_key(ByteWriter& key) const {
+  key.put(member_);
+  key.put(stage_);
+}
+
+void DeathWatch::run() {
+  if (stage_ == 0 && !job_->has(Bug::kDeathWhileRunning))
+    job_->reaped[static_cast<std::size_t>(job_->options().mortal)].await(1);
+  if (stage_ == 1) close();
+  ++stage_;
+}
+
+void DeathWatch::close() {
+  Execution& execution = job_->arena().execution();
+  if (job_->has(Bug::kCloseBellFirst)) job_->ring_everybody();
+  execution.mute(job_->has(Bug::kCloseBellFirst) || job_->has(Bug::kCloseWithoutBell));
+  job_->doorbells(member_).close(job_->options().mortal);
+  execution.mute(false);
+  if (job_->has(Bug::kAcknowledgeByWatch)) job_->doorbells(member_).acknowledge_close();
+}
+
+void ControlWatch::write_key(ByteWriter& key) const {
+  key.put(member_);
+  key.put(stage_);
+}
+
+void ControlWatch::run() {
+  if (stage_ == 0) {
+    job_->stop.await(1);
+    tell(1);
+    if (job_->has(Bug::kReportByWatch)) {
+      const auto me = static_cast<std::size_t>(member_);
+      job_->reports[me].send(std::max(job_->progress[me].get(), Report{}.packed()));
+    }
+  } else {
+    job_->answer.await(1);
+    tell(2);
+  }
+  ++stage_;
+}
+
+void ControlWatch::tell(Value message) {
+  job_->inbox[static_cast<std::size_t>(member_)].send(message);
+  if (!job_->has(Bug::kStopWithoutBell)) job_->doorbells(member_).ring_self();
+}
+
+void Coordinator::write_key(ByteWriter& key) const {
+  key.put(stage_);
+  for (const Report& report : reports_) key.put(report.packed());
+}
+
+bool Coordinator::finished() const {
+  return stage_ == static_cast<std::uint32_t>(job_->options().members) + 2;
+}
+
+void Coordinator::run() {
+  if (stage_ == 0)
+    job_->stop.send(1);
+  else if (reports_.size() < job_->reports.size())
+    reports_.push_back(Report::unpacked(job_->reports[reports_.size()].await(1)));
+  else
+    job_->answer.send(Value{prefix()} + 1);
+  ++stage_;
+}
+
+std::uint32_t Coordinator::prefix() const {
+  const auto [least, most] =
+      std::minmax_element(reports_.begin(), reports_.end(),
+                          [](const auto& a, const auto& b) { return a.completed < b.completed; });
+  if (job_->has(Bug::kNaivePrefix)) return least->completed;
+  std::uint32_t prefix = most->completed;
+  while (all_entered_alike(prefix + 1)) ++prefix;
+  return prefix;
+}
+
+bool Coordinator::all_entered_alike(std::uint32_t step) const {
+  return step < job_->options().differ_from &&
+         std::all_of(
+             reports_.begin(), reports_.end(),
+             [&](const Report& report) { return report.entered >= step; });
+}
+
+void Agent::write_key(ByteWriter& key) const { key.put(stage_); }
+
+void Agent::run() {
+  const int mortal = job_->options().mortal;
+  if (stage_ == job_->options().members)
+    job_->fenced.send(1);
+  else if (stage_ != mortal)
+    await(&job_->bell_line(stage_).acknowledged, 1);
+  else if (!job_->has(Bug::kDeathWhileRunning))
+    job_->reaped[static_cast<std::size_t>(mortal)].await(1);
+  ++stage_;
+}
+
+void Submitter::write_key(ByteWriter& key) const { key.put(done_); }
+
+void Submitter::run() {
+  job_->submitted.send(1);
+  if (!job_->has(Bug::kSubmitWithoutBell)) job_->doorbells(0).ring_self();
+  done_ = true;
+}
+
+namespace {
+
+void add(Scenario& scenario, const std::string& name, int member,
+         std::unique_ptr<ModelThread> start) {
+  const bool daemon = scenario.threads.size() >= scenario.mortal.size();
+  scenario.threads.push_back(
+      {.name = name, .member = member, .daemon = daemon, .start = std::move(start)});
+}
+
+std::unique_ptr<ModelThread> member_of(Job& job, int number) {
+  if (job.options().slots == 1) return std::make_unique<Member<1>>(job, number);
+  return std::make_unique<Member<2>>(job, number);
+}
+
+}  // namespace
+
+Scenario scenario_of(Job& job) {
+  const Options& options = job.options();
+  Scenario scenario;
+  scenario.arena = &job.arena();
+  scenario.mortal.assign(static_cast<std::size_t>(options.members), false);
+  for (int member = 0; member < options.members; ++member)
+    add(scenario, "member " + std::to_string(member), member, member_of(job, member));
+  if (options.mortal >= 0) {
+    scenario.mortal[static_cast<std::size_t>(options.mortal)] =
+        options.bug != Bug::kDeathWhileRunning;
+    scenario.deaths_max = 1;
+    scenario.reaped = job.reaped;
+    scenario.fenced = job.fenced;
+    scenario.guarded = job.board_words();
+    for (int member = 0; member < options.members; ++member)
+      if (member != options.mortal)
+        add(scenario, "watch " + std::to_string(member), member,
+            std::make_unique<DeathWatch>(job, member));
+    add(scenario, "agent", options.members, std::make_unique<Agent>(job));
+  }
+  if (options.withdrawal) {
+    for (int member = 0; member < options.members; ++member)
+      add(scenario, "watch " + std::to_string(member), member,
+          std::make_unique<ControlWatch>(job, member));
+    add(scenario, "coordinator", options.members, std::make_unique<Coordinator>(job));
+  }
+  if (options.late_submit) add(scenario, "submitter", 0, std::make_unique<Submitter>(job));
+  return scenario;
+}
+
+}  // namespace farandole::model

@@ -1,0 +1,128 @@
+#include "transport/shm/model/job.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+namespace farandole::model {
+namespace {
+
+std::vector<Ghost> ghosts(Arena& arena, const char* name, std::size_t count) {
+  std::vector<Ghost> all;
+  for (std::size_t i = 0; i < count; ++i) all.emplace_back(arena, fmt::format("{}[{}]", name, i));
+  return all;
+}
+
+std::size_t board_bytes(const Options& options) {
+  return options.slots == 1 ? ModelBoard<1>::bytes_needed(options.members)
+                            : ModelBoard<2>::bytes_needed(options.members);
+}
+
+void plant(Bug bug, Plants& plants) {
+  plants.weak(Site::kDone) = bug == Bug::kWeakDone;
+  plants.weak(Site::kWord) = bug == Bug::kWeakDone;
+  plants.weak(Site::kAsleep) = bug == Bug::kWeakAsleep;
+  plants.word_before_payload = bug == Bug::kWordBeforePayload;
+  plants.split_word = bug == Bug::kSplitWord;
+}
+
+}  // namespace
+
+Job::Job(const Options& options)
+    : options_(options),
+      bells_(arena_.allocate(ModelDoorbells::bytes_needed(options.members))),
+      board_(arena_.allocate(board_bytes(options))),
+      reaped(ghosts(arena_, "reaped", static_cast<std::size_t>(options.members))),
+      inbox(ghosts(arena_, "inbox", static_cast<std::size_t>(options.members))),
+      reports(ghosts(arena_, "report", static_cast<std::size_t>(options.members))),
+      progress(ghosts(arena_, "progress", static_cast<std::size_t>(options.members))),
+      completed(ghosts(arena_, "completed", options.steps + 1)),
+      withdrawn(ghosts(arena_, "withdrawn", options.steps + 1)),
+      stop(arena_, "stop"),
+      answer(arena_, "answer"),
+      submitted(arena_, "submitted"),
+      fenced(arena_, "fenced") {
+  plant(options.bug, arena_.plants);
+  for (int member = 0; member < options.members; ++member)
+    doorbells_.emplace_back(bells_, member, options.members);
+  mark_doorbells();
+  if (options.slots == 1)
+    mark_board<1>();
+  else
+    mark_board<2>();
+}
+
+void Job::mark_doorbells() {
+  const auto* header = reinterpret_cast<ModelDoorbells::Header*>(bells_);
+  arena_.mark(&header->closing, "closing");
+  arena_.mark(&header->leavers, "leavers");
+  for (int member = 0; member < options_.members; ++member) {
+    const auto& line = bell_line(member);
+    arena_.mark(&line.bell, fmt::format("bell[{}]", member), Site::kBell);
+    arena_.mark(&line.asleep, fmt::format("asleep[{}]", member), Site::kAsleep);
+    arena_.mark(&line.left, fmt::format("left[{}]", member));
+    arena_.mark(&line.acknowledged, fmt::format("acknowledged[{}]", member));
+    arena_.mark(&line.reason_bytes, fmt::format("reason bytes[{}]", member));
+  }
+}
+
+template <std::uint32_t Slots>
+void Job::mark_board() {
+  using Board = ModelBoard<Slots>;
+  const auto members = static_cast<std::uint32_t>(options_.members);
+  const auto* lines = reinterpret_cast<typename Board::Line*>(board_);
+  const auto* done = reinterpret_cast<const typename Board::Done*>(lines + members * Slots);
+  const auto mark = [&](const void* place, const std::string& name, Site site,
+                        std::uint32_t member) {
+    arena_.mark(place, fmt::format("{}[{}]", name, member), site, static_cast<int>(member));
+    board_words_.push_back(arena_.word_of(place));
+  };
+  for (std::uint32_t member = 0; member < members; ++member) {
+    for (std::uint32_t slot = 0; slot < Slots; ++slot) {
+      const auto& line = lines[member * Slots + slot];
+      mark(&line.word, fmt::format("slot {} word", slot), Site::kWord, member);
+      mark(&line.identity, fmt::format("slot {} identity", slot), Site::kPayload, member);
+      mark(&line.location, fmt::format("slot {} location", slot), Site::kPayload, member);
+      mark(&line.extent, fmt::format("slot {} extent", slot), Site::kPayload, member);
+      mark(&line.phase, fmt::format("slot {} phase", slot), Site::kPhase, member);
+    }
+    mark(&done[member].sequence, "done", Site::kDone, member);
+  }
+}
+
+ModelDoorbells::Line& Job::bell_line(int member) {
+  auto* lines = reinterpret_cast<ModelDoorbells::Line*>(bells_ + sizeof(ModelDoorbells::Header));
+  return lines[member];
+}
+
+std::vector<int> Job::ranks() const {
+  std::vector<int> all(static_cast<std::size_t>(options_.members));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+void Job::ring_everybody() {
+  for (int member = 0; member < options_.members; ++member) {
+    auto& bell = bell_line(member).bell;
+    bell.fetch_add(1, std::memory_order_seq_cst);
+    ModelAtomics::futex_wake(bell);
+  }
+}
+
+Value Job::identity(int member, std::uint32_t generation, std::uint32_t step) const {
+  const bool differs = generation == 1 && step >= options_.differ_from && member % 2 == 1;
+  return differs ? 1000 + step : step;
+}
+
+std::int64_t Job::payload(int member, std::uint32_t generation, std::uint32_t step) const {
+  return 100 * std::int64_t{generation} + 10 * std::int64_t{step} + member + 1;
+}
+
+std::int64_t Job::sum(std::uint32_t generation, std::uint32_t step) const {
+  std::int64_t total = 0;
+  for (int member = 0; member < options_.members; ++member)
+    total += payload(member, generation, step);
+  return total;
+}
+
+}  // namespace farandole::model

@@ -1,0 +1,123 @@
+// A job of the model: what is explored, which bug is planted, and the memory that its members
+// share, with names for the traces. The classes that run on it are the shipped ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "transport/shm/flag_board.h"
+#include "transport/shm/model/model_atomics.h"
+
+namespace farandole::model {
+
+using ModelDoorbells = BasicDoorbells<ModelAtomics>;
+template <std::uint32_t Slots>
+using ModelBoard = BasicFlagBoard<ModelAtomics, Slots>;
+
+enum class Bug : std::uint8_t {
+  kNone,
+  // These leave somebody asleep for ever.
+  kWeakDone,  // with a weak word; alone, that is mended by the bell of `done`
+  kWeakAsleep,
+  kNoSecondLook,
+  kAsleepClearedBeforeWait,
+  kBellBeforeFlag,
+  kBellLoadedAfterLook,
+  kDoneWithoutBell,
+  kStopWithoutBell,
+  kCloseWithoutBell,
+  kCloseBellFirst,
+  kLeaveWithoutBell,
+  kSubmitWithoutBell,
+  // These break a promise.
+  kNoSlotRule,
+  kSlotRuleOffByOne,
+  kWordBeforePayload,
+  kSplitWord,
+  kPayloadPerPeer,
+  kSequenceRestarted,
+  kNaivePrefix,
+  kReportByWatch,
+  kAcknowledgeByWatch,
+  kPollingAfterReport,
+  kDeathWhileRunning,
+};
+
+struct Options {
+  int members = 2;
+  std::uint32_t slots = 1;  // W: 1 or 2
+  std::uint32_t steps = 2;
+  bool two_phase = false;           // else inline: the data lies in the entries
+  bool polls = false;               // looks once before it prepares to sleep
+  int mortal = -1;                  // this member may die, the others watch it
+  bool withdrawal = false;          // a coordinator stops everybody once, at any time
+  std::uint32_t differ_from = ~0u;  // from this step on, generation 1 disagrees about identities
+  int leaver = -1;                  // this member leaves after its first step
+  bool late_submit = false;         // another thread of member 0 submits its last step
+  Bug bug = Bug::kNone;
+};
+
+// Owns the memory; the threads of the model borrow it. Neither copies nor moves.
+class Job {
+ private:
+  Arena arena_;  // first: everything below lies in it
+  Options options_;
+  std::byte* bells_;
+  std::byte* board_;
+  std::vector<Word> board_words_;
+  std::deque<ModelDoorbells> doorbells_;
+
+ public:
+  explicit Job(const Options& options);
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  const Options& options() const { return options_; }
+  bool has(Bug bug) const { return options_.bug == bug; }
+  Arena& arena() { return arena_; }
+  ModelDoorbells& doorbells(int member) { return doorbells_[static_cast<std::size_t>(member)]; }
+  ModelDoorbells::Line& bell_line(int member);
+  std::byte* board_memory() const { return board_; }
+  const std::vector<Word>& board_words() const { return board_words_; }
+  std::vector<int> ranks() const;
+  // Rings without looking who is asleep, as close() does.
+  void ring_everybody();
+
+  // In generation 1, odd members see other identities from step `differ_from` on.
+  Value identity(int member, std::uint32_t generation, std::uint32_t step) const;
+  std::int64_t payload(int member, std::uint32_t generation, std::uint32_t step) const;
+  std::int64_t sum(std::uint32_t generation, std::uint32_t step) const;
+
+  // What lies outside the protocol. By member unless noted.
+  std::vector<Ghost> reaped;
+  std::vector<Ghost> inbox;      // from the watch thread: 1 stop, 2 answer
+  std::vector<Ghost> reports;    // a packed Report
+  std::vector<Ghost> progress;   // the same at any time, for the bug kReportByWatch
+  std::vector<Ghost> completed;  // by step: the generation that somebody completed it under
+  std::vector<Ghost> withdrawn;  // by step: the generation that somebody withdrew it from
+  Ghost stop;
+  Ghost answer;     // prefix + 1
+  Ghost submitted;  // the late step is there
+  Ghost fenced;
+
+ private:
+  void mark_doorbells();
+  template <std::uint32_t Slots>
+  void mark_board();
+};
+
+// Report of a member: how far it is.
+struct Report {
+  std::uint32_t completed = 0;
+  std::uint32_t entered = 0;
+
+  Value packed() const { return Value{completed + 1} << 32 | entered; }
+  static Report unpacked(Value value) {
+    return {static_cast<std::uint32_t>(value >> 32) - 1, static_cast<std::uint32_t>(value)};
+  }
+};
+
+}  // namespace farandole::model

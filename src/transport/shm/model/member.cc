@@ -1,0 +1,316 @@
+#include "transport/shm/model/member.h"
+
+namespace farandole::model {
+
+template <std::uint32_t Slots>
+Member<Slots>::Member(Job& job, int number)
+    : job_(&job),
+      doorbells_(&job.doorbells(number)),
+      board_(job.board_memory(), number, job.ranks(), job.doorbells(number)),
+      number_(number),
+      mode_(job.options().polls ? Mode::kLook : Mode::kPrepare) {}
+
+template <std::uint32_t Slots>
+void Member<Slots>::write_key(ByteWriter& key) const {
+  key.put(number_);
+  key.put(mode_);
+  key.put(stage_);
+  key.put(task_);
+  for (const bool flag : {prepared_, reported_, answered_}) key.put(flag);
+  for (const auto value :
+       {prefix_, step_, ticket_, taken_step_, board_.generation(), board_.sequence()})
+    key.put(value);
+  for (const auto value : taken_) key.put(value);
+}
+
+template <std::uint32_t Slots>
+void Member<Slots>::run() {
+  switch (mode_) {
+    case Mode::kLook:
+    case Mode::kLookAgain:
+      task_ = look();
+      if (task_ != Task::kNothing)
+        mode_ = Mode::kAct;
+      else
+        mode_ = mode_ == Mode::kLook ? Mode::kPrepare : Mode::kSleep;
+      break;
+    case Mode::kPrepare:
+      prepare();
+      break;
+    case Mode::kAct:
+      act();
+      break;
+    case Mode::kSleep:
+      sleep();
+      break;
+    case Mode::kOver:
+      break;
+  }
+}
+
+template <std::uint32_t Slots>
+void Member<Slots>::prepare() {
+  ticket_ = doorbells_->prepare_sleep();
+  prepared_ = true;
+  mode_ = job_->has(Bug::kNoSecondLook) ? Mode::kSleep : Mode::kLookAgain;
+}
+
+template <std::uint32_t Slots>
+void Member<Slots>::sleep() {
+  if (job_->has(Bug::kBellLoadedAfterLook))
+    ticket_ = job_->bell_line(number_).bell.load(std::memory_order_seq_cst);
+  if (job_->has(Bug::kAsleepClearedBeforeWait)) doorbells_->cancel_sleep();
+  doorbells_->sleep(ticket_, {});
+  prepared_ = false;
+  ticket_ = 0;
+  // Without a second look there must be a first one.
+  const bool looks = job_->options().polls || job_->has(Bug::kNoSecondLook);
+  mode_ = looks ? Mode::kLook : Mode::kPrepare;
+}
+
+template <std::uint32_t Slots>
+auto Member<Slots>::look() -> Task {
+  const Options& options = job_->options();
+  if (options.mortal >= 0 && doorbells_->closed_by()) return Task::kLeave;
+  if (options.withdrawal && !answered_) {
+    const Value inbox = job_->inbox[static_cast<std::size_t>(number_)].await(0);
+    if (inbox >= 1 && !reported_) return Task::kReport;
+    if (inbox >= 2 && reported_) return Task::kFollowAnswer;
+    if (reported_ && !job_->has(Bug::kPollingAfterReport)) return Task::kNothing;
+  }
+  if (step_can_go_on()) return Task::kStep;
+  if (options.leaver >= 0 && options.leaver != number_ && doorbells_->leaver(options.leaver))
+    return Task::kSeeLeaver;
+  return Task::kNothing;
+}
+
+template <std::uint32_t Slots>
+bool Member<Slots>::step_can_go_on() {
+  const Options& options = job_->options();
+  switch (stage_) {
+    case Stage::kEnter:
+      if (options.late_submit && number_ == 0 && step_ == options.steps &&
+          job_->submitted.await(0) == 0)
+        return false;
+      if (job_->has(Bug::kNoSlotRule)) return true;
+      return board_.may_enter(sequence() - (job_->has(Bug::kSlotRuleOffByOne) ? 1 : 0));
+    case Stage::kRun:
+      return job_->has(Bug::kPayloadPerPeer) ? look_per_peer() : board_.all_entered();
+    case Stage::kPhase:
+      return board_.all_reached(1);
+    case Stage::kComplete:
+      return (!options.withdrawal || answered_) && board_.all_done(options.steps);
+    case Stage::kMismatch:
+      return false;
+  }
+  return false;
+}
+
+// The bug: takes each peer's payload as soon as that peer has entered, and keeps it for the step.
+template <std::uint32_t Slots>
+bool Member<Slots>::look_per_peer() {
+  if (taken_step_ != step_) taken_ = {};
+  taken_step_ = step_;
+  const auto* lines = reinterpret_cast<typename ModelBoard<Slots>::Line*>(job_->board_memory());
+  const Value expected = Value{board_.generation()} << 32 | board_.sequence();
+  bool all = true;
+  for (std::uint32_t peer = 0; peer < static_cast<std::uint32_t>(board_.members()); ++peer) {
+    const auto& line = lines[peer * Slots + board_.sequence() % Slots];
+    const bool entered = line.word.load(std::memory_order_seq_cst) == expected;
+    all = all && entered;
+    if (entered && taken_[peer] == 0) taken_[peer] = board_.entry(static_cast<int>(peer)).extent;
+  }
+  return all;
+}
+
+template <std::uint32_t Slots>
+void Member<Slots>::act() {
+  switch (task_) {
+    case Task::kStep:
+      act_step();
+      break;
+    case Task::kReport:
+      report();
+      break;
+    case Task::kFollowAnswer:
+      follow_answer();
+      break;
+    case Task::kLeave:
+      leave();
+      break;
+    case Task::kSeeLeaver:
+      see_leaver();
+      break;
+    case Task::kNothing:
+      break;
+  }
+  task_ = Task::kNothing;
+  after_action();
+}
+
+template <std::uint32_t Slots>
+void Member<Slots>::after_action() {
+  if (prepared_ && mode_ != Mode::kOver) doorbells_->cancel_sleep();
+  prepared_ = false;
+  ticket_ = 0;
+  if (mode_ == Mode::kOver) return;
+  const bool looks = job_->options().polls || job_->has(Bug::kNoSecondLook);
+  mode_ = looks ? Mode::kLook : Mode::kPrepare;
+}
+
+template <std::uint32_t Slots>
+void Member<Slots>::act_step() {
+  switch (stage_) {
+    case Stage::kEnter:
+      enter();
+      break;
+    case Stage::kRun:
+      read_entries();
+      break;
+    case Stage::kPhase:
+      finish_step();
+      break;
+    case Stage::kComplete:
+      leave();
+      break;
+    case Stage::kMismatch:
+      break;
+  }
+}
+
+template <std::uint32_t Slots>
+void Member<Slots>::enter() {
+  const Entry entry{.identity = job_->identity(number_, generation(), step_),
+                    .extent = job_->payload(number_, generation(), step_)};
+  begin_bells();
+  board_.enter(generation(), sequence(), entry);
+  end_bells();
+  stage_ = Stage::kRun;
+  note_progress();
+}
+
+// The bug kBellBeforeFlag: rings first, and not after the flag.
+template <std::uint32_t Slots>
+void Member<Slots>::begin_bells() {
+  if (!job_->has(Bug::kBellBeforeFlag)) return;
+  for (int other = 0; other < board_.members(); ++other)
+    if (other != number_) doorbells_->ring(other);
+  job_->arena().execution().mute(true);
+}
+
+template <std::uint32_t Slots>
+void Member<Slots>::end_bells() {
+  job_->arena().execution().mute(false);
+}
+
+template <std::uint32_t Slots>
+void Member<Slots>::read_entries() {
+  Arena& arena = job_->arena();
+  std::int64_t sum = 0;
+  bool alike = true;
+  for (int other = 0; other < board_.members(); ++other) {
+    const Entry entry = board_.entry(other);
+    sum += job_->has(Bug::kPayloadPerPeer) ? taken_[static_cast<std::size_t>(other)] : entry.extent;
+    alike = alike && entry.identity == job_->identity(number_, generation(), step_);
+  }
+  require(arena, alike || step_ >= job_->options().differ_from, "a wrong identity was read");
+  if (!alike) {
+    stage_ = Stage::kMismatch;
+    return;
+  }
+  require(arena, sum == job_->sum(generation(), step_), "a wrong sum");
+  if (job_->options().two_phase) {
+    board_.publish_phase(1);
+    stage_ = Stage::kPhase;
+    return;
+  }
+  finish_step();
+}
+
+template <std::uint32_t Slots>
+void Member<Slots>::finish_step() {
+  Arena& arena = job_->arena();
+  require(arena, job_->withdrawn[step_].get() != generation(),
+          "a step was completed that somebody withdrew");
+  job_->completed[step_].set(generation());
+  begin_bells();
+  if (job_->has(Bug::kDoneWithoutBell)) arena.execution().mute(true);
+  board_.finish();
+  end_bells();
+  if (leaves_now()) {
+    if (job_->has(Bug::kLeaveWithoutBell)) arena.execution().mute(true);
+    doorbells_->leave("enough");
+    mode_ = Mode::kOver;
+    return;
+  }
+  stage_ = step_ == job_->options().steps ? Stage::kComplete : Stage::kEnter;
+  ++step_;
+  note_progress();
+}
+
+template <std::uint32_t Slots>
+bool Member<Slots>::leaves_now() const {
+  return job_->options().leaver == number_ && step_ == 1;
+}
+
+template <std::uint32_t Slots>
+Report Member<Slots>::progress() const {
+  const bool inside =
+      stage_ == Stage::kRun || stage_ == Stage::kPhase || stage_ == Stage::kMismatch;
+  return {.completed = step_ - 1, .entered = inside ? step_ : step_ - 1};
+}
+
+template <std::uint32_t Slots>
+void Member<Slots>::note_progress() {
+  if (job_->has(Bug::kReportByWatch))
+    job_->progress[static_cast<std::size_t>(number_)].set(progress().packed());
+}
+
+template <std::uint32_t Slots>
+void Member<Slots>::report() {
+  reported_ = true;
+  if (job_->has(Bug::kReportByWatch)) return;
+  job_->reports[static_cast<std::size_t>(number_)].send(progress().packed());
+}
+
+template <std::uint32_t Slots>
+void Member<Slots>::follow_answer() {
+  Arena& arena = job_->arena();
+  prefix_ = static_cast<std::uint32_t>(job_->answer.get() - 1);
+  const Report mine = progress();
+  for (std::uint32_t step = prefix_ + 1; step <= job_->options().steps; ++step) {
+    require(arena, job_->completed[step].get() != 1 && step > mine.completed,
+            "a step was withdrawn that somebody completed");
+    job_->withdrawn[step].set(1);
+  }
+  answered_ = true;
+  board_.withdraw(prefix_);
+  if (mine.entered <= prefix_) return;  // what was entered goes on under its own generation
+  step_ = prefix_ + 1;
+  stage_ = Stage::kEnter;
+}
+
+template <std::uint32_t Slots>
+void Member<Slots>::leave() {
+  if (job_->options().mortal >= 0) doorbells_->acknowledge_close();
+  mode_ = Mode::kOver;
+}
+
+template <std::uint32_t Slots>
+void Member<Slots>::see_leaver() {
+  const auto leaver = doorbells_->leaver(job_->options().leaver);
+  require(job_->arena(), leaver && leaver->ticket == 1 && leaver->reason == "enough",
+          "the reason of the leaver is wrong");
+  mode_ = Mode::kOver;
+}
+
+template <std::uint32_t Slots>
+std::uint32_t Member<Slots>::sequence() const {
+  const bool restarted = job_->has(Bug::kSequenceRestarted) && generation() == 2;
+  return restarted ? step_ - prefix_ : step_;
+}
+
+template class Member<1>;
+template class Member<2>;
+
+}  // namespace farandole::model

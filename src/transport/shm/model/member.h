@@ -1,0 +1,76 @@
+// Member: the main thread of a member, holder of the baton. A small engine around the shipped
+// doorbells and flag board: enter, run, complete; sleep when nothing can be done; report, withdraw,
+// leave. One segment is about one call of a shipped class.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "transport/shm/model/automaton.h"
+#include "transport/shm/model/job.h"
+
+namespace farandole::model {
+
+inline constexpr std::size_t kMembersMax = 4;
+
+template <std::uint32_t Slots>
+class Member final : public CopiedThread<Member<Slots>> {
+ public:
+  Member(Job& job, int number);
+
+  void write_key(ByteWriter& key) const override;
+  bool finished() const override { return mode_ == Mode::kOver; }
+  void run() override;
+
+ private:
+  enum class Mode : std::uint8_t { kLook, kPrepare, kLookAgain, kAct, kSleep, kOver };
+  // What the current step waits for.
+  enum class Stage : std::uint8_t { kEnter, kRun, kPhase, kComplete, kMismatch };
+  // What a look has found to do.
+  enum class Task : std::uint8_t { kNothing, kStep, kReport, kFollowAnswer, kLeave, kSeeLeaver };
+
+  Task look();
+  bool step_can_go_on();
+  bool look_per_peer();
+  void act();
+  void act_step();
+  void enter();
+  void begin_bells();
+  void end_bells();
+  void read_entries();
+  void finish_step();
+  void report();
+  void follow_answer();
+  void leave();
+  void see_leaver();
+  void prepare();
+  void sleep();
+  void after_action();
+
+  std::uint32_t generation() const { return answered_ && step_ > prefix_ ? 2 : 1; }
+  std::uint32_t sequence() const;
+  Report progress() const;
+  void note_progress();
+  bool leaves_now() const;
+
+  Job* job_;  // borrowed
+  ModelDoorbells* doorbells_;
+  ModelBoard<Slots> board_;
+  int number_;
+  Mode mode_;
+  Stage stage_ = Stage::kEnter;
+  Task task_ = Task::kNothing;
+  bool prepared_ = false;
+  bool reported_ = false;
+  bool answered_ = false;
+  std::uint32_t prefix_ = 0;
+  std::uint32_t step_ = 1;
+  std::uint32_t ticket_ = 0;
+  std::array<std::int64_t, kMembersMax> taken_{};  // of kPayloadPerPeer
+  std::uint32_t taken_step_ = 0;
+};
+
+extern template class Member<1>;
+extern template class Member<2>;
+
+}  // namespace farandole::model

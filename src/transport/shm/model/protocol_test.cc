@@ -1,0 +1,189 @@
+// The flag and doorbell protocol, explored: the shipped code holds, and every planted bug is found.
+// FARANDOLE_MODEL_STATES raises the bound of the large jobs, for campaigns.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "transport/shm/model/companions.h"
+#include "transport/shm/model/explorer.h"
+#include "transport/shm/model/job.h"
+
+namespace farandole::model {
+namespace {
+
+using testing::HasSubstr;
+
+struct Case {
+  const char* name;
+  Options options;
+  Limits limits = {};
+};
+
+std::string printed(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+
+// Jobs that are explored to their end.
+const std::vector<Case>& whole_jobs() {
+  static const std::vector<Case> jobs = {
+      {"TwoInline", {.steps = 2}},
+      {"TwoInlinePolling", {.steps = 2, .polls = true}},
+      {"TwoInlineTwoSlots", {.slots = 2, .steps = 4}},
+      {"TwoTwoPhase", {.steps = 3, .two_phase = true}},
+      {"TwoTwoPhaseTwoSlots", {.slots = 2, .steps = 4, .two_phase = true}},
+      {"TwoTwoPhasePolling", {.slots = 2, .steps = 3, .two_phase = true, .polls = true}},
+      {"ThreeInline", {.members = 3, .steps = 2}},
+      {"FirstLeaves", {.steps = 2, .leaver = 0}},
+      {"SecondLeavesTwoPhase", {.steps = 2, .two_phase = true, .leaver = 1}},
+      {"SubmitWhileAsleep", {.steps = 2, .late_submit = true}},
+      {"FirstDies", {.steps = 2, .mortal = 0}},
+      {"SecondDies", {.steps = 2, .mortal = 1}},
+      {"SecondDiesTwoPhase", {.slots = 2, .steps = 2, .two_phase = true, .mortal = 1}},
+      {"SecondDiesPolling", {.steps = 2, .polls = true, .mortal = 1}},
+      {"Withdrawal", {.steps = 1, .withdrawal = true}},
+      {"WithdrawalAfterMismatch",
+       {.slots = 2, .steps = 1, .two_phase = true, .withdrawal = true, .differ_from = 1}},
+      {"PartialStoreOrder", {.steps = 3}, {.partial_store_order = true}},
+      {"PartialStoreOrderTwoPhase",
+       {.slots = 2, .steps = 4, .two_phase = true},
+       {.partial_store_order = true}},
+      {"PartialStoreOrderDeath", {.steps = 2, .mortal = 1}, {.partial_store_order = true}},
+      {"PartialStoreOrderLeave", {.steps = 2, .leaver = 1}, {.partial_store_order = true}},
+  };
+  return jobs;
+}
+
+// Jobs with more states than a unit test can visit.
+const std::vector<Case>& large_jobs() {
+  static const std::vector<Case> jobs = {
+      {"ThreeTwoSlots", {.members = 3, .slots = 2, .steps = 3}},
+      {"ThreeTwoPhase", {.members = 3, .steps = 2, .two_phase = true}},
+      {"OneOfThreeDies", {.members = 3, .steps = 1, .mortal = 2}},
+      {"OneOfThreeLeaves", {.members = 3, .steps = 2, .leaver = 1}},
+      {"WithdrawalOfTwoSteps", {.steps = 2, .withdrawal = true, .differ_from = 2}},
+      {"WithdrawalTwoSlots", {.slots = 2, .steps = 3, .two_phase = true, .withdrawal = true}},
+      {"WithdrawalOfThree", {.members = 3, .steps = 1, .withdrawal = true}},
+      {"Four", {.members = 4, .steps = 1}},
+      {"PartialStoreOrderWithdrawal",
+       {.steps = 2, .withdrawal = true},
+       {.partial_store_order = true}},
+  };
+  return jobs;
+}
+
+std::uint64_t states_of_large_jobs() {
+  const char* const states = std::getenv("FARANDOLE_MODEL_STATES");
+  return states != nullptr ? std::strtoull(states, nullptr, 10) : 60'000;
+}
+
+void print(const Case& what, const Finding& finding) {
+  std::cout << what.name << ": " << name_of(finding.verdict)
+            << (finding.text.empty() ? "" : ": " + finding.text) << " (" << finding.states
+            << " states, " << finding.transitions << " moves)\n";
+}
+
+class WholeJob : public testing::TestWithParam<Case> {};
+
+TEST_P(WholeJob, Holds) {
+  Job job(GetParam().options);
+  const Finding finding = explore(scenario_of(job), GetParam().limits);
+  print(GetParam(), finding);
+  EXPECT_EQ(finding.verdict, Verdict::kHolds) << finding.text << "\n" << finding.trace;
+}
+
+INSTANTIATE_TEST_SUITE_P(Protocol, WholeJob, testing::ValuesIn(whole_jobs()), printed);
+
+class LargeJob : public testing::TestWithParam<Case> {};
+
+// Depth first reaches the ends of such a job, breadth first only its beginnings.
+TEST_P(LargeJob, HoldsUpToTheBound) {
+  for (const bool depth_first : {false, true}) {
+    Job job(GetParam().options);
+    Limits limits = GetParam().limits;
+    limits.states_max = states_of_large_jobs();
+    limits.depth_first = depth_first;
+    const Finding finding = explore(scenario_of(job), limits);
+    print(GetParam(), finding);
+    EXPECT_TRUE(finding.verdict == Verdict::kHolds || finding.verdict == Verdict::kBounded)
+        << finding.text << "\n"
+        << finding.trace;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Protocol, LargeJob, testing::ValuesIn(large_jobs()), printed);
+
+struct PlantedBug {
+  const char* name;
+  Bug bug;
+  Verdict verdict;
+  const char* text;  // part of what is found
+  Options options = {};
+  bool depth_first = false;
+};
+
+// Every bug that the checking of the first draft named, and three more of its kind.
+const std::vector<PlantedBug>& planted_bugs() {
+  using enum Bug;
+  constexpr auto kStuck = Verdict::kDeadlock;
+  constexpr auto kBroken = Verdict::kViolation;
+  constexpr const char* kSleeps = "sleeps on bell";
+  const Options withdrawal = {.steps = 1, .withdrawal = true};
+  const Options death = {.steps = 2, .mortal = 1};
+  static const std::vector<PlantedBug> bugs = {
+      {"weak done store, with a weak flag", kWeakDone, kStuck, kSleeps},
+      {"weak asleep store", kWeakAsleep, kStuck, kSleeps},
+      {"no second look after asleep", kNoSecondLook, kStuck, kSleeps},
+      {"asleep cleared before futex_wait", kAsleepClearedBeforeWait, kStuck, kSleeps},
+      {"bell rung before the flag", kBellBeforeFlag, kStuck, kSleeps},
+      {"bell loaded after the look", kBellLoadedAfterLook, kStuck, kSleeps},
+      {"done without a bell", kDoneWithoutBell, kStuck, kSleeps},
+      {"stop without a bell", kStopWithoutBell, kStuck, kSleeps, withdrawal},
+      {"close without a bell", kCloseWithoutBell, kStuck, kSleeps, death},
+      {"close: bell before the closing word", kCloseBellFirst, kStuck, kSleeps, death},
+      {"leave without a bell", kLeaveWithoutBell, kStuck, kSleeps, {.leaver = 1}},
+      {"submit without a bell", kSubmitWithoutBell, kStuck, kSleeps, {.late_submit = true}},
+      {"no rule for reusing slots", kNoSlotRule, kBroken, "wrong identity"},
+      {"slot rule off by one", kSlotRuleOffByOne, kBroken, "wrong identity"},
+      {"word before payload", kWordBeforePayload, kBroken, "wrong identity"},
+      {"generation and sequence in two words", kSplitWord, kBroken, "wrong sum", withdrawal, true},
+      {"payload read per peer", kPayloadPerPeer, kBroken, "wrong sum", withdrawal, true},
+      {"sequence restarted at a generation",
+       kSequenceRestarted,
+       kBroken,
+       "wrong identity",
+       {.steps = 2, .withdrawal = true}},
+      {"naive common prefix", kNaivePrefix, kBroken, "withdrawn that somebody completed",
+       withdrawal, true},
+      {"report by the watch thread", kReportByWatch, kBroken, "", withdrawal, true},
+      {"acknowledgement by the watch thread", kAcknowledgeByWatch, kBroken, "fenced", death},
+      {"polling between report and answer", kPollingAfterReport, kBroken, "", withdrawal, true},
+      {"death declared while it runs", kDeathWhileRunning, kBroken, "fenced", death},
+  };
+  return bugs;
+}
+
+TEST(Protocol, EveryPlantedBugIsFound) {
+  for (const PlantedBug& planted : planted_bugs()) {
+    Options options = planted.options;
+    options.bug = planted.bug;
+    Job job(options);
+    const Finding finding = explore(scenario_of(job), {.depth_first = planted.depth_first});
+    print({planted.name, options}, finding);
+    EXPECT_EQ(finding.verdict, planted.verdict) << planted.name;
+    EXPECT_THAT(finding.text, HasSubstr(planted.text)) << planted.name;
+    EXPECT_FALSE(finding.trace.empty()) << planted.name;
+  }
+}
+
+// The jobs of the bugs hold when no bug is planted: what is found is the bug.
+TEST(Protocol, TheJobsOfTheBugsHoldWithoutThem) {
+  for (const PlantedBug& planted : planted_bugs()) {
+    if (planted.options.withdrawal) continue;  // larger; they are among the whole and large jobs
+    Job job(planted.options);
+    EXPECT_EQ(explore(scenario_of(job), {}).verdict, Verdict::kHolds) << planted.name;
+  }
+}
+
+}  // namespace
+}  // namespace farandole::model

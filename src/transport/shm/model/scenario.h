@@ -1,0 +1,32 @@
+// Scenario: what the explorer explores. The threads, the members that they belong to, and what may
+// happen to those.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "transport/shm/model/automaton.h"
+#include "transport/shm/model/model_atomics.h"
+
+namespace farandole::model {
+
+struct ThreadSpec {
+  std::string name;
+  int member = 0;       // dies with it
+  bool daemon = false;  // may wait for ever
+  std::unique_ptr<ModelThread> start;
+};
+
+struct Scenario {
+  Arena* arena = nullptr;  // borrowed
+  std::vector<ThreadSpec> threads;
+  std::vector<bool> mortal;  // by member
+  int deaths_max = 0;
+  std::vector<Ghost> reaped;  // by member; 1 once a dead one runs no more and has no store pending
+  std::optional<Ghost> fenced;  // once it is not 0, no guarded word may change any more
+  std::vector<Word> guarded;
+};
+
+}  // namespace farandole::model
