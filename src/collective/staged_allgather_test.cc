@@ -86,7 +86,7 @@ TEST_P(AllgatherMembers, everybody_gets_all_rows_in_rank_order) {
       Side side(cases[index], member);
       CollectiveStep step = side.step(group.group(member), index + 1, cases[index]);
       ASSERT_EQ(group.finish(member, step), Progress::kDone);
-      EXPECT_TRUE(side.output == expected[index]) << "member " << member << " step " << index;
+      EXPECT_TRUE(same(side.output, expected[index])) << "member " << member << " step " << index;
       EXPECT_EQ(side.rows, cases[index].rows);
     }
   });
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, AllgatherMembers, ::testing::Values(1, 2, 3, 5, 
 TEST(AllgatherOrder, no_order_of_the_members_spoils_the_result) {
   for (const int members : {2, 3, 5}) {
     GroupInTest group(members);
-    for (std::uint32_t sequence = 1; sequence <= 30; ++sequence) {
+    for (std::uint32_t sequence = 1; sequence <= 20; ++sequence) {
       std::mt19937 random(sequence);
       Case one = {.rows = {}, .seed = sequence};
       for (int member = 0; member < members; ++member)
@@ -112,7 +112,7 @@ TEST(AllgatherOrder, no_order_of_the_members_spoils_the_result) {
       ASSERT_FALSE(::testing::Test::HasFailure());
       const Buffer expected = one.expected();
       for (const Side& side : sides)
-        ASSERT_TRUE(side.output == expected) << members << " members, step " << sequence;
+        ASSERT_TRUE(same(side.output, expected)) << members << " members, step " << sequence;
     }
   }
 }

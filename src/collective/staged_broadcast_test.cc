@@ -8,8 +8,7 @@ namespace farandole {
 namespace {
 
 constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
-constexpr std::int64_t kSizes[] = {0,           1,           63,          kWindow - 1,     kWindow,
-                                   kWindow + 1, 4 * kWindow, 5 * kWindow, 11 * kWindow + 5};
+constexpr std::int64_t kSizes[] = {0, 1, 63, kWindow - 1, kWindow, kWindow + 1, 6 * kWindow + 5};
 
 CollectiveStep step_of(const Group& group, std::uint32_t sequence, int root, const Buffer& input,
                        Buffer& output) {
@@ -22,12 +21,12 @@ CollectiveStep step_of(const Group& group, std::uint32_t sequence, int root, con
 
 class BroadcastMembers : public ::testing::TestWithParam<int> {};
 
-TEST_P(BroadcastMembers, every_size_from_every_root_in_place_and_apart) {
+TEST_P(BroadcastMembers, every_size_from_the_first_and_the_last_in_place_and_apart) {
   const int members = GetParam();
   GroupInTest group(members);
   group.in_threads([&](int member) {
     std::uint32_t sequence = 0;
-    for (int root = 0; root < members; ++root) {
+    for (const int root : {0, members - 1}) {
       for (const std::int64_t size : kSizes) {
         ++sequence;
         const Buffer input = random_bytes(static_cast<std::size_t>(size), sequence);
@@ -36,8 +35,8 @@ TEST_P(BroadcastMembers, every_size_from_every_root_in_place_and_apart) {
         CollectiveStep step =
             step_of(group.group(member), sequence, root, in_place ? output : input, output);
         ASSERT_EQ(group.finish(member, step), Progress::kDone);
-        EXPECT_TRUE(output == input) << "member " << member << " of " << members << ", root "
-                                     << root << ", " << size << " bytes";
+        EXPECT_TRUE(same(output, input)) << "member " << member << " of " << members << ", root "
+                                         << root << ", " << size << " bytes";
       }
     }
   });
@@ -48,9 +47,9 @@ INSTANTIATE_TEST_SUITE_P(Sizes, BroadcastMembers, ::testing::Values(1, 2, 3, 4, 
 TEST(BroadcastOrder, no_order_of_the_members_spoils_the_result) {
   for (const int members : {2, 3, 5}) {
     GroupInTest group(members);
-    for (std::uint32_t sequence = 1; sequence <= 40; ++sequence) {
+    for (std::uint32_t sequence = 1; sequence <= 20; ++sequence) {
       const int root = static_cast<int>(sequence) % members;
-      const Buffer input = random_bytes(sequence % 12 * kWindowBytes + sequence, sequence);
+      const Buffer input = random_bytes(sequence % 9 * kWindowBytes + sequence, sequence);
       std::vector<Buffer> outputs(static_cast<std::size_t>(members), Buffer(input.size()));
       std::vector<CollectiveStep> steps;
       for (int member = 0; member < members; ++member)
@@ -59,7 +58,7 @@ TEST(BroadcastOrder, no_order_of_the_members_spoils_the_result) {
       group.finish_in_random_order(steps, sequence);
       ASSERT_FALSE(::testing::Test::HasFailure());
       for (const Buffer& output : outputs)
-        ASSERT_TRUE(output == input) << members << " members, step " << sequence;
+        ASSERT_TRUE(same(output, input)) << members << " members, step " << sequence;
     }
   }
 }
