@@ -54,6 +54,7 @@ int main(int count, char** arguments) {
   bool markdown = false;
   auto* knobs = app.add_subcommand("knobs", "Print all settings, their values and defaults");
   knobs->add_flag("--markdown", markdown, "As a Markdown table");
+  knobs->allow_extras(false);
   if (count == 1) {
     std::fputs(app.help().c_str(), stderr);
     return kUsageError;
@@ -66,7 +67,7 @@ int main(int count, char** arguments) {
     return app.exit(error) == 0 ? 0 : kUsageError;
   }
   if (run_options.chosen()) return run(run_options, line.after);
-  if (!knobs->parsed() || !app.remaining().empty()) return no_such_command(app.remaining());
+  if (!knobs->parsed()) return no_such_command(app.remaining());
   const auto table = markdown ? farandole::knob_table_markdown() : farandole::knob_table_text();
   std::fputs(table.c_str(), stdout);
   return 0;

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from launched import Launched, run, run_shell
@@ -99,27 +100,30 @@ def test_the_first_failure_gives_the_code_and_the_last_lines() -> None:
     assert second == "farandole: the others: ranks 0, 2: ended with SIGTERM"
 
 
-def test_others_may_end_with_an_error_of_their_own() -> None:
-    # Rank 0 learns of the failure by itself: the pid that it waits for is that of rank 1.
-    program = (
-        "import os, select, sys\n"
-        "rank = os.environ['FARANDOLE_RANK']\n"
-        "read, write = (os.environ['PIPE_NAME'], os.environ['PIPE_NAME'])\n"
-        "if rank == '1':\n"
-        "    open(write, 'w').close()\n"
-        "    sys.exit(5)\n"
-        "open(read).read()\n"
-        "sys.exit('rank 1 has gone')\n"
-    )
-    name = f"/tmp/farandole_test_{os.getpid()}"
-    os.mkfifo(name)
-    try:
-        arguments = ("run", "-n", "2", sys.executable, "-c", program)
-        job = run(*arguments, environment={"PIPE_NAME": name})
-    finally:
-        os.unlink(name)
-    assert job.process.returncode in (1, 5)  # both fail at nearly the same time
+# Rank 0 hears from the kernel that rank 1 has ended, as the launcher does, and ends at once.
+FOLLOWS = """
+import os, select, sys
+rank, folder = os.environ["FARANDOLE_RANK"], sys.argv[1]
+if rank == "1":
+    with open(folder + "/pid", "w") as pid:
+        pid.write(str(os.getpid()))
+    open(folder + "/watched").read()
+    os._exit(5)
+with open(folder + "/pid") as pid:
+    watched = os.pidfd_open(int(pid.read()))
+open(folder + "/watched", "w").close()
+select.select([watched], [], [])
+sys.exit("rank 1 has gone")
+"""
+
+
+def test_others_may_end_with_an_error_of_their_own(tmp_path: Path) -> None:
+    for name in ("pid", "watched"):
+        os.mkfifo(tmp_path / name)
+    job = run("run", "-n", "2", sys.executable, "-c", FOLLOWS, str(tmp_path))
+    assert job.process.returncode == 5
     assert "[0] rank 1 has gone\n" in job.errors
+    assert job.errors.splitlines()[-1] == "farandole: the others: rank 0: exited with code 1"
 
 
 def test_a_signal_is_named() -> None:
