@@ -72,8 +72,9 @@ class Progress:
     """What rank 0 shows of an epoch: a bar on a terminal, else one line at the end."""
 
     def __init__(self, title: str, images: int) -> None:
-        silent = hvd.rank() != 0 or not sys.stderr.isatty()
-        self.bar = tqdm(total=images, desc=title, unit=" images", disable=silent)
+        self.speaks, self.has_bar = hvd.rank() == 0, sys.stderr.isatty()
+        hidden = not (self.speaks and self.has_bar)
+        self.bar = tqdm(total=images, desc=title, unit=" images", disable=hidden)
         self.title, self.start = title, time.monotonic()
         self.images, self.loss, self.correct = 0, 0.0, 0
 
@@ -89,10 +90,10 @@ class Progress:
         mine = torch.tensor([self.loss, self.correct, self.images], dtype=torch.float64)
         loss, correct, images = hvd.allreduce(mine, op=hvd.Sum).tolist()
         seconds = time.monotonic() - self.start
-        self.bar.set_postfix_str(self.text(loss, correct, images))
+        text = self.text(loss, correct, images)
+        self.bar.set_postfix_str(text)
         self.bar.close()
-        if hvd.rank() == 0 and self.bar.disable:
-            text = self.text(loss, correct, images)
+        if self.speaks and not self.has_bar:
             print(f"{self.title}: {images / seconds:,.0f} images/s, {text}", flush=True)
 
     @staticmethod
