@@ -79,6 +79,8 @@ class Agent {
   std::vector<StartedWorker> workers_;  // by rank
   std::optional<Supervision> supervision_;
   bool keeper_is_gone_ = false;
+  bool job_is_over_ = false;
+  bool in_a_hurry_ = false;  // a signal came after the end
   const std::int64_t out_of_memory_kills_before_ = out_of_memory_kills();
 };
 
@@ -124,8 +126,10 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
                                      .standard_output = ends.standard_output.get(),
                                      .standard_error = ends.standard_error.get(),
                                      .state = setup_.state}));
-  poller_.add(worker.handle.get(), Poller::For::kReading,
-              tag(Source::kWorker, static_cast<std::uint64_t>(rank)));
+  if (!poller_.add(worker.handle.get(), Poller::For::kReading,
+                   tag(Source::kWorker, static_cast<std::uint64_t>(rank))))
+    return Status::stop("cannot watch rank " + std::to_string(rank) +
+                        "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   workers_.push_back(std::move(worker));
   return {};
 }
@@ -182,15 +186,16 @@ void Agent::take_signal(int signal) {
     case SIGUSR2:
       return pass_on(signal);
     default:
-      return carry_out(supervision_->signal_received(signal, now()));
+      if (job_is_over_) in_a_hurry_ = true;
+      if (!job_is_over_) carry_out(supervision_->signal_received(signal, now()));
   }
 }
 
 void Agent::worker_ended(std::size_t rank) {
   const StartedWorker& worker = workers_.at(rank);
+  poller_.remove(worker.handle.get());
   int status = 0;
   if (::waitpid(worker.pid, &status, WNOHANG) != worker.pid) return;
-  poller_.remove(worker.handle.get());
   ProcessEnd end;
   if (WIFSIGNALED(status))
     end.signal = WTERMSIG(status);
@@ -218,6 +223,7 @@ void Agent::carry_out(const Deeds& deeds) {
 }
 
 void Agent::pass_on(int signal) {
+  if (job_is_over_) return;
   for (std::size_t rank = 0; rank < workers_.size(); ++rank)
     if (supervision_->lives(static_cast<int>(rank))) ::kill(-workers_[rank].pid, signal);
 }
@@ -231,11 +237,15 @@ void Agent::tell_the_end() {
 }
 
 int Agent::finish(int exit_code) {
+  job_is_over_ = true;
   end_descendants(now() + Supervision::kKillTime);
   if (keeper_is_gone_) return exit_code;
   output_.read_the_rest();
   if (supervision_) tell_the_end();
-  output_.flush_to_the_end(setup_.signals);
+  output_.close();
+  // A slow reader gets all of it, unless the user has no patience.
+  while (!output_.everything_is_written() && !keeper_is_gone_ && !in_a_hurry_)
+    for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
   return exit_code;
 }
 

@@ -1,11 +1,9 @@
 #include "launcher/job_output.h"
 
-#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -59,7 +57,9 @@ Result<Descriptor> JobOutput::add_stream(int rank, std::size_t target) {
   auto made = terminal ? WorkerStream::make_terminal(worker_window(ours, prefix_columns(rank)))
                        : WorkerStream::make_pipe();
   FARANDOLE_TRY_ASSIGN(WorkerStream stream, std::move(made));
-  poller_.add(stream.ours.get(), Poller::For::kReading, tags_.streams + streams_.size());
+  if (!poller_.add(stream.ours.get(), Poller::For::kReading, tags_.streams + streams_.size()))
+    return Status::stop("cannot watch the output of rank " + std::to_string(rank) +
+                        "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   streams_.push_back({.ours = std::move(stream.ours),
                       .rank = rank,
                       .target = target,
@@ -156,17 +156,14 @@ void JobOutput::read_the_rest() {
   }
 }
 
-void JobOutput::flush_to_the_end(const Descriptor& stop) {
+void JobOutput::close() {
   for (auto& target : targets_) target.sink.write(target.screen.close());
-  for (auto& target : targets_) {
-    while (!target.sink.empty()) {
-      std::array<pollfd, 2> entries{pollfd{target.sink.descriptor(), POLLOUT, 0},
-                                    pollfd{stop.get(), POLLIN, 0}};
-      ::poll(entries.data(), entries.size(), -1);
-      if (entries[1].revents != 0) return;
-      target.sink.flush();
-    }
-  }
+  watch_for_room();
+}
+
+bool JobOutput::everything_is_written() const {
+  return std::all_of(targets_.begin(), targets_.end(),
+                     [](const Target& target) { return target.sink.empty(); });
 }
 
 }  // namespace farandole

@@ -17,7 +17,7 @@
 
 namespace farandole {
 
-// One thread. Nothing blocks but flush_to_the_end().
+// One thread. Nothing blocks.
 class JobOutput {
  public:
   // How the poller calls us: a stream is `streams` + its index, room for our output `room` + 0
@@ -45,8 +45,9 @@ class JobOutput {
 
   // After the last writer is gone: whatever is still in the streams.
   void read_the_rest();
-  // Waits until all is written, or `stop` becomes readable.
-  void flush_to_the_end(const Descriptor& stop);
+  // The last line is complete; from here on only room_ready() until everything_is_written().
+  void close();
+  bool everything_is_written() const;
 
  private:
   struct Stream {

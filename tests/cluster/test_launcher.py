@@ -274,3 +274,14 @@ def test_a_slow_reader_does_not_stop_the_launcher() -> None:
             job.errors += job.process.stderr.readline()
         assert job.end() == 128 + signal.SIGTERM
         assert job.left() == []
+
+
+def test_a_slow_reader_gets_everything() -> None:
+    # The closing lines come when all processes have ended; only then somebody reads the rest.
+    script = "sleep 1000 & setsid sleep 1001 & head -c 150000 /dev/zero | tr '\\0' '\\n'; exit 3"
+    with Launched("run", "-n", "1", "sh", "-c", script) as job:
+        assert job.process.stderr is not None
+        while "the job has ended" not in job.errors:
+            job.errors += job.process.stderr.readline()
+        assert job.end() == 3
+    assert job.output.count("[0] \n") == 150_000
