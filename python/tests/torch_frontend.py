@@ -63,9 +63,30 @@ class TorchConformance(Conformance):
         layer = torch.nn.Linear(3, 2)
         hvd.broadcast_(layer.weight, 0)
         assert layer.weight.requires_grad
-        assert not hvd.allreduce(layer.weight).requires_grad
+        assert not hvd.synchronize(hvd.allreduce_async(layer.weight)).requires_grad
         with torch.inference_mode():
             hvd.allreduce_(torch.ones(3))
+
+    def check_torch_gradients_of_results(self) -> None:
+        """As Horovod has them: what comes back is reduced like the result, or averaged."""
+        mean = (self.size + 1) / 2  # of 1 ... size
+        factor = torch.tensor(self.rank + 1.0)
+        for op, wanted in ((hvd.Sum, mean * self.size), (hvd.Average, mean)):
+            tensor = torch.ones(3, requires_grad=True)
+            (hvd.allreduce(tensor, op=op, name="forth") * factor).sum().backward()
+            assert torch.equal(tensor.grad, torch.full((3,), wanted))
+        for root in range(self.size):
+            tensor = torch.ones(3, requires_grad=True)
+            (hvd.broadcast(tensor, root) * factor).sum().backward()
+            assert torch.equal(tensor.grad, torch.full((3,), mean * (self.rank == root)))
+        tensor = torch.ones(self.rank + 1, 2, requires_grad=True)
+        gathered = hvd.allgather(tensor)
+        weights = torch.arange(len(gathered), dtype=torch.float32)[:, None]
+        (gathered * weights).sum().backward()
+        first = self.rank * (self.rank + 1) // 2
+        assert torch.equal(tensor.grad, weights[first : first + self.rank + 1].expand(-1, 2))
+        largest = hvd.allreduce(torch.ones(3, requires_grad=True), op=hvd.Max)
+        self.expect_error("op Max has no gradient", largest.sum().backward)
 
     def check_torch_what_cannot_be_sent(self) -> None:
         self.expect_error("complex64", hvd.allreduce, torch.ones(2, dtype=torch.complex64))

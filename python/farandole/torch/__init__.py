@@ -24,20 +24,22 @@ from farandole import (
     shutdown,
     size,
 )
-from farandole.torch.operations import (
-    allgather,
+from farandole.torch.asynchronous import (
     allgather_async,
-    allreduce,
-    allreduce_,
     allreduce_async,
     allreduce_async_,
-    barrier,
-    broadcast,
-    broadcast_,
     broadcast_async,
     broadcast_async_,
     poll,
     synchronize,
+)
+from farandole.torch.operations import (
+    allgather,
+    allreduce,
+    allreduce_,
+    barrier,
+    broadcast,
+    broadcast_,
 )
 from farandole.torch.optimizer import DistributedOptimizer
 from farandole.torch.state import broadcast_optimizer_state, broadcast_parameters

@@ -1,26 +1,29 @@
-"""The collective calls on torch tensors.
+"""Collective calls on torch tensors that wait for their result.
 
-Every call must be made by all members of its process_set, with the same name if one is given. The
-async forms return a Handle at once; until `synchronize` has returned, leave the tensor alone. Calls
-on tensors of any strides work; one that is not contiguous costs a copy.
+Every call must be made by all members of its process_set, with the same name if one is given. New
+tensors that come from ones with a gradient have one, too: backward() then makes calls of its own,
+so it must run on all members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 import torch
-from torch.autograd.graph import increment_version
 
 from farandole import core, lifecycle
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.handle import Handle
-from farandole.reduce_op import ReduceOp
-from farandole.torch.tensors import check, check_writable, view_of
-
-Result = TypeVar("Result")
+from farandole.reduce_op import Average, ReduceOp, Sum
+from farandole.torch.asynchronous import (
+    allreduce_async,
+    allreduce_async_,
+    broadcast_async,
+    broadcast_async_,
+    chosen,
+    start_allgather,
+)
 
 
 def allreduce(
@@ -32,22 +35,8 @@ def allreduce(
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
     """A new tensor: the elementwise Average (or another op) over all ranks."""
-    return allreduce_async(tensor, average, name, op=op, process_set=process_set).wait()
-
-
-def allreduce_async(
-    tensor: torch.Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    *,
-    op: ReduceOp | None = None,
-    process_set: Group = global_process_set,
-) -> Handle[torch.Tensor]:
-    check(tensor)
-    source = tensor.detach().contiguous()
-    target = torch.empty_like(source)
-    start = _allreduce(name, process_set, _chosen(op, average))
-    return _start(start, source, target, lambda: target)
+    result: torch.Tensor = _Allreduce.apply(tensor, name, chosen(op, average), process_set)
+    return result
 
 
 def allreduce_(
@@ -58,19 +47,8 @@ def allreduce_(
     op: ReduceOp | None = None,
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
-    """Like allreduce, with the result in the tensor itself."""
+    """Like allreduce, with the result in the tensor itself, unnoticed by its gradient."""
     return allreduce_async_(tensor, average, name, op=op, process_set=process_set).wait()
-
-
-def allreduce_async_(
-    tensor: torch.Tensor,
-    average: bool | None = None,
-    name: str | None = None,
-    *,
-    op: ReduceOp | None = None,
-    process_set: Group = global_process_set,
-) -> Handle[torch.Tensor]:
-    return _start_in_place(_allreduce(name, process_set, _chosen(op, average)), tensor)
 
 
 def broadcast(
@@ -80,19 +58,8 @@ def broadcast(
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
     """A new tensor: the one of root_rank, a rank of the world that is in the process_set."""
-    return broadcast_async(tensor, root_rank, name, process_set).wait()
-
-
-def broadcast_async(
-    tensor: torch.Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: Group = global_process_set,
-) -> Handle[torch.Tensor]:
-    check(tensor)
-    source = tensor.detach().contiguous()
-    target = torch.empty_like(source)
-    return _start(_broadcast(name, process_set, root_rank), source, target, lambda: target)
+    result: torch.Tensor = _Broadcast.apply(tensor, root_rank, name, process_set)
+    return result
 
 
 def broadcast_(
@@ -101,38 +68,16 @@ def broadcast_(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
-    """Like broadcast, with the result in the tensor itself."""
+    """Like broadcast, with the result in the tensor itself, unnoticed by its gradient."""
     return broadcast_async_(tensor, root_rank, name, process_set).wait()
-
-
-def broadcast_async_(
-    tensor: torch.Tensor,
-    root_rank: int,
-    name: str | None = None,
-    process_set: Group = global_process_set,
-) -> Handle[torch.Tensor]:
-    return _start_in_place(_broadcast(name, process_set, root_rank), tensor)
 
 
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: Group = global_process_set
 ) -> torch.Tensor:
     """All ranks' tensors, one after another along the first dimension, which may differ."""
-    return allgather_async(tensor, name, process_set).wait()
-
-
-def allgather_async(
-    tensor: torch.Tensor, name: str | None = None, process_set: Group = global_process_set
-) -> Handle[torch.Tensor]:
-    check(tensor)
-    source = tensor.detach().contiguous()
-    engine, group, view = lifecycle.engine(), process_set.number(), view_of(source)
-
-    def finish(engine: core.Engine, number: int) -> torch.Tensor:
-        gathered, _ = engine.take_gathered(number, view)
-        return torch.from_dlpack(gathered)
-
-    return Handle(engine, engine.allgather(name or "", group, view), source, finish)
+    result: torch.Tensor = _Allgather.apply(tensor, name, process_set)
+    return result
 
 
 def barrier(process_set: Group = global_process_set) -> None:
@@ -142,59 +87,53 @@ def barrier(process_set: Group = global_process_set) -> None:
     Handle(engine, number, None, core.Engine.take).wait()
 
 
-def poll(handle: Handle[Result]) -> bool:
-    """Is the call done? Then synchronize returns at once."""
-    return handle.poll()
+def _of_gradient(name: str | None) -> str | None:
+    return None if name is None else f"{name}.gradient"
 
 
-def synchronize(handle: Handle[Result]) -> Result:
-    """Waits for the call and returns its tensor, or raises what went wrong."""
-    return handle.wait()
+class _Allreduce(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, name: str | None, op: ReduceOp, group: Group
+    ) -> torch.Tensor:
+        ctx.call = name, op, group
+        return allreduce_async(tensor, name=name, op=op, process_set=group).wait()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        name, op, group = ctx.call
+        if op not in (Sum, Average):
+            raise CallError(f"allreduce with op {op.name} has no gradient; Sum and Average have")
+        result = allreduce(gradients[0], name=_of_gradient(name), op=op, process_set=group)
+        return result, None, None, None
 
 
-# Submits a call on a view; returns the engine's number for it.
-_Start = Callable[[core.Engine, core.BufferView], int]
+class _Broadcast(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, group: Group
+    ) -> torch.Tensor:
+        ctx.call = root_rank, name, group
+        return broadcast_async(tensor, root_rank, name, group).wait()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        root_rank, name, group = ctx.call
+        mean = allreduce(gradients[0], name=_of_gradient(name), process_set=group)
+        result = mean if lifecycle.rank() == root_rank else torch.zeros_like(mean)
+        return result, None, None, None
 
 
-def _chosen(op: ReduceOp | None, average: bool | None) -> ReduceOp:
-    if op is None:
-        return ReduceOp.Sum if average is False else ReduceOp.Average
-    if average is not None:
-        raise CallError("give either op or the older average, not both")
-    return ReduceOp(op)
+class _Allgather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, name: str | None, group: Group) -> torch.Tensor:
+        gathered, rows = start_allgather(tensor, name, group, lambda *both: both).wait()
+        mine = group.rank()
+        ctx.call = name, group, sum(rows[:mine]), rows[mine]
+        return gathered
 
-
-def _allreduce(name: str | None, process_set: Group, op: ReduceOp) -> _Start:
-    return lambda engine, view: engine.allreduce(name or "", process_set.number(), view, op)
-
-
-def _broadcast(name: str | None, process_set: Group, root_rank: int) -> _Start:
-    return lambda engine, view: engine.broadcast(name or "", process_set.number(), view, root_rank)
-
-
-def _start(
-    start: _Start, source: torch.Tensor, target: torch.Tensor, result: Callable[[], torch.Tensor]
-) -> Handle[torch.Tensor]:
-    def finish(engine: core.Engine, number: int) -> torch.Tensor:
-        engine.take(number)
-        return result()
-
-    engine = lifecycle.engine()
-    number = start(engine, view_of(source, target))
-    return Handle(engine, number, (source, target), finish)
-
-
-def _start_in_place(start: _Start, tensor: torch.Tensor) -> Handle[torch.Tensor]:
-    check_writable(tensor)
-    memory = tensor.detach()
-    dense = memory.contiguous()
-
-    def result() -> torch.Tensor:
-        if dense is not memory:
-            memory.copy_(dense)  # also tells autograd
-        return tensor
-
-    handle = _start(start, dense, dense, result)
-    if not tensor.is_inference():
-        increment_version(tensor)
-    return handle
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        name, group, first, rows = ctx.call
+        mean = allreduce(gradients[0], name=_of_gradient(name), process_set=group)
+        return mean[first : first + rows], None, None
