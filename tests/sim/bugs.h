@@ -15,8 +15,8 @@ struct NamedBug {
   Bug bug;
   std::string symptom;  // a part of what the simulation must say
 
-  friend std::ostream& operator<<(std::ostream& out, const NamedBug& bug) {
-    return out << bug.name;
+  friend std::ostream& operator<<(std::ostream& out, const NamedBug& named) {
+    return out << named.name;
   }
 };
 

@@ -196,9 +196,12 @@ class ProgramWriter {
   // Group by group, each worker beginning with another one.
   void start_with_own_group(std::vector<int>& calls) {
     const auto groups = static_cast<int>(script_.groups.size());
-    std::stable_sort(calls.begin(), calls.end(), [this, groups](int a, int b) {
-      return (group_of(a) + worker_) % groups < (group_of(b) + worker_) % groups;
-    });
+    std::vector<int> ordered;
+    for (int turn = 0; turn < groups; ++turn) {
+      for (const int call : calls)
+        if (group_of(call) == (worker_ + turn) % groups) ordered.push_back(call);
+    }
+    calls = std::move(ordered);
   }
 
   void submit_all(const std::vector<int>& calls) {
