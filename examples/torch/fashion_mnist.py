@@ -101,7 +101,8 @@ class Progress:
         return f"loss {loss / images:.3f}, accuracy {correct / images:.3f}"
 
 
-def train(model: nn.Module, data: TensorDataset, options: argparse.Namespace) -> None:
+def train(model: nn.Module, data: TensorDataset, options: argparse.Namespace) -> float:
+    """Returns the seconds that the epochs took."""
     # Each worker gets another part of the data.
     sampler = DistributedSampler(data, hvd.size(), hvd.rank(), seed=options.seed)
     batches = DataLoader(data, max(1, options.batch_size // hvd.size()), sampler=sampler)
@@ -113,6 +114,7 @@ def train(model: nn.Module, data: TensorDataset, options: argparse.Namespace) ->
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, options.lr, epochs=options.epochs, steps_per_epoch=len(batches)
     )
+    start = time.monotonic()
     for epoch in range(options.epochs):
         sampler.set_epoch(epoch)
         progress = Progress(f"epoch {epoch + 1}/{options.epochs}", len(sampler) * hvd.size())
@@ -125,6 +127,7 @@ def train(model: nn.Module, data: TensorDataset, options: argparse.Namespace) ->
             schedule.step()
             progress.add(loss.detach(), answers, classes)
         progress.finish()
+    return time.monotonic() - start
 
 
 @torch.no_grad()
@@ -157,9 +160,7 @@ def main() -> None:
     test = load(options.data, "t10k", options.limit)
     torch.manual_seed(options.seed)
     model = network()
-    start = time.monotonic()
-    train(model, training, options)
-    seconds = time.monotonic() - start
+    seconds = train(model, training, options)
     found = accuracy(model, test)
     check_equal(model)
     if hvd.rank() == 0:
