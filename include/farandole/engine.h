@@ -39,6 +39,9 @@ struct EngineOptions {
   std::chrono::milliseconds start_timeout{0};
   // How many bytes of gradients a frontend puts in one bucket. The engine only hands it on.
   std::size_t bucket_bytes = 0;
+  // What is said on standard error: trace, debug, info, warning, error or fatal, and above.
+  std::string log_level = "warning";
+  bool log_hide_time = false;
   // Asked about every 100 ms while create() waits; true ends the waiting with kRetry.
   std::function<bool()> interrupted;
 
@@ -63,8 +66,6 @@ struct Submission {
   void* output = nullptr;       // allreduce, broadcast; may equal input. Allgather: see Outcome
   ReduceOp reduce_op = ReduceOp::kSum;  // allreduce
   int root_rank = 0;                    // broadcast, a rank of the world inside the group
-  // The caller will wait() for it at once: nobody else needs to be woken to make progress.
-  bool caller_waits = false;
 };
 
 // What became of a call.

@@ -5,9 +5,6 @@
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <array>
-
-#include "base/check.h"
-
 namespace farandole {
 namespace {
 
@@ -29,19 +26,19 @@ constexpr std::array<LevelRow, 6> kLevels = {{
 
 const LevelRow& row_of(Level level) { return kLevels[static_cast<std::size_t>(level)]; }
 
-Level level_named(std::string_view name) {
-  for (const LevelRow& row : kLevels)
-    if (row.name == name) return row.level;
-  CHECK(false, "the knob allows only names of levels");
-  return Level::kWarning;
-}
-
 // spdlog's own level names differ from the knob's words, so the line carries ours.
 std::string pattern_for(const Log::Options& options) {
   return options.hide_time ? "%v" : "%Y-%m-%d %H:%M:%S.%e %v";
 }
 
 }  // namespace
+
+Result<Level> level_named(std::string_view name) {
+  for (const LevelRow& row : kLevels)
+    if (row.name == name) return row.level;
+  return Status::fix_call(fmt::format(
+      "`{}` is no log level; there are trace, debug, info, warning, error and fatal", name));
+}
 
 struct Log::Parts {
   explicit Parts(const Options& options)
@@ -55,12 +52,6 @@ struct Log::Parts {
   std::string prefix;
   mutable spdlog::logger logger;  // synchronises itself
 };
-
-Log::Options Log::options_from(const Knobs& knobs) {
-  return {.level = level_named(knobs.text(Knob::kLogLevel)),
-          .hide_time = knobs.integer(Knob::kLogHideTime) != 0,
-          .tag = fmt::format("rank {}", knobs.integer(Knob::kRank))};
-}
 
 Log::Log(const Options& options) : parts_(std::make_unique<Parts>(options)) {}
 

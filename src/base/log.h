@@ -6,11 +6,14 @@
 #include <string>
 #include <string_view>
 
-#include "base/knobs.h"
+#include "farandole/status.h"
 
 namespace farandole {
 
 enum class Level : std::uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kFatal };
+
+// By its name in small letters. Errors: kFixCall.
+Result<Level> level_named(std::string_view name);
 
 // Thread-safe: each line is written whole. Built once per process or engine and passed on.
 class Log {
@@ -20,9 +23,6 @@ class Log {
     bool hide_time = false;
     std::string tag{};  // in front of each line, such as "rank 3"; may be empty
   };
-  // The options that the knobs ask for, with the rank as the tag.
-  static Options options_from(const Knobs& knobs);
-
   explicit Log(const Options& options);
   ~Log();
   Log(const Log&) = delete;

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/knobs.h"
+
 namespace farandole {
 namespace {
 
@@ -45,20 +47,16 @@ TEST(Log, drops_what_is_below_its_level) {
   EXPECT_EQ(printed, "farandole info: information\nfarandole fatal: the end\n");
 }
 
-TEST(Log, takes_its_options_from_the_knobs) {
-  const auto environment = [](const char* name) -> const char* {
-    const std::string_view variable = name;
-    if (variable == "FARANDOLE_RANK") return "5";
-    if (variable == "FARANDOLE_LOG_LEVEL") return "ERROR";
-    if (variable == "HOROVOD_LOG_HIDE_TIME") return "1";
-    return nullptr;
-  };
-  const auto knobs = Knobs::read(environment);
-  ASSERT_TRUE(knobs.ok()) << knobs.status().message();
-  const Log::Options options = Log::options_from(*knobs);
-  EXPECT_EQ(options.level, Level::kError);
-  EXPECT_TRUE(options.hide_time);
-  EXPECT_EQ(options.tag, "rank 5");
+TEST(Log, levels_have_the_names_that_the_knob_allows) {
+  const std::string choices(row_of(Knob::kLogLevel).choices);
+  std::istringstream words(choices);
+  int count = 0;
+  for (std::string word; std::getline(words, word, '|'); ++count)
+    EXPECT_EQ(static_cast<int>(*level_named(word)), count) << word;
+  EXPECT_EQ(count, 6);
+  const auto unknown = level_named("loud");
+  EXPECT_EQ(unknown.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(unknown.status().message(), HasSubstr("`loud`"));
 }
 
 TEST(Log, lines_of_many_threads_stay_whole) {

@@ -65,12 +65,20 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Store& st
   auto parts = std::make_unique<Engine::Parts>();
   parts->place = options.place;
   parts->clock = std::make_unique<SystemClock>();
+  FARANDOLE_TRY_ASSIGN(const Level level, level_named(options.log_level));
+  parts->log =
+      std::make_unique<Log>(Log::Options{.level = level,
+                                         .hide_time = options.log_hide_time,
+                                         .tag = fmt::format("rank {}", options.place.rank)});
   FARANDOLE_TRY_ASSIGN(parts->groups, all_groups(options));
   FARANDOLE_TRY_ASSIGN(parts->formation, form(options, store, *parts->clock));
   FARANDOLE_TRY_ASSIGN(parts->loop, make_loop(*parts));
-  parts->watch = std::make_unique<Watch>(*parts->formation.doorbells, watched(parts->formation));
+  parts->watch =
+      std::make_unique<Watch>(*parts->formation.doorbells, watched(parts->formation), *parts->log);
   FARANDOLE_TRY(parts->loop->start());
   FARANDOLE_TRY(parts->watch->start());
+  (*parts->log)(Level::kInfo, fmt::format("joined a job of {} with {} groups, as process {}",
+                                          options.place.size, parts->groups.size(), ::getpid()));
   return std::make_unique<Engine>(std::move(parts));
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "engine/formation.h"
 #include "engine/loop.h"
 #include "engine/watch.h"
@@ -22,6 +23,7 @@ struct Engine::Parts {
   Place place;
   std::vector<std::vector<int>> groups;  // by GroupId
   std::unique_ptr<const Clock> clock;
+  std::unique_ptr<const Log> log;
   Formation formation;
   std::unique_ptr<Watch> watch;
   std::unique_ptr<Loop> loop;

@@ -74,6 +74,7 @@ void Engine::shutdown(const std::string& reason) {
     parts_->watch->stop();
     parts_->loop->stop();
     parts_->formation.doorbells->leave(reason);
+    (*parts_->log)(Level::kInfo, "left the job: " + reason);
   });
 }
 

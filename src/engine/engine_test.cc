@@ -76,9 +76,7 @@ Submission allreduce_of(std::vector<float>& values, std::string name = "", Group
 
 Status allreduce(Engine& engine, std::vector<float>& values, std::string name = "",
                  GroupId group = kWorld) {
-  Submission submission = allreduce_of(values, std::move(name), group);
-  submission.caller_waits = true;
-  return finish(engine, engine.submit(submission)).status;
+  return finish(engine, engine.submit(allreduce_of(values, std::move(name), group))).status;
 }
 
 Status barrier(Engine& engine) { return finish(engine, engine.submit(Submission{})).status; }

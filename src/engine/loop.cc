@@ -59,7 +59,7 @@ Result<Handle> Loop::submit(const Submission& submission) {
     return handle;
   }
   advance();
-  release_baton(submission.caller_waits ? Next::kOtherWaiter : Next::kAnybody);
+  release_baton(Next::kAnybody);
   return handle;
 }
 

@@ -65,7 +65,7 @@ class Loop {
   bool called_away(bool in_background);
 
   // Who may go on: anybody, also the thread "progress"; or other callers of wait() only, because
-  // the releasing thread is, or will be at once, one itself.
+  // the releasing thread is one itself and goes on.
   enum class Next : std::uint8_t { kAnybody, kOtherWaiter };
   void release_baton(Next next);
   void run();  // of the thread "progress"

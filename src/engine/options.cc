@@ -21,6 +21,8 @@ Result<EngineOptions> EngineOptions::from_environment() {
   options.rendezvous_descriptor = number(Knob::kRendezvousDescriptor);
   options.start_timeout = std::chrono::seconds(knobs.integer(Knob::kStartTimeout));
   options.bucket_bytes = static_cast<std::size_t>(knobs.integer(Knob::kBucketBytes));
+  options.log_level = knobs.text(Knob::kLogLevel);
+  options.log_hide_time = knobs.integer(Knob::kLogHideTime) != 0;
   return options;
 }
 

@@ -14,8 +14,8 @@
 
 namespace farandole {
 
-Watch::Watch(Doorbells& doorbells, std::vector<Process> processes)
-    : doorbells_(doorbells), processes_(std::move(processes)) {}
+Watch::Watch(Doorbells& doorbells, std::vector<Process> processes, const Log& log)
+    : doorbells_(doorbells), log_(log), processes_(std::move(processes)) {}
 
 Watch::~Watch() { stop(); }
 
@@ -55,10 +55,13 @@ void Watch::run() {
     if (polled.back().revents != 0) return;
     std::vector<Process> alive;
     for (std::size_t i = 0; i < processes_.size(); ++i) {
-      if (polled[i].revents == 0)
+      const int rank = processes_[i].rank;
+      if (polled[i].revents == 0) {
         alive.push_back(processes_[i]);
-      else if (!doorbells_.leaver(processes_[i].rank))  // who left in order may end
-        doorbells_.close(processes_[i].rank);
+      } else if (!doorbells_.leaver(rank)) {  // who left in order may end
+        log_(Level::kInfo, fmt::format("rank {} has died", rank));
+        doorbells_.close(rank);
+      }
     }
     processes_ = std::move(alive);
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "base/log.h"
 #include "farandole/status.h"
 #include "transport/shm/doorbells.h"
 
@@ -18,8 +19,8 @@ class Watch {
     int descriptor;  // pidfd, borrowed
   };
 
-  // `doorbells` and the descriptors outlive this.
-  Watch(Doorbells& doorbells, std::vector<Process> processes);
+  // `doorbells`, `log` and the descriptors outlive this.
+  Watch(Doorbells& doorbells, std::vector<Process> processes, const Log& log);
   ~Watch();  // stop()
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -35,6 +36,7 @@ class Watch {
   void run();
 
   Doorbells& doorbells_;
+  const Log& log_;
   std::vector<Process> processes_;  // the thread's own while it runs
   Descriptor stop_event_;
   std::thread thread_;
