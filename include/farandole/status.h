@@ -48,7 +48,7 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : content_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  Result(T value) : content_(std::move(value)) {}        // NOLINT(google-explicit-constructor)
   Result(Status status) : content_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     if (std::get<Status>(content_).ok()) std::abort();
   }

@@ -9,8 +9,8 @@ namespace farandole {
 
 }  // namespace farandole
 
-#define CHECK(condition, why)                                              \
-  do {                                                                     \
-    if (!(condition)) [[unlikely]]                                         \
-      ::farandole::check_failed(__FILE__, __LINE__, #condition, why);      \
+#define CHECK(condition, why)                                         \
+  do {                                                                \
+    if (!(condition)) [[unlikely]]                                    \
+      ::farandole::check_failed(__FILE__, __LINE__, #condition, why); \
   } while (false)

@@ -24,7 +24,7 @@ class Referee {
   const std::optional<std::string>& problem() const { return problem_; }
   void blow(std::string problem);
 
-  void submitted(int worker, int call);
+  void submitted(int worker, int number);
   // A member of the group took its next decision; `call` is what it had in flight under that name.
   void decided(int group, int worker, int call, const Decision& decision);
   // A member enters its next step with its number.
@@ -32,8 +32,8 @@ class Referee {
   // How many members have entered a step, and the sum of their numbers.
   int entries(int group, std::uint32_t sequence) const;
   std::int64_t sum(int group, std::uint32_t sequence) const;
-  // The call's end. `sum` is what a done call gave.
-  void done(int worker, int call, std::int64_t sum);
+  // The end of call `number`. `sum` is what a done call gave.
+  void done(int worker, int number, std::int64_t sum);
   void refused(int worker, int call);
   void lost(int worker, int call);
 
@@ -55,8 +55,8 @@ class Referee {
     std::map<std::uint32_t, std::map<int, std::int64_t>> entries;  // sequence → worker → number
   };
 
-  void check_new(int group, int call, const Decision& decision);
-  void check_refusal(int worker, int call, const Refusal& refusal);
+  void check_new(int group, int number, const Decision& decision);
+  void check_refusal(int worker, int number, const Refusal& refusal);
   void end(int worker, int call, Outcome outcome);
 
   const Script& script_;
