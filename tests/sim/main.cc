@@ -3,10 +3,11 @@
 //   --seed S                one seed, with its whole story
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
-#include <limits>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -45,23 +46,33 @@ std::optional<Arguments> parse(std::span<char* const> words) {
   return arguments;
 }
 
-void tell(std::uint64_t seed, const Report& report) {
-  for (const auto& line : report.lines) fmt::print("{}\n", line);
-  fmt::print("seed {}: {} steps, {} refusals, {} messages; story {:016x}\n", seed, report.steps,
-             report.refusals, report.messages, report.number);
+// What to say when a CHECK stops the program in the middle of a job.
+std::array<char, 100> last_words;
+
+void remember(std::uint64_t seed) {
+  const auto written = fmt::format_to_n(last_words.begin(), last_words.size() - 1,
+                                        "repeat it with: ./dev sim --seed {}\n", seed);
+  *written.out = '\0';
+}
+
+// abort() comes from this very thread, never in the middle of a write.
+void say_last_words(int /*signal*/) {
+  std::fflush(stdout);
+  std::fputs(last_words.data(), stderr);
 }
 
 int run(const Arguments& arguments) {
-  constexpr std::size_t kLastLines = 60;
-  const auto lines_max = arguments.tells_all ? std::numeric_limits<std::size_t>::max() : kLastLines;
+  constexpr Telling kLastLines{60};
+  constexpr Telling kAloud{1, true};
   std::uint64_t number = 0;
   std::uint64_t steps = 0;
   std::uint64_t refusals = 0;
   std::uint64_t messages = 0;
   std::uint64_t deaths = 0;
   for (std::uint64_t seed = arguments.first; seed - arguments.first < arguments.seeds; ++seed) {
-    const auto report = simulate(seed, lines_max);
-    if (report.problem || arguments.tells_all) tell(seed, report);
+    remember(seed);
+    const auto report = simulate(seed, arguments.tells_all ? kAloud : kLastLines);
+    if (report.problem && !arguments.tells_all) fmt::print("{}\n", fmt::join(report.lines, "\n"));
     if (report.problem) {
       fmt::print("FAILED: {}\nrepeat it with: ./dev sim --seed {}\n", *report.problem, seed);
       return 1;
@@ -89,5 +100,6 @@ int main(int count, char** words) {
     fmt::print(stderr, "usage: {} [--seed S | --seeds N [--first S]]\n", words[0]);
     return 2;
   }
+  std::signal(SIGABRT, farandole::sim::say_last_words);
   return farandole::sim::run(*arguments);
 }

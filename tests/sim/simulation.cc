@@ -19,10 +19,10 @@ constexpr std::uint64_t kHappeningsMax = 3'000'000;
 
 class Simulation {
  public:
-  Simulation(std::uint64_t seed, std::size_t lines_max, const Bug& bug)
+  Simulation(std::uint64_t seed, Telling telling, const Bug& bug)
       : script_(random_script(seed)),
         random_(~seed),
-        story_(lines_max),
+        story_(telling),
         referee_(script_),
         network_(script_, timeline_, random_, referee_, bug.tap ? bug.tap(script_) : Tap()),
         around_{script_, bug.flaws, timeline_, random_, network_, referee_, story_} {
@@ -117,8 +117,8 @@ class Simulation {
 
 }  // namespace
 
-Report simulate(std::uint64_t seed, std::size_t lines_max, const Bug& bug) {
-  return Simulation(seed, lines_max, bug).run();
+Report simulate(std::uint64_t seed, Telling telling, const Bug& bug) {
+  return Simulation(seed, telling, bug).run();
 }
 
 }  // namespace farandole::sim

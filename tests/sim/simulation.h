@@ -1,7 +1,6 @@
 // Simulation: a whole job in one thread from one seed.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -10,6 +9,7 @@
 
 #include "network.h"
 #include "script.h"
+#include "story.h"
 #include "worker.h"
 
 namespace farandole::sim {
@@ -30,6 +30,6 @@ struct Report {
   bool somebody_died = false;
 };
 
-Report simulate(std::uint64_t seed, std::size_t lines_max, const Bug& bug = {});
+Report simulate(std::uint64_t seed, Telling telling, const Bug& bug = {});
 
 }  // namespace farandole::sim

@@ -14,10 +14,14 @@ namespace farandole::sim {
 
 using Time = std::int64_t;  // simulated microseconds
 
+struct Telling {
+  std::size_t lines_max;  // how many of the last lines are kept; the number covers all
+  bool aloud = false;     // also print each at once, so that a crash does not swallow them
+};
+
 class Story {
  public:
-  // Keeps the last `lines_max` lines; the number covers all of them.
-  explicit Story(std::size_t lines_max) : lines_max_(lines_max) {}
+  explicit Story(Telling telling) : telling_(telling) {}
 
   template <class... Arguments>
   void tell(Time now, fmt::format_string<Arguments...> text, Arguments&&... arguments) {
@@ -33,11 +37,12 @@ class Story {
   void add(std::string line) {
     for (const char c : line)  // FNV-1a
       number_ = (number_ ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+    if (telling_.aloud) fmt::print("{}\n", line);
     lines_.push_back(std::move(line));
-    if (lines_.size() > lines_max_) lines_.pop_front();
+    if (lines_.size() > telling_.lines_max) lines_.pop_front();
   }
 
-  std::size_t lines_max_;
+  Telling telling_;
   std::uint64_t number_ = 0xcbf29ce484222325U;
   std::deque<std::string> lines_;
 };
