@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <random>
 #include <span>
 
 namespace farandole {
@@ -54,6 +56,23 @@ TEST(StoreMessages, ForeignBytesAreRefused) {
   Bytes absurd_length = request().encode();
   for (std::size_t i = 0; i < 4; ++i) absurd_length[1 + sizeof(std::uint64_t) + i] = std::byte{255};
   EXPECT_FALSE(StoreRequest::decode(absurd_length));
+}
+
+// Whatever is taken for a message has to be one: it comes out as it went in.
+TEST(StoreMessages, ChangedBytesNeverMislead) {
+  std::mt19937 random(7);
+  std::size_t refused = 0;
+  for (int round = 0; round < 20000; ++round) {
+    Bytes bytes = round % 2 == 0 ? request().encode() : reply().encode();
+    for (int i = 0; i < 3; ++i) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+    const auto as_request = StoreRequest::decode(bytes);
+    const auto as_reply = StoreReply::decode(bytes);
+    if (as_request) {
+      EXPECT_EQ(as_request->encode(), bytes);
+    }
+    if (!as_request && !as_reply) ++refused;
+  }
+  EXPECT_GT(refused, 1000U);
 }
 
 }  // namespace
