@@ -31,10 +31,13 @@ def init(*, process_sets: Sequence[Group] | None = None) -> None:
     """
     if _process.forked:
         raise CallError("init() was called in a forked child of a member; start a new process")
+    groups = (global_process_set, *(process_sets or ()))
+    for group in groups:
+        if not isinstance(group, Group):
+            raise CallError(f"process_sets must hold ProcessSet objects, not {group!r}")
     if _process.engine is not None:
         _check_same_groups(process_sets)
         return
-    groups = (global_process_set, *(process_sets or ()))
     engine = core.Engine(groups=[group.ranks or [] for group in groups[1:]])
     for number, group in enumerate(groups):
         group.register(number, engine.ranks_of(number), engine.rank)
