@@ -1,5 +1,6 @@
 // Guarded<T>: the lock holds the data. The value can only be reached through a lock() guard, so
-// forgetting the lock does not compile. Waiting uses the same guard.
+// forgetting the lock does not compile. Waiting uses the same guard. Taking a lock twice in one
+// function, which would wait for ever, does not pass clang's analysis.
 #pragma once
 
 #include <chrono>
@@ -7,15 +8,19 @@
 #include <mutex>
 #include <utility>
 
+#include "base/platform.h"
+
 namespace farandole {
 
 template <class T>
 class Guarded {
  public:
   // Access to the value while this lives. Neither copies nor moves; borrow it within one scope.
-  class Lock {
+  class FARANDOLE_THREAD_SAFETY(scoped_lockable) Lock {
    public:
-    explicit Lock(Guarded& owner) : owner_(owner), lock_(owner.mutex_) {}
+    explicit Lock(Guarded& owner) FARANDOLE_THREAD_SAFETY(acquire_capability(owner.mutex_))
+        : owner_(owner), lock_(owner.mutex_) {}
+    ~Lock() FARANDOLE_THREAD_SAFETY(release_capability()) {}
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
 
@@ -42,12 +47,17 @@ class Guarded {
   Guarded(const Guarded&) = delete;
   Guarded& operator=(const Guarded&) = delete;
 
-  Lock lock() { return Lock(*this); }
+  // The analysis cannot see that the lock travels to the caller, so the body is left out.
+  Lock lock() FARANDOLE_THREAD_SAFETY(acquire_capability(mutex_), no_thread_safety_analysis) {
+    return Lock(*this);
+  }
   void notify_one() { changed_.notify_one(); }
   void notify_all() { changed_.notify_all(); }
 
  private:
-  std::mutex mutex_;
+  struct FARANDOLE_THREAD_SAFETY(capability("mutex")) Mutex : std::mutex {};
+
+  Mutex mutex_;
   std::condition_variable changed_;
   T value_;
 };

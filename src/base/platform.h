@@ -1,5 +1,13 @@
-// What differs between processors. The only place for #if outside of kernels and device code.
+// What differs between processors and compilers. The only place for #if outside of kernels and
+// device code.
 #pragma once
+
+// What clang's thread-safety analysis is told; other compilers have none.
+#if defined(__clang__)
+#define FARANDOLE_THREAD_SAFETY(...) __attribute__((__VA_ARGS__))
+#else
+#define FARANDOLE_THREAD_SAFETY(...)
+#endif
 
 namespace farandole {
 

@@ -151,8 +151,9 @@ Result<StoreClient::Answer> StoreClient::look(std::uint64_t number, TimePoint de
       inbox->somebody_reads = true;
     }
     read_one(deadline);
-    if (std::chrono::steady_clock::now() >= deadline && !inbox_.lock()->awaited.at(number))
-      return Status::retry("no answer yet");
+    if (std::chrono::steady_clock::now() < deadline) continue;
+    const bool answered = inbox_.lock()->awaited.at(number).has_value();
+    if (!answered) return Status::retry("no answer yet");
   }
 }
 
