@@ -130,10 +130,10 @@ void reduce_block(const Job& job, std::int64_t begin, std::int64_t count) {
     const auto inputs = static_cast<Accumulator>(job.inputs.size());
     for (std::int64_t i = 0; i < count; ++i) sums[i] /= inputs;
   }
-  for (std::byte* output : job.outputs) {
-    std::byte* const __restrict result = output + offset;
-    for (std::int64_t i = 0; i < count; ++i) store<Stored>(result, i, Element::narrow(sums[i]));
-  }
+  std::byte* const __restrict result = job.outputs[0] + offset;
+  for (std::int64_t i = 0; i < count; ++i) store<Stored>(result, i, Element::narrow(sums[i]));
+  for (std::byte* output : job.outputs.subspan(1))
+    std::memcpy(output + offset, result, static_cast<std::size_t>(count) * sizeof(Stored));
 }
 
 template <class Element, class Op>
@@ -200,7 +200,7 @@ void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> inputs,
             std::span<std::byte* const> outputs, std::int64_t count) {
   const Kernel kernel = kernel_for(dtype, op);
   CHECK(kernel != nullptr, "check_reduction() comes first");
-  CHECK(!inputs.empty(), "there is at least one input");
+  CHECK(!inputs.empty() && !outputs.empty(), "there is at least one input and one output");
   kernel({inputs, outputs, count});
 }
 

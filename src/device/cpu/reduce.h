@@ -16,7 +16,7 @@ namespace farandole {
 Status check_reduction(DType dtype, ReduceOp op);
 
 // outputs[k][i] = inputs[0][i] op inputs[1][i] op … for all i < count and every k. Any thread.
-// - At least one input; check_reduction() must hold. No alignment is needed.
+// - At least one input and one output; check_reduction() must hold. No alignment is needed.
 // - An output may be the same memory as an input, but must not overlap it partly.
 // - float16 and bfloat16 accumulate in float32 and are rounded once, to nearest even.
 // - Integers wrap in two's complement. Their average is the 64-bit sum divided toward zero.
