@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/try.h"
 #include "launcher/job_output.h"
 #include "launcher/poller.h"

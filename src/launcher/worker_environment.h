@@ -1,9 +1,7 @@
 // What workers find in their environment: who they are, and how many threads they should use.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -11,16 +9,10 @@ namespace farandole {
 
 using EnvironmentVariable = std::pair<std::string, std::string>;
 
-// The cores that this process may use: its affinity, and the cpu quota of its container.
-int usable_cores();
-// The whole cores in the text of cgroup's cpu.max ("150000 100000" is one); nothing without a
-// quota.
-std::optional<int> cores_in_cpu_max(std::string_view text);
-
 // What one worker gets over the inherited environment to know its place in a job on one host.
 std::vector<EnvironmentVariable> place_of(int rank, int workers, int rendezvous_descriptor);
 
-// What all workers get unless the user has set it. `cores`: see usable_cores().
+// What all workers get unless the user has set it. `cores`: those of usable_cores().
 std::vector<EnvironmentVariable> defaults_for(int workers, int cores);
 
 // Variables as execve wants them ("NAME=value"). A later list wins over an earlier one.

@@ -3,24 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <optional>
-
 namespace farandole {
 namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Pair;
-
-TEST(WorkerEnvironment, ReadsQuotas) {
-  EXPECT_EQ(cores_in_cpu_max("max 100000\n"), std::nullopt);
-  EXPECT_EQ(cores_in_cpu_max("-1\n 100000\n"), std::nullopt);
-  EXPECT_EQ(cores_in_cpu_max("400000 100000"), std::optional(4));
-  EXPECT_EQ(cores_in_cpu_max("150000 100000"), std::optional(1));
-  EXPECT_EQ(cores_in_cpu_max("50000 100000"), std::optional(1));
-  EXPECT_EQ(cores_in_cpu_max(""), std::nullopt);
-  EXPECT_GE(usable_cores(), 1);
-}
 
 TEST(WorkerEnvironment, SharesTheCores) {
   EXPECT_THAT(defaults_for(2, 8), Contains(Pair("OMP_NUM_THREADS", "4")));
