@@ -36,8 +36,9 @@ struct EngineOptions {
   // They get the numbers 1, 2, … in this order; the world is group 0.
   std::vector<std::vector<int>> groups;
   // How long the others may take to arrive.
-  std::chrono::milliseconds start_timeout{0};
-  // How many bytes of gradients a frontend puts in one bucket. The engine only hands it on.
+  std::chrono::milliseconds start_timeout{120'000};
+  // How many bytes of gradients a frontend puts in one bucket. All ranks must have
+  // the same; the engine compares it and hands it on.
   std::size_t bucket_bytes = 0;
   // What is said on standard error: trace, debug, info, warning, error or fatal, and above.
   std::string log_level = "warning";
@@ -100,7 +101,8 @@ class Engine {
   std::span<const int> ranks_of(GroupId group) const;
 
   // Starts a call; never blocks. Errors: kFixCall (unknown group, not a member, name already in
-  // flight, bad shape, dtype without this reduction …), kRebuildGroup (the group is over).
+  // flight, bad shape, dtype without this reduction, after shutdown() …), kRebuildGroup (the group
+  // is over), kStop (in a forked child).
   Result<Handle> submit(const Submission& submission);
   // True once take() will not answer kRetry. Unknown handles count as done.
   bool poll(Handle handle);

@@ -83,7 +83,6 @@ void Coordinator::decide(const std::string& name, const Candidates& candidates) 
 void Coordinator::issue(const Candidate& candidate) {
   const auto id = candidate.id != 0 ? candidate.id : define(candidate.signature);
   names_.touch(id);
-  CHECK(sequence_next_ != kNumberMax, "a group runs fewer than 2^32 − 1 steps");
   stream_.add(StreamItem(Issue{kGeneration, sequence_next_++, id}));
 }
 

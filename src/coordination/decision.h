@@ -12,7 +12,8 @@ namespace farandole {
 // Of all steps, as long as no step is ever withdrawn.
 inline constexpr std::uint32_t kGeneration = 1;
 
-// "All members run this next." Sequence numbers start at 1 and have no gaps within a group.
+// "All members run this next." Sequence numbers start at 1, have no gaps within a
+// group, and go on with 0 after 2^32 − 1.
 struct Step {
   std::uint32_t generation;
   std::uint32_t sequence;

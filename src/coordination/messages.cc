@@ -99,9 +99,7 @@ struct Examiner {
     return problem.empty() ? problem_of(item.signature) : problem;
   }
   std::string operator()(const Forget& item) const { return problem_of_id(item.id); }
-  std::string operator()(const Issue& item) const {
-    return item.sequence == 0 ? "a step has the sequence 0" : problem_of_id(item.id);
-  }
+  std::string operator()(const Issue& item) const { return problem_of_id(item.id); }
   std::string operator()(const Refuse& item) const {
     if (item.name.empty() || item.name.size() > kNameBytesMax)
       return fmt::format("a refusal has a name of {} bytes", item.name.size());

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <thread>
 #include <utility>
 
+#include "base/cores.h"
 #include "base/try.h"
 #include "rendezvous/memory_store.h"
 #include "rendezvous/store_client.h"
@@ -19,6 +19,11 @@ Status check_place(const EngineOptions& options) {
         "rank {} does not lie in a job of size {}; FARANDOLE_RANK and FARANDOLE_SIZE are set by "
         "`farandole run`",
         place.rank, place.size));
+  if (place.local_size < 1 || place.local_rank < 0 || place.local_rank >= place.local_size)
+    return Status::fix_call(fmt::format(
+        "local rank {} does not lie in a host's share of {} ranks; FARANDOLE_LOCAL_RANK and "
+        "FARANDOLE_LOCAL_SIZE are set by `farandole run`",
+        place.local_rank, place.local_size));
   if (place.size > 1 && options.rendezvous_descriptor < 0)
     return Status::fix_call(fmt::format(
         "a job of size {} needs a launcher: start it with `farandole run -n {} …` (there is no "
@@ -40,16 +45,20 @@ Result<std::unique_ptr<Loop>> make_loop(const Engine::Parts& parts) {
   std::vector<std::unique_ptr<GroupMember>> members;
   for (const FormedGroup& group : formation.groups) {
     FARANDOLE_TRY_ASSIGN(auto staging, formation.heap->allocate(kStagingBytes));
-    if (!formation.heap->location_of(staging.get()))
-      return Status::fix_call(fmt::format("{} groups are too many; at most {} are possible",
-                                          formation.groups.size(), members.size()));
     members.push_back(std::make_unique<GroupMember>(group, formation, std::move(staging)));
   }
   std::vector<std::int64_t> pids;
   for (const Peer& peer : formation.peers) pids.push_back(peer.pid);
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::make_unique<Loop>(*formation.doorbells, std::move(members), std::move(pids),
-                                WaitPolicy(parts.place.local_size, cores), *parts.clock);
+                                WaitPolicy(parts.place.local_size, usable_cores()), *parts.clock);
+}
+
+Status start(Engine::Parts& parts) {
+  FARANDOLE_TRY_ASSIGN(parts.loop, make_loop(parts));
+  parts.watch =
+      std::make_unique<Watch>(*parts.formation.doorbells, watched(parts.formation), *parts.log);
+  FARANDOLE_TRY(parts.loop->start());
+  return parts.watch->start();
 }
 
 }  // namespace
@@ -62,23 +71,23 @@ Result<std::unique_ptr<Store>> choose_store(const EngineOptions& options) {
 }
 
 Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Store& store) {
+  FARANDOLE_TRY_ASSIGN(const Level level, level_named(options.log_level));
   auto parts = std::make_unique<Engine::Parts>();
   parts->place = options.place;
   parts->clock = std::make_unique<SystemClock>();
-  FARANDOLE_TRY_ASSIGN(const Level level, level_named(options.log_level));
   parts->log =
       std::make_unique<Log>(Log::Options{.level = level,
                                          .hide_time = options.log_hide_time,
                                          .tag = fmt::format("rank {}", options.place.rank)});
-  FARANDOLE_TRY_ASSIGN(parts->groups, all_groups(options));
-  FARANDOLE_TRY_ASSIGN(parts->formation, form(options, store, *parts->clock));
-  FARANDOLE_TRY_ASSIGN(parts->loop, make_loop(*parts));
-  parts->watch =
-      std::make_unique<Watch>(*parts->formation.doorbells, watched(parts->formation), *parts->log);
-  FARANDOLE_TRY(parts->loop->start());
-  FARANDOLE_TRY(parts->watch->start());
-  (*parts->log)(Level::kInfo, fmt::format("joined a job of {} with {} groups, as process {}",
-                                          options.place.size, parts->groups.size(), ::getpid()));
+  FARANDOLE_TRY_ASSIGN(parts->formation, form(options, store));
+  if (const Status started = start(*parts); !started.ok()) {
+    // The others count on us already.
+    parts->formation.doorbells->leave(started.message());
+    return started;
+  }
+  (*parts->log)(Level::kInfo,
+                fmt::format("joined a job of {} with {} groups, as process {}", options.place.size,
+                            parts->formation.ranks_of.size(), ::getpid()));
   return std::make_unique<Engine>(std::move(parts));
 }
 

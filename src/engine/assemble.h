@@ -21,7 +21,6 @@ namespace farandole {
 // memory that they used goes.
 struct Engine::Parts {
   Place place;
-  std::vector<std::vector<int>> groups;  // by GroupId
   std::unique_ptr<const Clock> clock;
   std::unique_ptr<const Log> log;
   Formation formation;

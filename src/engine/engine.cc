@@ -1,7 +1,7 @@
 // The public door's methods: what can be refused at once is refused here, the rest is the loop's.
 #include "farandole/engine.h"
 
-#include <unistd.h>
+#include <fmt/format.h>
 
 #include <utility>
 
@@ -12,10 +12,10 @@
 namespace farandole {
 namespace {
 
-Status forked() {
-  return Status::fix_call(
-      "called in a forked child: this engine belongs to the parent process; use it there, or call "
-      "init() only after the fork");
+Status forked(int rank) {
+  return Status::stop(fmt::format(
+      "called in a forked child of rank {}: only the process that called init() can use farandole",
+      rank));
 }
 
 }  // namespace
@@ -39,12 +39,13 @@ Engine::~Engine() {
 const Place& Engine::place() const { return parts_->place; }
 
 std::span<const int> Engine::ranks_of(GroupId group) const {
-  if (group >= parts_->groups.size()) return {};
-  return parts_->groups[group];
+  const auto& ranks_of = parts_->formation.ranks_of;
+  if (group >= ranks_of.size()) return {};
+  return ranks_of[group];
 }
 
 Result<Handle> Engine::submit(const Submission& submission) {
-  if (parts_->abandoned) return forked();
+  if (parts_->abandoned) return forked(parts_->place.rank);
   FARANDOLE_TRY(check_submission(submission, ranks_of(submission.group), parts_->place.rank));
   return parts_->loop->submit(submission);
 }
@@ -58,12 +59,12 @@ bool Engine::wait(Handle handle, std::chrono::milliseconds limit) {
 Outcome Engine::take(Handle handle) {
   if (!parts_->abandoned) return parts_->loop->take(handle);
   Outcome outcome;
-  outcome.status = forked();
+  outcome.status = forked(parts_->place.rank);
   return outcome;
 }
 
 Result<std::shared_ptr<std::byte>> Engine::allocate(std::size_t bytes) {
-  if (parts_->abandoned) return forked();
+  if (parts_->abandoned) return forked(parts_->place.rank);
   return parts_->formation.heap->allocate(bytes);
 }
 
@@ -73,7 +74,7 @@ void Engine::shutdown(const std::string& reason) {
     // First the others' death must not reach us any more, then we stop writing, then we say so.
     parts_->watch->stop();
     parts_->loop->stop();
-    parts_->formation.doorbells->leave(reason);
+    parts_->loop->leave(reason);
     (*parts_->log)(Level::kInfo, "left the job: " + reason);
   });
 }

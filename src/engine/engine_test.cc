@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <random>
 #include <thread>
@@ -308,6 +310,55 @@ TEST(Engine, NobodyWaitsAndStillItIsDone) {
   });
 }
 
+// Nanoseconds that the threads of this name have spent on a core, from the scheduler's own count.
+std::int64_t core_time_of(const std::string& thread_name) {
+  std::int64_t total = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::ifstream(task.path() / "comm") >> name;
+    std::int64_t nanoseconds = 0;
+    if (name == thread_name) std::ifstream(task.path() / "schedstat") >> nanoseconds;
+    total += nanoseconds;
+  }
+  return total;
+}
+
+// A wait that succeeded once must not leave the progress thread spinning for later calls.
+TEST(Engine, TheProgressThreadSleepsWhileAPeerIsLate) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<float> values(10, 1.0F);
+    EXPECT_EQ(allreduce(engine, values, "first"), Status());
+    if (engine.place().rank == 1) {
+      EXPECT_EQ(allreduce(engine, values, "go"), Status());
+      EXPECT_EQ(allreduce(engine, values, "late"), Status());
+      return;
+    }
+    std::vector<float> late(10, 1.0F);
+    const auto handle = engine.submit(allreduce_of(late, "late"));
+    ASSERT_TRUE(handle.ok());
+    bool slept = false;
+    const auto give_up = std::chrono::steady_clock::now() + kHangGuard;
+    while (!slept && std::chrono::steady_clock::now() < give_up) {
+      const std::int64_t before = core_time_of("farandole-prog");
+      std::this_thread::sleep_for(milliseconds(50));  // in which a spinning thread would show
+      slept = core_time_of("farandole-prog") == before;
+    }
+    EXPECT_TRUE(slept);
+    EXPECT_EQ(allreduce(engine, values, "go"), Status());
+    EXPECT_EQ(finish(engine, handle).status, Status());
+  });
+}
+
+TEST(Engine, WaitingForEverIsALimitLikeAnother) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<float> values(10, 1.0F);
+    const auto handle = engine.submit(allreduce_of(values));
+    ASSERT_TRUE(handle.ok());
+    EXPECT_TRUE(engine.wait(*handle, milliseconds::max()));
+    EXPECT_EQ(engine.take(*handle).status, Status());
+  });
+}
+
 TEST(Engine, BadCallsSayWhatIsWrong) {
   run_job(2, {{0}}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);
@@ -331,6 +382,9 @@ TEST(Engine, BadCallsSayWhatIsWrong) {
     average.dtype = DType::kBool;
     average.reduce_op = ReduceOp::kAverage;
     EXPECT_THAT(refusal(average), HasSubstr("bool"));
+    Submission unknown = allreduce_of(values);
+    unknown.dtype = static_cast<DType>(200);
+    EXPECT_THAT(refusal(unknown), HasSubstr("dtype 200"));
     Submission root = allreduce_of(values);
     root.operation = Operation::kBroadcast;
     root.root_rank = 5;
@@ -370,6 +424,20 @@ TEST(Formation, DifferentGroupsAreNamedOnAllRanks) {
   for (auto& thread : threads) thread.join();
 }
 
+TEST(Formation, DifferentBucketsAreNamed) {
+  MemoryStore store;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      auto options = options_of(rank, 2);
+      options.bucket_bytes = rank == 0 ? 1000 : 2000;
+      const auto engine = assemble(options, store);
+      ASSERT_FALSE(engine.ok());
+      EXPECT_THAT(engine.status().message(), HasSubstr("FARANDOLE_BUCKET_BYTES"));
+    });
+  for (auto& thread : threads) thread.join();
+}
+
 TEST(Formation, AMissingRankIsNamed) {
   MemoryStore store;
   auto options = options_of(0, 3);
@@ -378,6 +446,39 @@ TEST(Formation, AMissingRankIsNamed) {
   ASSERT_FALSE(engine.ok());
   EXPECT_EQ(engine.status().code(), StatusCode::kRebuildGroup);
   EXPECT_THAT(engine.status().message(), HasSubstr("ranks 1, 2"));
+}
+
+TEST(Formation, ABadGroupOnOneRankIsToldToAll) {
+  MemoryStore store;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      auto options = options_of(rank, 2);
+      if (rank == 1) options.groups = {{1, 0}};
+      const auto engine = assemble(options, store);
+      ASSERT_FALSE(engine.ok());
+      EXPECT_THAT(engine.status().message(), HasSubstr("[1, 0]"));
+      if (rank == 0) {
+        EXPECT_THAT(engine.status().message(), HasSubstr("rank 1 could not start"));
+      }
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+// Whoever was too late for one formation finds its end, and the next one works.
+TEST(Formation, AfterAFailureTheNextOneWorks) {
+  MemoryStore store;
+  auto hasty = options_of(0, 2);
+  hasty.start_timeout = milliseconds(20);
+  EXPECT_FALSE(assemble(hasty, store).ok());
+  EXPECT_FALSE(assemble(options_of(1, 2), store).ok());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto engine = must(assemble(options_of(rank, 2), store));
+      EXPECT_EQ(barrier(*engine), Status());
+    });
+  for (auto& thread : threads) thread.join();
 }
 
 TEST(Formation, InterruptionEndsTheWaiting) {

@@ -8,15 +8,23 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <functional>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/try.h"
+#include "collective/group.h"
 #include "engine/group_memory.h"
 #include "rendezvous/keys.h"
 
 namespace farandole {
 namespace {
+
+constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 365);
+// Staging memory comes from the first segment of the heap; half of it stays for others.
+constexpr std::size_t kGroupsMax = kFirstSegmentBytes / 2 / kStagingBytes;
 
 Result<Descriptor> open_own_process() {
   Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
@@ -46,17 +54,41 @@ Status check_group(const std::vector<int>& ranks, int size) {
   return {};
 }
 
+// The groups' ranks by GroupId. Errors: kFixCall for a list that is not ascending, not inside the
+// job, empty or given twice, and for more groups than there is staging memory for.
+Result<std::vector<std::vector<int>>> all_groups(const EngineOptions& options) {
+  std::vector<std::vector<int>> groups(1);
+  for (int rank = 0; rank < options.place.size; ++rank) groups[0].push_back(rank);
+  for (const auto& ranks : options.groups) {
+    FARANDOLE_TRY(check_group(ranks, options.place.size));
+    if (std::find(groups.begin(), groups.end(), ranks) != groups.end())
+      return Status::fix_call(fmt::format(
+          "the group [{}] is given twice (the world counts as given)", fmt::join(ranks, ", ")));
+    groups.push_back(ranks);
+  }
+  if (groups.size() > kGroupsMax)
+    return Status::fix_call(fmt::format("{} groups are too many; at most {} are possible",
+                                        options.groups.size(), kGroupsMax - 1));
+  return groups;
+}
+
 // The steps of one formation, in order. Lives for the time of form().
 class Meeting {
  public:
-  Meeting(const EngineOptions& options, Store& store, const Clock& clock)
+  Meeting(const EngineOptions& options, Store& store)
       : options_(options),
         store_(store),
-        limit_{clock.now() + options.start_timeout, options.interrupted} {}
+        limit_{std::chrono::steady_clock::now() + std::min(options.start_timeout, kStartTimeoutMax),
+               options.interrupted} {}
 
   Status begin() {
-    FARANDOLE_TRY_ASSIGN(groups_, all_groups(options_));
     FARANDOLE_TRY_ASSIGN(epoch_, store_.add(keys::formations(rank()), 1));
+    return {};
+  }
+
+  Status choose_groups(Formation& formation) {
+    FARANDOLE_TRY_ASSIGN(groups_, all_groups(options_));
+    formation.ranks_of = groups_;
     return {};
   }
 
@@ -73,7 +105,8 @@ class Meeting {
                                     GroupMemory::bytes_needed(members)));
     }
     StoreValue value;
-    value.bytes = own_record("").encode();
+    value.bytes =
+        keys::MemberRecord{"", ::getpid(), size(), options_.bucket_bytes, options_.groups}.encode();
     FARANDOLE_TRY_ASSIGN(auto process, open_own_process());
     FARANDOLE_TRY_ASSIGN(auto heap, duplicate(formation.heap->first_segment()));
     value.descriptors.push_back(std::move(process));
@@ -106,31 +139,41 @@ class Meeting {
     FARANDOLE_TRY_ASSIGN(const std::int64_t attached, store_.add(keys::attached(epoch_), 1));
     if (attached == size()) announce_end("");
     auto verdict = store_.wait(keys::complete(epoch_), limit_);
-    if (!verdict.ok()) return late("the other ranks to map the shared memory", verdict.status());
-    ByteReader reader(verdict->bytes);
-    const std::string failure = reader.get_text();
-    FARANDOLE_TRY_ASSIGN(const std::int64_t departed, store_.add(keys::departed(epoch_), 1));
-    if (departed == size()) FARANDOLE_TRY(remove_keys());
-    return failure.empty() ? Status() : Status::rebuild_group(failure);
+    if (verdict.ok()) return read_end(*verdict);
+    const Status own = late("the other ranks to map the shared memory", verdict.status());
+    // Giving up must be heard; but if all was complete meanwhile, we are in.
+    announce_end(failure_text(own));
+    verdict = store_.wait(keys::complete(epoch_), {TimePoint{}, never_});
+    const Status end = verdict.ok() ? read_end(*verdict) : own;
+    return end.ok() ? end : own;
   }
 
   // Tells the others why this rank cannot take part, so that they need not wait for the time-out.
   void announce_failure(const Status& status) {
-    const std::string text = fmt::format("rank {} could not start: {}", rank(), status.message());
-    if (epoch_ == 0) return;
-    if (!member_published_) {
-      // The first word counts: an error here means that it was said already.
-      (void)store_.set(keys::member(epoch_, rank()), {own_record(text).encode(), {}});
-    }
-    announce_end(text);
+    const keys::MemberRecord record{failure_text(status), ::getpid(), size(), 0, {}};
+    // The first word counts: an error here means that it was said already.
+    if (!member_published_) (void)store_.set(keys::member(epoch_, rank()), {record.encode(), {}});
+    announce_end(record.failure);
+  }
+
+  // On every way out; the last one to depart clears up. An error leaves a few keys behind, no more.
+  void depart() {
+    const auto departed = store_.add(keys::departed(epoch_), 1);
+    if (departed.ok() && *departed == size()) (void)remove_keys();
   }
 
  private:
   int rank() const { return options_.place.rank; }
   int size() const { return options_.place.size; }
 
-  keys::MemberRecord own_record(std::string failure) const {
-    return {std::move(failure), ::getpid(), options_.place.size, options_.groups};
+  std::string failure_text(const Status& status) const {
+    return fmt::format("rank {} could not start: {}", rank(), status.message());
+  }
+
+  static Status read_end(const StoreValue& value) {
+    ByteReader reader(value.bytes);
+    const std::string failure = reader.get_text();
+    return failure.empty() ? Status() : Status::rebuild_group(failure);
   }
 
   void announce_end(const std::string& failure) {
@@ -176,6 +219,11 @@ class Meeting {
           fmt::format("rank {} was started with size {}, rank {} with size {}; FARANDOLE_SIZE must "
                       "be the same in all workers",
                       rank(), size(), other, record.size));
+    if (record.bucket_bytes != options_.bucket_bytes)
+      return Status::fix_call(fmt::format(
+          "rank {} has buckets of {} bytes, rank {} of {}; FARANDOLE_BUCKET_BYTES must be the same "
+          "in all workers",
+          rank(), options_.bucket_bytes, other, record.bucket_bytes));
     if (record.groups != options_.groups)
       return Status::fix_call(
           fmt::format("rank {} calls init with the groups {}, rank {} with {}; all ranks must give "
@@ -186,7 +234,7 @@ class Meeting {
 
   std::string missing_ranks(int first_missing) {
     std::vector<int> missing;
-    const WaitLimit now{TimePoint{}, options_.interrupted};
+    const WaitLimit now{TimePoint{}, never_};
     for (int other = first_missing; other < size(); ++other)
       if (!store_.wait(keys::member(epoch_, other), now).ok()) missing.push_back(other);
     return fmt::format("rank{} {}", missing.size() > 1 ? "s" : "", fmt::join(missing, ", "));
@@ -215,6 +263,7 @@ class Meeting {
 
   const EngineOptions& options_;
   Store& store_;
+  const std::function<bool()> never_;  // empty: nobody ends a look that does not wait
   WaitLimit limit_;
   std::vector<std::vector<int>> groups_;
   std::int64_t epoch_ = 0;
@@ -223,32 +272,22 @@ class Meeting {
 
 }  // namespace
 
-Result<std::vector<std::vector<int>>> all_groups(const EngineOptions& options) {
-  std::vector<std::vector<int>> groups(1);
-  for (int rank = 0; rank < options.place.size; ++rank) groups[0].push_back(rank);
-  for (const auto& ranks : options.groups) {
-    FARANDOLE_TRY(check_group(ranks, options.place.size));
-    if (std::find(groups.begin(), groups.end(), ranks) != groups.end())
-      return Status::fix_call(fmt::format(
-          "the group [{}] is given twice (the world counts as given)", fmt::join(ranks, ", ")));
-    groups.push_back(ranks);
-  }
-  return groups;
-}
-
-Result<Formation> form(const EngineOptions& options, Store& store, const Clock& clock) {
-  Meeting meeting(options, store, clock);
+Result<Formation> form(const EngineOptions& options, Store& store) {
+  Meeting meeting(options, store);
   FARANDOLE_TRY(meeting.begin());
   Formation formation;
-  const auto all = [&]() -> Status {
+  const auto meet = [&]() -> Status {
+    FARANDOLE_TRY(meeting.choose_groups(formation));
     FARANDOLE_TRY(meeting.publish(formation));
     return meeting.attach(formation);
   };
-  if (Status status = all(); !status.ok()) {
+  Status status = meet();
+  if (status.ok())
+    status = meeting.complete();
+  else
     meeting.announce_failure(status);
-    return status;
-  }
-  FARANDOLE_TRY(meeting.complete());
+  meeting.depart();
+  if (!status.ok()) return status;
   return formation;
 }
 

@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/descriptor.h"
 #include "farandole/engine.h"
 #include "rendezvous/store.h"
@@ -23,7 +22,7 @@ struct Peer {
   std::unique_ptr<PeerHeap> heap;
 };
 
-// A group that we are a member of.
+// A group that we are a member of. Its segment may be shared by several engines of one process.
 struct FormedGroup {
   GroupId id = kWorld;
   std::vector<int> ranks;
@@ -35,14 +34,12 @@ struct Formation {
   std::vector<Peer> peers;  // by rank, ours included
   std::shared_ptr<Segment> doorbells_segment;
   std::unique_ptr<Doorbells> doorbells;
-  std::vector<FormedGroup> groups;
+  std::vector<std::vector<int>> ranks_of;  // by GroupId, the world first
+  std::vector<FormedGroup> groups;         // those that we are in
 };
 
-// Blocks until all are there, at most options.start_timeout. Errors: as Engine::create().
-Result<Formation> form(const EngineOptions& options, Store& store, const Clock& clock);
-
-// The groups' ranks by GroupId, the world first. Errors: kFixCall for a list that is not ascending,
-// not inside the job, empty or given twice.
-Result<std::vector<std::vector<int>>> all_groups(const EngineOptions& options);
+// Blocks until all are there, at most options.start_timeout. A rank that cannot take part says so,
+// and all end with its reason. Errors: as Engine::create().
+Result<Formation> form(const EngineOptions& options, Store& store);
 
 }  // namespace farandole

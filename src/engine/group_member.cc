@@ -103,22 +103,30 @@ void GroupMember::submit(Record& record) {
 }
 
 bool GroupMember::advance(std::vector<Record*>& finished) {
-  if (over_) return false;
+  if (ended_) return false;
   bool moved = receive_messages(finished);
+  if (ended_) return true;
   moved |= take_decisions(finished);
   moved |= run_step(finished);
   moved |= send_messages();
   return moved;
 }
 
-void GroupMember::fail_all(const Status& status, std::vector<Record*>& finished) {
-  over_ = true;
+void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
+  if (ended_) return;
+  ended_ = status;
   step_.reset();
+  decided_.clear();
   for (const auto& [name, record] : std::exchange(in_flight_, {})) {
     record->outcome.status = Status::rebuild_group(
         fmt::format("{} cannot finish: {}", title(record->submission), status.message()));
     finished.push_back(record);
   }
+}
+
+bool GroupMember::has_unsent() const {
+  return !ended_ &&
+         std::ranges::any_of(lines_, [](const auto& line) { return !line.second.waiting.empty(); });
 }
 
 bool GroupMember::receive_messages(std::vector<Record*>& finished) {
@@ -128,7 +136,7 @@ bool GroupMember::receive_messages(std::vector<Record*>& finished) {
       moved = true;
       const Status status = agreement_.receive(member, *message);
       if (status.ok()) continue;
-      fail_all(status, finished);
+      end(status, finished);
       return true;
     }
   }
@@ -175,8 +183,7 @@ bool GroupMember::run_step(std::vector<Record*>& finished) {
   if (progress == Progress::kMoved) return true;
   step_.reset();
   if (progress == Progress::kMismatch) {
-    fail_all(Status::stop("its members entered different steps, which is a bug in Farandole"),
-             finished);
+    end(Status::stop("its members entered different steps, which is a bug in Farandole"), finished);
     return true;
   }
   const auto node = in_flight_.extract(decided_.front().name);

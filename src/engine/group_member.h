@@ -38,7 +38,13 @@ class GroupMember {
   bool advance(std::vector<Record*>& finished);
 
   // Ends everything in flight with kRebuildGroup because of `status`; nothing moves afterwards.
-  void fail_all(const Status& status, std::vector<Record*>& finished);
+  // Only the first end counts.
+  void end(const Status& status, std::vector<Record*>& finished);
+  // Why the group is over, also when advance() found out by itself; nothing while it goes on.
+  const std::optional<Status>& ended() const { return ended_; }
+
+  // Messages wait for room in a ring: advance() must come again when the bell has rung.
+  bool has_unsent() const;
 
  private:
   struct Line {  // to and from one peer
@@ -62,7 +68,7 @@ class GroupMember {
   std::map<std::string, Record*> in_flight_;
   std::deque<Step> decided_;  // its first one is the current step
   std::optional<CollectiveStep> step_;
-  bool over_ = false;
+  std::optional<Status> ended_;
 };
 
 }  // namespace farandole

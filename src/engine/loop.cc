@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -13,7 +14,7 @@
 namespace farandole {
 namespace {
 
-constexpr Duration kNoLimit = std::chrono::hours(24);
+constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24);
 
 }  // namespace
 
@@ -70,7 +71,7 @@ bool Loop::poll(Handle handle) {
 }
 
 bool Loop::wait(Handle handle, std::chrono::milliseconds limit) {
-  const TimePoint deadline = clock_.now() + limit;
+  const TimePoint deadline = clock_.now() + std::min(limit, kNoLimit);
   {
     auto state = state_.lock();
     ++state->waiters;
@@ -132,18 +133,29 @@ void Loop::stop() {
   }
   std::vector<Record*> finished;
   accept_submissions(finished);
-  for (auto& member : members_)
-    member->fail_all(Status::rebuild_group("this rank has called shutdown()"), finished);
+  for (auto& member : members_) {
+    member->advance(finished);  // the last messages to the others, if there is room
+    member->end(Status::rebuild_group("this rank has called shutdown()"), finished);
+  }
   publish(finished);
   release_baton(Next::kAnybody);
+}
+
+void Loop::leave(const std::string& reason) {
+  std::call_once(left_, [&] { doorbells_.leave(reason); });
 }
 
 bool Loop::advance() {
   std::vector<Record*> finished;
   bool moved = accept_submissions(finished);
   for (auto& member : members_) moved |= member->advance(finished);
+  end_all_if_one_is_broken(finished);
   const bool closed = doorbells_.closed_by().has_value();
-  if (closed != closing_seen_ || doorbells_.leavers() != leavers_seen_) end_groups(finished);
+  if (closed != closing_seen_ || doorbells_.leavers() != leavers_seen_) {
+    end_groups(finished);
+    moved = true;  // a sleeper looks once more, with everything of this written
+  }
+  unsent_ = std::ranges::any_of(members_, [](const auto& member) { return member->has_unsent(); });
   if (!finished.empty()) publish(finished);
   return moved || !finished.empty();
 }
@@ -166,23 +178,41 @@ bool Loop::accept_submissions(std::vector<Record*>& finished) {
 
 // Somebody is gone. Whoever finished its last step before it went has stored all that the others
 // need for it: so one more look, until nothing moves, finishes what can be finished.
+// Somebody is gone. Whoever finished its last step before it went has stored all that the others
+// need for it: so one more look, until nothing moves, finishes what can be finished. What is known
+// of the closing is read first: a death that comes meanwhile is found by the next advance().
 void Loop::end_groups(std::vector<Record*>& finished) {
+  const bool closed = doorbells_.closed_by().has_value();
   std::uint32_t leavers = 0;
   for (int rank = 0; rank < doorbells_.size(); ++rank) leavers += doorbells_.leaver(rank) ? 1 : 0;
   std::vector<std::pair<GroupMember*, Status>> ends;
   for (auto& member : members_)
     if (const auto end = end_of(*member)) ends.emplace_back(member.get(), *end);
-  const bool closed = doorbells_.closed_by().has_value();
   for (bool moved = true; moved;) {
     moved = false;
     for (auto& member : members_) moved |= member->advance(finished);
   }
   for (auto& [member, status] : ends) {
-    member->fail_all(status, finished);
+    member->end(status, finished);
     state_.lock()->over.emplace(member->id(), status);
   }
   leavers_seen_ = leavers;
   if (closed && !std::exchange(closing_seen_, true)) doorbells_.acknowledge_close();
+}
+
+// A group that ended by itself has met a bug. This rank is no use to the others any more, and they
+// must hear of it.
+void Loop::end_all_if_one_is_broken(std::vector<Record*>& finished) {
+  const auto broken = std::ranges::find_if(members_, [](const auto& member) {
+    return member->ended() && member->ended()->code() == StatusCode::kStop;
+  });
+  if (broken == members_.end() || state_.lock()->over.contains((*broken)->id())) return;
+  const Status status = *(*broken)->ended();
+  for (auto& member : members_) {
+    member->end(status, finished);
+    state_.lock()->over.emplace(member->id(), status);
+  }
+  leave("its engine had to stop: " + status.message());
 }
 
 // The first cause is named: a leave that came before the death explains what the group waits for;
@@ -246,6 +276,7 @@ void Loop::carry(Handle wanted, TimePoint deadline) {
     }
   }
   wanted_ = 0;
+  wanted_finished_ = false;
 }
 
 // No spinning here: the processor belongs to those who compute.
@@ -267,9 +298,10 @@ void Loop::sleep(bool in_background, TimePoint deadline) {
 // later rings.
 bool Loop::called_away(bool in_background) {
   auto state = state_.lock();
-  return state->stopping ||
-         (in_background && (state->waiters > 0 || state->table.in_flight() == 0));
+  return state->stopping || (in_background && (state->waiters > 0 || !has_work(*state)));
 }
+
+bool Loop::has_work(const State& state) const { return state.table.in_flight() > 0 || unsent_; }
 
 void Loop::release_baton(Next next) {
   bool somebody_cares = false;
@@ -278,8 +310,7 @@ void Loop::release_baton(Next next) {
     state->baton_held = false;
     state->baton_in_background = false;
     const int others = next == Next::kOtherWaiter ? state->waiters - 1 : state->waiters;
-    somebody_cares =
-        others > 0 || state->stopping || (next == Next::kAnybody && state->table.in_flight() > 0);
+    somebody_cares = others > 0 || state->stopping || (next == Next::kAnybody && has_work(*state));
   }
   if (somebody_cares) state_.notify_all();
 }
@@ -289,8 +320,8 @@ void Loop::run() {
   for (;;) {
     {
       auto state = state_.lock();
-      state.wait([](State& s) {
-        return s.stopping || (!s.baton_held && s.waiters == 0 && s.table.in_flight() > 0);
+      state.wait([this](State& s) {
+        return s.stopping || (!s.baton_held && s.waiters == 0 && has_work(s));
       });
       if (state->stopping) return;
       state->baton_held = true;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -41,6 +42,8 @@ class Loop {
   // Ends what is in flight with kRebuildGroup and the thread; then nothing of this loop touches
   // shared memory any more. Idempotent.
   void stop();
+  // Tells the others that this rank leaves, and why. Only the first reason counts. Any thread.
+  void leave(const std::string& reason);
 
  private:
   struct State {
@@ -57,12 +60,14 @@ class Loop {
   bool advance();
   bool accept_submissions(std::vector<Record*>& finished);
   void end_groups(std::vector<Record*>& finished);
+  void end_all_if_one_is_broken(std::vector<Record*>& finished);
   std::optional<Status> end_of(const GroupMember& member) const;
   void publish(const std::vector<Record*>& finished);
   void carry(Handle wanted, TimePoint deadline);
   void carry_in_background();
   void sleep(bool in_background, TimePoint deadline);
   bool called_away(bool in_background);
+  bool has_work(const State& state) const;
 
   // Who may go on: anybody, also the thread "progress"; or other callers of wait() only, because
   // the releasing thread is one itself and goes on.
@@ -83,6 +88,8 @@ class Loop {
   Guarded<State> state_;
   std::atomic<bool> inbox_filled_ = false;  // a hint, so that polling needs no lock
   std::atomic<bool> stopping_ = false;      // the same
+  std::atomic<bool> unsent_ = false;        // messages wait for room, also with nothing in flight
+  std::once_flag left_;
   std::thread progress_;
 };
 

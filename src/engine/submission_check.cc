@@ -13,6 +13,18 @@
 namespace farandole {
 namespace {
 
+// Bindings make these from numbers.
+Status check_enumerations(const Submission& submission) {
+  const auto operation = static_cast<std::size_t>(submission.operation);
+  const auto dtype = static_cast<std::size_t>(submission.dtype);
+  const auto reduce_op = static_cast<std::size_t>(submission.reduce_op);
+  if (operation < kOperations.size() && dtype < kDTypes.size() && reduce_op < kReduceOpNames.size())
+    return {};
+  return Status::fix_call(
+      fmt::format("operation {}, dtype {} and reduce op {}: one of these numbers is in no table",
+                  operation, dtype, reduce_op));
+}
+
 Status check_membership(const Submission& submission, std::span<const int> ranks, int rank) {
   if (ranks.empty())
     return Status::fix_call(fmt::format(
@@ -55,6 +67,7 @@ Status check_memory(const Submission& submission, int rank) {
 }  // namespace
 
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank) {
+  FARANDOLE_TRY(check_enumerations(submission));
   FARANDOLE_TRY(check_membership(submission, ranks, rank));
   FARANDOLE_TRY(check_shape(submission));
   FARANDOLE_TRY(check_memory(submission, rank));

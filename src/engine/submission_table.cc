@@ -45,7 +45,7 @@ Record* SubmissionTable::find(Handle handle) {
 
 void SubmissionTable::finish(Record& record) {
   names_in_flight_.erase({record.submission.group, record.submission.name});
-  record.finished.store(true, std::memory_order_release);
+  record.finished = true;
 }
 
 Outcome SubmissionTable::remove(Handle handle) {

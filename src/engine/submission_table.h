@@ -2,7 +2,6 @@
 // the automatic names. A plain container: the engine guards it.
 #pragma once
 
-#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,14 +15,13 @@
 
 namespace farandole {
 
-// One submission. While it is in flight the holder of the baton writes `outcome`; `finished` hands
-// it over to whoever takes it.
+// One submission. While it is in flight the holder of the baton alone writes `outcome`.
 struct Record {
   Handle handle = 0;
   Submission submission;
   std::optional<int> automatic_index;  // when the engine chose the name
   Outcome outcome;
-  std::atomic<bool> finished = false;
+  bool finished = false;
 };
 
 class SubmissionTable {

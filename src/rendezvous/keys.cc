@@ -7,6 +7,7 @@ Bytes MemberRecord::encode() const {
   writer.put_text(failure);
   writer.put(pid);
   writer.put(size);
+  writer.put(bucket_bytes);
   writer.put(static_cast<std::uint32_t>(groups.size()));
   for (const auto& ranks : groups) {
     writer.put(static_cast<std::uint32_t>(ranks.size()));
@@ -21,6 +22,7 @@ Result<MemberRecord> MemberRecord::decode(std::span<const std::byte> bytes) {
   record.failure = reader.get_text();
   record.pid = reader.get<std::int64_t>();
   record.size = reader.get<std::int32_t>();
+  record.bucket_bytes = reader.get<std::uint64_t>();
   const auto group_count = reader.get<std::uint32_t>();
   for (std::uint32_t g = 0; g < group_count && reader.ok(); ++g) {
     auto& ranks = record.groups.emplace_back();

@@ -40,6 +40,7 @@ struct MemberRecord {
   std::string failure;  // not empty: this rank cannot take part, and why
   std::int64_t pid = 0;
   std::int32_t size = 1;
+  std::uint64_t bucket_bytes = 0;
   std::vector<std::vector<int>> groups;
 
   Bytes encode() const;

@@ -6,17 +6,23 @@ namespace farandole::keys {
 namespace {
 
 TEST(MemberRecord, SurvivesTheWire) {
-  MemberRecord record{.failure = "no memory", .pid = 712, .size = 4, .groups = {{0, 1}, {1, 2, 3}}};
+  MemberRecord record{.failure = "no memory",
+                      .pid = 712,
+                      .size = 4,
+                      .bucket_bytes = 1 << 20,
+                      .groups = {{0, 1}, {1, 2, 3}}};
   const auto decoded = MemberRecord::decode(record.encode());
   ASSERT_TRUE(decoded.ok());
   EXPECT_EQ(decoded->failure, "no memory");
   EXPECT_EQ(decoded->pid, 712);
   EXPECT_EQ(decoded->size, 4);
+  EXPECT_EQ(decoded->bucket_bytes, 1U << 20);
   EXPECT_EQ(decoded->groups, record.groups);
 }
 
 TEST(MemberRecord, RefusesEveryTruncationAndExcess) {
-  const MemberRecord record{.failure = "", .pid = 1, .size = 2, .groups = {{0, 1}}};
+  const MemberRecord record{
+      .failure = "", .pid = 1, .size = 2, .bucket_bytes = 0, .groups = {{0, 1}}};
   Bytes bytes = record.encode();
   for (std::size_t length = 0; length < bytes.size(); ++length)
     EXPECT_FALSE(MemberRecord::decode(std::span(bytes).first(length)).ok()) << length;

@@ -68,7 +68,7 @@ class BasicFlagBoard {
 
   // Our progress in the current step, only ever growing; seq_cst, then rings.
   void publish_phase(std::uint32_t phase);
-  // A member's phase in the current step (acquire). Needs all_entered().
+  // A member's phase in the current step (seq_cst). Needs all_entered().
   std::uint32_t phase(int member) const;
   bool all_reached(std::uint32_t phase) const;
 
