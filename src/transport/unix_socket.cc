@@ -106,8 +106,10 @@ Result<std::pair<UnixSocket, UnixSocket>> UnixSocket::make_pair() {
   std::array<int, 2> numbers{-1, -1};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, numbers.data()) != 0)
     return system_error("socketpair");
-  FARANDOLE_TRY_ASSIGN(auto first, adopt(Descriptor(numbers[0])));
-  FARANDOLE_TRY_ASSIGN(auto second, adopt(Descriptor(numbers[1])));
+  Descriptor one(numbers[0]);
+  Descriptor other(numbers[1]);
+  FARANDOLE_TRY_ASSIGN(auto first, adopt(std::move(one)));
+  FARANDOLE_TRY_ASSIGN(auto second, adopt(std::move(other)));
   return std::pair(std::move(first), std::move(second));
 }
 
