@@ -46,10 +46,11 @@ std::vector<std::string> StoreServer::serve_ready() {
   const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsPerCall, 0);
   for (int i = 0; i < count; ++i) {
     const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
-    Client& client = clients_.at(id);
-    flush(client);
+    const auto found = clients_.find(id);
+    if (found == clients_.end()) continue;
+    flush(found->second);
     read_requests(id);
-    update_interest(id, client);
+    update_interest(id, found->second);
   }
   return drop_the_gone();
 }
@@ -201,6 +202,8 @@ std::vector<std::string> StoreServer::drop_the_gone() {
     for (auto& [key, list] : waiters_)
       std::erase_if(list, [&](const Waiter& waiter) { return waiter.client == entry->first; });
     std::erase_if(waiters_, [](const auto& waiting) { return waiting.second.empty(); });
+    // Closing is not enough: a child that is just being started may hold a copy of the socket.
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->second.socket.descriptor().get(), nullptr);
     entry = clients_.erase(entry);
   }
   return complaints;

@@ -5,7 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -73,6 +76,29 @@ TEST(StoreServer, AWorkerThatLeavesDisturbsNobody) {
   EXPECT_TRUE(good->set("key", {}).ok());
   EXPECT_TRUE(good->wait("key", patient()).ok());
   EXPECT_THAT(serving.complaints(), IsEmpty());
+}
+
+TEST(StoreServer, ACopyOfTheSocketDoesNotBringACutOffWorkerBack) {
+  auto server = StoreServer::create();
+  ASSERT_TRUE(server.ok());
+  auto end = (*server)->add_client("rank 0");
+  ASSERT_TRUE(end.ok());
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe(pipe.data()), 0);
+  const Descriptor until(pipe[0]);
+  Descriptor child_lives(pipe[1]);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    child_lives.reset();
+    char byte = 0;
+    ::_exit(::read(until.get(), &byte, 1) == 0 ? 0 : 1);
+  }
+  ASSERT_EQ(::send(end->get(), "nonsense", 8, 0), 8);
+  EXPECT_THAT((*server)->serve_ready(), ElementsAre(HasSubstr("rank 0")));
+  ASSERT_EQ(::send(end->get(), "nonsense", 8, 0), 8);
+  EXPECT_THAT((*server)->serve_ready(), IsEmpty());
+  child_lives.reset();
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 TEST(StoreServer, AWorkerThatReadsNothingBlocksNobody) {
