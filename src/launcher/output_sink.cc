@@ -1,5 +1,6 @@
 #include "launcher/output_sink.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <unistd.h>
@@ -10,14 +11,25 @@
 namespace farandole {
 namespace {
 
-// The descriptor is shared with whoever started us, so it must stay in blocking mode; but what poll
-// calls writable takes PIPE_BUF bytes without blocking.
+// A terminal's own open file description, which may be in non-blocking mode although the one that
+// we were started with is shared with others. Empty for anything else.
+Descriptor reopened_terminal(int descriptor) {
+  if (::isatty(descriptor) != 1) return {};
+  const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
+  return Descriptor(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+}
+
+// The descriptor is shared with whoever started us, so it must stay in blocking mode; but a pipe
+// that poll calls writable takes PIPE_BUF bytes without blocking.
 bool writable_now(int descriptor) {
   pollfd entry{descriptor, POLLOUT, 0};
   return ::poll(&entry, 1, 0) == 1 && (entry.revents & (POLLOUT | POLLERR | POLLHUP)) != 0;
 }
 
 }  // namespace
+
+OutputSink::OutputSink(int descriptor)
+    : borrowed_(descriptor), terminal_(reopened_terminal(descriptor)) {}
 
 void OutputSink::write(std::string_view bytes) {
   if (closed_ || broken_) return;
@@ -27,9 +39,9 @@ void OutputSink::write(std::string_view bytes) {
 
 void OutputSink::flush() {
   std::size_t done = 0;
-  while (done < pending_.size() && writable_now(descriptor_)) {
+  while (done < pending_.size() && (terminal_.valid() || writable_now(borrowed_))) {
     const std::size_t part = std::min<std::size_t>(pending_.size() - done, PIPE_BUF);
-    const ssize_t count = ::write(descriptor_, pending_.data() + done, part);
+    const ssize_t count = ::write(descriptor(), pending_.data() + done, part);
     if (count >= 0) {
       done += static_cast<std::size_t>(count);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/descriptor.h"
+
 namespace farandole {
 
 // One thread.
@@ -14,9 +16,10 @@ class OutputSink {
   static constexpr std::size_t kFullBytes = 1 << 20;
 
   // Borrows the descriptor.
-  explicit OutputSink(int descriptor) : descriptor_(descriptor) {}
+  explicit OutputSink(int descriptor);
 
-  int descriptor() const { return descriptor_; }
+  // What is written to: not the borrowed one if that is a terminal.
+  int descriptor() const { return terminal_.valid() ? terminal_.get() : borrowed_; }
   void write(std::string_view bytes);
   // Writes what fits now.
   void flush();
@@ -27,7 +30,8 @@ class OutputSink {
   bool closed() const { return closed_; }
 
  private:
-  int descriptor_;
+  int borrowed_;
+  Descriptor terminal_;
   std::string pending_;
   bool closed_ = false;
   bool broken_ = false;  // the disk is full or gone: the job goes on without its output
