@@ -23,7 +23,7 @@ Loop::Loop(Doorbells& doorbells, std::vector<std::unique_ptr<GroupMember>> membe
     : doorbells_(doorbells),
       members_(std::move(members)),
       pids_(std::move(pids)),
-      policy_(std::move(policy)),
+      policy_(policy),
       clock_(clock) {}
 
 Loop::~Loop() { stop(); }

@@ -80,7 +80,7 @@ class SimulatedWorker {
   bool act(const SubmitByPoll& action);
   bool act(const Wait& action);
   bool act(const Pause& action);
-  void submit(int call, bool twice);
+  void submit(int number, bool twice);
 
   int number_;
   Surroundings& around_;
