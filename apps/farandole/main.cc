@@ -1,7 +1,11 @@
 // The one command of Farandole. Everything that it does lives in the rooms below.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -12,6 +16,13 @@
 namespace {
 
 constexpr int kUsageError = 2;
+
+// Started with some of them closed (`<&- >&-`), we would get their numbers for descriptors of ours,
+// and whatever is written to the standard output would go there.
+void open_closed_standard_descriptors() {
+  for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(number, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) != number) std::abort();
+}
 
 // What comes before and after the first `--`. The parser gets only the first part: it would look
 // for its own options in the second, too.
@@ -43,6 +54,7 @@ int no_such_command(const std::vector<std::string>& words) {
 }  // namespace
 
 int main(int count, char** arguments) {
+  open_closed_standard_descriptors();
   CLI::App app(
       "Farandole runs one training script on many workers.\n"
       "`farandole run -n 2 python train.py` starts two of them on this host.",

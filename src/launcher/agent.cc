@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -255,7 +256,12 @@ int Agent::finish(int exit_code) {
 int run_agent(const AgentSetup& setup) {
   auto poller = Poller::create();
   auto store = StoreServer::create();
-  if (!poller.ok() || !store.ok()) return 1;
+  if (!poller.ok() || !store.ok()) {
+    const Status& failure = poller.ok() ? store.status() : poller.status();
+    std::fprintf(stderr, "farandole: cannot start the job: %s (look at `ulimit -n`)\n",
+                 failure.message().c_str());
+    return 1;
+  }
   Agent agent(setup, std::move(poller).value(), std::move(store).value());
   return agent.run();
 }

@@ -26,6 +26,11 @@ namespace {
 
 void say(const std::string& text) { std::fprintf(stderr, "farandole: %s\n", text.c_str()); }
 
+void say_no_signals() {
+  say(std::string("cannot receive signals: signalfd: ") + std::strerror(errno) +
+      " (look at `ulimit -n`)");
+}
+
 bool is_ignored(int signal) {
   struct sigaction action{};
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
@@ -83,6 +88,19 @@ ProcessEnd forward_signals(pid_t agent, const Descriptor& signals) {
   }
 }
 
+// Only in the child. Returns the exit code.
+int become_the_agent(const JobOptions& options, const InheritedState& state,
+                     const Descriptor& keeper, const sigset_t& taken) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_NAME, "farandole-agent");
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  // Not the keeper's: only this one must not block.
+  const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (signals.valid()) return run_agent({options, state, keeper, signals});
+  say_no_signals();
+  return 1;
+}
+
 }  // namespace
 
 int run_job(const JobOptions& options) {
@@ -100,19 +118,17 @@ int run_job(const JobOptions& options) {
     say(std::string("this kernel is too old (Linux 5.3 is needed): ") + std::strerror(errno));
     return 1;
   }
+  const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC));
+  if (!signals.valid()) {
+    say_no_signals();
+    return 1;
+  }
   const pid_t agent = ::fork();
   if (agent < 0) {
     say(std::string("cannot start the agent: ") + std::strerror(errno));
     return 1;
   }
-  if (agent == 0) {
-    ::setpgid(0, 0);
-    ::prctl(PR_SET_NAME, "farandole-agent");
-    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
-    ::_exit(run_agent({options, state, keeper, signals}));
-  }
-  const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC));
+  if (agent == 0) ::_exit(become_the_agent(options, state, keeper, taken));
   const ProcessEnd end = forward_signals(agent, signals);
   if (!end_descendants(std::chrono::steady_clock::now() + Supervision::kKillTime))
     say("some processes of the job could not be ended; look at `ps -ef --forest`");

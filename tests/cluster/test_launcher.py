@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -239,6 +240,32 @@ def test_ignored_child_signals_do_no_harm() -> None:
 
     with Launched("run", "-n", "2", "sh", "-c", "exit 4", before_exec=as_some_daemons_do) as job:
         assert job.end() == 4
+
+
+def test_closed_standard_descriptors_become_empty_ones() -> None:
+    # Else the launcher's own descriptors would get their numbers.
+    def close_input_and_output() -> None:
+        os.closerange(0, 2)
+
+    script = "readlink /proc/$PPID/fd/0 /proc/$PPID/fd/1 >&2"
+    arguments = ("run", "-n", "1", "sh", "-c", script)
+    with Launched(*arguments, before_exec=close_input_and_output) as job:
+        assert job.end() == 0
+    assert job.errors.count("[0] /dev/null\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "words"), [(4, "signalfd"), (5, "signalfd"), (6, "epoll_create1"), (7, "epoll")]
+)
+def test_too_few_descriptors_are_explained(descriptors: int, words: str) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
+    with Launched("run", "-n", "1", "sh", "-c", "exit 0", before_exec=limit) as job:
+        assert job.end() == 1
+        assert job.left() == []
+    assert words in job.errors
+    assert "ulimit -n" in job.errors
 
 
 def test_stop_and_go_on() -> None:
