@@ -139,8 +139,16 @@ def test_whoever_ignores_the_end_is_killed() -> None:
     assert "rank 0: ended with SIGKILL" in job.errors
 
 
-def test_an_early_success_disturbs_nobody() -> None:
-    job = run_shell(2, '[ "$FARANDOLE_RANK" = 1 ] && exit 0; sleep 0.5; echo still here')
+def test_an_early_success_disturbs_nobody(tmp_path: Path) -> None:
+    door = tmp_path / "pid"
+    os.mkfifo(door)
+    # A process is there until its parent, the launcher, has taken note of its end.
+    until_rank_1_is_gone = f"tail -s 0.05 -f /dev/null --pid=$(cat {door})"
+    script = (
+        f'if [ "$FARANDOLE_RANK" = 1 ]; then echo $$ > {door}; exit 0; fi;'
+        f"{until_rank_1_is_gone}; echo still here"
+    )
+    job = run_shell(2, script)
     assert job.process.returncode == 0
     assert job.output == "[0] still here\n"
 

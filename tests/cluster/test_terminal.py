@@ -8,6 +8,7 @@ import pty
 import signal
 import struct
 import termios
+from pathlib import Path
 
 from launched import HANG_SECONDS, command
 
@@ -57,15 +58,16 @@ def test_workers_see_a_terminal_less_the_prefix() -> None:
 
 
 def test_a_progress_line_stays_below_other_lines() -> None:
-    script = (
-        'if [ "$FARANDOLE_RANK" = 0 ]; then printf "\\r50%%"; trap "exit 0" USR1;'
-        " while :; do sleep 0.05; done; fi; sleep 0.5; echo hello; kill -USR1 0; exit 0"
-    )
-    # Rank 1 speaks while rank 0's progress line is open; then it ends the job through the keeper.
-    script = script.replace("kill -USR1 0", "kill -USR1 $(ps -o ppid= -p $PPID)")
-    terminal = Terminal(2, script)
+    waits = "; while :; do sleep 0.05; done"
+    slow = "trap '' USR1; trap 'exit 0' USR2; printf '\\r50%%'" + waits
+    talker = "trap 'echo hello' USR1; trap 'exit 0' USR2; echo ready" + waits
+    terminal = Terminal(2, f'if [ "$FARANDOLE_RANK" = 0 ]; then {slow}; else {talker}; fi')
+    terminal.read_until("[0] 50%")
+    terminal.read_until("[1] ready")
+    os.kill(terminal.pid, signal.SIGUSR1)
+    terminal.read_until("[1] hello")
+    os.kill(terminal.pid, signal.SIGUSR2)
     assert terminal.end() == 0
-    assert "[0] 50%" in terminal.text
     assert "\r\x1b[K[1] hello\r\n[0] 50%" in terminal.text
 
 
@@ -78,6 +80,18 @@ def test_control_c_ends_the_job() -> None:
     terminal.type(b"\x03")
     assert terminal.end() == 128 + signal.SIGINT
     assert terminal.text.count("got it") == 2
+    assert "the job has ended after SIGINT" in terminal.text
+
+
+def test_a_terminal_that_nobody_reads_does_not_stop_the_launcher(tmp_path: Path) -> None:
+    # Far more than the terminal holds, and less than the launcher keeps for a slow reader.
+    written = tmp_path / "written"
+    os.mkfifo(written)
+    script = f"yes | head -c 100000; echo all > {written}; while :; do sleep 0.05; done"
+    terminal = Terminal(1, script)
+    assert written.read_text() == "all\n"
+    terminal.type(b"\x03")
+    assert terminal.end() == 128 + signal.SIGINT
     assert "the job has ended after SIGINT" in terminal.text
 
 
