@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""Links tools/hooks/pre-commit into this clone's own folder of hooks.
+
+Hooks that core.hooksPath names belong to the user, so that they stay as they are; a folder in
+which git does not answer gets no hook. Neither is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["git", *arguments], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+
+
+def main() -> None:
+    if not (ROOT / ".git").exists():
+        return
+    answer = git("rev-parse", "--git-common-dir")
+    if answer.returncode != 0:
+        print(f"no git hook, since git says: {answer.stderr.strip()}")
+        return
+    if git("config", "--get", "core.hooksPath").returncode == 0:
+        print("no git hook, since core.hooksPath is set: call tools/hooks/pre-commit from there")
+        return
+    hook = ROOT / answer.stdout.strip() / "hooks/pre-commit"
+    if not hook.exists() and not hook.is_symlink():
+        hook.parent.mkdir(parents=True, exist_ok=True)
+        hook.symlink_to(os.path.relpath(ROOT / "tools/hooks/pre-commit", hook.parent))
+        print("linked the git hook tools/hooks/pre-commit")
+
+
+if __name__ == "__main__":
+    main()
