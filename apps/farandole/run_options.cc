@@ -30,7 +30,8 @@ set them.
 When a worker fails, the others have 2 s to end with an error of their own, then get SIGTERM and
 5 s later SIGKILL. The exit code is that of the first worker that failed (128 + N for signal N).
 SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the workers once; the exit code is 128 + N
-then. A second one kills the job. When the command returns, none of its processes is left.
+then. A second one kills the job. Processes that workers have left when all ended well have 2 s to
+end, then get SIGTERM and 2 s later SIGKILL. When the command returns, none of its processes is left.
 )";
 
 // Says that a program follows, which the parser does not know of.

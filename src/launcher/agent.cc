@@ -71,6 +71,7 @@ class Agent {
   void reap_orphans();
   void carry_out(const Deeds& deeds);
   void pass_on(int signal);
+  void wait_for_the_left(TimePoint deadline);
   void tell_the_end();
   int finish(int exit_code);
 
@@ -221,13 +222,21 @@ void Agent::reap_orphans() {
 void Agent::carry_out(const Deeds& deeds) {
   for (const auto& notice : deeds.notices) output_.notice(notice);
   if (deeds.pass_signal) pass_on(*deeds.pass_signal);
-  if (deeds.kill_everything) kill_descendants();
+  if (deeds.kill_everything) signal_descendants(SIGKILL);
 }
 
 void Agent::pass_on(int signal) {
   if (job_is_over_) return;
   for (std::size_t rank = 0; rank < workers_.size(); ++rank)
     if (supervision_->lives(static_cast<int>(rank))) ::kill(-workers_[rank].pid, signal);
+}
+
+// After workers that ended well: `tee log` may still have the last lines in its hands.
+void Agent::wait_for_the_left(TimePoint deadline) {
+  while (has_descendants() && now() < deadline && !keeper_is_gone_ && !in_a_hurry_) {
+    for (const std::uint64_t ready : poller_.wait(deadline)) serve(ready);
+    reap_orphans();
+  }
 }
 
 void Agent::tell_the_end() {
@@ -240,6 +249,11 @@ void Agent::tell_the_end() {
 
 int Agent::finish(int exit_code) {
   job_is_over_ = true;
+  if (exit_code == 0) {
+    wait_for_the_left(now() + Supervision::kLeftTime);
+    if (has_descendants()) signal_descendants(SIGTERM);
+    wait_for_the_left(now() + Supervision::kLeftTime);
+  }
   end_descendants(now() + Supervision::kKillTime);
   if (keeper_is_gone_) return exit_code;
   output_.read_the_rest();

@@ -43,11 +43,6 @@ void reap_the_dead() {
   }
 }
 
-bool has_children() {
-  siginfo_t info{};
-  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
-}
-
 // Returns when a child has ended or at the deadline.
 void wait_for_a_death(TimePoint deadline) {
   sigset_t child;
@@ -93,8 +88,13 @@ std::vector<pid_t> descendants_of(pid_t root, const ParentOf& parent_of) {
   return found;
 }
 
-void kill_descendants() {
-  for (const pid_t pid : descendants_of(::getpid(), read_process_table())) ::kill(pid, SIGKILL);
+void signal_descendants(int signal) {
+  for (const pid_t pid : descendants_of(::getpid(), read_process_table())) ::kill(pid, signal);
+}
+
+bool has_descendants() {
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
 bool end_descendants(TimePoint deadline) {
@@ -102,11 +102,11 @@ bool end_descendants(TimePoint deadline) {
   // of ours, and every death starts a round.
   for (;;) {
     reap_the_dead();
-    if (!has_children()) return true;
+    if (!has_descendants()) return true;
     if (std::chrono::steady_clock::now() >= deadline) return false;
-    kill_descendants();
+    signal_descendants(SIGKILL);
     reap_the_dead();
-    if (!has_children()) return true;
+    if (!has_descendants()) return true;
     wait_for_a_death(deadline);
   }
 }

@@ -18,8 +18,12 @@ ParentOf read_process_table();
 // All processes below `root`, in no particular order.
 std::vector<pid_t> descendants_of(pid_t root, const ParentOf& parent_of);
 
-// SIGKILL for everything below this process. Does not wait.
-void kill_descendants();
+// A signal for everything below this process. Does not wait.
+void signal_descendants(int signal);
+
+// Whether something is left below this process, not yet reaped zombies included. Only for a
+// subreaper.
+bool has_descendants();
 
 // Kills and reaps until nothing is left below this process; false if something is still there at
 // the deadline (it hangs in the kernel, or belongs to another user). Blocks. SIGCHLD must be

@@ -40,6 +40,8 @@ class Supervision {
   static constexpr auto kOwnErrorTime = std::chrono::seconds(2);
   static constexpr auto kTerminateTime = std::chrono::seconds(5);
   static constexpr auto kKillTime = std::chrono::seconds(10);
+  // What workers that ended well have left gets this long to end, and again after SIGTERM.
+  static constexpr auto kLeftTime = std::chrono::seconds(2);
   // One Ctrl-C may arrive twice, from the terminal and from a wrapper.
   static constexpr auto kSameSignalTime = std::chrono::milliseconds(500);
 

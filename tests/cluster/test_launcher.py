@@ -127,6 +127,20 @@ def test_others_may_end_with_an_error_of_their_own(tmp_path: Path) -> None:
     assert job.errors.splitlines()[-1] == "farandole: the others: rank 0: exited with code 1"
 
 
+def test_what_workers_leave_may_write_its_last_lines() -> None:
+    # Like `train > >(tee log)`: the reader of the pipe lives longer than the worker.
+    script = "echo first > >(cat; sleep 0.3; echo last)"
+    job = run("run", "-n", "2", "bash", "-c", script)
+    assert job.process.returncode == 0
+    assert sorted(job.output.splitlines()) == ["[0] first", "[0] last", "[1] first", "[1] last"]
+
+
+def test_what_workers_leave_is_asked_to_end() -> None:
+    job = run_shell(1, f"(trap 'echo asked; exit' TERM; {WAITS}) & exit 0")
+    assert job.process.returncode == 0
+    assert job.output == "[0] ready\n[0] asked\n"
+
+
 def test_a_signal_is_named() -> None:
     job = run_shell(2, '[ "$FARANDOLE_RANK" = 1 ] && kill -9 $$; exec sleep 1000')
     assert job.process.returncode == 128 + 9
