@@ -1,4 +1,4 @@
-# A room is one static library whose link list equals its row in docs/architecture.md.
+# A room is one static library whose link list stays within its row in docs/architecture.md.
 #   farandole_room(NAME collective SOURCES a.cc b.cc LINKS base device transport)
 #   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
 find_package(Threads REQUIRED)
