@@ -25,15 +25,18 @@ def main() -> None:
         return
     answer = git("rev-parse", "--git-common-dir")
     if answer.returncode != 0:
-        print(f"no git hook, since git says: {answer.stderr.strip()}")
+        print(f"no git hook, since git says: {answer.stderr.partition(chr(10))[0]}")
         return
     if git("config", "--get", "core.hooksPath").returncode == 0:
         print("no git hook, since core.hooksPath is set: call tools/hooks/pre-commit from there")
         return
-    hook = ROOT / answer.stdout.strip() / "hooks/pre-commit"
-    if not hook.exists() and not hook.is_symlink():
+    common = ROOT / answer.stdout.strip()
+    # Worktrees share the hooks of the first clone and come and go, so that one's file is linked.
+    ours = common.parent / "tools/hooks/pre-commit"
+    hook = common / "hooks/pre-commit"
+    if ours.exists() and not hook.exists() and not hook.is_symlink():
         hook.parent.mkdir(parents=True, exist_ok=True)
-        hook.symlink_to(os.path.relpath(ROOT / "tools/hooks/pre-commit", hook.parent))
+        hook.symlink_to(os.path.relpath(ours, hook.parent))
         print("linked the git hook tools/hooks/pre-commit")
 
 
