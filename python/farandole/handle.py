@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -16,9 +17,13 @@ _orphans: dict[tuple[core.Engine, int], object] = {}
 class Handle(Generic[Result]):
     """One call. `borrowed` stays alive until the engine is done with it, also when the program
     drops the handle or an exception ends a wait. `finish` turns the outcome into the result.
+
+    Give a name to calls whose handle may be dropped or whose wait may be interrupted on some ranks
+    only: the engine keeps an automatic name as long as nobody has waited for the call, so the ranks
+    would come to different ones.
     """
 
-    __slots__ = ("_borrowed", "_engine", "_error", "_finish", "_number", "_result")
+    __slots__ = ("_borrowed", "_engine", "_error", "_finish", "_lock", "_number", "_result")
 
     def __init__(
         self,
@@ -27,36 +32,41 @@ class Handle(Generic[Result]):
         borrowed: object,
         finish: Callable[[core.Engine, int], Result],
     ) -> None:
+        if _orphans:
+            release_orphans()
+        self._lock = threading.Lock()
         self._engine: core.Engine | None = engine
         self._number = number
         self._borrowed = borrowed
-        self._finish: Callable[[core.Engine, int], Result] | None = finish
+        self._finish = finish
         self._result: Result | None = None
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
 
     def poll(self) -> bool:
         """Is the call done? Then wait() returns at once."""
-        return self._engine is None or self._engine.poll(self._number)
+        engine = self._engine
+        return engine is None or engine.poll(self._number)
 
     def wait(self) -> Result:
         """The result, when it is there. The same again on every later call."""
-        if self._engine is not None:
-            self._engine.wait(self._number)
-            self._take()
+        engine = self._engine
+        if engine is not None:
+            engine.wait(self._number)
+            self._take(engine)
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]
 
-    def _take(self) -> None:
-        engine, finish = self._engine, self._finish
-        self._engine = self._finish = None
-        if engine is None or finish is None:
-            return  # another thread has waited, too
-        try:
-            self._result = finish(engine, self._number)
-        except Exception as error:
-            self._error = error
-        self._borrowed = None
+    def _take(self, engine: core.Engine) -> None:
+        with self._lock:
+            if self._engine is None:
+                return  # another thread has waited, too
+            try:
+                self._result = self._finish(engine, self._number)
+            except BaseException as error:  # also Ctrl-C: the engine gives an outcome only once
+                self._error = error
+            self._borrowed = None
+            self._engine = None  # last: from now on others use the result
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,52 @@ def test_the_error_of_a_handle_stays() -> None:
     for _ in range(2):
         with pytest.raises(CallError, match="wrong"):
             handle.wait()
+
+
+def test_an_interrupted_result_of_a_handle_stays_so() -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    engine = ManualEngine()
+    engine.done.add(1)
+    handle = Handle(engine, 1, Memory(), interrupt)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            handle.wait()
+    assert handle.poll() and Memory.alive == 0
+
+
+def test_two_threads_wait_for_a_handle() -> None:
+    inside, go_on = threading.Event(), threading.Event()
+    results: list[object] = []
+
+    def finish(*_: object) -> int:
+        inside.set()
+        go_on.wait()
+        return 42
+
+    engine = ManualEngine()
+    engine.done.add(1)
+    handle = Handle(engine, 1, None, finish)
+    first = threading.Thread(target=lambda: results.append(handle.wait()))
+    first.start()
+    inside.wait()
+    second = threading.Thread(target=lambda: results.append(handle.wait()))
+    second.start()
+    second.join(0.1)  # it cannot end before the first; a wrong result would come at once
+    go_on.set()
+    first.join()
+    second.join()
+    assert results == [42, 42]
+
+
+def test_a_new_call_releases_the_memory_of_dropped_ones() -> None:
+    engine = ManualEngine()
+    Handle(engine, 8, Memory(), lambda *_: None)
+    assert Memory.alive == 1
+    engine.done.add(8)
+    Handle(engine, 8, None, lambda *_: None)
+    assert Memory.alive == 0
 
 
 def test_memory_of_a_dropped_handle_lives_until_the_call_is_done() -> None:
