@@ -42,10 +42,6 @@ BoundEngine::BoundEngine(std::vector<std::vector<int>> groups) {
 }
 
 std::shared_ptr<Engine> BoundEngine::running() const {
-  if (forked_) {
-    raise_if_failed(Status::stop("called in a forked child of rank " + std::to_string(place_.rank) +
-                                 ": only the process that called init() can use farandole"));
-  }
   if (!engine_) {
     raise_if_failed(Status::rebuild_group("shutdown() was called before this call was done"));
   }
@@ -63,13 +59,9 @@ void BoundEngine::abandon_after_fork() {
   if (!engine_) return;
   forked_ = true;
   engine_->abandon_after_fork();
-  // Its threads exist only in the parent: nothing here can be joined, so nothing is ever freed.
-  static_cast<void>(new std::shared_ptr<Engine>(std::move(engine_)));
 }
 
-bool BoundEngine::poll(Handle handle) const {
-  return (!engine_ && !forked_) || running()->poll(handle);
-}
+bool BoundEngine::poll(Handle handle) const { return !engine_ || engine_->poll(handle); }
 
 void BoundEngine::wait(Handle handle) const {
   while (!poll(handle)) {

@@ -19,8 +19,8 @@ class BoundEngine {
   // Meets the others; raises KeyboardInterrupt or whatever a signal handler raised meanwhile.
   explicit BoundEngine(std::vector<std::vector<int>> groups);
 
-  // Keeps the engine while a call runs without the GIL. Raises FarandoleError in a forked child,
-  // GroupLostError after shutdown().
+  // Keeps the engine while a call runs without the GIL. Raises GroupLostError after
+  // shutdown(). In a forked child the engine itself refuses calls.
   std::shared_ptr<Engine> running() const;
   // These answer always.
   const Place& place() const { return place_; }
