@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from farandole.errors import CallError
@@ -23,6 +24,11 @@ class Group:
     def register(self, number: int, ranks: list[int], world_rank: int) -> None:
         """Called by init(): this group exists from now on."""
         self.process_set_id, self.ranks, self._world_rank = number, ranks, world_rank
+        self._optimizers = itertools.count()
+
+    def become(self, other: Group) -> None:
+        """Called by init(): from now on this object stands for the same group as `other`."""
+        self.__dict__.update(other.__dict__)
 
     def forget(self) -> None:
         """Called by shutdown()."""
@@ -50,6 +56,11 @@ class Group:
         if not self.included():
             raise CallError(f"rank {self._world_rank} is not a member of {self!r}")
         return self._members().index(self._world_rank)
+
+    def next_optimizer(self) -> int:
+        """Numbers the members' optimizers, for names that are the same on all members: they make
+        their optimizers in the same order, and nobody else counts here."""
+        return next(self._optimizers)
 
     def _members(self) -> list[int]:
         return self.ranks or []

@@ -17,6 +17,8 @@ class _Process:
 
     engine: core.Engine | None = None
     groups: tuple[Group, ...] = ()
+    # Other objects for these groups, from a later init().
+    copies: tuple[Group, ...] = ()
     forked = False
 
 
@@ -36,7 +38,8 @@ def init(*, process_sets: Sequence[Group] | None = None) -> None:
         if not isinstance(group, Group):
             raise CallError(f"process_sets must hold ProcessSet objects, not {group!r}")
     if _process.engine is not None:
-        _check_same_groups(process_sets)
+        if process_sets is not None:
+            _register_again(process_sets)
         return
     engine = core.Engine(groups=[group.ranks or [] for group in groups[1:]])
     for number, group in enumerate(groups):
@@ -44,11 +47,16 @@ def init(*, process_sets: Sequence[Group] | None = None) -> None:
     _process.engine, _process.groups = engine, groups
 
 
-def _check_same_groups(process_sets: Sequence[Group] | None) -> None:
-    if process_sets is not None and tuple(process_sets) != _process.groups[1:]:
+def _register_again(process_sets: Sequence[Group]) -> None:
+    known = _process.groups[1:]
+    if [group.ranks for group in process_sets] != [group.ranks for group in known]:
         raise CallError(
             "init() was called again with other process_sets; call shutdown() in between"
         )
+    for group, same in zip(process_sets, known, strict=True):
+        if group.process_set_id is None:
+            group.become(same)
+            _process.copies += (group,)
 
 
 def shutdown() -> None:
@@ -57,10 +65,10 @@ def shutdown() -> None:
 
 
 def _leave(reason: str) -> None:
-    engine, groups = _process.engine, _process.groups
+    engine, groups = _process.engine, _process.groups + _process.copies
     if engine is None or _process.forked:
         return
-    _process.engine, _process.groups = None, ()
+    _process.engine, _process.groups, _process.copies = None, (), ()
     for group in groups:
         group.forget()
     engine.shutdown(reason)

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from farandole import core
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
-DTYPES = (
-    "bool int8 uint8 int16 uint16 int32 int64 float16 bfloat16 float32 float64".split()
-)  # fmt: skip
+DTYPES = tuple(core.dtypes)
 UNSIGNED = ("bool", "uint8", "uint16")
 SHAPES = ((), (0,), (1,), (7,), (3, 5), (2, 3, 4), (40_000,))
 EPSILON = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 2e-7, "float64": 1e-15}
@@ -216,6 +216,16 @@ class Conformance:
             self.expect_error(
                 "not a member", self.api.allreduce, self.tensor((2,)), process_set=group
             )
+
+    def check_init_again(self) -> None:
+        """With other objects for the same groups."""
+        again = [self.api.ProcessSet(group.ranks) for group in self.groups]
+        for _ in range(2):
+            self.api.init(process_sets=again)
+        for group, same in zip(self.groups, again, strict=True):
+            assert same.process_set_id == group.process_set_id
+            if same.included():
+                self.api.barrier(process_set=same)
 
     def check_several_threads(self) -> None:
         errors: list[BaseException] = []
