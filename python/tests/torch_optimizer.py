@@ -248,9 +248,7 @@ class OptimizerChecks:
         hvd.init(process_sets=[pair])
         model, reference = network(), network()
         inner = torch.optim.SGD(model.parameters(), lr=0.1)
-        if not pair.included():
-            self.expect_error("not a member", hvd.DistributedOptimizer, inner, process_set=pair)
-        else:
+        if pair.included():  # the others do not even try
             optimizer = hvd.DistributedOptimizer(inner, process_set=pair)
             self.train(model, optimizer, range(3))
             plain = torch.optim.SGD(reference.parameters(), lr=0.1)
@@ -258,7 +256,54 @@ class OptimizerChecks:
             self.train_reference(reference, plain, range(3))
             self.size = hvd.size()
             self.expect_equal(model, reference)
-        hvd.barrier()
+        self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
+
+    def check_ranks_outside_of_a_process_set(self) -> None:
+        if self.size == 1:
+            return
+        hvd.shutdown()
+        alone = hvd.ProcessSet([0])
+        hvd.init(process_sets=[alone])
+        inner = torch.optim.SGD(network().parameters(), lr=0.1)
+        if not alone.included():
+            self.expect_error("not a member", hvd.DistributedOptimizer, inner, process_set=alone)
+        self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
+
+    def check_a_skipped_step(self) -> None:
+        """Rank 0 has no gradients after it: it takes part in the next step all the same."""
+        model = network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        square_loss(model, self.rank, 0).backward()
+        optimizer.synchronize()
+        optimizer.zero_grad()
+        if self.rank != 0:
+            square_loss(model, self.rank, 1).backward()
+        optimizer.step()
+        self.expect_same_everywhere(model)
+
+    def check_a_step_after_one_with_a_closure(self) -> None:
+        model = network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+
+        def evaluate() -> torch.Tensor:
+            loss = square_loss(model, self.rank, 0)
+            loss.backward()
+            return loss
+
+        optimizer.step(evaluate)
+        if self.rank != 0:
+            square_loss(model, self.rank, 1).backward()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            optimizer.step()
+        self.expect_same_everywhere(model)
+
+    def check_an_optimizer_that_takes_no_closure(self) -> None:
+        class Descent(torch.optim.SGD):
+            def step(self) -> None:  # type: ignore[override]
+                super().step()
+
+        self.compare(lambda m: Descent(m.parameters(), lr=0.1))
 
     def check_clipping(self) -> None:
         model, reference = network(), network()
@@ -406,6 +451,17 @@ class OptimizerChecks:
         self.expect_error("at least 1", wrap, inner, names, backward_passes_per_step=0)
         optimizer = wrap(inner, names)
         self.expect_error("already", wrap, optimizer)
+        for call in (
+            lambda: wrap(inner, names, hvd.Sum),
+            lambda: hvd.broadcast_parameters([], 0, hvd.global_process_set),
+            lambda: hvd.broadcast_optimizer_state(inner, 0, hvd.global_process_set),
+        ):
+            try:
+                call()
+            except TypeError as error:
+                assert "positional" in str(error), error
+            else:
+                raise AssertionError("an argument without its keyword was taken")
         if self.size == 1:
             return
         square_loss(model, self.rank, 0).backward()

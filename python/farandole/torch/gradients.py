@@ -170,6 +170,7 @@ class Gradients:
     def restart(self, passes: int | None = None) -> None:
         """Forgets passes that were counted, as their gradients are gone."""
         self._passes = passes or self._passes
+        self.reduced = False
         for bucket in self._buckets:
             bucket.reset(self._passes)
 

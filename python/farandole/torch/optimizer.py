@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -15,14 +15,11 @@ from farandole.group import Group, global_process_set
 from farandole.reduce_op import Average, ReduceOp
 from farandole.torch.gradients import Gradients
 
-# Gives the buckets of each optimizer their names: the same ones on all ranks, as all ranks make
-# their optimizers in the same order.
-_numbers = itertools.count()
-
 
 def DistributedOptimizer(  # noqa: N802
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
+    *,
     op: ReduceOp = Average,
     backward_passes_per_step: int = 1,
     process_set: Group = global_process_set,
@@ -39,13 +36,13 @@ def DistributedOptimizer(  # noqa: N802
         raise CallError("this optimizer is a DistributedOptimizer already")
     _check_names(named_parameters, optimizer)
     _check_passes(backward_passes_per_step)
+    process_set.rank()  # raises outside the set
     kind = type(optimizer)
     distributed: Any = object.__new__(type(kind.__name__, (_Distributed, kind), {}))
     distributed.__dict__.update(optimizer.__dict__)
     distributed.__dict__.pop("step", None)  # left by a learning rate scheduler; calls the old one
-    name = f"gradients.{next(_numbers)}"
     if process_set.size() > 1:
-        process_set.rank()  # raises outside the set
+        name = f"gradients.{process_set.next_optimizer()}"
         distributed._gradients = Gradients(
             name, ReduceOp(op), backward_passes_per_step, process_set
         )
@@ -65,8 +62,8 @@ def _check_names(
     pairs = list(named_parameters)
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise CallError("named_parameters must hold (name, parameter) pairs")
-    names = [name for name, _ in pairs]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    counts = Counter(name for name, _ in pairs)
+    twice = sorted(name for name, count in counts.items() if count > 1)
     if twice:
         raise CallError(f"named_parameters has names that occur twice: {', '.join(twice)}")
     named = {id(parameter) for _, parameter in pairs}
@@ -111,13 +108,17 @@ class _Distributed(torch.optim.Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         gradients = self._gradients
+        # Some optimizers take no closure at all.
+        closures = () if closure is None else (closure,)
         if gradients is None:
-            return super().step(closure)
+            return super().step(*closures)
         if not self._synchronizing:
             gradients.reduced = False
-            return super().step(closure)
+            return super().step(*closures)
         if closure is not None:
-            return super().step(self._synchronized(closure))
+            result = super().step(self._synchronized(closure))
+            gradients.reduced = False
+            return result
         if gradients.reduced:
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() context after "

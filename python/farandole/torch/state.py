@@ -21,6 +21,7 @@ from farandole.torch.tensors import check
 def broadcast_parameters(
     params: Mapping[str, Any] | Iterable[tuple[str, Any]],
     root_rank: int,
+    *,
     process_set: Group = global_process_set,
 ) -> None:
     """Gives all ranks root_rank's values, in place.
@@ -41,7 +42,7 @@ def broadcast_parameters(
 
 
 def broadcast_optimizer_state(
-    optimizer: torch.optim.Optimizer, root_rank: int, process_set: Group = global_process_set
+    optimizer: torch.optim.Optimizer, root_rank: int, *, process_set: Group = global_process_set
 ) -> None:
     """Gives all ranks root_rank's optimizer state and options (learning rate, momentum ...).
 
