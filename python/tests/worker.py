@@ -10,16 +10,17 @@ import importlib
 import sys
 import time
 
-# A little less than the patience of job.run_checks: shows where each worker stands.
+# For one check: shows where each worker stands. A little less than the patience of job.run_checks.
 HANG_SECONDS = 100
 
 
 def main(suite: str) -> None:
-    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
     module, name = suite.split(":")
+    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
     checks = getattr(importlib.import_module(module), name)()
     for attribute in dir(checks):
         if attribute.startswith("check_"):
+            faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)  # anew
             begin = time.monotonic()
             getattr(checks, attribute)()
             print(f"{attribute} {time.monotonic() - begin:.2f} s", flush=True)

@@ -30,19 +30,19 @@ def fail(how: str) -> None:
         sys.exit(0)
     if how == "_exit":
         os._exit(3)
+    if how == "kill":  # in the middle of whatever the main thread does
+        threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGKILL)).start()
 
 
 def main(how: str, culprit: int) -> None:
     before = descriptors()
     hvd.init()
     guilty = hvd.rank() == culprit
-    if guilty and how == "kill":  # in the middle of whatever the main thread does
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
     step = 0
     try:
         while True:
             step += 1
-            if guilty and step > STEPS_BEFORE:
+            if guilty and step == STEPS_BEFORE:
                 fail(how)
             hvd.allreduce_(torch.ones(200_000), name="loop")
     except hvd.GroupLostError as error:

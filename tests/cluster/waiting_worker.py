@@ -1,29 +1,43 @@
-"""A worker that waits for one that never comes: `waiting_worker.py init|call`."""
+"""A worker that waits for one that never comes: `waiting_worker.py init|call`.
+
+It says "waiting" when its main thread is inside of that wait.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 
 import torch
 
 import farandole.torch as hvd
 
+WAITS = {"init": ("lifecycle.py", "init"), "call": ("handle.py", "wait")}
+
 
 def main(where: str) -> None:
     late = os.environ["FARANDOLE_RANK"] == "1"
-    if where == "init":
-        wait(late)
+    sys.setswitchinterval(1000)  # the watcher runs only while the main thread waits
+    if not late:
+        threading.Thread(target=watch, args=WAITS[where], daemon=True).start()
+    if late and where == "init":
+        signal.pause()
     hvd.init()
-    wait(late)
+    if late:
+        signal.pause()
     hvd.allreduce(torch.ones(10))
 
 
-def wait(late: bool) -> None:
+def watch(file: str, function: str) -> None:
+    while True:
+        code = sys._current_frames()[threading.main_thread().ident].f_code
+        if code.co_filename.endswith(file) and code.co_name == function:
+            break
+        time.sleep(0.001)
     print("waiting", flush=True)
-    if late:
-        time.sleep(1000)
 
 
 if __name__ == "__main__":
