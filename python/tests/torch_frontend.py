@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -105,16 +106,25 @@ class TorchConformance(Conformance):
     def check_torch_other_threads_run_during_a_wait(self) -> None:
         if self.size == 1:
             return
-        ran = threading.Event()
-        if self.rank == 0:
-            thread = threading.Thread(target=ran.set)
-            handle = hvd.allreduce_async(torch.ones(2), name="late")
-            thread.start()
-            hvd.synchronize(handle)
-            thread.join()
-            assert ran.is_set()
-        else:
+        if self.rank != 0:  # the first call needs rank 0's second thread
+            hvd.allreduce(torch.ones(2), name="early")
             hvd.allreduce(torch.ones(2), name="late")
+            return
+        main_waits = threading.Event()
+
+        def work() -> None:
+            main_waits.wait()
+            hvd.allreduce(torch.ones(2), name="early")
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        handle = hvd.allreduce_async(torch.ones(2), name="late")
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1000)  # the other thread runs only if the wait lets it
+        main_waits.set()
+        hvd.synchronize(handle)
+        sys.setswitchinterval(interval)
+        thread.join()
 
     def check_torch_memory_is_kept_alive(self) -> None:
         handles: list[Any] = []
