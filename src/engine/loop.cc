@@ -177,8 +177,6 @@ bool Loop::accept_submissions(std::vector<Record*>& finished) {
 }
 
 // Somebody is gone. Whoever finished its last step before it went has stored all that the others
-// need for it: so one more look, until nothing moves, finishes what can be finished.
-// Somebody is gone. Whoever finished its last step before it went has stored all that the others
 // need for it: so one more look, until nothing moves, finishes what can be finished. What is known
 // of the closing is read first: a death that comes meanwhile is found by the next advance().
 void Loop::end_groups(std::vector<Record*>& finished) {
