@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 
 from farandole import core
+from farandole.errors import CallError
 
 
 class ReduceOp(enum.IntEnum):
@@ -20,3 +21,12 @@ Average = ReduceOp.Average
 Min = ReduceOp.Min
 Max = ReduceOp.Max
 Product = ReduceOp.Product
+
+
+def chosen(op: ReduceOp | None, average: bool | None) -> ReduceOp:
+    """The op that op and the older average ask for."""
+    if op is None:
+        return Sum if average is False else Average
+    if average is not None:
+        raise CallError("give either op or the older average, not both")
+    return ReduceOp(op)

@@ -24,20 +24,18 @@ from farandole import (
     shutdown,
     size,
 )
+from farandole.calls import barrier, poll, synchronize
 from farandole.torch.asynchronous import (
     allgather_async,
     allreduce_async,
     allreduce_async_,
     broadcast_async,
     broadcast_async_,
-    poll,
-    synchronize,
 )
 from farandole.torch.operations import (
     allgather,
     allreduce,
     allreduce_,
-    barrier,
     broadcast,
     broadcast_,
 )

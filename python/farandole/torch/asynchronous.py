@@ -13,10 +13,9 @@ import torch
 from torch.autograd.graph import increment_version
 
 from farandole import core, lifecycle
-from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.handle import Handle
-from farandole.reduce_op import ReduceOp
+from farandole.reduce_op import ReduceOp, chosen
 from farandole.torch.tensors import check, check_writable, view_of
 
 Result = TypeVar("Result")
@@ -75,16 +74,6 @@ def allgather_async(
     return start_allgather(tensor, name, process_set, lambda gathered, _: gathered)
 
 
-def poll(handle: Handle[Result]) -> bool:
-    """Is the call done? Then synchronize returns at once."""
-    return handle.poll()
-
-
-def synchronize(handle: Handle[Result]) -> Result:
-    """Waits for the call and returns its tensor, or raises what went wrong."""
-    return handle.wait()
-
-
 def start_allgather(
     tensor: torch.Tensor,
     name: str | None,
@@ -105,15 +94,6 @@ def start_allgather(
 
 # Submits a call on a view; returns the engine's number for it.
 _Start = Callable[[core.Engine, core.BufferView], int]
-
-
-def chosen(op: ReduceOp | None, average: bool | None) -> ReduceOp:
-    """The op that op and the older average ask for."""
-    if op is None:
-        return ReduceOp.Sum if average is False else ReduceOp.Average
-    if average is not None:
-        raise CallError("give either op or the older average, not both")
-    return ReduceOp(op)
 
 
 def _allreduce(name: str | None, process_set: Group, op: ReduceOp) -> _Start:

@@ -11,17 +11,15 @@ from typing import Any
 
 import torch
 
-from farandole import core, lifecycle
+from farandole import lifecycle
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
-from farandole.handle import Handle
-from farandole.reduce_op import Average, ReduceOp, Sum
+from farandole.reduce_op import Average, ReduceOp, Sum, chosen
 from farandole.torch.asynchronous import (
     allreduce_async,
     allreduce_async_,
     broadcast_async,
     broadcast_async_,
-    chosen,
     start_allgather,
 )
 
@@ -78,13 +76,6 @@ def allgather(
     """All ranks' tensors, one after another along the first dimension, which may differ."""
     result: torch.Tensor = _Allgather.apply(tensor, name, process_set)
     return result
-
-
-def barrier(process_set: Group = global_process_set) -> None:
-    """Returns when all members have called it."""
-    engine = lifecycle.engine()
-    number = engine.barrier("", process_set.number())
-    Handle(engine, number, None, core.Engine.take).wait()
 
 
 def _of_gradient(name: str | None) -> str | None:
