@@ -41,17 +41,23 @@ EngineOptions options_of(int rank, int size, std::vector<std::vector<int>> group
   return options;
 }
 
-// Runs body(engine) on `size` threads, each with its own engine of one job.
+// Runs body(rank, store) on `size` threads that share one store.
 template <class Body>
-void run_job(int size, const std::vector<std::vector<int>>& groups, Body body) {
+void run_ranks(int size, Body body) {
   MemoryStore store;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      const auto engine = must(assemble(options_of(rank, size, groups), store));
-      body(*engine);
-    });
+    threads.emplace_back([&store, &body, rank] { body(rank, store); });
   for (auto& thread : threads) thread.join();
+}
+
+// Runs body(engine) on `size` threads, each with its own engine of one job.
+template <class Body>
+void run_job(int size, const std::vector<std::vector<int>>& groups, Body body) {
+  run_ranks(size, [&](int rank, Store& store) {
+    const auto engine = must(assemble(options_of(rank, size, groups), store));
+    body(*engine);
+  });
 }
 
 Outcome finish(Engine& engine, const Result<Handle>& handle) {
@@ -411,31 +417,23 @@ TEST(Engine, HeapMemoryOutlivesTheEngine) {
 }
 
 TEST(Formation, DifferentGroupsAreNamedOnAllRanks) {
-  MemoryStore store;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank)
-    threads.emplace_back([&, rank] {
-      auto options = options_of(rank, 2);
-      if (rank == 1) options.groups = {{0}};
-      const auto engine = assemble(options, store);
-      ASSERT_FALSE(engine.ok());
-      EXPECT_THAT(engine.status().message(), HasSubstr("groups"));
-    });
-  for (auto& thread : threads) thread.join();
+  run_ranks(2, [](int rank, Store& store) {
+    auto options = options_of(rank, 2);
+    if (rank == 1) options.groups = {{0}};
+    const auto engine = assemble(options, store);
+    ASSERT_FALSE(engine.ok());
+    EXPECT_THAT(engine.status().message(), HasSubstr("groups"));
+  });
 }
 
 TEST(Formation, DifferentBucketsAreNamed) {
-  MemoryStore store;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank)
-    threads.emplace_back([&, rank] {
-      auto options = options_of(rank, 2);
-      options.bucket_bytes = rank == 0 ? 1000 : 2000;
-      const auto engine = assemble(options, store);
-      ASSERT_FALSE(engine.ok());
-      EXPECT_THAT(engine.status().message(), HasSubstr("FARANDOLE_BUCKET_BYTES"));
-    });
-  for (auto& thread : threads) thread.join();
+  run_ranks(2, [](int rank, Store& store) {
+    auto options = options_of(rank, 2);
+    options.bucket_bytes = rank == 0 ? 1000 : 2000;
+    const auto engine = assemble(options, store);
+    ASSERT_FALSE(engine.ok());
+    EXPECT_THAT(engine.status().message(), HasSubstr("FARANDOLE_BUCKET_BYTES"));
+  });
 }
 
 TEST(Formation, AMissingRankIsNamed) {
@@ -449,20 +447,16 @@ TEST(Formation, AMissingRankIsNamed) {
 }
 
 TEST(Formation, ABadGroupOnOneRankIsToldToAll) {
-  MemoryStore store;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank)
-    threads.emplace_back([&, rank] {
-      auto options = options_of(rank, 2);
-      if (rank == 1) options.groups = {{1, 0}};
-      const auto engine = assemble(options, store);
-      ASSERT_FALSE(engine.ok());
-      EXPECT_THAT(engine.status().message(), HasSubstr("[1, 0]"));
-      if (rank == 0) {
-        EXPECT_THAT(engine.status().message(), HasSubstr("rank 1 could not start"));
-      }
-    });
-  for (auto& thread : threads) thread.join();
+  run_ranks(2, [](int rank, Store& store) {
+    auto options = options_of(rank, 2);
+    if (rank == 1) options.groups = {{1, 0}};
+    const auto engine = assemble(options, store);
+    ASSERT_FALSE(engine.ok());
+    EXPECT_THAT(engine.status().message(), HasSubstr("[1, 0]"));
+    if (rank == 0) {
+      EXPECT_THAT(engine.status().message(), HasSubstr("rank 1 could not start"));
+    }
+  });
 }
 
 // Whoever was too late for one formation finds its end, and the next one works.
@@ -472,13 +466,13 @@ TEST(Formation, AfterAFailureTheNextOneWorks) {
   hasty.start_timeout = milliseconds(20);
   EXPECT_FALSE(assemble(hasty, store).ok());
   EXPECT_FALSE(assemble(options_of(1, 2), store).ok());
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank)
-    threads.emplace_back([&, rank] {
-      const auto engine = must(assemble(options_of(rank, 2), store));
-      EXPECT_EQ(barrier(*engine), Status());
-    });
-  for (auto& thread : threads) thread.join();
+  std::thread other([&] {
+    const auto engine = must(assemble(options_of(1, 2), store));
+    EXPECT_EQ(barrier(*engine), Status());
+  });
+  const auto engine = must(assemble(options_of(0, 2), store));
+  EXPECT_EQ(barrier(*engine), Status());
+  other.join();
 }
 
 TEST(Formation, InterruptionEndsTheWaiting) {
@@ -492,17 +486,13 @@ TEST(Formation, InterruptionEndsTheWaiting) {
 }
 
 TEST(Formation, AgainAndAgainInOneProcess) {
-  MemoryStore store;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank)
-    threads.emplace_back([&, rank] {
-      for (int cycle = 0; cycle < 20; ++cycle) {
-        const auto engine = must(assemble(options_of(rank, 2), store));
-        std::vector<float> values(10, 1.0F);
-        ASSERT_EQ(allreduce(*engine, values), Status());
-      }
-    });
-  for (auto& thread : threads) thread.join();
+  run_ranks(2, [](int rank, Store& store) {
+    for (int cycle = 0; cycle < 20; ++cycle) {
+      const auto engine = must(assemble(options_of(rank, 2), store));
+      std::vector<float> values(10, 1.0F);
+      ASSERT_EQ(allreduce(*engine, values), Status());
+    }
+  });
 }
 
 TEST(Formation, WithoutALauncherOnlySizeOneWorks) {
