@@ -326,6 +326,32 @@ class OptimizerChecks:
         self.expect_same_everywhere(model)
         self.expect_equal(model, reference)
 
+    def check_gradients_must_not_be_changed_in_flight(self) -> None:
+        if self.size == 1:
+            return  # nothing is in flight
+
+        def clip(model: nn.Module) -> None:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+
+        def replace(model: nn.Module) -> None:
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter.grad = parameter.grad * 2
+
+        for change in (clip, replace):
+            model = network()
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+            before = copy.deepcopy(model)
+            square_loss(model, self.rank, 0).backward()
+            change(model)
+            self.expect_error("synchronize()", optimizer.step)
+            self.expect_equal(model, before, tolerance=0)
+            # The next step is as good as ever.
+            optimizer.zero_grad()
+            square_loss(model, self.rank, 1).backward()
+            optimizer.step()
+            self.expect_same_everywhere(model)
+
     def check_warning_when_synchronized_twice(self) -> None:
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(
@@ -467,7 +493,8 @@ class OptimizerChecks:
         square_loss(model, self.rank, 0).backward()
         self.expect_error("in flight", optimizer.zero_grad)
         self.expect_error("backward_passes_per_step", square_loss(model, self.rank, 0).backward)
-        optimizer.synchronize()
+        # The second backward has added to what was being combined.
+        self.expect_error("were changed", optimizer.synchronize)
         optimizer.zero_grad()
         self.train(model, optimizer, range(1))
         self.expect_same_everywhere(model)

@@ -58,6 +58,7 @@ class _Bucket:
         self.gradients: list[_Gradient] = []
         self.missing: int | None = None  # gradients still to come; None before the first
         self.handle: Handle[torch.Tensor] | None = None
+        self.version = 0  # of the memory, when the allreduce started
 
     def active(self) -> bool:
         """Frozen parameters take no part; `requires_grad` must be the same on all ranks."""
@@ -78,10 +79,23 @@ class _Bucket:
             if gradient.parameter.requires_grad:
                 gradient.move_in()
         self.handle = allreduce_async_(self.memory, name=self.name, op=op, process_set=group)
+        self.version = self.memory._version
+
+    def untouched(self) -> bool:
+        """Nobody has written to the gradients, or replaced one, since the allreduce started."""
+        in_place = (g.parameter.grad is g.view for g in self.gradients if g.parameter.requires_grad)
+        return self.memory._version == self.version and all(in_place)
 
     def finish(self, passes: int) -> None:
         if self.handle is not None:
+            untouched = self.untouched()
             self.handle.wait()
+            if not untouched:
+                raise CallError(
+                    "gradients were changed between backward() and step(), while they were being "
+                    "combined: to clip or scale them call optimizer.synchronize() first, and "
+                    "step() within `with optimizer.skip_synchronize():`"
+                )
         self.reset(passes)
 
     def reset(self, passes: int) -> None:
@@ -144,22 +158,29 @@ class Gradients:
         self.reduced = False
         gradient.passes_left -= 1
         if gradient.passes_left == 0 and bucket.complete_one():
-            bucket.start(self._op, self._group)
+            try:
+                bucket.start(self._op, self._group)
+            except Exception:
+                bucket.reset(self._passes)
+                raise
 
     def reduce(self) -> None:
         """Starts what has not started, in the same order on all ranks, and waits for all."""
+        errors: list[Exception] = []
         for bucket in self._buckets:
-            if bucket.handle is None and bucket.active():
-                bucket.start(self._op, self._group)
-        error: Exception | None = None
+            try:
+                if bucket.handle is None and bucket.active():
+                    bucket.start(self._op, self._group)
+            except Exception as problem:
+                errors.append(problem)
         for bucket in self._buckets:
             try:
                 bucket.finish(self._passes)
             except Exception as problem:
                 bucket.reset(self._passes)
-                error = error or problem
-        if error is not None:
-            raise error
+                errors.append(problem)
+        if errors:
+            raise errors[0]
         for bucket in self._buckets:
             self._watch(bucket)
         self.reduced = True

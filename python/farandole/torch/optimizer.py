@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from farandole import lifecycle
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.reduce_op import Average, ReduceOp
@@ -32,6 +33,7 @@ def DistributedOptimizer(  # noqa: N802
     dense. backward_passes_per_step: how many passes add up before a step. Besides, there are
     synchronize(), skip_synchronize() and set_backward_passes_per_step().
     """
+    lifecycle.engine()  # raises outside a job
     if isinstance(optimizer, _Distributed):
         raise CallError("this optimizer is a DistributedOptimizer already")
     _check_names(named_parameters, optimizer)
