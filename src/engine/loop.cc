@@ -204,7 +204,11 @@ void Loop::end_all_if_one_is_broken(std::vector<Record*>& finished) {
   const auto broken = std::ranges::find_if(members_, [](const auto& member) {
     return member->ended() && member->ended()->code() == StatusCode::kStop;
   });
-  if (broken == members_.end() || state_.lock()->over.contains((*broken)->id())) return;
+  if (broken == members_.end()) return;
+  {
+    auto state = state_.lock();
+    if (state->over.contains((*broken)->id())) return;
+  }
   const Status status = *(*broken)->ended();
   for (auto& member : members_) {
     member->end(status, finished);
