@@ -66,8 +66,7 @@ Result<Handle> Loop::submit(const Submission& submission) {
 
 bool Loop::poll(Handle handle) {
   auto state = state_.lock();
-  const Record* const record = state->table.find(handle);
-  return record == nullptr || record->finished;
+  return state->is_done(handle);
 }
 
 bool Loop::wait(Handle handle, std::chrono::milliseconds limit) {
@@ -77,21 +76,17 @@ bool Loop::wait(Handle handle, std::chrono::milliseconds limit) {
     ++state->waiters;
     if (state->baton_in_background) doorbells_.ring_self();  // it hands the baton over
   }
-  const auto finished = [handle](State& state) {
-    const Record* const record = state.table.find(handle);
-    return record == nullptr || record->finished;
-  };
   bool done = false;
   bool somebody_cares = false;
   for (;;) {
     {
       auto state = state_.lock();
       const bool woke = state.wait_until(
-          deadline, [&](State& s) { return finished(s) || (!s.baton_held && !s.stopping); });
-      done = finished(*state);
+          deadline, [&](State& s) { return s.is_done(handle) || (!s.baton_held && !s.stopping); });
+      done = state->is_done(handle);
       if (done || !woke || clock_.now() >= deadline) {
         --state->waiters;
-        somebody_cares = state->waiters > 0 || (state->table.in_flight() > 0 && !state->baton_held);
+        somebody_cares = state->waiters > 0 || (has_work(*state) && !state->baton_held);
         break;
       }
       state->baton_held = true;

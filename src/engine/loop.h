@@ -54,6 +54,12 @@ class Loop {
     bool baton_held = false;
     bool baton_in_background = false;  // by the thread "progress"
     bool stopping = false;
+
+    // Unknown handles count as done.
+    bool is_done(Handle handle) {
+      const Record* const record = table.find(handle);
+      return record == nullptr || record->finished;
+    }
   };
 
   // The holder of the baton only, without the lock:
