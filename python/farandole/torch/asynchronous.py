@@ -29,11 +29,7 @@ def allreduce_async(
     op: ReduceOp | None = None,
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
-    check(tensor)
-    source = tensor.detach().contiguous()
-    target = torch.empty_like(source)
-    start = _allreduce(name, process_set, chosen(op, average))
-    return _start(start, source, target, lambda: target)
+    return _start_out_of_place(_allreduce(name, process_set, chosen(op, average)), tensor)
 
 
 def allreduce_async_(
@@ -53,10 +49,7 @@ def broadcast_async(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
-    check(tensor)
-    source = tensor.detach().contiguous()
-    target = torch.empty_like(source)
-    return _start(_broadcast(name, process_set, root_rank), source, target, lambda: target)
+    return _start_out_of_place(_broadcast(name, process_set, root_rank), tensor)
 
 
 def broadcast_async_(
@@ -114,6 +107,13 @@ def _start(
     engine = lifecycle.engine()
     number = start(engine, view_of(source, target))
     return Handle(engine, number, (source, target), finish)
+
+
+def _start_out_of_place(start: _Start, tensor: torch.Tensor) -> Handle[torch.Tensor]:
+    check(tensor)
+    source = tensor.detach().contiguous()
+    target = torch.empty_like(source)
+    return _start(start, source, target, lambda: target)
 
 
 def _start_in_place(start: _Start, tensor: torch.Tensor) -> Handle[torch.Tensor]:
