@@ -37,13 +37,19 @@ struct EngineOptions {
   std::vector<std::vector<int>> groups;
   // How long the others may take to arrive.
   std::chrono::milliseconds start_timeout{120'000};
+  // A call that is not done after this time ends the group; 0: never. The launcher warns earlier.
+  std::chrono::seconds stall_limit{0};
+  // Memory shared with the launcher, in which it reads what we are doing
+  // (timeline/flight_record.h); −1 when nobody reads it. Borrowed: mapped by create().
+  int flight_record_descriptor = -1;
   // How many bytes of gradients a frontend puts in one bucket. All ranks must have
   // the same; the engine compares it and hands it on.
   std::size_t bucket_bytes = 0;
   // What is said on standard error: trace, debug, info, warning, error or fatal, and above.
   std::string log_level = "warning";
   bool log_hide_time = false;
-  // Asked about every 100 ms while create() waits; true ends the waiting with kRetry.
+  // Asked about every 100 ms while create(), add_group() or remove_group() wait; true ends the
+  // waiting with kRetry.
   std::function<bool()> interrupted;
 
   // Reads the knobs (see `docs/knobs.md`). Errors: kFixCall naming the variable and its value.
@@ -54,7 +60,8 @@ using GroupId = std::uint32_t;
 inline constexpr GroupId kWorld = 0;
 
 // One collective call of one rank. The memory is borrowed until the outcome is taken or the engine
-// is destroyed; shape is in elements, outermost dimension first, C-contiguous.
+// is destroyed; shape is in elements, outermost dimension first, C-contiguous. Which fields have a
+// meaning follows from the operation's row.
 struct Submission {
   Operation operation = Operation::kBarrier;
   // Calls with the same name on all members of the group belong together. Empty: the lowest free
@@ -63,25 +70,35 @@ struct Submission {
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;
   std::vector<std::int64_t> shape;
-  const void* input = nullptr;  // allreduce, allgather; broadcast: read on the root only
-  void* output = nullptr;       // allreduce, broadcast; may equal input. Allgather: see Outcome
-  ReduceOp reduce_op = ReduceOp::kSum;  // allreduce
-  int root_rank = 0;                    // broadcast, a rank of the world inside the group
+  const void* input = nullptr;  // broadcast: read on the root only
+  // Allreduce, broadcast: may equal input. Reduce-scatter: scattered_rows() rows, apart from input.
+  void* output = nullptr;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  // Reductions: postscale × op(prescale × input of each rank), finite and the same on all ranks.
+  // Floats are scaled in the type that sums them; integers in float64, cut off toward zero.
+  double prescale = 1;
+  double postscale = 1;
+  int root_rank = 0;  // broadcast: a rank of the world inside the group
+  // Alltoall: how many rows go to each member, in the order of the group's ranks; their sum is at
+  // most the first dimension. Empty: equal shares of all rows.
+  std::vector<std::int64_t> splits;
 };
 
 // What became of a call.
 struct Outcome {
   Status status;
-  // Allgather only: the concatenation in rank order, and each member's first dimension.
-  std::shared_ptr<std::byte> gathered;  // shared by the taker and whatever views it hands out
-  std::vector<std::int64_t> first_dimensions;
+  // Allgather, alltoall: what came from each member, one after another in the order of the ranks,
+  // and how many rows each has sent.
+  std::shared_ptr<std::byte> received;  // shared by the taker and whatever views it hands out
+  std::vector<std::int64_t> received_rows;
+  int last_joined = -1;  // join: the rank that came last, the same on all members
 };
 
 using Handle = std::uint64_t;
 
-// Thread-safe throughout. Only create(), wait() and shutdown() block. Two threads live inside
-// ("progress" and "watch"), both asleep when idle. Not usable in a forked child: see
-// abandon_after_fork().
+// Thread-safe throughout. Only create(), add_group(), remove_group(), wait() and shutdown() block.
+// Two threads live inside ("progress" and "watch"), both asleep when idle. Not usable in a forked
+// child: see abandon_after_fork().
 class Engine {
  public:
   struct Parts;  // the engine's own
@@ -98,12 +115,23 @@ class Engine {
 
   const Place& place() const;
   // Ranks of a group, ascending; empty for an unknown number.
-  std::span<const int> ranks_of(GroupId group) const;
+  std::vector<int> ranks_of(GroupId group) const;
+
+  // Adds a group to, or removes one from, the running job. All ranks of the world must call it,
+  // with the same argument and in the same order; it blocks until they have. A new group gets the
+  // lowest number that was never used. Errors: kFixCall (not an ascending list of ranks, known
+  // already, too many; the world or an unknown number to be removed; a rank says something else or
+  // still has calls in flight there), kRebuildGroup (a member is gone), kRetry (interrupted),
+  // kStop. After kFixCall and kStop all ranks have the same groups as before.
+  Result<GroupId> add_group(const std::vector<int>& ranks);
+  Status remove_group(GroupId group);
 
   // Starts a call; never blocks. Errors: kFixCall (unknown group, not a member, name already in
-  // flight, bad shape, dtype without this reduction, after shutdown() …), kRebuildGroup (the group
-  // is over), kStop (in a forked child).
+  // flight, bad shape, dtype without this reduction, this rank has joined, after shutdown() …),
+  // kRebuildGroup (the group is over), kStop (in a forked child).
   Result<Handle> submit(const Submission& submission);
+  // Starts all of a batch or, on an error, none of it. The handles are in the batch's order.
+  Result<std::vector<Handle>> submit_batch(std::span<const Submission> batch);
   // True once take() will not answer kRetry. Unknown handles count as done.
   bool poll(Handle handle);
   // Makes progress until the call is done or the time is over; returns poll(handle).
@@ -117,8 +145,9 @@ class Engine {
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes);
 
   // Leaves the job: the others' calls that need this rank end with an error that carries
-  // `reason`. Ours that are pending end with kRebuildGroup. Idempotent.
-  void shutdown(const std::string& reason);
+  // `reason`. Ours that are pending end with kRebuildGroup. Idempotent. `traceback` is for the
+  // launcher: where the exception was raised that ends this process; empty when none does.
+  void shutdown(const std::string& reason, const std::string& traceback = {});
 
   // For the child of a fork: closes our descriptors and makes every later call fail with a clear
   // error. Takes no lock; mapped memory stays.

@@ -8,27 +8,84 @@
 
 namespace farandole {
 
-enum class Operation : std::uint8_t { kAllreduce, kBroadcast, kAllgather, kBarrier };
+enum class Operation : std::uint8_t {
+  kAllreduce,
+  kBroadcast,
+  kAllgather,
+  kBarrier,
+  kReducescatter,
+  kAlltoall,
+  kJoin,  // "this rank has no more data": until all have joined, it takes part without any
+};
 
 // Which dimensions of a tensor must be equal on all ranks.
 enum class ShapeRule : std::uint8_t { kAll, kAllButFirst, kNone };
+
+// Where the result goes.
+enum class OutputRule : std::uint8_t {
+  kNone,      // there is no tensor
+  kGiven,     // into memory of the caller: its size is known beforehand
+  kReceived,  // into memory of the engine: its size depends on what the others bring
+};
 
 struct OperationRow {
   Operation operation;
   std::string_view name;
   ShapeRule shape_rule;
+  OutputRule output_rule;
+  bool reduces = false;      // has a reduce op, a prescale and a postscale
+  bool rooted = false;       // has a root, the only one whose input is read
+  bool runs_joined = false;  // goes on when some members have joined; the others are refused then
 };
 
 // Indexed by Operation; the order is part of the protocol between ranks of one job.
-inline constexpr std::array<OperationRow, 4> kOperations = {{
-    {Operation::kAllreduce, "allreduce", ShapeRule::kAll},
-    {Operation::kBroadcast, "broadcast", ShapeRule::kAll},
-    {Operation::kAllgather, "allgather", ShapeRule::kAllButFirst},
-    {Operation::kBarrier, "barrier", ShapeRule::kNone},
+inline constexpr std::array<OperationRow, 7> kOperations = {{
+    {.operation = Operation::kAllreduce,
+     .name = "allreduce",
+     .shape_rule = ShapeRule::kAll,
+     .output_rule = OutputRule::kGiven,
+     .reduces = true,
+     .runs_joined = true},
+    {.operation = Operation::kBroadcast,
+     .name = "broadcast",
+     .shape_rule = ShapeRule::kAll,
+     .output_rule = OutputRule::kGiven,
+     .rooted = true},
+    {.operation = Operation::kAllgather,
+     .name = "allgather",
+     .shape_rule = ShapeRule::kAllButFirst,
+     .output_rule = OutputRule::kReceived},
+    {.operation = Operation::kBarrier,
+     .name = "barrier",
+     .shape_rule = ShapeRule::kNone,
+     .output_rule = OutputRule::kNone},
+    {.operation = Operation::kReducescatter,
+     .name = "reducescatter",
+     .shape_rule = ShapeRule::kAll,
+     .output_rule = OutputRule::kGiven,
+     .reduces = true},
+    {.operation = Operation::kAlltoall,
+     .name = "alltoall",
+     .shape_rule = ShapeRule::kAllButFirst,
+     .output_rule = OutputRule::kReceived},
+    {.operation = Operation::kJoin,
+     .name = "join",
+     .shape_rule = ShapeRule::kNone,
+     .output_rule = OutputRule::kNone},
 }};
 
 constexpr const OperationRow& row_of(Operation operation) {
   return kOperations[static_cast<std::size_t>(operation)];
+}
+
+// Reduce-scatter splits the first dimension: the first `rows` mod `members` members get one row
+// more than the others.
+constexpr std::int64_t scattered_rows(std::int64_t rows, int members, int member) {
+  return rows / members + (member < rows % members ? 1 : 0);
+}
+constexpr std::int64_t first_scattered_row(std::int64_t rows, int members, int member) {
+  const std::int64_t larger = rows % members;
+  return rows / members * member + (member < larger ? member : larger);
 }
 
 enum class ReduceOp : std::uint8_t { kSum, kAverage, kMin, kMax, kProduct };

@@ -22,12 +22,15 @@ enum class Knob : std::uint8_t {
   kCrossRank,
   kCrossSize,
   kRendezvousDescriptor,
+  kFlightRecordDescriptor,
   kStartTimeout,
+  kStallWarning,
+  kStallLimit,
   kBucketBytes,
   kLogLevel,
   kLogHideTime,
 };
-inline constexpr std::size_t kKnobs = 11;
+inline constexpr std::size_t kKnobs = 14;
 
 enum class KnobType : std::uint8_t {
   kInteger,

@@ -7,6 +7,7 @@
 #include <functional>
 #include <span>
 #include <variant>
+#include <vector>
 
 #include "collective/barrier.h"
 #include "collective/group.h"
@@ -22,14 +23,23 @@ namespace farandole {
 struct CollectiveCall {
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kUInt8;
-  ReduceOp reduce_op = ReduceOp::kSum;
-  int root = 0;                      // broadcast: a member of the group, not a world rank
-  std::int64_t count = 0;            // elements of the tensor; allgather: see rows
-  std::int64_t rows = 0;             // allgather: our first dimension, may differ between members
-  std::int64_t row_bytes = 0;        // allgather: bytes of one row, the same for all members
-  const std::byte* input = nullptr;  // allreduce, allgather; broadcast: root only
-  std::byte* output = nullptr;       // allreduce, broadcast; may equal input
-  // Allgather: see StagedAllgather::Options.
+  ReduceOp reduce_op = ReduceOp::kSum;  // of a reduction, as the two scales
+  double prescale = 1;
+  double postscale = 1;
+  int root = 0;                // broadcast: a member of the group, not a world rank
+  std::int64_t count = 0;      // elements of the tensor, the same for all; reductions, broadcast
+  std::int64_t rows = 0;       // the first dimension; all but allreduce and broadcast
+  std::int64_t row_bytes = 0;  // bytes of one row, the same for all members; where rows are
+  // Alltoall: how many rows each member gets from us; their sum is at most `rows`.
+  std::vector<std::int64_t> splits;
+  // Allreduce: this member has joined. It brings no input and wants no output, but reduces its part
+  // for the others.
+  bool joined = false;
+  const std::byte* input = nullptr;  // broadcast: root only
+  std::byte* output = nullptr;       // allreduce, broadcast: may equal input; reduce-scatter: apart
+  // Allgather, alltoall: called once, when all have entered: the rows that each member brings us,
+  // in rank order → memory for all of them, one after another. Null means that we cannot keep the
+  // result: we still take part, so that the others get theirs.
   std::function<std::byte*(std::span<const std::int64_t> rows)> allocate;
 };
 

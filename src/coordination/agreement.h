@@ -2,6 +2,9 @@
 // submissions go in, messages and decisions come out; no socket, thread, clock or shared memory.
 // Learn mode of design §3: followers announce what is ready, the coordinator (member 0) matches by
 // name, decides the order and answers with steps. One thread at a time.
+// Join: a member that has submitted a kJoin counts as having announced everything that runs_joined
+// (operation.h); what does not run joined is refused on all, naming the joined ranks. When all have
+// joined, all are released at once. The name of a join is the submitter's own business.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +31,8 @@ class Agreement {
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;
 
-  // Our user is ready for this. Errors: kFixCall when the name is in flight here or out of bounds.
+  // Our user is ready for this. Errors: kFixCall when the name is in flight here or out of bounds,
+  // or this member has joined and was not released yet.
   Status submit(Signature signature);
   // A message from a peer; messages of one peer arrive in order, once. Errors: kStop when the
   // bytes are not a message of ours; the group is over then.

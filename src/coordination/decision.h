@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 
+#include "coordination/signature.h"
 #include "farandole/status.h"
 
 namespace farandole {
@@ -19,6 +21,8 @@ struct Step {
   std::uint32_t sequence;
   std::uint32_t id;  // of the signature; what the members compare when they enter
   std::string name;
+  // Set when this member has joined and so has not submitted it: it takes part without data.
+  std::optional<Signature> joined = std::nullopt;
 
   friend bool operator==(const Step&, const Step&) = default;
 };
@@ -31,6 +35,14 @@ struct Refusal {
   friend bool operator==(const Refusal&, const Refusal&) = default;
 };
 
-using Decision = std::variant<Step, Refusal>;
+// "All members have joined": the same on every member; the joins end with it.
+struct Release {
+  std::string name;  // under which this member has submitted its join
+  int last_rank;     // of the world: the one that joined last
+
+  friend bool operator==(const Release&, const Release&) = default;
+};
+
+using Decision = std::variant<Step, Refusal, Release>;
 
 }  // namespace farandole

@@ -24,6 +24,8 @@ struct Signature {
   DType dtype = DType::kUInt8;
   ReduceOp reduce_op = ReduceOp::kSum;  // kSum where it has no meaning
   std::int32_t root_rank = 0;           // 0 where it has no meaning
+  double prescale = 1;                  // finite; 1 where it has no meaning
+  double postscale = 1;
   // The dimensions that must be equal, by the operation's ShapeRule: all, all but the first, none.
   std::vector<std::int64_t> dimensions;
 

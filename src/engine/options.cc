@@ -20,6 +20,8 @@ Result<EngineOptions> EngineOptions::from_environment() {
                    .cross_size = number(Knob::kCrossSize)};
   options.rendezvous_descriptor = number(Knob::kRendezvousDescriptor);
   options.start_timeout = std::chrono::seconds(knobs.integer(Knob::kStartTimeout));
+  options.stall_limit = std::chrono::seconds(knobs.integer(Knob::kStallLimit));
+  options.flight_record_descriptor = number(Knob::kFlightRecordDescriptor);
   options.bucket_bytes = static_cast<std::size_t>(knobs.integer(Knob::kBucketBytes));
   options.log_level = knobs.text(Knob::kLogLevel);
   options.log_hide_time = knobs.integer(Knob::kLogHideTime) != 0;

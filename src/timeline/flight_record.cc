@@ -1,0 +1,219 @@
+#include "timeline/flight_record.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <span>
+
+#include "base/check.h"
+
+// All fields are atomics, because a reader may look at any time. A line works like a seqlock: its
+// handle is cleared first and set last, and the reader looks at it before and after. The fields are
+// stored with release and loaded with acquire, so who has seen a new field sees the cleared handle.
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t kGroupsKept = 64;
+constexpr std::size_t kReasonBytes = 1024;
+constexpr std::size_t kTracebackBytes = 16 * 1024;
+
+template <std::size_t kBytes>
+struct Text {
+  static constexpr std::size_t kWords = kBytes / sizeof(std::uint64_t);
+  std::atomic<std::uint32_t> bytes;
+  std::array<std::atomic<std::uint64_t>, kWords> words;
+
+  void write(std::string_view text) {
+    const std::size_t size = std::min(text.size(), kBytes);
+    for (std::size_t word = 0; word * sizeof(std::uint64_t) < size; ++word) {
+      std::uint64_t value = 0;
+      const std::size_t begin = word * sizeof(value);
+      std::memcpy(&value, text.data() + begin, std::min(sizeof(value), size - begin));
+      words[word].store(value, std::memory_order_release);
+    }
+    bytes.store(static_cast<std::uint32_t>(size), std::memory_order_release);
+  }
+
+  std::string read() const {
+    const std::size_t size = std::min<std::size_t>(bytes.load(std::memory_order_acquire), kBytes);
+    std::string text(size, '\0');
+    for (std::size_t word = 0; word * sizeof(std::uint64_t) < size; ++word) {
+      const std::uint64_t value = words[word].load(std::memory_order_acquire);
+      const std::size_t begin = word * sizeof(value);
+      std::memcpy(text.data() + begin, &value, std::min(sizeof(value), size - begin));
+    }
+    return text;
+  }
+};
+
+struct alignas(64) Line {
+  std::atomic<std::uint64_t> handle;  // 0 while it is being written
+  std::atomic<std::uint32_t> state;
+  std::atomic<std::uint32_t> group;
+  std::atomic<std::uint32_t> kind;  // the operation, and above its 8 bits the dtype
+  std::atomic<std::int64_t> submitted;
+  std::atomic<std::int64_t> changed;
+  std::atomic<std::int64_t> elements;
+  std::atomic<std::uint64_t> name_hash;
+  Text<kFlightNameBytes> name;
+};
+
+struct Record {
+  std::atomic<std::uint32_t> life;
+  std::atomic<std::uint32_t> blamed;  // the rank + 1
+  std::atomic<std::int64_t> since;
+  std::array<std::atomic<std::uint32_t>, kGroupsKept> groups;  // the number + 1
+  Text<kReasonBytes> reason;
+  Text<kTracebackBytes> traceback;
+  std::array<Line, kFlightCalls> lines;
+};
+
+Record& record_in(std::byte* memory) { return *reinterpret_cast<Record*>(memory); }
+const Record& record_in(const std::byte* memory) {
+  return *reinterpret_cast<const Record*>(memory);
+}
+
+std::int64_t count_of(TimePoint time) { return time.time_since_epoch().count(); }
+TimePoint time_of(std::int64_t count) { return TimePoint(Duration(count)); }
+
+Line& line_of(std::byte* memory, Handle handle) {
+  return record_in(memory).lines[handle % kFlightCalls];
+}
+
+// FNV-1a, 64 bits (draft-eastlake-fnv).
+std::uint64_t hash_of(std::string_view name) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char letter : name)
+    hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
+  return hash;
+}
+
+std::optional<FlightCall> read_line(const Line& line) {
+  const std::uint64_t handle = line.handle.load(std::memory_order_acquire);
+  if (handle == 0) return std::nullopt;
+  FlightCall call;
+  call.handle = handle;
+  call.state = static_cast<CallState>(line.state.load(std::memory_order_acquire));
+  call.group = line.group.load(std::memory_order_acquire);
+  const std::uint32_t kind = line.kind.load(std::memory_order_acquire);
+  call.submitted = time_of(line.submitted.load(std::memory_order_acquire));
+  call.changed = time_of(line.changed.load(std::memory_order_acquire));
+  call.elements = line.elements.load(std::memory_order_acquire);
+  call.name_hash = line.name_hash.load(std::memory_order_acquire);
+  call.name = line.name.read();
+  if (line.handle.load(std::memory_order_relaxed) != handle) return std::nullopt;
+  // Another process wrote this, perhaps wildly.
+  const std::uint32_t operation = kind & 0xFFU;
+  const std::uint32_t dtype = kind >> 8U;
+  if (operation >= kOperations.size() || dtype >= kDTypes.size()) return std::nullopt;
+  if (call.state > CallState::kFailed) return std::nullopt;
+  call.operation = static_cast<Operation>(operation);
+  call.dtype = static_cast<DType>(dtype);
+  return call;
+}
+
+void change(std::byte* memory, Handle handle, CallState state, TimePoint now) {
+  Line& line = line_of(memory, handle);
+  if (line.handle.load(std::memory_order_relaxed) != handle) return;  // a later call has its line
+  line.changed.store(count_of(now), std::memory_order_relaxed);
+  line.state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
+}
+
+void live(std::byte* memory, FlightLife life, TimePoint now) {
+  record_in(memory).since.store(count_of(now), std::memory_order_relaxed);
+  record_in(memory).life.store(static_cast<std::uint32_t>(life), std::memory_order_release);
+}
+
+}  // namespace
+
+std::size_t FlightRecorder::bytes_needed() { return sizeof(Record); }
+
+void FlightRecorder::begin(TimePoint now) {
+  Record& record = record_in(memory_);
+  for (Line& line : record.lines) line.handle.store(0, std::memory_order_relaxed);
+  for (auto& group : record.groups) group.store(0, std::memory_order_relaxed);
+  record.blamed.store(0, std::memory_order_relaxed);
+  record.reason.write("");
+  record.traceback.write("");
+  live(memory_, FlightLife::kForming, now);
+}
+
+void FlightRecorder::formed(TimePoint now) { live(memory_, FlightLife::kMember, now); }
+
+void FlightRecorder::enter_group(GroupId group) {
+  for (auto& kept : record_in(memory_).groups) {
+    if (kept.load(std::memory_order_relaxed) != 0) continue;
+    kept.store(group + 1, std::memory_order_relaxed);
+    return;
+  }
+}
+
+void FlightRecorder::leave_group(GroupId group) {
+  for (auto& kept : record_in(memory_).groups)
+    if (kept.load(std::memory_order_relaxed) == group + 1) kept.store(0, std::memory_order_relaxed);
+}
+
+void FlightRecorder::submitted(Handle handle, const Submission& submission, TimePoint now) {
+  CHECK(handle != 0, "handles start at 1");
+  Line& line = line_of(memory_, handle);
+  line.handle.store(0, std::memory_order_relaxed);
+  std::int64_t elements = 1;
+  for (const std::int64_t dimension : submission.shape) elements *= dimension;
+  line.state.store(static_cast<std::uint32_t>(CallState::kWaiting), std::memory_order_release);
+  line.group.store(submission.group, std::memory_order_release);
+  line.kind.store(static_cast<std::uint32_t>(submission.operation) |
+                      static_cast<std::uint32_t>(submission.dtype) << 8U,
+                  std::memory_order_release);
+  line.submitted.store(count_of(now), std::memory_order_release);
+  line.changed.store(count_of(now), std::memory_order_release);
+  line.elements.store(elements, std::memory_order_release);
+  line.name_hash.store(hash_of(submission.name), std::memory_order_release);
+  line.name.write(submission.name);
+  line.handle.store(handle, std::memory_order_release);
+}
+
+void FlightRecorder::running(Handle handle, TimePoint now) {
+  change(memory_, handle, CallState::kRunning, now);
+}
+
+void FlightRecorder::finished(Handle handle, bool well, TimePoint now) {
+  change(memory_, handle, well ? CallState::kDone : CallState::kFailed, now);
+}
+
+void FlightRecorder::blame(int rank) {
+  std::uint32_t nobody = 0;
+  record_in(memory_).blamed.compare_exchange_strong(nobody, static_cast<std::uint32_t>(rank) + 1);
+}
+
+void FlightRecorder::left(std::string_view reason, std::string_view traceback, TimePoint now) {
+  // The end of a traceback says most.
+  if (traceback.size() > kTracebackBytes)
+    traceback.remove_prefix(traceback.size() - kTracebackBytes);
+  record_in(memory_).reason.write(reason);
+  record_in(memory_).traceback.write(traceback);
+  live(memory_, FlightLife::kLeft, now);
+}
+
+FlightReport read_flight_record(const std::byte* memory) {
+  const Record& record = record_in(memory);
+  FlightReport report;
+  const auto life = record.life.load(std::memory_order_acquire);
+  if (life <= static_cast<std::uint32_t>(FlightLife::kLeft))
+    report.life = static_cast<FlightLife>(life);
+  report.since = time_of(record.since.load(std::memory_order_relaxed));
+  if (const auto blamed = record.blamed.load(std::memory_order_relaxed); blamed != 0)
+    report.blamed_rank = static_cast<int>(blamed) - 1;
+  report.reason = record.reason.read();
+  report.traceback = record.traceback.read();
+  for (const auto& group : record.groups)
+    if (const auto kept = group.load(std::memory_order_relaxed); kept != 0)
+      report.groups.push_back(kept - 1);
+  for (const Line& line : record.lines)
+    if (auto call = read_line(line)) report.calls.push_back(*std::move(call));
+  std::ranges::sort(report.calls, {}, &FlightCall::handle);
+  return report;
+}
+
+}  // namespace farandole

@@ -1,0 +1,130 @@
+#include "timeline/flight_record.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+TimePoint at(int seconds) { return TimePoint(std::chrono::seconds(seconds)); }
+
+Submission call(std::string name, std::vector<std::int64_t> shape = {}) {
+  Submission submission;
+  submission.operation = Operation::kAllreduce;
+  submission.dtype = DType::kFloat32;
+  submission.name = std::move(name);
+  submission.shape = std::move(shape);
+  return submission;
+}
+
+class FlightRecordTest : public ::testing::Test {
+ protected:
+  std::vector<std::uint64_t> words_ =
+      std::vector<std::uint64_t>(FlightRecorder::bytes_needed() / 8 + 8);
+  std::byte* memory_ = [this] {
+    const auto address = reinterpret_cast<std::uintptr_t>(words_.data());
+    return reinterpret_cast<std::byte*>((address + 63) / 64 * 64);
+  }();
+  FlightRecorder recorder_{memory_};
+};
+
+TEST_F(FlightRecordTest, ZeroedMemoryIsAWorkerThatHasNotBegun) {
+  const FlightReport report = read_flight_record(memory_);
+  EXPECT_EQ(report.life, FlightLife::kOutside);
+  EXPECT_FALSE(report.blamed_rank);
+  EXPECT_TRUE(report.calls.empty());
+}
+
+TEST_F(FlightRecordTest, TellsTheLifeOfACall) {
+  recorder_.begin(at(1));
+  EXPECT_EQ(read_flight_record(memory_).life, FlightLife::kForming);
+  recorder_.formed(at(2));
+  recorder_.submitted(1, call("grad", {2, 3}), at(3));
+  FlightReport report = read_flight_record(memory_);
+  EXPECT_EQ(report.life, FlightLife::kMember);
+  EXPECT_EQ(report.since, at(2));
+  ASSERT_EQ(report.calls.size(), 1U);
+  EXPECT_EQ(report.calls[0].name, "grad");
+  EXPECT_EQ(report.calls[0].operation, Operation::kAllreduce);
+  EXPECT_EQ(report.calls[0].dtype, DType::kFloat32);
+  EXPECT_EQ(report.calls[0].elements, 6);
+  EXPECT_EQ(report.calls[0].state, CallState::kWaiting);
+  EXPECT_TRUE(report.calls[0].in_flight());
+  recorder_.running(1, at(4));
+  recorder_.finished(1, true, at(5));
+  report = read_flight_record(memory_);
+  EXPECT_EQ(report.calls[0].state, CallState::kDone);
+  EXPECT_EQ(report.calls[0].submitted, at(3));
+  EXPECT_EQ(report.calls[0].changed, at(5));
+  EXPECT_FALSE(report.calls[0].in_flight());
+}
+
+TEST_F(FlightRecordTest, KeepsTheLastCallsOnly) {
+  recorder_.begin(at(0));
+  for (Handle handle = 1; handle <= kFlightCalls + 3; ++handle)
+    recorder_.submitted(handle, call("x" + std::to_string(handle)), at(1));
+  recorder_.finished(2, true, at(2));  // its line belongs to another call by now
+  const FlightReport report = read_flight_record(memory_);
+  ASSERT_EQ(report.calls.size(), kFlightCalls);
+  EXPECT_EQ(report.calls.front().handle, 4U);
+  EXPECT_EQ(report.calls.back().handle, kFlightCalls + 3);
+  for (const FlightCall& kept : report.calls) EXPECT_TRUE(kept.in_flight());
+}
+
+TEST_F(FlightRecordTest, LongNamesAreToldApartByTheirHash) {
+  recorder_.begin(at(0));
+  const std::string common(kFlightNameBytes, 'n');
+  recorder_.submitted(1, call(common + "1"), at(1));
+  recorder_.submitted(2, call(common + "2"), at(1));
+  const FlightReport report = read_flight_record(memory_);
+  EXPECT_EQ(report.calls[0].name, report.calls[1].name);
+  EXPECT_NE(report.calls[0].name_hash, report.calls[1].name_hash);
+}
+
+TEST_F(FlightRecordTest, TheFirstBlameAndTheFarewellStay) {
+  recorder_.begin(at(0));
+  recorder_.enter_group(0);
+  recorder_.enter_group(7);
+  recorder_.blame(3);
+  recorder_.blame(1);
+  recorder_.left("uncaught ValueError", std::string(100'000, 'x') + "the end", at(9));
+  FlightReport report = read_flight_record(memory_);
+  EXPECT_EQ(report.life, FlightLife::kLeft);
+  EXPECT_EQ(report.blamed_rank, 3);
+  EXPECT_EQ(report.groups, (std::vector<GroupId>{0, 7}));
+  EXPECT_EQ(report.reason, "uncaught ValueError");
+  EXPECT_TRUE(report.traceback.ends_with("xthe end"));
+  recorder_.leave_group(0);
+  EXPECT_EQ(read_flight_record(memory_).groups, (std::vector<GroupId>{7}));
+  recorder_.begin(at(10));
+  report = read_flight_record(memory_);
+  EXPECT_FALSE(report.blamed_rank);
+  EXPECT_TRUE(report.reason.empty() && report.traceback.empty() && report.groups.empty());
+}
+
+TEST_F(FlightRecordTest, AReaderNeverSeesAMixOfTwoCalls) {
+  recorder_.begin(at(0));
+  std::atomic<bool> stop = false;
+  std::thread writer([&] {
+    for (Handle handle = 1; !stop; ++handle) {
+      const auto digit = static_cast<char>('0' + handle % 10);
+      recorder_.submitted(handle, call(std::string(kFlightNameBytes, digit)), at(1));
+    }
+  });
+  for (int seen = 0; seen < 100'000;) {
+    for (const FlightCall& found : read_flight_record(memory_).calls) {
+      ASSERT_EQ(found.name,
+                std::string(kFlightNameBytes, static_cast<char>('0' + found.handle % 10)));
+      ++seen;
+    }
+  }
+  stop = true;
+  writer.join();
+}
+
+}  // namespace
+}  // namespace farandole
