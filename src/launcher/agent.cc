@@ -25,6 +25,8 @@
 #include "launcher/supervision.h"
 #include "launcher/worker_environment.h"
 #include "rendezvous/store_server.h"
+#include "timeline/flight_record.h"
+#include "transport/shm/segment.h"
 
 namespace farandole {
 namespace {
@@ -79,7 +81,8 @@ class Agent {
   Poller poller_;
   std::unique_ptr<StoreServer> store_;
   JobOutput output_;
-  std::vector<StartedWorker> workers_;  // by rank
+  std::vector<StartedWorker> workers_;             // by rank
+  std::vector<std::shared_ptr<Segment>> records_;  // by rank; what the workers write into them
   std::optional<Supervision> supervision_;
   bool keeper_is_gone_ = false;
   bool job_is_over_ = false;
@@ -120,20 +123,26 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
   FARANDOLE_TRY_ASSIGN(const Descriptor rendezvous,
                        store_->add_client("rank " + std::to_string(rank)));
   FARANDOLE_TRY_ASSIGN(const JobOutput::WorkerEnds ends, output_.add_worker());
+  FARANDOLE_TRY_ASSIGN(auto record,
+                       Segment::create("farandole-flight-record", FlightRecorder::bytes_needed()));
+  const WorkerDescriptors descriptors{rendezvous.get(), record->descriptor().get()};
   const auto environment = merge_environment(
-      {defaults(), inherited, options.settings, place_of(rank, options.workers, rendezvous.get())});
-  FARANDOLE_TRY_ASSIGN(StartedWorker worker,
-                       start_worker({.command = options.command,
-                                     .environment = environment,
-                                     .rendezvous = rendezvous.get(),
-                                     .standard_output = ends.standard_output.get(),
-                                     .standard_error = ends.standard_error.get(),
-                                     .state = setup_.state}));
+      {defaults(), inherited, options.settings, place_of(rank, options.workers, descriptors)});
+  FARANDOLE_TRY_ASSIGN(
+      StartedWorker worker,
+      start_worker({.command = options.command,
+                    .environment = environment,
+                    .inherited = {descriptors.rendezvous, descriptors.flight_record},
+                    .standard_output = ends.standard_output.get(),
+                    .standard_error = ends.standard_error.get(),
+                    .state = setup_.state}));
   if (!poller_.add(worker.handle.get(), Poller::For::kReading,
                    tag(Source::kWorker, static_cast<std::uint64_t>(rank))))
     return Status::stop("cannot watch rank " + std::to_string(rank) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   workers_.push_back(std::move(worker));
+  record->close_descriptor();
+  records_.push_back(std::move(record));
   return {};
 }
 

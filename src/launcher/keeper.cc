@@ -47,11 +47,13 @@ sigset_t forwarded_signals() {
   return set;
 }
 
-// Blocks what comes through the signalfd, and what must not stop the launcher in its writing.
+// Blocks what comes through the signalfd, and what must not stop or end the launcher when it writes
+// or, under `ulimit -f`, makes shared memory.
 void block(const sigset_t& taken) {
   sigset_t blocked = taken;
   sigaddset(&blocked, SIGPIPE);
   sigaddset(&blocked, SIGTTOU);
+  sigaddset(&blocked, SIGXFSZ);
   ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
 }
 

@@ -6,7 +6,9 @@
 #include <map>
 
 namespace farandole {
-std::vector<EnvironmentVariable> place_of(int rank, int workers, int rendezvous_descriptor) {
+
+std::vector<EnvironmentVariable> place_of(int rank, int workers,
+                                          const WorkerDescriptors& descriptors) {
   const std::string number = std::to_string(rank);
   const std::string count = std::to_string(workers);
   return {{"FARANDOLE_RANK", number},
@@ -15,7 +17,8 @@ std::vector<EnvironmentVariable> place_of(int rank, int workers, int rendezvous_
           {"FARANDOLE_LOCAL_SIZE", count},
           {"FARANDOLE_CROSS_RANK", "0"},
           {"FARANDOLE_CROSS_SIZE", "1"},
-          {"FARANDOLE_RENDEZVOUS_DESCRIPTOR", std::to_string(rendezvous_descriptor)}};
+          {"FARANDOLE_RENDEZVOUS_DESCRIPTOR", std::to_string(descriptors.rendezvous)},
+          {"FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", std::to_string(descriptors.flight_record)}};
 }
 
 std::vector<EnvironmentVariable> defaults_for(int workers, int cores) {

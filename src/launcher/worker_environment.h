@@ -9,8 +9,15 @@ namespace farandole {
 
 using EnvironmentVariable = std::pair<std::string, std::string>;
 
+// The descriptors that a worker inherits beside its standard ones.
+struct WorkerDescriptors {
+  int rendezvous = -1;
+  int flight_record = -1;  // of the memory in which we read what the worker does
+};
+
 // What one worker gets over the inherited environment to know its place in a job on one host.
-std::vector<EnvironmentVariable> place_of(int rank, int workers, int rendezvous_descriptor);
+std::vector<EnvironmentVariable> place_of(int rank, int workers,
+                                          const WorkerDescriptors& descriptors);
 
 // What all workers get unless the user has set it. `cores`: those of usable_cores().
 std::vector<EnvironmentVariable> defaults_for(int workers, int cores);

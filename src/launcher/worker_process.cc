@@ -40,7 +40,8 @@ int become_the_worker(const WorkerPlan& plan, pid_t launcher, char* const* argum
       ::dup2(plan.standard_error, STDERR_FILENO) < 0)
     return errno;
   if (nothing > STDERR_FILENO) ::close(nothing);
-  if (::fcntl(plan.rendezvous, F_SETFD, 0) != 0) return errno;
+  for (const int descriptor : plan.inherited)
+    if (::fcntl(descriptor, F_SETFD, 0) != 0) return errno;
   ::setrlimit(RLIMIT_NOFILE, &plan.state.descriptor_limit);
   ::sigprocmask(SIG_SETMASK, &plan.state.signal_mask, nullptr);
   ::execvpe(arguments[0], arguments, environment);

@@ -31,7 +31,7 @@ struct InheritedState {
 struct WorkerPlan {
   const std::vector<std::string>& command;
   const std::vector<std::string>& environment;  // "NAME=value"
-  int rendezvous = -1;                          // the descriptors are borrowed
+  std::vector<int> inherited;  // stay open in the worker; all descriptors are borrowed
   int standard_output = -1;
   int standard_error = -1;
   const InheritedState& state;
@@ -42,9 +42,9 @@ struct StartedWorker {
   Descriptor handle;  // pidfd
 };
 
-// Starts a worker in a process group of its own, with nothing to read on standard input; the kernel
-// kills it when this process dies. Call from a thread that lives as long as the worker. Errors:
-// kFixCall if the program cannot be executed, kStop for a system limit.
+// Starts a worker, or a helper of ours, in a process group of its own, with nothing to read on
+// standard input; the kernel kills it when this process dies. Call from a thread that lives as long
+// as the worker. Errors: kFixCall if the program cannot be executed, kStop for a system limit.
 Result<StartedWorker> start_worker(const WorkerPlan& plan);
 
 }  // namespace farandole

@@ -34,9 +34,11 @@ Finished run(const std::vector<std::string>& command, const std::vector<std::str
              WorkerStream stream) {
   const InheritedState state = own_state();
   const Descriptor rendezvous(::memfd_create("rendezvous", MFD_CLOEXEC));
+  const Descriptor flight_record(::memfd_create("flight-record", MFD_CLOEXEC));
+  const Descriptor of_another_worker(::memfd_create("of-another", MFD_CLOEXEC));
   auto worker = start_worker({.command = command,
                               .environment = environment,
-                              .rendezvous = rendezvous.get(),
+                              .inherited = {rendezvous.get(), flight_record.get()},
                               .standard_output = stream.theirs.get(),
                               .standard_error = stream.theirs.get(),
                               .state = state});
@@ -70,13 +72,13 @@ TEST(WorkerProcess, HasNothingToReadAndAGroupOfItsOwn) {
   EXPECT_EQ(result.output, "alone\n");
 }
 
-TEST(WorkerProcess, InheritsOfOursOnlyTheRendezvousDescriptor) {
-  // Our pipe is there as 1 and 2 and nowhere else; the rendezvous is a file that nobody else has.
+TEST(WorkerProcess, InheritsOnlyWhatIsMeantForIt) {
+  // Our pipe is there as 1 and 2 and nowhere else.
   const Finished result = run_shell(
       "readlink /proc/$$/fd/* | grep -cF $(readlink /proc/$$/fd/1); "
-      "readlink /proc/$$/fd/* | grep -c memfd:rendezvous",
+      "readlink /proc/$$/fd/* | grep memfd: | sort",
       WorkerStream::make_pipe().value());
-  EXPECT_EQ(result.output, "2\n1\n");
+  EXPECT_EQ(result.output, "2\n/memfd:flight-record (deleted)\n/memfd:rendezvous (deleted)\n");
 }
 
 TEST(WorkerProcess, SeesATerminalOfTheGivenWidth) {
@@ -94,7 +96,7 @@ TEST(WorkerProcess, AFailingExecIsAStatus) {
   const std::vector<std::string> command{"/dev/null"};
   const auto worker = start_worker({.command = command,
                                     .environment = {},
-                                    .rendezvous = stream.ours.get(),
+                                    .inherited = {},
                                     .standard_output = stream.theirs.get(),
                                     .standard_error = stream.theirs.get(),
                                     .state = state});

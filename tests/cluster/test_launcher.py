@@ -75,8 +75,9 @@ def test_standard_input_is_empty_and_few_descriptors_are_inherited() -> None:
     program = (
         "import os, sys; numbers = map(int, os.listdir('/proc/self/fd'));"
         "still_open = {n for n in numbers if os.path.exists(f'/proc/self/fd/{n}')};"
-        "door = int(os.environ['FARANDOLE_RENDEZVOUS_DESCRIPTOR']);"
-        "print(sys.stdin.read() == '', still_open == {0, 1, 2, door})"
+        "names = ('RENDEZVOUS', 'FLIGHT_RECORD');"
+        "ours = {int(os.environ[f'FARANDOLE_{name}_DESCRIPTOR']) for name in names};"
+        "print(sys.stdin.read() == '', still_open == {0, 1, 2} | ours)"
     )
     job = run("run", "-n", "3", sys.executable, "-c", program)
     assert sorted(job.output.splitlines()) == [f"[{rank}] True True" for rank in range(3)]
