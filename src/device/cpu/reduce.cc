@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 
 #include "base/check.h"
@@ -18,37 +20,57 @@ constexpr std::int64_t kBlock = 1024;
 
 // What one call of a kernel gets. Byte pointers, because user memory may be unaligned.
 struct Job {
+  const Reduction& reduction;
   std::span<const std::byte* const> inputs;
   std::span<std::byte* const> outputs;
   std::int64_t count;
 };
 using Kernel = void (*)(const Job&);
 
-// An element type in memory and the type in which it is combined.
+// Toward zero, and not beyond the ends of the type. Not for NaN.
+template <class T>
+T cut_off(double value) {
+  using Limits = std::numeric_limits<T>;
+  constexpr auto kSmallest = static_cast<double>(Limits::min());
+  constexpr double kTooLarge = 2.0 * static_cast<double>(Limits::max() / 2 + 1);  // a power of two
+  if (value >= kTooLarge) return Limits::max();
+  return value <= kSmallest ? Limits::min() : static_cast<T>(value);
+}
+
+// An element type in memory, the type in which it is combined, and how that one is scaled.
 template <class T, class Wide = T>
 struct Number {
   using Stored = T;
   using Accumulator = Wide;
   static Wide widen(T value) { return static_cast<Wide>(value); }
   static T narrow(Wide value) { return static_cast<T>(value); }
+  static Wide scale(Wide value, double factor) {
+    if constexpr (std::is_integral_v<T>)
+      return cut_off<T>(static_cast<double>(value) * factor);
+    else
+      return value * static_cast<Wide>(factor);
+  }
 };
 struct Bool {
   using Stored = std::uint8_t;
   using Accumulator = std::uint8_t;
   static std::uint8_t widen(std::uint8_t value) { return value != 0 ? 1 : 0; }
   static std::uint8_t narrow(std::uint8_t value) { return value; }
+  static std::uint8_t scale(std::uint8_t value, double factor) { return factor != 0 ? value : 0; }
 };
 struct Half {
   using Stored = Float16;
   using Accumulator = float;
   static float widen(Float16 value) { return to_float(value); }
   static Float16 narrow(float value) { return to_float16(value); }
+  static float scale(float value, double factor) { return value * static_cast<float>(factor); }
 };
 struct Brain {
   using Stored = BFloat16;
   using Accumulator = float;
   static float widen(BFloat16 value) { return to_float(value); }
   static BFloat16 narrow(float value) { return to_bfloat16(value); }
+  static float scale(float value, double factor) { return value * static_cast<float>(factor); }
 };
 
 // Signed overflow is undefined and small unsigned types promote to int: compute in a wide unsigned
@@ -109,9 +131,20 @@ void store(std::byte* to, std::int64_t index, T value) {
   std::memcpy(to + index * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
 }
 
+// Whether there is a prescale is known when this is compiled: the loops without one stay as fast.
+template <class Element, bool Prescaled>
+typename Element::Accumulator scaled_element(const std::byte* from, std::int64_t index,
+                                             double prescale) {
+  const auto value = Element::widen(load<typename Element::Stored>(from, index));
+  if constexpr (Prescaled)
+    return Element::scale(value, prescale);
+  else
+    return value;
+}
+
 // One block: the accumulators are written to memory only when all inputs have been read, so that
 // an output may be the memory of an input.
-template <class Element, class Op>
+template <class Element, class Op, bool Prescaled>
 void reduce_block(const Job& job, std::int64_t begin, std::int64_t count) {
   using Stored = typename Element::Stored;
   using Accumulator = typename Element::Accumulator;
@@ -120,16 +153,20 @@ void reduce_block(const Job& job, std::int64_t begin, std::int64_t count) {
   Accumulator* const __restrict sums = block.data();
 
   const std::byte* const __restrict first = job.inputs[0] + offset;
-  for (std::int64_t i = 0; i < count; ++i) sums[i] = Element::widen(load<Stored>(first, i));
+  for (std::int64_t i = 0; i < count; ++i)
+    sums[i] = scaled_element<Element, Prescaled>(first, i, job.reduction.prescale);
   for (const std::byte* input : job.inputs.subspan(1)) {
     const std::byte* const __restrict next = input + offset;
     for (std::int64_t i = 0; i < count; ++i)
-      sums[i] = Op::combine(sums[i], Element::widen(load<Stored>(next, i)));
+      sums[i] =
+          Op::combine(sums[i], scaled_element<Element, Prescaled>(next, i, job.reduction.prescale));
   }
   if constexpr (std::is_same_v<Op, Average>) {
-    const auto inputs = static_cast<Accumulator>(job.inputs.size());
-    for (std::int64_t i = 0; i < count; ++i) sums[i] /= inputs;
+    const auto divisor = static_cast<Accumulator>(job.reduction.divisor);
+    for (std::int64_t i = 0; i < count; ++i) sums[i] /= divisor;
   }
+  if (const double postscale = job.reduction.postscale; postscale != 1)
+    for (std::int64_t i = 0; i < count; ++i) sums[i] = Element::scale(sums[i], postscale);
   std::byte* const __restrict result = job.outputs[0] + offset;
   for (std::int64_t i = 0; i < count; ++i) store<Stored>(result, i, Element::narrow(sums[i]));
   for (std::byte* output : job.outputs.subspan(1))
@@ -138,8 +175,10 @@ void reduce_block(const Job& job, std::int64_t begin, std::int64_t count) {
 
 template <class Element, class Op>
 void reduce_all(const Job& job) {
+  const auto block = job.reduction.prescale == 1 ? reduce_block<Element, Op, false>
+                                                 : reduce_block<Element, Op, true>;
   for (std::int64_t begin = 0; begin < job.count; begin += kBlock)
-    reduce_block<Element, Op>(job, begin, std::min(kBlock, job.count - begin));
+    block(job, begin, std::min(kBlock, job.count - begin));
 }
 
 // Indexed by ReduceOp; null where the combination has no meaning.
@@ -196,12 +235,15 @@ Status check_reduction(DType dtype, ReduceOp op) {
                   name_of(op), row_of(dtype).name));
 }
 
-void reduce(DType dtype, ReduceOp op, std::span<const std::byte* const> inputs,
+void reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
             std::span<std::byte* const> outputs, std::int64_t count) {
-  const Kernel kernel = kernel_for(dtype, op);
+  const Kernel kernel = kernel_for(reduction.dtype, reduction.op);
   CHECK(kernel != nullptr, "check_reduction() comes first");
   CHECK(!inputs.empty() && !outputs.empty(), "there is at least one input and one output");
-  kernel({inputs, outputs, count});
+  CHECK(reduction.divisor > 0, "a sum is divided by the number of members");
+  CHECK(std::isfinite(reduction.prescale) && std::isfinite(reduction.postscale),
+        "scales are finite numbers");
+  kernel({reduction, inputs, outputs, count});
 }
 
 }  // namespace farandole

@@ -183,7 +183,8 @@ TEST_P(Reduce, equals_the_reference) {
       Buffer first(count * row.bytes);
       Buffer second(count * row.bytes);
       const std::array outputs = {first.data(), second.data()};
-      reduce(row.dtype, op, pointers, outputs, static_cast<std::int64_t>(count));
+      reduce({.dtype = row.dtype, .op = op, .divisor = inputs}, pointers, outputs,
+             static_cast<std::int64_t>(count));
       SCOPED_TRACE(testing::Message() << inputs << " inputs, " << count << " elements");
       expect_equal(row.dtype, first, expected);
       EXPECT_EQ(first, second);
@@ -201,9 +202,10 @@ TEST_P(Reduce, an_output_may_be_an_input_and_need_not_be_aligned) {
   for (const Buffer& buffer : buffers) pointers.push_back(buffer.data() + 1);
   Buffer expected(bytes);
   const std::array apart = {expected.data()};
-  reduce(row.dtype, op, pointers, apart, kCount);
+  const Reduction reduction = {.dtype = row.dtype, .op = op, .divisor = 3};
+  reduce(reduction, pointers, apart, kCount);
   const std::array in_place = {buffers[1].data() + 1};
-  reduce(row.dtype, op, pointers, in_place, kCount);
+  reduce(reduction, pointers, in_place, kCount);
   EXPECT_EQ(std::memcmp(buffers[1].data() + 1, expected.data(), bytes), 0);
 }
 
@@ -223,7 +225,8 @@ T reduced(DType dtype, ReduceOp op, const std::vector<T>& values) {
   for (const T& value : values) inputs.push_back(reinterpret_cast<const std::byte*>(&value));
   T result{};
   const std::array outputs = {reinterpret_cast<std::byte*>(&result)};
-  reduce(dtype, op, inputs, outputs, 1);
+  reduce({.dtype = dtype, .op = op, .divisor = static_cast<int>(values.size())}, inputs, outputs,
+         1);
   return result;
 }
 
