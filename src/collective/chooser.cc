@@ -8,14 +8,19 @@ namespace farandole {
 
 CollectiveStep choose(const Group& group, const StepIdentity& identity, CollectiveCall call) {
   const auto bytes = call.count * static_cast<std::int64_t>(row_of(call.dtype).bytes);
+  const Reduction reduction = {.dtype = call.dtype,
+                               .op = call.reduce_op,
+                               .divisor = group.members(),
+                               .prescale = call.prescale,
+                               .postscale = call.postscale};
   switch (call.operation) {
     case Operation::kAllreduce:
       return StagedAllreduce(group, identity,
-                             {.dtype = call.dtype,
-                              .op = call.reduce_op,
+                             {.reduction = reduction,
                               .count = call.count,
                               .input = call.input,
-                              .output = call.output});
+                              .output = call.output,
+                              .joined = call.joined});
     case Operation::kBroadcast:
       return StagedBroadcast(
           group, identity,
@@ -26,10 +31,26 @@ CollectiveStep choose(const Group& group, const StepIdentity& identity, Collecti
                               .rows = call.rows,
                               .row_bytes = call.row_bytes,
                               .allocate = std::move(call.allocate)});
+    case Operation::kReducescatter:
+      return StagedReducescatter(group, identity,
+                                 {.reduction = reduction,
+                                  .rows = call.rows,
+                                  .row_bytes = call.row_bytes,
+                                  .input = call.input,
+                                  .output = call.output});
+    case Operation::kAlltoall:
+      return StagedAlltoall(group, identity,
+                            {.input = call.input,
+                             .rows = call.rows,
+                             .row_bytes = call.row_bytes,
+                             .splits = std::move(call.splits),
+                             .allocate = std::move(call.allocate)});
     case Operation::kBarrier:
+      return Barrier(group, identity);
+    case Operation::kJoin:
       break;
   }
-  CHECK(call.operation == Operation::kBarrier, "every operation has an algorithm");
+  CHECK(false, "a join is no step of its own, and every other operation has an algorithm");
   return Barrier(group, identity);
 }
 

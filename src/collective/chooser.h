@@ -13,7 +13,9 @@
 #include "collective/group.h"
 #include "collective/staged_allgather.h"
 #include "collective/staged_allreduce.h"
+#include "collective/staged_alltoall.h"
 #include "collective/staged_broadcast.h"
+#include "collective/staged_reducescatter.h"
 #include "farandole/dtype.h"
 #include "farandole/operation.h"
 
@@ -27,11 +29,11 @@ struct CollectiveCall {
   double prescale = 1;
   double postscale = 1;
   int root = 0;                // broadcast: a member of the group, not a world rank
-  std::int64_t count = 0;      // elements of the tensor, the same for all; reductions, broadcast
+  std::int64_t count = 0;      // elements of the tensor, the same for all; allreduce, broadcast
   std::int64_t rows = 0;       // the first dimension; all but allreduce and broadcast
   std::int64_t row_bytes = 0;  // bytes of one row, the same for all members; where rows are
   // Alltoall: how many rows each member gets from us; their sum is at most `rows`.
-  std::vector<std::int64_t> splits;
+  std::vector<std::int64_t> splits = {};
   // Allreduce: this member has joined. It brings no input and wants no output, but reduces its part
   // for the others.
   bool joined = false;
@@ -40,7 +42,7 @@ struct CollectiveCall {
   // Allgather, alltoall: called once, when all have entered: the rows that each member brings us,
   // in rank order → memory for all of them, one after another. Null means that we cannot keep the
   // result: we still take part, so that the others get theirs.
-  std::function<std::byte*(std::span<const std::int64_t> rows)> allocate;
+  std::function<std::byte*(std::span<const std::int64_t> rows)> allocate = {};
 };
 
 // A step on its way. All algorithms keep these promises:
@@ -49,9 +51,11 @@ struct CollectiveCall {
 // - dropping a step that not all have entered leaves no trace (FlagBoard::withdraw comes with it);
 // - advance() does about one window of work, blocks never, and must not be called after kDone or
 //   kMismatch. One thread at a time (the baton's holder).
-using CollectiveStep = std::variant<Barrier, StagedAllreduce, StagedBroadcast, StagedAllgather>;
+using CollectiveStep = std::variant<Barrier, StagedAllreduce, StagedBroadcast, StagedAllgather,
+                                    StagedReducescatter, StagedAlltoall>;
 
-// `group` is borrowed and outlives the step. check_reduction() must hold for an allreduce.
+// `group` is borrowed and outlives the step. check_reduction() must hold for a reduction, and
+// `splits` must fit `rows`. A join is no step of its own.
 CollectiveStep choose(const Group& group, const StepIdentity& identity, CollectiveCall call);
 
 Progress advance(CollectiveStep& step);

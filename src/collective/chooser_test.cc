@@ -13,10 +13,17 @@ namespace {
 
 constexpr std::byte kUntouched{0xee};
 
+// All but the join, which is no step of its own.
+std::vector<OperationRow> steps_of_table() {
+  std::vector<OperationRow> rows(kOperations.begin(), kOperations.end());
+  std::erase_if(rows, [](const OperationRow& row) { return row.operation == Operation::kJoin; });
+  return rows;
+}
+
 // One member's call of any operation on int32: member m brings m + 1 everywhere.
 struct Side {
-  Side(Operation chosen, int of_member, std::int64_t elements)
-      : operation(chosen), member(of_member), count(elements) {
+  Side(Operation chosen, int of_member, int of_members, std::int64_t elements)
+      : operation(chosen), member(of_member), members(of_members), count(elements) {
     input.assign(static_cast<std::size_t>(count), member + 1);
     output.resize(input.size() * 4, kUntouched);
   }
@@ -25,10 +32,11 @@ struct Side {
     return {.operation = operation,
             .dtype = DType::kInt32,
             .reduce_op = ReduceOp::kSum,
-            .root = 1,
+            .root = members - 1,
             .count = count,
             .rows = count,
             .row_bytes = 4,
+            .splits = std::vector<std::int64_t>(static_cast<std::size_t>(members), count / members),
             .input = reinterpret_cast<const std::byte*>(input.data()),
             .output = output.data(),
             .allocate = [this](std::span<const std::int64_t> rows) {
@@ -46,22 +54,28 @@ struct Side {
     std::memcpy(&value, output.data() + index * 4, 4);
     return value;
   }
-  void expect_right(int members) const {
-    for (std::int64_t index = 0; index < count; index += 1 + count / 7) {
-      if (operation == Operation::kAllreduce) {
-        EXPECT_EQ(element(index), members * (members + 1) / 2);
-      }
-      if (operation == Operation::kBroadcast) {
-        EXPECT_EQ(element(index), 2);
-      }
-      for (int from = 0; operation == Operation::kAllgather && from < members; ++from) {
-        EXPECT_EQ(element(from * count + index), from + 1);
-      }
-    }
+  // How many elements come from one member, where the output keeps them apart; else how many there
+  // are.
+  std::int64_t elements_of_part() const {
+    if (operation == Operation::kBarrier) return 0;
+    if (operation == Operation::kReducescatter) return scattered_rows(count, members, member);
+    return operation == Operation::kAlltoall ? count / members : count;
+  }
+  std::int32_t expected_from(int from) const {
+    if (row_of(operation).reduces) return members * (members + 1) / 2;
+    return row_of(operation).rooted ? members : from + 1;
+  }
+  void expect_right() const {
+    const std::int64_t part = elements_of_part();
+    const int parts = row_of(operation).output_rule == OutputRule::kReceived ? members : 1;
+    for (int from = 0; from < parts; ++from)
+      for (std::int64_t index = 0; index < part; index += 1 + part / 7)
+        EXPECT_EQ(element(from * part + index), expected_from(from)) << row_of(operation).name;
   }
 
   Operation operation;
   int member;
+  int members;
   std::int64_t count;
   std::vector<std::int32_t> input;
   std::vector<std::byte> output;
@@ -71,7 +85,7 @@ struct Side {
 struct Sides {
   Sides(Operation operation, int members, std::int64_t count) {
     for (int member = 0; member < members; ++member)
-      list.push_back(std::make_unique<Side>(operation, member, count));
+      list.push_back(std::make_unique<Side>(operation, member, members, count));
   }
   Side& operator[](int member) { return *list[static_cast<std::size_t>(member)]; }
   std::vector<std::unique_ptr<Side>> list;
@@ -94,7 +108,7 @@ TEST_P(EveryOperation, writes_nothing_and_is_not_done_before_all_have_entered) {
       EXPECT_TRUE(sides[member].untouched());
     }
     group.finish_in_random_order(steps, static_cast<unsigned>(last));
-    for (int member = 0; member < kMembers; ++member) sides[member].expect_right(kMembers);
+    for (int member = 0; member < kMembers; ++member) sides[member].expect_right();
   }
 }
 
@@ -113,7 +127,7 @@ TEST_P(EveryOperation, a_step_that_not_all_entered_can_be_dropped_and_comes_agai
     again.push_back(choose(group.group(member), {.generation = 2, .sequence = 1, .id = 5},
                            sides[member].call()));
   group.finish_in_random_order(again, 1);
-  for (int member = 0; member < 2; ++member) sides[member].expect_right(2);
+  for (int member = 0; member < 2; ++member) sides[member].expect_right();
 }
 
 TEST_P(EveryOperation, another_identity_is_a_mismatch_for_all_and_nothing_is_written) {
@@ -138,29 +152,36 @@ TEST_P(EveryOperation, runs_on_large_and_empty_tensors_in_turn) {
   GroupInTest group(kMembers);
   group.in_threads([&](int member) {
     for (std::uint32_t sequence = 1; sequence <= 30; ++sequence) {
-      Side side(GetParam().operation, member, sequence % 3 * 70'001);
+      Side side(GetParam().operation, member, kMembers, sequence % 3 * 70'001);
       CollectiveStep step = choose(group.group(member), step_number(sequence), side.call());
       ASSERT_EQ(group.finish(member, step), Progress::kDone);
-      side.expect_right(kMembers);
+      side.expect_right();
     }
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, EveryOperation, ::testing::ValuesIn(kOperations),
+INSTANTIATE_TEST_SUITE_P(Table, EveryOperation, ::testing::ValuesIn(steps_of_table()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(Choose, operations_take_turns_on_one_board) {
   constexpr int kMembers = 8;
   GroupInTest group(kMembers);
+  const std::vector<OperationRow> rows = steps_of_table();
   group.in_threads([&](int member) {
     for (std::uint32_t sequence = 1; sequence <= 200; ++sequence) {
-      const Operation operation = kOperations[sequence * 7 / 3 % kOperations.size()].operation;
-      Side side(operation, member, sequence * sequence % 100 * 31);
+      const Operation operation = rows[sequence * 7 / 3 % rows.size()].operation;
+      Side side(operation, member, kMembers, sequence * sequence % 100 * 31);
       CollectiveStep step = choose(group.group(member), step_number(sequence), side.call());
       ASSERT_EQ(group.finish(member, step), Progress::kDone);
-      side.expect_right(kMembers);
+      side.expect_right();
     }
   });
+}
+
+TEST(ChooseDeathTest, a_join_is_no_step_of_its_own) {
+  GroupInTest group(1);
+  EXPECT_DEATH(choose(group.group(0), step_number(1), {.operation = Operation::kJoin}),
+               "a join is no step of its own");
 }
 
 }  // namespace

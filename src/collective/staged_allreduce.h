@@ -4,7 +4,8 @@
 //
 // Cost for p members and n bytes: 2 waits per window of 256 KiB; moved per member (loads and
 // stores) (5p − 2)/p · n, that is 4n for 2 members and 4.5n for 4. The lower bound for memory that
-// the others cannot see.
+// the others cannot see. A member that has joined brings no input and keeps no result, but reduces
+// its slices for the others; it moves (p + 1)/p · n at most.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +13,22 @@
 #include <vector>
 
 #include "collective/entrance.h"
-#include "farandole/dtype.h"
-#include "farandole/operation.h"
+#include "device/cpu/reduce.h"
 
 namespace farandole {
 
 class StagedAllreduce {
  public:
   struct Options {
-    DType dtype = DType::kFloat32;
-    ReduceOp op = ReduceOp::kSum;
+    Reduction reduction = {};
     std::int64_t count = 0;  // elements, the same on all members
     const std::byte* input = nullptr;
     std::byte* output = nullptr;  // may equal input; untouched before all members have entered
+    // This member has joined: no input, no output. Not on all members.
+    bool joined = false;
   };
 
-  // check_reduction(dtype, op) must hold. The memory is borrowed until the step is over.
+  // check_reduction() must hold. The memory is borrowed until the step is over.
   StagedAllreduce(const Group& group, const StepIdentity& identity, const Options& options);
 
   // Does a bounded amount of work; see Progress.
@@ -49,7 +50,10 @@ class StagedAllreduce {
   static std::int64_t input_offset(std::int64_t index);
   static std::int64_t result_offset(std::int64_t index);
 
+  bool has_joined(int member) const;
+  bool extents_fit() const;
   void stage(std::int64_t index);
+  void reduce_slice();
   Progress enter();
   Progress meet();
   Progress reduce_window();
@@ -59,11 +63,14 @@ class StagedAllreduce {
   Entrance entrance_;
   Options options_;
   std::int64_t element_bytes_;
+  std::int64_t bytes_;
   std::int64_t window_count_;  // elements in a full window
   std::int64_t windows_;
   std::int64_t window_ = 0;
   State state_ = State::kEnter;
-  std::vector<const std::byte*> inputs_;  // of the slice in work; kept to save the allocation
+  // Of the slice in work; kept to save the allocations.
+  std::vector<const std::byte*> inputs_;
+  std::vector<std::byte*> outputs_;
 };
 
 }  // namespace farandole

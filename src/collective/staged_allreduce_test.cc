@@ -38,7 +38,7 @@ Buffer expected_result(DType dtype, ReduceOp op, const std::vector<Buffer>& inpu
   std::vector<const std::byte*> pointers;
   for (const Buffer& input : inputs) pointers.push_back(input.data());
   const std::array outputs = {result.data()};
-  reduce(dtype, op, pointers, outputs,
+  reduce({.dtype = dtype, .op = op, .divisor = static_cast<int>(inputs.size())}, pointers, outputs,
          static_cast<std::int64_t>(result.size() / row_of(dtype).bytes));
   return result;
 }
@@ -70,8 +70,7 @@ struct Case {
   CollectiveStep step(const Group& group, std::uint32_t sequence, Buffer& input,
                       Buffer& output) const {
     return StagedAllreduce(group, step_number(sequence),
-                           {.dtype = dtype,
-                            .op = op,
+                           {.reduction = {.dtype = dtype, .op = op, .divisor = group.members()},
                             .count = count,
                             .input = input.data(),
                             .output = in_place ? input.data() : output.data()});

@@ -1,0 +1,67 @@
+// Staged reduce-scatter: every member reduces its own rows over all members. In a round a member
+// shows, to each of the others, the next piece of what that one reduces; its own piece is read from
+// the input and written to the output directly, never copied.
+//
+// Cost for p members and n bytes that each brings: one wait per round, which takes 256 KiB of the
+// input; moved per member (loads and stores) (3p − 1)/p · n, that is 2.5n for 2 members and 2.75n
+// for 4.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "collective/entrance.h"
+#include "device/cpu/reduce.h"
+
+namespace farandole {
+
+class StagedReducescatter {
+ public:
+  struct Options {
+    Reduction reduction = {};
+    std::int64_t rows = 0;       // the same on all members, as row_bytes; either may be 0
+    std::int64_t row_bytes = 0;  // whole elements
+    const std::byte* input = nullptr;
+    // scattered_rows() of ours; apart from the input, untouched before all members have entered.
+    std::byte* output = nullptr;
+  };
+
+  // check_reduction() must hold. The memory is borrowed until the step is over.
+  StagedReducescatter(const Group& group, const StepIdentity& identity, const Options& options);
+
+  // Does a bounded amount of work; see Progress.
+  Progress advance();
+
+ private:
+  enum class State : std::uint8_t { kEnter, kMeet, kStage, kReduce, kOver };
+
+  // A range of bytes of the input.
+  struct Range {
+    std::int64_t begin = 0;
+    std::int64_t bytes = 0;
+  };
+
+  Range share(int member) const;                      // all that a member reduces
+  Range piece(std::int64_t round, int member) const;  // what it reduces in one round
+
+  // Where the piece for a member is in the staging memory of the others.
+  std::int64_t piece_offset(std::int64_t round, int member) const;
+
+  void stage(std::int64_t round);
+  Progress enter();
+  Progress meet();
+  Progress stage_next();
+  Progress reduce_piece();
+  Progress finish();
+
+  Entrance entrance_;
+  Options options_;
+  std::int64_t piece_bytes_;
+  std::int64_t rounds_;
+  std::int64_t round_ = 0;
+  State state_ = State::kEnter;
+  std::vector<const std::byte*> inputs_;  // of the piece in work; kept to save the allocation
+};
+
+}  // namespace farandole
