@@ -19,7 +19,7 @@ TEST(Operations, are_indexed_by_the_enum_and_have_unique_names) {
 
 TEST(Operations, only_gathering_lets_the_first_dimension_differ) {
   for (const OperationRow& row : kOperations)
-    EXPECT_EQ(row.shape_rule == ShapeRule::kAllButFirst, row.operation == Operation::kAllgather)
+    EXPECT_EQ(row.shape_rule == ShapeRule::kAllButFirst, row.output_rule == OutputRule::kReceived)
         << row.name;
 }
 
