@@ -24,6 +24,12 @@ Signature tensor(std::string name, DType dtype = DType::kFloat32,
           .dimensions = std::move(dimensions)};
 }
 
+Signature call(Operation operation, std::string name) {
+  return {.name = std::move(name), .operation = operation, .dimensions = {}};
+}
+
+Signature join(std::string name = "join") { return call(Operation::kJoin, std::move(name)); }
+
 // All members of a group; messages wait in channels until deliver() brings them.
 class Members {
  public:
@@ -278,6 +284,161 @@ TEST(Agreement, TheSameNameMayChangeItsShape) {
     EXPECT_EQ(std::get<Step>(decisions[0]).id, 1U + static_cast<std::uint32_t>(round % 2));
     EXPECT_EQ(members.decisions(0), decisions);
   }
+}
+
+// What a member gets that has not joined, and what one that has.
+Decision step(std::uint32_t sequence, std::uint32_t id, std::string name) {
+  return Step{1, sequence, id, std::move(name)};
+}
+Decision joined_step(std::uint32_t sequence, std::uint32_t id, Signature signature) {
+  return Step{1, sequence, id, signature.name, signature};
+}
+
+TEST(Join, AJoinedMemberTakesPartInWhatTheOthersReduce) {
+  Members members({2, 5, 8});
+  ASSERT_EQ(members[1].submit(join()), Status());
+  members.deliver_all();
+  for (const int member : {0, 2}) ASSERT_EQ(members[member].submit(tensor("a")), Status());
+  members.deliver_all();
+  EXPECT_THAT(members.decisions(0), ElementsAre(step(1, 1, "a")));
+  EXPECT_THAT(members.decisions(1), ElementsAre(joined_step(1, 1, tensor("a"))));
+  EXPECT_THAT(members.decisions(2), ElementsAre(step(1, 1, "a")));
+}
+
+TEST(Join, WhatIsPendingIsExaminedWhenSomebodyJoins) {
+  Members members({2, 5, 8});
+  for (const int member : {0, 2}) {
+    ASSERT_EQ(members[member].submit(tensor("b")), Status());
+    ASSERT_EQ(members[member].submit(tensor("a")), Status());
+  }
+  members.deliver_all();
+  ASSERT_EQ(members[1].submit(join()), Status());
+  members.deliver_all();
+  EXPECT_THAT(members.decisions(0), ElementsAre(step(1, 1, "a"), step(2, 2, "b")));
+  EXPECT_THAT(members.decisions(1),
+              ElementsAre(joined_step(1, 1, tensor("a")), joined_step(2, 2, tensor("b"))));
+}
+
+TEST(Join, TheLastToJoinReleasesAllAndTheyGoOnAsBefore) {
+  Members members({2, 5, 8});
+  for (int round = 0; round < 3; ++round) {
+    for (const int member : {1, 2, 0}) {
+      ASSERT_EQ(members[member].submit(join("mine " + std::to_string(member))), Status());
+      members.deliver_all();
+      if (member == 0) continue;  // the last
+      EXPECT_THAT(members.decisions(member), IsEmpty());
+    }
+    for (int member = 0; member < 3; ++member) {
+      EXPECT_THAT(members.decisions(member),
+                  ElementsAre(Decision(Release{"mine " + std::to_string(member), 2})));
+    }
+    members.submit_everywhere(tensor("a"));
+    members.deliver_all();
+    const auto sequence = static_cast<std::uint32_t>(round) + 1;
+    for (int member = 0; member < 3; ++member)
+      EXPECT_THAT(members.decisions(member), ElementsAre(step(sequence, 1, "a")));
+  }
+}
+
+TEST(Join, WhatAMemberSubmittedBeforeItJoinedRunsWithItsData) {
+  Members members({0, 1});
+  ASSERT_EQ(members[1].submit(tensor("a")), Status());
+  ASSERT_EQ(members[1].submit(call(Operation::kBroadcast, "b")), Status());
+  ASSERT_EQ(members[1].submit(join()), Status());
+  members.deliver_all();
+  ASSERT_EQ(members[0].submit(call(Operation::kBroadcast, "b")), Status());
+  ASSERT_EQ(members[0].submit(tensor("a")), Status());
+  members.deliver_all();
+  EXPECT_THAT(members.decisions(1), ElementsAre(step(1, 1, "b"), step(2, 2, "a")));
+  EXPECT_THAT(members.decisions(0), ElementsAre(step(1, 1, "b"), step(2, 2, "a")));
+}
+
+TEST(Join, WhatOnlyMembersThatHaveJoinedSubmittedIsDecidedBeforeTheRelease) {
+  Members members({0, 1, 2});
+  ASSERT_EQ(members[1].submit(tensor("a")), Status());
+  ASSERT_EQ(members[1].submit(call(Operation::kBarrier, "b")), Status());
+  members.submit_everywhere(join());
+  members.deliver_all();
+  const auto decisions = members.decisions(1);
+  ASSERT_EQ(decisions.size(), 3U);
+  EXPECT_EQ(decisions[0], step(1, 1, "a"));
+  EXPECT_EQ(std::get<Refusal>(decisions[1]).status.message(),
+            "barrier `b` cannot run: ranks 0, 2 have joined and have no more data; until all have "
+            "joined, only allreduce goes on. Call barrier before the first rank joins, or after "
+            "join has returned");
+  EXPECT_TRUE(std::holds_alternative<Release>(decisions[2]));
+  for (const int member : {0, 2})
+    EXPECT_THAT(members.decisions(member),
+                ElementsAre(joined_step(1, 1, tensor("a")), decisions[2]));
+}
+
+TEST(Join, WhatDoesNotRunJoinedIsRefusedOnThoseThatSubmittedIt) {
+  for (const auto& row : kOperations) {
+    if (row.runs_joined || row.operation == Operation::kJoin) continue;
+    Members members({3, 4, 6, 9});
+    ASSERT_EQ(members[0].submit(call(row.operation, "x")), Status());
+    ASSERT_EQ(members[1].submit(join()), Status());
+    ASSERT_EQ(members[3].submit(call(row.operation, "x")), Status());
+    members.deliver_all();
+    EXPECT_THAT(members.decisions(0), IsEmpty());
+    ASSERT_EQ(members[2].submit(join()), Status());
+    members.deliver_all();
+    const auto text = std::string(row.name) +
+                      " `x` cannot run: ranks 4, 6 have joined and have no more data; until all "
+                      "have joined, only allreduce goes on. Call " +
+                      std::string(row.name) +
+                      " before the first rank joins, or after join has returned";
+    for (const int member : {0, 3}) {
+      EXPECT_THAT(members.decisions(member),
+                  ElementsAre(Decision(Refusal{"x", Status::fix_call(text)})));
+    }
+    for (const int member : {1, 2}) EXPECT_THAT(members.decisions(member), IsEmpty());
+  }
+}
+
+TEST(Join, NothingCanBeSubmittedUntilTheReleaseWasTaken) {
+  Members members({3, 7});
+  ASSERT_EQ(members[1].submit(join("mine")), Status());
+  EXPECT_EQ(members[1].submit(tensor("a")),
+            Status::fix_call("allreduce `a`: rank 7 has joined and so has no more data; submit "
+                             "nothing until join has returned"));
+  EXPECT_EQ(members[1].submit(join()),
+            Status::fix_call("join `join`: rank 7 has joined and so has no more data; submit "
+                             "nothing until join has returned"));
+  ASSERT_EQ(members[0].submit(join()), Status());
+  members.deliver_all();
+  EXPECT_EQ(members[1].submit(tensor("a")).code(), StatusCode::kFixCall);
+  EXPECT_EQ(members.decisions(1).size(), 1U);
+  EXPECT_EQ(members[1].submit(tensor("a")), Status());
+}
+
+// Member 1 announces `a` by its id, which the coordinator has forgotten meanwhile, and joins. It
+// must not count as joined before it has announced `a` again: it has data for it.
+TEST(Join, AForgottenNameIsAnnouncedAgainBeforeTheJoinCounts) {
+  Members members({0, 1, 2}, 1);
+  members.submit_everywhere(tensor("a"));
+  members.deliver_all();
+  for (int member = 0; member < 3; ++member) members.decisions(member);
+
+  members.submit_everywhere(tensor("b"));
+  members.collect();
+  members.deliver(1, 0);
+  members.deliver(2, 0);
+  members.collect();  // a was forgotten; nobody else knows yet
+  ASSERT_EQ(members[1].submit(tensor("a")), Status());
+  ASSERT_EQ(members[1].submit(join()), Status());
+  members.collect();
+  members.deliver(1, 0);
+  members.deliver(0, 2);
+  members.decisions(0);
+  members.decisions(2);
+  for (const int member : {0, 2}) ASSERT_EQ(members[member].submit(tensor("a")), Status());
+  members.collect();
+  members.deliver(2, 0);
+  EXPECT_THAT(members.decisions(0), IsEmpty());
+  members.deliver_all();
+  EXPECT_THAT(members.decisions(0), ElementsAre(step(3, 3, "a")));
+  EXPECT_THAT(members.decisions(1), ElementsAre(step(2, 2, "b"), step(3, 3, "a")));
 }
 
 TEST(Agreement, MessagesThatMakeNoSenseStopTheGroup) {

@@ -20,7 +20,7 @@ constexpr std::uint32_t kNumberMax = std::numeric_limits<std::uint32_t>::max();
 }  // namespace
 
 Coordinator::Coordinator(std::vector<int> ranks, std::size_t names_max)
-    : ranks_(std::move(ranks)), names_max_(names_max) {
+    : ranks_(std::move(ranks)), members_(ranks_.size()), names_max_(names_max) {
   CHECK(!ranks_.empty(), "a group has members");
   CHECK(names_max_ >= 1, "the step that is being issued needs an id");
 }
@@ -29,6 +29,8 @@ Status Coordinator::receive(int from, std::span<const std::byte> message) {
   CHECK(from >= 0 && static_cast<std::size_t>(from) < ranks_.size(), "the sender is a member");
   FARANDOLE_TRY_ASSIGN(const auto items, decode_announcements(message));
   for (const auto& item : items) {
+    if (member(from).joined && !std::holds_alternative<AnnounceAgain>(item))
+      return Status::stop("it announces something new after it has joined");
     FARANDOLE_TRY(std::visit(
         [this, from](const auto& alternative) { return apply(from, alternative); }, item));
   }
@@ -36,12 +38,7 @@ Status Coordinator::receive(int from, std::span<const std::byte> message) {
 }
 
 Status Coordinator::apply(int from, const AnnounceInFull& item) {
-  // Who gets a definition had announced the signature and got its step with it, so nobody can
-  // announce in full what has an id.
-  if (const auto id = names_.find(item.signature))
-    return Status::stop(fmt::format("it announces `{}` in full, which has the id {}",
-                                    shortened(item.signature.name, 200), *id));
-  return note(from, item.signature, 0);
+  return note_in_full(from, item.signature);
 }
 
 Status Coordinator::apply(int from, const AnnounceById& item) {
@@ -49,15 +46,43 @@ Status Coordinator::apply(int from, const AnnounceById& item) {
     return Status::stop(fmt::format("it announces the id {}, the last that was given is {}",
                                     item.id, id_defined_last_));
   const auto* signature = names_.find(item.id);
-  if (signature == nullptr) return {};  // forgotten meanwhile: the member will announce it in full
+  if (signature == nullptr) {  // forgotten meanwhile
+    ++member(from).announcements_due;
+    return {};
+  }
   return note(from, *signature, item.id);
+}
+
+Status Coordinator::apply(int from, const AnnounceAgain& item) {
+  if (member(from).announcements_due == 0)
+    return Status::stop(fmt::format("it announces `{}` again, which was not forgotten",
+                                    shortened(item.signature.name, 200)));
+  --member(from).announcements_due;
+  FARANDOLE_TRY(note_in_full(from, item.signature));
+  if (member(from).counts_as_joined()) examine_again();
+  return {};
+}
+
+Status Coordinator::apply(int from, const AnnounceJoin& /*item*/) {
+  member(from).joined = true;
+  joined_last_ = from;
+  if (member(from).counts_as_joined()) examine_again();
+  return {};
+}
+
+// Who gets a definition had announced the signature and got its step with it, or has joined and
+// cannot announce before the release, which comes later: so nobody announces in full what has an
+// id.
+Status Coordinator::note_in_full(int from, const Signature& signature) {
+  if (const auto id = names_.find(signature))
+    return Status::stop(fmt::format("it announces `{}` in full, which has the id {}",
+                                    shortened(signature.name, 200), *id));
+  return note(from, signature, 0);
 }
 
 Status Coordinator::note(int from, const Signature& signature, std::uint32_t id) {
   auto& candidates = pending_[signature.name];
-  std::size_t announced = 1;
   for (const auto& candidate : candidates) {
-    announced += candidate.members.size();
     if (std::ranges::find(candidate.members, from) != candidate.members.end())
       return Status::stop(
           fmt::format("it announces `{}` a second time", shortened(signature.name, 200)));
@@ -66,18 +91,64 @@ Status Coordinator::note(int from, const Signature& signature, std::uint32_t id)
   if (same == candidates.end())
     same = candidates.insert(candidates.end(), Candidate{signature, id, {}});
   same->members.push_back(from);
-  if (announced == ranks_.size()) {
+  if (is_complete(candidates)) {
     const auto complete = pending_.extract(signature.name);
     decide(complete.key(), complete.mapped());
   }
   return {};
 }
 
+std::vector<int> Coordinator::missing(const Candidates& candidates) const {
+  std::vector<bool> announced(members_.size());
+  for (const auto& candidate : candidates)
+    for (const int member : candidate.members) announced[static_cast<std::size_t>(member)] = true;
+  std::vector<int> members;
+  for (std::size_t member = 0; member < announced.size(); ++member)
+    if (!announced[member]) members.push_back(static_cast<int>(member));
+  return members;
+}
+
+bool Coordinator::is_complete(const Candidates& candidates) const {
+  std::size_t announced = 0;
+  for (const auto& candidate : candidates) announced += candidate.members.size();
+  if (announced == members_.size()) return true;
+  if (std::ranges::none_of(members_, &Member::counts_as_joined)) return false;
+  return std::ranges::all_of(missing(candidates), [this](int member) {
+    return members_[static_cast<std::size_t>(member)].counts_as_joined();
+  });
+}
+
+// Somebody counts as joined from now on: what was pending may have waited for nobody else.
+void Coordinator::examine_again() {
+  std::vector<std::string> names;
+  for (const auto& [name, candidates] : pending_) names.push_back(name);
+  std::ranges::sort(names);
+  for (const auto& name : names) {
+    // A step may make a name be forgotten, and with it announcements of what comes later here.
+    const auto found = pending_.find(name);
+    if (found == pending_.end() || !is_complete(found->second)) continue;
+    const auto complete = pending_.extract(found);
+    decide(complete.key(), complete.mapped());
+  }
+  release_when_all_joined();
+}
+
+void Coordinator::release_when_all_joined() {
+  if (!std::ranges::all_of(members_, &Member::counts_as_joined)) return;
+  CHECK(pending_.empty(), "what waits for nobody is decided");
+  stream_.add(StreamItem(ReleaseAll{ranks_[static_cast<std::size_t>(joined_last_)]}));
+  for (auto& member : members_) member.joined = false;
+}
+
 void Coordinator::decide(const std::string& name, const Candidates& candidates) {
-  if (candidates.size() == 1)
-    issue(candidates.front());
+  const auto& first = candidates.front();
+  const auto joined = missing(candidates);
+  if (candidates.size() > 1)
+    stream_.add(StreamItem(Refuse{name, mismatch_text(candidates)}));
+  else if (!joined.empty() && !row_of(first.signature.operation).runs_joined)
+    stream_.add(StreamItem(Refuse{name, joined_text(first.signature, ranks_of(joined))}));
   else
-    refuse(name, candidates);
+    issue(first);
 }
 
 void Coordinator::issue(const Candidate& candidate) {
@@ -96,24 +167,32 @@ std::uint32_t Coordinator::define(const Signature& signature) {
 }
 
 void Coordinator::forget(std::uint32_t id) {
-  // Who announced it by this id will announce it again, in full, on seeing the Forget.
+  // Who announced it by this id will announce it again on seeing the Forget.
   const auto& signature = *names_.find(id);
   if (const auto pending = pending_.find(signature.name); pending != pending_.end()) {
-    std::erase_if(pending->second, [id](const Candidate& candidate) { return candidate.id == id; });
-    if (pending->second.empty()) pending_.erase(pending);
+    auto& candidates = pending->second;
+    const auto fallen = std::ranges::find(candidates, id, &Candidate::id);
+    if (fallen != candidates.end()) {
+      for (const int from : fallen->members) ++member(from).announcements_due;
+      candidates.erase(fallen);
+    }
+    if (candidates.empty()) pending_.erase(pending);
   }
   names_.forget(id);
   stream_.add(StreamItem(Forget{id}));
 }
 
-void Coordinator::refuse(const std::string& name, const Candidates& candidates) {
+std::string Coordinator::mismatch_text(const Candidates& candidates) const {
   std::vector<Variant> variants;
-  for (const auto& candidate : candidates) {
-    variants.push_back({candidate.signature, {}});
-    for (const auto member : candidate.members)
-      variants.back().ranks.push_back(ranks_[static_cast<std::size_t>(member)]);
-  }
-  stream_.add(StreamItem(Refuse{name, refusal_text(std::move(variants))}));
+  for (const auto& candidate : candidates)
+    variants.push_back({candidate.signature, ranks_of(candidate.members)});
+  return refusal_text(std::move(variants));
+}
+
+std::vector<int> Coordinator::ranks_of(const std::vector<int>& members) const {
+  std::vector<int> ranks;
+  for (const int member : members) ranks.push_back(ranks_[static_cast<std::size_t>(member)]);
+  return ranks;
 }
 
 }  // namespace farandole

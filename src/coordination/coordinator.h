@@ -1,7 +1,7 @@
 // Coordinator: member 0's part in agreeing. It matches the announcements of all members by name and
 // writes one ordered stream of decisions for everybody.
-// State: learn (a name that all have announced becomes the next step, or a refusal). Further states
-// add their messages and their handlers here.
+// State: learn (a name that all have announced becomes the next step, or a refusal; who has joined
+// counts as having announced it). Further states add their messages and their handlers here.
 #pragma once
 
 #include <cstddef>
@@ -39,16 +39,36 @@ class Coordinator {
   };
   using Candidates = std::vector<Candidate>;
 
+  struct Member {
+    bool joined = false;
+    // How many of its announcements fell to a forgotten id. It will announce them again: until then
+    // it does not count as joined, for it has submitted something that is not known here.
+    std::size_t announcements_due = 0;
+
+    bool counts_as_joined() const { return joined && announcements_due == 0; }
+  };
+
   Status apply(int from, const AnnounceInFull& item);
   Status apply(int from, const AnnounceById& item);
+  Status apply(int from, const AnnounceAgain& item);
+  Status apply(int from, const AnnounceJoin& item);
+  Status note_in_full(int from, const Signature& signature);
   Status note(int from, const Signature& signature, std::uint32_t id);
+  std::vector<int> missing(const Candidates& candidates) const;
+  bool is_complete(const Candidates& candidates) const;
+  void examine_again();
+  void release_when_all_joined();
   void decide(const std::string& name, const Candidates& candidates);
   void issue(const Candidate& candidate);
   std::uint32_t define(const Signature& signature);
   void forget(std::uint32_t id);
-  void refuse(const std::string& name, const Candidates& candidates);
+  std::string mismatch_text(const Candidates& candidates) const;
+  std::vector<int> ranks_of(const std::vector<int>& members) const;
+  Member& member(int number) { return members_[static_cast<std::size_t>(number)]; }
 
   std::vector<int> ranks_;
+  std::vector<Member> members_;
+  int joined_last_ = 0;  // member
   std::size_t names_max_;
   NameTable names_;
   std::uint32_t id_defined_last_ = 0;

@@ -75,9 +75,9 @@ TEST(Coordinator, IgnoresAnnouncementsOfForgottenIds) {
   decide(coordinator, "b");
   ASSERT_EQ(feed(coordinator, 1, {AnnounceById{1}}), Status());  // after
   stream(coordinator);
-  ASSERT_EQ(feed(coordinator, 1, {AnnounceInFull{named("a")}}), Status());
+  ASSERT_EQ(feed(coordinator, 1, {AnnounceAgain{named("a")}}), Status());
   EXPECT_THAT(stream(coordinator), IsEmpty());
-  ASSERT_EQ(feed(coordinator, 0, {AnnounceInFull{named("a")}}), Status());
+  ASSERT_EQ(feed(coordinator, 0, {AnnounceAgain{named("a")}}), Status());
   EXPECT_THAT(stream(coordinator),
               ElementsAre(StreamItem(Forget{2}), StreamItem(Define{3, named("a")}),
                           StreamItem(Issue{1, 3, 3})));

@@ -27,7 +27,7 @@ struct Step {
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-// "This submission cannot run": kFixCall, the same text on every member.
+// "This submission cannot run": kFixCall, the same text on every member that has submitted it.
 struct Refusal {
   std::string name;
   Status status;

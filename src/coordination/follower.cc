@@ -17,23 +17,32 @@ std::string name_for_texts(const std::string& name) { return shortened(name, 200
 Status Follower::submit(Signature signature) {
   if (const auto problem = problem_of(signature); !problem.empty())
     return Status::fix_call(fmt::format("rank {} cannot submit this: {}", rank_, problem));
+  const auto& row = row_of(signature.operation);
+  if (join_name_) {
+    return Status::fix_call(
+        fmt::format("{} `{}`: rank {} has joined and so has no more data; submit nothing until "
+                    "join has returned",
+                    row.name, name_for_texts(signature.name), rank_));
+  }
   if (waiting_.contains(signature.name) || decided_.contains(signature.name)) {
     return Status::fix_call(fmt::format(
         "{} `{}`: this name is still in flight on rank {}; wait for the earlier call, or give this "
         "one another name",
-        row_of(signature.operation).name, name_for_texts(signature.name), rank_));
+        row.name, name_for_texts(signature.name), rank_));
   }
-  announce(signature);
-  auto name = signature.name;
-  waiting_.emplace(std::move(name), std::move(signature));
-  return {};
-}
-
-void Follower::announce(const Signature& signature) {
+  if (signature.operation == Operation::kJoin) {
+    announcements_.add(Announcement(AnnounceJoin{}));
+    join_name_ = std::move(signature.name);
+    joined_ = true;
+    return {};
+  }
   if (const auto id = names_.find(signature))
     announcements_.add(Announcement(AnnounceById{*id}));
   else
     announcements_.add(Announcement(AnnounceInFull{signature}));
+  auto name = signature.name;
+  waiting_.emplace(std::move(name), std::move(signature));
+  return {};
 }
 
 Status Follower::receive(std::span<const std::byte> message) {
@@ -64,7 +73,7 @@ Status Follower::apply(const Forget& item) {
   const auto waiting = waiting_.find(signature->name);
   const bool announced_by_id = waiting != waiting_.end() && waiting->second == *signature;
   names_.forget(item.id);
-  if (announced_by_id) announce(waiting->second);
+  if (announced_by_id) announcements_.add(Announcement(AnnounceAgain{waiting->second}));
   return {};
 }
 
@@ -77,20 +86,29 @@ Status Follower::apply(const Issue& item) {
   if (signature == nullptr)
     return Status::stop(
         fmt::format("step {} has the id {}, which stands for nothing", item.sequence, item.id));
-  const auto waiting = waiting_.find(signature->name);
-  if (waiting == waiting_.end() || waiting->second != *signature) {
-    return Status::stop(fmt::format("step {} is `{}`, which rank {} has not announced like this",
-                                    item.sequence, name_for_texts(signature->name), rank_));
-  }
+  FARANDOLE_TRY_ASSIGN(auto step, step_of(item, *signature));
   ++sequence_next_;
-  decided_.insert(signature->name);
-  decisions_.emplace_back(Step{item.generation, item.sequence, item.id, signature->name});
-  waiting_.erase(waiting);
+  waiting_.erase(step.name);
+  decided_.insert(step.name);
+  decisions_.emplace_back(std::move(step));
   return {};
+}
+
+Result<Step> Follower::step_of(const Issue& item, const Signature& signature) const {
+  Step step{item.generation, item.sequence, item.id, signature.name};
+  const auto waiting = waiting_.find(signature.name);
+  if (waiting != waiting_.end() && waiting->second == signature) return step;
+  if (waiting != waiting_.end() || !joined_ || !row_of(signature.operation).runs_joined) {
+    return Status::stop(fmt::format("step {} is `{}`, which rank {} has not announced like this",
+                                    item.sequence, name_for_texts(signature.name), rank_));
+  }
+  step.joined = signature;
+  return step;
 }
 
 Status Follower::apply(const Refuse& item) {
   if (waiting_.erase(item.name) == 0) {
+    if (joined_) return {};  // of those that still have data
     return Status::stop(fmt::format("it refuses `{}`, which rank {} has not announced",
                                     name_for_texts(item.name), rank_));
   }
@@ -99,10 +117,19 @@ Status Follower::apply(const Refuse& item) {
   return {};
 }
 
+Status Follower::apply(const ReleaseAll& item) {
+  if (!joined_)
+    return Status::stop(fmt::format("it releases rank {}, which has not joined", rank_));
+  joined_ = false;
+  decisions_.emplace_back(Release{*join_name_, item.last_rank});
+  return {};
+}
+
 std::optional<Decision> Follower::next_decision() {
   if (decisions_.empty()) return std::nullopt;
   auto decision = std::move(decisions_.front());
   decisions_.pop_front();
+  if (std::holds_alternative<Release>(decision)) join_name_.reset();
   decided_.erase(std::visit([](const auto& alternative) { return alternative.name; }, decision));
   return decision;
 }

@@ -1,7 +1,7 @@
 // Follower: one member's part in agreeing. It announces what its user submits and turns the
 // coordinator's stream into decisions. Every member has one, the coordinator's too.
-// State: learn (announce everything, take steps as they come). Further states add their items to
-// the stream and their handlers here.
+// State: learn (announce everything, take steps as they come; once joined, also those of others).
+// Further states add their items to the stream and their handlers here.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ class Follower {
   // `rank` is our rank in the world, for texts.
   explicit Follower(int rank) : rank_(rank) {}
 
-  // Errors: kFixCall when the name is in flight here or the signature is out of bounds.
+  // Errors: kFixCall when the name is in flight here, the signature is out of bounds, or we have
+  // joined and the release was not taken yet.
   Status submit(Signature signature);
   // A message of the coordinator's stream. Errors: kStop saying what is wrong with it; the group is
   // over then, for nothing that follows in the stream can be trusted.
@@ -37,11 +38,12 @@ class Follower {
   std::optional<Decision> next_decision();
 
  private:
-  void announce(const Signature& signature);
   Status apply(const Define& item);
   Status apply(const Forget& item);
   Status apply(const Issue& item);
   Status apply(const Refuse& item);
+  Status apply(const ReleaseAll& item);
+  Result<Step> step_of(const Issue& item, const Signature& signature) const;
 
   int rank_;
   NameTable names_;
@@ -50,6 +52,8 @@ class Follower {
   std::unordered_map<std::string, Signature> waiting_;  // announced, no decision yet
   std::unordered_set<std::string> decided_;             // the names in decisions_
   std::deque<Decision> decisions_;
+  std::optional<std::string> join_name_;  // of our join, until its release was taken
+  bool joined_ = false;                   // until the release in the stream
   MessagePacker announcements_;
 };
 

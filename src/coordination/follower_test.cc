@@ -44,13 +44,13 @@ TEST(Follower, AnnouncesByIdOnceThereIsOne) {
   EXPECT_THAT(announced(follower), ElementsAre(Announcement(AnnounceById{1})));
 }
 
-TEST(Follower, AnnouncesInFullAgainWhenTheIdIsForgottenBeforeTheDecision) {
+TEST(Follower, AnnouncesAgainWhenTheIdIsForgottenBeforeTheDecision) {
   Follower follower(4);
   run_one_step(follower);
   ASSERT_EQ(follower.submit(named("a")), Status());
   announced(follower);
   ASSERT_EQ(feed(follower, {Forget{1}}), Status());
-  EXPECT_THAT(announced(follower), ElementsAre(Announcement(AnnounceInFull{named("a")})));
+  EXPECT_THAT(announced(follower), ElementsAre(Announcement(AnnounceAgain{named("a")})));
 }
 
 TEST(Follower, DoesNotAnnounceAgainWhatIsDecided) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <string_view>
 #include <utility>
 
@@ -15,10 +16,13 @@ enum class Kind : std::uint8_t { kAnnouncements = 1, kStream = 2 };
 enum class Tag : std::uint8_t {
   kAnnounceInFull = 1,
   kAnnounceById = 2,
-  kDefine = 3,
-  kForget = 4,
-  kIssue = 5,
-  kRefuse = 6,
+  kAnnounceAgain = 3,
+  kAnnounceJoin = 4,
+  kDefine = 5,
+  kForget = 6,
+  kIssue = 7,
+  kRefuse = 8,
+  kReleaseAll = 9,
 };
 
 constexpr std::string_view name_of(Kind kind) {
@@ -31,6 +35,8 @@ void put_signature(ByteWriter& writer, const Signature& signature) {
   writer.put(signature.dtype);
   writer.put(signature.reduce_op);
   writer.put(signature.root_rank);
+  writer.put(std::bit_cast<std::uint64_t>(signature.prescale));
+  writer.put(std::bit_cast<std::uint64_t>(signature.postscale));
   writer.put(static_cast<std::uint8_t>(signature.dimensions.size()));
   for (const auto dimension : signature.dimensions) writer.put(dimension);
 }
@@ -42,6 +48,8 @@ Signature get_signature(ByteReader& reader) {
   signature.dtype = reader.get<DType>();
   signature.reduce_op = reader.get<ReduceOp>();
   signature.root_rank = reader.get<std::int32_t>();
+  signature.prescale = std::bit_cast<double>(reader.get<std::uint64_t>());
+  signature.postscale = std::bit_cast<double>(reader.get<std::uint64_t>());
   const auto count = reader.get<std::uint8_t>();
   for (int index = 0; index < count; ++index)
     signature.dimensions.push_back(reader.get<std::int64_t>());
@@ -59,6 +67,11 @@ struct Encoder {
     writer.put(Tag::kAnnounceById);
     writer.put(item.id);
   }
+  void operator()(const AnnounceAgain& item) {
+    writer.put(Tag::kAnnounceAgain);
+    put_signature(writer, item.signature);
+  }
+  void operator()(const AnnounceJoin& /*item*/) { writer.put(Tag::kAnnounceJoin); }
   void operator()(const Define& item) {
     writer.put(Tag::kDefine);
     writer.put(item.id);
@@ -81,6 +94,10 @@ struct Encoder {
     writer.put_text(item.name);
     writer.put_text(item.text);
   }
+  void operator()(const ReleaseAll& item) {
+    writer.put(Tag::kReleaseAll);
+    writer.put(item.last_rank);
+  }
 };
 
 template <class Item>
@@ -92,11 +109,17 @@ Bytes encode(const Item& item) {
 
 // What is wrong with an item whose bytes could be read; empty when nothing is.
 struct Examiner {
-  std::string operator()(const AnnounceInFull& item) const { return problem_of(item.signature); }
+  std::string operator()(const AnnounceInFull& item) const {
+    return problem_of_call(item.signature);
+  }
   std::string operator()(const AnnounceById& item) const { return problem_of_id(item.id); }
+  std::string operator()(const AnnounceAgain& item) const {
+    return problem_of_call(item.signature);
+  }
+  std::string operator()(const AnnounceJoin& /*item*/) const { return {}; }
   std::string operator()(const Define& item) const {
     auto problem = problem_of_id(item.id);
-    return problem.empty() ? problem_of(item.signature) : problem;
+    return problem.empty() ? problem_of_call(item.signature) : problem;
   }
   std::string operator()(const Forget& item) const { return problem_of_id(item.id); }
   std::string operator()(const Issue& item) const { return problem_of_id(item.id); }
@@ -107,8 +130,19 @@ struct Examiner {
       return fmt::format("a refusal has a text of {} bytes", item.text.size());
     return {};
   }
+  std::string operator()(const ReleaseAll& item) const {
+    if (item.last_rank < 0) return fmt::format("a release names the rank {}", item.last_rank);
+    return {};
+  }
 
  private:
+  // Of what is matched by its name; a join is not.
+  static std::string problem_of_call(const Signature& signature) {
+    auto problem = problem_of(signature);
+    if (problem.empty() && signature.operation == Operation::kJoin)
+      return fmt::format("the join `{}` comes with a signature", shortened(signature.name, 200));
+    return problem;
+  }
   static std::string problem_of_id(std::uint32_t id) {
     return id == 0 ? "an item has the id 0" : std::string();
   }
@@ -117,6 +151,8 @@ struct Examiner {
 std::optional<Announcement> get_item(ByteReader& reader, Tag tag, const Announcement* /*type*/) {
   if (tag == Tag::kAnnounceInFull) return AnnounceInFull{get_signature(reader)};
   if (tag == Tag::kAnnounceById) return AnnounceById{reader.get<std::uint32_t>()};
+  if (tag == Tag::kAnnounceAgain) return AnnounceAgain{get_signature(reader)};
+  if (tag == Tag::kAnnounceJoin) return AnnounceJoin{};
   return std::nullopt;
 }
 
@@ -137,6 +173,8 @@ std::optional<StreamItem> get_item(ByteReader& reader, Tag tag, const StreamItem
       auto name = reader.get_text();
       return Refuse{std::move(name), reader.get_text()};
     }
+    case Tag::kReleaseAll:
+      return ReleaseAll{reader.get<std::int32_t>()};
     default:
       return std::nullopt;
   }

@@ -36,7 +36,14 @@ struct AnnounceById {
   std::uint32_t id;
   friend bool operator==(const AnnounceById&, const AnnounceById&) = default;
 };
-using Announcement = std::variant<AnnounceInFull, AnnounceById>;
+struct AnnounceAgain {  // what was announced by an id that has been forgotten before the decision
+  Signature signature;
+  friend bool operator==(const AnnounceAgain&, const AnnounceAgain&) = default;
+};
+struct AnnounceJoin {  // nothing new comes from here until all are released
+  friend bool operator==(const AnnounceJoin&, const AnnounceJoin&) = default;
+};
+using Announcement = std::variant<AnnounceInFull, AnnounceById, AnnounceAgain, AnnounceJoin>;
 
 // Coordinator → every member, in the group's order.
 struct Define {  // from now on this id stands for this signature
@@ -59,7 +66,11 @@ struct Refuse {
   std::string text;
   friend bool operator==(const Refuse&, const Refuse&) = default;
 };
-using StreamItem = std::variant<Define, Forget, Issue, Refuse>;
+struct ReleaseAll {  // all have joined, this rank of the world as the last
+  std::int32_t last_rank;
+  friend bool operator==(const ReleaseAll&, const ReleaseAll&) = default;
+};
+using StreamItem = std::variant<Define, Forget, Issue, Refuse, ReleaseAll>;
 
 // Fills messages with items, each as full as it may be.
 class MessagePacker {

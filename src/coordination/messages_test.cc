@@ -17,19 +17,23 @@ using testing::HasSubstr;
 Signature sample() {
   Signature signature;
   signature.name = "grad/ä";
-  signature.operation = Operation::kBroadcast;
+  signature.operation = Operation::kAllreduce;
   signature.dtype = DType::kBFloat16;
+  signature.reduce_op = ReduceOp::kMax;
   signature.root_rank = 3;
+  signature.prescale = -0.0;
+  signature.postscale = 1.0 / 3;
   signature.dimensions = {std::numeric_limits<std::int64_t>::max(), 0};
   return signature;
 }
 
 std::vector<Announcement> all_announcements() {
-  return {AnnounceInFull{sample()}, AnnounceById{0xFFFFFFFF}};
+  return {AnnounceInFull{sample()}, AnnounceById{0xFFFFFFFF}, AnnounceAgain{sample()},
+          AnnounceJoin{}};
 }
 
 std::vector<StreamItem> all_stream_items() {
-  return {Define{4, sample()}, Forget{3}, Issue{1, 9, 4}, Refuse{"x", "because"}};
+  return {Define{4, sample()}, Forget{3}, Issue{1, 9, 4}, Refuse{"x", "because"}, ReleaseAll{7}};
 }
 
 template <class Item>
@@ -93,11 +97,11 @@ TEST(Messages, WhatIsWrongIsSaid) {
   EXPECT_THAT(problem(bytes_of({2})), HasSubstr("holds no item"));
   EXPECT_THAT(problem(packed(all_announcements())), HasSubstr("kind is 1"));
   EXPECT_THAT(problem(bytes_of({2, 99, 0, 0, 0, 0})), HasSubstr("unknown tag 99"));
-  EXPECT_THAT(problem(bytes_of({2, 4, 1, 0, 0})), HasSubstr("item 1 (tag 4) is cut off"));
-  EXPECT_THAT(problem(bytes_of({2, 4, 0, 0, 0, 0})), HasSubstr("id 0"));
+  EXPECT_THAT(problem(bytes_of({2, 6, 1, 0, 0})), HasSubstr("item 1 (tag 6) is cut off"));
+  EXPECT_THAT(problem(bytes_of({2, 6, 0, 0, 0, 0})), HasSubstr("id 0"));
   EXPECT_THAT(problem(Bytes(kMessageBytesMax + 1, std::byte{2})), HasSubstr("16385 bytes"));
   // A name that claims to be longer than the message.
-  EXPECT_THAT(problem(bytes_of({2, 6, 0xFF, 0xFF, 0xFF, 0xFF, 'x'})), HasSubstr("cut off"));
+  EXPECT_THAT(problem(bytes_of({2, 8, 0xFF, 0xFF, 0xFF, 0xFF, 'x'})), HasSubstr("cut off"));
 }
 
 TEST(Messages, ASignatureOutOfBoundsIsNotAccepted) {
@@ -118,7 +122,7 @@ TEST(Messages, EveryPrefixOfAMessageIsEitherWholeItemsOrAnError) {
       EXPECT_TRUE(std::equal(items->begin(), items->end(), all.begin()));
     }
   }
-  EXPECT_EQ(whole, 3);
+  EXPECT_EQ(whole, 4);
 }
 
 // No bytes whatever make the decoders misbehave (the sanitizers watch), and what they accept says

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "base/check.h"
@@ -13,6 +15,7 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kVariantsShownMax = 8;
+constexpr std::size_t kNameShownBytesMax = 200;
 constexpr std::size_t kShapeBytesMax = 200;
 constexpr std::size_t kRanksBytesMax = 300;
 
@@ -23,7 +26,13 @@ struct Differences {
   bool shape = false;
   bool reduce_op = false;
   bool root_rank = false;
+  bool prescale = false;
+  bool postscale = false;
 };
+
+bool same_bits(double a, double b) {
+  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
+}
 
 Differences differences_of(const std::vector<Variant>& variants) {
   Differences differences;
@@ -34,6 +43,8 @@ Differences differences_of(const std::vector<Variant>& variants) {
     differences.shape |= signature.dimensions != first.dimensions;
     differences.reduce_op |= signature.reduce_op != first.reduce_op;
     differences.root_rank |= signature.root_rank != first.root_rank;
+    differences.prescale |= !same_bits(signature.prescale, first.prescale);
+    differences.postscale |= !same_bits(signature.postscale, first.postscale);
   }
   return differences;
 }
@@ -46,6 +57,8 @@ std::string words_of(const Differences& differences) {
   if (differences.shape) words.emplace_back("shape");
   if (differences.reduce_op) words.emplace_back("reduce op");
   if (differences.root_rank) words.emplace_back("root rank");
+  if (differences.prescale) words.emplace_back("prescale");
+  if (differences.postscale) words.emplace_back("postscale");
   std::string text = words.size() == 1 ? "the " : "";
   for (std::size_t index = 0; index < words.size(); ++index) {
     if (index > 0) text += index + 1 == words.size() ? " and " : ", ";
@@ -69,16 +82,21 @@ std::string shape_of(const Signature& signature) {
 }
 
 std::string value_of(const Signature& signature, const Differences& differences) {
+  const auto& row = row_of(signature.operation);
   std::vector<std::string> words;
-  if (differences.operation) words.emplace_back(row_of(signature.operation).name);
-  if (row_of(signature.operation).shape_rule != ShapeRule::kNone) {
+  if (differences.operation) words.emplace_back(row.name);
+  if (row.shape_rule != ShapeRule::kNone) {
     words.emplace_back(row_of(signature.dtype).name);
     words.emplace_back(shape_of(signature));
   }
-  if (differences.reduce_op && signature.operation == Operation::kAllreduce)
+  if (differences.reduce_op && row.reduces)
     words.emplace_back(fmt::format("reduce op {}", name_of(signature.reduce_op)));
-  if (differences.root_rank && signature.operation == Operation::kBroadcast)
+  if (differences.root_rank && row.rooted)
     words.emplace_back(fmt::format("root rank {}", signature.root_rank));
+  if (differences.prescale && row.reduces)
+    words.emplace_back(fmt::format("prescale {}", signature.prescale));
+  if (differences.postscale && row.reduces)
+    words.emplace_back(fmt::format("postscale {}", signature.postscale));
   return fmt::format("{}", fmt::join(words, " "));
 }
 
@@ -109,7 +127,7 @@ std::string refusal_text(std::vector<Variant> variants) {
   std::string text =
       fmt::format("{}`{}` was submitted differently on different ranks: {}. ",
                   differences.operation ? "" : fmt::format("{} ", row_of(first.operation).name),
-                  shortened(first.name, kShapeBytesMax), words_of(differences));
+                  shortened(first.name, kNameShownBytesMax), words_of(differences));
 
   const auto shown = std::min(variants.size(), kVariantsShownMax);
   for (std::size_t index = 0; index < shown; ++index) {
@@ -121,6 +139,21 @@ std::string refusal_text(std::vector<Variant> variants) {
     text += fmt::format("; and {} more variants", variants.size() - shown);
   text += ". Submit the same on every rank, or give different tensors different names";
   return shortened(text, kRefusalTextBytesMax);
+}
+
+std::string joined_text(const Signature& signature, std::vector<int> joined_ranks) {
+  CHECK(!joined_ranks.empty(), "somebody has joined");
+  std::vector<std::string_view> going_on;
+  for (const auto& row : kOperations)
+    if (row.runs_joined) going_on.push_back(row.name);
+  const auto& row = row_of(signature.operation);
+  const bool one = joined_ranks.size() == 1;
+  return fmt::format(
+      "{0} `{1}` cannot run: {2} {3} joined and {3} no more data; until all have joined, only {4} "
+      "goes on. Call {0} before the first rank joins, or after join has returned",
+      row.name, shortened(signature.name, kNameShownBytesMax),
+      shortened(rank_list(std::move(joined_ranks)), kRanksBytesMax), one ? "has" : "have",
+      fmt::join(going_on, ", "));
 }
 
 }  // namespace farandole

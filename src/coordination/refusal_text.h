@@ -1,4 +1,5 @@
-// What users read when their ranks submit different things under one name.
+// What users read when their ranks submit different things under one name, or something that cannot
+// run while some have joined.
 #pragma once
 
 #include <span>
@@ -18,6 +19,10 @@ struct Variant {
 // Names the tensor, what differs, who has which value, and what to do; at most
 // kRefusalTextBytesMax. All variants have the same name; there are at least two.
 std::string refusal_text(std::vector<Variant> variants);
+
+// For a call whose operation does not run joined; `joined_ranks` have not submitted it. Names them,
+// what goes on, and what to do; at most kRefusalTextBytesMax.
+std::string joined_text(const Signature& signature, std::vector<int> joined_ranks);
 
 // "rank 3", "ranks 0, 2–5": sorts.
 std::string rank_list(std::vector<int> ranks);

@@ -2,10 +2,37 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+#include <cmath>
 #include <functional>
 #include <string_view>
+#include <tuple>
 
 namespace farandole {
+namespace {
+
+std::uint64_t bits_of(double scale) { return std::bit_cast<std::uint64_t>(scale); }
+
+std::string problem_of_scale(const Signature& signature, std::string_view which, double scale) {
+  const auto& row = row_of(signature.operation);
+  const auto name = shortened(signature.name, 200);
+  if (!std::isfinite(scale))
+    return fmt::format("{} `{}`: the {} is {}, it must be finite", row.name, name, which, scale);
+  if (!row.reduces && scale != 1)
+    return fmt::format("{} `{}`: the {} is {}, without a reduction it must be 1", row.name, name,
+                       which, scale);
+  return {};
+}
+
+}  // namespace
+
+bool operator==(const Signature& a, const Signature& b) {
+  const auto parts = [](const Signature& s) {
+    return std::tie(s.name, s.operation, s.dtype, s.reduce_op, s.root_rank, s.dimensions);
+  };
+  return parts(a) == parts(b) && bits_of(a.prescale) == bits_of(b.prescale) &&
+         bits_of(a.postscale) == bits_of(b.postscale);
+}
 
 std::size_t SignatureHash::operator()(const Signature& signature) const {
   std::size_t hash = std::hash<std::string>()(signature.name);
@@ -14,6 +41,8 @@ std::size_t SignatureHash::operator()(const Signature& signature) const {
   };
   mix(static_cast<std::uint64_t>(signature.operation));
   mix(static_cast<std::uint64_t>(signature.dtype));
+  mix(bits_of(signature.prescale));
+  mix(bits_of(signature.postscale));
   for (const auto dimension : signature.dimensions) mix(static_cast<std::uint64_t>(dimension));
   return hash;
 }
@@ -40,7 +69,8 @@ std::string problem_of(const Signature& signature) {
   }
   for (const auto dimension : signature.dimensions)
     if (dimension < 0) return of_name("a dimension is negative", dimension);
-  return {};
+  const auto problem = problem_of_scale(signature, "prescale", signature.prescale);
+  return problem.empty() ? problem_of_scale(signature, "postscale", signature.postscale) : problem;
 }
 
 std::string shortened(const std::string& text, std::size_t bytes_max) {

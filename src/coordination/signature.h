@@ -24,20 +24,20 @@ struct Signature {
   DType dtype = DType::kUInt8;
   ReduceOp reduce_op = ReduceOp::kSum;  // kSum where it has no meaning
   std::int32_t root_rank = 0;           // 0 where it has no meaning
-  double prescale = 1;                  // finite; 1 where it has no meaning
+  double prescale = 1;                  // finite; 1 where it has no meaning; -0 is not 0
   double postscale = 1;
   // The dimensions that must be equal, by the operation's ShapeRule: all, all but the first, none.
   std::vector<std::int64_t> dimensions;
 
-  friend bool operator==(const Signature&, const Signature&) = default;
+  friend bool operator==(const Signature& a, const Signature& b);
 };
 
 struct SignatureHash {
   std::size_t operator()(const Signature& signature) const;
 };
 
-// What makes this no signature (an empty or endless name, a negative dimension, a number that is no
-// operation …); empty when all is well.
+// What makes this no signature (an empty or endless name, a negative dimension, an endless scale, a
+// number that is no operation …); empty when all is well.
 std::string problem_of(const Signature& signature);
 
 // At most `bytes_max` bytes of a UTF-8 text, cut between characters, with "…" where it was cut.

@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -109,44 +108,16 @@ Tap decide_too_early(const Script& script) {
   };
 }
 
-// A follower that is told to forget does not announce again: what it announces in full while an
-// announcement of that name is still undecided gets lost.
-class WithoutAnnouncingAgain {
- public:
-  std::vector<Envelope> operator()(Envelope envelope) {
-    if (envelope.from == 0) {
-      watch(envelope);
-      return {std::move(envelope)};
-    }
+// A follower that is told to forget does not announce again.
+Tap do_not_announce_again(const Script& /*script*/) {
+  return [](Envelope envelope) -> std::vector<Envelope> {
+    if (envelope.to != 0) return {std::move(envelope)};
     auto items = decode_announcements(envelope.bytes).value();
-    std::erase_if(items, [&](const auto& item) { return !is_first(envelope, item); });
+    std::erase_if(items,
+                  [](const auto& item) { return std::holds_alternative<AnnounceAgain>(item); });
     return packed(envelope, items);
-  }
-
- private:
-  void watch(const Envelope& stream) {
-    auto& undecided = undecided_[{stream.group, stream.to}];
-    const auto items = decode_stream(stream.bytes).value();
-    for (const auto& item : items) {
-      if (const auto* define = std::get_if<Define>(&item))
-        names_[{stream.group, define->id}] = define->signature.name;
-      if (const auto* issue = std::get_if<Issue>(&item))
-        undecided.erase(names_[{stream.group, issue->id}]);
-      if (const auto* refuse = std::get_if<Refuse>(&item)) undecided.erase(refuse->name);
-    }
-  }
-
-  bool is_first(const Envelope& envelope, const Announcement& item) {
-    const auto* in_full = std::get_if<AnnounceInFull>(&item);
-    const auto& name = in_full != nullptr
-                           ? in_full->signature.name
-                           : names_[{envelope.group, std::get<AnnounceById>(item).id}];
-    return undecided_[{envelope.group, envelope.from}].insert(name).second;
-  }
-
-  std::map<std::pair<int, std::uint32_t>, std::string> names_;      // by group and id
-  std::map<std::pair<int, int>, std::set<std::string>> undecided_;  // by group and member
-};
+  };
+}
 
 // Does something to every tenth message.
 std::function<Tap(const Script&)> every_tenth(
@@ -176,11 +147,6 @@ Tap overtake(const Script& /*script*/) {
 }  // namespace
 
 std::vector<NamedBug> all_bugs() {
-  const auto announce_once = [](const Script& /*script*/) -> Tap {
-    return [state = std::make_shared<WithoutAnnouncingAgain>()](Envelope envelope) {
-      return (*state)(std::move(envelope));  // the tap's copies own the state
-    };
-  };
   const auto lose = [](const Envelope& /*envelope*/) { return std::vector<Envelope>(); };
   const auto repeat = [](const Envelope& envelope) {
     return std::vector<Envelope>{envelope, envelope};
@@ -193,7 +159,7 @@ std::vector<NamedBug> all_bugs() {
       {"a step is issued before the last member announced",
        {decide_too_early, {}},
        "has not submitted it"},
-      {"a forgotten name is not announced again", {announce_once, {}}, "deadlock"},
+      {"a forgotten name is not announced again", {do_not_announce_again, {}}, "deadlock"},
       {"two steps change places on one member", {on_stream<Nothing>(swap_two_steps), {}}, "sees"},
       {"two names change places on one member",
        {on_stream<Nothing>(swap_two_names), {}},

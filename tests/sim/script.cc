@@ -47,7 +47,7 @@ std::vector<std::vector<int>> random_groups(Random& random, int workers) {
 Signature random_signature(Random& random, std::string name) {
   Signature signature;
   signature.name = std::move(name);
-  signature.operation = static_cast<Operation>(random.below(static_cast<int>(kOperations.size())));
+  signature.operation = static_cast<Operation>(random.below(static_cast<int>(Operation::kJoin)));
   if (signature.operation == Operation::kBarrier) return signature;
   signature.dtype = random.chance(50) ? DType::kFloat32 : DType::kInt64;
   for (int count = random.below(4); count > 0; --count)

@@ -20,6 +20,10 @@ struct ItemWords {
   std::string operator()(const AnnounceById& item) const {
     return fmt::format("announces id {}", item.id);
   }
+  std::string operator()(const AnnounceAgain& item) const {
+    return fmt::format("announces `{}` again", shown(item.signature.name));
+  }
+  std::string operator()(const AnnounceJoin& /*item*/) const { return "joins"; }
   std::string operator()(const Define& item) const {
     return fmt::format("id {} is `{}`", item.id, shown(item.signature.name));
   }
@@ -29,6 +33,9 @@ struct ItemWords {
   }
   std::string operator()(const Refuse& item) const {
     return fmt::format("refuse `{}`", shown(item.name));
+  }
+  std::string operator()(const ReleaseAll& item) const {
+    return fmt::format("release all, rank {} was the last to join", item.last_rank);
   }
 };
 
