@@ -1,5 +1,6 @@
 #include "engine/assemble.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <utility>
@@ -40,21 +41,53 @@ std::vector<Watch::Process> watched(const Formation& formation) {
   return processes;
 }
 
-Result<std::unique_ptr<Loop>> make_loop(const Engine::Parts& parts) {
+// The launcher's memory for our flight record, or some of our own that nobody reads.
+Result<std::shared_ptr<Segment>> flight_memory(int descriptor) {
+  const std::size_t bytes = FlightRecorder::bytes_needed();
+  if (descriptor < 0) {
+    FARANDOLE_TRY_ASSIGN(auto own, Segment::create("farandole-flight-record", bytes));
+    own->close_descriptor();
+    return own;
+  }
+  Descriptor borrowed(descriptor);
+  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+  auto segment = Segment::attach(borrowed, bytes);
+  (void)borrowed.release();
+  if (segment.ok()) return segment;
+  return Status::fix_call(fmt::format(
+      "FARANDOLE_FLIGHT_RECORD_DESCRIPTOR is {}, which is not the launcher's memory ({}); only "
+      "`farandole run` sets it, and a program that a worker starts must not join its job",
+      descriptor, segment.status().message()));
+}
+
+Result<std::unique_ptr<Loop>> make_loop(const Engine::Parts& parts,
+                                        std::chrono::seconds stall_limit) {
   const Formation& formation = parts.formation;
   std::vector<std::unique_ptr<GroupMember>> members;
   for (const FormedGroup& group : formation.groups) {
-    FARANDOLE_TRY_ASSIGN(auto staging, formation.heap->allocate(kStagingBytes));
-    members.push_back(std::make_unique<GroupMember>(group, formation, std::move(staging)));
+    FARANDOLE_TRY_ASSIGN(auto member,
+                         make_group_member(group, formation, *parts.recorder, *parts.clock));
+    parts.recorder->enter_group(group.id);
+    members.push_back(std::move(member));
   }
-  std::vector<std::int64_t> pids;
-  for (const Peer& peer : formation.peers) pids.push_back(peer.pid);
-  return std::make_unique<Loop>(*formation.doorbells, std::move(members), std::move(pids),
-                                WaitPolicy(parts.place.local_size, usable_cores()), *parts.clock);
+  Loop::Options options{.pids = {},
+                        .policy = WaitPolicy(parts.place.local_size, usable_cores()),
+                        .stall_limit = stall_limit};
+  for (const Peer& peer : formation.peers) options.pids.push_back(peer.pid);
+  return std::make_unique<Loop>(*formation.doorbells, std::move(members), *parts.recorder,
+                                *parts.clock, std::move(options));
 }
 
-Status start(Engine::Parts& parts) {
-  FARANDOLE_TRY_ASSIGN(parts.loop, make_loop(parts));
+Status start(Engine::Parts& parts, const EngineOptions& options) {
+  FARANDOLE_TRY_ASSIGN(parts.loop, make_loop(parts, options.stall_limit));
+  parts.groups = std::make_unique<Groups>(Groups::Surroundings{
+      .formation = parts.formation,
+      .store = *parts.store,
+      .loop = *parts.loop,
+      .recorder = *parts.recorder,
+      .clock = *parts.clock,
+      .interrupted = options.interrupted,
+  });
   parts.watch =
       std::make_unique<Watch>(*parts.formation.doorbells, watched(parts.formation), *parts.log);
   FARANDOLE_TRY(parts.loop->start());
@@ -63,14 +96,15 @@ Status start(Engine::Parts& parts) {
 
 }  // namespace
 
-Result<std::unique_ptr<Store>> choose_store(const EngineOptions& options) {
+Result<std::shared_ptr<Store>> choose_store(const EngineOptions& options) {
   FARANDOLE_TRY(check_place(options));
-  if (options.rendezvous_descriptor < 0) return {std::make_unique<MemoryStore>()};
+  if (options.rendezvous_descriptor < 0) return {std::make_shared<MemoryStore>()};
   FARANDOLE_TRY_ASSIGN(auto client, StoreClient::connect(options.rendezvous_descriptor));
-  return {std::unique_ptr<Store>(std::move(client))};
+  return {std::shared_ptr<Store>(std::move(client))};
 }
 
-Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Store& store) {
+Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
+                                         std::shared_ptr<Store> store) {
   FARANDOLE_TRY_ASSIGN(const Level level, level_named(options.log_level));
   auto parts = std::make_unique<Engine::Parts>();
   parts->place = options.place;
@@ -79,12 +113,23 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Store& st
       std::make_unique<Log>(Log::Options{.level = level,
                                          .hide_time = options.log_hide_time,
                                          .tag = fmt::format("rank {}", options.place.rank)});
-  FARANDOLE_TRY_ASSIGN(parts->formation, form(options, store));
-  if (const Status started = start(*parts); !started.ok()) {
+  parts->store = std::move(store);
+  FARANDOLE_TRY_ASSIGN(parts->flight_segment, flight_memory(options.flight_record_descriptor));
+  parts->recorder = std::make_unique<FlightRecorder>(parts->flight_segment->data());
+  parts->recorder->begin(parts->clock->now());
+  auto formed = form(options, *parts->store);
+  if (!formed.ok()) {
+    parts->recorder->left(formed.status().message(), {}, parts->clock->now());
+    return formed.status();
+  }
+  parts->formation = *std::move(formed);
+  if (const Status started = start(*parts, options); !started.ok()) {
     // The others count on us already.
     parts->formation.doorbells->leave(started.message());
+    parts->recorder->left(started.message(), {}, parts->clock->now());
     return started;
   }
+  parts->recorder->formed(parts->clock->now());
   (*parts->log)(Level::kInfo,
                 fmt::format("joined a job of {} with {} groups, as process {}", options.place.size,
                             parts->formation.ranks_of.size(), ::getpid()));

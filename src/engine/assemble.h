@@ -10,10 +10,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/formation.h"
+#include "engine/groups.h"
 #include "engine/loop.h"
 #include "engine/watch.h"
 #include "farandole/engine.h"
 #include "rendezvous/store.h"
+#include "timeline/flight_record.h"
 
 namespace farandole {
 
@@ -23,17 +25,22 @@ struct Engine::Parts {
   Place place;
   std::unique_ptr<const Clock> clock;
   std::unique_ptr<const Log> log;
+  std::shared_ptr<Store> store;  // shared by the ranks of one process, if there are several
+  std::shared_ptr<Segment> flight_segment;
+  std::unique_ptr<FlightRecorder> recorder;
   Formation formation;
   std::unique_ptr<Watch> watch;
   std::unique_ptr<Loop> loop;
+  std::unique_ptr<Groups> groups;
   std::once_flag left;
   std::atomic<bool> abandoned = false;  // we are a forked child
 };
 
 // With a Store chosen by the caller: several members in one process share a MemoryStore.
-Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options, Store& store);
+Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
+                                         std::shared_ptr<Store> store);
 
 // The Store that the options ask for: the launcher's, or one of our own for a job of one.
-Result<std::unique_ptr<Store>> choose_store(const EngineOptions& options);
+Result<std::shared_ptr<Store>> choose_store(const EngineOptions& options);
 
 }  // namespace farandole

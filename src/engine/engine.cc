@@ -18,11 +18,19 @@ Status forked(int rank) {
       rank));
 }
 
+Status check(const Engine::Parts& parts, const Submission& submission) {
+  const auto ranks = parts.groups->find(submission.group);
+  if (ranks) return check_submission(submission, *ranks, parts.place.rank);
+  return Status::fix_call(
+      fmt::format("there is no group {}; groups are given to init() on all ranks, or added later",
+                  submission.group));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
-  FARANDOLE_TRY_ASSIGN(const auto store, choose_store(options));
-  return assemble(options, *store);
+  FARANDOLE_TRY_ASSIGN(auto store, choose_store(options));
+  return assemble(options, std::move(store));
 }
 
 Engine::Engine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -38,16 +46,35 @@ Engine::~Engine() {
 
 const Place& Engine::place() const { return parts_->place; }
 
-std::span<const int> Engine::ranks_of(GroupId group) const {
-  const auto& ranks_of = parts_->formation.ranks_of;
-  if (group >= ranks_of.size()) return {};
-  return ranks_of[group];
+std::vector<int> Engine::ranks_of(GroupId group) const {
+  const auto ranks = parts_->groups->find(group);
+  return ranks ? *ranks : std::vector<int>();
+}
+
+Result<GroupId> Engine::add_group(const std::vector<int>& ranks) {
+  if (parts_->abandoned) return forked(parts_->place.rank);
+  return parts_->groups->add(ranks);
+}
+
+Status Engine::remove_group(GroupId group) {
+  if (parts_->abandoned) return forked(parts_->place.rank);
+  return parts_->groups->remove(group);
 }
 
 Result<Handle> Engine::submit(const Submission& submission) {
   if (parts_->abandoned) return forked(parts_->place.rank);
-  FARANDOLE_TRY(check_submission(submission, ranks_of(submission.group), parts_->place.rank));
-  return parts_->loop->submit(submission);
+  Handle handle = 0;
+  FARANDOLE_TRY(check(*parts_, submission));
+  FARANDOLE_TRY(parts_->loop->submit({&submission, 1}, {&handle, 1}));
+  return handle;
+}
+
+Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> batch) {
+  if (parts_->abandoned) return forked(parts_->place.rank);
+  for (const Submission& submission : batch) FARANDOLE_TRY(check(*parts_, submission));
+  std::vector<Handle> handles(batch.size());
+  if (!batch.empty()) FARANDOLE_TRY(parts_->loop->submit(batch, handles));
+  return handles;
 }
 
 bool Engine::poll(Handle handle) { return parts_->abandoned || parts_->loop->poll(handle); }
@@ -68,13 +95,14 @@ Result<std::shared_ptr<std::byte>> Engine::allocate(std::size_t bytes) {
   return parts_->formation.heap->allocate(bytes);
 }
 
-void Engine::shutdown(const std::string& reason) {
+void Engine::shutdown(const std::string& reason, const std::string& traceback) {
   if (parts_->abandoned) return;
   std::call_once(parts_->left, [&] {
     // First the others' death must not reach us any more, then we stop writing, then we say so.
     parts_->watch->stop();
     parts_->loop->stop();
     parts_->loop->leave(reason);
+    parts_->recorder->left(reason, traceback, parts_->clock->now());
     (*parts_->log)(Level::kInfo, "left the job: " + reason);
   });
 }
@@ -83,6 +111,7 @@ void Engine::abandon_after_fork() {
   parts_->abandoned = true;
   parts_->watch->abandon_after_fork();
   parts_->formation.heap->abandon_after_fork();
+  parts_->store.reset();  // closes its socket
   for (Peer& peer : parts_->formation.peers) peer.process.reset();
 }
 

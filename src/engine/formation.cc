@@ -23,8 +23,6 @@ namespace farandole {
 namespace {
 
 constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 365);
-// Staging memory comes from the first segment of the heap; half of it stays for others.
-constexpr std::size_t kGroupsMax = kFirstSegmentBytes / 2 / kStagingBytes;
 
 Result<Descriptor> open_own_process() {
   Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
@@ -42,16 +40,6 @@ Result<Descriptor> duplicate(const Descriptor& descriptor) {
     return Status::stop(
         fmt::format("cannot duplicate a descriptor ({}); raise `ulimit -n`", std::strerror(errno)));
   return copy;
-}
-
-Status check_group(const std::vector<int>& ranks, int size) {
-  const bool ascending =
-      std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
-  if (ranks.empty() || !ascending || ranks.front() < 0 || ranks.back() >= size)
-    return Status::fix_call(
-        fmt::format("the group [{}] is not an ascending list of ranks of this job (0 to {})",
-                    fmt::join(ranks, ", "), size - 1));
-  return {};
 }
 
 // The groups' ranks by GroupId. Errors: kFixCall for a list that is not ascending, not inside the
@@ -81,9 +69,10 @@ class Meeting {
         limit_{std::chrono::steady_clock::now() + std::min(options.start_timeout, kStartTimeoutMax),
                options.interrupted} {}
 
-  Status begin() {
+  // The number of this formation, the same on all ranks.
+  Result<std::int64_t> begin() {
     FARANDOLE_TRY_ASSIGN(epoch_, store_.add(keys::formations(rank()), 1));
-    return {};
+    return epoch_;
   }
 
   Status choose_groups(Formation& formation) {
@@ -96,12 +85,12 @@ class Meeting {
   Status publish(Formation& formation) {
     FARANDOLE_TRY_ASSIGN(formation.heap, SharedHeap::create());
     if (rank() == 0)
-      FARANDOLE_TRY(publish_segment(keys::doorbells(epoch_), "farandole-doorbells",
+      FARANDOLE_TRY(publish_segment(store_, keys::doorbells(epoch_), "farandole-doorbells",
                                     Doorbells::bytes_needed(size())));
     for (GroupId id = 0; id < groups_.size(); ++id) {
       if (groups_[id].front() != rank()) continue;
       const int members = static_cast<int>(groups_[id].size());
-      FARANDOLE_TRY(publish_segment(keys::group(epoch_, id), "farandole-group",
+      FARANDOLE_TRY(publish_segment(store_, keys::group(epoch_, id), "farandole-group",
                                     GroupMemory::bytes_needed(members)));
     }
     StoreValue value;
@@ -183,21 +172,10 @@ class Meeting {
     (void)store_.set(keys::complete(epoch_), {writer.take(), {}});
   }
 
-  Status publish_segment(const std::string& key, const char* name, std::size_t bytes) {
-    FARANDOLE_TRY_ASSIGN(const auto segment, Segment::create(name, bytes));
-    StoreValue value;
-    FARANDOLE_TRY_ASSIGN(auto descriptor, duplicate(segment->descriptor()));
-    value.descriptors.push_back(std::move(descriptor));
-    return store_.set(key, std::move(value));
-  }
-
   Result<std::shared_ptr<Segment>> attach_segment(const std::string& key, std::size_t bytes) {
-    auto value = store_.wait(key, limit_);
-    if (!value.ok()) return late(fmt::format("shared memory (`{}`)", key), value.status());
-    if (value->descriptors.size() != 1)
-      return Status::stop(fmt::format("`{}` came with {} descriptors instead of 1", key,
-                                      value->descriptors.size()));
-    return Segment::attach(value->descriptors.front(), bytes);
+    auto segment = take_segment(store_, key, bytes, limit_);
+    if (segment.status().code() != StatusCode::kRetry) return segment;
+    return late(fmt::format("shared memory (`{}`)", key), segment.status());
   }
 
   Result<Peer> meet(int other) {
@@ -272,10 +250,37 @@ class Meeting {
 
 }  // namespace
 
+Status check_group(const std::vector<int>& ranks, int size) {
+  const bool ascending =
+      std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
+  if (ranks.empty() || !ascending || ranks.front() < 0 || ranks.back() >= size)
+    return Status::fix_call(
+        fmt::format("the group [{}] is not an ascending list of ranks of this job (0 to {})",
+                    fmt::join(ranks, ", "), size - 1));
+  return {};
+}
+
+Status publish_segment(Store& store, const std::string& key, const char* name, std::size_t bytes) {
+  FARANDOLE_TRY_ASSIGN(const auto segment, Segment::create(name, bytes));
+  StoreValue value;
+  FARANDOLE_TRY_ASSIGN(auto descriptor, duplicate(segment->descriptor()));
+  value.descriptors.push_back(std::move(descriptor));
+  return store.set(key, std::move(value));
+}
+
+Result<std::shared_ptr<Segment>> take_segment(Store& store, const std::string& key,
+                                              std::size_t bytes, const WaitLimit& limit) {
+  FARANDOLE_TRY_ASSIGN(const auto value, store.wait(key, limit));
+  if (value.descriptors.size() != 1)
+    return Status::stop(
+        fmt::format("`{}` came with {} descriptors instead of 1", key, value.descriptors.size()));
+  return Segment::attach(value.descriptors.front(), bytes);
+}
+
 Result<Formation> form(const EngineOptions& options, Store& store) {
   Meeting meeting(options, store);
-  FARANDOLE_TRY(meeting.begin());
   Formation formation;
+  FARANDOLE_TRY_ASSIGN(formation.epoch, meeting.begin());
   const auto meet = [&]() -> Status {
     FARANDOLE_TRY(meeting.choose_groups(formation));
     FARANDOLE_TRY(meeting.publish(formation));

@@ -3,10 +3,13 @@
 // all have. Afterwards nothing of it is left in the Store.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/descriptor.h"
+#include "collective/group.h"
 #include "farandole/engine.h"
 #include "rendezvous/store.h"
 #include "transport/shm/doorbells.h"
@@ -30,13 +33,26 @@ struct FormedGroup {
 };
 
 struct Formation {
+  std::int64_t epoch = 0;
   std::unique_ptr<SharedHeap> heap;
   std::vector<Peer> peers;  // by rank, ours included
   std::shared_ptr<Segment> doorbells_segment;
   std::unique_ptr<Doorbells> doorbells;
-  std::vector<std::vector<int>> ranks_of;  // by GroupId, the world first
+  std::vector<std::vector<int>> ranks_of;  // by GroupId, the world first, as init() asked for them
   std::vector<FormedGroup> groups;         // those that we are in
 };
+
+// How many groups there may be at a time, the world included: each has scratch memory.
+inline constexpr std::size_t kGroupsMax = kScratchBytes / kStagingBytes;
+
+// Errors: kFixCall for what is no ascending list of ranks of a job of that size.
+Status check_group(const std::vector<int>& ranks, int size);
+
+// A segment through the Store, from one member to the others of a group. Errors: kStop naming the
+// limit, or what came instead; taking: also kRetry, as Store::wait().
+Status publish_segment(Store& store, const std::string& key, const char* name, std::size_t bytes);
+Result<std::shared_ptr<Segment>> take_segment(Store& store, const std::string& key,
+                                              std::size_t bytes, const WaitLimit& limit);
 
 // Blocks until all are there, at most options.start_timeout. A rank that cannot take part says so,
 // and all end with its reason. Errors: as Engine::create().

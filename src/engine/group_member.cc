@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -18,52 +20,82 @@ int member_of(const std::vector<int>& ranks, int rank) {
   return static_cast<int>(found - ranks.begin());
 }
 
-std::string title(const Submission& submission) {
-  return fmt::format("{} `{}`", row_of(submission.operation).name, submission.name);
+// Memory of ours for what the others bring; null if there is none.
+std::byte* memory_for_received(Record& record, std::span<const std::int64_t> rows,
+                               std::int64_t bytes_per_row) {
+  record.outcome.received_rows.assign(rows.begin(), rows.end());
+  std::int64_t bytes = 0;
+  for (const std::int64_t count : rows) bytes += count * bytes_per_row;
+  // An empty result still gets an address of its own.
+  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
+  auto* const memory = new (std::align_val_t{kHeapAlignment}, std::nothrow) std::byte[size];
+  record.outcome.received = std::shared_ptr<std::byte>(memory, [](std::byte* owned) {
+    ::operator delete[](owned, std::align_val_t{kHeapAlignment});
+  });
+  return memory;
 }
 
 CollectiveCall call_of(Record& record, const std::vector<int>& ranks) {
   const Submission& submission = record.submission;
+  const OperationRow& row = row_of(submission.operation);
   CollectiveCall call;
   call.operation = submission.operation;
   call.dtype = submission.dtype;
   call.reduce_op = submission.reduce_op;
-  if (submission.operation == Operation::kBroadcast)
-    call.root = member_of(ranks, submission.root_rank);
+  call.prescale = submission.prescale;
+  call.postscale = submission.postscale;
+  if (row.rooted) call.root = member_of(ranks, submission.root_rank);
+  call.count = element_count(submission);
   call.input = static_cast<const std::byte*>(submission.input);
   call.output = static_cast<std::byte*>(submission.output);
-  if (submission.operation != Operation::kAllgather) {
-    call.count = element_count(submission);
-    return call;
-  }
+  if (submission.shape.empty()) return call;
   call.rows = submission.shape.front();
   call.row_bytes = row_bytes(submission);
-  call.allocate = [&record, bytes_per_row = call.row_bytes](std::span<const std::int64_t> rows) {
-    record.outcome.first_dimensions.assign(rows.begin(), rows.end());
-    std::int64_t bytes = 0;
-    for (const std::int64_t count : rows) bytes += count * bytes_per_row;
-    // An empty result still gets an address of its own.
-    const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
-    auto* const memory = new (std::align_val_t{kHeapAlignment}, std::nothrow) std::byte[size];
-    record.outcome.gathered = std::shared_ptr<std::byte>(memory, [](std::byte* owned) {
-      ::operator delete[](owned, std::align_val_t{kHeapAlignment});
-    });
-    return memory;
-  };
+  call.splits = submission.splits;
+  if (submission.operation == Operation::kAlltoall && call.splits.empty()) {
+    const auto members = static_cast<std::int64_t>(ranks.size());
+    call.splits.assign(ranks.size(), call.rows / members);
+  }
+  if (row.output_rule == OutputRule::kReceived)
+    call.allocate = [&record, bytes = call.row_bytes](std::span<const std::int64_t> rows) {
+      return memory_for_received(record, rows, bytes);
+    };
+  return call;
+}
+
+// Of a step that this rank has not submitted because it has joined.
+CollectiveCall call_without_data(const Signature& signature) {
+  CollectiveCall call;
+  call.operation = signature.operation;
+  call.dtype = signature.dtype;
+  call.reduce_op = signature.reduce_op;
+  call.prescale = signature.prescale;
+  call.postscale = signature.postscale;
+  call.joined = true;
+  call.count = 1;
+  for (const std::int64_t dimension : signature.dimensions) call.count *= dimension;
   return call;
 }
 
 Status status_of_finished(const Record& record) {
-  if (record.submission.operation != Operation::kAllgather || record.outcome.gathered) return {};
-  return Status::stop(fmt::format("no memory for the result of {}; the other ranks got theirs",
-                                  title(record.submission)));
+  const OperationRow& row = row_of(record.submission.operation);
+  if (row.output_rule != OutputRule::kReceived || record.outcome.received) return {};
+  const auto& rows = record.outcome.received_rows;
+  return Status::stop(fmt::format(
+      "no memory for the result of {}: {} rows of {} bytes; the other ranks got theirs",
+      title(record.submission), std::accumulate(rows.begin(), rows.end(), std::int64_t{0}),
+      row_bytes(record.submission)));
 }
 
 }  // namespace
 
 GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
-                         std::shared_ptr<std::byte> staging)
+                         std::shared_ptr<std::byte> staging, FlightRecorder& recorder,
+                         const Clock& clock)
     : id_(formed.id),
+      recorder_(recorder),
+      clock_(clock),
+      segment_(formed.segment),
       staging_(std::move(staging)),
       board_(GroupMemory(formed.segment->data(), static_cast<int>(formed.ranks.size())).board(),
              member_of(formed.ranks, formation.doorbells->rank()), formed.ranks,
@@ -74,7 +106,7 @@ GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
   group_.board = &board_;
   group_.staging = staging_.get();
   const auto location = formation.heap->location_of(staging_.get());
-  CHECK(location, "staging memory is allocated while the first segment has room");
+  CHECK(location, "scratch memory lies in the first segment");
   group_.staging_location = *location;
   for (const int rank : formed.ranks)
     group_.heaps.push_back(formation.peers[static_cast<std::size_t>(rank)].heap.get());
@@ -164,13 +196,24 @@ bool GroupMember::take_decisions(std::vector<Record*>& finished) {
       decided_.push_back(std::move(*step));
       continue;
     }
+    if (const auto* const release = std::get_if<Release>(&*decision)) {
+      Record& join = take_in_flight(release->name);
+      join.outcome.last_joined = release->last_rank;
+      finished.push_back(&join);
+      continue;
+    }
     const auto& refusal = std::get<Refusal>(*decision);
-    const auto node = in_flight_.extract(refusal.name);
-    CHECK(!node.empty(), "only what is in flight here is refused");
-    node.mapped()->outcome.status = refusal.status;
-    finished.push_back(node.mapped());
+    Record& refused = take_in_flight(refusal.name);
+    refused.outcome.status = refusal.status;
+    finished.push_back(&refused);
   }
   return moved;
+}
+
+Record& GroupMember::take_in_flight(const std::string& name) {
+  const auto node = in_flight_.extract(name);
+  CHECK(!node.empty(), "only what is in flight here is decided");
+  return *node.mapped();
 }
 
 bool GroupMember::run_step(std::vector<Record*>& finished) {
@@ -186,20 +229,25 @@ bool GroupMember::run_step(std::vector<Record*>& finished) {
     end(Status::stop("its members entered different steps, which is a bug in Farandole"), finished);
     return true;
   }
-  const auto node = in_flight_.extract(decided_.front().name);
-  Record& record = *node.mapped();
-  record.outcome.status = status_of_finished(record);
-  finished.push_back(&record);
+  if (!decided_.front().joined) {
+    Record& record = take_in_flight(decided_.front().name);
+    record.outcome.status = status_of_finished(record);
+    finished.push_back(&record);
+  }
   decided_.pop_front();
   return true;
 }
 
 void GroupMember::start_step() {
   const Step& step = decided_.front();
-  const auto found = in_flight_.find(step.name);
-  CHECK(found != in_flight_.end(), "only what is in flight here is decided");
   const StepIdentity identity{step.generation, step.sequence, step.id};
-  step_.emplace(choose(group_, identity, call_of(*found->second, group_.ranks)));
+  if (step.joined) {
+    step_.emplace(choose(group_, identity, call_without_data(*step.joined)));
+    return;
+  }
+  Record& record = *in_flight_.at(step.name);
+  recorder_.running(record.handle, clock_.now());
+  step_.emplace(choose(group_, identity, call_of(record, group_.ranks)));
 }
 
 }  // namespace farandole

@@ -10,20 +10,23 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "collective/chooser.h"
 #include "collective/group.h"
 #include "coordination/agreement.h"
 #include "engine/formation.h"
 #include "engine/submission_table.h"
+#include "timeline/flight_record.h"
 #include "transport/shm/message_ring.h"
 
 namespace farandole {
 
 class GroupMember {
  public:
-  // `formation` outlives this; `staging` is kStagingBytes of the first segment of our own heap.
+  // `formation`, `recorder` and `clock` outlive this; `staging` is kStagingBytes of our own heap's
+  // scratch memory.
   GroupMember(const FormedGroup& formed, const Formation& formation,
-              std::shared_ptr<std::byte> staging);
+              std::shared_ptr<std::byte> staging, FlightRecorder& recorder, const Clock& clock);
   GroupMember(const GroupMember&) = delete;
   GroupMember& operator=(const GroupMember&) = delete;
 
@@ -55,11 +58,15 @@ class GroupMember {
 
   bool receive_messages(std::vector<Record*>& finished);
   bool take_decisions(std::vector<Record*>& finished);
+  Record& take_in_flight(const std::string& name);
   bool run_step(std::vector<Record*>& finished);
   void start_step();
   bool send_messages();
 
   GroupId id_;
+  FlightRecorder& recorder_;
+  const Clock& clock_;
+  std::shared_ptr<Segment> segment_;    // of the group; shared by the engines of one process
   std::shared_ptr<std::byte> staging_;  // shared with nobody: the heap's way to say "owned"
   FlagBoard board_;
   Group group_;

@@ -3,28 +3,35 @@
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <new>
 #include <system_error>
 #include <utility>
 
 #include "base/platform.h"
 #include "base/try.h"
+#include "engine/submission_check.h"
 
 namespace farandole {
 namespace {
 
 constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24);
+// How often a waiting rank looks whether FARANDOLE_STALL_LIMIT has passed.
+constexpr std::chrono::milliseconds kStallCheck(250);
 
 }  // namespace
 
 Loop::Loop(Doorbells& doorbells, std::vector<std::unique_ptr<GroupMember>> members,
-           std::vector<std::int64_t> pids, WaitPolicy policy, const Clock& clock)
+           FlightRecorder& recorder, const Clock& clock, Options options)
     : doorbells_(doorbells),
       members_(std::move(members)),
-      pids_(std::move(pids)),
-      policy_(policy),
-      clock_(clock) {}
+      recorder_(recorder),
+      clock_(clock),
+      options_(std::move(options)) {}
 
 Loop::~Loop() { stop(); }
 
@@ -40,28 +47,47 @@ Status Loop::start() {
   return {};
 }
 
-Result<Handle> Loop::submit(const Submission& submission) {
-  Handle handle = 0;
+Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles) {
+  const TimePoint now = clock_.now();
   bool baton_is_ours = false;
   {
     auto state = state_.lock();
     if (state->stopping)
       return Status::fix_call("the engine is shut down; call init() before this operation");
-    if (const auto over = state->over.find(submission.group); over != state->over.end())
-      return over->second;
-    FARANDOLE_TRY_ASSIGN(Record* const record, state->table.add(submission));
-    handle = record->handle;
-    state->inbox.push_back(record);
+    FARANDOLE_TRY(add_all(*state, batch, handles));
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      Record* const record = state->table.find(handles[i]);
+      record->submitted = now;
+      recorder_.submitted(record->handle, record->submission, now);
+      state->inbox.push_back(record);
+    }
     inbox_filled_.store(true);
     baton_is_ours = !std::exchange(state->baton_held, true);
   }
   if (!baton_is_ours) {
     doorbells_.ring_self();
-    return handle;
+    return {};
   }
   advance();
   release_baton(Next::kAnybody);
-  return handle;
+  return {};
+}
+
+// All of them or, on an error, none.
+Status Loop::add_all(State& state, std::span<const Submission> batch, std::span<Handle> handles) {
+  Status status;
+  std::size_t added = 0;
+  for (; status.ok() && added < batch.size(); ++added) {
+    const auto over = state.over.find(batch[added].group);
+    const auto record =
+        over == state.over.end() ? state.table.add(batch[added]) : Result<Record*>(over->second);
+    status = record.status();
+    if (!status.ok()) break;
+    handles[added] = (*record)->handle;
+  }
+  if (status.ok()) return {};
+  while (added > 0) state.table.withdraw(*state.table.find(handles[--added]));
+  return status;
 }
 
 bool Loop::poll(Handle handle) {
@@ -82,7 +108,7 @@ bool Loop::wait(Handle handle, std::chrono::milliseconds limit) {
     {
       auto state = state_.lock();
       const bool woke = state.wait_until(
-          deadline, [&](State& s) { return s.is_done(handle) || (!s.baton_held && !s.stopping); });
+          deadline, [&](State& s) { return s.is_done(handle) || s.baton_is_free(); });
       done = state->is_done(handle);
       if (done || !woke || clock_.now() >= deadline) {
         --state->waiters;
@@ -111,6 +137,34 @@ Outcome Loop::take(Handle handle) {
     return state->table.remove(handle);
   return none;
 }
+
+void Loop::add_member(std::unique_ptr<GroupMember> member) {
+  take_baton();
+  recorder_.enter_group(member->id());
+  members_.push_back(std::move(member));
+  release_baton(Next::kAnybody);
+}
+
+void Loop::remove_member(GroupId group) {
+  take_baton();
+  std::erase_if(members_, [group](const auto& member) { return member->id() == group; });
+  recorder_.leave_group(group);
+  release_baton(Next::kAnybody);
+}
+
+Status Loop::close_group(GroupId group) {
+  auto state = state_.lock();
+  if (const auto calls = state->table.in_flight(group); calls > 0)
+    return Status::fix_call(
+        fmt::format("rank {} has {} call{} in flight in group {}; wait for "
+                    "{} handle{} before the group is removed",
+                    doorbells_.rank(), calls, calls == 1 ? "" : "s", group,
+                    calls == 1 ? "its" : "their", calls == 1 ? "" : "s"));
+  state->over.emplace(group, Status::fix_call(fmt::format("group {} was removed", group)));
+  return {};
+}
+
+void Loop::reopen_group(GroupId group) { state_.lock()->over.erase(group); }
 
 void Loop::stop() {
   {
@@ -141,10 +195,32 @@ void Loop::leave(const std::string& reason) {
 }
 
 bool Loop::advance() {
+  try {
+    return advance_all();
+  } catch (const std::bad_alloc&) {
+    die_of_memory();
+  }
+}
+
+// In the middle of a step there is no way back: the others get the reason, and this process ends.
+void Loop::die_of_memory() {
+  constexpr const char* kReason = "it has no memory left for its own small needs";
+  std::fprintf(
+      stderr,
+      "farandole: rank %d (pid %d) has no memory left (malloc failed); look at `ulimit -v` "
+      "and the memory limit of the container. The process ends here.\n",
+      doorbells_.rank(), static_cast<int>(::getpid()));
+  leave(kReason);
+  recorder_.left(kReason, {}, clock_.now());
+  std::abort();
+}
+
+bool Loop::advance_all() {
   std::vector<Record*> finished;
   bool moved = accept_submissions(finished);
   for (auto& member : members_) moved |= member->advance(finished);
   end_all_if_one_is_broken(finished);
+  if (options_.stall_limit.count() > 0) end_if_stalled(finished);
   const bool closed = doorbells_.closed_by().has_value();
   if (closed != closing_seen_ || doorbells_.leavers() != leavers_seen_) {
     end_groups(finished);
@@ -178,16 +254,17 @@ void Loop::end_groups(std::vector<Record*>& finished) {
   const bool closed = doorbells_.closed_by().has_value();
   std::uint32_t leavers = 0;
   for (int rank = 0; rank < doorbells_.size(); ++rank) leavers += doorbells_.leaver(rank) ? 1 : 0;
-  std::vector<std::pair<GroupMember*, Status>> ends;
+  std::vector<std::pair<GroupMember*, End>> ends;
   for (auto& member : members_)
     if (const auto end = end_of(*member)) ends.emplace_back(member.get(), *end);
   for (bool moved = true; moved;) {
     moved = false;
     for (auto& member : members_) moved |= member->advance(finished);
   }
-  for (auto& [member, status] : ends) {
-    member->end(status, finished);
-    state_.lock()->over.emplace(member->id(), status);
+  for (auto& [member, end] : ends) {
+    recorder_.blame(end.culprit);
+    member->end(end.status, finished);
+    state_.lock()->over.emplace(member->id(), end.status);
   }
   leavers_seen_ = leavers;
   if (closed && !std::exchange(closing_seen_, true)) doorbells_.acknowledge_close();
@@ -205,41 +282,69 @@ void Loop::end_all_if_one_is_broken(std::vector<Record*>& finished) {
     if (state->over.contains((*broken)->id())) return;
   }
   const Status status = *(*broken)->ended();
+  end_all(status, finished);
+  leave("its engine had to stop: " + status.message());
+}
+
+void Loop::end_all(const Status& status, std::vector<Record*>& finished) {
   for (auto& member : members_) {
     member->end(status, finished);
     state_.lock()->over.emplace(member->id(), status);
   }
-  leave("its engine had to stop: " + status.message());
+}
+
+void Loop::end_if_stalled(std::vector<Record*>& finished) {
+  const TimePoint now = clock_.now();
+  if (now < next_stall_check_) return;
+  next_stall_check_ = now + kStallCheck;
+  std::string name;
+  {
+    auto state = state_.lock();
+    const Record* const oldest = state->table.oldest();
+    if (oldest == nullptr || now - oldest->submitted < options_.stall_limit) return;
+    name = title(oldest->submission);
+  }
+  const auto seconds = options_.stall_limit.count();
+  end_all(Status::rebuild_group(fmt::format(
+              "{} has waited {} s for other ranks, which is the FARANDOLE_STALL_LIMIT; the "
+              "launcher's report says for which",
+              name, seconds)),
+          finished);
+  leave(fmt::format("it gave up: {} had waited {} s, the FARANDOLE_STALL_LIMIT", name, seconds));
 }
 
 // The first cause is named: a leave that came before the death explains what the group waits for;
 // a leave after it is only its consequence.
-std::optional<Status> Loop::end_of(const GroupMember& member) const {
+std::optional<Loop::End> Loop::end_of(const GroupMember& member) const {
   const auto named = [this](int rank) {
-    return fmt::format("rank {} (pid {})", rank, pids_[static_cast<std::size_t>(rank)]);
+    return fmt::format("rank {} (pid {})", rank, options_.pids[static_cast<std::size_t>(rank)]);
   };
   const auto dead = doorbells_.closed_by();
   std::uint32_t first_ticket = dead ? doorbells_.leavers_before_closing() + 1 : UINT32_MAX;
-  std::optional<Status> end;
+  std::optional<End> end;
   if (dead)
-    end = Status::rebuild_group(
-        fmt::format("{} has died; this job is over: shut down, and start it again", named(*dead)));
+    end = {Status::rebuild_group(fmt::format(
+               "{} has died; this job is over: shut down, and start it again", named(*dead))),
+           *dead};
   for (const int rank : member.ranks()) {
     const auto leaver = doorbells_.leaver(rank);
     if (rank == doorbells_.rank() || !leaver || leaver->ticket >= first_ticket) continue;
     first_ticket = leaver->ticket;
-    end = Status::rebuild_group(fmt::format(
-        "{} has left the job ({}); all ranks must make the same calls before any of them leaves",
-        named(rank), leaver->reason));
+    end = {Status::rebuild_group(fmt::format("{} has left the job ({}); all ranks must make the "
+                                             "same calls before any of them leaves",
+                                             named(rank), leaver->reason)),
+           rank};
   }
   return end;
 }
 
 void Loop::publish(const std::vector<Record*>& finished) {
+  const TimePoint now = clock_.now();
   bool somebody_waits = false;
   {
     auto state = state_.lock();
     for (Record* const record : finished) {
+      recorder_.finished(record->handle, record->outcome.status.ok(), now);
       wanted_finished_ |= record->handle == wanted_;
       state->table.finish(*record);
     }
@@ -251,16 +356,16 @@ void Loop::publish(const std::vector<Record*>& finished) {
 void Loop::carry(Handle wanted, TimePoint deadline) {
   wanted_ = wanted;
   wanted_finished_ = poll(wanted);
-  policy_.begin_wait(clock_.now());
-  while (!wanted_finished_ && !stopping_) {
+  options_.policy.begin_wait(clock_.now());
+  while (!wanted_finished_ && !stopping_ && !called_away_) {
     const bool moved = advance();
     const TimePoint now = clock_.now();
     if (now >= deadline) break;
     if (moved) {
-      policy_.begin_wait(now);
+      options_.policy.begin_wait(now);
       continue;
     }
-    switch (policy_.next(now)) {
+    switch (options_.policy.next(now)) {
       case WaitPolicy::Action::kPoll:
         cpu_pause();
         break;
@@ -285,20 +390,32 @@ void Loop::carry_in_background() {
 void Loop::sleep(bool in_background, TimePoint deadline) {
   const std::uint32_t ticket = doorbells_.prepare_sleep();
   const bool moved = advance();
-  if (moved || wanted_finished_ || called_away(in_background))
-    doorbells_.cancel_sleep();
-  else
-    doorbells_.sleep(ticket, deadline - clock_.now());
+  if (moved || wanted_finished_ || called_away(in_background)) return doorbells_.cancel_sleep();
+  Duration limit = deadline - clock_.now();
+  if (options_.stall_limit.count() > 0) limit = std::min<Duration>(limit, kStallCheck);
+  doorbells_.sleep(ticket, limit);
 }
 
 // The inbox is no reason: advance() has looked at it after prepare_sleep(), and whoever fills it
 // later rings.
 bool Loop::called_away(bool in_background) {
   auto state = state_.lock();
-  return state->stopping || (in_background && (state->waiters > 0 || !has_work(*state)));
+  return state->stopping || state->takers > 0 ||
+         (in_background && (state->waiters > 0 || !has_work(*state)));
 }
 
 bool Loop::has_work(const State& state) const { return state.table.in_flight() > 0 || unsent_; }
+
+void Loop::take_baton() {
+  auto state = state_.lock();
+  ++state->takers;
+  called_away_ = true;
+  if (state->baton_held) doorbells_.ring_self();
+  state.wait([](State& s) { return !s.baton_held; });
+  --state->takers;
+  called_away_ = state->takers > 0;
+  state->baton_held = true;
+}
 
 void Loop::release_baton(Next next) {
   bool somebody_cares = false;
@@ -307,7 +424,8 @@ void Loop::release_baton(Next next) {
     state->baton_held = false;
     state->baton_in_background = false;
     const int others = next == Next::kOtherWaiter ? state->waiters - 1 : state->waiters;
-    somebody_cares = others > 0 || state->stopping || (next == Next::kAnybody && has_work(*state));
+    somebody_cares = others > 0 || state->takers > 0 || state->stopping ||
+                     (next == Next::kAnybody && has_work(*state));
   }
   if (somebody_cares) state_.notify_all();
 }
@@ -318,7 +436,7 @@ void Loop::run() {
     {
       auto state = state_.lock();
       state.wait([this](State& s) {
-        return s.stopping || (!s.baton_held && s.waiters == 0 && has_work(s));
+        return s.stopping || (s.baton_is_free() && s.waiters == 0 && has_work(s));
       });
       if (state->stopping) return;
       state->baton_held = true;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "base/guarded.h"
 #include "engine/group_member.h"
 #include "engine/submission_table.h"
+#include "timeline/flight_record.h"
 #include "transport/shm/doorbells.h"
 #include "transport/shm/wait_policy.h"
 
@@ -23,9 +25,14 @@ namespace farandole {
 
 class Loop {
  public:
-  // `doorbells` and `clock` outlive this. `pids` are the members' process ids by rank, for texts.
+  struct Options {
+    std::vector<std::int64_t> pids;  // of the members, by rank, for texts
+    WaitPolicy policy;
+    std::chrono::seconds stall_limit{0};  // see EngineOptions
+  };
+  // All that is borrowed outlives this.
   Loop(Doorbells& doorbells, std::vector<std::unique_ptr<GroupMember>> members,
-       std::vector<std::int64_t> pids, WaitPolicy policy, const Clock& clock);
+       FlightRecorder& recorder, const Clock& clock, Options options);
   ~Loop();  // stop()
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
@@ -33,11 +40,20 @@ class Loop {
   // Starts the thread "progress". Errors: kStop.
   Status start();
 
-  // As in farandole/engine.h; any thread. The submission is checked already.
-  Result<Handle> submit(const Submission& submission);
+  // As in farandole/engine.h; any thread. The submissions are checked already. `handles` has room
+  // for one of each.
+  Status submit(std::span<const Submission> batch, std::span<Handle> handles);
   bool poll(Handle handle);
   bool wait(Handle handle, std::chrono::milliseconds limit);
   Outcome take(Handle handle);
+
+  // A group of ours that comes or goes while the others run. Any thread; waits for the baton.
+  void add_member(std::unique_ptr<GroupMember> member);
+  void remove_member(GroupId group);
+  // Refuses further submissions to the group, until reopen_group(). Errors: kFixCall when some of
+  // ours are in flight there.
+  Status close_group(GroupId group);
+  void reopen_group(GroupId group);
 
   // Ends what is in flight with kRebuildGroup and the thread; then nothing of this loop touches
   // shared memory any more. Idempotent.
@@ -51,10 +67,12 @@ class Loop {
     std::vector<Record*> inbox;      // submitted, not yet seen by the holder of the baton
     std::map<GroupId, Status> over;  // groups that have ended, and why
     int waiters = 0;                 // callers inside wait()
+    int takers = 0;                  // callers inside take_baton(); they go first
     bool baton_held = false;
     bool baton_in_background = false;  // by the thread "progress"
     bool stopping = false;
 
+    bool baton_is_free() const { return !baton_held && !stopping && takers == 0; }
     // Unknown handles count as done.
     bool is_done(Handle handle) {
       const Record* const record = table.find(handle);
@@ -62,12 +80,24 @@ class Loop {
     }
   };
 
+  // Why a group is over, and the rank whose end it was.
+  struct End {
+    Status status;
+    int culprit;
+  };
+
+  static Status add_all(State& state, std::span<const Submission> batch, std::span<Handle> handles);
+
   // The holder of the baton only, without the lock:
   bool advance();
+  bool advance_all();
+  [[noreturn]] void die_of_memory();
   bool accept_submissions(std::vector<Record*>& finished);
   void end_groups(std::vector<Record*>& finished);
   void end_all_if_one_is_broken(std::vector<Record*>& finished);
-  std::optional<Status> end_of(const GroupMember& member) const;
+  void end_all(const Status& status, std::vector<Record*>& finished);
+  void end_if_stalled(std::vector<Record*>& finished);
+  std::optional<End> end_of(const GroupMember& member) const;
   void publish(const std::vector<Record*>& finished);
   void carry(Handle wanted, TimePoint deadline);
   void carry_in_background();
@@ -78,14 +108,16 @@ class Loop {
   // Who may go on: anybody, also the thread "progress"; or other callers of wait() only, because
   // the releasing thread is one itself and goes on.
   enum class Next : std::uint8_t { kAnybody, kOtherWaiter };
+  void take_baton();
   void release_baton(Next next);
   void run();  // of the thread "progress"
 
   Doorbells& doorbells_;
-  std::vector<std::unique_ptr<GroupMember>> members_;
-  std::vector<std::int64_t> pids_;
-  WaitPolicy policy_;
+  std::vector<std::unique_ptr<GroupMember>> members_;  // of the holder of the baton
+  FlightRecorder& recorder_;
   const Clock& clock_;
+  Options options_;
+  TimePoint next_stall_check_{};
   std::uint32_t leavers_seen_ = 0;
   bool closing_seen_ = false;
   Handle wanted_ = 0;  // what the holder of the baton waits for
@@ -94,6 +126,7 @@ class Loop {
   Guarded<State> state_;
   std::atomic<bool> inbox_filled_ = false;  // a hint, so that polling needs no lock
   std::atomic<bool> stopping_ = false;      // the same
+  std::atomic<bool> called_away_ = false;   // the same: somebody is inside take_baton()
   std::atomic<bool> unsent_ = false;        // messages wait for room, also with nothing in flight
   std::once_flag left_;
   std::thread progress_;

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <string>
 
 #include "base/try.h"
 #include "coordination/agreement.h"
@@ -26,9 +28,6 @@ Status check_enumerations(const Submission& submission) {
 }
 
 Status check_membership(const Submission& submission, std::span<const int> ranks, int rank) {
-  if (ranks.empty())
-    return Status::fix_call(fmt::format(
-        "there is no group {}; groups are given to init() on all ranks", submission.group));
   if (!std::binary_search(ranks.begin(), ranks.end(), rank))
     return Status::fix_call(fmt::format(
         "rank {} is not a member of group {} (ranks {}); only members may call its operations",
@@ -53,38 +52,94 @@ Status check_shape(const Submission& submission) {
   return {};
 }
 
-Status check_memory(const Submission& submission, int rank) {
-  if (submission.operation == Operation::kBarrier || element_count(submission) == 0) return {};
-  const bool reads = submission.operation != Operation::kBroadcast || submission.root_rank == rank;
-  const bool writes = submission.operation != Operation::kAllgather;
-  if ((reads && submission.input == nullptr) || (writes && submission.output == nullptr))
-    return Status::fix_call(fmt::format("{} `{}` got a null pointer as {}",
-                                        row_of(submission.operation).name, submission.name,
-                                        reads && submission.input == nullptr ? "input" : "output"));
+Status check_memory(const Submission& submission, std::span<const int> ranks, int rank) {
+  const OperationRow& row = row_of(submission.operation);
+  if (row.shape_rule == ShapeRule::kNone || element_count(submission) == 0) return {};
+  const bool reads = !row.rooted || submission.root_rank == rank;
+  bool writes = row.output_rule == OutputRule::kGiven;
+  if (submission.operation == Operation::kReducescatter) {
+    const auto members = static_cast<int>(ranks.size());
+    const auto member = static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
+    writes = scattered_rows(submission.shape.front(), members, member) > 0;
+  }
+  const bool no_input = reads && submission.input == nullptr;
+  if (no_input || (writes && submission.output == nullptr))
+    return Status::fix_call(fmt::format("{} got a null pointer as {}", title(submission),
+                                        no_input ? "input" : "output"));
   return {};
 }
 
+// Of those whose first dimension is divided among the members, or follows from theirs.
+Status check_rows(const Submission& submission) {
+  const bool by_rows = submission.operation == Operation::kAllgather ||
+                       submission.operation == Operation::kAlltoall ||
+                       submission.operation == Operation::kReducescatter;
+  if (!by_rows || !submission.shape.empty()) return {};
+  return Status::fix_call(
+      fmt::format("{} got a tensor without dimensions; give it one, of length 1 (`reshape(1)`)",
+                  title(submission)));
+}
+
+Status check_splits(const Submission& submission, std::size_t members) {
+  const auto& splits = submission.splits;
+  if (submission.operation != Operation::kAlltoall) return {};
+  const std::int64_t rows = submission.shape.front();
+  if (splits.empty()) {
+    if (rows % static_cast<std::int64_t>(members) == 0) return {};
+    return Status::fix_call(
+        fmt::format("{} got {} rows, which {} members cannot share equally; give it splits, the "
+                    "number of rows for each member",
+                    title(submission), rows, members));
+  }
+  if (splits.size() != members)
+    return Status::fix_call(fmt::format("{} got {} splits ({}) in a group of {}; give one for each",
+                                        title(submission), splits.size(), fmt::join(splits, ", "),
+                                        members));
+  std::int64_t left = rows;
+  for (const std::int64_t split : splits) {
+    if (split < 0 || split > left)
+      return Status::fix_call(
+          fmt::format("{} got the splits ({}) for {} rows; each must be 0 or more, and their sum "
+                      "at most the number of rows",
+                      title(submission), fmt::join(splits, ", "), rows));
+    left -= split;
+  }
+  return {};
+}
+
+Status check_reduction_of(const Submission& submission) {
+  if (!row_of(submission.operation).reduces) return {};
+  FARANDOLE_TRY(check_reduction(submission.dtype, submission.reduce_op));
+  if (std::isfinite(submission.prescale) && std::isfinite(submission.postscale)) return {};
+  return Status::fix_call(
+      fmt::format("{} got the prescale factor {} and the postscale factor {}; both must be finite",
+                  title(submission), submission.prescale, submission.postscale));
+}
+
 }  // namespace
+
+std::string title(const Submission& submission) {
+  const std::string_view operation = row_of(submission.operation).name;
+  if (submission.name.empty()) return std::string(operation);
+  return fmt::format("{} `{}`", operation, submission.name);
+}
 
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank) {
   FARANDOLE_TRY(check_enumerations(submission));
   FARANDOLE_TRY(check_membership(submission, ranks, rank));
   FARANDOLE_TRY(check_shape(submission));
-  FARANDOLE_TRY(check_memory(submission, rank));
   if (submission.name.size() > kNameBytesMax)
     return Status::fix_call(fmt::format("a name of {} bytes is too long; at most {} are possible",
                                         submission.name.size(), kNameBytesMax));
-  if (submission.operation == Operation::kAllreduce)
-    FARANDOLE_TRY(check_reduction(submission.dtype, submission.reduce_op));
-  if (submission.operation == Operation::kAllgather && submission.shape.empty())
+  FARANDOLE_TRY(check_rows(submission));
+  FARANDOLE_TRY(check_memory(submission, ranks, rank));
+  FARANDOLE_TRY(check_reduction_of(submission));
+  FARANDOLE_TRY(check_splits(submission, ranks.size()));
+  if (row_of(submission.operation).rooted &&
+      !std::ranges::binary_search(ranks, submission.root_rank))
     return Status::fix_call(
-        fmt::format("allgather `{}` got a tensor without dimensions; give it one, of length 1",
-                    submission.name));
-  const bool rooted = submission.operation == Operation::kBroadcast;
-  if (rooted && !std::binary_search(ranks.begin(), ranks.end(), submission.root_rank))
-    return Status::fix_call(
-        fmt::format("broadcast `{}` has root rank {}, which is not one of the group's ranks ({})",
-                    submission.name, submission.root_rank, fmt::join(ranks, ", ")));
+        fmt::format("{} has root rank {}, which is not one of the group's ranks ({})",
+                    title(submission), submission.root_rank, fmt::join(ranks, ", ")));
   return {};
 }
 
@@ -92,9 +147,14 @@ Signature signature_of(const Submission& submission) {
   Signature signature;
   signature.name = submission.name;
   signature.operation = submission.operation;
-  if (submission.operation == Operation::kAllreduce) signature.reduce_op = submission.reduce_op;
-  if (submission.operation == Operation::kBroadcast) signature.root_rank = submission.root_rank;
-  const auto rule = row_of(submission.operation).shape_rule;
+  const OperationRow& row = row_of(submission.operation);
+  if (row.reduces) {
+    signature.reduce_op = submission.reduce_op;
+    signature.prescale = submission.prescale;
+    signature.postscale = submission.postscale;
+  }
+  if (row.rooted) signature.root_rank = submission.root_rank;
+  const auto rule = row.shape_rule;
   if (rule == ShapeRule::kNone) return signature;
   signature.dtype = submission.dtype;
   const auto skipped = rule == ShapeRule::kAllButFirst ? 1 : 0;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "coordination/signature.h"
 #include "farandole/engine.h"
@@ -12,6 +13,9 @@ namespace farandole {
 
 // Errors: kFixCall naming the value. `ranks` are the group's; `rank` is ours.
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank);
+
+// "allreduce `x`", for texts.
+std::string title(const Submission& submission);
 
 // What must be equal on all ranks. Needs a name and a checked submission.
 Signature signature_of(const Submission& submission);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace farandole {
@@ -16,26 +18,37 @@ int lowest_free(const std::set<int>& taken) {
 }  // namespace
 
 Result<Record*> SubmissionTable::add(const Submission& submission) {
+  const GroupId group = submission.group;
+  if (joined_.contains(group))
+    return Status::fix_call(
+        fmt::format("{} was called on a rank that has joined group {}: wait until its join() has "
+                    "returned, which is when all ranks have joined",
+                    row_of(submission.operation).name, group));
   auto record = std::make_unique<Record>();
   record->submission = submission;
   auto& name = record->submission.name;
   if (name.empty()) {
-    auto& taken = automatic_indices_[{submission.group, submission.operation}];
-    record->automatic_index = lowest_free(taken);
+    record->automatic_index = lowest_free(automatic_indices_[{group, submission.operation}]);
     name =
         fmt::format("{}.unnamed.{}", row_of(submission.operation).name, *record->automatic_index);
   }
-  if (!names_in_flight_.emplace(submission.group, name).second)
+  if (!names_in_flight_.emplace(group, name).second)
     return Status::fix_call(fmt::format(
         "`{}` is already in flight on this rank: wait for its handle first, or give each of the "
         "concurrent calls its own name",
         name));
   if (record->automatic_index)
-    automatic_indices_[{submission.group, submission.operation}].insert(*record->automatic_index);
+    automatic_indices_[{group, submission.operation}].insert(*record->automatic_index);
+  if (submission.operation == Operation::kJoin) joined_.insert(group);
   record->handle = ++last_handle_;
   Record* const borrowed = record.get();
   records_.emplace(borrowed->handle, std::move(record));
   return borrowed;
+}
+
+void SubmissionTable::withdraw(Record& record) {
+  finish(record);
+  (void)remove(record.handle);
 }
 
 Record* SubmissionTable::find(Handle handle) {
@@ -45,7 +58,22 @@ Record* SubmissionTable::find(Handle handle) {
 
 void SubmissionTable::finish(Record& record) {
   names_in_flight_.erase({record.submission.group, record.submission.name});
+  if (record.submission.operation == Operation::kJoin) joined_.erase(record.submission.group);
   record.finished = true;
+}
+
+std::size_t SubmissionTable::in_flight(GroupId group) const {
+  return static_cast<std::size_t>(
+      std::ranges::count(names_in_flight_, group, [](const auto& entry) { return entry.first; }));
+}
+
+Record* SubmissionTable::oldest() {
+  Record* oldest = nullptr;
+  for (const auto& [handle, record] : records_) {
+    if (record->finished || record->submission.operation == Operation::kJoin) continue;
+    if (oldest == nullptr || handle < oldest->handle) oldest = record.get();
+  }
+  return oldest;
 }
 
 Outcome SubmissionTable::remove(Handle handle) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "farandole/engine.h"
 
 namespace farandole {
@@ -20,14 +21,18 @@ struct Record {
   Handle handle = 0;
   Submission submission;
   std::optional<int> automatic_index;  // when the engine chose the name
+  TimePoint submitted{};
   Outcome outcome;
   bool finished = false;
 };
 
 class SubmissionTable {
  public:
-  // Gives it a handle and, if it has none, a name. Errors: kFixCall when the name is in flight.
+  // Gives it a handle and, if it has none, a name. Errors: kFixCall when the name is in flight, or
+  // this rank has joined the group.
   Result<Record*> add(const Submission& submission);
+  // Takes back what add() has just given; nobody has seen it yet.
+  void withdraw(Record& record);
   Record* find(Handle handle);  // null when unknown
 
   // The record's outcome is written: its name may be used again.
@@ -36,6 +41,9 @@ class SubmissionTable {
   Outcome remove(Handle handle);
 
   std::size_t in_flight() const { return names_in_flight_.size(); }
+  std::size_t in_flight(GroupId group) const;
+  // The one that was submitted first of those in flight that do not wait for a join; may be null.
+  Record* oldest();
 
  private:
   std::unordered_map<Handle, std::unique_ptr<Record>> records_;
@@ -43,6 +51,7 @@ class SubmissionTable {
   // Indices of automatic names, taken until the handle is taken: a point of the program, not of
   // time, so that all ranks choose alike.
   std::map<std::pair<GroupId, Operation>, std::set<int>> automatic_indices_;
+  std::set<GroupId> joined_;  // groups with a join of ours in flight
   Handle last_handle_ = 0;
 };
 

@@ -21,12 +21,18 @@ std::size_t rounded(std::size_t bytes) {
   return (std::max<std::size_t>(bytes, 1) + kHeapAlignment - 1) / kHeapAlignment * kHeapAlignment;
 }
 
-// The free ranges of one segment, and how much of it was ever handed out.
+enum class Use : std::uint8_t {
+  kScratch,    // of groups
+  kCommon,     // whatever fits
+  kDedicated,  // one large block, with which it goes
+};
+
+// The free ranges of one segment, or of a part of it, and how much of it was ever handed out.
 class Arena {
  public:
-  Arena(std::shared_ptr<Segment> segment, bool dedicated)
-      : segment_(std::move(segment)), dedicated_(dedicated) {
-    free_.emplace(0, segment_->size());
+  Arena(std::shared_ptr<Segment> segment, Use use, std::size_t begin, std::size_t bytes)
+      : segment_(std::move(segment)), use_(use), begin_(segment_->data() + begin), bytes_(bytes) {
+    free_.emplace(0, bytes_);
   }
 
   struct Range {
@@ -44,11 +50,11 @@ class Arena {
     if (available > bytes) free_.emplace(offset + bytes, available - bytes);
     const std::size_t used_before = std::min(bytes, used_end_ - std::min(used_end_, offset));
     used_end_ = std::max(used_end_, offset + bytes);
-    return Range{segment_->data() + offset, used_before};
+    return Range{begin_ + offset, used_before};
   }
 
   void give_back(const std::byte* begin, std::size_t bytes) {
-    auto offset = static_cast<std::size_t>(begin - segment_->data());
+    auto offset = static_cast<std::size_t>(begin - begin_);
     const auto after = free_.lower_bound(offset);
     if (after != free_.end() && after->first == offset + bytes) bytes += after->second;
     if (after != free_.begin()) {
@@ -63,13 +69,15 @@ class Arena {
   }
 
   bool holds(const std::byte* address) const {
-    return address >= segment_->data() && address < segment_->data() + segment_->size();
+    return address >= begin_ && address < begin_ + bytes_;
   }
-  bool dedicated() const { return dedicated_; }
+  Use use() const { return use_; }
 
  private:
   std::shared_ptr<Segment> segment_;  // shared with the heap if it is the first one
-  bool dedicated_;
+  Use use_;
+  std::byte* begin_;
+  std::size_t bytes_;
   std::map<std::size_t, std::size_t> free_;  // offset → bytes; neighbours are merged
   std::size_t used_end_ = 0;                 // nothing from here on was ever handed out
 };
@@ -86,16 +94,16 @@ struct Pool {
     const auto arena = std::find_if(arenas_now->begin(), arenas_now->end(),
                                     [&](const Arena& a) { return a.holds(begin); });
     CHECK(arena != arenas_now->end(), "a block goes back to the heap that it came from");
-    if (arena->dedicated())
+    if (arena->use() == Use::kDedicated)
       arenas_now->erase(arena);
     else
       arena->give_back(begin, bytes);
   }
 };
 
-std::optional<Arena::Range> take_from_any(std::vector<Arena>& arenas, std::size_t bytes) {
+std::optional<Arena::Range> take_from_any(std::vector<Arena>& arenas, Use use, std::size_t bytes) {
   for (Arena& arena : arenas) {
-    if (arena.dedicated()) continue;
+    if (arena.use() != use) continue;
     if (const auto range = arena.take(bytes)) return range;
   }
   return std::nullopt;
@@ -103,13 +111,28 @@ std::optional<Arena::Range> take_from_any(std::vector<Arena>& arenas, std::size_
 
 Result<Arena::Range> take_or_grow(Pool& pool, std::size_t bytes) {
   auto arenas = pool.arenas.lock();
-  if (const auto range = take_from_any(*arenas, bytes)) return *range;
-  const bool dedicated = bytes > kFirstSegmentBytes;
-  FARANDOLE_TRY_ASSIGN(
-      auto segment, Segment::create("farandole-heap-growth", std::max(bytes, kFirstSegmentBytes)));
+  if (const auto range = take_from_any(*arenas, Use::kCommon, bytes)) return *range;
+  const Use use = bytes > kGrowthBytes ? Use::kDedicated : Use::kCommon;
+  FARANDOLE_TRY_ASSIGN(auto segment,
+                       Segment::create("farandole-heap-growth", std::max(bytes, kGrowthBytes)));
   segment->close_descriptor();  // no peer maps it
-  arenas->emplace_back(std::move(segment), dedicated);
+  const std::size_t size = segment->size();
+  arenas->emplace_back(std::move(segment), use, 0, size);
   return arenas->back().take(bytes).value();
+}
+
+Result<Arena::Range> take_scratch(Pool& pool, std::size_t bytes) {
+  auto arenas = pool.arenas.lock();
+  if (const auto range = take_from_any(*arenas, Use::kScratch, bytes)) return *range;
+  return Status::stop(
+      fmt::format("no room for {} more bytes of scratch memory among {}", bytes, kScratchBytes));
+}
+
+std::shared_ptr<std::byte> block_of(std::shared_ptr<Pool> pool, const Arena::Range& range,
+                                    std::size_t bytes) {
+  std::memset(range.begin, 0, range.used_before);
+  return {range.begin,
+          [pool = std::move(pool), bytes](std::byte* begin) { pool->give_back(begin, bytes); }};
 }
 
 }  // namespace
@@ -126,7 +149,11 @@ SharedHeap::~SharedHeap() { parts_->first->close_descriptor(); }
 Result<std::unique_ptr<SharedHeap>> SharedHeap::create() {
   FARANDOLE_TRY_ASSIGN(auto first, Segment::create("farandole-heap", kFirstSegmentBytes));
   auto pool = std::make_shared<Pool>();
-  pool->arenas.lock()->emplace_back(first, false);
+  {
+    auto arenas = pool->arenas.lock();
+    arenas->emplace_back(first, Use::kScratch, 0, kScratchBytes);
+    arenas->emplace_back(first, Use::kCommon, kScratchBytes, kGrowthBytes);
+  }
   return std::unique_ptr<SharedHeap>(
       new SharedHeap(std::make_unique<Parts>(Parts{std::move(first), std::move(pool)})));
 }
@@ -135,9 +162,13 @@ Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
   const std::size_t size = rounded(bytes);
   if (size < bytes) return Status::stop(fmt::format("{} bytes cannot be allocated", bytes));
   FARANDOLE_TRY_ASSIGN(const auto range, take_or_grow(*parts_->pool, size));
-  std::memset(range.begin, 0, range.used_before);
-  return std::shared_ptr<std::byte>(
-      range.begin, [pool = parts_->pool, size](std::byte* begin) { pool->give_back(begin, size); });
+  return block_of(parts_->pool, range, size);
+}
+
+Result<std::shared_ptr<std::byte>> SharedHeap::allocate_scratch(std::size_t bytes) {
+  const std::size_t size = rounded(bytes);
+  FARANDOLE_TRY_ASSIGN(const auto range, take_scratch(*parts_->pool, size));
+  return block_of(parts_->pool, range, size);
 }
 
 std::optional<std::uint64_t> SharedHeap::location_of(const void* address) const {

@@ -15,7 +15,11 @@
 namespace farandole {
 
 inline constexpr std::size_t kHeapAlignment = 128;
-inline constexpr std::size_t kFirstSegmentBytes = 64 << 20;  // pages cost nothing until touched
+// The first segment: a part for the scratch memory of groups, and one for everybody. Pages cost
+// nothing until they are touched.
+inline constexpr std::size_t kScratchBytes = 64 << 20;
+inline constexpr std::size_t kGrowthBytes = 64 << 20;
+inline constexpr std::size_t kFirstSegmentBytes = kScratchBytes + kGrowthBytes;
 
 // Any thread. Growth is a new segment that peers do not map yet: it counts as ordinary memory
 // until all of them have acknowledged it (which comes with the in-place algorithms).
@@ -30,6 +34,9 @@ class SharedHeap {
   // kHeapAlignment-aligned, zeroed. The owner may outlive the heap: the segment stays mapped until
   // the last block of it is gone. Errors: kStop.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes);
+  // The same from the part of the first segment that is kept for it, so that every peer sees it:
+  // location_of() knows it. Errors: kStop when kScratchBytes are in use.
+  Result<std::shared_ptr<std::byte>> allocate_scratch(std::size_t bytes);
 
   // Where an address of the first segment is, for peers; nothing for any other memory.
   std::optional<std::uint64_t> location_of(const void* address) const;

@@ -47,27 +47,43 @@ TEST(SharedHeap, FreedMemoryComesBackZeroed) {
 
 TEST(SharedHeap, NeighboursMergeInAnyOrder) {
   const auto heap = SharedHeap::create().value();
-  const std::size_t third = kFirstSegmentBytes / 4;
+  const std::size_t third = kGrowthBytes / 4;
   for (const std::vector<int>& order : {std::vector{0, 1, 2}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}}) {
     std::vector<std::shared_ptr<std::byte>> blocks;
     for (int i = 0; i < 3; ++i) blocks.push_back(heap->allocate(third).value());
     const auto* first = blocks[0].get();
     for (const int i : order) blocks[static_cast<std::size_t>(i)].reset();
-    EXPECT_EQ(heap->allocate(kFirstSegmentBytes).value().get(), first);
+    EXPECT_EQ(heap->allocate(kGrowthBytes).value().get(), first);
   }
 }
 
 TEST(SharedHeap, GrowsBeyondTheFirstSegment) {
   const auto heap = SharedHeap::create().value();
-  const auto whole = heap->allocate(kFirstSegmentBytes).value();
+  const auto whole = heap->allocate(kGrowthBytes).value();
   const auto descriptors = open_descriptors();
   const auto small = heap->allocate(100).value();
-  const auto huge = heap->allocate(2 * kFirstSegmentBytes + 1).value();
+  const auto huge = heap->allocate(2 * kGrowthBytes + 1).value();
   EXPECT_EQ(open_descriptors(), descriptors) << "memory that no peer maps needs no descriptor";
   EXPECT_TRUE(heap->location_of(whole.get()).has_value());
   EXPECT_FALSE(heap->location_of(small.get()).has_value());
   EXPECT_FALSE(heap->location_of(huge.get()).has_value());
-  huge.get()[2 * kFirstSegmentBytes] = std::byte{1};
+  huge.get()[2 * kGrowthBytes] = std::byte{1};
+}
+
+TEST(SharedHeap, ScratchMemoryHasItsOwnRoom) {
+  const auto heap = SharedHeap::create().value();
+  const auto whole = heap->allocate(kGrowthBytes).value();
+  auto scratch = heap->allocate_scratch(kScratchBytes - 100).value();
+  EXPECT_TRUE(heap->location_of(scratch.get()).has_value());
+  const auto refused = heap->allocate_scratch(1000);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status(), Status::stop("no room for 1024 more bytes of scratch memory among "
+                                           "67108864"));
+  std::memset(scratch.get(), 7, 1000);
+  scratch.reset();
+  scratch = heap->allocate_scratch(1000).value();
+  EXPECT_TRUE(all_zero(scratch.get(), 1000));
+  EXPECT_FALSE(heap->location_of(heap->allocate(100).value().get()).has_value());
 }
 
 TEST(SharedHeap, ABlockOutlivesTheHeap) {

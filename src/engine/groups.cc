@@ -1,0 +1,185 @@
+#include "engine/groups.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+#include "base/try.h"
+#include "engine/group_memory.h"
+#include "rendezvous/keys.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::chrono::milliseconds kSlice(100);
+// What is waited for in the Store is there already.
+constexpr std::chrono::seconds kStoreTime(60);
+constexpr const char* kExchangeName = "farandole.groups";
+
+std::string list_of(const std::vector<int>& ranks) {
+  return fmt::format("[{}]", fmt::join(ranks, ", "));
+}
+
+Bytes bytes_of(const Status& status) {
+  ByteWriter writer;
+  writer.put(status.code());
+  writer.put_text(status.message());
+  return writer.take();
+}
+
+// What another rank has sent; its own call may be wrong, or its system at its limits.
+Status status_in(const Bytes& bytes, int rank) {
+  ByteReader reader(bytes);
+  const auto code = reader.get<StatusCode>();
+  const std::string text = fmt::format("rank {}: {}", rank, reader.get_text());
+  if (code == StatusCode::kOk) return {};
+  return code == StatusCode::kFixCall ? Status::fix_call(text) : Status::stop(text);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<GroupMember>> make_group_member(const FormedGroup& group,
+                                                       const Formation& formation,
+                                                       FlightRecorder& recorder,
+                                                       const Clock& clock) {
+  FARANDOLE_TRY_ASSIGN(auto staging, formation.heap->allocate_scratch(kStagingBytes));
+  return std::make_unique<GroupMember>(group, formation, std::move(staging), recorder, clock);
+}
+
+Groups::Groups(Surroundings surroundings)
+    : around_(std::move(surroundings)),
+      next_id_(static_cast<GroupId>(around_.formation.ranks_of.size())) {
+  auto table = table_.lock();
+  for (GroupId id = 0; id < next_id_; ++id)
+    table->emplace(id, std::make_shared<const std::vector<int>>(around_.formation.ranks_of[id]));
+}
+
+std::shared_ptr<const std::vector<int>> Groups::find(GroupId group) {
+  auto table = table_.lock();
+  const auto found = table->find(group);
+  return found == table->end() ? nullptr : found->second;
+}
+
+Result<GroupId> Groups::add(const std::vector<int>& ranks) {
+  const std::lock_guard alone(changing_);
+  FARANDOLE_TRY(same_everywhere("adds the group " + list_of(ranks)));
+  FARANDOLE_TRY(check_new(ranks));
+  // Also when this fails: what is left of it must not be taken for the next one.
+  const GroupId id = next_id_++;
+  const std::string key = keys::group(around_.formation.epoch, id);
+  const bool first = ranks.front() == rank();
+  const auto bytes = GroupMemory::bytes_needed(static_cast<int>(ranks.size()));
+  FARANDOLE_TRY(
+      agree(first ? publish_segment(around_.store, key, "farandole-group", bytes) : Status()));
+  std::unique_ptr<GroupMember> member;
+  Status attached;
+  if (std::ranges::binary_search(ranks, rank())) {
+    auto made = make_member(id, ranks);
+    attached = made.status();
+    if (made.ok()) member = std::move(*made);
+  }
+  const Status status = agree(attached);
+  if (first) (void)around_.store.remove(key);
+  FARANDOLE_TRY(status);
+  if (member) around_.loop.add_member(std::move(member));
+  table_.lock()->emplace(id, std::make_shared<const std::vector<int>>(ranks));
+  return id;
+}
+
+Status Groups::remove(GroupId group) {
+  const std::lock_guard alone(changing_);
+  FARANDOLE_TRY(same_everywhere(fmt::format("removes group {}", group)));
+  if (group == kWorld) return Status::fix_call("group 0 is the world and cannot be removed");
+  const auto ranks = find(group);
+  if (!ranks)
+    return Status::fix_call(fmt::format(
+        "there is no group {} to remove: it was never added, or removed before", group));
+  const Status closed = around_.loop.close_group(group);
+  const Status status = agree(closed);
+  if (status.ok()) {
+    table_.lock()->erase(group);
+    around_.loop.remove_member(group);
+  }
+  if (closed.ok()) around_.loop.reopen_group(group);
+  return status;
+}
+
+// The arguments are the same on all ranks by now, so all come to the same answer.
+Status Groups::check_new(const std::vector<int>& ranks) {
+  FARANDOLE_TRY(check_group(ranks, size()));
+  auto table = table_.lock();
+  for (const auto& [id, known] : *table)
+    if (*known == ranks)
+      return Status::fix_call(
+          fmt::format("the group {} exists already, as number {}", list_of(ranks), id));
+  if (table->size() < kGroupsMax) return {};
+  return Status::fix_call(fmt::format(
+      "there are {} groups already, which is the most that is possible; remove one first",
+      table->size()));
+}
+
+Result<std::unique_ptr<GroupMember>> Groups::make_member(GroupId id,
+                                                         const std::vector<int>& ranks) {
+  const WaitLimit limit{around_.clock.now() + kStoreTime, around_.interrupted};
+  const auto bytes = GroupMemory::bytes_needed(static_cast<int>(ranks.size()));
+  FARANDOLE_TRY_ASSIGN(
+      auto segment,
+      take_segment(around_.store, keys::group(around_.formation.epoch, id), bytes, limit));
+  return make_group_member({id, ranks, std::move(segment)}, around_.formation, around_.recorder,
+                           around_.clock);
+}
+
+Status Groups::same_everywhere(const std::string& wish) {
+  ByteWriter writer;
+  writer.put_text(wish);
+  FARANDOLE_TRY_ASSIGN(const auto wishes, exchange(writer.take()));
+  const auto text_of = [&](int rank) {
+    ByteReader reader(wishes[static_cast<std::size_t>(rank)]);
+    return reader.get_text();
+  };
+  for (int other = 1; other < size(); ++other)
+    if (text_of(other) != text_of(0))
+      return Status::fix_call(
+          fmt::format("rank 0 {}, rank {} {}; all ranks must add and remove the same groups in the "
+                      "same order",
+                      text_of(0), other, text_of(other)));
+  return {};
+}
+
+Status Groups::agree(const Status& own) {
+  FARANDOLE_TRY_ASSIGN(const auto answers, exchange(bytes_of(own)));
+  for (int other = 0; other < size(); ++other)
+    FARANDOLE_TRY(status_in(answers[static_cast<std::size_t>(other)], other));
+  return {};
+}
+
+Result<std::vector<Bytes>> Groups::exchange(const Bytes& own) {
+  auto lent = std::make_unique<Bytes>(own);
+  Submission submission;
+  submission.operation = Operation::kAllgather;
+  submission.name = kExchangeName;
+  submission.shape = {static_cast<std::int64_t>(lent->size())};
+  submission.input = lent->data();
+  Handle handle = 0;
+  FARANDOLE_TRY(around_.loop.submit({&submission, 1}, {&handle, 1}));
+  while (!around_.loop.wait(handle, kSlice)) {
+    if (!around_.interrupted || !around_.interrupted()) continue;
+    lent_.push_back(std::move(lent));
+    return Status::retry("interrupted while the groups were being changed");
+  }
+  const Outcome outcome = around_.loop.take(handle);
+  FARANDOLE_TRY(outcome.status);
+  std::vector<Bytes> parts;
+  const std::byte* next = outcome.received.get();
+  for (const std::int64_t bytes : outcome.received_rows) {
+    parts.emplace_back(next, next + bytes);
+    next += bytes;
+  }
+  return parts;
+}
+
+}  // namespace farandole

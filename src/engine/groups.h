@@ -1,0 +1,69 @@
+// Groups: which groups the job has, and how one comes or goes while the job runs. Every change is
+// collective over the world: all ranks exchange what they want and how far they have come through
+// all-gathers of the world, so a different wish, a failure or a death is the same error on all.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/guarded.h"
+#include "engine/formation.h"
+#include "engine/loop.h"
+
+namespace farandole {
+
+// Any thread; add() and remove() of several threads come one after another.
+class Groups {
+ public:
+  // What the engine consists of otherwise; outlives this.
+  struct Surroundings {
+    const Formation& formation;
+    Store& store;
+    Loop& loop;
+    FlightRecorder& recorder;
+    const Clock& clock;
+    std::function<bool()> interrupted;  // see EngineOptions
+  };
+  explicit Groups(Surroundings surroundings);
+
+  // The ranks of a group; null for an unknown number. Shared with calls that are being checked.
+  std::shared_ptr<const std::vector<int>> find(GroupId group);
+
+  // As Engine::add_group() and remove_group().
+  Result<GroupId> add(const std::vector<int>& ranks);
+  Status remove(GroupId group);
+
+ private:
+  using Table = std::map<GroupId, std::shared_ptr<const std::vector<int>>>;
+
+  int rank() const { return around_.formation.doorbells->rank(); }
+  int size() const { return around_.formation.doorbells->size(); }
+
+  Status check_new(const std::vector<int>& ranks);
+  Result<std::unique_ptr<GroupMember>> make_member(GroupId id, const std::vector<int>& ranks);
+  // Errors when the ranks do not all say the same.
+  Status same_everywhere(const std::string& wish);
+  // The first error of all ranks, with its rank; ok when all are.
+  Status agree(const Status& own);
+  // What each rank says, by rank.
+  Result<std::vector<Bytes>> exchange(const Bytes& own);
+
+  Surroundings around_;
+  std::mutex changing_;                       // held for the time of a whole change
+  GroupId next_id_;                           // these two belong to the holder of changing_
+  std::vector<std::unique_ptr<Bytes>> lent_;  // to calls that an interruption has left behind
+  Guarded<Table> table_;
+};
+
+// A member of a group that we belong to, with scratch memory of its own. Errors: kStop.
+Result<std::unique_ptr<GroupMember>> make_group_member(const FormedGroup& group,
+                                                       const Formation& formation,
+                                                       FlightRecorder& recorder,
+                                                       const Clock& clock);
+
+}  // namespace farandole
