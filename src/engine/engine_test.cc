@@ -11,83 +11,13 @@
 #include <random>
 #include <thread>
 
-#include "engine/assemble.h"
-#include "rendezvous/memory_store.h"
+#include "engine/job_in_test.h"
 
 namespace farandole {
-
-void PrintTo(const Status& status, std::ostream* out) {
-  *out << (status.ok() ? "ok" : status.message());
-}
-
 namespace {
 
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
-
-constexpr milliseconds kHangGuard(60'000);
-
-std::unique_ptr<Engine> must(Result<std::unique_ptr<Engine>> engine) {
-  EXPECT_TRUE(engine.ok()) << engine.status().message();
-  if (!engine.ok()) std::abort();
-  return std::move(*engine);
-}
-
-EngineOptions options_of(int rank, int size, std::vector<std::vector<int>> groups = {}) {
-  EngineOptions options;
-  options.place = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
-  options.groups = std::move(groups);
-  options.start_timeout = kHangGuard;
-  return options;
-}
-
-// Runs body(rank, store) on `size` threads that share one store.
-template <class Body>
-void run_ranks(int size, Body body) {
-  MemoryStore store;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&store, &body, rank] { body(rank, store); });
-  for (auto& thread : threads) thread.join();
-}
-
-// Runs body(engine) on `size` threads, each with its own engine of one job.
-template <class Body>
-void run_job(int size, const std::vector<std::vector<int>>& groups, Body body) {
-  run_ranks(size, [&](int rank, Store& store) {
-    const auto engine = must(assemble(options_of(rank, size, groups), store));
-    body(*engine);
-  });
-}
-
-Outcome finish(Engine& engine, const Result<Handle>& handle) {
-  if (!handle.ok()) {
-    Outcome outcome;
-    outcome.status = handle.status();
-    return outcome;
-  }
-  EXPECT_TRUE(engine.wait(*handle, kHangGuard));
-  return engine.take(*handle);
-}
-
-Submission allreduce_of(std::vector<float>& values, std::string name = "", GroupId group = kWorld) {
-  Submission submission;
-  submission.operation = Operation::kAllreduce;
-  submission.name = std::move(name);
-  submission.group = group;
-  submission.dtype = DType::kFloat32;
-  submission.shape = {static_cast<std::int64_t>(values.size())};
-  submission.input = values.data();
-  submission.output = values.data();
-  return submission;
-}
-
-Status allreduce(Engine& engine, std::vector<float>& values, std::string name = "",
-                 GroupId group = kWorld) {
-  return finish(engine, engine.submit(allreduce_of(values, std::move(name), group))).status;
-}
-
-Status barrier(Engine& engine) { return finish(engine, engine.submit(Submission{})).status; }
 
 class EngineOfSize : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, EngineOfSize, ::testing::Values(1, 2, 3, 4, 8));
@@ -119,8 +49,8 @@ TEST_P(EngineOfSize, AllgatherTakesUnevenAndEmptyParts) {
     ASSERT_EQ(outcome.status, Status());
     std::vector<std::int64_t> rows(static_cast<std::size_t>(size));
     std::iota(rows.begin(), rows.end(), 0);
-    ASSERT_EQ(outcome.first_dimensions, rows);
-    const auto* values = reinterpret_cast<const std::int32_t*>(outcome.gathered.get());
+    ASSERT_EQ(outcome.received_rows, rows);
+    const auto* values = reinterpret_cast<const std::int32_t*>(outcome.received.get());
     for (int other = 0; other < size; ++other)
       for (int i = 0; i < 2 * other; ++i) ASSERT_EQ(*values++, other);
   });
@@ -403,10 +333,164 @@ TEST(Engine, BadCallsSayWhatIsWrong) {
   });
 }
 
+TEST(Engine, ABatchStartsAsAWholeOrNotAtAll) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<std::vector<float>> values(3, std::vector<float>(1000, 1.0F));
+    std::vector<Submission> batch;
+    for (std::size_t i = 0; i < 3; ++i)
+      batch.push_back(allreduce_of(values[i], "member" + std::to_string(i)));
+    batch[2].name = "member0";
+    EXPECT_EQ(engine.submit_batch(batch).status(),
+              Status::fix_call("`member0` is already in flight on this rank: wait for its handle "
+                               "first, or give each of the concurrent calls its own name"));
+    batch[2].name = "member2";
+    batch[1].shape = {-1};
+    EXPECT_EQ(engine.submit_batch(batch).status(),
+              Status::fix_call("the shape [-1] is not that of a tensor in memory"));
+    batch[1].shape = {1000};
+    const auto handles = engine.submit_batch(batch);
+    ASSERT_TRUE(handles.ok()) << handles.status().message();
+    ASSERT_EQ(handles->size(), 3U);
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(finish(engine, (*handles)[i]).status, Status());
+      EXPECT_EQ(values[i].back(), 2.0F);
+    }
+    EXPECT_TRUE(engine.submit_batch({})->empty());
+  });
+}
+
+TEST(Engine, ABatchThatFailsGivesItsAutomaticNamesBack) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<float> first(3, 1.0F);
+    std::vector<float> second(3, 1.0F);
+    std::vector<Submission> batch = {allreduce_of(first), allreduce_of(second, "x"),
+                                     allreduce_of(second, "x")};
+    // Only on one rank: if a name had been lost, the ranks would choose different ones now.
+    if (engine.place().rank == 1) EXPECT_FALSE(engine.submit_batch(batch).ok());
+    EXPECT_EQ(allreduce(engine, first), Status());
+    EXPECT_EQ(first[0], 2.0F);
+  });
+}
+
+Submission join_call() {
+  Submission submission;
+  submission.operation = Operation::kJoin;
+  return submission;
+}
+
+// Rank r has 3 r tensors; whoever runs out joins.
+TEST_P(EngineOfSize, RanksWithLessDataJoin) {
+  const int size = GetParam();
+  run_job(size, {}, [size](Engine& engine) {
+    const int rank = engine.place().rank;
+    for (int round = 0; round < 3; ++round) {
+      for (int step = 0; step < 3 * rank; ++step) {
+        std::vector<float> values(90'000, static_cast<float>(rank + 1));
+        Submission submission = allreduce_of(values);
+        const bool average = step % 2 == 1;
+        if (average) submission.reduce_op = ReduceOp::kAverage;
+        ASSERT_EQ(finish(engine, engine.submit(submission)).status, Status());
+        float sum = 0;
+        for (int other = 0; other < size; ++other)
+          if (step < 3 * other) sum += static_cast<float>(other + 1);
+        ASSERT_EQ(values.back(), average ? sum / static_cast<float>(size) : sum);
+        ASSERT_EQ(values.front(), values.back());
+      }
+      const Outcome outcome = finish(engine, engine.submit(join_call()));
+      ASSERT_EQ(outcome.status, Status());
+      ASSERT_EQ(outcome.last_joined, size - 1);
+      ASSERT_EQ(barrier(engine), Status());
+    }
+  });
+}
+
+TEST(Engine, WhoHasJoinedCallsNothingElse) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<float> values(10, 1.0F);
+    if (engine.place().rank == 1) {
+      EXPECT_EQ(allreduce(engine, values, "go"), Status());
+      EXPECT_EQ(finish(engine, engine.submit(join_call())).status, Status());
+      return;
+    }
+    const auto join = engine.submit(join_call());
+    ASSERT_TRUE(join.ok());
+    EXPECT_EQ(engine.submit(allreduce_of(values)).status(),
+              Status::fix_call("allreduce was called on a rank that has joined group 0: wait until "
+                               "its join() has returned, which is when all ranks have joined"));
+    EXPECT_EQ(finish(engine, join).last_joined, 1);
+  });
+}
+
+TEST(Engine, WhatCannotRunJoinedIsRefused) {
+  run_job(3, {}, [](Engine& engine) {
+    if (engine.place().rank != 2) {
+      const Status status = barrier(engine);
+      EXPECT_EQ(status.code(), StatusCode::kFixCall);
+      EXPECT_THAT(status.message(), HasSubstr("rank 2"));
+      EXPECT_THAT(status.message(), HasSubstr("joined"));
+    }
+    EXPECT_EQ(finish(engine, engine.submit(join_call())).status, Status());
+    EXPECT_EQ(barrier(engine), Status());
+  });
+}
+
+TEST(Engine, ACallThatWaitsTooLongEndsTheJob) {
+  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
+    auto options = options_of(rank, 2);
+    options.stall_limit = std::chrono::seconds(1);
+    const auto engine = must(assemble(options, store));
+    std::vector<float> values(10, 1.0F);
+    if (rank == 0) {
+      EXPECT_EQ(allreduce(*engine, values, "loss"),
+                Status::rebuild_group(
+                    "allreduce `loss` cannot finish: allreduce `loss` has waited 1 s for other "
+                    "ranks, which is the FARANDOLE_STALL_LIMIT; the launcher's report says for "
+                    "which"));
+      return;
+    }
+    // Rank 1 comes only after rank 0 has given up: its own call ends then.
+    const Status status = finish(*engine, engine->submit(join_call())).status;
+    EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
+    EXPECT_THAT(status.message(), HasSubstr("rank 0"));
+    EXPECT_THAT(status.message(), HasSubstr("it gave up: allreduce `loss` had waited 1 s"));
+  });
+}
+
+TEST(Engine, TheFlightRecordTellsWhatHappens) {
+  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
+    const auto memory = Segment::create("record", FlightRecorder::bytes_needed());
+    ASSERT_TRUE(memory.ok());
+    auto options = options_of(rank, 2, {{0}});
+    options.flight_record_descriptor = (*memory)->descriptor().get();
+    const auto engine = must(assemble(options, store));
+    std::vector<float> values(6, 1.0F);
+    EXPECT_EQ(allreduce(*engine, values, "grad"), Status());
+    FlightReport report = read_flight_record((*memory)->data());
+    EXPECT_EQ(report.life, FlightLife::kMember);
+    EXPECT_EQ(report.groups, rank == 0 ? (std::vector<GroupId>{0, 1}) : (std::vector<GroupId>{0}));
+    ASSERT_EQ(report.calls.size(), 1U);
+    EXPECT_EQ(report.calls[0].name, "grad");
+    EXPECT_EQ(report.calls[0].elements, 6);
+    EXPECT_EQ(report.calls[0].state, CallState::kDone);
+    if (rank == 1) {
+      engine->shutdown("uncaught ValueError: x", "Traceback: here");
+      report = read_flight_record((*memory)->data());
+      EXPECT_EQ(report.life, FlightLife::kLeft);
+      EXPECT_EQ(report.reason, "uncaught ValueError: x");
+      EXPECT_EQ(report.traceback, "Traceback: here");
+      return;
+    }
+    EXPECT_EQ(allreduce(*engine, values, "next").code(), StatusCode::kRebuildGroup);
+    report = read_flight_record((*memory)->data());
+    EXPECT_EQ(report.blamed_rank, 1);
+    EXPECT_EQ(report.calls.back().state, CallState::kFailed);
+  });
+}
+
 TEST(Engine, HeapMemoryOutlivesTheEngine) {
   std::shared_ptr<std::byte> memory;
   {
-    MemoryStore store;
+    const auto store = std::make_shared<MemoryStore>();
     const auto engine = must(assemble(options_of(0, 1), store));
     auto allocated = engine->allocate(1 << 20);
     ASSERT_TRUE(allocated.ok());
@@ -417,7 +501,7 @@ TEST(Engine, HeapMemoryOutlivesTheEngine) {
 }
 
 TEST(Formation, DifferentGroupsAreNamedOnAllRanks) {
-  run_ranks(2, [](int rank, Store& store) {
+  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
     auto options = options_of(rank, 2);
     if (rank == 1) options.groups = {{0}};
     const auto engine = assemble(options, store);
@@ -427,7 +511,7 @@ TEST(Formation, DifferentGroupsAreNamedOnAllRanks) {
 }
 
 TEST(Formation, DifferentBucketsAreNamed) {
-  run_ranks(2, [](int rank, Store& store) {
+  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
     auto options = options_of(rank, 2);
     options.bucket_bytes = rank == 0 ? 1000 : 2000;
     const auto engine = assemble(options, store);
@@ -437,7 +521,7 @@ TEST(Formation, DifferentBucketsAreNamed) {
 }
 
 TEST(Formation, AMissingRankIsNamed) {
-  MemoryStore store;
+  const auto store = std::make_shared<MemoryStore>();
   auto options = options_of(0, 3);
   options.start_timeout = milliseconds(50);
   const auto engine = assemble(options, store);
@@ -447,7 +531,7 @@ TEST(Formation, AMissingRankIsNamed) {
 }
 
 TEST(Formation, ABadGroupOnOneRankIsToldToAll) {
-  run_ranks(2, [](int rank, Store& store) {
+  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
     auto options = options_of(rank, 2);
     if (rank == 1) options.groups = {{1, 0}};
     const auto engine = assemble(options, store);
@@ -461,7 +545,7 @@ TEST(Formation, ABadGroupOnOneRankIsToldToAll) {
 
 // Whoever was too late for one formation finds its end, and the next one works.
 TEST(Formation, AfterAFailureTheNextOneWorks) {
-  MemoryStore store;
+  const auto store = std::make_shared<MemoryStore>();
   auto hasty = options_of(0, 2);
   hasty.start_timeout = milliseconds(20);
   EXPECT_FALSE(assemble(hasty, store).ok());
@@ -476,7 +560,7 @@ TEST(Formation, AfterAFailureTheNextOneWorks) {
 }
 
 TEST(Formation, InterruptionEndsTheWaiting) {
-  MemoryStore store;
+  const auto store = std::make_shared<MemoryStore>();
   std::atomic<int> questions = 0;
   auto options = options_of(0, 2);
   options.interrupted = [&] { return ++questions > 1; };
@@ -486,7 +570,7 @@ TEST(Formation, InterruptionEndsTheWaiting) {
 }
 
 TEST(Formation, AgainAndAgainInOneProcess) {
-  run_ranks(2, [](int rank, Store& store) {
+  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
     for (int cycle = 0; cycle < 20; ++cycle) {
       const auto engine = must(assemble(options_of(rank, 2), store));
       std::vector<float> values(10, 1.0F);

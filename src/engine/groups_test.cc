@@ -1,0 +1,156 @@
+// Groups that come and go while the job runs. Ranks are threads.
+#include "engine/groups.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "engine/job_in_test.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+
+Status error_of(const Result<GroupId>& added) { return added.status(); }
+
+TEST(Groups, AGroupIsAddedUsedRemovedAndAddedAgain) {
+  run_job(3, {{0, 1}}, [](Engine& engine) {
+    const int rank = engine.place().rank;
+    for (GroupId expected = 2; expected < 50; ++expected) {
+      const auto group = engine.add_group({0, 2});
+      ASSERT_EQ(error_of(group), Status());
+      ASSERT_EQ(*group, expected) << "numbers are not used twice";
+      ASSERT_EQ(engine.ranks_of(*group), (std::vector<int>{0, 2}));
+      if (rank != 1) {
+        std::vector<float> values(70'000, static_cast<float>(rank + 1));
+        ASSERT_EQ(allreduce(engine, values, "x", *group), Status());
+        ASSERT_EQ(values.back(), 4.0F);
+      }
+      ASSERT_EQ(engine.remove_group(*group), Status());
+      ASSERT_TRUE(engine.ranks_of(*group).empty());
+      std::vector<float> values(3, 1.0F);
+      EXPECT_EQ(allreduce(engine, values, "x", *group),
+                Status::fix_call("there is no group " + std::to_string(*group) +
+                                 "; groups are given to init() on all ranks, or added later"));
+    }
+  });
+}
+
+TEST(Groups, DifferentWishesAreRefusedOnAllRanks) {
+  run_job(2, {}, [](Engine& engine) {
+    const bool first = engine.place().rank == 0;
+    EXPECT_EQ(error_of(engine.add_group(first ? std::vector{0} : std::vector{1})),
+              Status::fix_call("rank 0 adds the group [0], rank 1 adds the group [1]; all ranks "
+                               "must add and remove the same groups in the same order"));
+    const auto group = engine.add_group({0});
+    ASSERT_EQ(error_of(group), Status());
+    const Status status = first ? error_of(engine.add_group({1})) : engine.remove_group(*group);
+    EXPECT_EQ(status,
+              Status::fix_call("rank 0 adds the group [1], rank 1 removes group 1; all ranks must "
+                               "add and remove the same groups in the same order"));
+    EXPECT_EQ(engine.ranks_of(*group), std::vector{0});
+    EXPECT_EQ(barrier(engine), Status());
+  });
+}
+
+TEST(Groups, WhatMakesNoSenseIsRefused) {
+  run_job(2, {}, [](Engine& engine) {
+    EXPECT_EQ(error_of(engine.add_group({1, 0})),
+              Status::fix_call(
+                  "the group [1, 0] is not an ascending list of ranks of this job (0 to 1)"));
+    EXPECT_EQ(error_of(engine.add_group({0, 1})),
+              Status::fix_call("the group [0, 1] exists already, as number 0"));
+    EXPECT_EQ(engine.remove_group(0),
+              Status::fix_call("group 0 is the world and cannot be removed"));
+    EXPECT_EQ(
+        engine.remove_group(7),
+        Status::fix_call("there is no group 7 to remove: it was never added, or removed before"));
+    EXPECT_EQ(barrier(engine), Status());
+  });
+}
+
+TEST(Groups, ThereIsAnEndToTheirNumber) {
+  run_job(6, {}, [](Engine& engine) {
+    std::vector<GroupId> added;
+    Status status;
+    for (int bits = 1; status.ok(); ++bits) {
+      std::vector<int> ranks;
+      for (int rank = 0; rank < 6; ++rank)
+        if ((bits >> rank & 1) != 0) ranks.push_back(rank);
+      const auto group = engine.add_group(ranks);
+      status = group.status();
+      if (group.ok()) added.push_back(*group);
+    }
+    EXPECT_EQ(added.size(), kGroupsMax - 1);
+    EXPECT_EQ(status, Status::fix_call("there are 32 groups already, which is the most that is "
+                                       "possible; remove one first"));
+    for (const GroupId group : added) EXPECT_EQ(engine.remove_group(group), Status());
+    EXPECT_EQ(error_of(engine.add_group({0, 1})), Status());
+  });
+}
+
+TEST(Groups, OneWithCallsInFlightStays) {
+  run_job(3, {{0, 1}}, [](Engine& engine) {
+    std::vector<float> values(3, 1.0F);
+    Result<Handle> pending = Status::retry("none");
+    if (engine.place().rank == 1) pending = engine.submit(allreduce_of(values, "half", 1));
+    EXPECT_EQ(engine.remove_group(1),
+              Status::fix_call("rank 1: rank 1 has 1 call in flight in group 1; wait for its "
+                               "handle before the group is removed"));
+    if (engine.place().rank == 0) pending = engine.submit(allreduce_of(values, "half", 1));
+    if (engine.place().rank != 2) EXPECT_EQ(finish(engine, pending).status, Status());
+    EXPECT_EQ(engine.remove_group(1), Status());
+  });
+}
+
+TEST(Groups, ALeaverEndsTheChangeOnAllOthers) {
+  run_job(3, {}, [](Engine& engine) {
+    if (engine.place().rank == 1) return engine.shutdown("uncaught ValueError: no data");
+    const Status status = error_of(engine.add_group({0, 1}));
+    EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
+    EXPECT_NE(status.message().find("rank 1"), std::string::npos);
+    EXPECT_NE(status.message().find("uncaught ValueError: no data"), std::string::npos);
+  });
+}
+
+TEST(Groups, AnInterruptionEndsTheWaiting) {
+  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
+    auto options = options_of(rank, 2);
+    std::atomic<bool> interrupted = false;
+    options.interrupted = [&] { return interrupted.load(); };
+    const auto engine = must(assemble(options, store));
+    if (rank == 1) {
+      EXPECT_EQ(barrier(*engine), Status());
+      return;
+    }
+    interrupted = true;
+    EXPECT_EQ(error_of(engine->add_group({0})),
+              Status::retry("interrupted while the groups were being changed"));
+    EXPECT_EQ(barrier(*engine), Status());
+  });
+}
+
+// A group is added while another thread of the same rank waits for something that comes only later.
+TEST(Groups, AWaitingThreadDoesNotHoldUpAChange) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<float> late(1000, 1.0F);
+    const auto pending = engine.place().rank == 0 ? engine.submit(allreduce_of(late, "late"))
+                                                  : Result<Handle>(Status::retry("not yet"));
+    std::thread waiter;
+    if (pending.ok()) waiter = std::thread([&] { EXPECT_TRUE(engine.wait(*pending, kHangGuard)); });
+    for (int round = 0; round < 20; ++round) {
+      const auto group = engine.add_group({0});
+      ASSERT_EQ(error_of(group), Status());
+      ASSERT_EQ(engine.remove_group(*group), Status());
+    }
+    if (engine.place().rank == 1) EXPECT_EQ(allreduce(engine, late, "late"), Status());
+    if (waiter.joinable()) waiter.join();
+    if (pending.ok()) EXPECT_EQ(engine.take(*pending).status, Status());
+    EXPECT_EQ(late[0], 2.0F);
+  });
+}
+
+}  // namespace
+}  // namespace farandole

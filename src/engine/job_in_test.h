@@ -1,0 +1,88 @@
+// Whole jobs in one process, for tests: every rank is a thread, all meet in one MemoryStore.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/assemble.h"
+#include "rendezvous/memory_store.h"
+
+namespace farandole {
+
+inline void PrintTo(const Status& status, std::ostream* out) {
+  *out << (status.ok() ? "ok" : status.message());
+}
+
+inline constexpr std::chrono::milliseconds kHangGuard(60'000);
+
+inline std::unique_ptr<Engine> must(Result<std::unique_ptr<Engine>> engine) {
+  EXPECT_TRUE(engine.ok()) << engine.status().message();
+  if (!engine.ok()) std::abort();
+  return std::move(*engine);
+}
+
+inline EngineOptions options_of(int rank, int size, std::vector<std::vector<int>> groups = {}) {
+  EngineOptions options;
+  options.place = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
+  options.groups = std::move(groups);
+  options.start_timeout = kHangGuard;
+  return options;
+}
+
+// Runs body(rank, store) on `size` threads that share one store.
+template <class Body>
+void run_ranks(int size, Body body) {
+  const auto store = std::make_shared<MemoryStore>();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) threads.emplace_back([&, rank] { body(rank, store); });
+  for (auto& thread : threads) thread.join();
+}
+
+// Runs body(engine) on `size` threads, each with its own engine of one job.
+template <class Body>
+void run_job(int size, const std::vector<std::vector<int>>& groups, Body body) {
+  run_ranks(size, [&](int rank, const std::shared_ptr<Store>& store) {
+    const auto engine = must(assemble(options_of(rank, size, groups), store));
+    body(*engine);
+  });
+}
+
+inline Outcome finish(Engine& engine, const Result<Handle>& handle) {
+  if (!handle.ok()) {
+    Outcome outcome;
+    outcome.status = handle.status();
+    return outcome;
+  }
+  EXPECT_TRUE(engine.wait(*handle, kHangGuard));
+  return engine.take(*handle);
+}
+
+inline Submission allreduce_of(std::vector<float>& values, std::string name = "",
+                               GroupId group = kWorld) {
+  Submission submission;
+  submission.operation = Operation::kAllreduce;
+  submission.name = std::move(name);
+  submission.group = group;
+  submission.dtype = DType::kFloat32;
+  submission.shape = {static_cast<std::int64_t>(values.size())};
+  submission.input = values.data();
+  submission.output = values.data();
+  return submission;
+}
+
+inline Status allreduce(Engine& engine, std::vector<float>& values, std::string name = "",
+                        GroupId group = kWorld) {
+  return finish(engine, engine.submit(allreduce_of(values, std::move(name), group))).status;
+}
+
+inline Status barrier(Engine& engine) { return finish(engine, engine.submit(Submission{})).status; }
+
+}  // namespace farandole
