@@ -100,7 +100,9 @@ TEST(Groups, OneWithCallsInFlightStays) {
               Status::fix_call("rank 1: rank 1 has 1 call in flight in group 1; wait for its "
                                "handle before the group is removed"));
     if (engine.place().rank == 0) pending = engine.submit(allreduce_of(values, "half", 1));
-    if (engine.place().rank != 2) EXPECT_EQ(finish(engine, pending).status, Status());
+    if (engine.place().rank != 2) {
+      EXPECT_EQ(finish(engine, pending).status, Status());
+    }
     EXPECT_EQ(engine.remove_group(1), Status());
   });
 }
@@ -145,9 +147,13 @@ TEST(Groups, AWaitingThreadDoesNotHoldUpAChange) {
       ASSERT_EQ(error_of(group), Status());
       ASSERT_EQ(engine.remove_group(*group), Status());
     }
-    if (engine.place().rank == 1) EXPECT_EQ(allreduce(engine, late, "late"), Status());
+    if (engine.place().rank == 1) {
+      EXPECT_EQ(allreduce(engine, late, "late"), Status());
+    }
     if (waiter.joinable()) waiter.join();
-    if (pending.ok()) EXPECT_EQ(engine.take(*pending).status, Status());
+    if (pending.ok()) {
+      EXPECT_EQ(engine.take(*pending).status, Status());
+    }
     EXPECT_EQ(late[0], 2.0F);
   });
 }
