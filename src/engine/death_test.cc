@@ -9,7 +9,9 @@
 #include <csignal>
 #include <cstdio>
 #include <functional>
+#include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "farandole/engine.h"
@@ -145,6 +147,101 @@ TEST(Death, TheReasonOfALeaveIsPassedOn) {
   EXPECT_EQ(WEXITSTATUS(statuses[0]), 7);
   EXPECT_EQ(WEXITSTATUS(statuses[1]), kExpected);
   EXPECT_EQ(WEXITSTATUS(statuses[2]), kExpected);
+}
+
+// One call of every operation with tensors, of several windows.
+Submission call_of(Operation operation, int size, std::vector<float>& input,
+                   std::vector<float>& output) {
+  Submission submission;
+  submission.operation = operation;
+  submission.name = "call";
+  submission.dtype = DType::kFloat32;
+  const auto rows = static_cast<std::int64_t>(input.size()) / size * size;
+  if (row_of(operation).shape_rule != ShapeRule::kNone) submission.shape = {rows};
+  submission.input = input.data();
+  submission.output = output.data();
+  return submission;
+}
+
+// Calls it for ever. Rank `victim` kills itself from a thread, at a moment that the seed chooses.
+int call_until_the_victim_dies(Engine& engine, Operation operation, int victim, unsigned seed) {
+  const int size = engine.place().size;
+  std::vector<float> input(200'000, 1.0F);
+  std::vector<float> output(200'000);
+  std::thread killer;
+  if (engine.place().rank == victim)
+    killer = std::thread([seed] {
+      std::this_thread::sleep_for(std::chrono::microseconds(std::mt19937(seed)() % 20'000));
+      ::kill(::getpid(), SIGKILL);
+    });
+  for (;;) {
+    const auto handle = engine.submit(call_of(operation, size, input, output));
+    if (handle.ok() && !engine.wait(*handle, kHangGuard)) return 1;
+    const Status status = handle.ok() ? engine.take(*handle).status : handle.status();
+    if (status.ok()) continue;
+    return expects(status, "rank " + std::to_string(victim) + " (pid ");
+  }
+}
+
+class DeathInJobsOf : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, DeathInJobsOf, ::testing::Values(2, 4, 8));
+
+// The coordinator, the last one and one in the middle, anywhere in every operation.
+TEST_P(DeathInJobsOf, AnyRoleInAnyOperation) {
+  const int size = GetParam();
+  for (const OperationRow& row : kOperations) {
+    if (row.operation == Operation::kJoin) continue;  // nobody waits in it alone
+    for (const int victim : {0, size / 2, size - 1}) {
+      const auto seed =
+          static_cast<unsigned>(100 * size + 10 * static_cast<int>(row.operation) + victim);
+      SCOPED_TRACE(std::string(row.name) + ", victim " + std::to_string(victim) + ", seed " +
+                   std::to_string(seed));
+      const auto statuses = run_processes(size, [&](int, Engine& engine) {
+        return call_until_the_victim_dies(engine, row.operation, victim, seed);
+      });
+      for (int rank = 0; rank < size; ++rank) {
+        const int status = statuses[static_cast<std::size_t>(rank)];
+        EXPECT_TRUE(rank == victim ? WIFSIGNALED(status) : WEXITSTATUS(status) == kExpected)
+            << "rank " << rank;
+      }
+    }
+  }
+}
+
+// A member that waits in join() is needed by the others, and needs them.
+TEST(Death, ReachesWhoHasJoined) {
+  const auto statuses = run_processes(3, [](int rank, Engine& engine) {
+    if (rank == 1) return call_until_the_victim_dies(engine, Operation::kAllreduce, 1, 5);
+    Submission join;
+    join.operation = Operation::kJoin;
+    const auto handle = engine.submit(join);
+    if (!handle.ok() || !engine.wait(*handle, kHangGuard)) return 1;
+    return expects(engine.take(*handle).status, "rank 1 (pid ");
+  });
+  EXPECT_TRUE(WIFSIGNALED(statuses[1]));
+  EXPECT_EQ(WEXITSTATUS(statuses[0]), kExpected);
+  EXPECT_EQ(WEXITSTATUS(statuses[2]), kExpected);
+}
+
+// A group is being added while a rank dies.
+TEST(Death, EndsAChangeOfGroups) {
+  const auto statuses = run_processes(3, [](int rank, Engine& engine) {
+    std::thread killer;
+    if (rank == 2)
+      killer = std::thread([] {
+        std::this_thread::sleep_for(milliseconds(10));
+        ::kill(::getpid(), SIGKILL);
+      });
+    for (;;) {
+      const auto group = engine.add_group({0, 1});
+      if (!group.ok()) return expects(group.status(), "rank 2 (pid ");
+      if (const Status removed = engine.remove_group(*group); !removed.ok())
+        return expects(removed, "rank 2 (pid ");
+    }
+  });
+  EXPECT_TRUE(WIFSIGNALED(statuses[2]));
+  EXPECT_EQ(WEXITSTATUS(statuses[0]), kExpected);
+  EXPECT_EQ(WEXITSTATUS(statuses[1]), kExpected);
 }
 
 TEST(Fork, TheChildIsToldAndTheParentGoesOn) {
