@@ -139,6 +139,9 @@ class Engine {
   // The outcome of a finished call; forgets the handle. Outcome.status is kFixCall for an unknown
   // handle, kRetry if the call is not done.
   Outcome take(Handle handle);
+  // Nobody will take the outcome: forgets the call when it is done, until when its memory stays
+  // borrowed. A name that the engine chose stays in use, for ranks may drop at different moments.
+  void drop(Handle handle);
 
   // Memory of the shared heap, 128-byte aligned, zeroed. Stays mapped until the last owner is
   // gone, also after shutdown. Errors: kStop when the system gives no more.

@@ -90,6 +90,10 @@ Outcome Engine::take(Handle handle) {
   return outcome;
 }
 
+void Engine::drop(Handle handle) {
+  if (!parts_->abandoned) parts_->loop->drop(handle);
+}
+
 Result<std::shared_ptr<std::byte>> Engine::allocate(std::size_t bytes) {
   if (parts_->abandoned) return forked(parts_->place.rank);
   return parts_->formation.heap->allocate(bytes);

@@ -489,6 +489,23 @@ TEST(Engine, TheFlightRecordTellsWhatHappens) {
   });
 }
 
+TEST(Engine, ADroppedCallIsForgottenButNotItsName) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<float> dropped(1000, 1.0F);
+    const auto handle = engine.submit(allreduce_of(dropped));
+    ASSERT_TRUE(handle.ok());
+    // One rank drops it in flight or after, the other after it is done.
+    if (engine.place().rank == 0) engine.drop(*handle);
+    EXPECT_TRUE(engine.wait(*handle, kHangGuard));
+    engine.drop(*handle);
+    EXPECT_EQ(engine.take(*handle).status.code(), StatusCode::kFixCall);
+    EXPECT_EQ(dropped.back(), 2.0F);
+    std::vector<float> next(10, 1.0F);
+    EXPECT_EQ(allreduce(engine, next), Status());
+    EXPECT_EQ(next[0], 2.0F);
+  });
+}
+
 TEST(Engine, HeapMemoryOutlivesTheEngine) {
   std::shared_ptr<std::byte> memory;
   {

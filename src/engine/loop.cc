@@ -138,6 +138,11 @@ Outcome Loop::take(Handle handle) {
   return none;
 }
 
+void Loop::drop(Handle handle) {
+  auto state = state_.lock();
+  state->table.drop(handle);
+}
+
 void Loop::add_member(std::unique_ptr<GroupMember> member) {
   take_baton();
   recorder_.enter_group(member->id());

@@ -46,6 +46,7 @@ class Loop {
   bool poll(Handle handle);
   bool wait(Handle handle, std::chrono::milliseconds limit);
   Outcome take(Handle handle);
+  void drop(Handle handle);
 
   // A group of ours that comes or goes while the others run. Any thread; waits for the baton.
   void add_member(std::unique_ptr<GroupMember> member);

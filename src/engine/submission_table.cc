@@ -60,6 +60,7 @@ void SubmissionTable::finish(Record& record) {
   names_in_flight_.erase({record.submission.group, record.submission.name});
   if (record.submission.operation == Operation::kJoin) joined_.erase(record.submission.group);
   record.finished = true;
+  if (record.dropped) records_.erase(record.handle);
 }
 
 std::size_t SubmissionTable::in_flight(GroupId group) const {
@@ -85,6 +86,13 @@ Outcome SubmissionTable::remove(Handle handle) {
     automatic_indices_[{record->submission.group, record->submission.operation}].erase(
         *record->automatic_index);
   return std::move(record->outcome);
+}
+
+void SubmissionTable::drop(Handle handle) {
+  const auto found = records_.find(handle);
+  if (found == records_.end()) return;
+  found->second->dropped = true;
+  if (found->second->finished) records_.erase(found);
 }
 
 }  // namespace farandole

@@ -24,6 +24,7 @@ struct Record {
   TimePoint submitted{};
   Outcome outcome;
   bool finished = false;
+  bool dropped = false;
 };
 
 class SubmissionTable {
@@ -35,10 +36,12 @@ class SubmissionTable {
   void withdraw(Record& record);
   Record* find(Handle handle);  // null when unknown
 
-  // The record's outcome is written: its name may be used again.
+  // The record's outcome is written: its name may be used again. A dropped one is forgotten.
   void finish(Record& record);
   // Forgets a finished record.
   Outcome remove(Handle handle);
+  // Forgets it now or when it is finished, but not the index of its automatic name.
+  void drop(Handle handle);
 
   std::size_t in_flight() const { return names_in_flight_.size(); }
   std::size_t in_flight(GroupId group) const;
