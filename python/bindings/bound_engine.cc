@@ -4,8 +4,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
-#include <optional>
-#include <span>
 #include <utility>
 
 #include "errors.h"
@@ -18,6 +16,11 @@ namespace {
 // How long a wait may keep Python from looking at signals.
 constexpr std::chrono::milliseconds kSlice{100};
 
+// What a signal handler has raised stays this thread's exception until it has the GIL again.
+void raise_if_interrupted() {
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+}
+
 }  // namespace
 
 BoundEngine::BoundEngine(std::vector<std::vector<int>> groups) {
@@ -25,17 +28,19 @@ BoundEngine::BoundEngine(std::vector<std::vector<int>> groups) {
   raise_if_failed(options.status());
   options->groups = std::move(groups);
   bucket_bytes_ = options->bucket_bytes;
-  std::optional<nb::python_error> signal;
-  options->interrupted = [&signal] {
+  options->interrupted = [this] {
     const nb::gil_scoped_acquire locked;
-    if (!signal && PyErr_CheckSignals() != 0) signal.emplace();
-    return signal.has_value();
+    --visitors_;  // the handler may call shutdown()
+    const bool raised = PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
+    ++visitors_;
+    return raised;
   };
-  Result<std::unique_ptr<Engine>> engine = [&options] {
-    const nb::gil_scoped_release unlocked;
+  Result<std::unique_ptr<Engine>> engine = [&] {
+    const Visit visit(visitors_);
+    const nb::gil_scoped_release released;
     return Engine::create(*std::move(options));
   }();
-  if (signal) throw *std::move(signal);
+  raise_if_interrupted();
   raise_if_failed(engine.status());
   engine_ = *std::move(engine);
   place_ = engine_->place();
@@ -48,11 +53,25 @@ std::shared_ptr<Engine> BoundEngine::running() const {
   return engine_;
 }
 
-void BoundEngine::shutdown(const std::string& reason) {
+GroupId BoundEngine::add_group(const std::vector<int>& ranks) {
+  const Result<GroupId> group = unlocked([&](Engine& engine) { return engine.add_group(ranks); });
+  raise_if_interrupted();
+  raise_if_failed(group.status());
+  return *group;
+}
+
+void BoundEngine::remove_group(GroupId group) {
+  const Status status = unlocked([&](Engine& engine) { return engine.remove_group(group); });
+  raise_if_interrupted();
+  raise_if_failed(status);
+}
+
+void BoundEngine::shutdown(const std::string& reason, const std::string& traceback) {
   if (forked_ || !engine_) return;
   const std::shared_ptr<Engine> engine = std::move(engine_);
-  const nb::gil_scoped_release unlocked;
-  engine->shutdown(reason);
+  const nb::gil_scoped_release released;
+  engine->shutdown(reason, traceback);
+  while (const int visitors = visitors_) visitors_.wait(visitors);
 }
 
 void BoundEngine::abandon_after_fork() {
@@ -63,13 +82,9 @@ void BoundEngine::abandon_after_fork() {
 
 bool BoundEngine::poll(Handle handle) const { return !engine_ || engine_->poll(handle); }
 
-void BoundEngine::wait(Handle handle) const {
+void BoundEngine::wait(Handle handle) {
   while (!poll(handle)) {
-    const std::shared_ptr<Engine> engine = running();
-    {
-      const nb::gil_scoped_release unlocked;
-      if (engine->wait(handle, kSlice)) return;
-    }
+    if (unlocked([&](Engine& engine) { return engine.wait(handle, kSlice); })) return;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
 }
@@ -86,12 +101,10 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def_prop_ro("bucket_bytes", &BoundEngine::bucket_bytes)
       .def_prop_ro("forked", &BoundEngine::forked)
       .def("ranks_of",
-           [](BoundEngine& self, GroupId group) {
-             const std::shared_ptr<Engine> running = self.running();
-             const std::span<const int> ranks = running->ranks_of(group);
-             return std::vector<int>(ranks.begin(), ranks.end());
-           })
-      .def("shutdown", &BoundEngine::shutdown, nb::arg("reason"))
+           [](BoundEngine& self, GroupId group) { return self.running()->ranks_of(group); })
+      .def("add_group", &BoundEngine::add_group)
+      .def("remove_group", &BoundEngine::remove_group)
+      .def("shutdown", &BoundEngine::shutdown, nb::arg("reason"), nb::arg("traceback"))
       .def("abandon_after_fork", &BoundEngine::abandon_after_fork);
 }
 

@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -19,24 +20,51 @@ class BoundEngine {
   // Meets the others; raises KeyboardInterrupt or whatever a signal handler raised meanwhile.
   explicit BoundEngine(std::vector<std::vector<int>> groups);
 
-  // Keeps the engine while a call runs without the GIL. Raises GroupLostError after
-  // shutdown(). In a forked child the engine itself refuses calls.
+  // Keeps the engine while it is used. Raises GroupLostError after shutdown(). In a forked child
+  // the engine itself refuses calls.
   std::shared_ptr<Engine> running() const;
+  // Runs `work(engine)` without the GIL.
+  template <class Work>
+  auto unlocked(Work work) {
+    const std::shared_ptr<Engine> engine = running();
+    const Visit visit(visitors_);
+    const nanobind::gil_scoped_release released;
+    return work(*engine);
+  }
   // These answer always.
   const Place& place() const { return place_; }
   std::size_t bucket_bytes() const { return bucket_bytes_; }
   bool forked() const { return forked_; }
 
-  // Leaves and frees everything but memory that Python still has.
-  void shutdown(const std::string& reason);
+  GroupId add_group(const std::vector<int>& ranks);
+  void remove_group(GroupId group);
+  // Leaves and frees everything but memory that Python still has. When it returns, no thread is
+  // without the GIL inside the engine: one that came back to an interpreter which ends would crash.
+  void shutdown(const std::string& reason, const std::string& traceback);
   void abandon_after_fork();
   bool poll(Handle handle) const;
   // Until the call is done. An exception of a signal handler ends the waiting, not the call.
-  void wait(Handle handle) const;
+  void wait(Handle handle);
 
  private:
+  // Counts a thread that has no GIL. Made and ended with the GIL.
+  class Visit {
+   public:
+    explicit Visit(std::atomic<int>& visitors) : visitors_(visitors) { ++visitors_; }
+    ~Visit() {
+      --visitors_;
+      visitors_.notify_all();
+    }
+    Visit(const Visit&) = delete;
+    Visit& operator=(const Visit&) = delete;
+
+   private:
+    std::atomic<int>& visitors_;
+  };
+
   // Owned by us until shutdown(), and by the calls that are running.
   std::shared_ptr<Engine> engine_;
+  std::atomic<int> visitors_ = 0;
   Place place_;
   std::size_t bucket_bytes_ = 0;
   bool forked_ = false;

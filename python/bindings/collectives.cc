@@ -1,12 +1,11 @@
 // Tensors come as addresses: reading `t.data_ptr()` costs a tenth of what an array argument costs.
-// Who keeps the memory alive: farandole/handle.py.
+// Who keeps the memory alive: farandole/handle.py. Text and tuples are read here, not by casters
+// of the standard library's types: those end the process when an allocation fails.
 #include "collectives.h"
 
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
-#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -29,86 +28,134 @@ struct BufferView {
   std::uintptr_t output = 0;
 };
 
-Submission submission_of(Operation operation, std::string name, GroupId group,
-                         const BufferView& buffer) {
-  Submission submission;
-  submission.operation = operation;
-  submission.name = std::move(name);
-  submission.group = group;
-  submission.dtype = buffer.dtype;
-  submission.shape = buffer.shape;
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses are how Python hands over memory.
-  submission.input = reinterpret_cast<const void*>(buffer.input);
-  submission.output = reinterpret_cast<void*>(buffer.output);  // NOLINT(performance-no-int-to-ptr)
-  return submission;
+std::string text_of(const nb::str& text) {
+  Py_ssize_t size = 0;
+  const char* const bytes = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (bytes == nullptr) throw nb::python_error();
+  return {bytes, static_cast<std::size_t>(size)};
 }
 
-Handle submit(BoundEngine& self, const Submission& submission) {
-  const std::shared_ptr<Engine> engine = self.running();
-  const Result<Handle> handle = [&] {
-    const nb::gil_scoped_release unlocked;  // the step may run at once
-    return engine->submit(submission);
-  }();
+std::vector<std::int64_t> integers_of(const nb::tuple& tuple) {
+  std::vector<std::int64_t> integers;
+  integers.reserve(tuple.size());
+  for (const nb::handle item : tuple) integers.push_back(nb::cast<std::int64_t>(item));
+  return integers;
+}
+
+Submission call_of(Operation operation, const nb::str& name, GroupId group) {
+  Submission call;
+  call.operation = operation;
+  call.name = text_of(name);
+  call.group = group;
+  return call;
+}
+
+Submission call_of(Operation operation, const nb::str& name, GroupId group,
+                   const BufferView& buffer) {
+  Submission call = call_of(operation, name, group);
+  call.dtype = buffer.dtype;
+  call.shape = buffer.shape;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses are how Python hands over memory.
+  call.input = reinterpret_cast<const void*>(buffer.input);
+  call.output = reinterpret_cast<void*>(buffer.output);  // NOLINT(performance-no-int-to-ptr)
+  return call;
+}
+
+template <Operation kOperation>
+Submission reduction(const nb::str& name, GroupId group, const BufferView& buffer, int reduce_op,
+                     double prescale, double postscale) {
+  Submission call = call_of(kOperation, name, group, buffer);
+  call.reduce_op = static_cast<ReduceOp>(reduce_op);
+  call.prescale = prescale;
+  call.postscale = postscale;
+  return call;
+}
+
+Submission broadcast(const nb::str& name, GroupId group, const BufferView& buffer, int root_rank) {
+  Submission call = call_of(Operation::kBroadcast, name, group, buffer);
+  call.root_rank = root_rank;
+  return call;
+}
+
+Submission allgather(const nb::str& name, GroupId group, const BufferView& buffer) {
+  return call_of(Operation::kAllgather, name, group, buffer);
+}
+
+Submission alltoall(const nb::str& name, GroupId group, const BufferView& buffer,
+                    const nb::tuple& splits) {
+  Submission call = call_of(Operation::kAlltoall, name, group, buffer);
+  call.splits = integers_of(splits);
+  return call;
+}
+
+template <Operation kOperation>
+Submission without_tensor(const nb::str& name, GroupId group) {
+  return call_of(kOperation, name, group);
+}
+
+Handle submit(BoundEngine& self, const Submission& call) {
+  // Without the GIL, as the step may run at once.
+  const Result<Handle> handle = self.unlocked([&](Engine& engine) { return engine.submit(call); });
   raise_if_failed(handle.status());
   return *handle;
 }
 
-Handle allreduce(BoundEngine& self, std::string name, GroupId group, const BufferView& buffer,
-                 int reduce_op) {
-  Submission submission = submission_of(Operation::kAllreduce, std::move(name), group, buffer);
-  submission.reduce_op = static_cast<ReduceOp>(reduce_op);
-  return submit(self, submission);
+std::vector<Handle> submit_batch(BoundEngine& self, const nb::list& calls) {
+  std::vector<Submission> batch;
+  batch.reserve(calls.size());
+  for (const nb::handle call : calls) batch.push_back(nb::cast<const Submission&>(call));
+  Result<std::vector<Handle>> handles =
+      self.unlocked([&](Engine& engine) { return engine.submit_batch(batch); });
+  raise_if_failed(handles.status());
+  return *std::move(handles);
 }
 
-Handle broadcast(BoundEngine& self, std::string name, GroupId group, const BufferView& buffer,
-                 int root_rank) {
-  Submission submission = submission_of(Operation::kBroadcast, std::move(name), group, buffer);
-  submission.root_rank = root_rank;
-  return submit(self, submission);
-}
-
-Handle allgather(BoundEngine& self, std::string name, GroupId group, const BufferView& buffer) {
-  return submit(self, submission_of(Operation::kAllgather, std::move(name), group, buffer));
-}
-
-Handle barrier(BoundEngine& self, std::string name, GroupId group) {
-  return submit(self, submission_of(Operation::kBarrier, std::move(name), group, {}));
-}
-
-void take(BoundEngine& self, Handle handle) {
-  raise_if_failed(self.running()->take(handle).status);
-}
-
-// The gathered rows, and how many each member gave.
-nb::tuple take_gathered(BoundEngine& self, Handle handle, const BufferView& buffer) {
+Outcome outcome_of(BoundEngine& self, Handle handle) {
   Outcome outcome = self.running()->take(handle);
   raise_if_failed(outcome.status);
+  return outcome;
+}
+
+void take(BoundEngine& self, Handle handle) { outcome_of(self, handle); }
+
+// The received rows, and how many each member gave.
+nb::tuple take_received(BoundEngine& self, Handle handle, const BufferView& buffer) {
+  Outcome outcome = outcome_of(self, handle);
   std::vector<std::size_t> shape(buffer.shape.begin(), buffer.shape.end());
-  const auto& rows = outcome.first_dimensions;
+  const auto& rows = outcome.received_rows;
   shape.at(0) =
       static_cast<std::size_t>(std::accumulate(rows.begin(), rows.end(), std::int64_t{0}));
-  return nb::make_tuple(array_over(std::move(outcome.gathered), buffer.dtype, shape), rows);
+  return nb::make_tuple(array_over(std::move(outcome.received), buffer.dtype, shape), rows);
+}
+
+int take_last_joined(BoundEngine& self, Handle handle) {
+  return outcome_of(self, handle).last_joined;
 }
 
 }  // namespace
 
 void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
   nb::class_<BufferView>(module, "BufferView")
-      .def(
-          "__init__",
-          [](BufferView* self, int dtype, std::vector<std::int64_t> shape, std::uintptr_t input,
-             std::uintptr_t output) {
-            new (self) BufferView{static_cast<DType>(dtype), std::move(shape), input, output};
-          },
-          nb::arg("dtype"), nb::arg("shape"), nb::arg("input"), nb::arg("output"));
-  engine.def("allreduce", &allreduce)
+      .def("__init__", [](BufferView* self, int dtype, const nb::tuple& shape, std::uintptr_t input,
+                          std::uintptr_t output) {
+        new (self) BufferView{static_cast<DType>(dtype), integers_of(shape), input, output};
+      });
+  nb::class_<Submission>(module, "Call");
+  module.def("allreduce", &reduction<Operation::kAllreduce>)
       .def("broadcast", &broadcast)
       .def("allgather", &allgather)
-      .def("barrier", &barrier)
+      .def("alltoall", &alltoall)
+      .def("reducescatter", &reduction<Operation::kReducescatter>)
+      .def("join", &without_tensor<Operation::kJoin>)
+      .def("barrier", &without_tensor<Operation::kBarrier>)
+      .def("scattered_rows", &scattered_rows);
+  engine.def("submit", &submit)
+      .def("submit_batch", &submit_batch)
       .def("poll", &BoundEngine::poll)
       .def("wait", &BoundEngine::wait)
       .def("take", &take)
-      .def("take_gathered", &take_gathered);
+      .def("take_received", &take_received)
+      .def("take_last_joined", &take_last_joined);
 }
 
 }  // namespace farandole::python

@@ -1,4 +1,5 @@
-// The collective calls of farandole.core.Engine: submit, poll, wait, take.
+// Collective calls: farandole.core.Call says what to do, farandole.core.Engine submits, polls,
+// waits and takes, one call or a batch.
 #pragma once
 
 #include <nanobind/nanobind.h>

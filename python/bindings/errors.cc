@@ -2,6 +2,10 @@
 
 #include <nanobind/nanobind.h>
 
+#include <exception>
+#include <new>
+#include <string_view>
+
 namespace nb = nanobind;
 
 namespace farandole::python {
@@ -18,13 +22,36 @@ const char* class_of(StatusCode code) {
   }
 }
 
+// Messages hold what users gave as names, maybe cut within a character.
+void set_error(const char* type_name, std::string_view message) {
+  const nb::object type = nb::module_::import_("farandole.errors").attr(type_name);
+  const nb::object text = nb::steal(
+      PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "replace"));
+  if (text.is_valid()) PyErr_SetObject(type.ptr(), text.ptr());
+}
+
+void translate(const std::exception_ptr& exception, void* /*unused*/) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::bad_alloc&) {
+    try {
+      set_error("FarandoleError",
+                "the system gives this process no more memory: use smaller tensors, or fewer "
+                "workers on this host");
+    } catch (nb::python_error& worse) {
+      worse.restore();
+    }
+  }
+}
+
 }  // namespace
 
 void raise_if_failed(const Status& status) {
   if (status.ok()) return;
-  const nb::object type = nb::module_::import_("farandole.errors").attr(class_of(status.code()));
-  PyErr_SetString(type.ptr(), status.message().c_str());
+  set_error(class_of(status.code()), status.message());
   throw nb::python_error();
 }
+
+void bind_errors() { nb::register_exception_translator(&translate); }
 
 }  // namespace farandole::python

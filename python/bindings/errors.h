@@ -1,4 +1,4 @@
-// A Status that failed becomes a Python exception. The classes live in farandole/errors.py.
+// Failures become Python exceptions. The classes live in farandole/errors.py.
 #pragma once
 
 #include "farandole/status.h"
@@ -7,5 +7,8 @@ namespace farandole::python {
 
 // Throws nb::python_error unless the status is ok. Needs the GIL.
 void raise_if_failed(const Status& status);
+
+// From now on a failed allocation anywhere below a call is a FarandoleError, too.
+void bind_errors();
 
 }  // namespace farandole::python

@@ -4,6 +4,7 @@
 
 #include "bound_engine.h"
 #include "collectives.h"
+#include "errors.h"
 #include "memory.h"
 #include "tables.h"
 
@@ -12,6 +13,7 @@ namespace nb = nanobind;
 NB_MODULE(core, module) {
   // Users end their programs with tensors and handles alive; that is no news for them.
   nb::set_leak_warnings(false);
+  farandole::python::bind_errors();
   nb::class_<farandole::python::BoundEngine> engine(module, "Engine");
   farandole::python::bind_engine(module, engine);
   farandole::python::bind_collectives(module, engine);
