@@ -7,6 +7,7 @@ from farandole import core
 from farandole.errors import CallError, FarandoleError, GroupLostError
 from farandole.group import Group, ProcessSet, global_process_set
 from farandole.lifecycle import (
+    add_process_set,
     cross_rank,
     cross_size,
     init,
@@ -15,6 +16,7 @@ from farandole.lifecycle import (
     local_rank,
     local_size,
     rank,
+    remove_process_set,
     shutdown,
     size,
 )
@@ -34,6 +36,7 @@ __all__ = [
     "Product",
     "ReduceOp",
     "Sum",
+    "add_process_set",
     "cross_rank",
     "cross_size",
     "global_process_set",
@@ -43,6 +46,7 @@ __all__ = [
     "local_rank",
     "local_size",
     "rank",
+    "remove_process_set",
     "shutdown",
     "size",
 ]

@@ -1,28 +1,62 @@
-"""What needs no tensor, and so is the same in every frontend."""
+"""Starting calls and waiting for them, and the calls that need no tensor: for every frontend."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
-from farandole import core, lifecycle
+from farandole import arguments, core, lifecycle
+from farandole.errors import CallError
 from farandole.group import Group, global_process_set
-from farandole.handle import Handle
+from farandole.handle import BatchHandle, Handle, PreparedCall
 
 Result = TypeVar("Result")
 
 
+def start(prepared: PreparedCall[Result]) -> Handle[Result]:
+    engine = lifecycle.engine()
+    return Handle(engine, engine.submit(prepared.call), prepared)
+
+
+def start_batch(batch: Sequence[PreparedCall[Result]]) -> BatchHandle[Result]:
+    """Starts all of them or, on an error, none."""
+    engine = lifecycle.engine()
+    numbers = engine.submit_batch([prepared.call for prepared in batch])
+    return BatchHandle([Handle(engine, *pair) for pair in zip(numbers, batch, strict=True)])
+
+
 def barrier(process_set: Group = global_process_set) -> None:
     """Returns when all members have called it."""
-    engine = lifecycle.engine()
-    number = engine.barrier("", process_set.number())
-    Handle(engine, number, None, core.Engine.take).wait()
+    call = core.barrier("", arguments.group_number(process_set))
+    start(PreparedCall(call, None, core.Engine.take, named=False)).wait()
 
 
-def poll(handle: Handle[Result]) -> bool:
+def join(device: int = -1) -> int:
+    """Says that this rank has no more data, and returns when all ranks have said so: the rank that
+    was the last one, the same everywhere.
+
+    Until then this rank takes part in every allreduce of the others as if it gave nothing: zeros to
+    a sum, which an average still divides by the number of all ranks. Other calls are errors there.
+    `device` is there for scripts that give it, and has no meaning.
+    """
+    call = core.join("", arguments.group_number(global_process_set))
+    return start(PreparedCall(call, None, core.Engine.take_last_joined, named=False)).wait()
+
+
+def poll(handle: Handle[Result] | BatchHandle[Result]) -> bool:
     """Is the call done? Then synchronize returns at once."""
-    return handle.poll()
+    return _checked(handle).poll()
 
 
 def synchronize(handle: Handle[Result]) -> Result:
-    """Waits for the call and returns its tensor, or raises what went wrong."""
-    return handle.wait()
+    """Waits for the call and returns its result, or raises what went wrong. Of a grouped call: the
+    list of results."""
+    return _checked(handle).wait()
+
+
+def _checked(handle: Result) -> Result:
+    if not isinstance(handle, (Handle, BatchHandle)):
+        raise CallError(
+            f"a handle is needed, as the calls that end in _async return it; got {handle!r}"
+        )
+    return handle

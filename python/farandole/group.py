@@ -9,20 +9,24 @@ from farandole.errors import CallError
 
 
 class Group:
-    """Some ranks of the job. Give it to `init(process_sets=[...])` on every rank, then to calls.
+    """Some ranks of the job. Give it to `init(process_sets=[...])` or to `add_process_set()` on
+    every rank, then to calls.
 
-    `process_set_id` and, for the world, `ranks` are None while farandole is not initialized.
+    `process_set_id` and, for the world, `ranks` are None while the group is not registered.
     """
 
     def __init__(self, ranks: Sequence[int]) -> None:
-        self.ranks: list[int] | None = sorted(int(rank) for rank in ranks)
+        try:
+            self.ranks: list[int] | None = sorted(int(rank) for rank in ranks)
+        except (TypeError, ValueError):
+            raise CallError(f"a ProcessSet needs a list of ranks; got {ranks!r}") from None
         if not self.ranks or len(set(self.ranks)) != len(self.ranks):
-            raise CallError(f"a group needs ranks, each once; got {list(ranks)}")
+            raise CallError(f"a ProcessSet needs ranks, each once; got {list(ranks)}")
         self.process_set_id: int | None = None
         self._world_rank = -1
 
     def register(self, number: int, ranks: list[int], world_rank: int) -> None:
-        """Called by init(): this group exists from now on."""
+        """Called by init() and add_process_set(): this group exists from now on."""
         self.process_set_id, self.ranks, self._world_rank = number, ranks, world_rank
         self._optimizers = itertools.count()
 
@@ -31,14 +35,14 @@ class Group:
         self.__dict__.update(other.__dict__)
 
     def forget(self) -> None:
-        """Called by shutdown()."""
+        """Called by shutdown() and remove_process_set()."""
         self.process_set_id = None
 
     def number(self) -> int:
         if self.process_set_id is None:
             raise CallError(
-                f"{self!r} is not registered: call init() first, and name all groups but the "
-                "world in init(process_sets=[...])"
+                f"{self!r} is not registered: on all ranks, give it to init(process_sets=[...]) or "
+                "to add_process_set() before it is used, and not to remove_process_set()"
             )
         return self.process_set_id
 

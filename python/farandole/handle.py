@@ -2,43 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
 
 from farandole import core
+from farandole.errors import FarandoleError
 
 Result = TypeVar("Result")
 
-# Calls whose handle the program dropped before they were done, and what the engine borrows.
-_orphans: dict[tuple[core.Engine, int], object] = {}
+
+class PreparedCall(Generic[Result]):
+    """What a call needs from its start to its end. `borrowed` keeps the memory that the engine
+    works on; `finish` turns the outcome into the result; `named` if the program gave a name."""
+
+    __slots__ = ("borrowed", "call", "finish", "named")
+
+    def __init__(
+        self,
+        call: core.Call,
+        borrowed: object,
+        finish: Callable[[core.Engine, int], Result],
+        named: bool,
+    ) -> None:
+        self.call = call
+        self.borrowed = borrowed
+        self.finish = finish
+        self.named = named
+
+
+# Calls whose handle the program dropped before they were done.
+_orphans: dict[tuple[core.Engine, int], PreparedCall[Any]] = {}
 
 
 class Handle(Generic[Result]):
-    """One call. `borrowed` stays alive until the engine is done with it, also when the program
-    drops the handle or an exception ends a wait. `finish` turns the outcome into the result.
+    """One call. What it borrows stays alive until the engine is done with it, also when the
+    program drops the handle or an exception ends a wait.
 
     Give a name to calls whose handle may be dropped or whose wait may be interrupted on some ranks
     only: the engine keeps an automatic name as long as nobody has waited for the call, so the ranks
     would come to different ones.
     """
 
-    __slots__ = ("_borrowed", "_engine", "_error", "_finish", "_lock", "_number", "_result")
+    __slots__ = ("_engine", "_error", "_lock", "_number", "_prepared", "_result")
 
-    def __init__(
-        self,
-        engine: core.Engine,
-        number: int,
-        borrowed: object,
-        finish: Callable[[core.Engine, int], Result],
-    ) -> None:
+    def __init__(self, engine: core.Engine, number: int, prepared: PreparedCall[Result]) -> None:
         if _orphans:
             release_orphans()
         self._lock = threading.Lock()
         self._engine: core.Engine | None = engine
         self._number = number
-        self._borrowed = borrowed
-        self._finish = finish
+        self._prepared: PreparedCall[Result] | None = prepared
         self._result: Result | None = None
         self._error: BaseException | None = None
 
@@ -59,28 +74,58 @@ class Handle(Generic[Result]):
 
     def _take(self, engine: core.Engine) -> None:
         with self._lock:
-            if self._engine is None:
+            if self._prepared is None:
                 return  # another thread has waited, too
             try:
-                self._result = self._finish(engine, self._number)
+                self._result = self._prepared.finish(engine, self._number)
             except BaseException as error:  # also Ctrl-C: the engine gives an outcome only once
                 self._error = error
-            self._borrowed = None
+            self._prepared = None
             self._engine = None  # last: from now on others use the result
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
-        if engine is not None and not engine.forked:
-            _orphans[engine, self._number] = self._borrowed
+        if engine is not None and not engine.forked and self._prepared is not None:
+            _orphans[engine, self._number] = self._prepared
             release_orphans()
+
+
+class BatchHandle(Generic[Result]):
+    """The calls of one batch; the result is the list of theirs."""
+
+    __slots__ = ("_handles",)
+
+    def __init__(self, handles: Sequence[Handle[Result]]) -> None:
+        self._handles = handles
+
+    def poll(self) -> bool:
+        """Are all of them done? Then wait() returns at once."""
+        return all(handle.poll() for handle in self._handles)
+
+    def wait(self) -> list[Result]:
+        """The results, when all are there; or what went wrong first in the order of the batch."""
+        failures: list[FarandoleError] = []
+        results: list[Result] = []
+        for handle in self._handles:
+            try:
+                results.append(handle.wait())
+            except FarandoleError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        return results
 
 
 def release_orphans() -> None:
     """Lets go of the memory of dropped calls that are done by now.
 
-    Their outcomes are not taken: that would free their automatic names, at another moment on each
-    rank.
+    The outcomes of calls without a name are not taken before the engine ends: that would free their
+    automatic names, at another moment on each rank.
     """
     for engine, number in list(_orphans):
-        if not engine.forked and engine.poll(number):
-            _orphans.pop((engine, number), None)
+        if engine.forked or not engine.poll(number):
+            continue
+        orphan = _orphans.pop((engine, number), None)
+        if orphan is not None and orphan.named:
+            with contextlib.suppress(FarandoleError):
+                engine.take(number)

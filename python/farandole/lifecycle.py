@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import traceback
 from collections.abc import Sequence
+from typing import Literal
 
 from farandole import core
 from farandole.errors import CallError
@@ -16,47 +18,87 @@ class _Process:
     """What this process is at the moment: outside a job, or a member by its engine."""
 
     engine: core.Engine | None = None
+    # Every object that stands for a registered group, the world first.
     groups: tuple[Group, ...] = ()
-    # Other objects for these groups, from a later init().
-    copies: tuple[Group, ...] = ()
-    forked = False
+    joining = False  # within init()
+    forked = False  # the child of a member
 
 
 _process = _Process()
 
 
-def init(*, process_sets: Sequence[Group] | None = None) -> None:
+def init(*, process_sets: Sequence[Group] | Literal["dynamic"] | None = None) -> None:
     """Joins the job; waits for the other ranks. Does nothing if that has been done.
 
     Without a launcher the job is this process alone. The same process_sets must be given on every
-    rank; each gets its `process_set_id`.
+    rank; each gets its `process_set_id`. "dynamic" is what add_process_set() needs in Horovod; here
+    it is always possible.
     """
     if _process.forked:
         raise CallError("init() was called in a forked child of a member; start a new process")
-    groups = (global_process_set, *(process_sets or ()))
-    for group in groups:
+    given = () if process_sets is None or process_sets == "dynamic" else tuple(process_sets)
+    for group in given:
         if not isinstance(group, Group):
             raise CallError(f"process_sets must hold ProcessSet objects, not {group!r}")
     if _process.engine is not None:
-        if process_sets is not None:
-            _register_again(process_sets)
+        _register_again(given)
         return
-    engine = core.Engine(groups=[group.ranks or [] for group in groups[1:]])
+    _process.joining = True
+    try:
+        engine = core.Engine(groups=[group.ranks or [] for group in given])
+    finally:
+        _process.joining = False
+    groups = (global_process_set, *given)
     for number, group in enumerate(groups):
         group.register(number, engine.ranks_of(number), engine.rank)
     _process.engine, _process.groups = engine, groups
 
 
-def _register_again(process_sets: Sequence[Group]) -> None:
-    known = _process.groups[1:]
-    if [group.ranks for group in process_sets] != [group.ranks for group in known]:
-        raise CallError(
-            "init() was called again with other process_sets; call shutdown() in between"
-        )
-    for group, same in zip(process_sets, known, strict=True):
+def _register_again(given: Sequence[Group]) -> None:
+    known = {tuple(group.ranks or ()): group for group in reversed(_process.groups[1:])}
+    for group in given:
+        same = known.get(tuple(group.ranks or ()))
+        if same is None:
+            raise CallError(
+                f"init() was called again with {group!r}, which is not registered: use "
+                "add_process_set(), or call shutdown() in between"
+            )
         if group.process_set_id is None:
             group.become(same)
-            _process.copies += (group,)
+            _process.groups += (group,)
+
+
+def add_process_set(process_set: Group | Sequence[int]) -> Group:
+    """Adds a group, given as ProcessSet or ranks, to the running job, and returns the ProcessSet.
+
+    All ranks of the world must call it, with the same ranks and in the same order as other such
+    calls; it waits for them.
+    """
+    here = engine()
+    group = process_set if isinstance(process_set, Group) else Group(process_set)
+    number = here.add_group(group.ranks or [])
+    group.register(number, here.ranks_of(number), here.rank)
+    _process.groups += (group,)
+    return group
+
+
+def remove_process_set(process_set: Group) -> bool:
+    """Removes a group from the running job; False for the world and for one that is not registered.
+
+    All ranks of the world must call it, as with add_process_set().
+    """
+    here = engine()
+    if not isinstance(process_set, Group):
+        raise CallError(f"process_set must be a ProcessSet; got {process_set!r}")
+    number = process_set.process_set_id
+    if process_set is global_process_set or number is None:
+        return False
+    here.remove_group(number)
+    removed = [group for group in _process.groups if group.process_set_id == number]
+    for group in removed:
+        group.forget()
+    _process.groups = tuple(group for group in _process.groups if group not in removed)
+    return True
 
 
 def shutdown() -> None:
@@ -64,14 +106,14 @@ def shutdown() -> None:
     _leave("it called shutdown()")
 
 
-def _leave(reason: str) -> None:
-    engine, groups = _process.engine, _process.groups + _process.copies
+def _leave(reason: str, stack: str = "") -> None:
+    engine, groups = _process.engine, _process.groups
     if engine is None or _process.forked:
         return
-    _process.engine, _process.groups, _process.copies = None, (), ()
+    _process.engine, _process.groups = None, ()
     for group in groups:
         group.forget()
-    engine.shutdown(reason)
+    engine.shutdown(reason, stack)
 
 
 def engine() -> core.Engine:
@@ -119,14 +161,15 @@ def is_homogeneous() -> bool:
 
 
 def _leave_at_exit() -> None:
-    _leave(_reason_of_exit())
-
-
-def _reason_of_exit() -> str:
-    """One line for the others: the exception that ends this process, if any."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if error is None:
-        return "its program ended"
+        _leave("its program ended")
+    else:
+        _leave(_summary(error), "".join(traceback.format_exception(error)))
+
+
+def _summary(error: BaseException) -> str:
+    """One line for the others: the exception that ends this process."""
     lines = str(error).splitlines()
     text = f"uncaught {type(error).__name__}"
     return f"{text}: {lines[0][:500]}" if lines else text
@@ -134,8 +177,8 @@ def _reason_of_exit() -> str:
 
 def _abandon_in_child() -> None:
     if _process.engine is not None:
-        _process.forked = True
         _process.engine.abandon_after_fork()
+    _process.forked = _process.forked or _process.joining or _process.engine is not None
 
 
 atexit.register(_leave_at_exit)

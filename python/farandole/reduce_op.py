@@ -23,10 +23,17 @@ Max = ReduceOp.Max
 Product = ReduceOp.Product
 
 
+def checked(op: ReduceOp) -> ReduceOp:
+    if not isinstance(op, ReduceOp):
+        known = ", ".join(known.name for known in ReduceOp)
+        raise CallError(f"op must be one of {known}, as this module has them; got {op!r}")
+    return op
+
+
 def chosen(op: ReduceOp | None, average: bool | None) -> ReduceOp:
     """The op that op and the older average ask for."""
     if op is None:
         return Sum if average is False else Average
     if average is not None:
         raise CallError("give either op or the older average, not both")
-    return ReduceOp(op)
+    return checked(op)

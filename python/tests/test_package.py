@@ -12,7 +12,7 @@ import pytest
 
 import farandole
 from farandole import CallError, FarandoleError, Group, GroupLostError, core
-from farandole.handle import Handle, release_orphans
+from farandole.handle import BatchHandle, Handle, PreparedCall, release_orphans
 
 
 class ManualEngine:
@@ -22,6 +22,7 @@ class ManualEngine:
 
     def __init__(self) -> None:
         self.done: set[int] = set()
+        self.taken: set[int] = set()
 
     def poll(self, number: int) -> bool:
         return number in self.done
@@ -29,6 +30,9 @@ class ManualEngine:
     def wait(self, number: int) -> None:
         if number not in self.done:
             raise KeyboardInterrupt
+
+    def take(self, number: int) -> None:
+        self.taken.add(number)
 
 
 class Memory:
@@ -43,6 +47,10 @@ class Memory:
         Memory.alive -= 1
 
 
+def handle_of(engine, number, borrowed, finish=core.Engine.take, named=False):
+    return Handle(engine, number, PreparedCall(None, borrowed, finish, named))
+
+
 def test_errors_are_what_users_catch() -> None:
     assert issubclass(CallError, ValueError) and issubclass(CallError, RuntimeError)
     assert issubclass(GroupLostError, FarandoleError)
@@ -50,7 +58,7 @@ def test_errors_are_what_users_catch() -> None:
 
 def test_the_result_of_a_handle_stays() -> None:
     engine = ManualEngine()
-    handle = Handle(engine, 1, Memory(), lambda _, number: number + 41)
+    handle = handle_of(engine, 1, Memory(), lambda _, number: number + 41)
     assert not handle.poll()
     engine.done.add(1)
     assert handle.poll()
@@ -64,7 +72,7 @@ def test_the_error_of_a_handle_stays() -> None:
 
     engine = ManualEngine()
     engine.done.add(1)
-    handle = Handle(engine, 1, Memory(), fail)
+    handle = handle_of(engine, 1, Memory(), fail)
     for _ in range(2):
         with pytest.raises(CallError, match="wrong"):
             handle.wait()
@@ -76,11 +84,30 @@ def test_an_interrupted_result_of_a_handle_stays_so() -> None:
 
     engine = ManualEngine()
     engine.done.add(1)
-    handle = Handle(engine, 1, Memory(), interrupt)
+    handle = handle_of(engine, 1, Memory(), interrupt)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             handle.wait()
     assert handle.poll() and Memory.alive == 0
+
+
+def test_a_batch_waits_for_all_and_raises_the_first_error() -> None:
+    def fail(_: object, number: int) -> None:
+        raise CallError(f"wrong {number}")
+
+    engine = ManualEngine()
+    results = [handle_of(engine, 1, None, lambda *_: "one"), handle_of(engine, 2, None, fail)]
+    memory = handle_of(engine, 4, Memory(), lambda *_: None)
+    batch = BatchHandle([*results, handle_of(engine, 3, None, fail), memory])
+    engine.done = {1, 2, 3}
+    assert not batch.poll()
+    engine.done.add(4)
+    assert batch.poll()
+    for _ in range(2):
+        with pytest.raises(CallError, match="wrong 2"):
+            batch.wait()
+    assert Memory.alive == 0
+    assert BatchHandle(results[:1]).wait() == ["one"]
 
 
 def test_two_threads_wait_for_a_handle() -> None:
@@ -94,7 +121,7 @@ def test_two_threads_wait_for_a_handle() -> None:
 
     engine = ManualEngine()
     engine.done.add(1)
-    handle = Handle(engine, 1, None, finish)
+    handle = handle_of(engine, 1, None, finish)
     first = threading.Thread(target=lambda: results.append(handle.wait()))
     first.start()
     inside.wait()
@@ -109,16 +136,16 @@ def test_two_threads_wait_for_a_handle() -> None:
 
 def test_a_new_call_releases_the_memory_of_dropped_ones() -> None:
     engine = ManualEngine()
-    Handle(engine, 8, Memory(), lambda *_: None)
+    handle_of(engine, 8, Memory())
     assert Memory.alive == 1
     engine.done.add(8)
-    Handle(engine, 8, None, lambda *_: None)
+    handle_of(engine, 8, None)
     assert Memory.alive == 0
 
 
 def test_memory_of_a_dropped_handle_lives_until_the_call_is_done() -> None:
     engine = ManualEngine()
-    handle = Handle(engine, 7, Memory(), lambda *_: None)
+    handle = handle_of(engine, 7, Memory())
     with pytest.raises(KeyboardInterrupt):
         handle.wait()
     del handle
@@ -126,6 +153,16 @@ def test_memory_of_a_dropped_handle_lives_until_the_call_is_done() -> None:
     engine.done.add(7)
     release_orphans()
     assert Memory.alive == 0
+
+
+def test_the_result_of_a_dropped_call_goes_if_it_has_a_name() -> None:
+    """Without one, all ranks must keep the automatic name for the same time."""
+    engine = ManualEngine()
+    handle_of(engine, 5, None, named=True)
+    handle_of(engine, 6, None)
+    engine.done |= {5, 6}
+    release_orphans()
+    assert engine.taken == {5}
 
 
 @pytest.mark.parametrize("ranks", [[], [1, 1]])
@@ -159,7 +196,7 @@ def test_a_wrong_setting_is_named() -> None:
 
 def test_the_typed_description_of_core_is_complete() -> None:
     module = ast.parse(Path(farandole.__file__).with_name("core.pyi").read_text())
-    described = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
+    described = {n.name: n for n in module.body if isinstance(n, (ast.ClassDef, ast.FunctionDef))}
     variables = {node.target.id for node in module.body if isinstance(node, ast.AnnAssign)}
     public = {name for name in dir(core) if not name.startswith("_")}
     assert public == variables | described.keys() - {"SharedArray"}

@@ -1,46 +1,90 @@
 """Collective calls on torch tensors that return at once.
 
-They give a Handle; until `synchronize` has returned, leave the tensor alone. Calls on tensors of
-any strides work; one that is not contiguous costs a copy. Results carry no gradient.
+They give a handle; until `synchronize` has returned, leave the tensors alone. Calls on tensors of
+any strides work; one that is not contiguous costs a copy. Results carry no gradient. A grouped call
+starts all its tensors or, on an error, none, and its result is the list of results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch.autograd.graph import increment_version
 
-from farandole import core, lifecycle
+from farandole import arguments
 from farandole.group import Group, global_process_set
-from farandole.handle import Handle
-from farandole.reduce_op import ReduceOp, chosen
-from farandole.torch.tensors import check, check_writable, view_of
+from farandole.handle import BatchHandle, Handle
+from farandole.reduce_op import Average, ReduceOp, chosen
+from farandole.torch.collectives import (
+    Allgather,
+    Allreduce,
+    Alltoall,
+    Broadcast,
+    Collective,
+    Reducescatter,
+    start,
+    start_batch,
+    start_batch_in_place,
+    start_in_place,
+    tensor_only,
+)
 
-Result = TypeVar("Result")
 
-
+# size waiver: Horovod's arguments
 def allreduce_async(
     tensor: torch.Tensor,
     average: bool | None = None,
     name: str | None = None,
-    *,
     op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
-    return _start_out_of_place(_allreduce(name, process_set, chosen(op, average)), tensor)
+    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start(call, tensor, name, tensor_only)
 
 
+# size waiver: Horovod's arguments
 def allreduce_async_(
     tensor: torch.Tensor,
     average: bool | None = None,
     name: str | None = None,
-    *,
     op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
-    return _start_in_place(_allreduce(name, process_set, chosen(op, average)), tensor)
+    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start_in_place(call, tensor, name)
+
+
+# size waiver: Horovod's arguments
+def grouped_allreduce_async(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Group = global_process_set,
+) -> BatchHandle[torch.Tensor]:
+    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start_batch(for_each(call, tensors), tensors, name, tensor_only)
+
+
+# size waiver: Horovod's arguments
+def grouped_allreduce_async_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Group = global_process_set,
+) -> BatchHandle[torch.Tensor]:
+    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start_batch_in_place(call, tensors, name)
 
 
 def broadcast_async(
@@ -49,7 +93,7 @@ def broadcast_async(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
-    return _start_out_of_place(_broadcast(name, process_set, root_rank), tensor)
+    return start(Broadcast(process_set, root_rank), tensor, name, tensor_only)
 
 
 def broadcast_async_(
@@ -58,75 +102,101 @@ def broadcast_async_(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
-    return _start_in_place(_broadcast(name, process_set, root_rank), tensor)
+    return start_in_place(Broadcast(process_set, root_rank), tensor, name)
+
+
+def grouped_broadcast_async(
+    tensors: Sequence[torch.Tensor],
+    root_rank: int,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> BatchHandle[torch.Tensor]:
+    calls = for_each(Broadcast(process_set, root_rank), tensors)
+    return start_batch(calls, tensors, name, tensor_only)
+
+
+def grouped_broadcast_async_(
+    tensors: Sequence[torch.Tensor],
+    root_rank: int,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> BatchHandle[torch.Tensor]:
+    return start_batch_in_place(Broadcast(process_set, root_rank), tensors, name)
 
 
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: Group = global_process_set
 ) -> Handle[torch.Tensor]:
-    return start_allgather(tensor, name, process_set, lambda gathered, _: gathered)
+    return start(Allgather(process_set), tensor, name, tensor_only)
 
 
-def start_allgather(
+def grouped_allgather_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> BatchHandle[torch.Tensor]:
+    calls = for_each(Allgather(process_set), tensors)
+    return start_batch(calls, tensors, name, tensor_only)
+
+
+def alltoall_async(
     tensor: torch.Tensor,
-    name: str | None,
-    process_set: Group,
-    result: Callable[[torch.Tensor, list[int]], Result],
-) -> Handle[Result]:
-    """An allgather whose result may use how many rows each member gave."""
-    check(tensor)
-    source = tensor.detach().contiguous()
-    engine, group, view = lifecycle.engine(), process_set.number(), view_of(source)
-
-    def finish(engine: core.Engine, number: int) -> Result:
-        gathered, rows = engine.take_gathered(number, view)
-        return result(torch.from_dlpack(gathered), rows)
-
-    return Handle(engine, engine.allgather(name or "", group, view), source, finish)
+    splits: Any = None,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> Handle[tuple[torch.Tensor, torch.Tensor]]:
+    """The result is the pair of received tensor and received_splits, also without splits."""
+    return start(Alltoall(process_set, splits), tensor, name, with_received_splits)
 
 
-# Submits a call on a view; returns the engine's number for it.
-_Start = Callable[[core.Engine, core.BufferView], int]
+def grouped_alltoall_async(
+    tensors: Sequence[torch.Tensor],
+    splits: Sequence[Any] | None = None,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> BatchHandle[tuple[torch.Tensor, torch.Tensor]]:
+    """splits: None, or those of each tensor. The results are pairs as of alltoall_async."""
+    calls = alltoall_of_each(tensors, splits, process_set)
+    return start_batch(calls, tensors, name, with_received_splits)
 
 
-def _allreduce(name: str | None, process_set: Group, op: ReduceOp) -> _Start:
-    return lambda engine, view: engine.allreduce(name or "", process_set.number(), view, op)
-
-
-def _broadcast(name: str | None, process_set: Group, root_rank: int) -> _Start:
-    return lambda engine, view: engine.broadcast(name or "", process_set.number(), view, root_rank)
-
-
-def _start(
-    start: _Start, source: torch.Tensor, target: torch.Tensor, result: Callable[[], torch.Tensor]
+def reducescatter_async(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: ReduceOp = Average,
+    process_set: Group = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
 ) -> Handle[torch.Tensor]:
-    def finish(engine: core.Engine, number: int) -> torch.Tensor:
-        engine.take(number)
-        return result()
-
-    engine = lifecycle.engine()
-    number = start(engine, view_of(source, target))
-    return Handle(engine, number, (source, target), finish)
+    call = Reducescatter(process_set, op, prescale_factor, postscale_factor)
+    return start(call, tensor, name, tensor_only)
 
 
-def _start_out_of_place(start: _Start, tensor: torch.Tensor) -> Handle[torch.Tensor]:
-    check(tensor)
-    source = tensor.detach().contiguous()
-    target = torch.empty_like(source)
-    return _start(start, source, target, lambda: target)
+def grouped_reducescatter_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    op: ReduceOp = Average,
+    process_set: Group = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> BatchHandle[torch.Tensor]:
+    call = Reducescatter(process_set, op, prescale_factor, postscale_factor)
+    return start_batch(for_each(call, tensors), tensors, name, tensor_only)
 
 
-def _start_in_place(start: _Start, tensor: torch.Tensor) -> Handle[torch.Tensor]:
-    check_writable(tensor)
-    memory = tensor.detach()
-    dense = memory.contiguous()
+def for_each(call: Collective, tensors: Sequence[torch.Tensor]) -> list[Collective]:
+    return [call] * len(arguments.batch(tensors))
 
-    def result() -> torch.Tensor:
-        if dense is not memory:
-            memory.copy_(dense)  # also tells autograd
-        return tensor
 
-    handle = _start(start, dense, dense, result)
-    if not tensor.is_inference():
-        increment_version(tensor)
-    return handle
+def alltoall_of_each(
+    tensors: Sequence[torch.Tensor], splits: Sequence[Any] | None, process_set: Group
+) -> list[Alltoall]:
+    count = len(arguments.batch(tensors))
+    each = [None] * count if splits is None else arguments.batch_splits(splits, count)
+    return [Alltoall(process_set, of_one) for of_one in each]
+
+
+def with_received_splits(
+    tensor: torch.Tensor, received_rows: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return tensor, torch.tensor(received_rows, dtype=torch.int64)

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from farandole import lifecycle
+from farandole import arguments, lifecycle
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
-from farandole.reduce_op import Average, ReduceOp
+from farandole.reduce_op import Average, ReduceOp, checked
 from farandole.torch.gradients import Gradients
 
 
@@ -34,10 +34,15 @@ def DistributedOptimizer(  # noqa: N802
     synchronize(), skip_synchronize() and set_backward_passes_per_step().
     """
     lifecycle.engine()  # raises outside a job
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise CallError(
+            f"optimizer must be a torch.optim.Optimizer; got a {type(optimizer).__name__}"
+        )
     if isinstance(optimizer, _Distributed):
         raise CallError("this optimizer is a DistributedOptimizer already")
     _check_names(named_parameters, optimizer)
     _check_passes(backward_passes_per_step)
+    arguments.group_number(process_set)
     process_set.rank()  # raises outside the set
     kind = type(optimizer)
     distributed: Any = object.__new__(type(kind.__name__, (_Distributed, kind), {}))
@@ -45,9 +50,7 @@ def DistributedOptimizer(  # noqa: N802
     distributed.__dict__.pop("step", None)  # left by a learning rate scheduler; calls the old one
     if process_set.size() > 1:
         name = f"gradients.{process_set.next_optimizer()}"
-        distributed._gradients = Gradients(
-            name, ReduceOp(op), backward_passes_per_step, process_set
-        )
+        distributed._gradients = Gradients(name, checked(op), backward_passes_per_step, process_set)
         distributed._gradients.add(_parameters(optimizer.param_groups))
     return distributed
 

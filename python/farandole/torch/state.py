@@ -28,8 +28,7 @@ def broadcast_parameters(
 
     params: `model.state_dict()`, or pairs as from `model.named_parameters()`.
     """
-    pairs = list(params.items() if isinstance(params, Mapping) else params)
-    for name, tensor in pairs:
+    for name, tensor in (pairs := _pairs(params)):
         if tensor is not None and not isinstance(tensor, torch.Tensor):
             raise CallError(f"{name!r} is a {type(tensor).__name__}; only tensors can be sent")
     handles = [
@@ -39,6 +38,17 @@ def broadcast_parameters(
     ]
     for handle in handles:
         handle.wait()
+
+
+def _pairs(params: Any) -> list[tuple[str, Any]]:
+    values = params.items() if isinstance(params, Mapping) else params
+    pairs = list(values) if isinstance(values, Iterable) else [values]
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise CallError(
+            "params must be model.state_dict() or model.named_parameters(); got a "
+            f"{type(params).__name__}"
+        )
+    return pairs
 
 
 def broadcast_optimizer_state(

@@ -39,6 +39,13 @@ def check_writable(tensor: torch.Tensor) -> None:
         )
 
 
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, or a copy whose memory holds its values one after another."""
+    if tensor.is_contiguous() and not tensor.is_neg():
+        return tensor
+    return tensor.detach().resolve_neg().contiguous()
+
+
 def view_of(source: torch.Tensor, target: torch.Tensor | None = None) -> core.BufferView:
     """Borrows contiguous memory; without a target there is only input."""
     output = 0 if target is None else target.data_ptr()

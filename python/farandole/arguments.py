@@ -1,0 +1,92 @@
+"""The arguments of calls, checked and in the form that the engine takes; without any framework."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from farandole import lifecycle
+from farandole.errors import CallError
+from farandole.group import Group
+
+Item = TypeVar("Item")
+
+
+def call_name(name: str | None) -> str:
+    """The engine finds a name for a call that has none."""
+    if name is None:
+        return ""
+    if not isinstance(name, str):
+        raise CallError(f"name must be text, the same on all ranks; got {name!r}")
+    return name
+
+
+def member_names(name: str | None, count: int) -> list[str]:
+    """The names of the calls of a batch."""
+    base = call_name(name)
+    return [f"{base}_{i}of{count}" if base else "" for i in range(1, count + 1)]
+
+
+def gradient_name(name: str | None) -> str | None:
+    """For the call that backward() makes for this one."""
+    return f"{name}.gradient" if name else None
+
+
+def group_number(process_set: Group) -> int:
+    if not isinstance(process_set, Group):
+        raise CallError(f"process_set must be a ProcessSet; got {process_set!r}")
+    if process_set.process_set_id is None:
+        lifecycle.engine()  # says so when that is because we are outside a job
+    return process_set.number()
+
+
+def batch(tensors: Sequence[Item]) -> Sequence[Item]:
+    if not isinstance(tensors, (list, tuple)):
+        raise CallError(f"a grouped call needs a list of tensors; got a {type(tensors).__name__}")
+    if not tensors:
+        raise CallError("a grouped call needs at least one tensor; the list is empty")
+    return tensors
+
+
+def scale_factor(value: float) -> float:
+    if isinstance(value, float):
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise CallError(
+            f"prescale_factor and postscale_factor must be numbers; got {value!r}"
+        ) from None
+
+
+def rank_number(root_rank: int) -> int:
+    try:
+        return operator.index(root_rank)
+    except TypeError:
+        raise CallError(f"root_rank must be a rank of the world; got {root_rank!r}") from None
+
+
+def split_sizes(splits: Any) -> tuple[int, ...]:
+    """A list of whole numbers, or a tensor or array of them; empty for None."""
+    if splits is None:
+        return ()
+    try:
+        sizes = tuple(operator.index(rows) for rows in splits)
+    except TypeError:
+        sizes = ()
+    if not sizes:
+        raise CallError(
+            "splits must say for each member how many rows it gets, as a list or tensor of whole "
+            f"numbers; got {splits!r}"
+        )
+    return sizes
+
+
+def batch_splits(splits: Sequence[Item], count: int) -> Sequence[Item]:
+    if not isinstance(splits, (list, tuple)) or len(splits) != count:
+        raise CallError(
+            f"splits of a grouped call must be a list with those of each of the {count} tensors; "
+            f"got {splits!r}"
+        )
+    return splits

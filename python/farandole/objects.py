@@ -1,0 +1,97 @@
+"""Whole Python objects instead of tensors; the same for every framework.
+
+They travel pickled (by cloudpickle), and unpickling runs what the sender says. Only members of one
+job send them to each other, and nobody else can join it: the launcher decides who is a member.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, TypeVar
+
+import cloudpickle
+
+from farandole import arguments, calls, core, lifecycle
+from farandole.errors import CallError
+from farandole.group import Group, global_process_set
+from farandole.handle import PreparedCall
+
+Result = TypeVar("Result")
+
+# The first byte of what travels.
+_OBJECT, _FAILURE = b"o", b"f"
+
+
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> Any:
+    """The object of root_rank, on every member; the others' `obj` has no meaning.
+
+    The object is pickled. It travels only between the members of this job, which the launcher has
+    started; a rank runs what root_rank's object says when it is unpickled.
+    """
+    root = lifecycle.rank() == arguments.rank_number(root_rank)
+    data = _pack(obj) if root else b""
+    base = arguments.call_name(name)
+    length = bytearray(len(data).to_bytes(8, "little"))
+    _broadcast(length, root_rank, base and f"{base}.length", process_set)
+    memory = bytearray(data) if root else bytearray(int.from_bytes(length, "little"))
+    _broadcast(memory, root_rank, base and f"{base}.object", process_set)
+    return obj if root and data[:1] == _OBJECT else _unpack(memory, f"rank {root_rank}")
+
+
+def allgather_object(
+    obj: Any, name: str | None = None, process_set: Group = global_process_set
+) -> list[Any]:
+    """The list of all members' objects, in the order of their ranks.
+
+    The objects are pickled. They travel only between the members of this job, which the launcher
+    has started; a rank runs what the others' objects say when they are unpickled.
+    """
+    data = bytearray(_pack(obj))
+    group = arguments.group_number(process_set)
+    view = _view_of(data, (len(data),), writable=False)
+    call = core.allgather(arguments.call_name(name), group, view)
+
+    def finish(engine: core.Engine, number: int) -> tuple[memoryview, list[int]]:
+        array, lengths = engine.take_received(number, view)
+        return memoryview(array), lengths  # type: ignore[arg-type]
+
+    received, lengths = calls.start(PreparedCall(call, data, finish, bool(name))).wait()
+    objects, first = [], 0
+    for rank, length in zip(process_set.ranks or [], lengths, strict=True):
+        objects.append(_unpack(received[first : first + length], f"rank {rank}"))
+        first += length
+    return objects
+
+
+def _pack(obj: Any) -> bytes:
+    """If it fails the others must be told: they are in the same call."""
+    try:
+        return _OBJECT + cloudpickle.dumps(obj)
+    except Exception as error:
+        return _FAILURE + f"{type(error).__name__}: {error}".encode(errors="replace")
+
+
+def _unpack(data: bytearray | memoryview, sender: str) -> Any:
+    kind, content = bytes(data[:1]), data[1:]
+    if kind == _OBJECT:
+        return cloudpickle.loads(content)
+    raise CallError(
+        f"the object of {sender} cannot be sent, as it cannot be pickled: {bytes(content).decode()}"
+    )
+
+
+def _broadcast(memory: bytearray, root_rank: int, name: str, process_set: Group) -> None:
+    group = arguments.group_number(process_set)
+    view = _view_of(memory, (len(memory),), writable=True)
+    call = core.broadcast(name, group, view, root_rank)
+    calls.start(PreparedCall(call, memory, core.Engine.take, bool(name))).wait()
+
+
+def _view_of(memory: bytearray, shape: tuple[int, ...], writable: bool) -> core.BufferView:
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory)) if memory else 0
+    return core.BufferView(core.dtypes["uint8"], shape, address, address if writable else 0)
