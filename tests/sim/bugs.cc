@@ -1,5 +1,6 @@
 #include "bugs.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -119,6 +120,80 @@ Tap do_not_announce_again(const Script& /*script*/) {
   };
 }
 
+template <class Item>
+bool announces(const Envelope& envelope) {
+  if (envelope.to != 0) return false;
+  const auto items = decode_announcements(envelope.bytes).value();
+  return std::ranges::any_of(items,
+                             [](const auto& item) { return std::holds_alternative<Item>(item); });
+}
+
+// What is pending is not examined when somebody joins: a join matters only to what is announced
+// after it. So it may as well come together with the next announcement of somebody else.
+Tap do_not_examine_again(const Script& /*script*/) {
+  auto held =
+      std::make_shared<std::map<int, std::vector<Envelope>>>();  // by group; the copies own it
+  return [held](Envelope envelope) -> std::vector<Envelope> {
+    auto& joins = (*held)[envelope.group];
+    const bool from_joined =
+        std::ranges::any_of(joins, [&](const auto& join) { return join.from == envelope.from; });
+    if (envelope.to != 0) return {std::move(envelope)};
+    if (announces<AnnounceJoin>(envelope) || from_joined) {
+      joins.push_back(std::move(envelope));
+      return {};
+    }
+    auto envelopes = std::exchange(joins, {});
+    envelopes.push_back(std::move(envelope));
+    return envelopes;
+  };
+}
+
+// The release leaves the last member's flag set in the coordinator: it goes on counting as joined.
+Tap stay_joined(const Script& script) {
+  return [&script](Envelope envelope) -> std::vector<Envelope> {
+    const int last = last_member(script, envelope.group);
+    if (envelope.from != 0 || envelope.to != last) return {std::move(envelope)};
+    const auto items = decode_stream(envelope.bytes).value();
+    const bool releases = std::ranges::any_of(
+        items, [](const auto& item) { return std::holds_alternative<ReleaseAll>(item); });
+    if (!releases) return {std::move(envelope)};
+    auto joined = packed(envelope, std::vector<Announcement>{AnnounceJoin{}});
+    joined.front().from = last;
+    joined.front().to = 0;
+    return {std::move(joined.front()), std::move(envelope)};
+  };
+}
+
+void name_another_last(Nothing& /*state*/, Items& items) {
+  for (auto& item : items)
+    if (auto* release = std::get_if<ReleaseAll>(&item)) release->last_rank ^= 1;
+}
+
+void release_nobody(Nothing& /*state*/, Items& items) {
+  std::erase_if(items, [](const auto& item) { return std::holds_alternative<ReleaseAll>(item); });
+}
+
+// Scales are not compared: the last member seems to have announced those of another.
+Tap do_not_compare_scales(const Script& script) {
+  using Scales = std::pair<double, double>;
+  auto scales =
+      std::make_shared<std::map<std::pair<int, std::string>, Scales>>();  // by group, name
+  return [&script, scales](Envelope envelope) -> std::vector<Envelope> {
+    if (envelope.to != 0) return {std::move(envelope)};
+    auto items = decode_announcements(envelope.bytes).value();
+    for (auto& item : items) {
+      auto* in_full = std::get_if<AnnounceInFull>(&item);
+      if (in_full == nullptr || !row_of(in_full->signature.operation).reduces) continue;
+      auto& signature = in_full->signature;
+      const Scales own{signature.prescale, signature.postscale};
+      auto& known = scales->emplace(std::pair(envelope.group, signature.name), own).first->second;
+      if (envelope.from != last_member(script, envelope.group)) known = own;
+      std::tie(signature.prescale, signature.postscale) = known;
+    }
+    return packed(envelope, items);
+  };
+}
+
 // Does something to every tenth message.
 std::function<Tap(const Script&)> every_tenth(
     std::function<std::vector<Envelope>(Envelope)> change) {
@@ -176,6 +251,21 @@ std::vector<NamedBug> all_bugs() {
       {"a step completes before the last member entered",
        {{}, {.completes_before_the_last_entered = true}},
        "gave the sum"},
+      {"a join does not make the coordinator examine what is pending",
+       {do_not_examine_again, {}},
+       "deadlock"},
+      {"a release leaves a member joined", {stay_joined, {}}, "after it has joined"},
+      {"a release does not come", {on_stream<Nothing>(release_nobody), {}}, "deadlock"},
+      {"a release names another rank on one member",
+       {on_stream<Nothing>(name_another_last), {}},
+       "was the last"},
+      {"a release names one that was not the last to join",
+       {{}, {.releases_name_the_first_member = true}},
+       "was the last to join"},
+      {"a member that has joined brings data",
+       {{}, {.the_joined_bring_data = true}},
+       "gave the sum"},
+      {"scales are not compared", {do_not_compare_scales, {}}, "was to be refused"},
       {"one survivor is not told of a death", {{}, {.one_survivor_is_not_told = true}}, "deadlock"},
   };
 }

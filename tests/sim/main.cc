@@ -66,7 +66,9 @@ int run(const Arguments& arguments) {
   constexpr Telling kAloud{1, true};
   std::uint64_t number = 0;
   std::uint64_t steps = 0;
+  std::uint64_t steps_joined = 0;
   std::uint64_t refusals = 0;
+  std::uint64_t releases = 0;
   std::uint64_t messages = 0;
   std::uint64_t deaths = 0;
   for (std::uint64_t seed = arguments.first; seed - arguments.first < arguments.seeds; ++seed) {
@@ -79,14 +81,17 @@ int run(const Arguments& arguments) {
     }
     number = number * 0x100000001b3U ^ report.number;
     steps += report.steps;
+    steps_joined += report.steps_joined;
     refusals += report.refusals;
+    releases += report.releases;
     messages += report.messages;
     deaths += report.somebody_died ? 1U : 0U;
   }
   fmt::print(
-      "{} seeds from {}: {} steps, {} refusals, {} messages, {} jobs with a death; all is well "
-      "(stories {:016x})\n",
-      arguments.seeds, arguments.first, steps, refusals, messages, deaths, number);
+      "{} seeds from {}: {} steps ({} joined), {} refusals, {} releases, {} messages, {} jobs with "
+      "a death; all is well (stories {:016x})\n",
+      arguments.seeds, arguments.first, steps, steps_joined, refusals, releases, messages, deaths,
+      number);
   return 0;
 }
 

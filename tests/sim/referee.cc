@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 namespace farandole::sim {
@@ -16,7 +19,9 @@ std::string words(const Decision& decision) {
   const auto name = shortened(name_of(decision), 40);
   if (const auto* step = std::get_if<Step>(&decision))
     return fmt::format("step {}.{} `{}` (id {})", step->generation, step->sequence, name, step->id);
-  return fmt::format("refusal of `{}` ({})", name, std::get<Refusal>(decision).status.message());
+  if (const auto* refusal = std::get_if<Refusal>(&decision))
+    return fmt::format("refusal of `{}` ({})", name, refusal->status.message());
+  return fmt::format("release, rank {} was the last", std::get<Release>(decision).last_rank);
 }
 
 // "ranks 0, 2–3", by other means than the code under test.
@@ -36,7 +41,15 @@ std::string words(const std::vector<int>& ranks) {
 std::string culprit_value(const Signature& common, const Signature& odd) {
   if (odd.operation != common.operation) return std::string(row_of(odd.operation).name);
   if (odd.dtype != common.dtype) return std::string(row_of(odd.dtype).name);
-  return "77";  // in a shape
+  if (std::signbit(odd.prescale)) return "prescale -0";
+  return "77";  // in a shape, or a scale
+}
+
+// Without what is each member's own.
+Decision without_own(Decision decision) {
+  if (auto* step = std::get_if<Step>(&decision)) step->joined.reset();
+  if (auto* release = std::get_if<Release>(&decision)) release->name.clear();
+  return decision;
 }
 
 }  // namespace
@@ -46,6 +59,10 @@ Referee::Referee(const Script& script) : script_(script) {
     boards_.emplace_back();
     boards_.back().taken.resize(members.size());
   }
+  for (int number = 0; number < static_cast<int>(script.calls.size()); ++number) {
+    const auto& call = call_of(number);
+    if (!call.is_join()) board_of(call.group).undecided[call.common.name].push_back(number);
+  }
 }
 
 void Referee::blow(std::string problem) {
@@ -53,56 +70,128 @@ void Referee::blow(std::string problem) {
 }
 
 void Referee::submitted(int worker, int number) {
-  const auto& call = script_.calls[static_cast<std::size_t>(number)];
-  auto& board = boards_[static_cast<std::size_t>(call.group)];
-  ++board.submitted[{worker, call.common.name}];
   if (!outcomes_.emplace(std::pair(worker, number), Outcome::kInFlight).second)
     blow(fmt::format("worker {} submits call {} twice", worker, number));
 }
 
+void Referee::join_reached(int group, int worker) { board_of(group).joined_last = worker; }
+
 void Referee::decided(int group, int worker, int call, const Decision& decision) {
-  auto& board = boards_[static_cast<std::size_t>(group)];
-  auto& taken = board.taken[static_cast<std::size_t>(*script_.member_of(group, worker))];
-  if (taken == board.decisions.size()) {
-    check_new(group, call, decision);
-    board.decisions.push_back(decision);
-  } else if (!(board.decisions[taken] == decision)) {
-    blow(fmt::format("decision {} of group {}: worker {} sees {}, another saw {}", taken, group,
-                     worker, words(decision), words(board.decisions[taken])));
+  if (const auto* refusal = std::get_if<Refusal>(&decision)) {
+    check_order(group, worker, call, *refusal);
+    check_refusal(worker, call, *refusal);
+  } else {
+    check_common(group, worker, call, decision);
   }
-  ++taken;
-  if (const auto* refusal = std::get_if<Refusal>(&decision)) check_refusal(worker, call, *refusal);
 }
 
-// What can be said about a decision when its first member sees it.
-void Referee::check_new(int group, int number, const Decision& decision) {
-  auto& board = boards_[static_cast<std::size_t>(group)];
-  const auto& call = script_.calls[static_cast<std::size_t>(number)];
-  const auto times = ++board.decided[name_of(decision)];
-  for (const int member : script_.groups[static_cast<std::size_t>(group)]) {
-    if (board.submitted[{member, name_of(decision)}] < times)
-      blow(fmt::format("{} of group {}: worker {} has not submitted it", words(decision), group,
-                       member));
-  }
-  if (call.is_mismatch() != std::holds_alternative<Refusal>(decision))
-    blow(fmt::format("{} of group {}: the signatures are {}", words(decision), group,
-                     call.is_mismatch() ? "different" : "equal"));
+// Calls of one name are decided in the order of the script.
+int Referee::decide_next(Board& board, const std::string& name) {
+  auto& calls = board.undecided[name];
+  if (calls.empty()) return -1;
+  const int number = calls.front();
+  calls.pop_front();
+  return number;
+}
+
+// Steps and releases: all members see all of them in one order.
+void Referee::check_common(int group, int worker, int call, const Decision& decision) {
+  auto& board = board_of(group);
+  auto& taken = board.taken[static_cast<std::size_t>(*script_.member_of(group, worker))];
+  const auto what = without_own(decision);
   const auto* step = std::get_if<Step>(&decision);
-  if (step == nullptr) {
-    ++refusals_;
-    return;
+  if (taken.common == board.decisions.size()) {
+    const int number = step == nullptr ? call : decide_next(board, step->name);
+    if (number < 0) {
+      blow(fmt::format("{} of group {}: there is no such call", words(decision), group));
+      return;
+    }
+    if (step != nullptr)
+      check_new_step(group, call_of(number), *step);
+    else
+      check_new_release(group, call_of(number), std::get<Release>(decision));
+    board.decisions.push_back({what, number});
   }
+  const auto& expected = board.decisions[taken.common];
+  if (!(expected.decision == what))
+    blow(fmt::format("decision {} of group {}: worker {} sees {}, another saw {}", taken.common,
+                     group, worker, words(decision), words(expected.decision)));
+  else if (call >= 0 && call != expected.call)
+    blow(fmt::format("worker {}: {} is about call {}, not {}", worker, words(decision),
+                     expected.call, call));
+  else if (step != nullptr)
+    check_joined(worker, expected.call, *step);
+  ++taken.common;
+  taken.refused.clear();
+}
+
+// A refusal goes to those that made the call; it has the same place and text for all of them.
+void Referee::check_order(int group, int worker, int call, const Refusal& refusal) {
+  auto& board = board_of(group);
+  auto& taken = board.taken[static_cast<std::size_t>(*script_.member_of(group, worker))];
+  const auto [first, is_new] = board.refusals.emplace(call, refusal);
+  if (is_new) {
+    ++refusals_;
+    board.refused_at[call] = taken.common;
+    if (decide_next(board, refusal.name) != call || !call_of(call).is_refused())
+      blow(fmt::format("{} of group {}: call {} was to be done", words(refusal), group, call));
+    check_all_submitted(call_of(call), words(refusal));
+  }
+  if (!(first->second == refusal) || board.refused_at[call] != taken.common)
+    blow(fmt::format("worker {} sees {} after {} decisions, another saw {} after {}", worker,
+                     words(refusal), taken.common, words(first->second), board.refused_at[call]));
+  for (const int earlier : taken.refused) {
+    board.in_order.emplace(earlier, call);
+    if (board.in_order.contains({call, earlier}))
+      blow(fmt::format("calls {} and {} of group {} are refused in different orders", earlier, call,
+                       group));
+  }
+  taken.refused.push_back(call);
+}
+
+void Referee::check_all_submitted(const Call& call, const std::string& what) {
+  const auto number = static_cast<int>(&call - script_.calls.data());
+  for (const int maker : call.makers)
+    if (outcome(maker, number) == Outcome::kNone)
+      blow(fmt::format("{} of group {}: worker {} has not submitted it", what, call.group, maker));
+  for (const int worker : call.joined)
+    if (outcome(worker, call.join) == Outcome::kNone)
+      blow(fmt::format("{} of group {}: worker {} has not joined", what, call.group, worker));
+}
+
+void Referee::check_new_step(int group, const Call& call, const Step& step) {
+  auto& board = board_of(group);
   ++steps_;
-  if (step->generation != 1 || step->sequence != ++board.sequence_last)
-    blow(fmt::format("{} of group {}, expected is 1.{}", words(decision), group,
-                     board.sequence_last));
-  const auto [at, is_new] = board.ids.emplace(step->id, call.common);
+  if (!call.joined.empty()) ++steps_joined_;
+  check_all_submitted(call, words(step));
+  if (call.is_refused()) blow(fmt::format("{} of group {} was to be refused", words(step), group));
+  if (step.generation != 1 || step.sequence != ++board.sequence_last)
+    blow(fmt::format("{} of group {}, expected is 1.{}", words(step), group, board.sequence_last));
+  const auto [at, is_new] = board.ids.emplace(step.id, call.common);
   if (!is_new && !(at->second == call.common))
-    blow(fmt::format("{} of group {}: the id stood for another signature", words(decision), group));
+    blow(fmt::format("{} of group {}: the id stood for another signature", words(step), group));
+}
+
+void Referee::check_new_release(int group, const Call& call, const Release& release) {
+  ++releases_;
+  check_all_submitted(call, words(release));
+  if (release.last_rank != board_of(group).joined_last)
+    blow(fmt::format("{} of group {}: worker {} was the last to join", words(release), group,
+                     board_of(group).joined_last));
+}
+
+// Who has joined gets the step with its signature, and nobody else.
+void Referee::check_joined(int worker, int number, const Step& step) {
+  const auto& call = call_of(number);
+  const bool joined = std::ranges::binary_search(call.joined, worker);
+  if (joined != step.joined.has_value())
+    blow(fmt::format("{}: worker {} {} joined", words(step), worker, joined ? "has" : "has not"));
+  else if (joined && !(*step.joined == call.common))
+    blow(fmt::format("{}: worker {} gets another signature", words(step), worker));
 }
 
 void Referee::check_refusal(int worker, int number, const Refusal& refusal) {
-  const auto& call = script_.calls[static_cast<std::size_t>(number)];
+  const auto& call = call_of(number);
   const auto& text = refusal.status.message();
   const auto missing = [&](std::string_view what) {
     if (text.find(what) == std::string::npos)
@@ -110,6 +199,10 @@ void Referee::check_refusal(int worker, int number, const Refusal& refusal) {
   };
   if (refusal.status.code() != StatusCode::kFixCall) blow("a refusal that is no kFixCall");
   missing(shortened(call.common.name, 100).substr(0, 90));
+  if (!call.is_mismatch()) {
+    missing(row_of(call.common.operation).name);
+    missing(words(call.joined) + (call.joined.size() == 1 ? " has joined" : " have joined"));
+  }
   for (const auto& [who, odd] : call.odd) {
     std::vector<int> alike;
     for (const auto& [other, signature] : call.odd)
@@ -119,9 +212,9 @@ void Referee::check_refusal(int worker, int number, const Refusal& refusal) {
   }
 }
 
-void Referee::entered(int group, int worker, int call, const Step& step) {
-  auto& entries = boards_[static_cast<std::size_t>(group)].entries[step.sequence];
-  if (!entries.emplace(worker, Call::value(call, worker)).second)
+void Referee::entered(int group, int worker, const Step& step, std::int64_t value) {
+  auto& entries = board_of(group).entries[step.sequence];
+  if (!entries.emplace(worker, value).second)
     blow(fmt::format("worker {} enters {} of group {} twice", worker, words(step), group));
 }
 
@@ -139,10 +232,8 @@ std::int64_t Referee::sum(int group, std::uint32_t sequence) const {
 }
 
 void Referee::done(int worker, int number, std::int64_t sum) {
-  const auto& call = script_.calls[static_cast<std::size_t>(number)];
   std::int64_t expected = 0;
-  for (const int member : script_.groups[static_cast<std::size_t>(call.group)])
-    expected += Call::value(number, member);
+  for (const int maker : call_of(number).makers) expected += Call::value(number, maker);
   if (sum != expected)
     blow(fmt::format("worker {}: call {} gave the sum {}, right is {}", worker, number, sum,
                      expected));
@@ -150,6 +241,8 @@ void Referee::done(int worker, int number, std::int64_t sum) {
 }
 
 void Referee::refused(int worker, int call) { end(worker, call, Outcome::kRefused); }
+
+void Referee::released(int worker, int call) { end(worker, call, Outcome::kDone); }
 
 void Referee::lost(int worker, int call) { end(worker, call, Outcome::kLost); }
 
@@ -168,14 +261,14 @@ Outcome Referee::outcome(int worker, int call) const {
 void Referee::check_end() {
   for (std::size_t number = 0; number < script_.calls.size(); ++number) {
     const auto& call = script_.calls[number];
-    const auto wanted = call.is_mismatch() ? Outcome::kRefused : Outcome::kDone;
-    for (const int worker : script_.groups[static_cast<std::size_t>(call.group)])
+    const auto wanted = call.is_refused() ? Outcome::kRefused : Outcome::kDone;
+    for (const int worker : call.makers)
       if (outcome(worker, static_cast<int>(number)) != wanted)
         blow(fmt::format("worker {}: call {} did not come to its end", worker, number));
   }
   for (const auto& board : boards_)
-    for (const auto taken : board.taken)
-      if (taken != board.decisions.size()) blow("a decision did not reach every member");
+    for (const auto& taken : board.taken)
+      if (taken.common != board.decisions.size()) blow("a decision did not reach every member");
 }
 
 }  // namespace farandole::sim

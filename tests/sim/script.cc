@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -14,9 +15,18 @@ namespace {
 // A program waits in a phase only for calls of earlier phases, or for those of this phase after it
 // has submitted all of its own; or the phase has one order for everybody. So no program can lock
 // itself up.
+// A group may join during some phases: each member joins in one of them, after some of that phase's
+// calls, and makes none of the calls that follow. It may wait for the release after the last one.
 struct Phase {
-  std::vector<int> calls;
+  struct Join {
+    int call;
+    std::set<int> workers;  // those that join in this phase
+  };
+
   bool in_one_order;  // everybody submits in this order and waits after each call
+  std::vector<int> calls = {};
+  std::vector<Join> joins = {};
+  std::vector<int> releases = {};  // joins that can be waited for at the end of this phase
 };
 
 int random_workers(Random& random) {
@@ -47,34 +57,47 @@ std::vector<std::vector<int>> random_groups(Random& random, int workers) {
 Signature random_signature(Random& random, std::string name) {
   Signature signature;
   signature.name = std::move(name);
-  signature.operation = static_cast<Operation>(random.below(static_cast<int>(Operation::kJoin)));
-  if (signature.operation == Operation::kBarrier) return signature;
+  if (!random.chance(30))  // else an allreduce, the only one that goes on when somebody has joined
+    signature.operation = static_cast<Operation>(random.below(static_cast<int>(Operation::kJoin)));
+  else
+    signature.operation = Operation::kAllreduce;
+  const auto& row = row_of(signature.operation);
+  if (row.shape_rule == ShapeRule::kNone) return signature;
   signature.dtype = random.chance(50) ? DType::kFloat32 : DType::kInt64;
   for (int count = random.below(4); count > 0; --count)
     signature.dimensions.push_back(random.between(1, 9));
-  if (signature.operation == Operation::kAllreduce && random.chance(20))
-    signature.reduce_op = ReduceOp::kMin;
+  if (row.reduces && random.chance(20)) signature.reduce_op = ReduceOp::kMin;
+  if (row.reduces && random.chance(20)) signature.prescale = random.chance(50) ? 0 : 0.1;
+  if (row.reduces && random.chance(20)) signature.postscale = 1.0 / 3;
   return signature;
 }
 
 // Another signature for the same name; it differs for sure, in one part or in several.
 Signature changed(Random& random, Signature signature) {
-  const int part = signature.operation == Operation::kBarrier ? 0 : random.below(5);
+  const auto& row = row_of(signature.operation);
+  const int part = row.shape_rule == ShapeRule::kNone ? 0 : random.below(row.reduces ? 7 : 5);
   switch (part) {
     case 0:
       signature.operation =
           signature.operation == Operation::kBarrier ? Operation::kAllgather : Operation::kBarrier;
+      signature.prescale = signature.postscale = 1;
       break;
     case 1:
-      if (signature.operation == Operation::kAllreduce) signature.reduce_op = ReduceOp::kMax;
+      if (row.reduces) signature.reduce_op = ReduceOp::kMax;
       signature.dimensions.push_back(77);
       break;
     case 2:
-      if (signature.operation == Operation::kBroadcast) signature.root_rank = 1;
+      if (row.rooted) signature.root_rank = 1;
       signature.dtype = DType::kFloat16;
       break;
     case 3:
       signature.dtype = DType::kBool;
+      break;
+    case 5:
+      signature.prescale = signature.prescale == 0 ? -0.0 : 77;
+      break;
+    case 6:
+      signature.postscale = 77;
       break;
     default:
       signature.dimensions.assign({5, 6, 77});
@@ -86,7 +109,11 @@ Signature changed(Random& random, Signature signature) {
 class JobWriter {
  public:
   JobWriter(Random& random, Script& script)
-      : random_(random), script_(script), mismatches_percent_(random.chance(40) ? 12 : 0) {
+      : random_(random),
+        script_(script),
+        mismatches_percent_(random.chance(40) ? 12 : 0),
+        joins_percent_(random.chance(50) ? 40 : 0),
+        joining_(script.groups.size()) {
     const bool long_names = random.chance(8);
     for (std::size_t group = 0; group < script.groups.size(); ++group) {
       for (int index = random.between(1, 8); index > 0; --index) {
@@ -103,12 +130,13 @@ class JobWriter {
     std::vector<std::vector<Template>> loop;
     for (int count = random_.between(1, 3); count > 0; --count)
       loop.push_back(write_template(random_.between(1, calls_max)));
+    const int rounds = random_.between(1, script_.workers <= 32 ? 6 : 3);
+    phases_left_ = rounds * static_cast<int>(loop.size());
     std::vector<Phase> phases;
-    for (int rounds = random_.between(1, script_.workers <= 32 ? 6 : 3); rounds > 0; --rounds) {
-      for (auto& calls : loop) {
-        if (random_.chance(10)) calls = write_template(random_.between(1, calls_max));
-        phases.push_back(instance_of(calls));
-      }
+    for (; phases_left_ > 0; --phases_left_) {
+      auto& calls = loop[phases.size() % loop.size()];
+      if (random_.chance(10)) calls = write_template(random_.between(1, calls_max));
+      phases.push_back(instance_of(calls));
     }
     return phases;
   }
@@ -130,19 +158,78 @@ class JobWriter {
     return calls;
   }
 
+  // A group in the phases in which its members join.
+  struct Joining {
+    int call = -1;
+    int phases_left = 0;             // none: nobody is joining
+    std::map<int, int> joins_after;  // by worker: how many calls in this phase …
+    std::map<int, int> joins_in;     // … how many phases from now
+  };
+
   Phase instance_of(const std::vector<Template>& templates) {
-    Phase phase{{}, random_.chance(20)};
+    Phase phase{.in_one_order = random_.chance(20)};
+    for (std::size_t group = 0; group < joining_.size(); ++group)
+      if (joining_[group].phases_left == 0 && random_.chance(joins_percent_))
+        start_joining(static_cast<int>(group));
+    std::vector<int> calls_before(script_.groups.size());  // by group
     for (const auto& [group, signature] : templates) {
-      Call call{group, signature, {}};
-      const auto& members = script_.groups[static_cast<std::size_t>(group)];
-      if (members.size() > 1 && random_.chance(mismatches_percent_)) add_odd(call, members);
+      Call call{group, signature};
+      choose_makers(call, phase.in_one_order, calls_before[static_cast<std::size_t>(group)]++);
+      if (call.makers.empty()) continue;
+      if (call.makers.size() > 1 && random_.chance(mismatches_percent_)) add_odd(call);
       phase.calls.push_back(static_cast<int>(script_.calls.size()));
       script_.calls.push_back(std::move(call));
     }
+    for (auto& joining : joining_)
+      if (joining.phases_left > 0) end_phase(joining, phase);
     return phase;
   }
 
-  void add_odd(Call& call, std::vector<int> members) {
+  void start_joining(int group) {
+    Signature signature;
+    signature.name = "join";
+    signature.operation = Operation::kJoin;
+    Call call{group, signature};
+    call.makers = script_.groups[static_cast<std::size_t>(group)];
+    auto& joining = joining_[static_cast<std::size_t>(group)];
+    joining.call = static_cast<int>(script_.calls.size());
+    joining.phases_left = random_.between(1, std::min(phases_left_, 3));
+    for (const int worker : call.makers) {
+      joining.joins_in[worker] = random_.below(joining.phases_left);
+      joining.joins_after[worker] = random_.below(4);
+      if (!random_.chance(30)) continue;
+      signature.name = "join of " + std::to_string(worker);
+      call.odd.emplace(worker, signature);
+    }
+    script_.calls.push_back(std::move(call));
+  }
+
+  void choose_makers(Call& call, bool in_one_order, int calls_before) {
+    const auto& joining = joining_[static_cast<std::size_t>(call.group)];
+    if (joining.phases_left > 0) call.join = joining.call;
+    for (const int worker : script_.groups[static_cast<std::size_t>(call.group)]) {
+      const bool makes =
+          joining.phases_left == 0 || makes_call(joining, worker, in_one_order, calls_before);
+      (makes ? call.makers : call.joined).push_back(worker);
+    }
+  }
+
+  bool makes_call(const Joining& joining, int worker, bool in_one_order, int calls_before) {
+    const int joins_in = joining.joins_in.at(worker);
+    if (joins_in != 0) return joins_in > 0;
+    return in_one_order ? calls_before < joining.joins_after.at(worker) : random_.chance(50);
+  }
+
+  static void end_phase(Joining& joining, Phase& phase) {
+    Phase::Join join{joining.call, {}};
+    for (auto& [worker, joins_in] : joining.joins_in)
+      if (joins_in-- == 0) join.workers.insert(worker);
+    phase.joins.push_back(std::move(join));
+    if (--joining.phases_left == 0) phase.releases.push_back(joining.call);
+  }
+
+  void add_odd(Call& call) {
+    auto members = call.makers;
     random_.shuffle(members);
     const auto last = static_cast<int>(members.size()) - 1;
     members.resize(static_cast<std::size_t>(random_.between(1, last)));
@@ -156,6 +243,9 @@ class JobWriter {
   Random& random_;
   Script& script_;
   int mismatches_percent_;
+  int joins_percent_;
+  std::vector<Joining> joining_;  // by group
+  int phases_left_ = 0;
   std::vector<std::pair<int, std::string>> names_;  // (group, name)
 };
 
@@ -167,20 +257,24 @@ class ProgramWriter {
 
   void add(const Phase& phase) {
     std::vector<int> mine;
-    for (const int call : phase.calls)
-      if (script_.member_of(script_.calls[static_cast<std::size_t>(call)].group, worker_))
-        mine.push_back(call);
-    if (phase.in_one_order) {
-      for (const int call : mine) {
-        submit(call);
-        wait(call);
-      }
-      return;
+    for (const int number : phase.calls)
+      if (std::ranges::binary_search(call(number).makers, worker_)) mine.push_back(number);
+    if (!phase.in_one_order) {
+      random_.shuffle(mine);
+      if (random_.chance(30)) start_with_own_group(mine);
     }
-    random_.shuffle(mine);
-    if (random_.chance(30)) start_with_own_group(mine);
-    submit_all(mine);
-    open_.insert(open_.end(), mine.begin(), mine.end());
+    for (const auto& join : phase.joins)
+      if (join.workers.contains(worker_)) add_join(mine, join.call, phase.in_one_order);
+    if (phase.in_one_order) {
+      submit_in_turn(mine);
+    } else {
+      submit_all(mine);
+      for (const int number : mine)
+        if (!call(number).is_join()) open_.push_back(number);
+    }
+    for (const int join : phase.releases)
+      if (script_.member_of(call(join).group, worker_)) open_.push_back(join);
+    if (phase.in_one_order) return;
     random_.shuffle(open_);
     if (random_.chance(70)) wait_for_some(random_.chance(70) ? 0 : 1);
   }
@@ -191,15 +285,32 @@ class ProgramWriter {
   }
 
  private:
-  int group_of(int call) const { return script_.calls[static_cast<std::size_t>(call)].group; }
+  const Call& call(int number) const { return script_.calls[static_cast<std::size_t>(number)]; }
+
+  // A join comes after our calls in its group. In a phase of one order it comes at once, for others
+  // may already wait for a call that needs it.
+  void add_join(std::vector<int>& calls, int join, bool at_once) {
+    auto place = std::find_if(calls.rbegin(), calls.rend(), [&](int number) {
+                   return call(number).group == call(join).group;
+                 }).base();
+    if (!at_once) place += random_.between(0, static_cast<int>(calls.end() - place));
+    calls.insert(place, join);
+  }
+
+  void submit_in_turn(const std::vector<int>& calls) {
+    for (const int number : calls) {
+      submit(number);
+      if (!call(number).is_join()) wait(number);
+    }
+  }
 
   // Group by group, each worker beginning with another one.
   void start_with_own_group(std::vector<int>& calls) {
     const auto groups = static_cast<int>(script_.groups.size());
     std::vector<int> ordered;
     for (int turn = 0; turn < groups; ++turn) {
-      for (const int call : calls)
-        if (group_of(call) == (worker_ + turn) % groups) ordered.push_back(call);
+      for (const int number : calls)
+        if (call(number).group == (worker_ + turn) % groups) ordered.push_back(number);
     }
     calls = std::move(ordered);
   }
@@ -208,7 +319,9 @@ class ProgramWriter {
     for (std::size_t index = 0; index < calls.size(); ++index) {
       if (random_.chance(pauses_percent_)) pause();
       if (!open_.empty() && random_.chance(15)) wait(random_.pick(open_));
-      if (index + 1 < calls.size() && random_.chance(10)) {
+      const bool has_next = index + 1 < calls.size() && !call(calls[index]).is_join() &&
+                            !call(calls[index + 1]).is_join();
+      if (has_next && random_.chance(10)) {
         submit_by_poll(calls[index], calls[index + 1]);
         ++index;
       } else {
@@ -228,24 +341,27 @@ class ProgramWriter {
     }
   }
 
-  void submit(int call) {
-    make_free(call);
-    actions_.emplace_back(Submit{call, random_.chance(5)});
+  void submit(int number) {
+    make_free(number);
+    actions_.emplace_back(Submit{number, random_.chance(5)});
   }
 
-  // A name can be submitted again when the call before is done.
-  void make_free(int call) {
-    const auto& wanted = script_.calls[static_cast<std::size_t>(call)];
-    const auto blocking = std::find_if(open_.begin(), open_.end(), [&](int other) {
-      const auto& earlier = script_.calls[static_cast<std::size_t>(other)];
-      return earlier.group == wanted.group && earlier.common.name == wanted.common.name;
-    });
-    if (blocking != open_.end()) wait(*blocking);
+  // A name can be submitted again when the call before is done, anything when a join is.
+  void make_free(int number) {
+    const auto& wanted = call(number);
+    const auto blocks = [&](int other) {
+      const auto& earlier = call(other);
+      return earlier.group == wanted.group &&
+             (earlier.is_join() || earlier.common.name == wanted.common.name);
+    };
+    for (auto found = std::ranges::find_if(open_, blocks); found != open_.end();
+         found = std::ranges::find_if(open_, blocks))
+      wait(*found);
   }
 
-  void wait(int call) {
-    actions_.emplace_back(Wait{call});
-    std::erase(open_, call);
+  void wait(int number) {
+    actions_.emplace_back(Wait{number});
+    std::erase(open_, number);
   }
 
   void wait_for_some(std::size_t left) {

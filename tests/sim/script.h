@@ -14,17 +14,26 @@
 
 namespace farandole::sim {
 
-// One collective call, as all members of its group make it.
+// One collective call, as the members of its group make it; or one join of all of them.
 struct Call {
   int group = 0;
   Signature common;
-  std::map<int, Signature> odd;  // workers that submit something else: the call will be refused
+  // Workers that submit something else: the call will be refused. Of a join only the name differs,
+  // and that matters to nobody.
+  std::map<int, Signature> odd = {};
+  std::vector<int> makers = {};  // ascending; there are some
+  std::vector<int> joined = {};  // ascending; the other members: by this time they have joined …
+  int join = -1;                 // … by this call
 
   const Signature& of(int worker) const {
     const auto found = odd.find(worker);
     return found == odd.end() ? common : found->second;
   }
-  bool is_mismatch() const { return !odd.empty(); }
+  bool is_join() const { return common.operation == Operation::kJoin; }
+  bool is_mismatch() const { return !is_join() && !odd.empty(); }
+  bool is_refused() const {
+    return is_mismatch() || (!joined.empty() && !row_of(common.operation).runs_joined);
+  }
   // What a worker puts into the sum.
   static std::int64_t value(int call, int worker) { return call * 1000003LL + worker * 7919LL + 1; }
 };

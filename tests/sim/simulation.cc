@@ -49,7 +49,9 @@ class Simulation {
             .number = story_.number(),
             .lines = story_.lines(),
             .steps = referee_.steps(),
+            .steps_joined = referee_.steps_joined(),
             .refusals = referee_.refusals(),
+            .releases = referee_.releases(),
             .messages = network_.messages(),
             .somebody_died = died_};
   }

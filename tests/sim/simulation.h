@@ -25,7 +25,9 @@ struct Report {
   std::uint64_t number = 0;            // stands for the whole story
   std::deque<std::string> lines;       // the story's end
   std::uint64_t steps = 0;
+  std::uint64_t steps_joined = 0;  // of these: that somebody got because it had joined
   std::uint64_t refusals = 0;
+  std::uint64_t releases = 0;
   std::uint64_t messages = 0;
   bool somebody_died = false;
 };

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -36,23 +37,55 @@ TEST(Simulation, TheSameSeedTellsTheSameStory) {
   }
 }
 
+// What passes on the wire.
 struct Counts {
   int forgotten = 0;
   int in_full = 0;
   int by_id = 0;
+  int again_after_joining = 0;
+  int scales_refused = 0;
+  int refused_as_joined = 0;
+  int releases = 0;
   std::set<std::size_t> group_sizes;
+};
+
+// Counts what one member sends and gets.
+struct Counter {
+  Counts& counts;
+  bool joined = false;
+
+  void operator()(const AnnounceInFull& /*item*/) { ++counts.in_full; }
+  void operator()(const AnnounceById& /*item*/) { ++counts.by_id; }
+  void operator()(const AnnounceAgain& /*item*/) { counts.again_after_joining += joined ? 1 : 0; }
+  void operator()(const AnnounceJoin& /*item*/) { joined = true; }
+  void operator()(const Define& /*item*/) {}
+  void operator()(const Forget& /*item*/) { ++counts.forgotten; }
+  void operator()(const Issue& /*item*/) {}
+  void operator()(const Refuse& item) {
+    counts.scales_refused += item.text.find("scale") != std::string::npos ? 1 : 0;
+    counts.refused_as_joined += item.text.find("cannot run: ") != std::string::npos ? 1 : 0;
+  }
+  void operator()(const ReleaseAll& /*item*/) {
+    ++counts.releases;
+    joined = false;
+  }
 };
 
 Bug counter(Counts& counts) {
   const auto tap = [&counts](const Script& script) -> Tap {
     for (const auto& members : script.groups) counts.group_sizes.insert(members.size());
-    return [&counts](Envelope envelope) -> std::vector<Envelope> {
-      if (const auto announced = decode_announcements(envelope.bytes); announced.ok())
-        for (const auto& item : *announced)
-          ++(std::holds_alternative<AnnounceById>(item) ? counts.by_id : counts.in_full);
-      if (const auto stream = decode_stream(envelope.bytes); stream.ok())
-        for (const auto& item : *stream)
-          if (std::holds_alternative<Forget>(item)) ++counts.forgotten;
+    return [&counts, counters = std::map<std::pair<int, int>, Counter>()](
+               Envelope envelope) mutable -> std::vector<Envelope> {
+      const int follower = envelope.to == 0 ? envelope.from : envelope.to;
+      auto& counter =
+          counters.emplace(std::pair(envelope.group, follower), Counter{counts}).first->second;
+      if (envelope.to == 0) {
+        const auto items = decode_announcements(envelope.bytes).value();
+        for (const auto& item : items) std::visit(counter, item);
+      } else {
+        const auto items = decode_stream(envelope.bytes).value();
+        for (const auto& item : items) std::visit(counter, item);
+      }
       return {std::move(envelope)};
     };
   };
@@ -62,17 +95,27 @@ Bug counter(Counts& counts) {
 TEST(Simulation, JobsMeetWhatTheyAreMeantToMeet) {
   Counts counts;
   std::uint64_t refusals = 0;
+  std::uint64_t releases = 0;
+  std::uint64_t steps_joined = 0;
   int deaths = 0;
   for (std::uint64_t seed = 1; seed <= 500; ++seed) {
     const auto report = simulate(seed, kLastLines, counter(counts));
     ASSERT_FALSE(report.problem.has_value()) << *report.problem << "\n" << story(report);
     refusals += report.refusals;
+    releases += report.releases;
+    steps_joined += report.steps_joined;
     deaths += report.somebody_died ? 1 : 0;
   }
   EXPECT_GT(counts.forgotten, 1000);
   EXPECT_GT(counts.in_full, 1000);
   EXPECT_GT(counts.by_id, 1000);
-  EXPECT_GT(refusals, 100U);
+  EXPECT_GT(counts.again_after_joining, 10);
+  EXPECT_GT(counts.scales_refused, 100);
+  EXPECT_GT(counts.refused_as_joined, 1000);
+  EXPECT_GT(counts.releases, 1000);
+  EXPECT_GT(refusals, 1000U);
+  EXPECT_GT(releases, 500U);
+  EXPECT_GT(steps_joined, 500U);
   EXPECT_GT(deaths, 50);
   EXPECT_EQ(*counts.group_sizes.begin(), 1U);
   EXPECT_GT(*counts.group_sizes.rbegin(), 60U);

@@ -3,14 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <variant>
 
+#include "coordination/messages.h"
 #include "wire_watch.h"
 
 namespace farandole::sim {
 namespace {
 
 std::string shown(const std::string& name) { return shortened(name, 30); }
+
+bool holds_a_join(const Bytes& message) {
+  const auto announcements = decode_announcements(message);
+  return announcements.ok() && std::ranges::any_of(*announcements, [](const auto& announcement) {
+           return std::holds_alternative<AnnounceJoin>(announcement);
+         });
+}
 
 }  // namespace
 
@@ -77,7 +86,8 @@ void SimulatedWorker::learn(int dead) {
   dead_ = dead;
   for (auto& [group, seat] : seats_) {
     for (const auto& [name, call] : seat.in_flight) around_.referee.lost(number_, call);
-    for (const auto& [step, call] : seat.queue) around_.referee.lost(number_, call);
+    for (const auto& [step, call] : seat.queue)
+      if (call >= 0) around_.referee.lost(number_, call);
     seat.in_flight.clear();
     seat.queue.clear();
   }
@@ -102,36 +112,63 @@ bool SimulatedWorker::take_messages(Seat& seat) {
     const auto& [from, bytes] = seat.inbox.front();
     const auto status = seat.agreement->receive(from, bytes);
     if (!status.ok()) around_.referee.blow(status.message());
+    if (seat.member != 0 || !holds_a_join(bytes)) continue;
+    const auto& members = around_.script.groups[static_cast<std::size_t>(seat.group)];
+    around_.referee.join_reached(seat.group, members[static_cast<std::size_t>(from)]);
   }
   return some;
 }
 
 bool SimulatedWorker::take_decisions(Seat& seat) {
+  reach_coordinator(seat);
   bool some = false;
-  while (const auto decision = seat.agreement->next_decision()) {
+  while (auto decision = seat.agreement->next_decision()) {
     some = true;
-    const auto& name =
-        std::visit([](const auto& what) -> const std::string& { return what.name; }, *decision);
+    if (auto* release = std::get_if<Release>(&*decision);
+        release != nullptr && around_.flaws.releases_name_the_first_member)
+      release->last_rank = around_.script.groups[static_cast<std::size_t>(seat.group)].front();
+    if (!take(seat, *decision)) return false;
+  }
+  return some;
+}
+
+// An agreement hands our own join to the coordinator beside it when it is asked for something.
+void SimulatedWorker::reach_coordinator(Seat& seat) {
+  if (std::exchange(seat.joins, false)) around_.referee.join_reached(seat.group, number_);
+}
+
+bool SimulatedWorker::take(Seat& seat, const Decision& decision) {
+  const Time now = around_.timeline.now();
+  const auto* step = std::get_if<Step>(&decision);
+  const auto& name =
+      std::visit([](const auto& what) -> const std::string& { return what.name; }, decision);
+  int call = -1;
+  if (step == nullptr || !step->joined) {
     const auto found = seat.in_flight.find(name);
     if (found == seat.in_flight.end()) {
       around_.referee.blow(
           fmt::format("worker {} gets a decision about `{}`, not in flight", number_, shown(name)));
       return false;
     }
-    const int call = found->second;
+    call = found->second;
     seat.in_flight.erase(found);
-    around_.referee.decided(seat.group, number_, call, *decision);
-    if (const auto* step = std::get_if<Step>(&*decision)) {
-      around_.story.tell(around_.timeline.now(), "worker {} gets step {} of group {}: `{}`, id {}",
-                         number_, step->sequence, seat.group, shown(name), step->id);
-      seat.queue.emplace_back(*step, call);
-    } else {
-      around_.story.tell(around_.timeline.now(), "worker {} is refused call {} of group {}: {}",
-                         number_, call, seat.group, std::get<Refusal>(*decision).status.message());
-      around_.referee.refused(number_, call);
-    }
   }
-  return some;
+  around_.referee.decided(seat.group, number_, call, decision);
+  if (step != nullptr) {
+    around_.story.tell(now, "worker {} gets step {} of group {}: `{}`, id {}{}", number_,
+                       step->sequence, seat.group, shown(name), step->id,
+                       step->joined ? ", as it has joined" : "");
+    seat.queue.emplace_back(*step, call);
+  } else if (const auto* refusal = std::get_if<Refusal>(&decision)) {
+    around_.story.tell(now, "worker {} is refused call {} of group {}: {}", number_, call,
+                       seat.group, refusal->status.message());
+    around_.referee.refused(number_, call);
+  } else {
+    around_.story.tell(now, "worker {} is released in group {}, rank {} was the last to join",
+                       number_, seat.group, std::get<Release>(decision).last_rank);
+    around_.referee.released(number_, call);
+  }
+  return true;
 }
 
 bool SimulatedWorker::run_steps(Seat& seat) {
@@ -147,7 +184,7 @@ bool SimulatedWorker::run_steps(Seat& seat) {
   const auto sum = around_.referee.sum(seat.group, step.sequence);
   around_.story.tell(around_.timeline.now(), "worker {} completes step {} of group {}: {}", number_,
                      step.sequence, seat.group, sum);
-  around_.referee.done(number_, call, sum);
+  if (call >= 0) around_.referee.done(number_, call, sum);
   seat.queue.pop_front();
   seat.entered = false;
   return true;
@@ -157,9 +194,11 @@ void SimulatedWorker::enter(Seat& seat) {
   const auto& [step, call] = seat.queue.front();
   const auto& members = around_.script.groups[static_cast<std::size_t>(seat.group)];
   seat.entered = true;
-  around_.referee.entered(seat.group, number_, call, step);
+  const bool has_data = call >= 0 || around_.flaws.the_joined_bring_data;
+  const auto value = has_data ? Call::value(call, number_) : 0;
+  around_.referee.entered(seat.group, number_, step, value);
   around_.story.tell(around_.timeline.now(), "worker {} enters step {} of group {} with {}",
-                     number_, step.sequence, seat.group, Call::value(call, number_));
+                     number_, step.sequence, seat.group, value);
   if (around_.referee.entries(seat.group, step.sequence) < static_cast<int>(members.size())) return;
   for (const int other : members)
     if (other != number_) wake(other);
@@ -167,6 +206,7 @@ void SimulatedWorker::enter(Seat& seat) {
 
 void SimulatedWorker::send_messages(Seat& seat) {
   if (dead_) return;
+  reach_coordinator(seat);
   while (auto message = seat.agreement->next_message()) {
     around_.story.tell(around_.timeline.now(), "worker {} sends to member {} of group {}: {}",
                        number_, message->to, seat.group, words_of(message->bytes));
@@ -229,11 +269,12 @@ void SimulatedWorker::submit(int number, bool twice) {
   const auto status = seat.agreement->submit(signature);
   if (!status.ok()) around_.referee.blow(status.message());
   seat.in_flight.emplace(signature.name, number);
+  seat.joins = seat.member == 0 && call.is_join();
   if (twice) {
     const auto again = seat.agreement->submit(call.common);
     if (again.code() != StatusCode::kFixCall ||
-        again.message().find("in flight") == std::string::npos)
-      around_.referee.blow(fmt::format("worker {}: a name in flight twice is no error", number_));
+        again.message().find(call.is_join() ? "has joined" : "in flight") == std::string::npos)
+      around_.referee.blow(fmt::format("worker {}: call {} twice is no error", number_, number));
   }
   if (around_.random.chance(50)) send_messages(seat);
 }

@@ -24,6 +24,8 @@ namespace farandole::sim {
 struct Flaws {
   bool completes_before_the_last_entered = false;
   bool one_survivor_is_not_told = false;
+  bool the_joined_bring_data = false;
+  bool releases_name_the_first_member = false;
 };
 
 // What the workers share; all outlive them.
@@ -62,8 +64,9 @@ class SimulatedWorker {
     std::unique_ptr<Agreement> agreement;
     std::deque<std::pair<int, Bytes>> inbox;
     std::map<std::string, int> in_flight;    // name → call, until its decision
-    std::deque<std::pair<Step, int>> queue;  // decided steps with their calls
+    std::deque<std::pair<Step, int>> queue;  // decided steps with their calls, −1 if we have joined
     bool entered = false;                    // the head of the queue
+    bool joins = false;  // on the coordinator's member: our join has not reached it
   };
 
   const std::vector<Action>& program() const;
@@ -71,6 +74,8 @@ class SimulatedWorker {
   bool progress();
   bool take_messages(Seat& seat);
   bool take_decisions(Seat& seat);
+  bool take(Seat& seat, const Decision& decision);
+  void reach_coordinator(Seat& seat);
   bool run_steps(Seat& seat);
   void enter(Seat& seat);
   void send_messages(Seat& seat);
