@@ -22,6 +22,7 @@
 #include "launcher/job_output.h"
 #include "launcher/poller.h"
 #include "launcher/process_tree.h"
+#include "launcher/rank_files.h"
 #include "launcher/supervision.h"
 #include "launcher/worker_environment.h"
 #include "rendezvous/store_server.h"
@@ -53,11 +54,12 @@ std::int64_t out_of_memory_kills() {
 
 class Agent {
  public:
-  Agent(const AgentSetup& setup, Poller poller, std::unique_ptr<StoreServer> store)
+  Agent(const AgentSetup& setup, Poller poller, std::unique_ptr<StoreServer> store, RankFiles files)
       : setup_(setup),
         poller_(std::move(poller)),
         store_(std::move(store)),
-        output_(poller_, {tag(Source::kStream), tag(Source::kRoom)}) {}
+        output_(poller_, {tag(Source::kStream), tag(Source::kRoom)}, setup.options.output,
+                std::move(files)) {}
 
   int run();
 
@@ -95,7 +97,7 @@ int Agent::run() {
   poller_.add(setup_.keeper.get(), Poller::For::kReading, tag(Source::kKeeper));
   poller_.add(store_->readiness(), Poller::For::kReading, tag(Source::kStore));
   if (const Status started = start_all(); !started.ok()) {
-    output_.notice(started.message());
+    output_.error(started.message());
     return finish(started.code() == StatusCode::kFixCall ? 126 : 1);
   }
   std::vector<pid_t> pids;
@@ -140,6 +142,7 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
                    tag(Source::kWorker, static_cast<std::uint64_t>(rank))))
     return Status::stop("cannot watch rank " + std::to_string(rank) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
+  output_.worker_started(worker.pid);
   workers_.push_back(std::move(worker));
   record->close_descriptor();
   records_.push_back(std::move(record));
@@ -151,8 +154,9 @@ std::vector<EnvironmentVariable> Agent::defaults() const {
 }
 
 void Agent::tell_threads(const std::vector<EnvironmentVariable>& inherited) {
-  for (const auto& [name, value] : inherited)
-    if (name == "OMP_NUM_THREADS") return;
+  for (const auto* list : {&inherited, &setup_.options.settings})
+    for (const auto& [name, value] : *list)
+      if (name == "OMP_NUM_THREADS") return;
   const int cores = usable_cores();
   output_.notice("OMP_NUM_THREADS=" + defaults().front().second + " in every worker (" +
                  std::to_string(setup_.options.workers) + " on " + std::to_string(cores) +
@@ -249,11 +253,11 @@ void Agent::wait_for_the_left(TimePoint deadline) {
 }
 
 void Agent::tell_the_end() {
-  for (const auto& line : supervision_->closing_lines()) output_.notice(line);
+  for (const auto& line : supervision_->closing_lines()) output_.error(line);
   const std::int64_t kills = out_of_memory_kills() - out_of_memory_kills_before_;
   if (supervision_->killed_by_somebody() && kills > 0)
-    output_.notice("the memory ran out: meanwhile the kernel has killed " + std::to_string(kills) +
-                   (kills == 1 ? " process" : " processes") + " of this machine for it");
+    output_.error("the memory ran out: meanwhile the kernel has killed " + std::to_string(kills) +
+                  (kills == 1 ? " process" : " processes") + " of this machine for it");
 }
 
 int Agent::finish(int exit_code) {
@@ -285,7 +289,16 @@ int run_agent(const AgentSetup& setup) {
                  failure.message().c_str());
     return 1;
   }
-  Agent agent(setup, std::move(poller).value(), std::move(store).value());
+  RankFiles files;
+  if (const OutputOptions& output = setup.options.output; !output.folder.empty()) {
+    auto made = RankFiles::create(output.folder, setup.options.workers);
+    if (!made.ok()) {
+      std::fprintf(stderr, "farandole: %s\n", made.status().message().c_str());
+      return 1;
+    }
+    files = std::move(made).value();
+  }
+  Agent agent(setup, std::move(poller).value(), std::move(store).value(), std::move(files));
   return agent.run();
 }
 

@@ -2,11 +2,21 @@
 #pragma once
 
 #include <chrono>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "launcher/line_prefix.h"
+
 namespace farandole {
+
+// What becomes of the output of the workers.
+struct OutputOptions {
+  LinePrefix prefix;          // before every line that is shown
+  std::set<int> shown_ranks;  // empty: all
+  std::string folder;         // for the files of RankFiles; empty: none
+};
 
 struct JobOptions {
   int workers = 1;
@@ -15,6 +25,7 @@ struct JobOptions {
   std::vector<std::pair<std::string, std::string>> settings;
   // How long workers may take to end after a signal was passed on to them.
   std::chrono::seconds grace{30};
+  OutputOptions output;
 };
 
 }  // namespace farandole

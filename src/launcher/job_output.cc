@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <array>
+#include <chrono>
 #include <string>
 #include <utility>
 
 #include "base/try.h"
+#include "launcher/colors.h"
 
 namespace farandole {
 namespace {
@@ -21,22 +23,27 @@ bool same_file(int one, int other) {
          first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
-bool wants_colors() {
-  const char* no_color = std::getenv("NO_COLOR");
-  return no_color == nullptr || *no_color == '\0';
+std::string own_host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
-
-int prefix_columns(int rank) { return static_cast<int>(std::to_string(rank).size()) + 3; }
 
 }  // namespace
 
-JobOutput::JobOutput(Poller& poller, Tags tags) : poller_(poller), tags_(tags) {
+JobOutput::JobOutput(Poller& poller, Tags tags, const OutputOptions& options, RankFiles files)
+    : poller_(poller),
+      tags_(tags),
+      options_(options),
+      files_(std::move(files)),
+      host_(own_host_name()) {
   for (const int number : {STDOUT_FILENO, STDERR_FILENO}) {
     if (number == STDERR_FILENO && same_file(STDOUT_FILENO, STDERR_FILENO)) break;
     const bool terminal = ::isatty(number) == 1;
+    const bool colors = wants_colors(number);
     targets_.push_back({.sink = OutputSink(number),
-                        .screen = Screen(terminal, terminal && wants_colors()),
-                        .is_terminal = terminal});
+                        .screen = Screen(terminal, colors),
+                        .is_terminal = terminal,
+                        .has_colors = colors});
   }
 }
 
@@ -52,29 +59,61 @@ Result<JobOutput::WorkerEnds> JobOutput::add_worker() {
 }
 
 Result<Descriptor> JobOutput::add_stream(int rank, std::size_t target) {
-  const bool terminal = target_of(target).is_terminal;
-  const int ours = target_of(target).sink.descriptor();
-  auto made = terminal ? WorkerStream::make_terminal(worker_window(ours, prefix_columns(rank)))
-                       : WorkerStream::make_pipe();
-  FARANDOLE_TRY_ASSIGN(WorkerStream stream, std::move(made));
-  if (!poller_.add(stream.ours.get(), Poller::For::kReading, tags_.streams + streams_.size()))
+  // Until the worker's own is known: one with as many digits, most likely.
+  Stream stream{.ours = {},
+                .rank = rank,
+                .pid = ::getpid(),
+                .target = target,
+                .is_terminal = target_of(target).is_terminal,
+                .splitter = {}};
+  auto made = stream.is_terminal ? WorkerStream::make_terminal(window_of(stream))
+                                 : WorkerStream::make_pipe();
+  FARANDOLE_TRY_ASSIGN(WorkerStream ends, std::move(made));
+  if (!poller_.add(ends.ours.get(), Poller::For::kReading, tags_.streams + streams_.size()))
     return Status::stop("cannot watch the output of rank " + std::to_string(rank) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
-  streams_.push_back({.ours = std::move(stream.ours),
-                      .rank = rank,
-                      .target = target,
-                      .is_terminal = terminal,
-                      .splitter = {}});
-  return std::move(stream.theirs);
+  stream.ours = std::move(ends.ours);
+  streams_.push_back(std::move(stream));
+  return std::move(ends.theirs);
+}
+
+void JobOutput::worker_started(pid_t pid) {
+  const int rank = streams_.back().rank;
+  for (auto& stream : streams_)
+    if (stream.rank == rank) stream.pid = pid;
+}
+
+LineOrigin JobOutput::origin_of(const Stream& stream) const {
+  return {.rank = stream.rank,
+          .local_rank = stream.rank,  // there is one host
+          .host = host_,
+          .pid = stream.pid,
+          .stream = stream.target == 0 ? "stdout" : "stderr",
+          .time = std::chrono::system_clock::now()};
+}
+
+std::string JobOutput::prefix_of(const Stream& stream, const Target& target) const {
+  std::string text = options_.prefix.text(origin_of(stream));
+  return target.has_colors ? in_color_of_rank(text, stream.rank) : text;
+}
+
+winsize JobOutput::window_of(const Stream& stream) {
+  return worker_window(target_of(stream.target).sink.descriptor(),
+                       options_.prefix.columns(origin_of(stream)));
 }
 
 void JobOutput::stream_ready(std::size_t index) {
   Stream& stream = streams_.at(index);
   if (!stream.ours.valid() || paused_) return;
   const StreamRead read = read_available(stream.ours);
-  show(stream, stream.splitter.push(read.bytes));
+  take(stream, read.bytes);
   if (read.ended) end_stream(stream);
   watch_for_room();
+}
+
+void JobOutput::take(Stream& stream, std::string_view bytes) {
+  show(stream, stream.splitter.push(bytes));
+  if (const auto complaint = files_.write(stream.rank, stream.target, bytes)) error(*complaint);
 }
 
 void JobOutput::end_stream(Stream& stream) {
@@ -84,16 +123,25 @@ void JobOutput::end_stream(Stream& stream) {
 }
 
 void JobOutput::show(Stream& stream, const std::vector<OutputPiece>& pieces) {
+  if (pieces.empty()) return;
+  if (!options_.shown_ranks.empty() && !options_.shown_ranks.contains(stream.rank)) return;
   Target& target = target_of(stream.target);
   const int source = stream.rank * 2 + static_cast<int>(stream.target);
+  const std::string prefix = prefix_of(stream, target);
   std::string bytes;
-  for (const auto& piece : pieces) bytes += target.screen.show(source, stream.rank, piece);
+  for (const auto& piece : pieces) bytes += target.screen.show(source, prefix, piece);
   target.sink.write(bytes);
 }
 
 void JobOutput::notice(std::string_view text) {
   Target& target = target_of(1);
   target.sink.write(target.screen.notice(text));
+  watch_for_room();
+}
+
+void JobOutput::error(std::string_view text) {
+  Target& target = target_of(1);
+  target.sink.write(target.screen.error(text));
   watch_for_room();
 }
 
@@ -134,8 +182,7 @@ void JobOutput::pause_reading(bool pause) {
 void JobOutput::window_changed() {
   for (const auto& stream : streams_) {
     if (!stream.is_terminal || !stream.ours.valid()) continue;
-    const int terminal = target_of(stream.target).sink.descriptor();
-    set_window(stream.ours, worker_window(terminal, prefix_columns(stream.rank)));
+    set_window(stream.ours, window_of(stream));
   }
 }
 
@@ -149,7 +196,7 @@ void JobOutput::read_the_rest() {
     if (!stream.ours.valid()) continue;
     for (;;) {
       const StreamRead read = read_available(stream.ours);
-      show(stream, stream.splitter.push(read.bytes));
+      take(stream, read.bytes);
       if (read.ended || read.bytes.empty()) break;
     }
     end_stream(stream);

@@ -1,5 +1,5 @@
-// JobOutput: from the workers' streams to our own standard output and error, line by line. If our
-// own one is a terminal, so is the worker's.
+// JobOutput: from the workers' streams to our own standard output and error, line by line, and to
+// the files of the ranks. If our own one is a terminal, so is the worker's.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,17 @@
 
 #include "base/descriptor.h"
 #include "farandole/status.h"
+#include "launcher/job_options.h"
 #include "launcher/line_splitter.h"
 #include "launcher/output_sink.h"
 #include "launcher/poller.h"
+#include "launcher/rank_files.h"
 #include "launcher/screen.h"
 #include "launcher/worker_stream.h"
 
 namespace farandole {
 
-// One thread. Nothing blocks.
+// One thread. Nothing blocks but the files of the ranks.
 class JobOutput {
  public:
   // How the poller calls us: a stream is `streams` + its index, room for our output `room` + 0
@@ -26,8 +28,8 @@ class JobOutput {
     std::uint64_t streams;
     std::uint64_t room;
   };
-  // `poller` must outlive this.
-  JobOutput(Poller& poller, Tags tags);
+  // `poller` and `options` must outlive this.
+  JobOutput(Poller& poller, Tags tags, const OutputOptions& options, RankFiles files);
 
   struct WorkerEnds {
     Descriptor standard_output;
@@ -36,9 +38,14 @@ class JobOutput {
   // The ends for the next rank. Errors: kStop.
   Result<WorkerEnds> add_worker();
 
+  // The rank whose ends were made last runs as this process.
+  void worker_started(pid_t pid);
+
   void stream_ready(std::size_t index);
   void room_ready();
+  // Lines of the launcher's own; these are always shown.
   void notice(std::string_view text);
+  void error(std::string_view text);
   void window_changed();
   // Nobody reads what we write any more.
   bool closed() const;
@@ -53,6 +60,7 @@ class JobOutput {
   struct Stream {
     Descriptor ours;
     int rank = 0;
+    pid_t pid = 0;
     std::size_t target = 0;  // 0: our standard output, 1: our standard error
     bool is_terminal = false;
     LineSplitter splitter;
@@ -61,11 +69,16 @@ class JobOutput {
     OutputSink sink;
     Screen screen;
     bool is_terminal = false;
+    bool has_colors = false;
     bool waits_for_room = false;
   };
 
   Result<Descriptor> add_stream(int rank, std::size_t target);
   Target& target_of(std::size_t number);
+  LineOrigin origin_of(const Stream& stream) const;
+  std::string prefix_of(const Stream& stream, const Target& target) const;
+  winsize window_of(const Stream& stream);
+  void take(Stream& stream, std::string_view bytes);
   void show(Stream& stream, const std::vector<OutputPiece>& pieces);
   void end_stream(Stream& stream);
   void watch_for_room();
@@ -73,6 +86,9 @@ class JobOutput {
 
   Poller& poller_;
   Tags tags_;
+  const OutputOptions& options_;
+  RankFiles files_;
+  std::string host_;
   std::vector<Target> targets_;  // one or two
   std::vector<Stream> streams_;
   bool paused_ = false;

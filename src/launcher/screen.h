@@ -16,10 +16,13 @@ class Screen {
  public:
   explicit Screen(bool terminal, bool colors = false) : terminal_(terminal), colors_(colors) {}
 
-  // A piece of stream `source` of worker `rank`.
-  std::string show(int source, int rank, const OutputPiece& piece);
+  // A piece of stream `source`, which is a number for each stream of each worker. `prefix`: what
+  // stands before it, colors included.
+  std::string show(int source, const std::string& prefix, const OutputPiece& piece);
   // A line of the launcher's own.
   std::string notice(std::string_view text);
+  // Likewise, for what went wrong.
+  std::string error(std::string_view text);
   // At the very end: nothing may follow an open progress line.
   std::string close();
 
@@ -30,9 +33,8 @@ class Screen {
     std::string text;
   };
 
-  std::string prefix(int rank) const;
   std::string complete_line(const std::string& prefix, std::string_view text);
-  std::string progress(int source, std::string prefix, const std::string& text);
+  std::string progress(int source, const std::string& prefix, const std::string& text);
 
   bool terminal_;
   bool colors_;

@@ -1,0 +1,40 @@
+#include "launcher/colors.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+
+namespace farandole {
+namespace {
+
+constexpr std::string_view kPlain = "\x1b[0m";
+// Indexed by Color.
+constexpr std::array<std::string_view, 5> kColors{"\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m",
+                                                  "\x1b[33m"};
+// Readable on dark and on bright ground: cyan, green, magenta, yellow, bright blue.
+constexpr std::array<std::string_view, 5> kRankColors{"\x1b[36m", "\x1b[32m", "\x1b[35m",
+                                                      "\x1b[33m", "\x1b[94m"};
+
+std::string between(std::string_view start, std::string_view text) {
+  return text.empty() ? std::string() : std::string(start).append(text).append(kPlain);
+}
+
+}  // namespace
+
+bool wants_colors(int descriptor) {
+  const char* no_color = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  return ::isatty(descriptor) == 1 && (no_color == nullptr || *no_color == '\0') &&
+         (terminal == nullptr || std::string_view(terminal) != "dumb");
+}
+
+std::string in_color(std::string_view text, Color color) {
+  return between(kColors[static_cast<std::size_t>(color)], text);
+}
+
+std::string in_color_of_rank(std::string_view text, int rank) {
+  return between(kRankColors[static_cast<std::size_t>(rank) % kRankColors.size()], text);
+}
+
+}  // namespace farandole

@@ -1,0 +1,104 @@
+#include "launcher/line_prefix.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <ctime>
+
+namespace farandole {
+namespace {
+
+struct FieldRow {
+  std::string_view name;
+  std::string (*text)(const LineOrigin&);
+};
+
+// As in our log lines: local time with milliseconds.
+std::string time_text(const LineOrigin& origin) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(origin.time);
+  const auto since = std::chrono::floor<std::chrono::milliseconds>(origin.time.time_since_epoch());
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:03}", local, since.count() % 1000);
+}
+
+constexpr std::array<FieldRow, 6> kFields{{
+    {"rank", [](const LineOrigin& origin) { return std::to_string(origin.rank); }},
+    {"local_rank", [](const LineOrigin& origin) { return std::to_string(origin.local_rank); }},
+    {"host", [](const LineOrigin& origin) { return std::string(origin.host); }},
+    {"pid", [](const LineOrigin& origin) { return std::to_string(origin.pid); }},
+    {"stream", [](const LineOrigin& origin) { return std::string(origin.stream); }},
+    {"time", time_text},
+}};
+constexpr std::size_t kNoField = kFields.size();
+
+std::size_t field_named(std::string_view name) {
+  const auto row = std::find_if(kFields.begin(), kFields.end(),
+                                [&](const FieldRow& field) { return field.name == name; });
+  return static_cast<std::size_t>(row - kFields.begin());
+}
+
+Status lonely(char brace) {
+  return Status::fix_call(
+      fmt::format("a single `{0}` stands alone; a field is written {{rank}}, and the letter `{0}` "
+                  "itself {0}{0}",
+                  brace));
+}
+
+}  // namespace
+
+LinePrefix::LinePrefix() : parts_{{"[", kNoField}, {"", field_named("rank")}, {"] ", kNoField}} {}
+
+std::string LinePrefix::field_names() {
+  std::string names;
+  for (const FieldRow& row : kFields)
+    names += fmt::format("{}{{{}}}", names.empty() ? "" : ", ", row.name);
+  return names;
+}
+
+Result<LinePrefix> LinePrefix::parse(std::string_view pattern) {
+  LinePrefix prefix;
+  prefix.parts_.clear();
+  while (!pattern.empty()) {
+    const char letter = pattern.front();
+    if (std::iscntrl(static_cast<unsigned char>(letter)) != 0 && letter != '\t')
+      return Status::fix_call("line ends and other control characters cannot be in it");
+    const bool brace = letter == '{' || letter == '}';
+    const bool twice = brace && pattern.substr(1).starts_with(letter);
+    if (!brace || twice) {
+      prefix.parts_.push_back({std::string(1, letter), kNoField});
+      pattern.remove_prefix(twice ? 2 : 1);
+      continue;
+    }
+    const std::size_t end = pattern.find('}');
+    if (letter == '}' || end == std::string_view::npos) return lonely(letter);
+    const std::string_view name = pattern.substr(1, end - 1);
+    const std::size_t field = field_named(name);
+    if (field == kNoField)
+      return Status::fix_call(
+          fmt::format("there is no field {{{}}}; the fields are {}", name, field_names()));
+    prefix.parts_.push_back({"", field});
+    pattern.remove_prefix(end + 1);
+  }
+  return prefix;
+}
+
+std::string LinePrefix::text(const LineOrigin& origin) const {
+  std::string text;
+  for (const Part& part : parts_)
+    text += part.field == kNoField ? part.literal : kFields[part.field].text(origin);
+  return text;
+}
+
+int LinePrefix::columns(const LineOrigin& origin) const {
+  const std::string shown = text(origin);
+  // The later bytes of a letter in UTF-8 take no column.
+  return static_cast<int>(std::count_if(shown.begin(), shown.end(), [](char byte) {
+    return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U;
+  }));
+}
+
+}  // namespace farandole

@@ -1,0 +1,79 @@
+#include "launcher/line_prefix.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include <string>
+#include <utility>
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+LineOrigin origin() {
+  return {.rank = 12,
+          .local_rank = 3,
+          .host = "fox",
+          .pid = 4711,
+          .stream = "stderr",
+          .time = std::chrono::system_clock::time_point(std::chrono::milliseconds(1'042))};
+}
+
+std::string text(std::string_view pattern) {
+  const auto prefix = LinePrefix::parse(pattern);
+  return prefix.ok() ? prefix->text(origin()) : "refused: " + prefix.status().message();
+}
+
+TEST(LinePrefix, IsTheRankUnlessTheUserWantsMore) {
+  EXPECT_EQ(LinePrefix().text(origin()), "[12] ");
+}
+
+TEST(LinePrefix, FillsInTheFields) {
+  EXPECT_EQ(text("[{rank}] "), "[12] ");
+  EXPECT_EQ(text("{host}/{local_rank} {pid} {stream}: "), "fox/3 4711 stderr: ");
+  EXPECT_EQ(text("{rank}{rank}"), "1212");
+  EXPECT_EQ(text(""), "");
+}
+
+TEST(LinePrefix, TellsTheLocalTime) {
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  EXPECT_EQ(text("{time} "), "1970-01-01 00:00:01.042 ");
+}
+
+TEST(LinePrefix, TwoBracesAreOneLetter) {
+  EXPECT_EQ(text("{{{rank}}}"), "{12}");
+  EXPECT_EQ(text("{{rank}}"), "{rank}");
+}
+
+TEST(LinePrefix, RefusesWhatItDoesNotKnow) {
+  for (const std::string_view pattern : {"{rnk}", "{}", "{ rank}", "{rank{}", "{Rank}"})
+    EXPECT_THAT(text(pattern), MatchesRegex("refused: there is no field .*; the fields are "
+                                            "\\{rank\\}, \\{local_rank\\}, \\{host\\}, \\{pid\\}, "
+                                            "\\{stream\\}, \\{time\\}"))
+        << pattern;
+}
+
+TEST(LinePrefix, RefusesLonelyBraces) {
+  EXPECT_THAT(text("{rank"), HasSubstr("refused: a single `{` stands alone"));
+  EXPECT_THAT(text("{{{"), HasSubstr("refused: a single `{` stands alone"));
+  EXPECT_THAT(text("rank}"), HasSubstr("refused: a single `}` stands alone"));
+  EXPECT_THAT(text("{rank}}"), HasSubstr("refused: a single `}` stands alone"));
+}
+
+TEST(LinePrefix, RefusesLineEnds) {
+  EXPECT_THAT(text("a\nb"), HasSubstr("refused: line ends"));
+  EXPECT_THAT(text("\x1b[31m"), HasSubstr("refused: line ends and other control characters"));
+  EXPECT_EQ(text("{rank}\t"), "12\t");
+}
+
+TEST(LinePrefix, CountsLettersAsColumns) {
+  EXPECT_EQ(LinePrefix::parse("→ {rank} ").value().columns(origin()), 5);
+  EXPECT_EQ(LinePrefix::parse("").value().columns(origin()), 0);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,93 @@
+#include "launcher/rank_files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "base/try.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::array<std::string_view, 2> kNames{"stdout", "stderr"};
+
+Status cannot(std::string_view what, const std::string& path, const std::string& why) {
+  return Status::fix_call(
+      fmt::format("--output-dir: cannot {} `{}`: {}; nothing was started", what, path, why));
+}
+
+Status make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  return error ? cannot("make the folder", path, error.message()) : Status();
+}
+
+Result<Descriptor> make_file(const std::string& path) {
+  // Not waiting matters if the name belongs to a pipe.
+  Descriptor file(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
+  struct stat facts{};
+  if (!file.valid() || ::fstat(file.get(), &facts) != 0) {
+    const std::string hint = errno == EMFILE ? " (look at `ulimit -n`)" : "";
+    return cannot("write", path, std::strerror(errno) + hint);
+  }
+  if (!S_ISREG(facts.st_mode)) return cannot("write", path, "it is not a regular file");
+  return file;
+}
+
+// 0, or the errno of the write.
+int write_all(const Descriptor& file, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(file.get(), bytes.data(), bytes.size());
+    if (count < 0 && errno != EINTR) return errno;
+    if (count > 0) bytes.remove_prefix(static_cast<std::size_t>(count));
+  }
+  return 0;
+}
+
+// Writing to a file without a name succeeds, but nobody would ever read it.
+bool has_a_name(const Descriptor& file) {
+  struct stat facts{};
+  return ::fstat(file.get(), &facts) != 0 || facts.st_nlink > 0;
+}
+
+}  // namespace
+
+Result<RankFiles> RankFiles::create(const std::string& folder, int workers) {
+  RankFiles files;
+  files.folder_ = folder;
+  const std::size_t width = std::to_string(workers - 1).size();
+  for (int rank = 0; rank < workers; ++rank) {
+    const std::string of_rank = fmt::format("{}/rank.{:0{}}", folder, rank, width);
+    FARANDOLE_TRY(make_folder(of_rank));
+    for (const std::string_view name : kNames) {
+      const std::string path = fmt::format("{}/{}", of_rank, name);
+      FARANDOLE_TRY_ASSIGN(Descriptor file, make_file(path));
+      files.files_.push_back({path, std::move(file)});
+    }
+  }
+  return files;
+}
+
+std::optional<std::string> RankFiles::write(int rank, std::size_t stream, std::string_view bytes) {
+  const std::size_t index = static_cast<std::size_t>(rank) * kNames.size() + stream;
+  if (files_.empty() || bytes.empty() || !files_.at(index).descriptor.valid()) return std::nullopt;
+  File& file = files_[index];
+  const int failure = write_all(file.descriptor, bytes);
+  if (failure == 0 && has_a_name(file.descriptor)) return std::nullopt;
+  file.descriptor.reset();
+  if (std::exchange(failed_, true)) return std::nullopt;
+  const std::string why = failure != 0 ? std::strerror(failure) : "somebody has removed the file";
+  return fmt::format(
+      "cannot write `{}` any more: {}; it ends here, and so may others in `{}`; the job goes on",
+      file.path, why, folder_);
+}
+
+}  // namespace farandole
