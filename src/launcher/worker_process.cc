@@ -9,7 +9,9 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <sstream>
 
 namespace farandole {
@@ -22,14 +24,41 @@ std::vector<char*> as_pointers(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-bool is_file(const std::string& name) {
+bool is_folder(const std::string& name) {
   struct stat facts{};
-  return ::stat(name.c_str(), &facts) == 0 && !S_ISDIR(facts.st_mode);
+  return ::stat(name.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
+// What is wrong with a file that may be executed; nothing for a program. The kernel leaves a text
+// without a `#!` line to whoever wants to run it, and the C library would give it to `sh`.
+std::optional<std::string> problem_of_script(const std::string& path) {
+  std::array<char, 256> start{};
+  std::ifstream file(path, std::ios::binary);
+  file.read(start.data(), start.size());
+  std::string text(start.data(), static_cast<std::size_t>(file.gcount()));
+  if (text.empty() || text.find('\0') != std::string::npos) return std::nullopt;
+  if (!text.starts_with("#!"))
+    return "is a text whose first line does not say, as `#!/usr/bin/env python3` would, what runs "
+           "it";
+  std::istringstream line(text.substr(2, text.find('\n') - 2));
+  std::string interpreter;
+  line >> interpreter;
+  if (::access(interpreter.c_str(), X_OK) == 0) return std::nullopt;
+  return "wants to be run by `" + interpreter + "`, which is not there";
+}
+
+// Why a file cannot be started; an empty text if it is not there.
+std::optional<std::string> problem_of(const std::string& path) {
+  struct stat facts{};
+  if (::stat(path.c_str(), &facts) != 0) return "";
+  if (S_ISDIR(facts.st_mode)) return "is a folder, not a program";
+  if (!S_ISREG(facts.st_mode) || ::access(path.c_str(), X_OK) != 0) return "is not executable";
+  return problem_of_script(path);
 }
 
 // Only in the child, and only what is allowed between fork and exec. Returns errno.
-int become_the_worker(const WorkerPlan& plan, pid_t launcher, char* const* arguments,
-                      char* const* environment) {
+int become_the_worker(const WorkerPlan& plan, pid_t launcher, const std::string& program,
+                      char* const* arguments, char* const* environment) {
   ::setpgid(0, 0);
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
   // The launcher may have died before the kernel knew that we want to die with it.
@@ -44,7 +73,7 @@ int become_the_worker(const WorkerPlan& plan, pid_t launcher, char* const* argum
     if (::fcntl(descriptor, F_SETFD, 0) != 0) return errno;
   ::setrlimit(RLIMIT_NOFILE, &plan.state.descriptor_limit);
   ::sigprocmask(SIG_SETMASK, &plan.state.signal_mask, nullptr);
-  ::execvpe(arguments[0], arguments, environment);
+  ::execve(program.c_str(), arguments, environment);
   return errno;
 }
 
@@ -63,9 +92,12 @@ Status system_error(const char* call) {
                       " (look at `ulimit -u` and `ulimit -n`)");
 }
 
-}  // namespace
+struct FoundProgram {
+  std::string path;   // empty if there is none that can be started
+  std::string wrong;  // then: what is wrong with the one that was found
+};
 
-std::optional<ProgramProblem> check_program(const std::string& program, const std::string& path) {
+FoundProgram find_program(const std::string& program, const std::string& path) {
   std::vector<std::string> candidates;
   if (program.find('/') != std::string::npos) {
     candidates.push_back(program);
@@ -74,16 +106,26 @@ std::optional<ProgramProblem> check_program(const std::string& program, const st
     for (std::string folder; std::getline(folders, folder, ':');)
       candidates.push_back((folder.empty() ? "." : folder) + "/" + program);
   }
-  bool found = false;
+  std::string wrong;
   for (const auto& candidate : candidates) {
-    if (!is_file(candidate)) continue;
-    if (::access(candidate.c_str(), X_OK) == 0) return std::nullopt;
-    found = true;
+    const auto problem = problem_of(candidate);
+    if (!problem) return {candidate, ""};
+    // Shells, too, pass by folders in the PATH.
+    const bool passed_by = candidate != program && is_folder(candidate);
+    if (!passed_by && !problem->empty()) wrong = *problem;
   }
+  return {"", wrong};
+}
+
+}  // namespace
+
+std::optional<ProgramProblem> check_program(const std::string& program, const std::string& path) {
+  const FoundProgram found = find_program(program, path);
+  if (!found.path.empty()) return std::nullopt;
   const bool script = program.ends_with(".py");
   const std::string hint =
       script ? "; to run a Python script say `farandole run -n N python " + program + " …`" : "";
-  if (found) return ProgramProblem{126, "`" + program + "` is not executable" + hint};
+  if (!found.wrong.empty()) return ProgramProblem{126, "`" + program + "` " + found.wrong + hint};
   return ProgramProblem{127, "command not found: `" + program + "`" + hint};
 }
 
@@ -94,11 +136,16 @@ Result<StartedWorker> start_worker(const WorkerPlan& plan) {
   Descriptor reporter(ends[1]);
   const std::vector<char*> arguments = as_pointers(plan.command);
   const std::vector<char*> environment = as_pointers(plan.environment);
+  const char* path = std::getenv("PATH");
+  const FoundProgram found = find_program(plan.command.front(), path != nullptr ? path : "");
+  // If there is none, the kernel says so.
+  const std::string& program = found.path.empty() ? plan.command.front() : found.path;
   const pid_t launcher = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) return system_error("fork");
   if (pid == 0) {
-    const int failure = become_the_worker(plan, launcher, arguments.data(), environment.data());
+    const int failure =
+        become_the_worker(plan, launcher, program, arguments.data(), environment.data());
     if (::write(reporter.get(), &failure, sizeof(failure)) < 0) ::_exit(126);
     ::_exit(127);
   }

@@ -110,7 +110,9 @@ TEST(WorkerProcess, LooksProgramsUpAsShellsDo) {
   EXPECT_EQ(check_program("no-such-program", "/usr/bin:/bin")->exit_code, 127);
   EXPECT_EQ(check_program("/no/such/program", "/usr/bin")->exit_code, 127);
   EXPECT_EQ(check_program("/etc/passwd", "")->exit_code, 126);
-  EXPECT_EQ(check_program("/etc", "")->exit_code, 127);
+  EXPECT_EQ(check_program("/etc", "")->exit_code, 126);
+  EXPECT_THAT(check_program("/etc", "")->message, HasSubstr("`/etc` is a folder"));
+  EXPECT_EQ(check_program("etc", "/")->exit_code, 127);
   EXPECT_THAT(check_program("train.py", "/bin")->message, HasSubstr("python train.py"));
 }
 
