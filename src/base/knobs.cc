@@ -199,8 +199,8 @@ Result<Knobs::Value> Knobs::parse(const KnobRow& row, std::string_view variable,
     fits = value.integer == 1 || is_one_of(value.text, "0|false|off|no");
   }
   if (fits) return value;
-  return Status::fix_call(fmt::format("{} is \"{}\"; it must be {}. Correct it or unset it.",
-                                      variable, text, allowed_values(row)));
+  return Status::fix_call(
+      fmt::format("{} is \"{}\"; it must be {}", variable, text, allowed_values(row)));
 }
 
 Result<Knobs> Knobs::read(const std::function<const char*(const char*)>& environment) {
@@ -219,11 +219,16 @@ Result<Knobs> Knobs::read(const std::function<const char*(const char*)>& environ
       break;
     }
     auto value = parse(row, variable, text);
-    if (!value.ok()) return value.status();
+    if (!value.ok())
+      return Status::fix_call(value.status().message() + ". Correct it or unset it.");
     value->is_set = is_set;
     knobs.values_[static_cast<std::size_t>(row.knob)] = *std::move(value);
   }
   return knobs;
+}
+
+Status Knobs::check(const KnobRow& row, std::string_view called, std::string_view text) {
+  return parse(row, called, text).status();
 }
 
 std::int64_t Knobs::integer(Knob knob) const {

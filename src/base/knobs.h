@@ -62,6 +62,10 @@ class Knobs {
   // the old one. Errors: kFixCall naming the variable, its value and what is allowed.
   static Result<Knobs> read(const std::function<const char*(const char*)>& environment);
 
+  // Whether a text is a value of this knob. `called`: how the user gave it, such as
+  // "--log-level". Errors: kFixCall.
+  static Status check(const KnobRow& row, std::string_view called, std::string_view text);
+
   // kInteger and kSwitch (0 or 1).
   std::int64_t integer(Knob knob) const;
   // kChoice: the word in small letters.

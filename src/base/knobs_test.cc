@@ -109,6 +109,14 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"FARANDOLE_LOG_LEVEL", "trace|debug", "one of trace|debug|info"},
                       BadValue{"FARANDOLE_LOG_HIDE_TIME", "2", "0 or 1"}));
 
+TEST(Knobs, check_speaks_of_what_the_user_wrote) {
+  const KnobRow& row = row_of(Knob::kLogLevel);
+  EXPECT_TRUE(Knobs::check(row, "--log-level", "info").ok());
+  EXPECT_EQ(Knobs::check(row, "--log-level", "loud").message(),
+            "--log-level is \"loud\"; it must be one of trace|debug|info|warning|error|fatal");
+  EXPECT_FALSE(Knobs::check(row, "--log-level", "").ok());
+}
+
 TEST(KnobsDeathTest, asking_for_the_wrong_type_is_a_bug) {
   const auto knobs = read({});
   EXPECT_DEATH(knobs->integer(Knob::kLogLevel), "this knob is a word");
