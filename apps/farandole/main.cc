@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "knob_table.h"
+#include "launcher/colors.h"
 #include "launcher/keeper.h"
 #include "run_options.h"
 
@@ -37,18 +38,40 @@ CommandLine split(int count, char** arguments) {
   return {{all.begin(), dashes}, {dashes == all.end() ? dashes : dashes + 1, all.end()}};
 }
 
-int run(const farandole::RunOptions& options, const std::vector<std::string>& after_dashes) {
-  const auto job = options.job(after_dashes);
-  if (job.ok()) return farandole::run_job(*job);
-  std::fprintf(stderr, "farandole run: %s\nSee `farandole run --help`.\n",
-               job.status().message().c_str());
+int refuse(const char* who, const std::string& why, const char* help) {
+  const std::string text = std::string(who) + ": " + why;
+  const std::string shown = farandole::wants_colors(STDERR_FILENO)
+                                ? farandole::in_color(text, farandole::Color::kRed)
+                                : text;
+  std::fprintf(stderr, "%s\nSee `%s`.\n", shown.c_str(), help);
   return kUsageError;
 }
 
+int refuse_run(const std::string& why) {
+  return refuse("farandole run", why, "farandole run --help");
+}
+
+int run(const farandole::RunOptions& options, const std::vector<std::string>& after_dashes) {
+  const auto job = options.job(after_dashes);
+  return job.ok() ? farandole::run_job(*job) : refuse_run(job.status().message());
+}
+
+// The parser's texts begin with, or end with, what they are about.
+std::string in_our_words(const CLI::ParseError& error) {
+  const std::string text = error.what();
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
+    return text.substr(0, text.find(':')) + " needs a value";
+  if (dynamic_cast<const CLI::ConversionError*>(&error) != nullptr)
+    return text.substr(text.find(':') + 2) + ": this flag takes no value";
+  return text;
+}
+
 int no_such_command(const std::vector<std::string>& words) {
-  std::fprintf(stderr, "farandole: there is no command `%s`; there are: run, knobs\n",
-               words.empty() ? "--" : words.front().c_str());
-  return kUsageError;
+  return refuse("farandole",
+                "there is no command `" + (words.empty() ? "--" : words.front()) +
+                    "`; there are run, doctor and knobs; a program is started by `farandole run -n "
+                    "2 python train.py`",
+                "farandole --help");
 }
 
 }  // namespace
@@ -72,11 +95,18 @@ int main(int count, char** arguments) {
     return kUsageError;
   }
   const CommandLine line = split(count, arguments);
+  const bool of_run = !line.before.empty() && line.before.front() == "run";
+  if (of_run) {
+    const auto checked = run_options.check_words({line.before.begin() + 1, line.before.end()});
+    if (!checked.ok()) return refuse_run(checked.message());
+  }
   try {
     // The parser takes the arguments from the back.
     app.parse(std::vector<std::string>(line.before.rbegin(), line.before.rend()));
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsageError;
+    if (error.get_exit_code() == 0) return app.exit(error);  // a call for help
+    const std::string why = in_our_words(error);
+    return of_run ? refuse_run(why) : refuse("farandole", why, "farandole --help");
   }
   if (run_options.chosen()) return run(run_options, line.after);
   if (!knobs->parsed()) return no_such_command(app.remaining());

@@ -1,13 +1,18 @@
 #include "run_options.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "base/knobs.h"
 #include "base/try.h"
+#include "foreign_flags.h"
+#include "rank_list.h"
 
 namespace farandole {
 namespace {
@@ -18,14 +23,18 @@ constexpr int kGraceSecondsMax = 24 * 3600;
 constexpr const char* kFooter = R"(
 Examples:
   farandole run -n 2 python train.py --epochs 3
-  farandole run -n 4 --start-timeout 300 -- ./train
+  farandole run -n 4 --tag-rank 0 --output-dir log -- ./train
 
 Everything after the program's name belongs to the program.
 
-Every line of a worker's output gets its rank in front. If the output goes to a terminal, workers
-see a terminal too, so progress bars and colors work. Standard input of all workers is empty
-(/dev/null). Workers get OMP_NUM_THREADS = cores / workers and PYTHONUNBUFFERED=1 unless you have
-set them.
+Every line of a worker's output gets its rank in front, or what --prefix says. If the output goes to
+a terminal, workers see a terminal too, so progress bars and colors work; NO_COLOR=1 keeps our own
+colors away. Standard input of all workers is empty (/dev/null). Workers get OMP_NUM_THREADS =
+cores / workers and PYTHONUNBUFFERED=1 unless you have set them.
+
+--output-dir DIR writes DIR/rank.<NN>/stdout and stderr, byte by byte as the worker does, beside what
+is shown. Missing folders are made; files of these names are overwritten, others in DIR stay. If a
+file cannot be written any more, the job goes on and says so once.
 
 When a worker fails, the others have 2 s to end with an error of their own, then get SIGTERM and
 5 s later SIGKILL. The exit code is that of the first worker that failed (128 + N for signal N).
@@ -42,34 +51,115 @@ class RunFormatter final : public CLI::Formatter {
   }
 };
 
+Result<int> whole_number(std::string_view flag, const std::string& text, int min, int max) {
+  int number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && rest == end && number >= min && number <= max) return number;
+  return Status::fix_call(
+      fmt::format("{} is \"{}\"; it must be a whole number from {} to {}", flag, text, min, max));
+}
+
+bool is_variable_name(std::string_view name) {
+  const auto fits = [](char letter) {
+    return (letter >= 'A' && letter <= 'Z') || (letter >= 'a' && letter <= 'z') || letter == '_' ||
+           (letter >= '0' && letter <= '9');
+  };
+  return !name.empty() && !(name[0] >= '0' && name[0] <= '9') && std::ranges::all_of(name, fits);
+}
+
+bool launcher_sets(std::string_view name) {
+  return std::ranges::any_of(
+      knob_rows(), [&](const KnobRow& row) { return row.flag.empty() && row.name == name; });
+}
+
+// "NAME=VALUE", or "NAME" for the value that it has here.
+Result<std::pair<std::string, std::string>> variable(const std::string& text) {
+  const auto equals = text.find('=');
+  std::string name = text.substr(0, equals);
+  if (!is_variable_name(name))
+    return Status::fix_call(
+        fmt::format("-x \"{}\": \"{}\" is no name of a variable; that is made of letters, digits "
+                    "and _, and does not begin with a digit",
+                    text, name));
+  if (launcher_sets(name))
+    return Status::fix_call(fmt::format(
+        "-x \"{}\": the launcher sets {} in every worker; leave this -x out", text, name));
+  if (equals != std::string::npos) return std::pair(std::move(name), text.substr(equals + 1));
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr)
+    return Status::fix_call(
+        fmt::format("-x {0}: {0} is not set here; set it, or say `-x {0}=VALUE`", name));
+  return std::pair(std::move(name), std::string(value));
+}
+
 }  // namespace
 
 RunOptions::RunOptions(CLI::App& app)
     : command_(app.add_subcommand("run", "Start a program N times on this host, as one job")) {
   command_->footer(kFooter);
   command_->prefix_command();
+  // Who appends to a command that is stored somewhere wants the later value.
+  command_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command_->formatter(std::make_shared<RunFormatter>());
   command_->add_option("-n,--workers", workers_, "How many workers to start")->type_name("N");
   command_
+      ->add_option("-x", variables_,
+                   "Sets a variable for the workers, or passes on the one that is set here; may be "
+                   "given several times")
+      ->type_name("VAR[=VALUE]")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);
+  command_
+      ->add_option("--output-dir", folder_,
+                   "Writes the output of each rank to files of its own, too (see below)")
+      ->type_name("DIR");
+  command_
+      ->add_option("--prefix", prefix_,
+                   "What stands before every line; the fields are " + LinePrefix::field_names() +
+                       "; {{ and }} are braces, and \"\" means no prefix")
+      ->type_name("TEMPLATE")
+      ->capture_default_str();
+  command_
+      ->add_option("--tag-rank", shown_ranks_,
+                   "Shows the output of these ranks only, such as 0 or 0,2-3; what the launcher "
+                   "has to say, and --output-dir, are for all")
+      ->type_name("RANKS");
+  command_
       ->add_option("--grace-time", grace_seconds_,
-                   "Seconds that workers have to end after a signal was passed on to them")
+                   "Seconds that workers have to end after a signal was passed on to them, before "
+                   "they are killed")
       ->type_name("S")
       ->capture_default_str();
+  add_knobs();
+}
+
+void RunOptions::add_knobs() {
   for (const KnobRow& row : knob_rows()) {
     if (row.flag.empty()) continue;
-    const std::string variable(row.name);
-    const std::string help = std::string(row.help) + " Sets " + variable + "; default " +
-                             std::string(row.default_value) + ".";
+    const std::string flag(row.flag);
+    const std::string help =
+        fmt::format("{} Sets {}; default {}.", row.help, row.name, row.default_value);
     if (row.type == KnobType::kSwitch)
-      command_->add_flag_callback(
-          std::string(row.flag), [this, variable] { knobs_[variable] = "1"; }, help);
+      command_->add_flag_callback(flag, [this, flag] { flags_[flag] = "1"; }, help);
     else
       command_
           ->add_option_function<std::string>(
-              std::string(row.flag),
-              [this, variable](const std::string& value) { knobs_[variable] = value; }, help)
+              flag, [this, flag](const std::string& value) { flags_[flag] = value; }, help)
           ->type_name(row.type == KnobType::kInteger ? "N" : "WORD");
   }
+}
+
+Status RunOptions::check_words(const std::vector<std::string>& words) const {
+  for (std::size_t i = 0; i < words.size() && words[i].starts_with('-'); ++i) {
+    const CLI::Option* ours = command_->get_option_no_throw(words[i]);
+    const std::string_view hint = hint_for_foreign_flag(words[i]);
+    if (ours == nullptr && !hint.empty())
+      return Status::fix_call(fmt::format("{} is a flag of horovodrun; here, {}", words[i], hint));
+    // What follows is its value.
+    if (ours != nullptr && ours->get_items_expected_max() > 0) ++i;
+  }
+  return {};
 }
 
 Result<std::vector<std::string>> RunOptions::program(
@@ -85,26 +175,58 @@ Result<std::vector<std::string>> RunOptions::program(
   return program;
 }
 
+Result<OutputOptions> RunOptions::output(int workers) const {
+  OutputOptions output;
+  auto prefix = LinePrefix::parse(prefix_);
+  if (!prefix.ok())
+    return Status::fix_call(fmt::format("--prefix \"{}\": {}", prefix_, prefix.status().message()));
+  output.prefix = *std::move(prefix);
+  if (command_->count("--tag-rank") > 0) {
+    auto ranks = parse_rank_list(shown_ranks_, workers);
+    if (!ranks.ok())
+      return Status::fix_call(
+          fmt::format("--tag-rank \"{}\": {}", shown_ranks_, ranks.status().message()));
+    output.shown_ranks = *std::move(ranks);
+  }
+  if (command_->count("--output-dir") > 0 && folder_.empty())
+    return Status::fix_call("--output-dir \"\": which folder? For example `--output-dir log`");
+  output.folder = folder_;
+  return output;
+}
+
+// The workers would all refuse a wrong value; once, here, is friendlier.
+Result<RunOptions::Variables> RunOptions::settings() const {
+  Variables settings;
+  for (const std::string& text : variables_) {
+    FARANDOLE_TRY_ASSIGN(const auto given, variable(text));
+    settings[given.first] = given.second;
+  }
+  for (const KnobRow& row : knob_rows()) {
+    const auto flag = flags_.find(std::string(row.flag));
+    if (flag == flags_.end()) continue;
+    FARANDOLE_TRY(Knobs::check(row, row.flag, flag->second));
+    settings[std::string(row.name)] = flag->second;
+  }
+  const auto read = Knobs::read([&](const char* name) -> const char* {
+    const auto given = settings.find(name);
+    return given != settings.end() ? given->second.c_str() : std::getenv(name);
+  });
+  if (!read.ok()) return read.status();
+  return settings;
+}
+
 Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes) const {
   JobOptions job;
   FARANDOLE_TRY_ASSIGN(job.command, program(after_dashes));
   if (command_->count("-n") == 0)
     return Status::fix_call("how many workers? Say `-n N`, for example `farandole run -n 2 …`");
-  if (workers_ < 1 || workers_ > kWorkersMax)
-    return Status::fix_call("-n " + std::to_string(workers_) + " is not a number of workers; it " +
-                            "must be from 1 to " + std::to_string(kWorkersMax));
-  if (grace_seconds_ < 0 || grace_seconds_ > kGraceSecondsMax)
-    return Status::fix_call("--grace-time " + std::to_string(grace_seconds_) +
-                            " must be from 0 to " + std::to_string(kGraceSecondsMax));
-  // The workers would all refuse a wrong value; once, here, is friendlier.
-  const auto read = Knobs::read([this](const char* name) -> const char* {
-    const auto flag = knobs_.find(name);
-    return flag != knobs_.end() ? flag->second.c_str() : std::getenv(name);
-  });
-  if (!read.ok()) return read.status();
-  job.workers = workers_;
-  job.grace = std::chrono::seconds(grace_seconds_);
-  job.settings = {knobs_.begin(), knobs_.end()};
+  FARANDOLE_TRY_ASSIGN(job.workers, whole_number("-n", workers_, 1, kWorkersMax));
+  FARANDOLE_TRY_ASSIGN(const int grace,
+                       whole_number("--grace-time", grace_seconds_, 0, kGraceSecondsMax));
+  job.grace = std::chrono::seconds(grace);
+  FARANDOLE_TRY_ASSIGN(job.output, output(job.workers));
+  FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
+  job.settings = {variables.begin(), variables.end()};
   return job;
 }
 

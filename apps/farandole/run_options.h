@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "farandole/status.h"
 #include "launcher/job_options.h"
@@ -18,18 +19,31 @@ class RunOptions {
   RunOptions(const RunOptions&) = delete;
   RunOptions& operator=(const RunOptions&) = delete;
 
+  // Before parsing: refuses flags of `horovodrun`, of which the parser might read a part as one of
+  // ours. `words`: what follows `run`. Errors: kFixCall with what to do here.
+  Status check_words(const std::vector<std::string>& words) const;
+
   bool chosen() const { return command_->parsed(); }
   // `after_dashes`: what followed a `--`, which the parser has not seen. Errors: kFixCall, for the
   // user.
   Result<JobOptions> job(const std::vector<std::string>& after_dashes) const;
 
  private:
+  using Variables = std::map<std::string, std::string>;
+
+  void add_knobs();
   Result<std::vector<std::string>> program(const std::vector<std::string>& after_dashes) const;
+  Result<OutputOptions> output(int workers) const;
+  Result<Variables> settings() const;
 
   CLI::App* command_;  // owned by the parser
-  int workers_ = 0;
-  int grace_seconds_ = 30;
-  std::map<std::string, std::string> knobs_;  // by environment variable
+  std::string workers_;
+  std::string grace_seconds_ = "30";
+  std::vector<std::string> variables_;  // of -x
+  std::string folder_;
+  std::string prefix_ = "[{rank}] ";
+  std::string shown_ranks_;
+  Variables flags_;  // values of the knobs' flags, by flag
 };
 
 }  // namespace farandole

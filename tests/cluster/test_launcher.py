@@ -175,7 +175,7 @@ def test_an_early_success_disturbs_nobody(tmp_path: Path) -> None:
         (["run", "-n", "2", "/etc/passwd"], 126, "not executable"),
         (["run", "-n", "2", "train.py"], 127, "python train.py"),
         (["run", "sh"], 2, "-n N"),
-        (["run", "-n", "0", "sh"], 2, "-n 0"),
+        (["run", "-n", "0", "sh"], 2, '-n is "0"'),
         (["run", "-n", "many", "sh"], 2, "many"),
         (["run", "-n", "2"], 2, "which program"),
         (["run", "-n", "2", "--nonsense", "sh"], 2, "--nonsense"),

@@ -16,14 +16,15 @@ from launched import HANG_SECONDS, command
 class Terminal:
     """The command as the foreground job of a new terminal of 24 x 80."""
 
-    def __init__(self, workers: int, script: str) -> None:
+    def __init__(self, workers: int, script: str, *options: str, colors: bool = False) -> None:
         self.text = ""
         self.pid, self.descriptor = pty.fork()
         if self.pid == 0:
             size = struct.pack("HHHH", 24, 80, 0, 0)
             fcntl.ioctl(0, termios.TIOCSWINSZ, size)
-            words = [command(), "run", "-n", str(workers), "sh", "-c", script]
-            os.execvpe(words[0], words, {**os.environ, "NO_COLOR": "1"})
+            words = [command(), "run", "-n", str(workers), *options, "sh", "-c", script]
+            plain = {"NO_COLOR": "" if colors else "1", "TERM": "xterm"}
+            os.execvpe(words[0], words, {**os.environ, **plain})
         signal.alarm(HANG_SECONDS)  # ends the test run with a message of its own
 
     def read_until(self, text: str) -> None:
@@ -55,6 +56,36 @@ def test_workers_see_a_terminal_less_the_prefix() -> None:
     assert terminal.end() == 0
     assert "[0] terminal" in terminal.text
     assert "[0] 24 76" in terminal.text
+
+
+def test_the_prefix_takes_its_columns() -> None:
+    terminal = Terminal(1, "stty size <&1", "--prefix", "{rank} → {{")
+    assert terminal.end() == 0
+    assert "0 → {24 75" in terminal.text
+
+
+def test_ranks_and_the_launcher_have_colors() -> None:
+    terminal = Terminal(2, "echo hi; exit $FARANDOLE_RANK", "--prefix", "{rank}| ", colors=True)
+    assert terminal.end() == 1
+    for line in (
+        "\x1b[36m0| \x1b[0mhi\r\n",
+        "\x1b[32m1| \x1b[0mhi\r\n",
+        "\x1b[1mfarandole: \x1b[0mOMP_NUM_THREADS=",
+        "\x1b[31mfarandole: rank 1 ",
+    ):
+        assert line in terminal.text
+
+
+def test_nothing_of_ours_has_colors_when_they_are_refused() -> None:
+    terminal = Terminal(2, "echo hi; exit $FARANDOLE_RANK")
+    assert terminal.end() == 1
+    assert "\x1b" not in terminal.text
+
+
+def test_a_refusal_is_red() -> None:
+    terminal = Terminal(1, "", "--tag-rank", "x", colors=True)
+    assert terminal.end() == 2
+    assert terminal.text.startswith('\x1b[31mfarandole run: --tag-rank "x": ')
 
 
 def test_a_progress_line_stays_below_other_lines() -> None:

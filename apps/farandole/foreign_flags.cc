@@ -1,0 +1,86 @@
+#include "foreign_flags.h"
+
+#include <algorithm>
+#include <array>
+
+namespace farandole {
+namespace {
+
+struct Row {
+  std::string_view names;  // separated by spaces
+  std::string_view hint;
+};
+
+constexpr std::string_view kHosts =
+    "jobs over several hosts do not work yet; without it the job runs on this host";
+constexpr std::string_view kElastic =
+    "elastic jobs do not work yet; without it the number of workers is fixed";
+constexpr std::string_view kOneWay =
+    "leave it out: there is one way between the workers, and it needs neither MPI nor Gloo";
+constexpr std::string_view kByItself = "leave it out: the algorithm is chosen by itself";
+constexpr std::string_view kTuning = "leave it out: settings are not tuned during a job";
+constexpr std::string_view kTimeline = "leave it out: a timeline does not exist yet";
+constexpr std::string_view kTime =
+    "leave it out: log lines have the time unless --log-hide-time is given";
+
+constexpr std::array kRows{
+    Row{"-np --num-proc", "say `-n N`"},
+    Row{"-H --hosts -hostfile --hostfile -p --ssh-port -i --ssh-identity-file", kHosts},
+    Row{"-cb --check-build", "say `farandole doctor`"},
+    Row{"-v --version", "say `farandole --version`"},
+    Row{"--verbose", "say `--log-level debug`"},
+    Row{"--gloo --mpi --jsrun --mpi-args --binding-args --tcp --mpi-threads-disable "
+        "--no-mpi-threads-disable",
+        kOneWay},
+    Row{"--disable-cache --cache-capacity", "leave it out: the cache needs no setting"},
+    Row{"--network-interface --network-interfaces",
+        "leave it out: the workers of one host use no network"},
+    Row{"--output-filename", "say `--output-dir DIR`"},
+    Row{"--config-file",
+        "say the settings as flags or FARANDOLE_* variables; `farandole knobs` "
+        "lists them"},
+    Row{"--fusion-threshold-mb", "say `--bucket-bytes N`, in bytes"},
+    Row{"--cycle-time-ms", "leave it out: there is no cycle; calls run as soon as all are ready"},
+    Row{"--hierarchical-allreduce --no-hierarchical-allreduce --hierarchical-allgather "
+        "--no-hierarchical-allgather --torus-allreduce --no-torus-allreduce",
+        kByItself},
+    Row{"--autotune --no-autotune --autotune-log-file --autotune-warmup-samples "
+        "--autotune-steps-per-sample --autotune-bayes-opt-max-samples "
+        "--autotune-gaussian-process-noise",
+        kTuning},
+    Row{"--min-np --min-num-proc --max-np --max-num-proc --slots-per-host --elastic-timeout "
+        "--reset-limit --blacklist-cooldown-range --host-discovery-script",
+        kElastic},
+    Row{"--timeline-filename --timeline-mark-cycles --no-timeline-mark-cycles", kTimeline},
+    Row{"--no-stall-check", "say `--stall-warning 0`"},
+    Row{"--stall-check", "leave it out: it is always on"},
+    Row{"--stall-check-warning-time-seconds", "say `--stall-warning S`"},
+    Row{"--stall-check-shutdown-time-seconds", "say `--stall-limit S`"},
+    Row{"--gloo-timeout-seconds", "say `--start-timeout S`"},
+    Row{"--num-nccl-streams", "leave it out: GPUs are not used yet"},
+    Row{"--thread-affinity", "leave it out: the threads of the workers are not pinned"},
+    Row{"--log-with-timestamp --no-log-hide-timestamp", kTime},
+    Row{"--log-without-timestamp --log-hide-timestamp", "say `--log-hide-time`"},
+    Row{"-prefix-timestamp --prefix-timestamp --prefix-output-with-timestamp",
+        "say `--prefix \"[{rank} {time}] \"`"},
+};
+
+bool lists(std::string_view names, std::string_view name) {
+  while (!names.empty()) {
+    const auto end = std::min(names.find(' '), names.size());
+    if (names.substr(0, end) == name) return true;
+    names.remove_prefix(std::min(end + 1, names.size()));
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string_view hint_for_foreign_flag(std::string_view word) {
+  const std::string_view name = word.substr(0, word.find('='));
+  for (const Row& row : kRows)
+    if (!name.empty() && lists(row.names, name)) return row.hint;
+  return {};
+}
+
+}  // namespace farandole

@@ -1,0 +1,42 @@
+#include "rank_list.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+namespace farandole {
+namespace {
+
+std::optional<int> whole(std::string_view text) {
+  int number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && rest == end && number >= 0 ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace
+
+Result<std::set<int>> parse_rank_list(std::string_view text, int workers) {
+  std::set<int> ranks;
+  for (;;) {
+    const auto end = std::min(text.find(','), text.size());
+    const std::string_view part = text.substr(0, end);
+    const auto dash = std::min(part.find('-'), part.size());
+    const auto first = whole(part.substr(0, dash));
+    const auto last = dash == part.size() ? first : whole(part.substr(dash + 1));
+    if (!first || !last || *first > *last)
+      return Status::fix_call(
+          fmt::format("\"{}\" is neither a rank such as 3 nor a range such as 2-3", part));
+    if (*last >= workers)
+      return Status::fix_call(
+          fmt::format("rank {} is not in this job of {} {}; its last rank is {}", *last, workers,
+                      workers == 1 ? "worker" : "workers", workers - 1));
+    for (int rank = *first; rank <= *last; ++rank) ranks.insert(rank);
+    if (end == text.size()) return ranks;
+    text.remove_prefix(end + 1);
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,14 @@
+// A list of ranks as users write it: "0", "0,2-3".
+#pragma once
+
+#include <set>
+#include <string_view>
+
+#include "farandole/status.h"
+
+namespace farandole {
+
+// Errors: kFixCall if it is no list, or names a rank that a job of so many workers does not have.
+Result<std::set<int>> parse_rank_list(std::string_view text, int workers);
+
+}  // namespace farandole

@@ -1,0 +1,243 @@
+"""Every message of the command to somebody who has called it in a wrong way, word by word."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from launched import run
+
+RUN = "farandole run: {}\nSee `farandole run --help`.\n"
+TOP = "farandole: {}\nSee `farandole --help`.\n"
+HOSTS = "jobs over several hosts do not work yet; without it the job runs on this host"
+COMMANDS = (
+    "; there are run, doctor and knobs; a program is started by "
+    "`farandole run -n 2 python train.py`"
+)
+NAMES = "; that is made of letters, digits and _, and does not begin with a digit"
+FIELDS = "{rank}, {local_rank}, {host}, {pid}, {stream}, {time}"
+
+# What follows `farandole run`, and what it says.
+WRONG_RUNS = {
+    "": "which program? For example `farandole run -n 2 python train.py`",
+    "-n 2": "which program? For example `farandole run -n 2 python train.py`",
+    "true": "how many workers? Say `-n N`, for example `farandole run -n 2 …`",
+    "-n": "--workers needs a value",
+    "-n many true": '-n is "many"; it must be a whole number from 1 to 65536',
+    "-n 0 true": '-n is "0"; it must be a whole number from 1 to 65536',
+    "-n 65537 true": '-n is "65537"; it must be a whole number from 1 to 65536',
+    "-n 2x true": '-n is "2x"; it must be a whole number from 1 to 65536',
+    "-n 2 --nonsense true": "unknown option --nonsense",
+    "-n 2 --grace-time soon true": (
+        '--grace-time is "soon"; it must be a whole number from 0 to 86400'
+    ),
+    "-n 2 --grace-time -1 true": '--grace-time is "-1"; it must be a whole number from 0 to 86400',
+    "-n 2 --start-timeout soon true": (
+        '--start-timeout is "soon"; it must be a whole number from 1 to 604800'
+    ),
+    "-n 2 --log-level loud true": (
+        '--log-level is "loud"; it must be one of trace|debug|info|warning|error|fatal'
+    ),
+    "-n 2 --log-hide-time=maybe true": "--log-hide-time = maybe: this flag takes no value",
+    "-n 2 -x": "-x needs a value",
+    "-n 2 -x NOT_SET_HERE true": (
+        "-x NOT_SET_HERE: NOT_SET_HERE is not set here; set it, or say `-x NOT_SET_HERE=VALUE`"
+    ),
+    "-n 2 -x 1ST=2 true": f'-x "1ST=2": "1ST" is no name of a variable{NAMES}',
+    "-n 2 -x =2 true": f'-x "=2": "" is no name of a variable{NAMES}',
+    "-n 2 -x A-B true": f'-x "A-B": "A-B" is no name of a variable{NAMES}',
+    "-n 2 -x FARANDOLE_RANK=1 true": (
+        '-x "FARANDOLE_RANK=1": the launcher sets FARANDOLE_RANK in every worker; leave this -x out'
+    ),
+    "-n 2 -x FARANDOLE_LOG_LEVEL=loud true": (
+        'FARANDOLE_LOG_LEVEL is "loud"; it must be one of trace|debug|info|warning|error|fatal. '
+        "Correct it or unset it."
+    ),
+    "-n 2 --prefix [{rnk}] true": (
+        f'--prefix "[{{rnk}}]": there is no field {{rnk}}; the fields are {FIELDS}'
+    ),
+    "-n 2 --prefix {rank true": (
+        '--prefix "{rank": a single `{` stands alone; a field is written {rank}, and the letter '
+        "`{` itself {{"
+    ),
+    "-n 2 --prefix rank} true": (
+        '--prefix "rank}": a single `}` stands alone; a field is written {rank}, and the letter '
+        "`}` itself }}"
+    ),
+    "-n 2 --tag-rank 2 true": (
+        '--tag-rank "2": rank 2 is not in this job of 2 workers; its last rank is 1'
+    ),
+    "-n 1 --tag-rank 0,0-1 true": (
+        '--tag-rank "0,0-1": rank 1 is not in this job of 1 worker; its last rank is 0'
+    ),
+    "-n 2 --tag-rank 0,x true": (
+        '--tag-rank "0,x": "x" is neither a rank such as 3 nor a range such as 2-3'
+    ),
+    "-n 2 --tag-rank 1-0 true": (
+        '--tag-rank "1-0": "1-0" is neither a rank such as 3 nor a range such as 2-3'
+    ),
+    "-n 2 --tag-rank 0, true": (
+        '--tag-rank "0,": "" is neither a rank such as 3 nor a range such as 2-3'
+    ),
+}
+
+
+@pytest.mark.parametrize("words", WRONG_RUNS)
+def test_a_wrong_run_is_explained(words: str) -> None:
+    job = run("run", *words.split())
+    assert (job.errors, job.output) == (RUN.format(WRONG_RUNS[words]), "")
+    assert job.process.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--tag-rank", '--tag-rank "": "" is neither a rank such as 3 nor a range such as 2-3'),
+        ("--output-dir", '--output-dir "": which folder? For example `--output-dir log`'),
+        ("--start-timeout", '--start-timeout is ""; it must be a whole number from 1 to 604800'),
+    ],
+)
+def test_an_empty_value_is_explained(flag: str, message: str) -> None:
+    job = run("run", "-n", "2", flag, "", "true")
+    assert (job.errors, job.process.returncode) == (RUN.format(message), 2)
+
+
+def test_a_line_end_in_the_prefix_is_refused() -> None:
+    job = run("run", "-n", "2", "--prefix", "a\nb", "true")
+    message = '--prefix "a\nb": line ends and other control characters cannot be in it'
+    assert (job.errors, job.process.returncode) == (RUN.format(message), 2)
+
+
+# Flags of horovodrun, with what we say instead.
+FOREIGN = {
+    "-np": "say `-n N`",
+    "--num-proc=2": "say `-n N`",
+    "-H": HOSTS,
+    "--hosts": HOSTS,
+    "-hostfile": HOSTS,
+    "--ssh-port": HOSTS,
+    "-cb": "say `farandole doctor`",
+    "--verbose": "say `--log-level debug`",
+    "--gloo": (
+        "leave it out: there is one way between the workers, and it needs neither MPI nor Gloo"
+    ),
+    "--mpi-args": (
+        "leave it out: there is one way between the workers, and it needs neither MPI nor Gloo"
+    ),
+    "--disable-cache": "leave it out: the cache needs no setting",
+    "--network-interfaces": "leave it out: the workers of one host use no network",
+    "--output-filename": "say `--output-dir DIR`",
+    "--config-file": (
+        "say the settings as flags or FARANDOLE_* variables; `farandole knobs` lists them"
+    ),
+    "--fusion-threshold-mb": "say `--bucket-bytes N`, in bytes",
+    "--cycle-time-ms": ("leave it out: there is no cycle; calls run as soon as all are ready"),
+    "--torus-allreduce": "leave it out: the algorithm is chosen by itself",
+    "--autotune": "leave it out: settings are not tuned during a job",
+    "--min-np": "elastic jobs do not work yet; without it the number of workers is fixed",
+    "--timeline-filename": "leave it out: a timeline does not exist yet",
+    "--no-stall-check": "say `--stall-warning 0`",
+    "--stall-check": "leave it out: it is always on",
+    "--stall-check-warning-time-seconds": "say `--stall-warning S`",
+    "--stall-check-shutdown-time-seconds": "say `--stall-limit S`",
+    "--gloo-timeout-seconds": "say `--start-timeout S`",
+    "--num-nccl-streams": "leave it out: GPUs are not used yet",
+    "--thread-affinity": "leave it out: the threads of the workers are not pinned",
+    "--log-with-timestamp": (
+        "leave it out: log lines have the time unless --log-hide-time is given"
+    ),
+    "--log-hide-timestamp": "say `--log-hide-time`",
+    "-prefix-timestamp": 'say `--prefix "[{rank} {time}] "`',
+    "-v": "say `farandole --version`",
+}
+
+
+@pytest.mark.parametrize("flag", FOREIGN)
+def test_flags_of_horovodrun_get_a_hint(flag: str) -> None:
+    message = RUN.format(f"{flag} is a flag of horovodrun; here, {FOREIGN[flag]}")
+    for words in ([flag, "2", "true"], ["-n", "2", "--prefix", "{rank}", flag, "true"]):
+        job = run("run", *words)
+        assert (job.errors, job.process.returncode) == (message, 2)
+
+
+def test_what_belongs_to_the_program_is_no_flag_of_horovodrun() -> None:
+    job = run("run", "-n", "1", "--prefix", "-np ", "echo", "-np", "--verbose")
+    assert job.output == "-np -np --verbose\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("nonsense", f"there is no command `nonsense`{COMMANDS}"),
+        ("--nonsense", f"there is no command `--nonsense`{COMMANDS}"),
+        ("-np 2 python train.py", f"there is no command `-np`{COMMANDS}"),
+        ("-- true", f"there is no command `--`{COMMANDS}"),
+        ("knobs all", "The following argument was not expected: all"),
+        ("doctor --xml", "The following argument was not expected: --xml"),
+    ],
+)
+def test_a_wrong_command_is_explained(words: str, message: str) -> None:
+    job = run(*words.split())
+    assert (job.errors, job.output) == (TOP.format(message), "")
+    assert job.process.returncode == 2
+
+
+def script(folder: Path, name: str, text: str, mode: int = 0o755) -> str:
+    path = folder / name
+    path.write_text(text)
+    path.chmod(mode)
+    return str(path)
+
+
+def test_programs_that_cannot_be_started_are_explained(tmp_path: Path) -> None:
+    text = "print(1)\n"
+    locked = script(tmp_path, "locked", text, 0o644)
+    plain = script(tmp_path, "plain", text)
+    python = script(tmp_path, "train.py", text)
+    lost = script(tmp_path, "lost", "#!/no/such/interpreter -u\n")
+    broken = script(tmp_path, "broken", "\x7fELF\0\0\0")
+    hint = f"; to run a Python script say `farandole run -n N python {python} …`"
+    first_line = (
+        "is a text whose first line does not say, as `#!/usr/bin/env python3` would, what runs it"
+    )
+    for program, code, message in [
+        (str(tmp_path), 126, f"`{tmp_path}` is a folder, not a program"),
+        (locked, 126, f"`{locked}` is not executable"),
+        (plain, 126, f"`{plain}` {first_line}"),
+        (python, 126, f"`{python}` {first_line}{hint}"),
+        (lost, 126, f"`{lost}` wants to be run by `/no/such/interpreter`, which is not there"),
+        (broken, 126, f"cannot execute `{broken}`: Exec format error"),
+        ("no-such-program", 127, "command not found: `no-such-program`"),
+        (
+            "train.py",
+            127,
+            "command not found: `train.py`; to run a Python script say "
+            "`farandole run -n N python train.py …`",
+        ),
+    ]:
+        job = run("run", "-n", "2", program, environment={"OMP_NUM_THREADS": "1"})
+        assert (job.errors, job.process.returncode) == (f"farandole: {message}\n", code)
+
+
+def test_a_script_with_a_first_line_runs(tmp_path: Path) -> None:
+    path = script(tmp_path, "fine", "#! /bin/sh -e\necho fine\n")
+    assert run("run", "-n", "1", path).output == "[0] fine\n"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere; see the next test")
+def test_an_output_folder_without_permission(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    job = run("run", "-n", "2", "--output-dir", str(tmp_path), "true")
+    assert f"cannot make the folder `{tmp_path}/rank.0`: Permission denied" in job.errors
+
+
+def test_an_output_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    in_the_way = script(tmp_path, "file", "")
+    job = run("run", "-n", "2", "--output-dir", in_the_way, "sh", "-c", f"echo ran >> {in_the_way}")
+    assert job.process.returncode == 1
+    assert job.errors == (
+        f"farandole: --output-dir: cannot make the folder `{in_the_way}/rank.0`: Not a directory; "
+        "nothing was started\n"
+    )
+    assert Path(in_the_way).read_text() == ""

@@ -1,0 +1,174 @@
+"""What `farandole run` does with the output and the variables of the workers when it is asked."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shlex
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from launched import HANG_SECONDS, Launched, command, run
+
+QUIET = ("-x", "OMP_NUM_THREADS=1")  # no notice about it
+
+
+def run_with(*words: str, workers: int = 2, environment: dict[str, str] | None = None) -> Launched:
+    """The last word is a shell script."""
+    *options, script = words
+    job = ("run", "-n", str(workers), *QUIET, *options, "sh", "-c", script)
+    return run(*job, environment=environment)
+
+
+def test_variables_are_set_and_passed_on() -> None:
+    options = ("-x", "GIVEN=a=b c", "-x", "HERE", "-x", "EMPTY=", "-x", "GIVEN2=first")
+    script = 'echo "$GIVEN|$HERE|${EMPTY-unset}|$GIVEN2|$OMP_NUM_THREADS"'
+    job = run_with(*options, "-x", "GIVEN2=last", script, environment={"HERE": "from here"})
+    assert sorted(job.output.splitlines()) == [
+        "[0] a=b c|from here||last|1",
+        "[1] a=b c|from here||last|1",
+    ]
+    assert job.errors == ""
+
+
+def test_a_flag_wins_over_a_variable() -> None:
+    options = ("-x", "FARANDOLE_LOG_LEVEL=info", "--log-level", "debug")
+    assert run_with(*options, "echo $FARANDOLE_LOG_LEVEL", workers=1).output == "[0] debug\n"
+
+
+def test_the_later_of_two_flags_wins() -> None:
+    job = run_with("--log-level", "info", "--log-level", "debug", "echo $FARANDOLE_LOG_LEVEL")
+    assert "[0] debug\n" in job.output
+
+
+def test_the_prefix_says_what_is_asked() -> None:
+    pattern = "{{{rank}/{local_rank} {host} {pid} {stream}}} "
+    job = run_with("--prefix", pattern, "echo $$; echo $$ >&2", workers=1)
+    host = re.escape(socket.gethostname())
+    output = re.fullmatch(rf"\{{0/0 {host} (\d+) stdout\}} (\d+)\n", job.output)
+    errors = re.fullmatch(rf"\{{0/0 {host} (\d+) stderr\}} (\d+)\n", job.errors)
+    assert output is not None and output[1] == output[2]
+    assert errors is not None and errors[1] == output[1]
+
+
+def test_the_prefix_tells_the_time() -> None:
+    job = run_with("--prefix", "{time}|", "echo", workers=1, environment={"TZ": "UTC+5"})
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\|\n", job.output)
+
+
+def test_an_empty_prefix_is_none() -> None:
+    assert run_with("--prefix", "", "echo hello", workers=1).output == "hello\n"
+
+
+def test_only_some_ranks_are_shown() -> None:
+    job = run_with("--tag-rank", "0,2-3", "echo out; echo err >&2", workers=5)
+    assert sorted(job.output.splitlines()) == ["[0] out", "[2] out", "[3] out"]
+    assert sorted(job.errors.splitlines()) == ["[0] err", "[2] err", "[3] err"]
+
+
+def test_the_launcher_is_heard_about_ranks_that_are_not_shown(tmp_path: Path) -> None:
+    script = 'echo out; [ "$FARANDOLE_RANK" = 0 ] || exit 7'
+    job = run_with("--tag-rank", "0", "--output-dir", str(tmp_path), script)
+    assert job.process.returncode == 7
+    assert job.output == "[0] out\n"
+    assert re.search(r"^farandole: rank 1 \(pid \d+\) exited with code 7", job.errors, re.MULTILINE)
+    assert (tmp_path / "rank.1" / "stdout").read_text() == "out\n"
+
+
+def test_each_rank_has_files_with_its_bytes(tmp_path: Path) -> None:
+    script = (
+        r"printf 'rank %s\r50%%\rno end' $FARANDOLE_RANK; printf 'e\001\000' >&2;"
+        "head -c 200000 /dev/zero | tr '\\0' x"
+    )
+    folder = tmp_path / "made" / "on demand"
+    job = run_with("--output-dir", str(folder), script, workers=11)
+    assert job.process.returncode == 0
+    assert sorted(os.listdir(folder)) == [f"rank.{rank:02}" for rank in range(11)]
+    for rank in range(11):
+        files = folder / f"rank.{rank:02}"
+        expected = b"rank %d\r50%%\rno end" % rank + b"x" * 200_000
+        assert (files / "stdout").read_bytes() == expected
+        assert (files / "stderr").read_bytes() == b"e\x01\0"
+    assert "[10] " in job.output
+
+
+def test_files_of_an_earlier_job_are_overwritten(tmp_path: Path) -> None:
+    for text in ("much longer than the second", "second"):
+        run_with("--output-dir", str(tmp_path), f"echo {text}", workers=1)
+    assert (tmp_path / "rank.0" / "stdout").read_text() == "second\n"
+
+
+def test_a_file_that_vanishes_is_told_once(tmp_path: Path) -> None:
+    script = f"rm -r {shlex.quote(str(tmp_path))}/rank.0; echo a; sleep 0.1; echo b; echo c >&2"
+    job = run_with("--output-dir", str(tmp_path), script, workers=1)
+    assert job.process.returncode == 0
+    assert job.output == "[0] a\n[0] b\n"
+    notices = [line for line in job.errors.splitlines() if line.startswith("farandole: ")]
+    assert len(notices) == 1
+    assert "any more: somebody has removed the file; it ends here" in notices[0]
+
+
+def test_too_few_descriptors_for_the_files_are_explained(tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
+
+    arguments = ("run", "-n", "20", *QUIET, "--output-dir", str(tmp_path), "true")
+    with Launched(*arguments, before_exec=limit) as job:
+        assert job.end() == 1
+    assert "/stdout`: Too many open files (look at `ulimit -n`); nothing was started" in (
+        job.errors.replace("/stderr`", "/stdout`")
+    )
+
+
+LIMIT = 4 << 20  # leaves room for the memory that a worker shares with the launcher
+
+
+def test_a_file_size_limit_does_not_end_the_job(tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT))
+
+    script = f"yes {'x' * 1000} | head -c {LIMIT + 1_000_000}; echo; echo end"
+    arguments = ("run", "-n", "1", *QUIET, "--output-dir", str(tmp_path), "sh", "-c", script)
+    with Launched(*arguments, before_exec=limit) as job:
+        assert job.end() == 0
+    assert job.output.endswith("[0] end\n")
+    assert job.output.count("x") > LIMIT
+    assert job.errors.count("File too large") == 1
+    assert (tmp_path / "rank.0" / "stdout").stat().st_size == LIMIT
+
+
+def in_small_folder(folder: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
+    """With 64 kB of disk at the folder, in a mount namespace of its own, which is shown at last."""
+    place = shlex.quote(str(folder))
+    script = f"mount -t tmpfs -o size=64k none {place} && {shlex.join(words)}; code=$?;"
+    script += f"du -sk {place} >&2; exit $code"
+    return subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "sh", "-c", script],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
+    )
+
+
+def test_a_full_disk_does_not_end_the_job(tmp_path: Path) -> None:
+    tried = in_small_folder(tmp_path, ["true"])
+    if tried.returncode != 0:
+        pytest.skip(f"no small disk can be made here: {tried.stderr}")
+    script = "yes | head -n 100000; echo end"
+    words = [command(), "run", "-n", "3", *QUIET, "--output-dir", str(tmp_path), "sh", "-c", script]
+    job = in_small_folder(tmp_path, words)
+    assert job.returncode == 0
+    assert job.stdout.count("] y\n") == 3 * 100_000
+    assert job.stdout.count("] end\n") == 3
+    notices = [line for line in job.stderr.splitlines() if line.startswith("farandole: ")]
+    assert len(notices) == 1
+    assert re.fullmatch(
+        rf"farandole: cannot write `{tmp_path}/rank\.[012]/stdout` any more: No space left on "
+        rf"device; it ends here, and so may others in `{tmp_path}`; the job goes on",
+        notices[0],
+    )
+    assert f"64\t{tmp_path}" in job.stderr
