@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "doctor.h"
 #include "knob_table.h"
 #include "launcher/colors.h"
 #include "launcher/keeper.h"
@@ -90,6 +91,10 @@ int main(int count, char** arguments) {
   auto* knobs = app.add_subcommand("knobs", "Print all settings, their values and defaults");
   knobs->add_flag("--markdown", markdown, "As a Markdown table");
   knobs->allow_extras(false);
+  bool as_json = false;
+  auto* doctor = app.add_subcommand("doctor", "Tell what works on this machine, and why not");
+  doctor->add_flag("--json", as_json, "As a JSON list of objects");
+  doctor->allow_extras(false);
   if (count == 1) {
     std::fputs(app.help().c_str(), stderr);
     return kUsageError;
@@ -109,6 +114,7 @@ int main(int count, char** arguments) {
     return of_run ? refuse_run(why) : refuse("farandole", why, "farandole --help");
   }
   if (run_options.chosen()) return run(run_options, line.after);
+  if (doctor->parsed()) return farandole::run_doctor(as_json);
   if (!knobs->parsed()) return no_such_command(app.remaining());
   const auto table = markdown ? farandole::knob_table_markdown() : farandole::knob_table_text();
   std::fputs(table.c_str(), stdout);

@@ -1,0 +1,100 @@
+#include "doctor.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "doctor_check.h"
+#include "doctor_frameworks.h"
+#include "doctor_kernel.h"
+#include "doctor_machine.h"
+#include "launcher/colors.h"
+
+namespace farandole {
+namespace {
+
+struct StateRow {
+  std::string_view name;
+  Color color;
+};
+// Indexed by Health.
+constexpr std::array<StateRow, 4> kStates{{{"works", Color::kGreen},
+                                           {"limited", Color::kYellow},
+                                           {"does not work", Color::kRed},
+                                           {"not installed", Color::kDim}}};
+
+struct Row {
+  std::string name;
+  bool essential;
+  Finding finding;
+
+  bool fatal() const {
+    return essential && finding.health != Health::kWorks && finding.health != Health::kLimited;
+  }
+  const StateRow& state() const { return kStates.at(static_cast<std::size_t>(finding.health)); }
+};
+
+std::vector<Row> all_rows() {
+  std::vector<Row> rows;
+  for (const auto& checks : {kernel_checks(), machine_checks(), framework_checks()})
+    for (const Check& check : checks) {
+      const auto findings = findings_of(check);
+      for (std::size_t i = 0; i < findings.size(); ++i)
+        rows.push_back({check.names.at(i), check.essential, findings[i]});
+    }
+  return rows;
+}
+
+std::string as_table(const std::vector<Row>& rows, bool colors) {
+  std::size_t width = 0;
+  for (const Row& row : rows) width = std::max(width, row.name.size());
+  std::string text;
+  for (const Row& row : rows) {
+    const std::string state = fmt::format("{:<13}", row.state().name);
+    text += fmt::format("{:<{}}  {}  {}\n", row.name, width,
+                        colors ? in_color(state, row.state().color) : state, row.finding.found);
+    if (!row.finding.advice.empty())
+      text += fmt::format("{:{}}  to do: {}\n", "", width + 15, row.finding.advice);
+  }
+  return text;
+}
+
+std::string as_json_text(const std::vector<Row>& rows) {
+  auto list = nlohmann::ordered_json::array();
+  for (const Row& row : rows)
+    list.push_back({{"name", row.name},
+                    {"state", row.state().name},
+                    {"found", row.finding.found},
+                    {"to_do", row.finding.advice},
+                    {"essential", row.essential}});
+  // Paths may hold bytes that are no UTF-8.
+  return list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string verdict(const std::vector<Row>& rows) {
+  std::string missing;
+  for (const Row& row : rows)
+    if (row.fatal()) missing += (missing.empty() ? "" : ", ") + row.name;
+  return missing.empty() ? "Jobs can run here." : "Jobs cannot run here, because of: " + missing;
+}
+
+}  // namespace
+
+int run_doctor(bool as_json) {
+  const auto rows = all_rows();
+  const bool broken = std::ranges::any_of(rows, [](const Row& row) { return row.fatal(); });
+  const std::string text =
+      as_json ? as_json_text(rows)
+              : as_table(rows, wants_colors(STDOUT_FILENO)) + "\n" + verdict(rows) + "\n";
+  std::fputs(text.c_str(), stdout);
+  return broken ? 1 : 0;
+}
+
+}  // namespace farandole

@@ -1,0 +1,141 @@
+#include "doctor_check.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/descriptor.h"
+
+namespace farandole {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kTimeLimit = std::chrono::seconds(5);
+constexpr int kKillMs = 1000;
+
+// Each finding is a digit and two texts that end with a zero byte.
+std::string encode(const std::vector<Finding>& findings) {
+  std::string bytes;
+  for (const Finding& finding : findings) {
+    bytes += static_cast<char>('0' + static_cast<int>(finding.health));
+    bytes.append(finding.found).push_back('\0');
+    bytes.append(finding.advice).push_back('\0');
+  }
+  return bytes;
+}
+
+// As many as are complete.
+std::vector<Finding> decode(std::string_view bytes) {
+  std::vector<Finding> findings;
+  while (!bytes.empty()) {
+    const auto first = bytes.find('\0');
+    const auto second = first == std::string_view::npos ? first : bytes.find('\0', first + 1);
+    if (second == std::string_view::npos) break;
+    findings.push_back({static_cast<Health>(bytes[0] - '0'),
+                        std::string(bytes.substr(1, first - 1)),
+                        std::string(bytes.substr(first + 1, second - first - 1))});
+    bytes.remove_prefix(second + 1);
+  }
+  return findings;
+}
+
+// Only in the child. What it tries must disturb neither our output nor our terminal.
+[[noreturn]] void look_and_tell(const Check& check, const Descriptor& teller) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const rlimit no_core{0, 0};
+  ::setrlimit(RLIMIT_CORE, &no_core);
+  const int nothing = ::open("/dev/null", O_RDWR);
+  for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, number);
+  const std::string bytes = encode(check.look());
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t count = ::write(teller.get(), bytes.data() + done, bytes.size() - done);
+    if (count < 0) ::_exit(1);
+    done += static_cast<std::size_t>(count);
+  }
+  ::_exit(0);
+}
+
+// All that comes until the other end is closed; nothing if that takes too long.
+std::optional<std::string> read_all(const Descriptor& source) {
+  const auto deadline = Clock::now() + kTimeLimit;
+  std::string bytes;
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    pollfd entry{source.get(), POLLIN, 0};
+    if (left.count() <= 0) return std::nullopt;
+    if (::poll(&entry, 1, static_cast<int>(left.count())) <= 0) continue;
+    std::array<char, 4096> part{};
+    const ssize_t count = ::read(source.get(), part.data(), part.size());
+    if (count <= 0) return bytes;
+    bytes.append(part.data(), static_cast<std::size_t>(count));
+  }
+}
+
+// One that hangs in the kernel cannot be waited for; it ends when it can.
+void end_group(pid_t leader) {
+  ::kill(-leader, SIGKILL);
+  ::kill(leader, SIGKILL);  // it may not have made its group yet
+  const Descriptor handle(static_cast<int>(::syscall(SYS_pidfd_open, leader, 0)));
+  pollfd entry{handle.get(), POLLIN, 0};
+  if (handle.valid()) ::poll(&entry, 1, kKillMs);
+  ::waitpid(leader, nullptr, WNOHANG);
+}
+
+std::vector<Finding> all_say(const Check& check, const std::string& found,
+                             const std::string& advice) {
+  return std::vector<Finding>(check.names.size(), Finding{Health::kDoesNotWork, found, advice});
+}
+
+std::vector<Finding> cannot_try(const Check& check, const char* call) {
+  return all_say(check, fmt::format("cannot be tried: {}: {}", call, ::strerror(errno)),
+                 "look at `ulimit -u` and `ulimit -n`");
+}
+
+}  // namespace
+
+Check single_check(std::string name, bool essential, Finding (*look)()) {
+  return {{std::move(name)}, essential, [look] { return std::vector<Finding>{look()}; }};
+}
+
+std::vector<Finding> findings_of(const Check& check) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return cannot_try(check, "pipe2");
+  const Descriptor ours(ends[0]);
+  Descriptor theirs(ends[1]);
+  const pid_t child = ::fork();
+  if (child < 0) return cannot_try(check, "fork");
+  if (child == 0) look_and_tell(check, theirs);
+  theirs.reset();
+  const auto bytes = read_all(ours);
+  if (!bytes) {
+    end_group(child);
+    return all_say(check, fmt::format("no answer within {} s", kTimeLimit.count()), "");
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ::kill(-child, SIGKILL);  // what it may have left
+  auto findings = decode(*bytes);
+  if (findings.size() == check.names.size()) return findings;
+  if (!WIFSIGNALED(status)) return all_say(check, "the check ended without an answer", "");
+  return all_say(check, fmt::format("trying it crashes: SIG{}", ::sigabbrev_np(WTERMSIG(status))),
+                 "");
+}
+
+}  // namespace farandole

@@ -1,0 +1,32 @@
+// One check of `farandole doctor`: a function that tries something and tells what it found.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace farandole {
+
+enum class Health : std::uint8_t { kWorks, kLimited, kDoesNotWork, kNotInstalled };
+
+struct Finding {
+  Health health = Health::kWorks;
+  std::string found;
+  std::string advice;  // what to do; may be empty
+};
+
+struct Check {
+  std::vector<std::string> names;  // one for each finding
+  bool essential = false;          // no job can run if it does not work
+  std::function<std::vector<Finding>()> look;
+};
+
+// A check with one finding.
+Check single_check(std::string name, bool essential, Finding (*look)());
+
+// Runs the check in a process of its own. If it crashes, or has not ended after 5 s, each finding
+// says so.
+std::vector<Finding> findings_of(const Check& check);
+
+}  // namespace farandole

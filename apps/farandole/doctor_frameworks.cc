@@ -1,0 +1,239 @@
+#include "doctor_frameworks.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "base/descriptor.h"
+
+namespace farandole {
+namespace {
+
+constexpr const char* kNoGpuYet = "GPUs are not used yet";
+
+using VersionCall = int (*)(int*);
+
+// The version that a library tells by a function `int call(int*)`, where 0 means success.
+Finding version_in(const char* library, const char* call, std::string (*text)(int)) {
+  void* loaded = ::dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+  if (loaded == nullptr)
+    return {Health::kNotInstalled, fmt::format("{}; {}", ::dlerror(), kNoGpuYet), ""};
+  const auto version = reinterpret_cast<VersionCall>(::dlsym(loaded, call));
+  int number = 0;
+  if (version == nullptr || version(&number) != 0)
+    return {Health::kDoesNotWork,
+            fmt::format("{} loads, but {} fails; {}", library, call, kNoGpuYet), ""};
+  return {Health::kWorks, fmt::format("{}: version {}; {}", library, text(number), kNoGpuYet), ""};
+}
+
+// 12040 is CUDA 12.4.
+Finding cuda() {
+  return version_in("libcuda.so.1", "cuDriverGetVersion", [](int number) {
+    return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
+  });
+}
+
+// 22005 is NCCL 2.20.5.
+Finding nccl() {
+  return version_in("libnccl.so.2", "ncclGetVersion", [](int number) {
+    return fmt::format("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
+  });
+}
+
+struct Program {
+  int status = 0;  // as from waitpid
+  std::string output;
+  std::string errors;
+};
+
+std::string content_of(const Descriptor& file) {
+  std::string text(static_cast<std::size_t>(std::max<off_t>(0, ::lseek(file.get(), 0, SEEK_END))),
+                   '\0');
+  const ssize_t count = ::pread(file.get(), text.data(), text.size(), 0);
+  text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  return text;
+}
+
+// Runs a program of the PATH to its end. Exit code 127: it is not there.
+Program run_program(const std::vector<const char*>& words) {
+  const Descriptor output(::memfd_create("output", MFD_CLOEXEC));
+  const Descriptor errors(::memfd_create("errors", MFD_CLOEXEC));
+  std::vector<char*> arguments;
+  for (const char* word : words) arguments.push_back(const_cast<char*>(word));
+  arguments.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::dup2(output.get(), STDOUT_FILENO);
+    ::dup2(errors.get(), STDERR_FILENO);
+    ::execvp(arguments[0], arguments.data());
+    ::_exit(127);
+  }
+  Program program;
+  if (child < 0 || ::waitpid(child, &program.status, 0) != child)
+    return {127 << 8, "", ::strerror(errno)};
+  program.output = content_of(output);
+  program.errors = content_of(errors);
+  return program;
+}
+
+bool is_missing(const Program& program) {
+  return WIFEXITED(program.status) && WEXITSTATUS(program.status) == 127;
+}
+
+std::string last_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
+std::string why(const Program& program) {
+  if (program.status == 0) return "it does not answer like one";
+  if (WIFSIGNALED(program.status))
+    return fmt::format("killed by SIG{}", ::sigabbrev_np(WTERMSIG(program.status)));
+  return fmt::format("exit code {}: {}", WEXITSTATUS(program.status), last_line(program.errors));
+}
+
+struct FrameworkRow {
+  const char* name;
+  const char* distributions;  // of the package index, separated by spaces
+  const char* frontend;       // the package of ours that serves it; empty: none is foreseen
+};
+constexpr std::array<FrameworkRow, 7> kFrameworks{{
+    {"torch", "torch", "torch"},
+    {"tensorflow", "tensorflow tensorflow-cpu tf-nightly", "tensorflow"},
+    {"keras", "keras", "keras"},
+    {"jax", "jax", "jax"},
+    {"mxnet", "mxnet", "mxnet"},
+    {"pyspark", "pyspark", "spark"},
+    {"ray", "ray", "ray"},
+}};
+
+// Sees what a script sees that is started by `python3 script.py`, but for the script's folder.
+constexpr const char* kAskPython = R"(
+import sys
+if sys.path and sys.path[0] == "":
+    del sys.path[0]
+import importlib.metadata, json, pkgutil
+
+def version(names):
+    for name in names.split():
+        try:
+            return importlib.metadata.version(name) or "unknown"
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return ""
+
+answer = {
+    "path": sys.executable,
+    "python": sys.version.split()[0],
+    "versions": {name: version(name) for name in sys.argv[1:]},
+    "farandole": version("farandole"),
+    "frontends": [],
+    "error": "",
+}
+if answer["farandole"]:
+    try:
+        import farandole
+        answer["frontends"] = [m.name for m in pkgutil.iter_modules(farandole.__path__) if m.ispkg]
+    except BaseException as error:
+        answer["error"] = f"{type(error).__name__}: {error}"
+print(json.dumps(answer))
+)";
+
+using Json = nlohmann::json;
+
+Finding of_python(const Json& answer) {
+  return {Health::kWorks,
+          fmt::format("{} at {}", answer["python"].get<std::string>(),
+                      answer["path"].get<std::string>()),
+          ""};
+}
+
+Finding of_package(const Json& answer) {
+  const auto version = answer["farandole"].get<std::string>();
+  const auto error = answer["error"].get<std::string>();
+  const auto path = answer["path"].get<std::string>();
+  if (version.empty())
+    return {
+        Health::kNotInstalled, "this Python has no package farandole",
+        fmt::format("install it with `{} -m pip`, or activate the environment that has it", path)};
+  if (!error.empty())
+    return {Health::kDoesNotWork, fmt::format("{}; import farandole: {}", version, error),
+            "install it again"};
+  std::string frontends;
+  for (const auto& name : answer["frontends"])
+    frontends += (frontends.empty() ? "" : ", ") + name.get<std::string>();
+  return {Health::kWorks, fmt::format("{}, with frontends: {}", version, frontends), ""};
+}
+
+Finding of_framework(const Json& answer, const FrameworkRow& row) {
+  const auto version = answer["versions"][row.distributions].get<std::string>();
+  const std::string frontend = row.frontend;
+  if (version.empty()) return {Health::kNotInstalled, "not in this Python", ""};
+  const auto& frontends = answer["frontends"];
+  if (std::find(frontends.begin(), frontends.end(), Json(frontend)) != frontends.end())
+    return {Health::kWorks, fmt::format("{}: import farandole.{}", version, frontend), ""};
+  if (!answer["farandole"].get<std::string>().empty())
+    return {Health::kLimited, version + ": there is no frontend for it yet", ""};
+  return {Health::kLimited, version + ": this Python has no package farandole", ""};
+}
+
+std::vector<Finding> python() {
+  std::vector<Finding> findings(kFrameworks.size() + 2,
+                                Finding{Health::kNotInstalled, "there is no python3", ""});
+  std::vector<const char*> words{"python3", "-c", kAskPython};
+  for (const FrameworkRow& row : kFrameworks) words.push_back(row.distributions);
+  const Program program = run_program(words);
+  const Json answer = Json::parse(program.output, nullptr, false);
+  if (is_missing(program)) {
+    findings[0] = {Health::kNotInstalled, "python3 is not in the PATH",
+                   "jobs of other programs can run; for Python activate its environment"};
+    return findings;
+  }
+  if (program.status != 0 || !answer.is_object()) {
+    const Finding broken{Health::kDoesNotWork, "python3: " + why(program), ""};
+    std::fill(findings.begin(), findings.end(), broken);
+    return findings;
+  }
+  findings[0] = of_python(answer);
+  findings[1] = of_package(answer);
+  for (std::size_t i = 0; i < kFrameworks.size(); ++i)
+    findings[i + 2] = of_framework(answer, kFrameworks[i]);
+  return findings;
+}
+
+Check python_check() {
+  Check check{{"python3", "farandole for Python"}, false, python};
+  for (const FrameworkRow& row : kFrameworks) check.names.emplace_back(row.name);
+  return check;
+}
+
+Finding py_spy() {
+  const Program program = run_program({"py-spy", "--version"});
+  if (is_missing(program))
+    return {Health::kNotInstalled, "py-spy is not in the PATH",
+            "`pip install py-spy` to see where a worker hangs: `py-spy dump --pid PID`"};
+  if (program.status != 0) return {Health::kDoesNotWork, "py-spy: " + why(program), ""};
+  return {Health::kWorks, last_line(program.output), ""};
+}
+
+}  // namespace
+
+std::vector<Check> framework_checks() {
+  return {python_check(), single_check("py-spy", false, py_spy),
+          single_check("CUDA driver", false, cuda), single_check("NCCL", false, nccl)};
+}
+
+}  // namespace farandole

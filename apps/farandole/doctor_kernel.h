@@ -1,0 +1,12 @@
+// What the kernel must offer.
+#pragma once
+
+#include <vector>
+
+#include "doctor_check.h"
+
+namespace farandole {
+
+std::vector<Check> kernel_checks();
+
+}  // namespace farandole

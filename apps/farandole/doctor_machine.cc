@@ -1,0 +1,207 @@
+#include "doctor_machine.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "base/cores.h"
+#include "system_files.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t kKiB = 1024;
+constexpr std::int64_t kWorkersMax = 65536;  // of `farandole run -n`
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
+
+std::string size_text(std::int64_t bytes) {
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  if (bytes >= kGiB)
+    return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / static_cast<double>(kGiB));
+  return fmt::format("{} {}", bytes < kKiB * kKiB ? bytes / kKiB : bytes / (kKiB * kKiB),
+                     bytes < kKiB * kKiB ? "KiB" : "MiB");
+}
+
+std::string limit_text(std::int64_t limit) {
+  return limit == kNoLimit ? "unlimited" : std::to_string(limit);
+}
+
+std::int64_t soft_limit(rlimit limit) {
+  return limit.rlim_cur == RLIM_INFINITY ? kNoLimit : static_cast<std::int64_t>(limit.rlim_cur);
+}
+
+std::int64_t hard_limit(rlimit limit) {
+  return limit.rlim_max == RLIM_INFINITY ? kNoLimit : static_cast<std::int64_t>(limit.rlim_max);
+}
+
+Finding cores() {
+  const long there = ::sysconf(_SC_NPROCESSORS_ONLN);
+  const int usable = usable_cores();
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const int affinity = ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : usable;
+  const std::string found = fmt::format("{} of {} usable", usable, there);
+  if (usable >= there) return {Health::kWorks, found, ""};
+  if (usable < affinity)
+    return {Health::kLimited, found + ": the cpu quota of the control group",
+            "more workers than usable cores slow each other down; raise the container's quota"};
+  return {Health::kLimited, found + ": the affinity of this process",
+          "more workers than usable cores slow each other down; look at `taskset -p $$`"};
+}
+
+Finding memory() {
+  const std::string info = file_text("/proc/meminfo").value_or("");
+  const auto total = number_behind(info, "MemTotal");
+  const auto available = number_behind(info, "MemAvailable");
+  if (!total || !available) return {Health::kLimited, "/proc/meminfo says nothing", "mount /proc"};
+  const std::string found = fmt::format("{} in the machine, {} available", size_text(*total * kKiB),
+                                        size_text(*available * kKiB));
+  const auto group = smallest_limit({.controller = "memory",
+                                     .limit = "memory.max",
+                                     .used = "memory.current",
+                                     .old_limit = "memory.limit_in_bytes",
+                                     .old_used = "memory.usage_in_bytes"});
+  if (!group || group->limit >= *total * kKiB)
+    return {Health::kWorks, found + "; no limit of a control group", ""};
+  return {Health::kLimited,
+          fmt::format("{}; the control group may have {} and has {}", found,
+                      size_text(group->limit), size_text(group->used)),
+          fmt::format("beyond that the kernel kills workers; the limit is in {}", group->path)};
+}
+
+Finding shared_memory_folder() {
+  struct statvfs facts{};
+  if (::statvfs("/dev/shm", &facts) != 0)
+    return {Health::kLimited, fmt::format("{}; we do not need it", std::strerror(errno)),
+            "PyTorch's DataLoader with workers needs it: mount a tmpfs there"};
+  const auto block = static_cast<std::int64_t>(facts.f_frsize);
+  const std::int64_t size = static_cast<std::int64_t>(facts.f_blocks) * block;
+  const std::int64_t left = static_cast<std::int64_t>(facts.f_bavail) * block;
+  const std::string found =
+      fmt::format("{}, {} free; we do not need it", size_text(size), size_text(left));
+  if (left >= std::int64_t{1} << 30) return {Health::kWorks, found, ""};
+  return {Health::kLimited, found,
+          "PyTorch's DataLoader with workers may need more: `docker run --shm-size=8g`"};
+}
+
+// The word in brackets: "always [madvise] never".
+std::string chosen_word(const std::string& text) {
+  const auto open = text.find('[');
+  const auto close = text.find(']', open);
+  return close == std::string::npos ? "none" : text.substr(open + 1, close - open - 1);
+}
+
+Finding huge_pages() {
+  const std::string mode =
+      chosen_word(file_text("/sys/kernel/mm/transparent_hugepage/enabled").value_or(""));
+  const std::string info = file_text("/proc/meminfo").value_or("");
+  const std::string found =
+      fmt::format("transparent: {}; explicit: {} of {} pages of {} free", mode,
+                  number_behind(info, "HugePages_Free").value_or(0),
+                  number_behind(info, "HugePages_Total").value_or(0),
+                  size_text(number_behind(info, "Hugepagesize").value_or(0) * kKiB));
+  if (mode == "always" || mode == "madvise") return {Health::kWorks, found, ""};
+  return {Health::kLimited, found,
+          "large tensors may be copied more slowly; "
+          "`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`"};
+}
+
+Finding for_workers(std::int64_t workers, const std::string& found, const std::string& advice) {
+  const std::string about = fmt::format("{}: enough for about {} {}", found, workers,
+                                        workers == 1 ? "worker" : "workers");
+  if (workers < 1) return {Health::kDoesNotWork, about, advice};
+  return {workers < usable_cores() ? Health::kLimited : Health::kWorks, about,
+          workers < usable_cores() ? advice : ""};
+}
+
+// The launcher raises its own soft limit to the hard one, and needs a few for each worker; a worker
+// keeps the soft one, and needs one for each other worker.
+Finding open_files() {
+  constexpr std::int64_t kLaunchersOwn = 20;
+  constexpr std::int64_t kLauncherPerWorker = 9;
+  constexpr std::int64_t kWorkersOwn = 28;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {Health::kLimited, std::strerror(errno), ""};
+  const std::int64_t soft = soft_limit(limit);
+  const std::int64_t hard = hard_limit(limit);
+  const std::int64_t workers =
+      std::min((hard - kLaunchersOwn) / kLauncherPerWorker, soft - kWorkersOwn);
+  return for_workers(
+      std::clamp<std::int64_t>(workers, 0, kWorkersMax),
+      fmt::format("descriptors: soft limit {}, hard limit {}", limit_text(soft), limit_text(hard)),
+      "raise them: `ulimit -n 65536`, or in /etc/security/limits.conf");
+}
+
+// Threads of our user, which is what the limit counts.
+std::int64_t threads_of_user() {
+  std::int64_t threads = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    const auto status = file_text(entry.path().string() + "/status");
+    if (!status || number_behind(*status, "Uid") != static_cast<std::int64_t>(::getuid())) continue;
+    threads += number_behind(*status, "Threads").value_or(0);
+  }
+  return threads;
+}
+
+Finding processes() {
+  constexpr std::int64_t kThreadsPerWorker = 16;
+  std::pair<std::int64_t, std::string> least(
+      file_number("/proc/sys/kernel/threads-max").value_or(kNoLimit), "threads-max of the machine");
+  rlimit limit{};
+  // This one does not hold for root.
+  if (::geteuid() != 0 && ::getrlimit(RLIMIT_NPROC, &limit) == 0 && soft_limit(limit) != kNoLimit)
+    least = std::min(least, {soft_limit(limit) - threads_of_user(), "`ulimit -u`"});
+  const auto group = smallest_limit({.controller = "pids",
+                                     .limit = "pids.max",
+                                     .used = "pids.current",
+                                     .old_limit = "pids.max",
+                                     .old_used = "pids.current"});
+  if (group) least = std::min(least, {group->limit - group->used, group->path});
+  const std::int64_t left = std::max<std::int64_t>(0, least.first);
+  return for_workers(std::min<std::int64_t>(left / kThreadsPerWorker, kWorkersMax),
+                     fmt::format("room for {} processes and threads by {}", left, least.second),
+                     "raise `ulimit -u`, or the pids limit of the container");
+}
+
+Finding locked_memory() {
+  alignas(4096) static std::array<char, 64 * 1024> some{};
+  rlimit limit{};
+  ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  const std::int64_t soft = soft_limit(limit);
+  const std::string found = fmt::format(
+      "limit {}; not used yet", soft == kNoLimit ? std::string("unlimited") : size_text(soft));
+  if (::mlock(some.data(), some.size()) == 0) return {Health::kWorks, found, ""};
+  return {Health::kLimited, fmt::format("{}; mlock of 64 KiB: {}", found, std::strerror(errno)),
+          "raise `ulimit -l`"};
+}
+
+}  // namespace
+
+std::vector<Check> machine_checks() {
+  return {single_check("cores", false, cores),
+          single_check("memory", false, memory),
+          single_check("/dev/shm", false, shared_memory_folder),
+          single_check("huge pages", false, huge_pages),
+          single_check("open files", true, open_files),
+          single_check("processes", true, processes),
+          single_check("locked memory", false, locked_memory)};
+}
+
+}  // namespace farandole

@@ -1,0 +1,89 @@
+#include "system_files.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+// "No limit" of version 1 is a number of about this size.
+constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;
+
+// "" and then each step down to the folder: "/a", "/a/b".
+std::vector<std::string> steps_to(std::string_view folder) {
+  std::vector<std::string> steps{""};
+  for (std::size_t at = 1; at < folder.size(); ++at)
+    if (folder[at] == '/') steps.emplace_back(folder.substr(0, at));
+  if (folder.size() > 1) steps.emplace_back(folder);
+  return steps;
+}
+
+// Our group in /proc/self/cgroup, whose lines are "number:controllers:folder". Version 2 has no
+// controllers there.
+std::string own_group(std::string_view controller) {
+  std::istringstream lines(file_text("/proc/self/cgroup").value_or(""));
+  for (std::string line; std::getline(lines, line);) {
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string listed = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string wanted = controller.empty() ? ",," : fmt::format(",{},", controller);
+    if (listed.find(wanted) != std::string::npos) return line.substr(second + 1);
+  }
+  return "/";
+}
+
+std::optional<GroupLimit> smaller(std::optional<GroupLimit> best, const std::string& folder,
+                                  std::string_view limit_name, std::string_view used_name) {
+  const std::string path = fmt::format("{}/{}", folder, limit_name);
+  const auto limit = file_number(path);
+  if (!limit || *limit >= kNoLimit || (best && best->limit <= *limit)) return best;
+  return GroupLimit{*limit, file_number(fmt::format("{}/{}", folder, used_name)).value_or(0), path};
+}
+
+}  // namespace
+
+std::optional<std::string> file_text(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+std::optional<std::int64_t> file_number(const std::string& path) {
+  const auto text = file_text(path);
+  if (!text) return std::nullopt;
+  std::int64_t number = 0;
+  const auto [rest, error] = std::from_chars(text->data(), text->data() + text->size(), number);
+  // More than fits means, like "max", that there is no limit.
+  if (error == std::errc::result_out_of_range) return std::numeric_limits<std::int64_t>::max();
+  return error == std::errc() ? std::optional(number) : std::nullopt;
+}
+
+std::optional<std::int64_t> number_behind(std::string_view text, std::string_view name) {
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(name) || line.substr(name.size(), 1) != ":") continue;
+    std::istringstream rest(line.substr(name.size() + 1));
+    if (std::int64_t number = 0; rest >> number) return number;
+  }
+  return std::nullopt;
+}
+
+std::optional<GroupLimit> smallest_limit(const GroupFiles& files) {
+  std::optional<GroupLimit> best;
+  for (const std::string& step : steps_to(own_group("")))
+    best = smaller(std::move(best), "/sys/fs/cgroup" + step, files.limit, files.used);
+  for (const std::string& step : steps_to(own_group(files.controller)))
+    best = smaller(std::move(best), fmt::format("/sys/fs/cgroup/{}{}", files.controller, step),
+                   files.old_limit, files.old_used);
+  return best;
+}
+
+}  // namespace farandole

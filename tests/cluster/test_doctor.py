@@ -1,0 +1,265 @@
+"""`farandole doctor`: what it says agrees with /proc, also where much is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from launched import HANG_SECONDS, Launched, command, run
+
+KEYS = ["name", "state", "found", "to_do", "essential"]
+STATES = {"works", "limited", "does not work", "not installed"}
+KERNEL = [
+    "kernel",
+    "process handles",
+    "process tree",
+    "events",
+    "shared memory",
+    "wake-ups",
+    "descriptor passing",
+]
+FRAMEWORKS = ["torch", "tensorflow", "keras", "jax", "mxnet", "pyspark", "ray"]
+NAMES = [
+    *KERNEL,
+    *("worker terminals", "memory of others"),
+    *("cores", "memory", "/dev/shm", "huge pages", "open files", "processes", "locked memory"),
+    *("python3", "farandole for Python", *FRAMEWORKS, "py-spy", "CUDA driver", "NCCL"),
+]
+
+Rows = dict[str, dict[str, str]]
+
+
+def rows_of(text: str) -> Rows:
+    rows = json.loads(text)
+    assert [row["name"] for row in rows] == NAMES
+    for row in rows:
+        assert list(row) == KEYS
+        assert row["state"] in STATES
+        assert row["found"] != ""
+    return {row["name"]: row for row in rows}
+
+
+def doctor(environment: dict[str, str] | None = None) -> Rows:
+    job = run("doctor", "--json", environment=environment)
+    assert job.process.returncode == 0
+    assert job.errors == ""
+    return rows_of(job.output)
+
+
+def doctor_with(before_exec: Callable[[], object]) -> tuple[int, Rows]:
+    with Launched("doctor", "--json", before_exec=before_exec) as job:
+        code = job.end()
+        assert job.left() == []
+    return code, rows_of(job.output)
+
+
+def test_the_kernel_has_what_jobs_need() -> None:
+    rows = doctor()
+    assert {rows[name]["state"] for name in KERNEL} == {"works"}
+    assert os.uname().release in rows["kernel"]["found"]
+
+
+def test_facts_agree_with_the_system() -> None:
+    rows = doctor()
+    machine = os.sysconf("SC_NPROCESSORS_ONLN")
+    usable = re.match(rf"(\d+) of {machine} usable", rows["cores"]["found"])
+    assert usable is not None
+    assert 1 <= int(usable[1]) <= len(os.sched_getaffinity(0))
+    total = re.search(r"MemTotal: +(\d+) kB", Path("/proc/meminfo").read_text())
+    assert total is not None
+    assert rows["memory"]["found"].startswith(f"{int(total[1]) / 2**20:.1f} GiB in the machine")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert f"soft limit {soft}, hard limit {hard}" in rows["open files"]["found"]
+    mode = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if mode.exists():
+        words = re.search(r"\[(\w+)\]", mode.read_text())
+        assert words is not None
+        assert f"transparent: {words[1]};" in rows["huge pages"]["found"]
+
+
+def test_the_table_has_all_rows() -> None:
+    job = run("doctor")
+    assert job.process.returncode == 0
+    lines = job.output.splitlines()
+    assert [line[:20].rstrip() for line in lines[:-2] if not line.startswith(" ")] == NAMES
+    assert lines[-1] == "Jobs can run here."
+    assert "\x1b" not in job.output
+
+
+def test_the_affinity_is_a_limit() -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("there is one core only")
+    _, rows = doctor_with(lambda: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}))
+    assert rows["cores"]["state"] == "limited"
+    assert rows["cores"]["found"].startswith("1 of ")
+
+
+@pytest.mark.parametrize(("limit", "code"), [(32, 0), (20, 1)])
+def test_few_descriptors(limit: int, code: int) -> None:
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+
+    found, rows = doctor_with(few)
+    assert found == code
+    row = rows["open files"]
+    assert row["state"] == ("does not work" if code else "limited")
+    assert f"enough for about {1 - code} worker" in row["found"]
+    assert "ulimit -n" in row["to_do"]
+    assert {rows[name]["state"] for name in KERNEL} == {"works"}
+
+
+def test_a_broken_machine_says_that_jobs_cannot_run() -> None:
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+
+    with Launched("doctor", before_exec=few) as job:
+        assert job.end() == 1
+    assert job.output.splitlines()[-1] == "Jobs cannot run here, because of: open files"
+
+
+def test_locked_memory_is_tried() -> None:
+    def none() -> None:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+        if os.geteuid() == 0:  # root may lock all the same
+            os.setuid(65534)
+
+    _, rows = doctor_with(none)
+    assert rows["locked memory"]["state"] == "limited"
+    assert rows["locked memory"]["to_do"] == "raise `ulimit -l`"
+
+
+def test_without_python(tmp_path: Path) -> None:
+    rows = doctor({"PATH": str(tmp_path)})
+    assert rows["python3"]["found"] == "python3 is not in the PATH"
+    for name in ("python3", "farandole for Python", *FRAMEWORKS, "py-spy"):
+        assert rows[name]["state"] == "not installed"
+
+
+def fake(folder: Path, name: str, script: str) -> dict[str, str]:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+
+
+def test_the_python_of_the_path_is_asked(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    for name, version in (("torch", "2.99"), ("ray", "7.1"), ("tensorflow_cpu", "3.0")):
+        information = site / f"{name}-{version}.dist-info"
+        information.mkdir(parents=True)
+        distribution = name.replace("_", "-")
+        text = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
+        (information / "METADATA").write_text(text)
+    script = f'exec {sys.executable} -S "$@"'  # sees nothing but PYTHONPATH
+    rows = doctor({**fake(tmp_path, "python3", script), "PYTHONPATH": str(site)})
+    version = ".".join(map(str, sys.version_info[:3]))
+    assert rows["python3"]["state"] == "works"
+    assert rows["python3"]["found"].startswith(f"{version} at ")
+    assert rows["farandole for Python"]["state"] == "not installed"
+    assert "activate the environment that has it" in rows["farandole for Python"]["to_do"]
+    for name, number in (("torch", "2.99"), ("ray", "7.1"), ("tensorflow", "3.0")):
+        assert rows[name]["found"] == f"{number}: this Python has no package farandole"
+        assert rows[name]["state"] == "limited"
+    assert rows["jax"]["state"] == "not installed"
+
+
+PACKAGES = {"works": ("", "9.9, with frontends: torch"), "does not work": ("1 / 0", "division")}
+
+
+@pytest.mark.parametrize("state", PACKAGES)
+def test_the_package_is_imported(state: str, tmp_path: Path) -> None:
+    code, words = PACKAGES[state]
+    for name, version in (("farandole", "9.9"), ("torch", "2.99"), ("jax", "1.0")):
+        information = tmp_path / f"{name}-{version}.dist-info"
+        information.mkdir()
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (information / "METADATA").write_text(text)
+    (tmp_path / "farandole" / "torch").mkdir(parents=True)
+    (tmp_path / "farandole" / "__init__.py").write_text(code)
+    (tmp_path / "farandole" / "torch" / "__init__.py").touch()
+    environment = fake(tmp_path, "python3", f'exec {sys.executable} -S "$@"')
+    rows = doctor({**environment, "PYTHONPATH": str(tmp_path)})
+    assert rows["farandole for Python"]["state"] == state
+    assert words in rows["farandole for Python"]["found"]
+    assert rows["jax"]["found"] == "1.0: there is no frontend for it yet"
+    if state == "works":
+        assert rows["torch"]["found"] == "2.99: import farandole.torch"
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo no such thing >&2; exit 3", "python3: exit code 3: no such thing"),
+        ("kill -SEGV $$", "python3: killed by SIGSEGV"),
+        ("echo hello", "python3: it does not answer like one"),
+        ("sleep 1000", "no answer within 5 s"),
+    ],
+)
+def test_a_broken_python_takes_nothing_down(script: str, words: str, tmp_path: Path) -> None:
+    rows = doctor(fake(tmp_path, "python3", script))
+    for name in ("python3", "farandole for Python", *FRAMEWORKS):
+        assert rows[name]["state"] == "does not work"
+        assert rows[name]["found"] == words
+    assert rows["py-spy"]["state"] in ("works", "not installed")
+
+
+def test_py_spy_tells_its_version(tmp_path: Path) -> None:
+    rows = doctor(fake(tmp_path, "py-spy", "echo py-spy 9.9.9"))
+    assert (rows["py-spy"]["state"], rows["py-spy"]["found"]) == ("works", "py-spy 9.9.9")
+
+
+CUDA = "int cuDriverGetVersion(int *number) { *number = 12040; return 0; }"
+LIBRARIES = {
+    CUDA: ("works", "libcuda.so.1: version 12.4; GPUs are not used yet"),
+    "int cuDriverGetVersion(int *number) { return 100; }": (
+        "does not work",
+        "libcuda.so.1 loads, but cuDriverGetVersion fails; GPUs are not used yet",
+    ),
+    "__attribute__((constructor)) static void crash(void) { __builtin_trap(); }": (
+        "does not work",
+        "trying it crashes: SIG",
+    ),
+    "int pause(void);\n__attribute__((constructor)) static void hang(void) { pause(); }": (
+        "does not work",
+        "no answer within 5 s",
+    ),
+}
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+@pytest.mark.parametrize("code", LIBRARIES)
+def test_a_library_that_loads_crashes_or_hangs(code: str, tmp_path: Path) -> None:
+    (tmp_path / "cuda.c").write_text(code + "\n")
+    library = str(tmp_path / "libcuda.so.1")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "cuda.c"], check=True)
+    rows = doctor({"LD_LIBRARY_PATH": str(tmp_path)})
+    state, words = LIBRARIES[code]
+    assert rows["CUDA driver"]["state"] == state
+    assert rows["CUDA driver"]["found"].startswith(words)
+    assert rows["NCCL"]["state"] in ("works", "not installed")
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_colors_on_a_terminal_only_and_unless_refused(plain: bool) -> None:
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1" if plain else ""}
+    process = subprocess.Popen([command(), "doctor"], stdout=theirs, env=environment)
+    os.close(theirs)
+    text = ""
+    while True:
+        try:
+            text += os.read(ours, 65536).decode()
+        except OSError:  # the other end is closed
+            break
+    os.close(ours)
+    assert process.wait(HANG_SECONDS) == 0
+    assert ("\x1b[32mworks" in text) != plain
+    assert ("\x1b" in text) != plain
