@@ -37,9 +37,30 @@ void write_as(Buffer& buffer, std::size_t index, T value) {
 
 __extension__ using Int128 = __int128;
 
+// In float64, then toward zero and to the nearest end of the type; long double holds all of them.
+template <class T>
+T scaled_integer(T value, double scale) {
+  if (scale == 1) return value;
+  const long double whole = std::trunc(static_cast<double>(value) * scale);
+  return static_cast<T>(
+      std::clamp<long double>(whole, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()));
+}
+
+template <class T>
+std::vector<T> all_scaled(std::vector<T> values, double scale) {
+  for (T& value : values) {
+    if constexpr (std::is_integral_v<T>)
+      value = scaled_integer(value, scale);
+    else
+      value *= static_cast<T>(scale);
+  }
+  return values;
+}
+
 // Integers: exact in 128 bits for sums and comparisons; products wrap in 64.
 template <class T>
-T reference_integer(ReduceOp op, const std::vector<T>& values) {
+T reference_integer(const Reduction& reduction, const std::vector<T>& inputs) {
+  const std::vector<T> values = all_scaled(inputs, reduction.prescale);
   Int128 sum = 0;
   std::uint64_t product = 1;
   for (const T value : values) {
@@ -47,34 +68,43 @@ T reference_integer(ReduceOp op, const std::vector<T>& values) {
     product *= static_cast<std::uint64_t>(static_cast<std::int64_t>(value));
   }
   const auto wrapped = static_cast<std::int64_t>(static_cast<std::uint64_t>(sum));
-  switch (op) {
+  T result{};
+  switch (reduction.op) {
     case ReduceOp::kSum:
-      return static_cast<T>(static_cast<std::uint64_t>(sum));
+      result = static_cast<T>(static_cast<std::uint64_t>(sum));
+      break;
     case ReduceOp::kAverage:
-      return static_cast<T>(wrapped / static_cast<std::int64_t>(values.size()));
+      result = static_cast<T>(wrapped / reduction.divisor);
+      break;
     case ReduceOp::kMin:
-      return *std::ranges::min_element(values);
+      result = *std::ranges::min_element(values);
+      break;
     case ReduceOp::kMax:
-      return *std::ranges::max_element(values);
+      result = *std::ranges::max_element(values);
+      break;
     case ReduceOp::kProduct:
-      return static_cast<T>(product);
+      result = static_cast<T>(product);
+      break;
   }
-  return {};
+  return scaled_integer(result, reduction.postscale);
 }
 
-// Floats: in the accumulator type, in rank order.
+// Floats: in the accumulator type, in rank order. Of 0 and −0, which are equal, the last one stays.
 template <class T>
-T reference_float(ReduceOp op, const std::vector<T>& values) {
+T reference_float(const Reduction& reduction, const std::vector<T>& inputs) {
+  const std::vector<T> values = all_scaled(inputs, reduction.prescale);
+  const ReduceOp op = reduction.op;
   T result = values[0];
   for (std::size_t rank = 1; rank < values.size(); ++rank) {
     const T value = values[rank];
     if (op == ReduceOp::kSum || op == ReduceOp::kAverage) result += value;
     if (op == ReduceOp::kProduct) result *= value;
     if (std::isnan(result)) continue;
-    if (op == ReduceOp::kMin && (std::isnan(value) || value < result)) result = value;
-    if (op == ReduceOp::kMax && (std::isnan(value) || value > result)) result = value;
+    if (op == ReduceOp::kMin && (std::isnan(value) || value <= result)) result = value;
+    if (op == ReduceOp::kMax && (std::isnan(value) || value >= result)) result = value;
   }
-  return op == ReduceOp::kAverage ? result / static_cast<T>(values.size()) : result;
+  if (op == ReduceOp::kAverage) result /= static_cast<T>(reduction.divisor);
+  return all_scaled(std::vector<T>{result}, reduction.postscale)[0];
 }
 
 template <class T>
@@ -91,20 +121,26 @@ std::vector<float> widened(const std::vector<Half>& values) {
   return wide;
 }
 
-bool reference_bool(ReduceOp op, const std::vector<std::uint8_t>& values) {
-  const auto is_true = [](std::uint8_t value) { return value != 0; };
-  return op == ReduceOp::kSum || op == ReduceOp::kMax ? std::ranges::any_of(values, is_true)
-                                                      : std::ranges::all_of(values, is_true);
+bool reference_bool(const Reduction& reduction, const std::vector<std::uint8_t>& values) {
+  const auto is_true = [&](std::uint8_t value) { return value != 0 && reduction.prescale != 0; };
+  const bool any = reduction.op == ReduceOp::kSum || reduction.op == ReduceOp::kMax;
+  const bool result =
+      any ? std::ranges::any_of(values, is_true) : std::ranges::all_of(values, is_true);
+  return result && reduction.postscale != 0;
 }
 
-void reference_element(DType dtype, ReduceOp op, const std::vector<Buffer>& inputs,
+void reference_element(const Reduction& reduction, const std::vector<Buffer>& inputs,
                        std::size_t index, Buffer& expected) {
   const auto integer = [&]<class T>(T) {
-    write_as(expected, index, reference_integer(op, column<T>(inputs, index)));
+    write_as(expected, index, reference_integer(reduction, column<T>(inputs, index)));
   };
-  switch (dtype) {
+  const auto floating = [&]<class T>(T) {
+    write_as(expected, index, reference_float(reduction, column<T>(inputs, index)));
+  };
+  switch (reduction.dtype) {
     case DType::kBool:
-      return write_as(expected, index, reference_bool(op, column<std::uint8_t>(inputs, index)));
+      return write_as(expected, index,
+                      reference_bool(reduction, column<std::uint8_t>(inputs, index)));
     case DType::kInt8:
       return integer(std::int8_t{});
     case DType::kUInt8:
@@ -118,16 +154,26 @@ void reference_element(DType dtype, ReduceOp op, const std::vector<Buffer>& inpu
     case DType::kInt64:
       return integer(std::int64_t{});
     case DType::kFloat16:
-      return write_as(expected, index,
-                      to_float16(reference_float(op, widened(column<Float16>(inputs, index)))));
+      return write_as(
+          expected, index,
+          to_float16(reference_float(reduction, widened(column<Float16>(inputs, index)))));
     case DType::kBFloat16:
-      return write_as(expected, index,
-                      to_bfloat16(reference_float(op, widened(column<BFloat16>(inputs, index)))));
+      return write_as(
+          expected, index,
+          to_bfloat16(reference_float(reduction, widened(column<BFloat16>(inputs, index)))));
     case DType::kFloat32:
-      return write_as(expected, index, reference_float(op, column<float>(inputs, index)));
+      return floating(float{});
     case DType::kFloat64:
-      return write_as(expected, index, reference_float(op, column<double>(inputs, index)));
+      return floating(double{});
   }
+}
+
+Buffer reference(const Reduction& reduction, const std::vector<Buffer>& inputs) {
+  const std::size_t bytes = row_of(reduction.dtype).bytes;
+  Buffer expected(inputs[0].size());
+  for (std::size_t index = 0; index < expected.size() / bytes; ++index)
+    reference_element(reduction, inputs, index, expected);
+  return expected;
 }
 
 bool is_nan(DType dtype, const Buffer& buffer, std::size_t index) {
@@ -166,47 +212,78 @@ void expect_equal(DType dtype, const Buffer& actual, const Buffer& expected) {
   }
 }
 
-class Reduce : public ::testing::TestWithParam<std::tuple<DTypeRow, ReduceOp>> {};
+struct Scales {
+  double before;
+  double after;
+};
+
+// Nothing; exact ones; ones that round; beyond the ends of every type; below them; none is left.
+constexpr Scales kScales[] = {{1, 1},         {0.5, 1},       {1, 0.25}, {-3.7, 1.0 / 3},
+                              {1e300, 1e300}, {1e-300, 1e30}, {0, 1},    {1, -0.0}};
+
+class Reduce : public ::testing::TestWithParam<std::tuple<DTypeRow, ReduceOp>> {
+ protected:
+  bool has_meaning() const { return check_reduction(row().dtype, op()).ok(); }
+  const DTypeRow& row() const { return std::get<0>(GetParam()); }
+  ReduceOp op() const { return std::get<1>(GetParam()); }
+  Reduction reduction(Scales scales, int divisor) const {
+    return {.dtype = row().dtype,
+            .op = op(),
+            .divisor = divisor,
+            .prescale = scales.before,
+            .postscale = scales.after};
+  }
+  // Into two outputs apart from the inputs.
+  void expect_reference(const Reduction& reduction, int inputs, std::size_t count) const {
+    SCOPED_TRACE(testing::Message()
+                 << inputs << " inputs, " << count << " elements, divisor " << reduction.divisor
+                 << ", scales " << reduction.prescale << " and " << reduction.postscale);
+    const std::vector<Buffer> buffers = random_inputs(inputs, count * row().bytes);
+    std::vector<const std::byte*> pointers;
+    for (const Buffer& buffer : buffers) pointers.push_back(buffer.data());
+    Buffer first(count * row().bytes);
+    Buffer second(count * row().bytes);
+    const std::array outputs = {first.data(), second.data()};
+    reduce(reduction, pointers, outputs, static_cast<std::int64_t>(count));
+    expect_equal(row().dtype, first, reference(reduction, buffers));
+    EXPECT_EQ(first, second);
+  }
+};
 
 TEST_P(Reduce, equals_the_reference) {
-  const auto& [row, op] = GetParam();
-  if (!check_reduction(row.dtype, op).ok()) return;
-  for (const int inputs : {1, 2, 3, 8}) {
-    for (const std::size_t count : {0U, 1U, 7U, 1023U, 1024U, 1025U, 3000U}) {
-      const std::vector<Buffer> buffers = random_inputs(inputs, count * row.bytes);
-      Buffer expected(count * row.bytes);
-      for (std::size_t index = 0; index < count; ++index)
-        reference_element(row.dtype, op, buffers, index, expected);
+  if (!has_meaning()) return;
+  for (const int inputs : {1, 2, 3, 8})
+    for (const std::size_t count : {0U, 1U, 7U, 1023U, 1024U, 1025U, 3000U})
+      expect_reference(reduction({1, 1}, inputs), inputs, count);
+}
 
-      std::vector<const std::byte*> pointers;
-      for (const Buffer& buffer : buffers) pointers.push_back(buffer.data());
-      Buffer first(count * row.bytes);
-      Buffer second(count * row.bytes);
-      const std::array outputs = {first.data(), second.data()};
-      reduce({.dtype = row.dtype, .op = op, .divisor = inputs}, pointers, outputs,
-             static_cast<std::int64_t>(count));
-      SCOPED_TRACE(testing::Message() << inputs << " inputs, " << count << " elements");
-      expect_equal(row.dtype, first, expected);
-      EXPECT_EQ(first, second);
-    }
-  }
+TEST_P(Reduce, equals_the_reference_with_scales) {
+  if (!has_meaning()) return;
+  for (const Scales scales : kScales)
+    for (const std::size_t count : {1U, 31U, 1025U})
+      expect_reference(reduction(scales, 5), 3, count);  // of 5 members, 2 have joined
 }
 
 TEST_P(Reduce, an_output_may_be_an_input_and_need_not_be_aligned) {
-  const auto& [row, op] = GetParam();
-  if (!check_reduction(row.dtype, op).ok()) return;
-  constexpr std::size_t kCount = 2500;
-  const std::size_t bytes = kCount * row.bytes;
-  std::vector<Buffer> buffers = random_inputs(3, bytes + 1);
-  std::vector<const std::byte*> pointers;
-  for (const Buffer& buffer : buffers) pointers.push_back(buffer.data() + 1);
-  Buffer expected(bytes);
-  const std::array apart = {expected.data()};
-  const Reduction reduction = {.dtype = row.dtype, .op = op, .divisor = 3};
-  reduce(reduction, pointers, apart, kCount);
-  const std::array in_place = {buffers[1].data() + 1};
-  reduce(reduction, pointers, in_place, kCount);
-  EXPECT_EQ(std::memcmp(buffers[1].data() + 1, expected.data(), bytes), 0);
+  if (!has_meaning()) return;
+  constexpr std::size_t kCount = 2501;
+  const std::size_t bytes = kCount * row().bytes;
+  const std::vector<Buffer> buffers = random_inputs(3, bytes);
+  for (const Scales scales : {kScales[0], kScales[3]}) {
+    const Buffer expected = reference(reduction(scales, 3), buffers);
+    for (std::size_t place = 0; place < buffers.size(); ++place) {
+      std::vector<Buffer> unaligned(buffers.size(), Buffer(bytes + 1));
+      std::vector<const std::byte*> pointers;
+      for (std::size_t input = 0; input < buffers.size(); ++input) {
+        std::ranges::copy(buffers[input], unaligned[input].begin() + 1);
+        pointers.push_back(unaligned[input].data() + 1);
+      }
+      const std::array in_place = {unaligned[place].data() + 1};
+      reduce(reduction(scales, 3), pointers, in_place, kCount);
+      unaligned[place].erase(unaligned[place].begin());
+      expect_equal(row().dtype, unaligned[place], expected);
+    }
+  }
 }
 
 std::string test_name(const ::testing::TestParamInfo<std::tuple<DTypeRow, ReduceOp>>& info) {
@@ -220,14 +297,18 @@ INSTANTIATE_TEST_SUITE_P(All, Reduce,
                          test_name);
 
 template <class T>
-T reduced(DType dtype, ReduceOp op, const std::vector<T>& values) {
+T reduced(const Reduction& reduction, const std::vector<T>& values) {
   std::vector<const std::byte*> inputs;
   for (const T& value : values) inputs.push_back(reinterpret_cast<const std::byte*>(&value));
   T result{};
   const std::array outputs = {reinterpret_cast<std::byte*>(&result)};
-  reduce({.dtype = dtype, .op = op, .divisor = static_cast<int>(values.size())}, inputs, outputs,
-         1);
+  reduce(reduction, inputs, outputs, 1);
   return result;
+}
+
+template <class T>
+T reduced(DType dtype, ReduceOp op, const std::vector<T>& values) {
+  return reduced<T>({.dtype = dtype, .op = op, .divisor = static_cast<int>(values.size())}, values);
 }
 
 TEST(ReduceRules, halves_are_rounded_once) {
@@ -265,6 +346,57 @@ TEST(ReduceRules, any_non_zero_byte_is_true) {
   EXPECT_EQ(reduced<std::uint8_t>(DType::kBool, ReduceOp::kSum, {0, 2}), 1);
   EXPECT_EQ(reduced<std::uint8_t>(DType::kBool, ReduceOp::kMin, {4, 2}), 1);
   EXPECT_EQ(reduced<std::uint8_t>(DType::kBool, ReduceOp::kProduct, {1, 0}), 0);
+}
+
+TEST(ReduceRules, scaled_halves_are_rounded_once_and_may_leave_their_range_on_the_way) {
+  const std::vector<Float16> values = {to_float16(60000), to_float16(60000)};
+  EXPECT_EQ(
+      to_float(reduced({.dtype = DType::kFloat16, .prescale = 4, .postscale = 0.125}, values)),
+      60000.0F);
+  EXPECT_EQ(to_float(reduced({.dtype = DType::kFloat16, .postscale = 1}, values)), INFINITY);
+}
+
+TEST(ReduceRules, scaled_integers_go_toward_zero_and_stop_at_the_ends) {
+  const auto scaled = []<class T>(DType dtype, T value, double scale) {
+    const T before = reduced<T>({.dtype = dtype, .prescale = scale}, {value});
+    EXPECT_EQ(before, reduced<T>({.dtype = dtype, .postscale = scale}, {value}));
+    return before;
+  };
+  EXPECT_EQ(scaled(DType::kInt8, std::int8_t{-7}, 0.5), -3);
+  EXPECT_EQ(scaled(DType::kInt8, std::int8_t{100}, 1.27999), 127);
+  EXPECT_EQ(scaled(DType::kInt8, std::int8_t{100}, 1.29), 127);
+  EXPECT_EQ(scaled(DType::kInt8, std::int8_t{-100}, 1.285), -128);
+  EXPECT_EQ(scaled(DType::kUInt8, std::uint8_t{3}, -1.0), 0);
+  EXPECT_EQ(scaled(DType::kUInt16, std::uint16_t{0xffff}, 2.0), 0xffff);
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
+  EXPECT_EQ(scaled(DType::kInt64, kMost, 1e308), kMost);
+  EXPECT_EQ(scaled(DType::kInt64, kMost, 0.5), std::int64_t{1} << 62);
+  EXPECT_EQ(scaled(DType::kInt64, kLeast, -1.0), kMost);
+  EXPECT_EQ(scaled(DType::kInt64, kMost, -1e308), kLeast);
+}
+
+// As float64 would not hold it.
+TEST(ReduceRules, one_as_a_scale_touches_nothing) {
+  constexpr std::int64_t kOdd = (std::int64_t{1} << 53) + 1;
+  EXPECT_EQ(reduced<std::int64_t>({.dtype = DType::kInt64}, {kOdd}), kOdd);
+  EXPECT_EQ(reduced<std::int64_t>({.dtype = DType::kInt64, .postscale = -1}, {kOdd}), 1 - kOdd);
+}
+
+TEST(ReduceRules, the_sum_is_divided_by_the_members_not_by_the_inputs) {
+  EXPECT_EQ(
+      reduced<float>({.dtype = DType::kFloat32, .op = ReduceOp::kAverage, .divisor = 4}, {6, 2}),
+      2.0F);
+  EXPECT_EQ(reduced<std::int32_t>(
+                {.dtype = DType::kInt32, .op = ReduceOp::kAverage, .divisor = 4, .postscale = 10},
+                {-6, -3}),
+            -20);
+}
+
+TEST(ReduceDeathTest, scales_that_are_no_numbers_are_a_bug) {
+  EXPECT_DEATH(reduced<float>({.prescale = NAN}, {1}), "scales are finite");
+  EXPECT_DEATH(reduced<float>({.postscale = INFINITY}, {1}), "scales are finite");
+  EXPECT_DEATH(reduced<float>({.op = ReduceOp::kAverage, .divisor = 0}, {1}), "divided by");
 }
 
 TEST(CheckReduction, refuses_only_the_average_of_bool) {
