@@ -45,8 +45,8 @@ struct Number {
   static Wide widen(T value) { return static_cast<Wide>(value); }
   static T narrow(Wide value) { return static_cast<T>(value); }
   static Wide scale(Wide value, double factor) {
-    if constexpr (std::is_integral_v<T>)
-      return cut_off<T>(static_cast<double>(value) * factor);
+    if constexpr (std::is_integral_v<T>)  // 1 takes no way through float64
+      return factor == 1 ? value : cut_off<T>(static_cast<double>(value) * factor);
     else
       return value * static_cast<Wide>(factor);
   }
@@ -131,12 +131,12 @@ void store(std::byte* to, std::int64_t index, T value) {
   std::memcpy(to + index * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
 }
 
-// Whether there is a prescale is known when this is compiled: the loops without one stay as fast.
-template <class Element, bool Prescaled>
-typename Element::Accumulator scaled_element(const std::byte* from, std::int64_t index,
-                                             double prescale) {
+// Whether anything is scaled is known when this is compiled: the loops without it stay as fast.
+template <class Element, bool Scaled>
+typename Element::Accumulator load_element(const std::byte* from, std::int64_t index,
+                                           double prescale) {
   const auto value = Element::widen(load<typename Element::Stored>(from, index));
-  if constexpr (Prescaled)
+  if constexpr (Scaled)
     return Element::scale(value, prescale);
   else
     return value;
@@ -144,7 +144,7 @@ typename Element::Accumulator scaled_element(const std::byte* from, std::int64_t
 
 // One block: the accumulators are written to memory only when all inputs have been read, so that
 // an output may be the memory of an input.
-template <class Element, class Op, bool Prescaled>
+template <class Element, class Op, bool Scaled>
 void reduce_block(const Job& job, std::int64_t begin, std::int64_t count) {
   using Stored = typename Element::Stored;
   using Accumulator = typename Element::Accumulator;
@@ -154,19 +154,20 @@ void reduce_block(const Job& job, std::int64_t begin, std::int64_t count) {
 
   const std::byte* const __restrict first = job.inputs[0] + offset;
   for (std::int64_t i = 0; i < count; ++i)
-    sums[i] = scaled_element<Element, Prescaled>(first, i, job.reduction.prescale);
+    sums[i] = load_element<Element, Scaled>(first, i, job.reduction.prescale);
   for (const std::byte* input : job.inputs.subspan(1)) {
     const std::byte* const __restrict next = input + offset;
     for (std::int64_t i = 0; i < count; ++i)
       sums[i] =
-          Op::combine(sums[i], scaled_element<Element, Prescaled>(next, i, job.reduction.prescale));
+          Op::combine(sums[i], load_element<Element, Scaled>(next, i, job.reduction.prescale));
   }
   if constexpr (std::is_same_v<Op, Average>) {
     const auto divisor = static_cast<Accumulator>(job.reduction.divisor);
     for (std::int64_t i = 0; i < count; ++i) sums[i] /= divisor;
   }
-  if (const double postscale = job.reduction.postscale; postscale != 1)
-    for (std::int64_t i = 0; i < count; ++i) sums[i] = Element::scale(sums[i], postscale);
+  if constexpr (Scaled)
+    for (std::int64_t i = 0; i < count; ++i)
+      sums[i] = Element::scale(sums[i], job.reduction.postscale);
   std::byte* const __restrict result = job.outputs[0] + offset;
   for (std::int64_t i = 0; i < count; ++i) store<Stored>(result, i, Element::narrow(sums[i]));
   for (std::byte* output : job.outputs.subspan(1))
@@ -175,8 +176,8 @@ void reduce_block(const Job& job, std::int64_t begin, std::int64_t count) {
 
 template <class Element, class Op>
 void reduce_all(const Job& job) {
-  const auto block = job.reduction.prescale == 1 ? reduce_block<Element, Op, false>
-                                                 : reduce_block<Element, Op, true>;
+  const bool scaled = job.reduction.prescale != 1 || job.reduction.postscale != 1;
+  const auto block = scaled ? reduce_block<Element, Op, true> : reduce_block<Element, Op, false>;
   for (std::int64_t begin = 0; begin < job.count; begin += kBlock)
     block(job, begin, std::min(kBlock, job.count - begin));
 }
