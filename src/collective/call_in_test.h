@@ -1,0 +1,388 @@
+// For tests: one collective call of a whole group, with what every member brings and, computed
+// plainly, what it must get. A side is one member's part in it, with memory that is watched.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "collective/group_in_test.h"
+#include "device/cpu/half.h"
+#include "device/cpu/reduce.h"
+
+namespace farandole {
+
+// Floats between −2 and 2, since the bits of a NaN may depend on where vector code ends; else
+// noise.
+inline Buffer random_elements(DType dtype, std::int64_t count, unsigned seed) {
+  const auto elements = static_cast<std::size_t>(count);
+  Buffer buffer = random_bytes(elements * row_of(dtype).bytes, seed);
+  const auto convert = [&]<class Format>(auto from_float) {
+    for (std::size_t index = 0; index < elements; ++index) {
+      const auto noise = std::to_integer<int>(buffer[index * sizeof(Format)]);
+      const auto value = static_cast<float>(noise - 128 + static_cast<int>(index % 100)) / 114;
+      const Format element = from_float(value);
+      std::memcpy(&buffer[index * sizeof(Format)], &element, sizeof(element));
+    }
+  };
+  if (dtype == DType::kFloat16) convert.operator()<Float16>(to_float16);
+  if (dtype == DType::kBFloat16) convert.operator()<BFloat16>(to_bfloat16);
+  if (dtype == DType::kFloat32) convert.operator()<float>([](float value) { return value; });
+  if (dtype == DType::kFloat64) convert.operator()<double>([](float value) { return value / 3.0; });
+  return buffer;
+}
+
+// What the members call. Which fields have a meaning follows from the operation.
+struct CallInTest {
+  Operation operation = Operation::kBarrier;
+  Reduction reduction = {};  // its dtype is that of every operation; the divisor is set below
+  int root = 0;
+  std::vector<std::int64_t> rows = {};  // of each member; equal where the operation wants it
+  std::int64_t row_elements = 1;
+  std::vector<std::vector<std::int64_t>> splits = {};  // from each member to each
+  std::vector<bool> joined = {};                       // empty: nobody has
+  bool in_place = false;                               // where that is possible
+  unsigned seed = 0;
+
+  int members() const { return static_cast<int>(rows.size()); }
+  std::int64_t row_bytes() const {
+    return row_elements * static_cast<std::int64_t>(row_of(reduction.dtype).bytes);
+  }
+  bool has_joined(std::size_t member) const { return !joined.empty() && joined[member]; }
+  bool can_be_in_place() const {
+    return operation == Operation::kAllreduce || operation == Operation::kBroadcast;
+  }
+  std::string text() const {
+    return std::string(row_of(operation).name) + " of " +
+           std::string(row_of(reduction.dtype).name) + ", " + std::string(name_of(reduction.op)) +
+           ", seed " + std::to_string(seed) + ", " + std::to_string(rows[0]) + " rows of " +
+           std::to_string(row_elements) + " elements" + (in_place ? ", in place" : "") +
+           (joined.empty() ? "" : ", some have joined");
+  }
+};
+
+// A call with the data of all members, and the results.
+struct PreparedCall {
+  explicit PreparedCall(CallInTest of) : call(std::move(of)) {
+    call.reduction.divisor = call.members();
+    const auto members = static_cast<std::size_t>(call.members());
+    for (std::size_t member = 0; member < members; ++member) {
+      const std::int64_t rows = call.has_joined(member) ? 0 : call.rows[member];
+      inputs.push_back(random_elements(call.reduction.dtype, rows * call.row_elements,
+                                       call.seed * 64 + static_cast<unsigned>(member)));
+    }
+    if (row_of(call.operation).reduces) reduce_all();
+    for (std::size_t member = 0; member < members; ++member) expected.push_back(result_of(member));
+  }
+
+  // The rows that a member gets from each; operations whose output is received.
+  std::vector<std::int64_t> received_rows(std::size_t member) const {
+    if (call.operation == Operation::kAllgather) return call.rows;
+    std::vector<std::int64_t> rows;
+    for (const std::vector<std::int64_t>& sent : call.splits) rows.push_back(sent[member]);
+    return rows;
+  }
+
+  CallInTest call;
+  std::vector<Buffer> inputs;
+  std::vector<Buffer> expected;
+
+ private:
+  void reduce_all() {
+    std::vector<const std::byte*> pointers;
+    std::int64_t rows = 0;
+    for (std::size_t member = 0; member < inputs.size(); ++member) {
+      if (call.has_joined(member)) continue;
+      pointers.push_back(inputs[member].data());
+      rows = call.rows[member];
+    }
+    reduced_.resize(static_cast<std::size_t>(rows * call.row_bytes()));
+    const std::array outputs = {reduced_.data()};
+    reduce(call.reduction, pointers, outputs, rows * call.row_elements);
+  }
+
+  Buffer part(const Buffer& of, std::int64_t first_row, std::int64_t rows) const {
+    const auto begin = of.begin() + first_row * call.row_bytes();
+    return {begin, begin + rows * call.row_bytes()};
+  }
+
+  Buffer result_of(std::size_t member) const {
+    const int index = static_cast<int>(member);
+    switch (call.operation) {
+      case Operation::kAllreduce:
+        return call.has_joined(member) ? Buffer() : reduced_;
+      case Operation::kBroadcast:
+        return inputs[static_cast<std::size_t>(call.root)];
+      case Operation::kReducescatter:
+        return part(reduced_, first_scattered_row(call.rows[0], call.members(), index),
+                    scattered_rows(call.rows[0], call.members(), index));
+      case Operation::kAllgather:
+      case Operation::kAlltoall:
+        return gathered(member);
+      case Operation::kBarrier:
+      case Operation::kJoin:
+        break;
+    }
+    return {};
+  }
+
+  Buffer gathered(std::size_t member) const {
+    Buffer all;
+    const std::vector<std::int64_t> rows = received_rows(member);
+    for (std::size_t from = 0; from < inputs.size(); ++from) {
+      std::int64_t first_row = 0;
+      for (std::size_t to = 0; !call.splits.empty() && to < member; ++to)
+        first_row += call.splits[from][to];
+      const Buffer piece = part(inputs[from], first_row, rows[from]);
+      all.insert(all.end(), piece.begin(), piece.end());
+    }
+    return all;
+  }
+
+  Buffer reduced_;
+};
+
+// Memory of the user, between bytes that nobody may touch; every second one is not aligned.
+class WatchedMemory {
+ public:
+  WatchedMemory(std::size_t bytes, unsigned shift)
+      : begin_(kGuardBytes + shift % 2),
+        bytes_(bytes),
+        all_(begin_ + bytes + kGuardBytes, kFresh) {}
+
+  static constexpr std::byte kFresh{0xee};
+
+  std::byte* data() { return all_.data() + begin_; }
+  Buffer content() const {
+    const auto begin = all_.begin() + static_cast<std::ptrdiff_t>(begin_);
+    return {begin, begin + static_cast<std::ptrdiff_t>(bytes_)};
+  }
+  bool surroundings_are_fresh() const {
+    const auto fresh = [](std::byte byte) { return byte == kFresh; };
+    return std::all_of(all_.begin(), all_.begin() + static_cast<std::ptrdiff_t>(begin_), fresh) &&
+           std::all_of(all_.end() - static_cast<std::ptrdiff_t>(kGuardBytes), all_.end(), fresh);
+  }
+
+ private:
+  static constexpr std::size_t kGuardBytes = 64;
+  std::size_t begin_;
+  std::size_t bytes_;
+  Buffer all_;
+};
+
+class SideInTest {
+ public:
+  SideInTest(const PreparedCall& prepared, int member)
+      : prepared_(prepared),
+        member_(static_cast<std::size_t>(member)),
+        in_place_(prepared.call.in_place && prepared.call.can_be_in_place()),
+        input_(original().size(), prepared.call.seed),
+        output_(is_received() ? 0 : expected().size(), prepared.call.seed + 1) {
+    std::ranges::copy(original(), input_.data());
+  }
+  SideInTest(const SideInTest&) = delete;
+  SideInTest& operator=(const SideInTest&) = delete;
+
+  CollectiveStep step(const Group& group, const StepIdentity& identity) {
+    const CallInTest& call = prepared_.call;
+    const std::int64_t rows = call.rows[member_];
+    const bool joined = call.has_joined(member_);
+    const bool reads = !joined && (!row_of(call.operation).rooted || call.root == group.member);
+    return choose(
+        group, identity,
+        {.operation = call.operation,
+         .dtype = call.reduction.dtype,
+         .reduce_op = call.reduction.op,
+         .prescale = call.reduction.prescale,
+         .postscale = call.reduction.postscale,
+         .root = call.root,
+         .count = rows * call.row_elements,
+         .rows = rows,
+         .row_bytes = call.row_bytes(),
+         .splits = call.splits.empty() ? std::vector<std::int64_t>{} : call.splits[member_],
+         .joined = joined,
+         .input = reads ? input_.data() : nullptr,
+         .output = joined || is_received() ? nullptr : output().data(),
+         .allocate = [this](std::span<const std::int64_t> received) {
+           return allocate(received);
+         }});
+  }
+
+  // Nothing of the user's was written, and no memory asked for.
+  bool untouched() const {
+    return !allocated_ && same(input_.content(), original()) &&
+           same(output_.content(), Buffer(output_.content().size(), WatchedMemory::kFresh)) &&
+           surroundings_are_fresh();
+  }
+  void expect_right() const {
+    SCOPED_TRACE(testing::Message() << "member " << member_ << " of " << prepared_.call.members()
+                                    << ", " << prepared_.call.text());
+    EXPECT_TRUE(same(in_place_ ? input_.content() : output_.content(), expected()));
+    EXPECT_TRUE(in_place_ || same(input_.content(), original())) << "the input was written";
+    EXPECT_TRUE(surroundings_are_fresh());
+    EXPECT_EQ(allocated_, is_received());
+    if (is_received()) {
+      EXPECT_EQ(received_rows_, prepared_.received_rows(member_));
+    }
+  }
+
+ private:
+  const Buffer& original() const { return prepared_.inputs[member_]; }
+  const Buffer& expected() const { return prepared_.expected[member_]; }
+  bool is_received() const {
+    return row_of(prepared_.call.operation).output_rule == OutputRule::kReceived;
+  }
+  WatchedMemory& output() { return in_place_ ? input_ : output_; }
+  bool surroundings_are_fresh() const {
+    return input_.surroundings_are_fresh() && output_.surroundings_are_fresh();
+  }
+  std::byte* allocate(std::span<const std::int64_t> rows) {
+    EXPECT_FALSE(allocated_) << "asked twice";
+    allocated_ = true;
+    received_rows_.assign(rows.begin(), rows.end());
+    std::int64_t total = 0;
+    for (const std::int64_t count : rows) total += count;
+    output_ = WatchedMemory(static_cast<std::size_t>(total * prepared_.call.row_bytes()),
+                            prepared_.call.seed);
+    return output_.data();
+  }
+
+  const PreparedCall& prepared_;
+  std::size_t member_;
+  bool in_place_;
+  WatchedMemory input_;
+  WatchedMemory output_;
+  bool allocated_ = false;
+  std::vector<std::int64_t> received_rows_;
+};
+
+// All but the join, which is no step of its own.
+inline std::vector<OperationRow> steps_of_table() {
+  std::vector<OperationRow> rows(kOperations.begin(), kOperations.end());
+  std::erase_if(rows, [](const OperationRow& row) { return row.operation == Operation::kJoin; });
+  return rows;
+}
+
+// A number below `end`, the same with every standard library.
+inline std::int64_t below(std::mt19937& random, std::int64_t end) {
+  return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
+}
+
+// Draws what differs between members and between calls; `rows` is about what a member brings.
+inline CallInTest draw(std::mt19937& random, CallInTest call, int members, std::int64_t rows) {
+  const auto size = static_cast<std::size_t>(members);
+  constexpr double kScales[] = {1, 1, 0.5, -1.25, 3};
+  call.rows.assign(size, rows);
+  call.root = static_cast<int>(below(random, members));
+  call.in_place = below(random, 2) == 0;
+  call.seed = static_cast<unsigned>(below(random, 1 << 20));
+  call.reduction.prescale = kScales[below(random, 5)];
+  call.reduction.postscale = kScales[below(random, 5)];
+  if (call.operation == Operation::kAllgather)
+    for (std::int64_t& own : call.rows) own = rows * below(random, 4) / members;
+  if (call.operation == Operation::kAlltoall) {
+    for (std::int64_t& own : call.rows) {
+      std::vector<std::int64_t>& splits = call.splits.emplace_back();
+      own = below(random, 3);  // rows that nobody gets
+      for (int to = 0; to < members; ++to) {
+        splits.push_back(rows * below(random, 3) / members + below(random, 2));
+        own += splits.back();
+      }
+    }
+  }
+  if (call.operation == Operation::kAllreduce && below(random, 3) == 0) {
+    for (int member = 0; member < members; ++member) call.joined.push_back(below(random, 2) == 0);
+    call.joined[static_cast<std::size_t>(below(random, members))] = false;
+  }
+  return call;
+}
+
+// All calls one after another on one board, every member in its thread.
+inline void run_in_threads(int members, const std::vector<PreparedCall>& calls) {
+  GroupInTest group(members);
+  group.in_threads([&](int member) {
+    for (std::uint32_t index = 0; index < calls.size(); ++index) {
+      SideInTest side(calls[index], member);
+      CollectiveStep step = side.step(group.group(member), step_number(index + 1));
+      ASSERT_EQ(group.finish(member, step), Progress::kDone);
+      side.expect_right();
+    }
+  });
+}
+
+// The members' ways through all calls in one thread, as a test lets them go.
+class Journeys {
+ public:
+  Journeys(int members, const std::vector<PreparedCall>& calls)
+      : group_(members), calls_(calls), travellers_(static_cast<std::size_t>(members)) {}
+
+  int members() const { return group_.members(); }
+  bool over() const {
+    return std::ranges::all_of(
+        travellers_, [&](const Traveller& traveller) { return traveller.next == calls_.size(); });
+  }
+  // Goes on by one advance(); false when that did nothing: it waits for others, or is at the end.
+  bool advance_member(int member) {
+    Traveller& traveller = travellers_[static_cast<std::size_t>(member)];
+    if (traveller.next == calls_.size()) return false;
+    if (!traveller.step) {
+      traveller.side = std::make_unique<SideInTest>(calls_[traveller.next], member);
+      traveller.step = traveller.side->step(
+          group_.group(member), step_number(static_cast<std::uint32_t>(traveller.next + 1)));
+    }
+    const Progress progress = advance(*traveller.step);
+    EXPECT_NE(progress, Progress::kMismatch);
+    if (progress == Progress::kDone) {
+      traveller.side->expect_right();
+      traveller.step.reset();
+      ++traveller.next;
+    }
+    return progress == Progress::kMoved || progress == Progress::kDone;
+  }
+
+ private:
+  struct Traveller {
+    std::size_t next = 0;
+    std::unique_ptr<SideInTest> side;
+    std::optional<CollectiveStep> step;
+  };
+
+  GroupInTest group_;
+  const std::vector<PreparedCall>& calls_;
+  std::vector<Traveller> travellers_;
+};
+
+// Now and then a member runs as far as the others allow, into later calls too.
+inline void run_in_random_order(int members, const std::vector<PreparedCall>& calls,
+                                unsigned seed) {
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  Journeys journeys(members, calls);
+  for (int idle_turns = 0; !journeys.over() && !::testing::Test::HasFailure();) {
+    const int member = static_cast<int>(below(random, members));
+    const bool runs = below(random, 4) == 0;
+    const bool moved = journeys.advance_member(member);
+    while (runs && journeys.advance_member(member)) {
+    }
+    idle_turns = moved ? 0 : idle_turns + 1;
+    ASSERT_LT(idle_turns, 1000) << "all that are left wait";
+  }
+}
+
+// One member does a single thing whenever the others can do nothing more.
+inline void run_with_a_slow_member(int members, const std::vector<PreparedCall>& calls, int slow) {
+  SCOPED_TRACE(testing::Message() << "slow: " << slow);
+  Journeys journeys(members, calls);
+  while (!journeys.over() && !::testing::Test::HasFailure()) {
+    bool anybody = false;
+    for (int member = 0; member < members; ++member)
+      while (member != slow && journeys.advance_member(member)) anybody = true;
+    ASSERT_TRUE(journeys.advance_member(slow) || anybody) << "all that are left wait";
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,112 @@
+// Every operation against its plain reference: dtypes, sizes, numbers of members, in place and
+// apart; one call after another on the same slots, in threads and in many orders.
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "collective/call_in_test.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
+constexpr int kMembersMax = 8;
+
+class Conformance : public ::testing::TestWithParam<std::tuple<OperationRow, int>> {
+ protected:
+  Operation operation() const { return std::get<0>(GetParam()).operation; }
+  int members() const { return std::get<1>(GetParam()); }
+
+  std::vector<ReduceOp> reduce_ops(DType dtype) const {
+    std::vector<ReduceOp> ops = {ReduceOp::kSum};
+    if (row_of(operation()).reduces)
+      ops = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax,
+             ReduceOp::kProduct};
+    std::erase_if(ops, [&](ReduceOp op) { return !check_reduction(dtype, op).ok(); });
+    return ops;
+  }
+
+  // Around the borders of windows and pieces, and over so many that staging memory is used again.
+  std::vector<PreparedCall> large_calls() const {
+    std::mt19937 random(static_cast<unsigned>(members()));
+    std::vector<PreparedCall> calls;
+    for (const std::int64_t bytes :
+         {kWindow - 1, kWindow, kWindow + 1, 2 * kWindow, 7 * kWindow + 5}) {
+      CallInTest call = {.operation = operation(), .row_elements = 1 + below(random, 3)};
+      call.reduction.dtype = calls.size() % 2 == 0 ? DType::kInt8 : DType::kFloat32;
+      calls.emplace_back(draw(random, call, members(), bytes / call.row_bytes()));
+    }
+    return calls;
+  }
+};
+
+TEST_P(Conformance, every_dtype_and_reduction) {
+  std::mt19937 random(static_cast<unsigned>(members()));
+  std::vector<PreparedCall> calls;
+  const auto add = [&](DType dtype, ReduceOp op) {
+    for (const std::int64_t rows : {0, 1, members() - 1, members(), members() + 1, 97})
+      calls.emplace_back(draw(random,
+                              {.operation = operation(),
+                               .reduction = {.dtype = dtype, .op = op},
+                               .row_elements = below(random, 5)},
+                              members(), rows));
+  };
+  for (const DTypeRow& row : kDTypes)
+    for (const ReduceOp op : reduce_ops(row.dtype)) add(row.dtype, op);
+  run_in_threads(members(), calls);
+}
+
+TEST_P(Conformance, large_ones_in_threads) { run_in_threads(members(), large_calls()); }
+
+TEST_P(Conformance, large_ones_with_a_slow_member) {
+  run_with_a_slow_member(members(), large_calls(), members() / 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, Conformance,
+                         ::testing::Combine(::testing::ValuesIn(steps_of_table()),
+                                            ::testing::Range(1, kMembersMax + 1)),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param).name) + "_" +
+                                  std::to_string(std::get<1>(test.param));
+                         });
+
+// Any operation after any other, on the same slots; the parameter is the seed.
+class RandomSequences : public ::testing::TestWithParam<unsigned> {
+ protected:
+  RandomSequences() : random_(GetParam()) {
+    members_ = 1 + static_cast<int>(below(random_, kMembersMax));
+    const std::int64_t calls = 10 + below(random_, 30);
+    while (static_cast<std::int64_t>(calls_.size()) < calls) add();
+  }
+
+  void add() {
+    const std::vector<OperationRow> table = steps_of_table();
+    const auto row = static_cast<std::size_t>(below(random_, static_cast<long>(table.size())));
+    const auto dtype = static_cast<DType>(below(random_, static_cast<long>(kDTypes.size())));
+    const auto op = static_cast<ReduceOp>(below(random_, static_cast<long>(kReduceOpNames.size())));
+    if (!check_reduction(dtype, op).ok()) return;
+    // Most are small, some have several windows.
+    const std::int64_t rows = below(random_, std::int64_t{1} << below(random_, 18));
+    calls_.emplace_back(draw(random_,
+                             {.operation = table[row].operation,
+                              .reduction = {.dtype = dtype, .op = op},
+                              .row_elements = below(random_, 4)},
+                             members_, rows));
+  }
+
+  std::mt19937 random_;
+  int members_ = 0;
+  std::vector<PreparedCall> calls_;
+};
+
+TEST_P(RandomSequences, in_threads) {
+  SCOPED_TRACE(testing::Message() << "seed " << GetParam());
+  run_in_threads(members_, calls_);
+}
+
+TEST_P(RandomSequences, in_one_thread) { run_in_random_order(members_, calls_, GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomSequences, ::testing::Range(1U, 33U));
+
+}  // namespace
+}  // namespace farandole
