@@ -4,179 +4,114 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <limits>
 
-#include "collective/group_in_test.h"
+#include "collective/call_in_test.h"
 
 namespace farandole {
 namespace {
 
-constexpr std::byte kUntouched{0xee};
+constexpr int kMembers = 3;
+constexpr std::int64_t kSeveralWindows = 200'000;
 
-// All but the join, which is no step of its own.
-std::vector<OperationRow> steps_of_table() {
-  std::vector<OperationRow> rows(kOperations.begin(), kOperations.end());
-  std::erase_if(rows, [](const OperationRow& row) { return row.operation == Operation::kJoin; });
-  return rows;
-}
-
-// One member's call of any operation on int32: member m brings m + 1 everywhere.
-struct Side {
-  Side(Operation chosen, int of_member, int of_members, std::int64_t elements)
-      : operation(chosen), member(of_member), members(of_members), count(elements) {
-    input.assign(static_cast<std::size_t>(count), member + 1);
-    output.resize(input.size() * 4, kUntouched);
+class EveryOperation : public ::testing::TestWithParam<OperationRow> {
+ protected:
+  // Starts a call that brings about so many rows of 8 bytes.
+  void start(std::int64_t rows, const StepIdentity& identity = step_number(1)) {
+    std::mt19937 random(static_cast<unsigned>(rows));
+    const CallInTest call = {.operation = GetParam().operation, .row_elements = 2};
+    prepared_ = std::make_unique<PreparedCall>(draw(random, call, kMembers, rows));
+    steps_.clear();
+    sides_.clear();
+    for (int member = 0; member < kMembers; ++member) {
+      sides_.push_back(std::make_unique<SideInTest>(*prepared_, member));
+      steps_.push_back(sides_.back()->step(group_.group(member), identity));
+    }
   }
-
-  CollectiveCall call() {
-    return {.operation = operation,
-            .dtype = DType::kInt32,
-            .reduce_op = ReduceOp::kSum,
-            .root = members - 1,
-            .count = count,
-            .rows = count,
-            .row_bytes = 4,
-            .splits = std::vector<std::int64_t>(static_cast<std::size_t>(members), count / members),
-            .input = reinterpret_cast<const std::byte*>(input.data()),
-            .output = output.data(),
-            .allocate = [this](std::span<const std::int64_t> rows) {
-              allocated = true;
-              output.assign(static_cast<std::size_t>(count) * 4 * rows.size(), kUntouched);
-              return output.data();
-            }};
+  Progress advance_member(int member) { return advance(steps_[static_cast<std::size_t>(member)]); }
+  void expect_untouched() const {
+    for (const auto& side : sides_) EXPECT_TRUE(side->untouched());
   }
-  bool untouched() const {
-    return !allocated &&
-           std::ranges::all_of(output, [](std::byte byte) { return byte == kUntouched; });
-  }
-  std::int32_t element(std::int64_t index) const {
-    std::int32_t value = 0;
-    std::memcpy(&value, output.data() + index * 4, 4);
-    return value;
-  }
-  // How many elements come from one member, where the output keeps them apart; else how many there
-  // are.
-  std::int64_t elements_of_part() const {
-    if (operation == Operation::kBarrier) return 0;
-    if (operation == Operation::kReducescatter) return scattered_rows(count, members, member);
-    return operation == Operation::kAlltoall ? count / members : count;
-  }
-  std::int32_t expected_from(int from) const {
-    if (row_of(operation).reduces) return members * (members + 1) / 2;
-    return row_of(operation).rooted ? members : from + 1;
-  }
-  void expect_right() const {
-    const std::int64_t part = elements_of_part();
-    const int parts = row_of(operation).output_rule == OutputRule::kReceived ? members : 1;
-    for (int from = 0; from < parts; ++from)
-      for (std::int64_t index = 0; index < part; index += 1 + part / 7)
-        EXPECT_EQ(element(from * part + index), expected_from(from)) << row_of(operation).name;
+  void finish_right(unsigned seed) {
+    group_.finish_in_random_order(steps_, seed);
+    for (const auto& side : sides_) side->expect_right();
   }
 
-  Operation operation;
-  int member;
-  int members;
-  std::int64_t count;
-  std::vector<std::int32_t> input;
-  std::vector<std::byte> output;
-  bool allocated = false;
+  GroupInTest group_{kMembers};
+  std::unique_ptr<PreparedCall> prepared_;
+  std::vector<std::unique_ptr<SideInTest>> sides_;
+  std::vector<CollectiveStep> steps_;
 };
-
-struct Sides {
-  Sides(Operation operation, int members, std::int64_t count) {
-    for (int member = 0; member < members; ++member)
-      list.push_back(std::make_unique<Side>(operation, member, members, count));
-  }
-  Side& operator[](int member) { return *list[static_cast<std::size_t>(member)]; }
-  std::vector<std::unique_ptr<Side>> list;
-};
-
-class EveryOperation : public ::testing::TestWithParam<OperationRow> {};
 
 TEST_P(EveryOperation, writes_nothing_and_is_not_done_before_all_have_entered) {
-  constexpr int kMembers = 3;
   for (int last = 0; last < kMembers; ++last) {
-    GroupInTest group(kMembers);
-    Sides sides(GetParam().operation, kMembers, 200'000);
-    std::vector<CollectiveStep> steps;
-    for (int member = 0; member < kMembers; ++member)
-      steps.push_back(choose(group.group(member), step_number(1), sides[member].call()));
+    start(kSeveralWindows, step_number(static_cast<std::uint32_t>(last) + 1));
     for (int turn = 0; turn < 10 * kMembers; ++turn) {
-      const int member = turn % kMembers;
-      if (member == last) continue;
-      EXPECT_NE(advance(steps[static_cast<std::size_t>(member)]), Progress::kDone);
-      EXPECT_TRUE(sides[member].untouched());
+      if (turn % kMembers == last) continue;
+      EXPECT_NE(advance_member(turn % kMembers), Progress::kDone);
     }
-    group.finish_in_random_order(steps, static_cast<unsigned>(last));
-    for (int member = 0; member < kMembers; ++member) sides[member].expect_right();
+    expect_untouched();
+    finish_right(static_cast<unsigned>(last));
   }
 }
 
 TEST_P(EveryOperation, a_step_that_not_all_entered_can_be_dropped_and_comes_again) {
-  GroupInTest group(2);
-  Sides sides(GetParam().operation, 2, 200'000);
-  std::vector<CollectiveStep> again;
-  {
-    CollectiveStep dropped = choose(group.group(0), step_number(1), sides[0].call());
-    while (advance(dropped) == Progress::kMoved) {
+  start(kSeveralWindows);
+  for (int member = 0; member + 1 < kMembers; ++member) {
+    while (advance_member(member) == Progress::kMoved) {
     }
+    group_.group(member).board->withdraw(0);
   }
-  group.group(0).board->withdraw(0);
-  EXPECT_TRUE(sides[0].untouched());
-  for (int member = 0; member < 2; ++member)
-    again.push_back(choose(group.group(member), {.generation = 2, .sequence = 1, .id = 5},
-                           sides[member].call()));
-  group.finish_in_random_order(again, 1);
-  for (int member = 0; member < 2; ++member) sides[member].expect_right();
+  expect_untouched();
+  start(kSeveralWindows, {.generation = 2, .sequence = 1, .id = 5});
+  finish_right(1);
 }
 
 TEST_P(EveryOperation, another_identity_is_a_mismatch_for_all_and_nothing_is_written) {
-  constexpr int kMembers = 3;
-  GroupInTest group(kMembers);
-  Sides sides(GetParam().operation, kMembers, 1000);
-  std::vector<CollectiveStep> steps;
-  for (int member = 0; member < kMembers; ++member)
-    steps.push_back(choose(group.group(member),
-                           {.generation = 1, .sequence = 1, .id = member == 1 ? 8U : 9U},
-                           sides[member].call()));
+  start(1000);
+  StepIdentity other = step_number(1);
+  ++other.id;
+  steps_[1] = sides_[1]->step(group_.group(1), other);
   for (int member = 0; member + 1 < kMembers; ++member)
-    EXPECT_NE(advance(steps[static_cast<std::size_t>(member)]), Progress::kMismatch);
-  EXPECT_EQ(group.finish(kMembers - 1, steps.back()), Progress::kMismatch);
+    EXPECT_NE(advance_member(member), Progress::kMismatch);
+  EXPECT_EQ(group_.finish(kMembers - 1, steps_.back()), Progress::kMismatch);
   for (int member = 0; member + 1 < kMembers; ++member)
-    EXPECT_EQ(advance(steps[static_cast<std::size_t>(member)]), Progress::kMismatch);
-  for (int member = 0; member < kMembers; ++member) EXPECT_TRUE(sides[member].untouched());
+    EXPECT_EQ(advance_member(member), Progress::kMismatch);
+  expect_untouched();
+}
+
+// Member 1 says this of itself, by hand. What a gathering member brings is its own affair, as long
+// as the bytes can be counted; a barrier has none.
+TEST_P(EveryOperation, an_absurd_extent_is_a_mismatch_and_nothing_is_written) {
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  for (const std::int64_t extent : {std::int64_t{-1}, std::int64_t{1} - kMost, kMost, kMost / 2}) {
+    if (extent > 0 && GetParam().output_rule == OutputRule::kNone) continue;
+    GroupInTest group(kMembers);
+    start(1000);
+    for (const int member : {0, 2})
+      steps_[static_cast<std::size_t>(member)] =
+          sides_[static_cast<std::size_t>(member)]->step(group.group(member), step_number(1));
+    EXPECT_NE(advance_member(0), Progress::kMismatch);
+    EXPECT_NE(advance_member(2), Progress::kMismatch);
+    const Entry entry = {.identity = step_number(1).id,
+                         .location = group.group(1).staging_location,
+                         .extent = extent};
+    group.group(1).board->enter(1, 1, entry);
+    EXPECT_EQ(advance_member(0), Progress::kMismatch) << extent;
+    EXPECT_EQ(advance_member(2), Progress::kMismatch) << extent;
+    expect_untouched();
+  }
 }
 
 TEST_P(EveryOperation, runs_on_large_and_empty_tensors_in_turn) {
-  constexpr int kMembers = 4;
-  GroupInTest group(kMembers);
-  group.in_threads([&](int member) {
-    for (std::uint32_t sequence = 1; sequence <= 30; ++sequence) {
-      Side side(GetParam().operation, member, kMembers, sequence % 3 * 70'001);
-      CollectiveStep step = choose(group.group(member), step_number(sequence), side.call());
-      ASSERT_EQ(group.finish(member, step), Progress::kDone);
-      side.expect_right();
-    }
-  });
+  for (std::uint32_t sequence = 1; sequence <= 12; ++sequence) {
+    start(sequence % 3 * 70'001, step_number(sequence));
+    finish_right(sequence);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, EveryOperation, ::testing::ValuesIn(steps_of_table()),
                          [](const auto& test) { return std::string(test.param.name); });
-
-TEST(Choose, operations_take_turns_on_one_board) {
-  constexpr int kMembers = 8;
-  GroupInTest group(kMembers);
-  const std::vector<OperationRow> rows = steps_of_table();
-  group.in_threads([&](int member) {
-    for (std::uint32_t sequence = 1; sequence <= 200; ++sequence) {
-      const Operation operation = rows[sequence * 7 / 3 % rows.size()].operation;
-      Side side(operation, member, kMembers, sequence * sequence % 100 * 31);
-      CollectiveStep step = choose(group.group(member), step_number(sequence), side.call());
-      ASSERT_EQ(group.finish(member, step), Progress::kDone);
-      side.expect_right();
-    }
-  });
-}
 
 TEST(ChooseDeathTest, a_join_is_no_step_of_its_own) {
   GroupInTest group(1);

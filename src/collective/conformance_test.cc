@@ -12,6 +12,11 @@ namespace {
 constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
 constexpr int kMembersMax = 8;
 
+template <class Choices>
+auto drawn_from(std::mt19937& random, const Choices& choices) {
+  return choices[static_cast<std::size_t>(below(random, static_cast<long>(choices.size())))];
+}
+
 class Conformance : public ::testing::TestWithParam<std::tuple<OperationRow, int>> {
  protected:
   Operation operation() const { return std::get<0>(GetParam()).operation; }
@@ -33,7 +38,8 @@ class Conformance : public ::testing::TestWithParam<std::tuple<OperationRow, int
     for (const std::int64_t bytes :
          {kWindow - 1, kWindow, kWindow + 1, 2 * kWindow, 7 * kWindow + 5}) {
       CallInTest call = {.operation = operation(), .row_elements = 1 + below(random, 3)};
-      call.reduction.dtype = calls.size() % 2 == 0 ? DType::kInt8 : DType::kFloat32;
+      call.reduction.dtype = drawn_from(random, kDTypes).dtype;
+      call.reduction.op = drawn_from(random, reduce_ops(call.reduction.dtype));
       calls.emplace_back(draw(random, call, members(), bytes / call.row_bytes()));
     }
     return calls;
@@ -80,15 +86,14 @@ class RandomSequences : public ::testing::TestWithParam<unsigned> {
   }
 
   void add() {
-    const std::vector<OperationRow> table = steps_of_table();
-    const auto row = static_cast<std::size_t>(below(random_, static_cast<long>(table.size())));
-    const auto dtype = static_cast<DType>(below(random_, static_cast<long>(kDTypes.size())));
+    const OperationRow row = drawn_from(random_, steps_of_table());
+    const DType dtype = drawn_from(random_, kDTypes).dtype;
     const auto op = static_cast<ReduceOp>(below(random_, static_cast<long>(kReduceOpNames.size())));
     if (!check_reduction(dtype, op).ok()) return;
     // Most are small, some have several windows.
     const std::int64_t rows = below(random_, std::int64_t{1} << below(random_, 18));
     calls_.emplace_back(draw(random_,
-                             {.operation = table[row].operation,
+                             {.operation = row.operation,
                               .reduction = {.dtype = dtype, .op = op},
                               .row_elements = below(random_, 4)},
                              members_, rows));

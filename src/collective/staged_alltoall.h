@@ -28,7 +28,7 @@ class StagedAlltoall {
     // Called once, when all have entered: the rows that each member brings us, in rank order →
     // memory for all of them, one after another. Null means that we cannot keep the result: we
     // still take part, so that the others get theirs.
-    std::function<std::byte*(std::span<const std::int64_t> rows)> allocate;
+    std::function<std::byte*(std::span<const std::int64_t> rows)> allocate = {};
   };
 
   // The input is borrowed until the step is over.

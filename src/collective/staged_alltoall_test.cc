@@ -1,0 +1,162 @@
+// Uneven splits and what peers may say wrongly; the conformance suite has the dtypes.
+#include "collective/staged_alltoall.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "collective/call_in_test.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
+constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+
+// splits_of(from, to) in rows of 3 bytes; two rows of everybody are for nobody.
+PreparedCall call_of(int members, const std::function<std::int64_t(int, int)>& splits_of,
+                     std::int64_t row_elements = 3) {
+  CallInTest call = {.operation = Operation::kAlltoall,
+                     .reduction = {.dtype = DType::kUInt8},
+                     .row_elements = row_elements};
+  for (int from = 0; from < members; ++from) {
+    std::vector<std::int64_t>& splits = call.splits.emplace_back();
+    call.rows.push_back(2);
+    for (int to = 0; to < members; ++to) {
+      splits.push_back(splits_of(from, to));
+      call.rows.back() += splits.back();
+    }
+  }
+  return PreparedCall(call);
+}
+
+class AlltoallMembers : public ::testing::TestWithParam<int> {};
+
+TEST_P(AlltoallMembers, one_sided_splits) {
+  const int members = GetParam();
+  const std::int64_t large = 2 * kWindow / 3;  // several rounds for any number of members
+  std::vector<PreparedCall> calls;
+  calls.push_back(call_of(members, [](int, int) { return 0; }));
+  calls.push_back(call_of(members, [&](int, int to) { return to == 0 ? large : 0; }));
+  calls.push_back(call_of(members, [&](int from, int) { return from == 0 ? large : 0; }));
+  calls.push_back(call_of(members, [&](int from, int to) { return from == to ? large : 0; }));
+  calls.push_back(call_of(members, [&](int from, int to) { return from < to ? large : 1; }));
+  calls.push_back(call_of(members, [](int from, int to) { return from * 10 + to; }, 0));
+  calls.push_back(call_of(members, [](int from, int to) { return (from * 7 + to) % 3; }));
+  run_in_threads(members, calls);
+  run_in_random_order(members, calls, 2);
+}
+
+// The largest split decides how many rounds there are for all.
+TEST_P(AlltoallMembers, splits_around_the_border_of_a_piece) {
+  const int members = GetParam();
+  const std::int64_t part = (static_cast<std::int64_t>(kStagingBytesPerSlot) - 64) / 4 / 64 * 64;
+  const std::int64_t piece = part / members / 64 * 64;
+  std::vector<PreparedCall> calls;
+  for (const std::int64_t bytes : {piece - 1, piece, piece + 1, 5 * piece, 5 * piece + 1}) {
+    calls.push_back(call_of(members, [&](int, int) { return bytes; }, 1));
+    calls.push_back(call_of(members, [&](int from, int to) { return bytes - (from + to) % 2; }, 1));
+  }
+  run_in_threads(members, calls);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, AlltoallMembers, ::testing::Values(1, 2, 3, 5, 8));
+
+TEST(Alltoall, without_memory_for_the_result_the_others_get_theirs) {
+  GroupInTest group(2);
+  const PreparedCall prepared = call_of(2, [](int, int) { return 200'000; });
+  SideInTest rich(prepared, 1);
+  std::vector<CollectiveStep> steps;
+  steps.push_back(StagedAlltoall(group.group(0), step_number(1),
+                                 {.input = prepared.inputs[0].data(),
+                                  .rows = prepared.call.rows[0],
+                                  .row_bytes = prepared.call.row_bytes(),
+                                  .splits = prepared.call.splits[0],
+                                  .allocate = [](std::span<const std::int64_t>) {
+                                    return static_cast<std::byte*>(nullptr);
+                                  }}));
+  steps.push_back(rich.step(group.group(1), step_number(1)));
+  group.finish_in_random_order(steps, 1);
+  rich.expect_right();
+}
+
+// What a peer says about itself, made by hand, and how many bytes a row has.
+struct Claim {
+  std::string name;
+  std::int64_t rows;
+  std::vector<std::int64_t> splits;
+  std::int64_t row_bytes = 4;
+};
+
+class AlltoallClaims : public ::testing::TestWithParam<Claim> {};
+
+TEST_P(AlltoallClaims, are_a_mismatch_for_all_and_nothing_is_written) {
+  constexpr int kLiar = 1;
+  const Claim& claim = GetParam();
+  GroupInTest group(3);
+  std::vector<StagedAlltoall> steps;
+  for (const int member : {0, 2})
+    steps.emplace_back(group.group(member), step_number(1),
+                       StagedAlltoall::Options{.row_bytes = claim.row_bytes,
+                                               .splits = {0, 0, 0},
+                                               .allocate = [](std::span<const std::int64_t>) {
+                                                 ADD_FAILURE() << "memory was asked for";
+                                                 return static_cast<std::byte*>(nullptr);
+                                               }});
+  for (StagedAlltoall& step : steps) EXPECT_EQ(step.advance(), Progress::kMoved);
+  for (StagedAlltoall& step : steps) EXPECT_EQ(step.advance(), Progress::kPending);
+  std::memcpy(group.group(kLiar).staging + kStagingBytesPerSlot, claim.splits.data(), 3 * 8);
+  group.group(kLiar).board->enter(
+      1, 1,
+      {.identity = step_number(1).id,
+       .location = group.group(kLiar).staging_location + kStagingBytesPerSlot,
+       .extent = claim.rows});
+  for (StagedAlltoall& step : steps) EXPECT_EQ(step.advance(), Progress::kMismatch);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, AlltoallClaims,
+    ::testing::Values(Claim{"negative", 10, {-1, 0, 0}}, Claim{"one_too_many", 10, {5, 5, 1}},
+                      Claim{"one_too_large", 10, {0, 11, 0}},
+                      Claim{"balanced_by_a_negative", 10, {11, -1, 0}},
+                      Claim{"smallest", 10, {std::numeric_limits<std::int64_t>::min(), 0, 0}},
+                      Claim{"sum_wraps_around", 10, {kMost, kMost, 12}},
+                      Claim{"bytes_overflow", kMost / 4 + 1, {0, kMost / 4 + 1, 0}},
+                      Claim{"unsent_bytes_overflow", kMost, {0, 0, 0}},
+                      Claim{"bytes_wrap_to_nothing", std::int64_t{1} << 62, {0, 0, 0}, 4}),
+    [](const auto& test) { return test.param.name; });
+
+// Each alone is possible, together they are not.
+TEST(Alltoall, more_received_bytes_than_a_number_can_hold_are_a_mismatch) {
+  GroupInTest group(3);
+  StagedAlltoall step(group.group(0), step_number(1),
+                      {.row_bytes = 1, .splits = {0, 0, 0}, .allocate = [](auto) {
+                         ADD_FAILURE() << "there can be no memory for this";
+                         return static_cast<std::byte*>(nullptr);
+                       }});
+  EXPECT_EQ(step.advance(), Progress::kMoved);
+  for (const int member : {1, 2}) {
+    const std::array<std::int64_t, 3> splits = {kMost, 0, 0};
+    std::memcpy(group.group(member).staging + kStagingBytesPerSlot, splits.data(), sizeof(splits));
+    group.group(member).board->enter(
+        1, 1,
+        {.identity = step_number(1).id,
+         .location = group.group(member).staging_location + kStagingBytesPerSlot,
+         .extent = kMost});
+  }
+  EXPECT_EQ(step.advance(), Progress::kMismatch);
+}
+
+TEST(AlltoallDeathTest, splits_of_our_own_that_do_not_fit_are_a_bug) {
+  GroupInTest group(2);
+  const auto make = [&](std::vector<std::int64_t> splits) {
+    return StagedAlltoall(group.group(0), step_number(1),
+                          {.rows = 4, .row_bytes = 1, .splits = std::move(splits)});
+  };
+  EXPECT_DEATH(make({4}), "one split for each member");
+  EXPECT_DEATH(make({2, 3}), "do not exceed the rows");
+  EXPECT_DEATH(make({5, -1}), "do not exceed the rows");
+}
+
+}  // namespace
+}  // namespace farandole

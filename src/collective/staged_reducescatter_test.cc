@@ -1,0 +1,78 @@
+// Borders of shares and pieces; the conformance suite has the dtypes and reductions.
+#include "collective/staged_reducescatter.h"
+
+#include <gtest/gtest.h>
+
+#include "collective/call_in_test.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
+
+class ReducescatterMembers : public ::testing::TestWithParam<int> {
+ protected:
+  void add(std::int64_t rows, std::int64_t row_elements) {
+    std::mt19937 random(static_cast<unsigned>(calls_.size()));
+    calls_.emplace_back(draw(random,
+                             {.operation = Operation::kReducescatter,
+                              .reduction = {.dtype = DType::kInt16},
+                              .row_elements = row_elements},
+                             GetParam(), rows));
+  }
+  std::vector<PreparedCall> calls_;
+};
+
+TEST_P(ReducescatterMembers, shares_around_the_border_of_a_piece) {
+  const std::int64_t members = GetParam();
+  const std::int64_t piece = kWindow / members / 64 * 64 / 2;  // elements
+  for (const std::int64_t share : {piece - 1, piece, piece + 1, 5 * piece}) {
+    add(share * members, 1);
+    add(share * members - 1, 1);  // the last has one row less: perhaps a round less
+    add(share * members + 1, 1);  // the first has one row more: perhaps a round more
+  }
+  run_in_threads(GetParam(), calls_);
+  run_in_random_order(GetParam(), calls_, 1);
+}
+
+// Pieces end where cache lines do, not where rows do.
+TEST_P(ReducescatterMembers, rows_larger_than_a_piece) {
+  for (const std::int64_t rows : {1, GetParam() - 1, GetParam() + 1}) add(rows, kWindow / 3);
+  run_in_threads(GetParam(), calls_);
+}
+
+TEST_P(ReducescatterMembers, some_or_all_get_nothing) {
+  for (const std::int64_t rows : {0, 1, GetParam() / 2}) {
+    add(rows, 3);
+    add(rows, 0);
+  }
+  run_in_threads(GetParam(), calls_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ReducescatterMembers, ::testing::Values(1, 2, 3, 5, 8));
+
+TEST(Reducescatter, other_rows_are_a_mismatch_for_all_and_nothing_is_written) {
+  GroupInTest group(2);
+  const Buffer input(64, std::byte{1});
+  std::vector<Buffer> outputs(2, Buffer(64, std::byte{7}));
+  std::vector<StagedReducescatter> steps;
+  for (int member = 0; member < 2; ++member)
+    steps.emplace_back(
+        group.group(member), step_number(1),
+        StagedReducescatter::Options{.rows = 4 + member,
+                                     .row_bytes = 4,
+                                     .input = input.data(),
+                                     .output = outputs[static_cast<std::size_t>(member)].data()});
+  for (StagedReducescatter& step : steps) EXPECT_EQ(step.advance(), Progress::kMoved);
+  for (StagedReducescatter& step : steps) EXPECT_EQ(step.advance(), Progress::kMismatch);
+  for (const Buffer& output : outputs) EXPECT_TRUE(output == Buffer(64, std::byte{7}));
+}
+
+TEST(ReducescatterDeathTest, a_row_of_half_an_element_is_a_bug) {
+  GroupInTest group(1);
+  const StagedReducescatter::Options options = {.rows = 1, .row_bytes = 6};
+  EXPECT_DEATH(StagedReducescatter(group.group(0), step_number(1), options), "whole elements");
+}
+
+}  // namespace
+}  // namespace farandole
