@@ -66,10 +66,15 @@ std::string content_of(const Descriptor& file) {
   return text;
 }
 
-// Runs a program of the PATH to its end. Exit code 127: it is not there.
+Program not_tried(const char* call) {
+  return {126 << 8, "", fmt::format("{}: {}", call, ::strerror(errno))};
+}
+
+// Runs a program of the PATH to its end. Exit code 127: it is not there; 126: it was not tried.
 Program run_program(const std::vector<const char*>& words) {
   const Descriptor output(::memfd_create("output", MFD_CLOEXEC));
   const Descriptor errors(::memfd_create("errors", MFD_CLOEXEC));
+  if (!output.valid() || !errors.valid()) return not_tried("memfd_create");
   std::vector<char*> arguments;
   for (const char* word : words) arguments.push_back(const_cast<char*>(word));
   arguments.push_back(nullptr);
@@ -82,8 +87,7 @@ Program run_program(const std::vector<const char*>& words) {
     ::_exit(127);
   }
   Program program;
-  if (child < 0 || ::waitpid(child, &program.status, 0) != child)
-    return {127 << 8, "", ::strerror(errno)};
+  if (child < 0 || ::waitpid(child, &program.status, 0) != child) return not_tried("fork");
   program.output = content_of(output);
   program.errors = content_of(errors);
   return program;

@@ -35,7 +35,12 @@ constexpr std::size_t kPage = 4096;
 constexpr const char* kOld =
     "Linux 5.3 or newer is needed; in a container, its seccomp profile must allow the call";
 
-Finding refused(const char* call, const std::string& advice = kOld) {
+// What errno says about a call that failed.
+Finding refused(const char* call) {
+  const char* advice = kOld;
+  if (errno == EMFILE || errno == ENFILE) advice = "look at `ulimit -n`";
+  if (errno == ENOMEM) advice = "look at `ulimit -v` and at the memory that is free";
+  if (errno == EAGAIN) advice = "look at `ulimit -u`";
   return {Health::kDoesNotWork, fmt::format("{}: {}", call, std::strerror(errno)), advice};
 }
 
@@ -86,12 +91,12 @@ Finding events() {
   sigaddset(&set, SIGUSR1);
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   const Descriptor signals(::signalfd(-1, &set, SFD_CLOEXEC));
-  if (!signals.valid()) return refused("signalfd", "look at `ulimit -n`");
+  if (!signals.valid()) return refused("signalfd");
   const Descriptor poller(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event interest{};
   interest.events = EPOLLIN;
   if (!poller.valid() || ::epoll_ctl(poller.get(), EPOLL_CTL_ADD, signals.get(), &interest) != 0)
-    return refused("epoll", "look at `ulimit -n`");
+    return refused("epoll");
   ::raise(SIGUSR1);
   if (::epoll_wait(poller.get(), &interest, 1, -1) != 1) return refused("epoll_wait");
   return {Health::kWorks, "signalfd and epoll: a signal arrives", ""};
@@ -113,7 +118,7 @@ void* map(const Descriptor& memory) {
 Finding shared_memory() {
   const Descriptor memory = sealed_memory();
   if (!memory.valid()) return refused("memfd_create with seals");
-  if (map(memory) == MAP_FAILED) return refused("mmap", "look at `ulimit -v`");
+  if (map(memory) == MAP_FAILED) return refused("mmap");
   if (::ftruncate(memory.get(), 0) == 0)
     return {Health::kDoesNotWork, "memfd_create: a sealed segment could be cut off", kOld};
   return {Health::kWorks, "memfd_create: a sealed segment cannot be cut off", ""};
@@ -204,7 +209,7 @@ Received receive_descriptor(int socket) {
 Finding descriptor_passing() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return refused("socketpair", "look at `ulimit -n`");
+    return refused("socketpair");
   const Descriptor ours(ends[0]);
   const Descriptor theirs(ends[1]);
   const int on = 1;
@@ -217,8 +222,7 @@ Finding descriptor_passing() {
   ::waitpid(child, &status, 0);
   if (status != 0) return refused("sendmsg with SCM_RIGHTS");
   const Received received = receive_descriptor(ours.get());
-  if (!received.descriptor.valid())
-    return refused("recvmsg with SCM_RIGHTS", "look at `ulimit -n`");
+  if (!received.descriptor.valid()) return refused("recvmsg with SCM_RIGHTS");
   if (received.sender.pid != child || received.sender.uid != ::getuid())
     return {Health::kDoesNotWork, "SCM_CREDENTIALS: the kernel does not say who has sent a message",
             kOld};
@@ -247,7 +251,7 @@ std::string why_not_readable() {
 
 Finding memory_of_others() {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return refused("pipe2", "look at `ulimit -n`");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return refused("pipe2");
   const Descriptor ours(ends[0]);
   const Descriptor theirs(ends[1]);
   volatile int value = 1;

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import platform
 import pty
 import re
 import resource
 import shutil
+import struct
 import subprocess
 import sys
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -126,6 +131,42 @@ def test_a_broken_machine_says_that_jobs_cannot_run() -> None:
     assert job.output.splitlines()[-1] == "Jobs cannot run here, because of: open files"
 
 
+@contextmanager
+def control_group(controller: str, limit: str, value: int) -> Iterator[Path]:
+    """A new group below ours, with one limit."""
+    own = re.search(rf":{controller}:(.*)", Path("/proc/self/cgroup").read_text())
+    parent = Path(f"/sys/fs/cgroup/{controller}{own[1] if own else ''}")
+    group = parent / f"farandole-test-{uuid.uuid4().hex}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    try:
+        (group / limit).write_text(str(value))
+        yield group
+    finally:
+        group.rmdir()
+
+
+def test_the_memory_limit_of_a_control_group() -> None:
+    with control_group("memory", "memory.limit_in_bytes", 512 << 20) as group:
+        code, rows = doctor_with(lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+    assert code == 0
+    assert rows["memory"]["state"] == "limited"
+    assert "; the control group may have 512 MiB and has " in rows["memory"]["found"]
+    assert f"the limit is in {group}/memory.limit_in_bytes" in rows["memory"]["to_do"]
+
+
+def test_the_process_limit_of_a_control_group() -> None:
+    with control_group("pids", "pids.max", 12) as group:
+        code, rows = doctor_with(lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+    assert code == 1
+    row = rows["processes"]
+    assert row["state"] == "does not work"
+    assert f"by {group}/pids.max: enough for about 0 workers" in row["found"]
+    assert row["to_do"] == "raise `ulimit -u`, or the pids limit of the container"
+
+
 def test_locked_memory_is_tried() -> None:
     def none() -> None:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
@@ -135,6 +176,43 @@ def test_locked_memory_is_tried() -> None:
     _, rows = doctor_with(none)
     assert rows["locked memory"]["state"] == "limited"
     assert rows["locked memory"]["to_do"] == "raise `ulimit -l`"
+
+
+ENOSYS = 38
+# Numbers of system calls on x86-64, what does not work without each, and whether jobs can run.
+CALLS = {
+    "pidfd_open": (434, ["process handles"], 1),
+    "memfd_create": (319, ["shared memory", "wake-ups", "descriptor passing", "python3"], 1),
+    "process_vm_readv": (310, ["memory of others"], 0),
+    "signalfd4": (289, ["events"], 1),
+}
+
+
+def refuse_call(number: int) -> None:
+    """As a container does whose seccomp profile does not know the call: a filter that compares."""
+    load, equal, done = 0x20, 0x15, 0x06  # BPF: load a word, jump if equal, return
+    refused, allowed = 0x00050000 | ENOSYS, 0x7FFF0000
+    steps = [(load, 0, 0, 0), (equal, 0, 1, number), (done, 0, 0, refused), (done, 0, 0, allowed)]
+    code = b"".join(struct.pack("HBBI", *step) for step in steps)
+    filter_ = ctypes.create_string_buffer(code)
+    program = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(filter_))
+    libc = ctypes.CDLL(None)
+    no_new_privileges, set_seccomp, with_filter = 38, 22, 2
+    assert libc.prctl(no_new_privileges, 1, 0, 0, 0) == 0
+    assert libc.prctl(set_seccomp, with_filter, program, 0, 0) == 0
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="system calls have other numbers here")
+@pytest.mark.parametrize("call", CALLS)
+def test_a_container_that_refuses_a_call(call: str) -> None:
+    number, names, expected = CALLS[call]
+    code, rows = doctor_with(lambda: refuse_call(number))
+    assert code == expected
+    broken = [name for name in rows if rows[name]["state"] == "does not work"]
+    assert broken[: len(names)] == names
+    for name in names:
+        assert "Function not implemented" in rows[name]["found"]
+    assert "seccomp" in rows[names[0]]["to_do"]
 
 
 def test_without_python(tmp_path: Path) -> None:
