@@ -40,11 +40,8 @@ CommandLine split(int count, char** arguments) {
 }
 
 int refuse(const char* who, const std::string& why, const char* help) {
-  const std::string text = std::string(who) + ": " + why;
-  const std::string shown = farandole::wants_colors(STDERR_FILENO)
-                                ? farandole::in_color(text, farandole::Color::kRed)
-                                : text;
-  std::fprintf(stderr, "%s\nSee `%s`.\n", shown.c_str(), help);
+  const auto text = farandole::error_for(STDERR_FILENO, std::string(who) + ": " + why);
+  std::fprintf(stderr, "%s\nSee `%s`.\n", text.c_str(), help);
   return kUsageError;
 }
 

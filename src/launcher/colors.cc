@@ -33,6 +33,10 @@ std::string in_color(std::string_view text, Color color) {
   return between(kColors[static_cast<std::size_t>(color)], text);
 }
 
+std::string error_for(int descriptor, std::string_view text) {
+  return wants_colors(descriptor) ? in_color(text, Color::kRed) : std::string(text);
+}
+
 std::string in_color_of_rank(std::string_view text, int rank) {
   return between(kRankColors[static_cast<std::size_t>(rank) % kRankColors.size()], text);
 }

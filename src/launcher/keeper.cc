@@ -17,6 +17,7 @@
 #include <string>
 
 #include "launcher/agent.h"
+#include "launcher/colors.h"
 #include "launcher/process_tree.h"
 #include "launcher/supervision.h"
 #include "launcher/worker_process.h"
@@ -24,7 +25,9 @@
 namespace farandole {
 namespace {
 
-void say(const std::string& text) { std::fprintf(stderr, "farandole: %s\n", text.c_str()); }
+void say(const std::string& text) {
+  std::fprintf(stderr, "%s\n", error_for(STDERR_FILENO, "farandole: " + text).c_str());
+}
 
 void say_no_signals() {
   say(std::string("cannot receive signals: signalfd: ") + std::strerror(errno) +

@@ -88,6 +88,13 @@ def test_a_refusal_is_red() -> None:
     assert terminal.text.startswith('\x1b[31mfarandole run: --tag-rank "x": ')
 
 
+def test_a_program_that_is_missing_is_told_in_red(tmp_path: Path) -> None:
+    terminal = Terminal(1, "", "--tag-rank", "0", str(tmp_path), colors=True)
+    assert terminal.end() == 126
+    text = f"farandole: `{tmp_path}` is a folder, not a program"
+    assert terminal.text == f"\x1b[31m{text}\x1b[0m\r\n"
+
+
 def test_a_progress_line_stays_below_other_lines() -> None:
     waits = "; while :; do sleep 0.05; done"
     slow = "trap '' USR1; trap 'exit 0' USR2; printf '\\r50%%'" + waits
