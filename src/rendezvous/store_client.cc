@@ -161,6 +161,8 @@ void StoreClient::read_one(TimePoint deadline) {
   auto message = socket_.receive(deadline);
   std::optional<StoreReply> reply;
   if (message.ok()) reply = StoreReply::decode(message->bytes);
+  // Costs this answer only: what we still have to say to the others must get through.
+  if (reply && !message->complete.ok()) reply->status = message->complete;
   {
     auto inbox = inbox_.lock();
     inbox->somebody_reads = false;

@@ -59,8 +59,8 @@ void StoreServer::read_requests(std::uint64_t id) {
   Client& client = clients_.at(id);
   for (int i = 0; i < kRequestsPerTurn && client.outbox.empty() && !client.gone; ++i) {
     auto message = client.socket.try_receive();
-    if (!message.ok()) {
-      const Status status = message.status();
+    const Status status = message.ok() ? message->complete : message.status();
+    if (!status.ok()) {
       if (status.code() == StatusCode::kRetry) return;
       client.gone = true;
       if (status.code() != StatusCode::kRebuildGroup) client.complaint = status.message();

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -130,6 +131,38 @@ TEST(StoreServer, ASecondClientOfADescriptorIgnoresOldReplies) {
             static_cast<ssize_t>(ask.size()));
   auto client = client_of(serving, 0);
   EXPECT_EQ(client->add("count", 1).value(), 6);
+}
+
+// Answers one request as a launcher would, with a descriptor.
+void answer_with_descriptor(const UnixSocket& server) {
+  const auto message = server.receive(patient().deadline);
+  ASSERT_TRUE(message.ok());
+  const auto request = StoreRequest::decode(message->bytes);
+  ASSERT_TRUE(request.has_value());
+  const StoreReply reply{.number = request->number, .status = {}, .sum = 0, .value = {}};
+  ASSERT_TRUE(server.send(reply.encode(), {{server.descriptor().get()}}, patient().deadline).ok());
+}
+
+TEST(StoreClient, GoesOnAfterAnAnswerWhoseDescriptorsDoNotFit) {
+  auto ends = UnixSocket::make_pair();
+  ASSERT_TRUE(ends.ok());
+  auto client = StoreClient::connect(ends->second.descriptor().get());
+  ASSERT_TRUE(client.ok());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const Descriptor next(::fcntl(0, F_DUPFD_CLOEXEC, 0));  // all numbers below are taken
+  const rlimit full{static_cast<rlim_t>(next.get()), before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &full), 0);
+  std::jthread first(answer_with_descriptor, std::cref(ends->first));
+  const auto lost = (*client)->wait("key", patient());
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(lost.status().code(), StatusCode::kStop);
+  EXPECT_THAT(lost.status().message(), HasSubstr("ulimit -n"));
+  first.join();
+  std::jthread second(answer_with_descriptor, std::cref(ends->first));
+  const auto value = (*client)->wait("key", patient());
+  ASSERT_TRUE(value.ok()) << value.status().message();
+  EXPECT_EQ(value->descriptors.size(), 1U);
 }
 
 TEST(StoreClient, ClosesTheDoorForChildren) {

@@ -83,13 +83,16 @@ Status check_incoming(const Ancillary& ancillary, int flags) {
   if ((flags & MSG_TRUNC) != 0)
     return Status::stop("refused a message of more than " + std::to_string(kUnixMessageBytesMax) +
                         " bytes from process " + std::to_string(sender->pid));
-  if ((flags & MSG_CTRUNC) != 0)
-    return Status::stop("lost descriptors that came with a message from process " +
-                        std::to_string(sender->pid) + ": more than " +
-                        std::to_string(kUnixMessageDescriptorsMax) +
-                        " were sent, or this process has no free descriptors left "
-                        "(look at `ulimit -n`)");
   return {};
+}
+
+// The bytes are whole even so: whoever knows what they answer can tell it.
+Status lost_descriptors(const Ancillary& ancillary) {
+  return Status::stop("lost descriptors that came with a message from process " +
+                      std::to_string(ancillary.sender->pid) + ": more than " +
+                      std::to_string(kUnixMessageDescriptorsMax) +
+                      " were sent, or this process has no free descriptors left "
+                      "(look at `ulimit -n`)");
 }
 
 // poll() counts in milliseconds; rounding up keeps us from spinning through the last one.
@@ -191,7 +194,10 @@ Result<UnixMessage> UnixSocket::try_receive() const {
   if (count == 0) return closed_peer();
   FARANDOLE_TRY(check_incoming(ancillary, header.msg_flags));
   message.bytes.resize(static_cast<std::size_t>(count));
-  message.descriptors = std::move(ancillary.descriptors);
+  if ((header.msg_flags & MSG_CTRUNC) != 0)
+    message.complete = lost_descriptors(ancillary);
+  else
+    message.descriptors = std::move(ancillary.descriptors);
   return message;
 }
 

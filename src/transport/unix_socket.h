@@ -22,6 +22,7 @@ inline constexpr std::size_t kUnixMessageDescriptorsMax = 16;
 struct UnixMessage {
   Bytes bytes;
   std::vector<Descriptor> descriptors;  // close-on-exec
+  Status complete;  // kStop if some did not fit into this process; then none of them is here
 };
 
 // One end of a connected SOCK_SEQPACKET socket. Any thread may send, one thread at a time receives.
@@ -42,8 +43,8 @@ class UnixSocket {
               TimePoint deadline) const;
   Status try_send(std::span<const std::byte> bytes, std::span<const int> descriptors) const;
 
-  // Further errors: kStop for a message of another user, for one over the limits, and for one whose
-  // descriptors did not fit into this process. Such a message is dropped, its descriptors closed.
+  // Further errors: kStop for a message of another user and for one over the limits. Such a message
+  // is dropped, its descriptors closed.
   Result<UnixMessage> receive(TimePoint deadline) const;
   Result<UnixMessage> try_receive() const;
 
