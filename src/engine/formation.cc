@@ -146,9 +146,11 @@ class Meeting {
   }
 
   // On every way out; the last one to depart clears up. An error leaves a few keys behind, no more.
-  void depart() {
+  void depart(bool formed) {
     const auto departed = store_.add(keys::departed(epoch_), 1);
-    if (departed.ok() && *departed == size()) (void)remove_keys();
+    if (!departed.ok() || *departed != size()) return;
+    // In a failed formation others may have published groups of which we know nothing.
+    (void)remove_keys(formed ? groups_.size() : kGroupsMax);
   }
 
  private:
@@ -228,11 +230,10 @@ class Meeting {
         what));
   }
 
-  Status remove_keys() {
+  Status remove_keys(std::size_t groups) {
     for (int other = 0; other < size(); ++other)
       FARANDOLE_TRY(store_.remove(keys::member(epoch_, other)));
-    for (GroupId id = 0; id < groups_.size(); ++id)
-      FARANDOLE_TRY(store_.remove(keys::group(epoch_, id)));
+    for (GroupId id = 0; id < groups; ++id) FARANDOLE_TRY(store_.remove(keys::group(epoch_, id)));
     for (const auto& key : {keys::doorbells(epoch_), keys::attached(epoch_), keys::complete(epoch_),
                             keys::departed(epoch_)})
       FARANDOLE_TRY(store_.remove(key));
@@ -291,7 +292,7 @@ Result<Formation> form(const EngineOptions& options, Store& store) {
     status = meeting.complete();
   else
     meeting.announce_failure(status);
-  meeting.depart();
+  meeting.depart(status.ok());
   if (!status.ok()) return status;
   return formation;
 }

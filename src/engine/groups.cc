@@ -72,9 +72,22 @@ Result<GroupId> Groups::add(const std::vector<int>& ranks) {
   const GroupId id = next_id_++;
   const std::string key = keys::group(around_.formation.epoch, id);
   const bool first = ranks.front() == rank();
+  auto member = form(id, ranks, first ? key : "");
+  // Who was interrupted leaves the key to the others, who may still come for it.
+  if (first && member.status().code() != StatusCode::kRetry) (void)around_.store.remove(key);
+  FARANDOLE_TRY(member.status());
+  if (*member) around_.loop.add_member(std::move(*member));
+  table_.lock()->emplace(id, std::make_shared<const std::vector<int>>(ranks));
+  return id;
+}
+
+Result<std::unique_ptr<GroupMember>> Groups::form(GroupId id, const std::vector<int>& ranks,
+                                                  const std::string& publish_as) {
   const auto bytes = GroupMemory::bytes_needed(static_cast<int>(ranks.size()));
-  FARANDOLE_TRY(
-      agree(first ? publish_segment(around_.store, key, "farandole-group", bytes) : Status()));
+  Status published;
+  if (!publish_as.empty())
+    published = publish_segment(around_.store, publish_as, "farandole-group", bytes);
+  FARANDOLE_TRY(agree(published));
   std::unique_ptr<GroupMember> member;
   Status attached;
   if (std::ranges::binary_search(ranks, rank())) {
@@ -82,12 +95,8 @@ Result<GroupId> Groups::add(const std::vector<int>& ranks) {
     attached = made.status();
     if (made.ok()) member = std::move(*made);
   }
-  const Status status = agree(attached);
-  if (first) (void)around_.store.remove(key);
-  FARANDOLE_TRY(status);
-  if (member) around_.loop.add_member(std::move(member));
-  table_.lock()->emplace(id, std::make_shared<const std::vector<int>>(ranks));
-  return id;
+  FARANDOLE_TRY(agree(attached));
+  return member;
 }
 
 Status Groups::remove(GroupId group) {

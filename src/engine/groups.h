@@ -45,6 +45,10 @@ class Groups {
   int size() const { return around_.formation.doorbells->size(); }
 
   Status check_new(const std::vector<int>& ranks);
+  // Our member of the new group, null if we do not belong to it. `publish_as`: the key under which
+  // we give the group's memory to the others; empty if another rank does.
+  Result<std::unique_ptr<GroupMember>> form(GroupId id, const std::vector<int>& ranks,
+                                            const std::string& publish_as);
   Result<std::unique_ptr<GroupMember>> make_member(GroupId id, const std::vector<int>& ranks);
   // Errors when the ranks do not all say the same.
   Status same_everywhere(const std::string& wish);

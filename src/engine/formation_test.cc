@@ -1,0 +1,97 @@
+// Formations that fail and formations that do not: nothing but the counters of the ranks may stay
+// in the Store, for it lives as long as the job.
+#include "engine/formation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+#include <string>
+
+#include "base/guarded.h"
+#include "engine/job_in_test.h"
+#include "rendezvous/keys.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Knows which keys there are.
+class WatchedStore final : public Store {
+ public:
+  Status set(const std::string& key, StoreValue value) override {
+    const Status status = store_.set(key, std::move(value));
+    if (status.ok()) keys_.lock()->insert(key);
+    return status;
+  }
+  Result<StoreValue> wait(const std::string& key, const WaitLimit& limit) override {
+    return store_.wait(key, limit);
+  }
+  Result<std::int64_t> add(const std::string& key, std::int64_t delta) override {
+    keys_.lock()->insert(key);
+    return store_.add(key, delta);
+  }
+  Status remove(const std::string& key) override {
+    keys_.lock()->erase(key);
+    return store_.remove(key);
+  }
+
+  std::set<std::string> keys() { return *keys_.lock(); }
+
+ private:
+  MemoryStore store_;
+  Guarded<std::set<std::string>> keys_;
+};
+
+// What rank 0 and rank 1 ask for; and whether they meet.
+struct Attempt {
+  std::vector<std::vector<int>> groups[2];
+  std::size_t bucket_bytes[2] = {1, 1};
+  bool interrupted = false;  // rank 0, which then waits for nobody
+  bool succeeds = false;
+};
+
+void try_once(const Attempt& attempt, const std::shared_ptr<WatchedStore>& store) {
+  const auto join = [&](int rank) {
+    EngineOptions options = options_of(rank, 2, attempt.groups[rank]);
+    options.bucket_bytes = attempt.bucket_bytes[rank];
+    if (rank == 0 && attempt.interrupted) options.interrupted = [] { return true; };
+    const auto engine = assemble(options, store);
+    EXPECT_EQ(engine.ok(), attempt.succeeds) << engine.status().message();
+    if (!engine.ok()) return;
+    EXPECT_TRUE((*engine)->add_group({1}).ok());
+    EXPECT_FALSE((*engine)->add_group({rank}).ok());
+  };
+  if (attempt.interrupted) join(0);  // alone: nobody comes before it has given up
+  std::thread first;
+  if (!attempt.interrupted) first = std::thread(join, 0);
+  join(1);
+  if (first.joinable()) first.join();
+}
+
+TEST(Formation, LeavesNothingInTheStoreWhateverHappens) {
+  const auto store = std::make_shared<WatchedStore>();
+  const std::vector<Attempt> attempts = {
+      {.groups = {{}, {}}, .succeeds = true},
+      {.groups = {{{0}}, {}}},
+      {.groups = {{}, {{1}}}},
+      {.groups = {{{0}}, {{1}}}},
+      {.groups = {{{0}, {1}}, {{7}}}},
+      {.groups = {{{7}}, {{1}}}},
+      {.groups = {{{7}}, {{7}}}},
+      {.groups = {{}, {}}, .bucket_bytes = {1, 2}},
+      {.groups = {{}, {}}, .interrupted = true},
+      {.groups = {{{0}}, {}}, .interrupted = true},
+  };
+  for (int round = 0; round < 20; ++round) {
+    for (const auto& attempt : attempts) {
+      try_once(attempt, store);
+      ASSERT_THAT(store->keys(), ElementsAre(keys::formations(0), keys::formations(1)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace farandole
