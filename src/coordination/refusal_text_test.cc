@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +13,6 @@ namespace farandole {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 
 Signature tensor(Operation operation, DType dtype, std::vector<std::int64_t> dimensions) {
   Signature signature;
@@ -33,6 +33,12 @@ TEST(RankList, JoinsNeighbours) {
   EXPECT_EQ(rank_list({0, 2, 3, 4, 9}), "ranks 0, 2–4, 9");
 }
 
+// A refusal of `x`, from what differs to who has what.
+std::string mismatch(const std::string& which, const std::string& values) {
+  return which + " was submitted differently on different ranks: " + values +
+         ". Submit the same on every rank, or give different tensors different names";
+}
+
 TEST(RefusalText, NamesTheTensorTheDifferenceAndWhoHasWhat) {
   auto wide = tensor(Operation::kAllreduce, DType::kFloat64, {10, 3});
   EXPECT_EQ(refusal_text({{wide, {1}}, {allreduce({10, 3}), {3, 2, 0}}}),
@@ -44,34 +50,122 @@ TEST(RefusalText, NamesTheTensorTheDifferenceAndWhoHasWhat) {
 TEST(RefusalText, SaysAllThatDiffers) {
   auto other = tensor(Operation::kAllreduce, DType::kInt8, {4});
   other.reduce_op = ReduceOp::kMax;
-  const auto text = refusal_text({{allreduce({}), {0}}, {other, {1}}});
-  EXPECT_THAT(text, HasSubstr("dtype, shape and reduce op differ. "));
-  EXPECT_THAT(text, HasSubstr("rank 0: float32 [] reduce op sum; rank 1: int8 [4] reduce op max"));
+  EXPECT_EQ(refusal_text({{allreduce({}), {0}}, {other, {1}}}),
+            mismatch("allreduce `x`",
+                     "dtype, shape and reduce op differ. "
+                     "rank 0: float32 [] reduce op sum; rank 1: int8 [4] reduce op max"));
+  other.prescale = 0.5;
+  other.postscale = 2;
+  EXPECT_EQ(refusal_text({{allreduce({}), {0}}, {other, {1}}}),
+            mismatch("allreduce `x`",
+                     "dtype, shape, reduce op, prescale and postscale differ. "
+                     "rank 0: float32 [] reduce op sum prescale 1 postscale 1; "
+                     "rank 1: int8 [4] reduce op max prescale 0.5 postscale 2"));
+}
+
+TEST(RefusalText, Scales) {
+  for (const auto operation : {Operation::kAllreduce, Operation::kReducescatter}) {
+    const auto one = tensor(operation, DType::kFloat32, {8});
+    const auto which = std::string(row_of(operation).name) + " `x`";
+    auto two = one;
+    two.prescale = 1.0 / 3;
+    EXPECT_EQ(refusal_text({{one, {0, 2}}, {two, {1}}}),
+              mismatch(which,
+                       "the prescale differs. ranks 0, 2: float32 [8] prescale 1; "
+                       "rank 1: float32 [8] prescale 0.3333333333333333"));
+    two = one;
+    two.postscale = 0.125;
+    EXPECT_EQ(refusal_text({{one, {0}}, {two, {1}}}),
+              mismatch(which,
+                       "the postscale differs. rank 0: float32 [8] postscale 1; "
+                       "rank 1: float32 [8] postscale 0.125"));
+  }
+}
+
+// Whatever bits differ can be seen.
+TEST(RefusalText, ScalesThatAreAlmostAlike) {
+  auto one = allreduce({8});
+  one.prescale = 0;
+  one.postscale = 0.1;
+  auto two = one;
+  two.prescale = -0.0;
+  two.postscale = std::nextafter(0.1, 1);
+  EXPECT_EQ(refusal_text({{one, {0}}, {two, {1}}}),
+            mismatch("allreduce `x`",
+                     "prescale and postscale differ. "
+                     "rank 0: float32 [8] prescale 0 postscale 0.1; "
+                     "rank 1: float32 [8] prescale -0 postscale 0.10000000000000002"));
 }
 
 TEST(RefusalText, Roots) {
   const auto one = tensor(Operation::kBroadcast, DType::kBool, {1});
   auto two = one;
   two.root_rank = 5;
-  EXPECT_THAT(refusal_text({{one, {0, 1}}, {two, {2}}}),
-              HasSubstr("the root rank differs. ranks 0–1: bool [1] root rank 0; "
-                        "rank 2: bool [1] root rank 5"));
+  EXPECT_EQ(refusal_text({{one, {0, 1}}, {two, {2}}}),
+            mismatch("broadcast `x`",
+                     "the root rank differs. ranks 0–1: bool [1] root rank 0; "
+                     "rank 2: bool [1] root rank 5"));
 }
 
-TEST(RefusalText, AGatheredTensorHasAFreeFirstDimension) {
-  const auto one = tensor(Operation::kAllgather, DType::kInt64, {7});
-  const auto two = tensor(Operation::kAllgather, DType::kInt64, {});
-  EXPECT_THAT(refusal_text({{one, {0}}, {two, {1}}}),
-              HasSubstr("the shape differs. rank 0: int64 [*, 7]; rank 1: int64 [*]"));
+TEST(RefusalText, AReceivedTensorHasAFreeFirstDimension) {
+  for (const auto operation : {Operation::kAllgather, Operation::kAlltoall}) {
+    const auto one = tensor(operation, DType::kInt64, {7});
+    const auto two = tensor(operation, DType::kInt64, {});
+    EXPECT_EQ(refusal_text({{one, {0}}, {two, {1}}}),
+              mismatch(std::string(row_of(operation).name) + " `x`",
+                       "the shape differs. rank 0: int64 [*, 7]; rank 1: int64 [*]"));
+  }
+}
+
+TEST(RefusalText, AReduceScatter) {
+  const auto one = tensor(Operation::kReducescatter, DType::kInt64, {7, 2});
+  auto two = tensor(Operation::kReducescatter, DType::kInt64, {8, 2});
+  two.reduce_op = ReduceOp::kAverage;
+  EXPECT_EQ(refusal_text({{one, {0}}, {two, {1}}}),
+            mismatch("reducescatter `x`",
+                     "shape and reduce op differ. rank 0: int64 [7, 2] reduce op sum; "
+                     "rank 1: int64 [8, 2] reduce op average"));
 }
 
 TEST(RefusalText, AnotherOperationComesFirst) {
   const auto barrier = tensor(Operation::kBarrier, DType::kUInt8, {});
-  const auto text = refusal_text({{barrier, {0}}, {allreduce({2}), {1}}});
-  EXPECT_THAT(text, HasSubstr("`x` was submitted differently on different ranks: "
-                              "the operation differs. "
-                              "rank 0: barrier; rank 1: allreduce float32 [2]"));
-  EXPECT_THAT(text, Not(HasSubstr("barrier `x`")));
+  auto averaged = allreduce({2});
+  averaged.reduce_op = ReduceOp::kAverage;
+  averaged.prescale = 2;
+  auto broadcast = tensor(Operation::kBroadcast, DType::kInt8, {2});
+  broadcast.root_rank = 1;
+  EXPECT_EQ(refusal_text({{barrier, {0}}, {averaged, {1}}, {broadcast, {2}}}),
+            mismatch("`x`",
+                     "the operation differs. rank 0: barrier; "
+                     "rank 1: allreduce float32 [2] reduce op average prescale 2; "
+                     "rank 2: broadcast int8 [2] root rank 1"));
+  EXPECT_EQ(refusal_text({{tensor(Operation::kAlltoall, DType::kBool, {3}), {0}},
+                          {tensor(Operation::kReducescatter, DType::kBool, {3}), {1}}}),
+            mismatch("`x`",
+                     "the operation differs. rank 0: alltoall bool [*, 3]; "
+                     "rank 1: reducescatter bool [3]"));
+}
+
+TEST(JoinedText, NamesTheJoinedRanksWhatGoesOnAndWhatToDo) {
+  EXPECT_EQ(joined_text(tensor(Operation::kAlltoall, DType::kBool, {3}), {3}),
+            "alltoall `x` cannot run: rank 3 has joined and has no more data; until all have "
+            "joined, only allreduce goes on. Call alltoall before the first rank joins, or after "
+            "join has returned");
+  EXPECT_EQ(joined_text(tensor(Operation::kReducescatter, DType::kBool, {3}), {0, 5, 4}),
+            "reducescatter `x` cannot run: ranks 0, 4–5 have joined and have no more data; until "
+            "all have joined, only allreduce goes on. Call reducescatter before the first rank "
+            "joins, or after join has returned");
+}
+
+TEST(JoinedText, StaysWithinItsBounds) {
+  auto signature = tensor(Operation::kBarrier, DType::kUInt8, {});
+  signature.name = std::string(kNameBytesMax, 'n');
+  std::vector<int> ranks;
+  for (int rank = 0; rank < 100'000; rank += 2) ranks.push_back(rank);
+  const auto text = joined_text(signature, ranks);
+  EXPECT_LT(text.size(), 1000U);
+  EXPECT_THAT(text, HasSubstr("nnn…` cannot run: ranks 0, 2, 4"));
+  EXPECT_THAT(text, HasSubstr("… have joined"));
 }
 
 TEST(RefusalText, StaysWithinItsBounds) {

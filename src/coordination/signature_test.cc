@@ -1,15 +1,15 @@
 #include "coordination/signature.h"
 
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
 namespace farandole {
 namespace {
-
-using testing::HasSubstr;
 
 Signature sample() {
   Signature signature;
@@ -27,6 +27,8 @@ TEST(Signature, EveryPartCounts) {
       [](Signature& s) { s.dtype = DType::kInt8; },
       [](Signature& s) { s.reduce_op = ReduceOp::kMax; },
       [](Signature& s) { s.root_rank = 1; },
+      [](Signature& s) { s.prescale = 0.5; },
+      [](Signature& s) { s.postscale = 0.5; },
       [](Signature& s) { s.dimensions = {3, 2}; },
   };
   for (const auto& change : changes) {
@@ -37,23 +39,77 @@ TEST(Signature, EveryPartCounts) {
   EXPECT_EQ(SignatureHash()(sample()), SignatureHash()(sample()));
 }
 
-TEST(Signature, Bounds) {
+TEST(Signature, ScalesAreComparedBitByBit) {
+  auto zero = sample();
+  zero.prescale = 0;
+  auto minus_zero = zero;
+  minus_zero.prescale = -0.0;
+  EXPECT_FALSE(zero == minus_zero);
+  EXPECT_NE(SignatureHash()(zero), SignatureHash()(minus_zero));
+
+  auto tenth = sample();
+  tenth.postscale = 0.1;
+  auto next = tenth;
+  next.postscale = std::nextafter(0.1, 1);
+  EXPECT_FALSE(tenth == next);
+  EXPECT_NE(SignatureHash()(tenth), SignatureHash()(next));
+}
+
+TEST(Signature, WithinItsBounds) {
   EXPECT_EQ(problem_of(sample()), "");
   auto widest = sample();
   widest.name = std::string(kNameBytesMax, 'x');
   widest.dimensions = std::vector<std::int64_t>(kDimensionsMax, 0);
+  widest.prescale = std::numeric_limits<double>::lowest();
+  widest.postscale = std::numeric_limits<double>::denorm_min();
   EXPECT_EQ(problem_of(widest), "");
+}
 
-  auto wrong = sample();
-  wrong.name += std::string(kNameBytesMax, 'x');
-  EXPECT_THAT(problem_of(wrong), HasSubstr("has 4097 bytes, at most 4096"));
-  EXPECT_LT(problem_of(wrong).size(), 300U);
-  wrong = sample();
-  wrong.operation = static_cast<Operation>(200);
-  EXPECT_THAT(problem_of(wrong), HasSubstr("`w`: this number is no operation (200)"));
-  wrong = sample();
-  wrong.reduce_op = static_cast<ReduceOp>(5);
-  EXPECT_THAT(problem_of(wrong), HasSubstr("no reduction (5)"));
+// The problem of a sample with one change.
+std::string problem_after(const std::function<void(Signature&)>& change) {
+  auto signature = sample();
+  change(signature);
+  return problem_of(signature);
+}
+
+TEST(Signature, OutOfBounds) {
+  EXPECT_EQ(problem_after([](Signature& s) { s.name.clear(); }), "the name is empty");
+  EXPECT_EQ(problem_after([](Signature& s) { s.name = std::string(kNameBytesMax + 1, 'x'); }),
+            "the name `" + std::string(77, 'x') + "…` has 4097 bytes, at most 4096 are allowed");
+  EXPECT_EQ(problem_after([](Signature& s) { s.operation = static_cast<Operation>(200); }),
+            "`w`: this number is no operation (200)");
+  EXPECT_EQ(problem_after([](Signature& s) { s.dtype = static_cast<DType>(99); }),
+            "`w`: this number is no element type (99)");
+  EXPECT_EQ(problem_after([](Signature& s) { s.reduce_op = static_cast<ReduceOp>(5); }),
+            "`w`: this number is no reduction (5)");
+  EXPECT_EQ(problem_after([](Signature& s) { s.dimensions.resize(kDimensionsMax + 1); }),
+            "`w` has 65 dimensions, at most 64 are allowed");
+  EXPECT_EQ(problem_after([](Signature& s) { s.dimensions = {3, -4}; }),
+            "`w`: a dimension is negative (-4)");
+}
+
+TEST(Signature, ScalesOutOfBounds) {
+  constexpr auto kInfinity = std::numeric_limits<double>::infinity();
+  constexpr auto kNoNumber = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(problem_after([](Signature& s) { s.prescale = -kInfinity; }),
+            "allreduce `w`: the prescale is -inf, it must be finite");
+  EXPECT_EQ(problem_after([](Signature& s) { s.postscale = kNoNumber; }),
+            "allreduce `w`: the postscale is nan, it must be finite");
+  for (const auto& row : kOperations) {
+    auto signature = sample();
+    signature.operation = row.operation;
+    EXPECT_EQ(problem_of(signature), "");
+    const auto wrong = [&row](const std::string& scale) {
+      return row.reduces ? ""
+                         : std::string(row.name) + " `w`: the " + scale +
+                               " is 0.5, without a reduction it must be 1";
+    };
+    signature.prescale = 0.5;
+    EXPECT_EQ(problem_of(signature), wrong("prescale"));
+    signature.prescale = 1;
+    signature.postscale = 0.5;
+    EXPECT_EQ(problem_of(signature), wrong("postscale"));
+  }
 }
 
 TEST(Shortened, CutsBetweenCharacters) {
