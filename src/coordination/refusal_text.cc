@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
-#include <cstdint>
 #include <string_view>
 
 #include "base/check.h"
@@ -29,10 +27,6 @@ struct Differences {
   bool prescale = false;
   bool postscale = false;
 };
-
-bool same_bits(double a, double b) {
-  return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
-}
 
 Differences differences_of(const std::vector<Variant>& variants) {
   Differences differences;

@@ -30,9 +30,11 @@ bool operator==(const Signature& a, const Signature& b) {
   const auto parts = [](const Signature& s) {
     return std::tie(s.name, s.operation, s.dtype, s.reduce_op, s.root_rank, s.dimensions);
   };
-  return parts(a) == parts(b) && bits_of(a.prescale) == bits_of(b.prescale) &&
-         bits_of(a.postscale) == bits_of(b.postscale);
+  return parts(a) == parts(b) && same_bits(a.prescale, b.prescale) &&
+         same_bits(a.postscale, b.postscale);
 }
+
+bool same_bits(double a, double b) { return bits_of(a) == bits_of(b); }
 
 std::size_t SignatureHash::operator()(const Signature& signature) const {
   std::size_t hash = std::hash<std::string>()(signature.name);

@@ -24,13 +24,16 @@ struct Signature {
   DType dtype = DType::kUInt8;
   ReduceOp reduce_op = ReduceOp::kSum;  // kSum where it has no meaning
   std::int32_t root_rank = 0;           // 0 where it has no meaning
-  double prescale = 1;                  // finite; 1 where it has no meaning; -0 is not 0
+  double prescale = 1;                  // finite; 1 where it has no meaning
   double postscale = 1;
   // The dimensions that must be equal, by the operation's ShapeRule: all, all but the first, none.
   std::vector<std::int64_t> dimensions;
 
   friend bool operator==(const Signature& a, const Signature& b);
 };
+
+// How scales are compared: what differs in one bit may give another result.
+bool same_bits(double a, double b);
 
 struct SignatureHash {
   std::size_t operator()(const Signature& signature) const;
