@@ -129,8 +129,8 @@ std::string refusal_text(std::vector<Variant> variants) {
                         shortened(rank_list(variants[index].ranks), kRanksBytesMax),
                         value_of(variants[index].signature, differences));
   }
-  if (shown < variants.size())
-    text += fmt::format("; and {} more variants", variants.size() - shown);
+  if (const auto rest = variants.size() - shown; rest > 0)
+    text += fmt::format("; and {} more {}", rest, rest == 1 ? "variant" : "variants");
   text += ". Submit the same on every rank, or give different tensors different names";
   return shortened(text, kRefusalTextBytesMax);
 }

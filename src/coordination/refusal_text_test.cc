@@ -1,5 +1,6 @@
 #include "coordination/refusal_text.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -166,6 +167,20 @@ TEST(JoinedText, StaysWithinItsBounds) {
   EXPECT_LT(text.size(), 1000U);
   EXPECT_THAT(text, HasSubstr("nnn…` cannot run: ranks 0, 2, 4"));
   EXPECT_THAT(text, HasSubstr("… have joined"));
+}
+
+TEST(RefusalText, ShowsEightVariants) {
+  std::vector<Variant> variants;
+  std::string shown;
+  for (int rank = 0; rank < 9; ++rank) {
+    variants.push_back({allreduce({rank}), {rank}});
+    if (rank < 8) shown += fmt::format("{0}rank {1}: float32 [{1}]", rank > 0 ? "; " : "", rank);
+  }
+  EXPECT_EQ(refusal_text(variants),
+            mismatch("allreduce `x`", "the shape differs. " + shown + "; and 1 more variant"));
+  variants.push_back({allreduce({9}), {9}});
+  EXPECT_EQ(refusal_text(variants),
+            mismatch("allreduce `x`", "the shape differs. " + shown + "; and 2 more variants"));
 }
 
 TEST(RefusalText, StaysWithinItsBounds) {
