@@ -5,7 +5,7 @@
 // Cost for p members and n bytes: 2 waits per window of 256 KiB; moved per member (loads and
 // stores) (5p − 2)/p · n, that is 4n for 2 members and 4.5n for 4. The lower bound for memory that
 // the others cannot see. A member that has joined brings no input and keeps no result, but reduces
-// its slices for the others; it moves (p + 1)/p · n at most.
+// its slices for the others; it moves n at most.
 #pragma once
 
 #include <cstddef>
