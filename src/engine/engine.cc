@@ -26,6 +26,19 @@ Status check(const Engine::Parts& parts, const Submission& submission) {
                   submission.group));
 }
 
+Status check_and_submit(Engine::Parts& parts, std::span<const Submission> batch,
+                        std::span<Handle> handles) {
+  for (const Submission& submission : batch) FARANDOLE_TRY(check(parts, submission));
+  return batch.empty() ? Status() : parts.loop->submit(batch, handles);
+}
+
+Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
+                  std::span<Handle> handles) {
+  Status status = check_and_submit(parts, batch, handles);
+  if (status.code() != StatusCode::kFixCall) return status;
+  return Status::fix_call(fmt::format("rank {}: {}", parts.place.rank, status.message()));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
@@ -64,16 +77,14 @@ Status Engine::remove_group(GroupId group) {
 Result<Handle> Engine::submit(const Submission& submission) {
   if (parts_->abandoned) return forked(parts_->place.rank);
   Handle handle = 0;
-  FARANDOLE_TRY(check(*parts_, submission));
-  FARANDOLE_TRY(parts_->loop->submit({&submission, 1}, {&handle, 1}));
+  FARANDOLE_TRY(submit_all(*parts_, {&submission, 1}, {&handle, 1}));
   return handle;
 }
 
 Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> batch) {
   if (parts_->abandoned) return forked(parts_->place.rank);
-  for (const Submission& submission : batch) FARANDOLE_TRY(check(*parts_, submission));
   std::vector<Handle> handles(batch.size());
-  if (!batch.empty()) FARANDOLE_TRY(parts_->loop->submit(batch, handles));
+  FARANDOLE_TRY(submit_all(*parts_, batch, handles));
   return handles;
 }
 

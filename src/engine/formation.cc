@@ -51,7 +51,8 @@ Result<std::vector<std::vector<int>>> all_groups(const EngineOptions& options) {
     FARANDOLE_TRY(check_group(ranks, options.place.size));
     if (std::find(groups.begin(), groups.end(), ranks) != groups.end())
       return Status::fix_call(fmt::format(
-          "the group [{}] is given twice (the world counts as given)", fmt::join(ranks, ", ")));
+          "the group [{}] is given twice (the world counts as given); name each group once",
+          fmt::join(ranks, ", ")));
     groups.push_back(ranks);
   }
   if (groups.size() > kGroupsMax)
@@ -187,8 +188,10 @@ class Meeting {
     if (!record.failure.empty()) return Status::rebuild_group(record.failure);
     FARANDOLE_TRY(compare(other, record));
     if (value->descriptors.size() != 2)
-      return Status::stop(fmt::format("rank {} sent {} descriptors instead of 2", other,
-                                      value->descriptors.size()));
+      return Status::stop(
+          fmt::format("rank {} sent {} descriptors instead of 2; do all ranks run the same version "
+                      "of Farandole?",
+                      other, value->descriptors.size()));
     FARANDOLE_TRY_ASSIGN(auto heap, PeerHeap::attach(value->descriptors[1]));
     return Peer{other, record.pid, std::move(value->descriptors[0]), std::move(heap)};
   }
@@ -255,9 +258,10 @@ Status check_group(const std::vector<int>& ranks, int size) {
   const bool ascending =
       std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
   if (ranks.empty() || !ascending || ranks.front() < 0 || ranks.back() >= size)
-    return Status::fix_call(
-        fmt::format("the group [{}] is not an ascending list of ranks of this job (0 to {})",
-                    fmt::join(ranks, ", "), size - 1));
+    return Status::fix_call(fmt::format(
+        "the group [{}] is not an ascending list of ranks of this job (0 to {}); name each member "
+        "once, the smallest first",
+        fmt::join(ranks, ", "), size - 1));
   return {};
 }
 
@@ -274,7 +278,9 @@ Result<std::shared_ptr<Segment>> take_segment(Store& store, const std::string& k
   FARANDOLE_TRY_ASSIGN(const auto value, store.wait(key, limit));
   if (value.descriptors.size() != 1)
     return Status::stop(
-        fmt::format("`{}` came with {} descriptors instead of 1", key, value.descriptors.size()));
+        fmt::format("`{}` came with {} descriptors instead of 1; do all ranks run the same version "
+                    "of Farandole?",
+                    key, value.descriptors.size()));
   return Segment::attach(value.descriptors.front(), bytes);
 }
 

@@ -32,7 +32,8 @@ TEST(Groups, AGroupIsAddedUsedRemovedAndAddedAgain) {
       ASSERT_TRUE(engine.ranks_of(*group).empty());
       std::vector<float> values(3, 1.0F);
       EXPECT_EQ(allreduce(engine, values, "x", *group),
-                Status::fix_call("there is no group " + std::to_string(*group) +
+                Status::fix_call("rank " + std::to_string(rank) + ": there is no group " +
+                                 std::to_string(*group) +
                                  "; groups are given to init() on all ranks, or added later"));
     }
   });
@@ -59,7 +60,8 @@ TEST(Groups, WhatMakesNoSenseIsRefused) {
   run_job(2, {}, [](Engine& engine) {
     EXPECT_EQ(error_of(engine.add_group({1, 0})),
               Status::fix_call(
-                  "the group [1, 0] is not an ascending list of ranks of this job (0 to 1)"));
+                  "the group [1, 0] is not an ascending list of ranks of this job (0 to 1); name "
+                  "each member once, the smallest first"));
     EXPECT_EQ(error_of(engine.add_group({0, 1})),
               Status::fix_call("the group [0, 1] exists already, as number 0"));
     EXPECT_EQ(engine.remove_group(0),
@@ -97,8 +99,8 @@ TEST(Groups, OneWithCallsInFlightStays) {
     Result<Handle> pending = Status::retry("none");
     if (engine.place().rank == 1) pending = engine.submit(allreduce_of(values, "half", 1));
     EXPECT_EQ(engine.remove_group(1),
-              Status::fix_call("rank 1: rank 1 has 1 call in flight in group 1; wait for its "
-                               "handle before the group is removed"));
+              Status::fix_call("rank 1: a call is in flight in group 1; wait for its handle "
+                               "before the group is removed"));
     if (engine.place().rank == 0) pending = engine.submit(allreduce_of(values, "half", 1));
     if (engine.place().rank != 2) {
       EXPECT_EQ(finish(engine, pending).status, Status());

@@ -129,8 +129,11 @@ Outcome Loop::take(Handle handle) {
   const Record* const record = state->table.find(handle);
   Outcome none;
   if (record == nullptr)
-    none.status = Status::fix_call(fmt::format(
-        "the handle {} is unknown: its result was taken already, or it is not ours", handle));
+    none.status =
+        Status::fix_call(fmt::format("the handle {} is unknown: its result was taken already, or "
+                                     "it is not ours; take each result "
+                                     "once",
+                                     handle));
   else if (!record->finished)
     none.status = Status::retry(fmt::format("`{}` is not done yet", record->submission.name));
   else
@@ -161,11 +164,17 @@ Status Loop::close_group(GroupId group) {
   auto state = state_.lock();
   if (const auto calls = state->table.in_flight(group); calls > 0)
     return Status::fix_call(
-        fmt::format("rank {} has {} call{} in flight in group {}; wait for "
-                    "{} handle{} before the group is removed",
-                    doorbells_.rank(), calls, calls == 1 ? "" : "s", group,
-                    calls == 1 ? "its" : "their", calls == 1 ? "" : "s"));
-  state->over.emplace(group, Status::fix_call(fmt::format("group {} was removed", group)));
+        calls == 1
+            ? fmt::format(
+                  "a call is in flight in group {}; wait for its handle before the group is "
+                  "removed",
+                  group)
+            : fmt::format("{} calls are in flight in group {}; wait for their handles before the "
+                          "group is removed",
+                          calls, group));
+  state->over.emplace(
+      group, Status::fix_call(
+                 fmt::format("group {} is being removed; no more calls can be made in it", group)));
   return {};
 }
 

@@ -22,31 +22,34 @@ Status check_enumerations(const Submission& submission) {
   const auto reduce_op = static_cast<std::size_t>(submission.reduce_op);
   if (operation < kOperations.size() && dtype < kDTypes.size() && reduce_op < kReduceOpNames.size())
     return {};
-  return Status::fix_call(
-      fmt::format("operation {}, dtype {} and reduce op {}: one of these numbers is in no table",
-                  operation, dtype, reduce_op));
+  return Status::fix_call(fmt::format(
+      "operation {}, dtype {} and reduce op {}: one of these numbers is in no table; do "
+      "all parts of Farandole have the same version?",
+      operation, dtype, reduce_op));
 }
 
 Status check_membership(const Submission& submission, std::span<const int> ranks, int rank) {
   if (!std::binary_search(ranks.begin(), ranks.end(), rank))
     return Status::fix_call(fmt::format(
-        "rank {} is not a member of group {} (ranks {}); only members may call its operations",
-        rank, submission.group, fmt::join(ranks, ", ")));
+        "it is not a member of group {} (ranks {}); only members may call its operations",
+        submission.group, fmt::join(ranks, ", ")));
   return {};
 }
 
 Status check_shape(const Submission& submission) {
   const auto& shape = submission.shape;
   if (shape.size() > kDimensionsMax)
-    return Status::fix_call(fmt::format("a tensor has {} dimensions; at most {} are possible",
-                                        shape.size(), kDimensionsMax));
+    return Status::fix_call(fmt::format("{} has {} dimensions; at most {} are possible: reshape it",
+                                        title(submission), shape.size(), kDimensionsMax));
   auto bytes = static_cast<std::int64_t>(row_of(submission.dtype).bytes);
   for (const std::int64_t dimension : shape) {
     const bool too_big =
         dimension > 0 && bytes > std::numeric_limits<std::int64_t>::max() / dimension;
     if (dimension < 0 || too_big)
       return Status::fix_call(
-          fmt::format("the shape [{}] is not that of a tensor in memory", fmt::join(shape, ", ")));
+          fmt::format("{} has the shape [{}], which no tensor has: each dimension must be 0 or "
+                      "more, and all of it less than 2^63 bytes",
+                      title(submission), fmt::join(shape, ", ")));
     bytes *= std::max<std::int64_t>(dimension, 1);
   }
   return {};
@@ -64,8 +67,9 @@ Status check_memory(const Submission& submission, std::span<const int> ranks, in
   }
   const bool no_input = reads && submission.input == nullptr;
   if (no_input || (writes && submission.output == nullptr))
-    return Status::fix_call(fmt::format("{} got a null pointer as {}", title(submission),
-                                        no_input ? "input" : "output"));
+    return Status::fix_call(
+        fmt::format("{} got a null pointer as {}; give the address of its memory",
+                    title(submission), no_input ? "input" : "output"));
   return {};
 }
 
@@ -109,7 +113,8 @@ Status check_splits(const Submission& submission, std::size_t members) {
 
 Status check_reduction_of(const Submission& submission) {
   if (!row_of(submission.operation).reduces) return {};
-  FARANDOLE_TRY(check_reduction(submission.dtype, submission.reduce_op));
+  if (const Status status = check_reduction(submission.dtype, submission.reduce_op); !status.ok())
+    return Status::fix_call(fmt::format("{}: {}", title(submission), status.message()));
   if (std::isfinite(submission.prescale) && std::isfinite(submission.postscale)) return {};
   return Status::fix_call(
       fmt::format("{} got the prescale factor {} and the postscale factor {}; both must be finite",
@@ -129,8 +134,9 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
   FARANDOLE_TRY(check_membership(submission, ranks, rank));
   FARANDOLE_TRY(check_shape(submission));
   if (submission.name.size() > kNameBytesMax)
-    return Status::fix_call(fmt::format("a name of {} bytes is too long; at most {} are possible",
-                                        submission.name.size(), kNameBytesMax));
+    return Status::fix_call(
+        fmt::format("the name `{}` has {} bytes; at most {} are possible: give it a shorter one",
+                    shortened(submission.name, 80), submission.name.size(), kNameBytesMax));
   FARANDOLE_TRY(check_rows(submission));
   FARANDOLE_TRY(check_memory(submission, ranks, rank));
   FARANDOLE_TRY(check_reduction_of(submission));

@@ -21,8 +21,8 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
   const GroupId group = submission.group;
   if (joined_.contains(group))
     return Status::fix_call(
-        fmt::format("{} was called on a rank that has joined group {}: wait until its join() has "
-                    "returned, which is when all ranks have joined",
+        fmt::format("{} was called after join() in group {}: wait until join() has returned, which "
+                    "is when all ranks have joined",
                     row_of(submission.operation).name, group));
   auto record = std::make_unique<Record>();
   record->submission = submission;
@@ -33,10 +33,11 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
         fmt::format("{}.unnamed.{}", row_of(submission.operation).name, *record->automatic_index);
   }
   if (!names_in_flight_.emplace(group, name).second)
-    return Status::fix_call(fmt::format(
-        "`{}` is already in flight on this rank: wait for its handle first, or give each of the "
-        "concurrent calls its own name",
-        name));
+    return Status::fix_call(
+        fmt::format("`{}` is already in flight: wait for its handle first, or give each of the "
+                    "concurrent calls "
+                    "its own name",
+                    name));
   if (record->automatic_index)
     automatic_indices_[{group, submission.operation}].insert(*record->automatic_index);
   if (submission.operation == Operation::kJoin) joined_.insert(group);

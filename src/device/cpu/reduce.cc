@@ -231,8 +231,8 @@ Kernel kernel_for(DType dtype, ReduceOp op) {
 Status check_reduction(DType dtype, ReduceOp op) {
   if (kernel_for(dtype, op) != nullptr) return {};
   return Status::fix_call(
-      fmt::format("The {} of {} values is not defined. Use min (true if all are true) or max (true "
-                  "if any is), or convert the tensor to float32 first.",
+      fmt::format("the {} of {} values is not defined; use min (true if all are true) or max (true "
+                  "if any is), or convert the tensor to float32 first",
                   name_of(op), row_of(dtype).name));
 }
 

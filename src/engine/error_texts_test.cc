@@ -1,0 +1,242 @@
+// The texts of all errors that one rank can bring about alone, or several by saying different
+// things: what was wrong, the value, which rank, and what to do. Compared as a whole, so that they
+// change only on purpose.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "engine/job_in_test.h"
+
+namespace farandole {
+namespace {
+
+struct BadCall {
+  std::function<void(Submission&)> spoil;  // of an allreduce `x` of three floats on rank 1 of 2
+  std::string text;
+};
+
+Submission of(Submission submission, Operation operation) {
+  submission.operation = operation;
+  return submission;
+}
+
+std::vector<BadCall> bad_calls() {
+  return {
+      {[](Submission& s) { s.dtype = static_cast<DType>(200); },
+       "operation 0, dtype 200 and reduce op 0: one of these numbers is in no table; do all parts "
+       "of Farandole have the same version?"},
+      {[](Submission& s) { s.group = 7; },
+       "there is no group 7; groups are given to init() on all ranks, or added later"},
+      {[](Submission& s) { s.group = 1; },
+       "it is not a member of group 1 (ranks 0); only members may call its operations"},
+      {[](Submission& s) { s.shape = {-3}; },
+       "allreduce `x` has the shape [-3], which no tensor has: each dimension must be 0 or more, "
+       "and all of it less than 2^63 bytes"},
+      {[](Submission& s) { s.shape = {1L << 40, 1L << 40}; },
+       "allreduce `x` has the shape [1099511627776, 1099511627776], which no tensor has: each "
+       "dimension must be 0 or more, and all of it less than 2^63 bytes"},
+      {[](Submission& s) { s.shape.assign(65, 1); },
+       "allreduce `x` has 65 dimensions; at most 64 are possible: reshape it"},
+      {[](Submission& s) { s.name = std::string(5000, 'n'); },
+       "the name `" + std::string(77, 'n') +
+           "…` has 5000 bytes; at most 4096 are possible: give it a shorter one"},
+      {[](Submission& s) { s.input = nullptr; },
+       "allreduce `x` got a null pointer as input; give the address of its memory"},
+      {[](Submission& s) { s.output = nullptr; },
+       "allreduce `x` got a null pointer as output; give the address of its memory"},
+      {[](Submission& s) {
+         s.dtype = DType::kBool;
+         s.reduce_op = ReduceOp::kAverage;
+       },
+       "allreduce `x`: the average of bool values is not defined; use min (true if all are true) "
+       "or "
+       "max (true if any is), or convert the tensor to float32 first"},
+      {[](Submission& s) { s.postscale = std::numeric_limits<double>::infinity(); },
+       "allreduce `x` got the prescale factor 1 and the postscale factor inf; both must be finite"},
+  };
+}
+
+std::vector<BadCall> bad_calls_with_rows() {
+  return {
+      {[](Submission& s) {
+         s = of(s, Operation::kBroadcast);
+         s.root_rank = 5;
+       },
+       "broadcast `x` has root rank 5, which is not one of the group's ranks (0, 1)"},
+      {[](Submission& s) {
+         s = of(s, Operation::kAllgather);
+         s.shape = {};
+       },
+       "allgather `x` got a tensor without dimensions; give it one, of length 1 (`reshape(1)`)"},
+      {[](Submission& s) {
+         s = of(s, Operation::kReducescatter);
+         s.name.clear();
+         s.shape = {};
+       },
+       "reducescatter got a tensor without dimensions; give it one, of length 1 (`reshape(1)`)"},
+      {[](Submission& s) { s = of(s, Operation::kAlltoall); },
+       "alltoall `x` got 3 rows, which 2 members cannot share equally; give it splits, the number "
+       "of rows for each member"},
+      {[](Submission& s) {
+         s = of(s, Operation::kAlltoall);
+         s.splits = {1, 1, 1};
+       },
+       "alltoall `x` got 3 splits (1, 1, 1) in a group of 2; give one for each"},
+      {[](Submission& s) {
+         s = of(s, Operation::kAlltoall);
+         s.splits = {2, 2};
+       },
+       "alltoall `x` got the splits (2, 2) for 3 rows; each must be 0 or more, and their sum at "
+       "most the number of rows"},
+      {[](Submission& s) {
+         s = of(s, Operation::kAlltoall);
+         s.splits = {-1, 2};
+       },
+       "alltoall `x` got the splits (-1, 2) for 3 rows; each must be 0 or more, and their sum at "
+       "most the number of rows"},
+  };
+}
+
+void expect_texts(Engine& engine, const std::vector<BadCall>& calls) {
+  std::vector<float> values(3, 1.0F);
+  for (const BadCall& bad : calls) {
+    Submission submission = allreduce_of(values, "x");
+    bad.spoil(submission);
+    EXPECT_EQ(engine.submit(submission).status(), Status::fix_call("rank 1: " + bad.text));
+  }
+}
+
+TEST(ErrorTexts, OfBadCalls) {
+  run_job(2, {{0}}, [](Engine& engine) {
+    if (engine.place().rank == 1) {
+      expect_texts(engine, bad_calls());
+      expect_texts(engine, bad_calls_with_rows());
+    }
+    EXPECT_EQ(barrier(engine), Status());
+  });
+}
+
+TEST(ErrorTexts, OfHandles) {
+  run_job(2, {}, [](Engine& engine) {
+    EXPECT_EQ(
+        engine.take(12345).status,
+        Status::fix_call("the handle 12345 is unknown: its result was taken already, or it is "
+                         "not ours; take each result once"));
+    std::vector<float> values(3, 1.0F);
+    const auto handle = engine.submit(allreduce_of(values, "x"));
+    ASSERT_TRUE(handle.ok());
+    if (engine.place().rank == 1) {
+      EXPECT_EQ(engine.submit(allreduce_of(values, "x")).status().message(),
+                engine.poll(*handle) ? ""
+                                     : "rank 1: `x` is already in flight: wait for its handle "
+                                       "first, or give each of the concurrent calls its own name");
+    }
+    EXPECT_EQ(finish(engine, handle).status, Status());
+    engine.shutdown("over");
+    EXPECT_EQ(engine.submit(allreduce_of(values)).status(),
+              Status::fix_call("rank " + std::to_string(engine.place().rank) +
+                               ": the engine is shut down; call init() before this operation"));
+  });
+}
+
+TEST(ErrorTexts, OfPlacesThatCannotBe) {
+  auto options = options_of(2, 2);
+  EXPECT_EQ(Engine::create(options).status(),
+            Status::fix_call("rank 2 does not lie in a job of size 2; FARANDOLE_RANK and "
+                             "FARANDOLE_SIZE are set by `farandole run`"));
+  options = options_of(0, 2);
+  options.place.local_rank = 5;
+  EXPECT_EQ(Engine::create(options).status(),
+            Status::fix_call("local rank 5 does not lie in a host's share of 2 ranks; "
+                             "FARANDOLE_LOCAL_RANK and FARANDOLE_LOCAL_SIZE are set by `farandole "
+                             "run`"));
+  EXPECT_EQ(Engine::create(options_of(0, 2)).status(),
+            Status::fix_call("a job of size 2 needs a launcher: start it with `farandole run -n 2 "
+                             "…` (there is no FARANDOLE_RENDEZVOUS_DESCRIPTOR here)"));
+  options = options_of(0, 1);
+  options.flight_record_descriptor = 0;
+  const std::string text = Engine::create(options).status().message();
+  EXPECT_TRUE(text.starts_with(
+      "FARANDOLE_FLIGHT_RECORD_DESCRIPTOR is 0, which is not the launcher's memory ("))
+      << text;
+  EXPECT_TRUE(
+      text.ends_with("); only `farandole run` sets it, and a program that a worker starts "
+                     "must not join its job"))
+      << text;
+}
+
+// What rank 0 and rank 1 say to each other's different wishes.
+void expect_refusals(EngineOptions first, EngineOptions second, const std::string& text_of_first,
+                     const std::string& text_of_second) {
+  run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
+    const auto engine = assemble(rank == 0 ? first : second, store);
+    EXPECT_EQ(engine.status().message(), rank == 0 ? text_of_first : text_of_second);
+  });
+}
+
+TEST(ErrorTexts, OfFormationsWhoseMembersDiffer) {
+  auto other = options_of(1, 2);
+  other.bucket_bytes = 7;
+  expect_refusals(options_of(0, 2), other,
+                  "rank 0 has buckets of 0 bytes, rank 1 of 7; FARANDOLE_BUCKET_BYTES must be the "
+                  "same in all workers",
+                  "rank 1 has buckets of 7 bytes, rank 0 of 0; FARANDOLE_BUCKET_BYTES must be the "
+                  "same in all workers");
+  other = options_of(1, 2, {{0}});
+  expect_refusals(options_of(0, 2), other,
+                  "rank 0 calls init with the groups [], rank 1 with [[0]]; all ranks must give "
+                  "the same groups in the same order",
+                  "rank 1 calls init with the groups [[0]], rank 0 with []; all ranks must give "
+                  "the same groups in the same order");
+  other = options_of(1, 3);
+  expect_refusals(options_of(0, 2), other,
+                  "rank 0 was started with size 2, rank 1 with size 3; FARANDOLE_SIZE must be the "
+                  "same in all workers",
+                  "rank 1 was started with size 3, rank 0 with size 2; FARANDOLE_SIZE must be the "
+                  "same in all workers");
+  const std::string twice =
+      "the group [0] is given twice (the world counts as given); name each group once";
+  expect_refusals(options_of(0, 2), options_of(1, 2, {{0}, {0}}),
+                  "rank 1 could not start: " + twice, twice);
+  const std::string unsorted =
+      "the group [1, 0] is not an ascending list of ranks of this job (0 to 1); name each member "
+      "once, the smallest first";
+  expect_refusals(options_of(0, 2, {{1, 0}}), options_of(1, 2), unsorted,
+                  "rank 0 could not start: " + unsorted);
+  std::vector<std::vector<int>> many;
+  for (int first = 0; first < 32; ++first) many.push_back({first, 40});
+  auto large = options_of(0, 41, many);
+  const auto store = std::make_shared<MemoryStore>();
+  EXPECT_EQ(assemble(large, store).status(),
+            Status::fix_call("32 groups are too many; at most 31 are possible"));
+}
+
+TEST(ErrorTexts, OfAMissingRank) {
+  auto options = options_of(0, 3);
+  options.start_timeout = std::chrono::milliseconds(1000);
+  EXPECT_EQ(assemble(options, std::make_shared<MemoryStore>()).status(),
+            Status::rebuild_group(
+                "rank 0 waited 1 s for ranks 1, 2, in vain: do all workers call init() equally "
+                "often? A slow start can be given more time with FARANDOLE_START_TIMEOUT "
+                "(seconds)"));
+}
+
+TEST(ErrorTexts, OfAJobThatHasLostAMember) {
+  run_job(3, {}, [](Engine& engine) {
+    const int rank = engine.place().rank;
+    std::vector<float> values(3, 1.0F);
+    if (rank == 1) return engine.shutdown("uncaught ValueError: bad data");
+    const std::string pid = std::to_string(::getpid());
+    EXPECT_EQ(allreduce(engine, values, "grad"),
+              Status::rebuild_group("allreduce `grad` cannot finish: rank 1 (pid " + pid +
+                                    ") has left the job (uncaught ValueError: bad data); all ranks "
+                                    "must make the same calls before any of them leaves"));
+    EXPECT_EQ(allreduce(engine, values, "next"),
+              Status::rebuild_group("rank 1 (pid " + pid +
+                                    ") has left the job (uncaught ValueError: bad data); all ranks "
+                                    "must make the same calls before any of them leaves"));
+  });
+}
+
+}  // namespace
+}  // namespace farandole
