@@ -189,7 +189,7 @@ TEST(Agreement, AMismatchIsRefusedOnAllMembersWithOneText) {
             "ranks 0, 2–3: float32 [10, 3]; rank 1: float64 [10, 3]. "
             "Submit the same on every rank, or give different tensors different names");
   EXPECT_EQ(std::get<Step>(first[1]).name, "y");
-  EXPECT_EQ(std::get<Step>(first[1]).sequence, 1U);
+  EXPECT_EQ(std::get<Step>(first[1]).sequence, 2U);
   for (int member = 1; member < 4; ++member) EXPECT_EQ(members.decisions(member), first);
 
   members.submit_everywhere(tensor("x"));  // the name is free again
@@ -245,7 +245,7 @@ TEST(Agreement, OtherScalesAreAMismatch) {
   EXPECT_EQ(members.decisions(0), decisions);
   members.submit_everywhere(scaled);
   members.deliver_all();
-  EXPECT_THAT(members.decisions(0), ElementsAre(step(1, 1, "x")));
+  EXPECT_THAT(members.decisions(0), ElementsAre(step(2, 1, "x")));
 }
 
 TEST(Agreement, NamesCrossTheWireOnce) {
@@ -342,7 +342,7 @@ TEST(Join, WhatIsPendingIsExaminedWhenSomebodyJoins) {
 
 TEST(Join, TheLastToJoinReleasesAllAndTheyGoOnAsBefore) {
   Members members({2, 5, 8});
-  for (int round = 0; round < 3; ++round) {
+  for (std::uint32_t round = 0; round < 3; ++round) {
     for (const int member : {1, 2, 0}) {
       ASSERT_EQ(members[member].submit(join("mine " + std::to_string(member))), Status());
       members.deliver_all();
@@ -350,14 +350,14 @@ TEST(Join, TheLastToJoinReleasesAllAndTheyGoOnAsBefore) {
       EXPECT_THAT(members.decisions(member), IsEmpty());
     }
     for (int member = 0; member < 3; ++member) {
-      EXPECT_THAT(members.decisions(member),
-                  ElementsAre(Decision(Release{"mine " + std::to_string(member), 2})));
+      EXPECT_THAT(
+          members.decisions(member),
+          ElementsAre(Decision(Release{1, 2 * round + 1, "mine " + std::to_string(member), 2})));
     }
     members.submit_everywhere(tensor("a"));
     members.deliver_all();
-    const auto sequence = static_cast<std::uint32_t>(round) + 1;
     for (int member = 0; member < 3; ++member)
-      EXPECT_THAT(members.decisions(member), ElementsAre(step(sequence, 1, "a")));
+      EXPECT_THAT(members.decisions(member), ElementsAre(step(2 * round + 2, 1, "a")));
   }
 }
 
@@ -389,8 +389,8 @@ TEST(Join, WhatOnlyMembersThatHaveJoinedSubmittedIsDecidedBeforeTheRelease) {
             "join has returned");
   EXPECT_TRUE(std::holds_alternative<Release>(decisions[2]));
   for (const int member : {0, 2})
-    EXPECT_THAT(members.decisions(member),
-                ElementsAre(joined_step(1, 1, tensor("a")), decisions[2]));
+    EXPECT_THAT(members.decisions(member), ElementsAre(joined_step(1, 1, tensor("a")),
+                                                       Decision(Pass{1, 2, "b"}), decisions[2]));
 }
 
 TEST(Join, WhatDoesNotRunJoinedIsRefusedOnThoseThatSubmittedIt) {
@@ -411,9 +411,10 @@ TEST(Join, WhatDoesNotRunJoinedIsRefusedOnThoseThatSubmittedIt) {
                       " before the first rank joins, or after join has returned";
     for (const int member : {0, 3}) {
       EXPECT_THAT(members.decisions(member),
-                  ElementsAre(Decision(Refusal{"x", Status::fix_call(text)})));
+                  ElementsAre(Decision(Refusal{1, 1, "x", Status::fix_call(text)})));
     }
-    for (const int member : {1, 2}) EXPECT_THAT(members.decisions(member), IsEmpty());
+    for (const int member : {1, 2})
+      EXPECT_THAT(members.decisions(member), ElementsAre(Decision(Pass{1, 1, "x"})));
   }
 }
 
@@ -558,7 +559,8 @@ TEST_P(Shuffled, JoinsAfterUnevenNumbersOfCalls) {
     for (int member = 0; member < 4; ++member) {
       auto decisions = members.decisions(member);
       ASSERT_EQ(decisions.size(), 10U);
-      EXPECT_EQ(decisions.back(), Decision(Release{"join of " + std::to_string(member), 3}));
+      EXPECT_EQ(decisions.back(),
+                Decision(Release{1, 10 * round + 10, "join of " + std::to_string(member), 3}));
       decisions.pop_back();
       for (const auto& decision : decisions) {
         auto step = std::get<Step>(decision);

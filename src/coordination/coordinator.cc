@@ -136,7 +136,8 @@ void Coordinator::examine_again() {
 void Coordinator::release_when_all_joined() {
   if (!std::ranges::all_of(members_, &Member::counts_as_joined)) return;
   CHECK(pending_.empty(), "what waits for nobody is decided");
-  stream_.add(StreamItem(ReleaseAll{ranks_[static_cast<std::size_t>(joined_last_)]}));
+  stream_.add(StreamItem(
+      ReleaseAll{kGeneration, sequence_next_++, ranks_[static_cast<std::size_t>(joined_last_)]}));
   for (auto& member : members_) member.joined = false;
 }
 
@@ -144,11 +145,15 @@ void Coordinator::decide(const std::string& name, const Candidates& candidates) 
   const auto& first = candidates.front();
   const auto joined = missing(candidates);
   if (candidates.size() > 1)
-    stream_.add(StreamItem(Refuse{name, mismatch_text(candidates)}));
+    refuse(name, mismatch_text(candidates));
   else if (!joined.empty() && !row_of(first.signature.operation).runs_joined)
-    stream_.add(StreamItem(Refuse{name, joined_text(first.signature, ranks_of(joined))}));
+    refuse(name, joined_text(first.signature, ranks_of(joined)));
   else
     issue(first);
+}
+
+void Coordinator::refuse(const std::string& name, std::string text) {
+  stream_.add(StreamItem(Refuse{kGeneration, sequence_next_++, name, std::move(text)}));
 }
 
 void Coordinator::issue(const Candidate& candidate) {

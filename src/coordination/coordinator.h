@@ -59,6 +59,7 @@ class Coordinator {
   void examine_again();
   void release_when_all_joined();
   void decide(const std::string& name, const Candidates& candidates);
+  void refuse(const std::string& name, std::string text);
   void issue(const Candidate& candidate);
   std::uint32_t define(const Signature& signature);
   void forget(std::uint32_t id);

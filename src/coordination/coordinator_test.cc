@@ -123,13 +123,13 @@ TEST(Coordinator, AnnouncementsThatCannotBeStop) {
 
 TEST(Coordinator, ReleasesAllByTheRankThatJoinedLast) {
   Coordinator coordinator({3, 5, 8}, 10);
-  for (int round = 0; round < 2; ++round) {
+  for (const std::uint32_t sequence : {1U, 2U}) {
     for (const int member : {2, 0}) {
       ASSERT_EQ(feed(coordinator, member, {AnnounceJoin{}}), Status());
       EXPECT_THAT(stream(coordinator), IsEmpty());
     }
     ASSERT_EQ(feed(coordinator, 1, {AnnounceJoin{}}), Status());
-    EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(ReleaseAll{5})));
+    EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(ReleaseAll{1, sequence, 5})));
   }
 }
 
@@ -144,12 +144,12 @@ TEST(Coordinator, ExaminesWhatIsPendingWhenSomebodyJoins) {
   ASSERT_EQ(feed(coordinator, 1, {AnnounceJoin{}}), Status());
   EXPECT_THAT(
       stream(coordinator),
-      ElementsAre(StreamItem(Refuse{"a",
+      ElementsAre(StreamItem(Refuse{1, 1, "a",
                                     "barrier `a` cannot run: rank 5 has joined and has no "
                                     "more data; until all have joined, only allreduce goes "
                                     "on. Call barrier before the first rank joins, or after "
                                     "join has returned"}),
-                  StreamItem(Define{1, reduced}), StreamItem(Issue{1, 1, 1})));
+                  StreamItem(Define{1, reduced}), StreamItem(Issue{1, 2, 1})));
 }
 
 // Member 1 has announced `a` by an id that is forgotten, before or after its join came.

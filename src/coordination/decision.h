@@ -1,4 +1,7 @@
-// What a group decides: the next step, or that a submission cannot run.
+// What a group decides: the next step, that a submission cannot run, or that all have joined.
+// Decisions have one order and one row of numbers on all members, and every one is entered by all,
+// also one that moves no data: who has come to the end of it knows that all have heard it, and may
+// leave without taking it from them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +17,7 @@ namespace farandole {
 // Of all steps, as long as no step is ever withdrawn.
 inline constexpr std::uint32_t kGeneration = 1;
 
-// "All members run this next." Sequence numbers start at 1, have no gaps within a
+// "All members run this next." Sequence numbers start at 1, have no gaps among the decisions of a
 // group, and go on with 0 after 2^32 − 1.
 struct Step {
   std::uint32_t generation;
@@ -29,6 +32,8 @@ struct Step {
 
 // "This submission cannot run": kFixCall, the same text on every member that has submitted it.
 struct Refusal {
+  std::uint32_t generation;
+  std::uint32_t sequence;
   std::string name;
   Status status;
 
@@ -37,12 +42,23 @@ struct Refusal {
 
 // "All members have joined": the same on every member; the joins end with it.
 struct Release {
+  std::uint32_t generation;
+  std::uint32_t sequence;
   std::string name;  // under which this member has submitted its join
   int last_rank;     // of the world: the one that joined last
 
   friend bool operator==(const Release&, const Release&) = default;
 };
 
-using Decision = std::variant<Step, Refusal, Release>;
+// "A submission of others cannot run": they are refused, this member has joined and only enters.
+struct Pass {
+  std::uint32_t generation;
+  std::uint32_t sequence;
+  std::string name;
+
+  friend bool operator==(const Pass&, const Pass&) = default;
+};
+
+using Decision = std::variant<Step, Refusal, Release, Pass>;
 
 }  // namespace farandole

@@ -78,20 +78,23 @@ Status Follower::apply(const Forget& item) {
 }
 
 Status Follower::apply(const Issue& item) {
-  if (item.generation != kGeneration || item.sequence != sequence_next_) {
-    return Status::stop(fmt::format("it issues step {} of generation {}, expected is step {} of {}",
-                                    item.sequence, item.generation, sequence_next_, kGeneration));
-  }
+  FARANDOLE_TRY(expect_next(item.generation, item.sequence));
   const auto* signature = names_.find(item.id);
   if (signature == nullptr)
     return Status::stop(
         fmt::format("step {} has the id {}, which stands for nothing", item.sequence, item.id));
   FARANDOLE_TRY_ASSIGN(auto step, step_of(item, *signature));
-  ++sequence_next_;
   waiting_.erase(step.name);
   decided_.insert(step.name);
   decisions_.emplace_back(std::move(step));
   return {};
+}
+
+Status Follower::expect_next(std::uint32_t generation, std::uint32_t sequence) {
+  const std::uint32_t expected = sequence_next_++;
+  if (generation == kGeneration && sequence == expected) return {};
+  return Status::stop(fmt::format("it decides number {} of generation {}, expected is {} of {}",
+                                  sequence, generation, expected, kGeneration));
 }
 
 Result<Step> Follower::step_of(const Issue& item, const Signature& signature) const {
@@ -107,21 +110,26 @@ Result<Step> Follower::step_of(const Issue& item, const Signature& signature) co
 }
 
 Status Follower::apply(const Refuse& item) {
-  if (waiting_.erase(item.name) == 0) {
-    if (joined_) return {};  // of those that still have data
+  FARANDOLE_TRY(expect_next(item.generation, item.sequence));
+  if (waiting_.erase(item.name) == 1) {
+    decided_.insert(item.name);
+    decisions_.emplace_back(
+        Refusal{item.generation, item.sequence, item.name, Status::fix_call(item.text)});
+  } else if (joined_) {
+    decisions_.emplace_back(Pass{item.generation, item.sequence, item.name});
+  } else {
     return Status::stop(fmt::format("it refuses `{}`, which rank {} has not announced",
                                     name_for_texts(item.name), rank_));
   }
-  decided_.insert(item.name);
-  decisions_.emplace_back(Refusal{item.name, Status::fix_call(item.text)});
   return {};
 }
 
 Status Follower::apply(const ReleaseAll& item) {
+  FARANDOLE_TRY(expect_next(item.generation, item.sequence));
   if (!joined_)
     return Status::stop(fmt::format("it releases rank {}, which has not joined", rank_));
   joined_ = false;
-  decisions_.emplace_back(Release{*join_name_, item.last_rank});
+  decisions_.emplace_back(Release{item.generation, item.sequence, *join_name_, item.last_rank});
   return {};
 }
 
@@ -130,7 +138,8 @@ std::optional<Decision> Follower::next_decision() {
   auto decision = std::move(decisions_.front());
   decisions_.pop_front();
   if (std::holds_alternative<Release>(decision)) join_name_.reset();
-  decided_.erase(std::visit([](const auto& alternative) { return alternative.name; }, decision));
+  if (!std::holds_alternative<Pass>(decision))
+    decided_.erase(std::visit([](const auto& alternative) { return alternative.name; }, decision));
   return decision;
 }
 

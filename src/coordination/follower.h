@@ -43,6 +43,7 @@ class Follower {
   Status apply(const Issue& item);
   Status apply(const Refuse& item);
   Status apply(const ReleaseAll& item);
+  Status expect_next(std::uint32_t generation, std::uint32_t sequence);
   Result<Step> step_of(const Issue& item, const Signature& signature) const;
 
   int rank_;

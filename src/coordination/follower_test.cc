@@ -87,8 +87,8 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
     std::string problem;
   } cases[] = {
       {{Issue{1, 2, 9}}, "step 2 has the id 9, which stands for nothing"},
-      {{Issue{1, 3, 1}}, "it issues step 3 of generation 1, expected is step 2 of 1"},
-      {{Issue{2, 2, 1}}, "it issues step 2 of generation 2, expected is step 2 of 1"},
+      {{Issue{1, 3, 1}}, "it decides number 3 of generation 1, expected is 2 of 1"},
+      {{Issue{2, 2, 1}}, "it decides number 2 of generation 2, expected is 2 of 1"},
       {{Issue{1, 2, 1}}, "step 2 is `a`, which rank 4 has not announced like this"},
       {{Define{2, named("b")}, Issue{1, 2, 2}},
        "step 2 is `b`, which rank 4 has not announced like this"},
@@ -96,8 +96,8 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
       {{Define{2, named("a")}}, "it gives the id 2 to `a`, which has the id 1"},
       {{Forget{2}}, "it forgets the id 2, which stands for nothing"},
       {{Forget{1}, Forget{1}}, "it forgets the id 1, which stands for nothing"},
-      {{Refuse{"a", "why"}}, "it refuses `a`, which rank 4 has not announced"},
-      {{ReleaseAll{4}}, "it releases rank 4, which has not joined"},
+      {{Refuse{1, 2, "a", "why"}}, "it refuses `a`, which rank 4 has not announced"},
+      {{ReleaseAll{1, 2, 4}}, "it releases rank 4, which has not joined"},
   };
   for (const auto& [items, problem] : cases) {
     Follower follower(4);
@@ -145,12 +145,12 @@ TEST(Follower, TakesStepsOfOthersOnceItHasJoined) {
   ASSERT_EQ(follower.submit(join("j")), Status());
   EXPECT_THAT(announced(follower), ElementsAre(Announcement(AnnounceJoin{})));
   ASSERT_EQ(feed(follower, {Define{1, reduced}, Issue{1, 1, 1}, Issue{1, 2, 1}, Forget{1},
-                            Define{2, allreduce("b")}, Issue{1, 3, 2}, ReleaseAll{0}}),
+                            Define{2, allreduce("b")}, Issue{1, 3, 2}, ReleaseAll{1, 4, 0}}),
             Status());
   EXPECT_EQ(follower.next_decision(), Decision(Step{1, 1, 1, "j", reduced}));
   EXPECT_EQ(follower.next_decision(), Decision(Step{1, 2, 1, "j", reduced}));
   EXPECT_EQ(follower.next_decision(), Decision(Step{1, 3, 2, "b", allreduce("b")}));
-  EXPECT_EQ(follower.next_decision(), Decision(Release{"j", 0}));
+  EXPECT_EQ(follower.next_decision(), Decision(Release{1, 4, "j", 0}));
   EXPECT_TRUE(announced(follower).empty());
   ASSERT_EQ(follower.submit(allreduce("b")), Status());
   EXPECT_THAT(announced(follower), ElementsAre(Announcement(AnnounceById{2})));
@@ -163,25 +163,26 @@ TEST(Follower, OnlyWhatRunsJoinedComesToAMemberThatHasJoined) {
             Status::stop("step 1 is `a`, which rank 4 has not announced like this"));
 }
 
-TEST(Follower, WhatOthersAreRefusedIsNothingToAMemberThatHasJoined) {
+TEST(Follower, WhatOthersAreRefusedIsPassedByAMemberThatHasJoined) {
   Follower follower(4);
   ASSERT_EQ(follower.submit(named("mine")), Status());
   ASSERT_EQ(follower.submit(join("j")), Status());
-  ASSERT_EQ(feed(follower, {Refuse{"theirs", "why"}, Refuse{"mine", "why"}}), Status());
-  EXPECT_EQ(follower.next_decision(), Decision(Refusal{"mine", Status::fix_call("why")}));
+  ASSERT_EQ(feed(follower, {Refuse{1, 1, "theirs", "why"}, Refuse{1, 2, "mine", "why"}}), Status());
+  EXPECT_EQ(follower.next_decision(), Decision(Pass{1, 1, "theirs"}));
+  EXPECT_EQ(follower.next_decision(), Decision(Refusal{1, 2, "mine", Status::fix_call("why")}));
   EXPECT_EQ(follower.next_decision(), std::nullopt);
 }
 
 TEST(Follower, AfterTheReleaseItIsAMemberLikeOthers) {
   const std::pair<StreamItem, std::string> cases[] = {
-      {Issue{1, 1, 1}, "step 1 is `a`, which rank 4 has not announced like this"},
-      {Refuse{"a", "why"}, "it refuses `a`, which rank 4 has not announced"},
-      {ReleaseAll{4}, "it releases rank 4, which has not joined"},
+      {Issue{1, 2, 1}, "step 2 is `a`, which rank 4 has not announced like this"},
+      {Refuse{1, 2, "a", "why"}, "it refuses `a`, which rank 4 has not announced"},
+      {ReleaseAll{1, 2, 4}, "it releases rank 4, which has not joined"},
   };
   for (const auto& [item, problem] : cases) {
     Follower follower(4);
     ASSERT_EQ(follower.submit(join("j")), Status());
-    ASSERT_EQ(feed(follower, {Define{1, allreduce("a")}, ReleaseAll{4}}), Status());
+    ASSERT_EQ(feed(follower, {Define{1, allreduce("a")}, ReleaseAll{1, 1, 4}}), Status());
     EXPECT_EQ(feed(follower, {item}), Status::stop(problem));
   }
 }

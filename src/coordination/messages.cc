@@ -91,11 +91,15 @@ struct Encoder {
     CHECK(item.name.size() <= kNameBytesMax && item.text.size() <= kRefusalTextBytesMax,
           "a refusal fits into a message");
     writer.put(Tag::kRefuse);
+    writer.put(item.generation);
+    writer.put(item.sequence);
     writer.put_text(item.name);
     writer.put_text(item.text);
   }
   void operator()(const ReleaseAll& item) {
     writer.put(Tag::kReleaseAll);
+    writer.put(item.generation);
+    writer.put(item.sequence);
     writer.put(item.last_rank);
   }
 };
@@ -170,11 +174,16 @@ std::optional<StreamItem> get_item(ByteReader& reader, Tag tag, const StreamItem
       return Issue{generation, sequence, reader.get<std::uint32_t>()};
     }
     case Tag::kRefuse: {
+      const auto generation = reader.get<std::uint32_t>();
+      const auto sequence = reader.get<std::uint32_t>();
       auto name = reader.get_text();
-      return Refuse{std::move(name), reader.get_text()};
+      return Refuse{generation, sequence, std::move(name), reader.get_text()};
     }
-    case Tag::kReleaseAll:
-      return ReleaseAll{reader.get<std::int32_t>()};
+    case Tag::kReleaseAll: {
+      const auto generation = reader.get<std::uint32_t>();
+      const auto sequence = reader.get<std::uint32_t>();
+      return ReleaseAll{generation, sequence, reader.get<std::int32_t>()};
+    }
     default:
       return std::nullopt;
   }

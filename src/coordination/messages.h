@@ -62,11 +62,15 @@ struct Issue {  // the next step
   friend bool operator==(const Issue&, const Issue&) = default;
 };
 struct Refuse {
+  std::uint32_t generation;
+  std::uint32_t sequence;
   std::string name;
   std::string text;
   friend bool operator==(const Refuse&, const Refuse&) = default;
 };
 struct ReleaseAll {  // all have joined, this rank of the world as the last
+  std::uint32_t generation;
+  std::uint32_t sequence;
   std::int32_t last_rank;
   friend bool operator==(const ReleaseAll&, const ReleaseAll&) = default;
 };

@@ -32,7 +32,8 @@ std::vector<Announcement> all_announcements() {
 }
 
 std::vector<StreamItem> all_stream_items() {
-  return {Define{4, sample()}, Forget{3}, Issue{1, 9, 4}, Refuse{"x", "because"}, ReleaseAll{7}};
+  return {Define{4, sample()}, Forget{3}, Issue{1, 9, 4}, Refuse{1, 10, "x", "because"},
+          ReleaseAll{1, 11, 7}};
 }
 
 template <class Item>
@@ -62,7 +63,7 @@ TEST(Messages, TheLargestItemsFit) {
   largest.dimensions = std::vector<std::int64_t>(kDimensionsMax, 1);
   const std::vector<StreamItem> items = {
       Define{1, largest},
-      Refuse{std::string(kNameBytesMax, 'n'), std::string(kRefusalTextBytesMax, 't')}};
+      Refuse{1, 2, std::string(kNameBytesMax, 'n'), std::string(kRefusalTextBytesMax, 't')}};
   for (const auto& item : items) {
     const auto message = packed(std::vector<StreamItem>{item});
     EXPECT_LE(message.size(), kMessageBytesMax);
@@ -110,12 +111,13 @@ TEST(Messages, WhatIsWrongIsSaid) {
       {bytes_of({2, 6, 1, 0, 0, 0, 6, 0, 0, 0, 0}), "item 2 (tag 6): an item has the id 0"},
       {Bytes(kMessageBytesMax + 1, std::byte{2}), "it has 16385 bytes, at most 16384 are allowed"},
       // A name that claims to be longer than the message.
-      {bytes_of({2, 8, 0xFF, 0xFF, 0xFF, 0xFF, 'x'}), "item 1 (tag 8) is cut off"},
+      {bytes_of({2, 8, 1, 0, 0, 0, 1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 'x'}),
+       "item 1 (tag 8) is cut off"},
       {one(Define{0, sample()}), "item 1 (tag 5): an item has the id 0"},
       {one(Issue{1, 1, 0}), "item 1 (tag 7): an item has the id 0"},
-      {one(Refuse{"", "why"}), "item 1 (tag 8): a refusal has a name of 0 bytes"},
-      {one(Refuse{"x", ""}), "item 1 (tag 8): a refusal has a text of 0 bytes"},
-      {one(ReleaseAll{-3}), "item 1 (tag 9): a release names the rank -3"},
+      {one(Refuse{1, 1, "", "why"}), "item 1 (tag 8): a refusal has a name of 0 bytes"},
+      {one(Refuse{1, 1, "x", ""}), "item 1 (tag 8): a refusal has a text of 0 bytes"},
+      {one(ReleaseAll{1, 1, -3}), "item 1 (tag 9): a release names the rank -3"},
   };
   for (const auto& [bytes, text] : cases)
     EXPECT_EQ(decode_stream(bytes).status(), Status::stop(text));

@@ -14,6 +14,9 @@
 namespace farandole {
 namespace {
 
+// Of decisions without a signature; those of signatures start at 1.
+constexpr std::uint32_t kNoId = 0;
+
 int member_of(const std::vector<int>& ranks, int rank) {
   const auto found = std::find(ranks.begin(), ranks.end(), rank);
   CHECK(found != ranks.end(), "only members take part");
@@ -138,7 +141,7 @@ bool GroupMember::advance(std::vector<Record*>& finished) {
   if (ended_) return false;
   bool moved = receive_messages(finished);
   if (ended_) return true;
-  moved |= take_decisions(finished);
+  moved |= take_decisions();
   moved |= run_step(finished);
   moved |= send_messages();
   return moved;
@@ -188,38 +191,19 @@ bool GroupMember::send_messages() {
   return moved;
 }
 
-bool GroupMember::take_decisions(std::vector<Record*>& finished) {
+bool GroupMember::take_decisions() {
   bool moved = false;
   while (auto decision = agreement_.next_decision()) {
     moved = true;
-    if (auto* const step = std::get_if<Step>(&*decision)) {
-      decided_.push_back(std::move(*step));
-      continue;
-    }
-    if (const auto* const release = std::get_if<Release>(&*decision)) {
-      Record& join = take_in_flight(release->name);
-      join.outcome.last_joined = release->last_rank;
-      finished.push_back(&join);
-      continue;
-    }
-    const auto& refusal = std::get<Refusal>(*decision);
-    Record& refused = take_in_flight(refusal.name);
-    refused.outcome.status = refusal.status;
-    finished.push_back(&refused);
+    decided_.push_back(*std::move(decision));
   }
   return moved;
-}
-
-Record& GroupMember::take_in_flight(const std::string& name) {
-  const auto node = in_flight_.extract(name);
-  CHECK(!node.empty(), "only what is in flight here is decided");
-  return *node.mapped();
 }
 
 bool GroupMember::run_step(std::vector<Record*>& finished) {
   if (!step_) {
     if (decided_.empty()) return false;
-    start_step();
+    step_.emplace(make_step(decided_.front()));
   }
   const Progress progress = farandole::advance(*step_);
   if (progress == Progress::kPending) return false;
@@ -229,25 +213,42 @@ bool GroupMember::run_step(std::vector<Record*>& finished) {
     end(Status::stop("its members entered different steps, which is a bug in Farandole"), finished);
     return true;
   }
-  if (!decided_.front().joined) {
-    Record& record = take_in_flight(decided_.front().name);
-    record.outcome.status = status_of_finished(record);
-    finished.push_back(&record);
-  }
+  finish_decision(finished);
   decided_.pop_front();
   return true;
 }
 
-void GroupMember::start_step() {
-  const Step& step = decided_.front();
-  const StepIdentity identity{step.generation, step.sequence, step.id};
-  if (step.joined) {
-    step_.emplace(choose(group_, identity, call_without_data(*step.joined)));
-    return;
-  }
-  Record& record = *in_flight_.at(step.name);
+// What moves no data is entered like a barrier: in the end all have heard of it.
+CollectiveStep GroupMember::make_step(const Decision& decision) {
+  const auto* const step = std::get_if<Step>(&decision);
+  if (step == nullptr)
+    return std::visit(
+        [this](const auto& other) -> CollectiveStep {
+          return Barrier(group_, {other.generation, other.sequence, kNoId});
+        },
+        decision);
+  const StepIdentity identity{step->generation, step->sequence, step->id};
+  if (step->joined) return choose(group_, identity, call_without_data(*step->joined));
+  Record& record = *in_flight_.at(step->name);
   recorder_.running(record.handle, clock_.now());
-  step_.emplace(choose(group_, identity, call_of(record, group_.ranks)));
+  return choose(group_, identity, call_of(record, group_.ranks));
+}
+
+void GroupMember::finish_decision(std::vector<Record*>& finished) {
+  const Decision& decision = decided_.front();
+  const auto* const step = std::get_if<Step>(&decision);
+  if (std::holds_alternative<Pass>(decision) || (step != nullptr && step->joined)) return;
+  const auto node = in_flight_.extract(
+      std::visit([](const auto& what) -> const std::string& { return what.name; }, decision));
+  CHECK(!node.empty(), "only what is in flight here is decided");
+  Record& record = *node.mapped();
+  if (const auto* const refusal = std::get_if<Refusal>(&decision))
+    record.outcome.status = refusal->status;
+  else if (const auto* const release = std::get_if<Release>(&decision))
+    record.outcome.last_joined = release->last_rank;
+  else
+    record.outcome.status = status_of_finished(record);
+  finished.push_back(&record);
 }
 
 }  // namespace farandole

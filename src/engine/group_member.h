@@ -57,10 +57,10 @@ class GroupMember {
   };
 
   bool receive_messages(std::vector<Record*>& finished);
-  bool take_decisions(std::vector<Record*>& finished);
-  Record& take_in_flight(const std::string& name);
+  bool take_decisions();
   bool run_step(std::vector<Record*>& finished);
-  void start_step();
+  CollectiveStep make_step(const Decision& decision);
+  void finish_decision(std::vector<Record*>& finished);
   bool send_messages();
 
   GroupId id_;
@@ -73,7 +73,7 @@ class GroupMember {
   Agreement agreement_;
   std::map<int, Line> lines_;  // by member: the coordinator has all, a follower member 0 only
   std::map<std::string, Record*> in_flight_;
-  std::deque<Step> decided_;  // its first one is the current step
+  std::deque<Decision> decided_;  // the first one is being run
   std::optional<CollectiveStep> step_;
   std::optional<Status> ended_;
 };

@@ -20,8 +20,12 @@ std::string words(const Decision& decision) {
   if (const auto* step = std::get_if<Step>(&decision))
     return fmt::format("step {}.{} `{}` (id {})", step->generation, step->sequence, name, step->id);
   if (const auto* refusal = std::get_if<Refusal>(&decision))
-    return fmt::format("refusal of `{}` ({})", name, refusal->status.message());
-  return fmt::format("release, rank {} was the last", std::get<Release>(decision).last_rank);
+    return fmt::format("refusal {} of `{}` ({})", refusal->sequence, name,
+                       refusal->status.message());
+  if (const auto* pass = std::get_if<Pass>(&decision))
+    return fmt::format("pass {} of `{}`", pass->sequence, name);
+  const auto& release = std::get<Release>(decision);
+  return fmt::format("release {}, rank {} was the last", release.sequence, release.last_rank);
 }
 
 // "ranks 0, 2–3", by other means than the code under test.
@@ -49,6 +53,8 @@ std::string culprit_value(const Signature& common, const Signature& odd) {
 Decision without_own(Decision decision) {
   if (auto* step = std::get_if<Step>(&decision)) step->joined.reset();
   if (auto* release = std::get_if<Release>(&decision)) release->name.clear();
+  if (const auto* refusal = std::get_if<Refusal>(&decision))
+    return Pass{refusal->generation, refusal->sequence, refusal->name};
   return decision;
 }
 
@@ -76,15 +82,6 @@ void Referee::submitted(int worker, int number) {
 
 void Referee::join_reached(int group, int worker) { board_of(group).joined_last = worker; }
 
-void Referee::decided(int group, int worker, int call, const Decision& decision) {
-  if (const auto* refusal = std::get_if<Refusal>(&decision)) {
-    check_order(group, worker, call, *refusal);
-    check_refusal(worker, call, *refusal);
-  } else {
-    check_common(group, worker, call, decision);
-  }
-}
-
 // Calls of one name are decided in the order of the script.
 int Referee::decide_next(Board& board, const std::string& name) {
   auto& calls = board.undecided[name];
@@ -94,59 +91,68 @@ int Referee::decide_next(Board& board, const std::string& name) {
   return number;
 }
 
-// Steps and releases: all members see all of them in one order.
-void Referee::check_common(int group, int worker, int call, const Decision& decision) {
+// All members see all decisions in one order.
+void Referee::decided(int group, int worker, int call, const Decision& decision) {
   auto& board = board_of(group);
   auto& taken = board.taken[static_cast<std::size_t>(*script_.member_of(group, worker))];
   const auto what = without_own(decision);
-  const auto* step = std::get_if<Step>(&decision);
-  if (taken.common == board.decisions.size()) {
-    const int number = step == nullptr ? call : decide_next(board, step->name);
+  if (taken == board.decisions.size()) {
+    const bool is_release = std::holds_alternative<Release>(decision);
+    const int number = is_release ? call : decide_next(board, name_of(decision));
     if (number < 0) {
       blow(fmt::format("{} of group {}: there is no such call", words(decision), group));
       return;
     }
-    if (step != nullptr)
-      check_new_step(group, call_of(number), *step);
-    else
-      check_new_release(group, call_of(number), std::get<Release>(decision));
+    check_new(group, call_of(number), decision);
     board.decisions.push_back({what, number});
   }
-  const auto& expected = board.decisions[taken.common];
+  const auto& expected = board.decisions[taken];
   if (!(expected.decision == what))
-    blow(fmt::format("decision {} of group {}: worker {} sees {}, another saw {}", taken.common,
-                     group, worker, words(decision), words(expected.decision)));
+    blow(fmt::format("decision {} of group {}: worker {} sees {}, another saw {}", taken, group,
+                     worker, words(decision), words(expected.decision)));
   else if (call >= 0 && call != expected.call)
     blow(fmt::format("worker {}: {} is about call {}, not {}", worker, words(decision),
                      expected.call, call));
-  else if (step != nullptr)
-    check_joined(worker, expected.call, *step);
-  ++taken.common;
-  taken.refused.clear();
+  else
+    check_own(group, worker, expected.call, decision);
+  ++taken;
 }
 
-// A refusal goes to those that made the call; it has the same place and text for all of them.
-void Referee::check_order(int group, int worker, int call, const Refusal& refusal) {
+// What nobody has seen before.
+void Referee::check_new(int group, const Call& call, const Decision& decision) {
   auto& board = board_of(group);
-  auto& taken = board.taken[static_cast<std::size_t>(*script_.member_of(group, worker))];
-  const auto [first, is_new] = board.refusals.emplace(call, refusal);
-  if (is_new) {
+  const auto [generation, sequence] =
+      std::visit([](const auto& any) { return std::pair(any.generation, any.sequence); }, decision);
+  if (generation != 1 || sequence != ++board.sequence_last)
+    blow(fmt::format("{} of group {}, expected is 1.{}", words(decision), group,
+                     board.sequence_last));
+  check_all_submitted(call, words(decision));
+  if (const auto* step = std::get_if<Step>(&decision)) {
+    check_new_step(group, call, *step);
+  } else if (const auto* release = std::get_if<Release>(&decision)) {
+    check_new_release(group, *release);
+  } else {
     ++refusals_;
-    board.refused_at[call] = taken.common;
-    if (decide_next(board, refusal.name) != call || !call_of(call).is_refused())
-      blow(fmt::format("{} of group {}: call {} was to be done", words(refusal), group, call));
-    check_all_submitted(call_of(call), words(refusal));
+    if (!call.is_refused())
+      blow(fmt::format("{} of group {}: the call was to be done", words(decision), group));
   }
-  if (!(first->second == refusal) || board.refused_at[call] != taken.common)
-    blow(fmt::format("worker {} sees {} after {} decisions, another saw {} after {}", worker,
-                     words(refusal), taken.common, words(first->second), board.refused_at[call]));
-  for (const int earlier : taken.refused) {
-    board.in_order.emplace(earlier, call);
-    if (board.in_order.contains({call, earlier}))
-      blow(fmt::format("calls {} and {} of group {} are refused in different orders", earlier, call,
-                       group));
+}
+
+// What one member gets of it, according to whether it has joined.
+void Referee::check_own(int group, int worker, int number, const Decision& decision) {
+  const bool joined = std::ranges::binary_search(call_of(number).joined, worker);
+  if (const auto* step = std::get_if<Step>(&decision)) {
+    check_joined(worker, number, *step);
+  } else if (const auto* refusal = std::get_if<Refusal>(&decision)) {
+    const auto [first, is_new] = board_of(group).refusals.emplace(number, *refusal);
+    if (!(first->second == *refusal))
+      blow(fmt::format("worker {} sees {}, another saw {}", worker, words(decision),
+                       words(Decision(first->second))));
+    check_refusal(worker, number, *refusal);
   }
-  taken.refused.push_back(call);
+  if (!std::holds_alternative<Step>(decision) && joined != std::holds_alternative<Pass>(decision))
+    blow(fmt::format("worker {} {} joined and gets {}", worker, joined ? "has" : "has not",
+                     words(decision)));
 }
 
 void Referee::check_all_submitted(const Call& call, const std::string& what) {
@@ -163,18 +169,14 @@ void Referee::check_new_step(int group, const Call& call, const Step& step) {
   auto& board = board_of(group);
   ++steps_;
   if (!call.joined.empty()) ++steps_joined_;
-  check_all_submitted(call, words(step));
   if (call.is_refused()) blow(fmt::format("{} of group {} was to be refused", words(step), group));
-  if (step.generation != 1 || step.sequence != ++board.sequence_last)
-    blow(fmt::format("{} of group {}, expected is 1.{}", words(step), group, board.sequence_last));
   const auto [at, is_new] = board.ids.emplace(step.id, call.common);
   if (!is_new && !(at->second == call.common))
     blow(fmt::format("{} of group {}: the id stood for another signature", words(step), group));
 }
 
-void Referee::check_new_release(int group, const Call& call, const Release& release) {
+void Referee::check_new_release(int group, const Release& release) {
   ++releases_;
-  check_all_submitted(call, words(release));
   if (release.last_rank != board_of(group).joined_last)
     blow(fmt::format("{} of group {}: worker {} was the last to join", words(release), group,
                      board_of(group).joined_last));
@@ -268,7 +270,7 @@ void Referee::check_end() {
   }
   for (const auto& board : boards_)
     for (const auto& taken : board.taken)
-      if (taken.common != board.decisions.size()) blow("a decision did not reach every member");
+      if (taken != board.decisions.size()) blow("a decision did not reach every member");
 }
 
 }  // namespace farandole::sim

@@ -60,21 +60,14 @@ class Referee {
     Decision decision;
     int call;
   };
-  // What a member has taken.
-  struct Taken {
-    std::size_t common = 0;
-    std::vector<int> refused;  // calls, since the last of the common decisions
-  };
   struct Board {
     std::vector<Common> decisions;
-    std::vector<Taken> taken;                // by member
-    std::map<int, Refusal> refusals;         // by call, as its first member saw it
-    std::map<int, std::size_t> refused_at;   // by call, after how many common decisions
-    std::set<std::pair<int, int>> in_order;  // refused calls, the first of a pair before the second
-    std::uint32_t sequence_last = 0;         // of decisions
-    std::map<std::uint32_t, Signature> ids;  // what each id stood for, ever
-    std::map<std::string, std::deque<int>> undecided;              // by name, the calls to come
-    int joined_last = -1;                                          // by the coordinator's order
+    std::vector<std::size_t> taken;                    // by member: how many of them
+    std::map<int, Refusal> refusals;                   // by call, as its first member saw it
+    std::uint32_t sequence_last = 0;                   // of decisions
+    std::map<std::uint32_t, Signature> ids;            // what each id stood for, ever
+    std::map<std::string, std::deque<int>> undecided;  // by name, the calls to come
+    int joined_last = -1;                              // by the coordinator's order
     std::map<std::uint32_t, std::map<int, std::int64_t>> entries;  // sequence → worker → number
   };
 
@@ -82,11 +75,11 @@ class Referee {
   const Call& call_of(int number) const { return script_.calls[static_cast<std::size_t>(number)]; }
   // The call that this new decision must be about.
   int decide_next(Board& board, const std::string& name);
-  void check_common(int group, int worker, int call, const Decision& decision);
-  void check_order(int group, int worker, int call, const Refusal& refusal);
+  void check_new(int group, const Call& call, const Decision& decision);
+  void check_own(int group, int worker, int number, const Decision& decision);
   void check_all_submitted(const Call& call, const std::string& what);
   void check_new_step(int group, const Call& call, const Step& step);
-  void check_new_release(int group, const Call& call, const Release& release);
+  void check_new_release(int group, const Release& release);
   void check_joined(int worker, int number, const Step& step);
   void check_refusal(int worker, int number, const Refusal& refusal);
   void end(int worker, int call, Outcome outcome);

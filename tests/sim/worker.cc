@@ -139,6 +139,10 @@ void SimulatedWorker::reach_coordinator(Seat& seat) {
 
 bool SimulatedWorker::take(Seat& seat, const Decision& decision) {
   const Time now = around_.timeline.now();
+  if (std::holds_alternative<Pass>(decision)) {
+    around_.referee.decided(seat.group, number_, -1, decision);
+    return true;
+  }
   const auto* step = std::get_if<Step>(&decision);
   const auto& name =
       std::visit([](const auto& what) -> const std::string& { return what.name; }, decision);
