@@ -33,7 +33,7 @@ std::string own_group(std::string_view controller) {
     const auto first = line.find(':');
     const auto second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
-    const std::string listed = "," + line.substr(first + 1, second - first - 1) + ",";
+    const std::string listed = fmt::format(",{},", line.substr(first + 1, second - first - 1));
     const std::string wanted = controller.empty() ? ",," : fmt::format(",{},", controller);
     if (listed.find(wanted) != std::string::npos) return line.substr(second + 1);
   }

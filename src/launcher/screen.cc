@@ -46,7 +46,7 @@ std::string Screen::progress(int source, const std::string& prefix, const std::s
   std::string bytes;
   if (open_) {
     const bool ours = open_->source == source;
-    bytes = ours || terminal_ ? "\r" : "\n";
+    bytes.push_back(ours || terminal_ ? '\r' : '\n');
   }
   bytes += prefix + text;
   bytes += color_end(terminal_, text);
