@@ -19,7 +19,9 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/try.h"
+#include "launcher/farewell.h"
 #include "launcher/job_output.h"
+#include "launcher/memory_kills.h"
 #include "launcher/poller.h"
 #include "launcher/process_tree.h"
 #include "launcher/rank_files.h"
@@ -42,15 +44,6 @@ constexpr Source source_of(std::uint64_t value) { return static_cast<Source>(val
 constexpr std::size_t index_of(std::uint64_t value) { return value & 0xFFFFFFFFU; }
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
-
-// How many processes the kernel has killed on this machine because the memory ran out.
-std::int64_t out_of_memory_kills() {
-  std::ifstream file("/proc/vmstat");
-  std::string name;
-  for (std::int64_t count = 0; file >> name >> count;)
-    if (name == "oom_kill") return count;
-  return 0;
-}
 
 class Agent {
  public:
@@ -85,11 +78,11 @@ class Agent {
   JobOutput output_;
   std::vector<StartedWorker> workers_;             // by rank
   std::vector<std::shared_ptr<Segment>> records_;  // by rank; what the workers write into them
+  std::vector<MemoryKillCounter> memory_kills_;    // by rank
   std::optional<Supervision> supervision_;
   bool keeper_is_gone_ = false;
   bool job_is_over_ = false;
   bool in_a_hurry_ = false;  // a signal came after the end
-  const std::int64_t out_of_memory_kills_before_ = out_of_memory_kills();
 };
 
 int Agent::run() {
@@ -143,6 +136,7 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
     return Status::stop("cannot watch rank " + std::to_string(rank) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   output_.worker_started(worker.pid);
+  memory_kills_.emplace_back(worker.pid);
   workers_.push_back(std::move(worker));
   record->close_descriptor();
   records_.push_back(std::move(record));
@@ -212,12 +206,19 @@ void Agent::worker_ended(std::size_t rank) {
   poller_.remove(worker.handle.get());
   int status = 0;
   if (::waitpid(worker.pid, &status, WNOHANG) != worker.pid) return;
-  ProcessEnd end;
+  WorkerEnd end;
   if (WIFSIGNALED(status))
-    end.signal = WTERMSIG(status);
+    end.how.signal = WTERMSIG(status);
   else
-    end.code = WEXITSTATUS(status);
-  carry_out(supervision_->worker_ended(static_cast<int>(rank), end, now()));
+    end.how.code = WEXITSTATUS(status);
+  end.record = read_flight_record(records_.at(rank)->data());
+  end.memory_kills = memory_kills_.at(rank).since_start();
+  end.at = now();
+  const bool killed = end.how.signal != 0;
+  say_farewell(*store_, static_cast<int>(rank),
+               "rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid) +
+                   (killed ? ") was " : ") has ") + describe(end.how));
+  carry_out(supervision_->worker_ended(static_cast<int>(rank), std::move(end)));
 }
 
 // Processes whose parents, our workers, have died come to us. Workers themselves are taken in the
@@ -253,11 +254,8 @@ void Agent::wait_for_the_left(TimePoint deadline) {
 }
 
 void Agent::tell_the_end() {
+  if (const auto failure = supervision_->failure()) output_.show(*failure);
   for (const auto& line : supervision_->closing_lines()) output_.error(line);
-  const std::int64_t kills = out_of_memory_kills() - out_of_memory_kills_before_;
-  if (supervision_->killed_by_somebody() && kills > 0)
-    output_.error("the memory ran out: meanwhile the kernel has killed " + std::to_string(kills) +
-                  (kills == 1 ? " process" : " processes") + " of this machine for it");
 }
 
 int Agent::finish(int exit_code) {

@@ -28,6 +28,8 @@ std::string own_host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
+constexpr int kBoxColumns = 100;  // where nobody says how wide a line may be
+
 }  // namespace
 
 JobOutput::JobOutput(Poller& poller, Tags tags, const OutputOptions& options, RankFiles files)
@@ -142,6 +144,15 @@ void JobOutput::notice(std::string_view text) {
 void JobOutput::error(std::string_view text) {
   Target& target = target_of(1);
   target.sink.write(target.screen.error(text));
+  watch_for_room();
+}
+
+void JobOutput::show(const Failure& failure) {
+  Target& target = target_of(1);
+  BoxStyle style{.columns = kBoxColumns, .colors = target.has_colors};
+  const int width = target.is_terminal ? worker_window(target.sink.descriptor(), 0).ws_col : 0;
+  if (width > 0) style.columns = width;
+  for (const auto& line : failure_box(failure, style)) target.sink.write(target.screen.line(line));
   watch_for_room();
 }
 

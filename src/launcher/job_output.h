@@ -9,6 +9,7 @@
 
 #include "base/descriptor.h"
 #include "farandole/status.h"
+#include "launcher/failure_box.h"
 #include "launcher/job_options.h"
 #include "launcher/line_splitter.h"
 #include "launcher/output_sink.h"
@@ -46,6 +47,8 @@ class JobOutput {
   // Lines of the launcher's own; these are always shown.
   void notice(std::string_view text);
   void error(std::string_view text);
+  // The end of a failed job, on standard error.
+  void show(const Failure& failure);
   void window_changed();
   // Nobody reads what we write any more.
   bool closed() const;

@@ -23,6 +23,8 @@ class Screen {
   std::string notice(std::string_view text);
   // Likewise, for what went wrong.
   std::string error(std::string_view text);
+  // The same without our name in front.
+  std::string line(std::string_view text) { return complete_line("", text); }
   // At the very end: nothing may follow an open progress line.
   std::string close();
 

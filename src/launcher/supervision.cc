@@ -1,66 +1,60 @@
 #include "launcher/supervision.h"
 
 #include <signal.h>
-#include <string.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
+#include "launcher/rank_names.h"
 
 namespace farandole {
-namespace {
-
-// "rank 3", "ranks 0-2, 5".
-std::string name_ranks(const std::vector<int>& ranks) {
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (!text.empty()) text += ", ";
-    text += std::to_string(ranks[i]);
-    if (last > i) text += (last == i + 1 ? ", " : "-") + std::to_string(ranks[last]);
-    i = last + 1;
-  }
-  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
-}
-
-std::string describe_end(const ProcessEnd& end) {
-  if (end.signal == 0) return "exited with code " + std::to_string(end.code);
-  return "killed by signal " + std::to_string(end.signal) + " (" + signal_name(end.signal) + ")";
-}
-
-}  // namespace
-
-std::string signal_name(int signal) {
-  const char* name = ::sigabbrev_np(signal);
-  return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
-}
 
 Supervision::Supervision(std::vector<pid_t> pids, std::chrono::seconds grace)
     : grace_(grace), living_(pids.size()) {
-  for (const pid_t pid : pids) workers_.push_back({.pid = pid, .end = {}});
+  for (const pid_t pid : pids) workers_.push_back({.pid = pid});
 }
 
-bool Supervision::lives(int rank) const {
-  return !workers_.at(static_cast<std::size_t>(rank)).end.has_value();
-}
+bool Supervision::lives(int rank) const { return !worker(rank).end.has_value(); }
+
+int Supervision::stopped_by(int rank) const { return lives(rank) ? worker(rank).stopped_by : 0; }
 
 void Supervision::enter(State state, std::optional<TimePoint> deadline) {
   state_ = state;
   deadline_ = deadline;
 }
 
-Deeds Supervision::worker_ended(int rank, ProcessEnd end, TimePoint now) {
+Deeds Supervision::worker_ended(int rank, WorkerEnd end) {
   Worker& worker = workers_.at(static_cast<std::size_t>(rank));
   CHECK(!worker.end, "a worker ends once");
-  worker.end = end;
+  const bool failed = end.how.failed();
+  const TimePoint now = end.at;
+  worker.end = std::move(end);
+  ended_.push_back(rank);
   --living_;
   if (living_ == 0) deadline_.reset();
-  if (!end.failed() || state_ != State::kRunning) return {};
+  if (!failed || state_ != State::kRunning) return {};
   first_failure_ = rank;
   if (living_ > 0) enter(State::kOwnErrors, now + kOwnErrorTime);
   return {};
+}
+
+Deeds Supervision::worker_stopped(int rank, int signal) {
+  Worker& worker = workers_.at(static_cast<std::size_t>(rank));
+  worker.stopped_by = signal;
+  Deeds deeds;
+  deeds.notices.push_back(name(rank) + " is stopped (" + signal_name(signal) + "); `kill -CONT " +
+                          std::to_string(worker.pid) + "` lets it go on");
+  return deeds;
+}
+
+Deeds Supervision::worker_continued(int rank) {
+  Worker& worker = workers_.at(static_cast<std::size_t>(rank));
+  if (std::exchange(worker.stopped_by, 0) == 0) return {};
+  Deeds deeds;
+  // When we end the job we wake it ourselves.
+  if (worker.our_signal == 0) deeds.notices.push_back(name(rank) + " goes on");
+  return deeds;
 }
 
 Deeds Supervision::signal_received(int signal, TimePoint now) {
@@ -71,7 +65,7 @@ Deeds Supervision::signal_received(int signal, TimePoint now) {
     case State::kRunning: {
       ending_signal_ = signal;
       enter(State::kSignalled, now + grace_);
-      remember_signal(signal == SIGPIPE ? SIGTERM : signal);
+      remember_signal(signal == SIGPIPE ? SIGTERM : signal, now);
       Deeds deeds;
       if (signal == SIGPIPE)
         deeds.notices.push_back("nobody reads the output any more; ending the job");
@@ -123,25 +117,31 @@ Deeds Supervision::time_passed(TimePoint now) {
 
 Deeds Supervision::terminate(int signal, TimePoint now) {
   Deeds deeds;
-  if (first_failure_)
-    deeds.notices.push_back(describe(*first_failure_) + "; ending " + living_ranks() + " with " +
+  if (first_failure_) {
+    const ProcessEnd& how = worker(*first_failure_).end->how;
+    deeds.notices.push_back(name(*first_failure_) + (how.signal != 0 ? " was " : " ") +
+                            describe(how) + "; ending " + living_ranks() + " with " +
                             signal_name(signal));
+  }
   deeds.pass_signal = signal;
-  remember_signal(signal);
+  remember_signal(signal, now);
   enter(State::kTerminating, now + kTerminateTime);
   return deeds;
 }
 
 Deeds Supervision::kill(TimePoint now, std::vector<std::string> notices) {
   Deeds deeds{std::move(notices), std::nullopt, true};
-  remember_signal(SIGKILL);
+  remember_signal(SIGKILL, now);
   enter(State::kKilling, now + kKillTime);
   return deeds;
 }
 
-void Supervision::remember_signal(int signal) {
-  for (auto& worker : workers_)
-    if (!worker.end) worker.our_signal = signal;
+void Supervision::remember_signal(int signal, TimePoint now) {
+  for (auto& worker : workers_) {
+    if (worker.end) continue;
+    if (worker.our_signal == 0) worker.first_signal_time = now;
+    worker.our_signal = signal;
+  }
 }
 
 std::string Supervision::living_ranks() const {
@@ -151,25 +151,57 @@ std::string Supervision::living_ranks() const {
   return name_ranks(ranks);
 }
 
-std::string Supervision::describe(int rank) const {
-  const Worker& worker = workers_.at(static_cast<std::size_t>(rank));
-  std::string text = "rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid) + ") ";
-  if (worker.end->signal != 0) text += "was ";
-  text += describe_end(*worker.end);
-  return text;
+std::string Supervision::name(int rank) const {
+  return "rank " + std::to_string(rank) + " (pid " + std::to_string(worker(rank).pid) + ")";
+}
+
+// Who was ended by us is no cause, unless it had left the job before.
+bool Supervision::may_be_a_cause(const Worker& worker) {
+  if (!worker.end) return false;
+  const FlightReport& record = worker.end->record;
+  return worker.our_signal == 0 ||
+         (record.life == FlightLife::kLeft && record.since < worker.first_signal_time);
+}
+
+// Whose end was the reason for this one's failure. Who failed in init() did so because somebody
+// had ended before; the launcher had told it.
+std::optional<int> Supervision::cause_of(int rank) const {
+  const FlightReport& record = worker(rank).end->record;
+  std::optional<int> cause = record.blamed_rank;
+  if (!cause && record.life == FlightLife::kForming) cause = ended_.front();
+  if (!cause || *cause == rank || *cause < 0 || *cause >= static_cast<int>(workers_.size()))
+    return std::nullopt;
+  return may_be_a_cause(worker(*cause)) ? cause : std::nullopt;
+}
+
+// From the first failure back to whom it blames, and so on; it may have ended later than its
+// victims, and well. In a circle it is the one that ended first.
+int Supervision::first_cause() const {
+  std::vector<int> way{*first_failure_};
+  for (;;) {
+    const auto next = cause_of(way.back());
+    if (!next) return way.back();
+    const auto seen = std::ranges::find(way, *next);
+    if (seen != way.end())
+      return *std::ranges::find_if(
+          ended_, [&](int rank) { return std::find(seen, way.end(), rank) != way.end(); });
+    way.push_back(*next);
+  }
 }
 
 int Supervision::exit_code() const {
-  if (first_failure_)
-    return workers_.at(static_cast<std::size_t>(*first_failure_)).end->exit_code();
-  return ending_signal_ != 0 ? 128 + ending_signal_ : 0;
+  if (!first_failure_) return ending_signal_ != 0 ? 128 + ending_signal_ : 0;
+  const Worker& cause = worker(first_cause());
+  const bool counts = cause.our_signal == 0 && cause.end->how.failed();
+  return (counts ? cause : worker(*first_failure_)).end->how.exit_code();
 }
 
 std::string Supervision::fate_of(const Worker& worker) {
   if (!worker.end) return "still there";
-  if (worker.end->signal != 0 && worker.end->signal == worker.our_signal)
+  const ProcessEnd& how = worker.end->how;
+  if (how.signal != 0 && how.signal == worker.our_signal)
     return "ended with " + signal_name(worker.our_signal);
-  return describe_end(*worker.end);
+  return describe(how);
 }
 
 // Ranks with the same fate share one part of the line.
@@ -189,23 +221,23 @@ std::string Supervision::the_others(int but) const {
   return line;
 }
 
-bool Supervision::killed_by_somebody() const {
-  return first_failure_ &&
-         workers_.at(static_cast<std::size_t>(*first_failure_)).end->signal == SIGKILL;
+std::optional<Failure> Supervision::failure() const {
+  if (!first_failure_) return std::nullopt;
+  const int rank = first_cause();
+  const Worker& cause = worker(rank);
+  return Failure{.rank = rank,
+                 .pid = cause.pid,
+                 .end = *cause.end,
+                 .ended_by_us = cause.our_signal != 0 && cause.end->how.signal == cause.our_signal,
+                 .exit_code = exit_code(),
+                 .others = the_others(rank)};
 }
 
 std::vector<std::string> Supervision::closing_lines() const {
-  if (exit_code() == 0) return {};
-  std::vector<std::string> lines;
-  if (first_failure_)
-    lines.push_back(describe(*first_failure_) + "; the job has ended");
-  else if (ending_signal_ == SIGPIPE)
-    lines.push_back("the job has ended because nobody reads its output");
-  else
-    lines.push_back("the job has ended after " + signal_name(ending_signal_));
-  const std::string others = the_others(first_failure_.value_or(-1));
-  if (!others.empty()) lines.push_back((first_failure_ ? "the others: " : "") + others);
-  return lines;
+  if (first_failure_ || exit_code() == 0) return {};
+  return {ending_signal_ == SIGPIPE ? "the job has ended because nobody reads its output"
+                                    : "the job has ended after " + signal_name(ending_signal_),
+          the_others(-1)};
 }
 
 }  // namespace farandole

@@ -1,5 +1,6 @@
-// Supervision: what to do when a worker ends or the user sends a signal, and what the job's exit
-// code is. A pure state machine: events and the time go in, deeds come out.
+// Supervision: what to do when a worker ends or stops, or the user sends a signal; who was the
+// first cause of a failure, and what the job's exit code is. A pure state machine: events and the
+// time go in, deeds come out.
 #pragma once
 
 #include <sys/types.h>
@@ -10,21 +11,9 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "launcher/failure_box.h"
 
 namespace farandole {
-
-// How a process ended: by exit(code), or by a signal (then `signal` is not 0).
-struct ProcessEnd {
-  int code = 0;
-  int signal = 0;
-
-  bool failed() const { return code != 0 || signal != 0; }
-  // As shells count: 128 + signal.
-  int exit_code() const { return signal != 0 ? 128 + signal : code; }
-};
-
-// "SIGTERM"; "signal 99" for one without a name.
-std::string signal_name(int signal);
 
 // What is to be done now, in this order.
 struct Deeds {
@@ -48,7 +37,11 @@ class Supervision {
   // `pids` by rank; all have been started. `grace`: from a passed signal to SIGKILL.
   Supervision(std::vector<pid_t> pids, std::chrono::seconds grace);
 
-  Deeds worker_ended(int rank, ProcessEnd end, TimePoint now);
+  Deeds worker_ended(int rank, WorkerEnd end);
+  // Somebody has stopped a worker with that signal, or lets it go on. Not told of stops that we
+  // have passed on ourselves.
+  Deeds worker_stopped(int rank, int signal);
+  Deeds worker_continued(int rank);
   // A signal that asks the job to end: SIGINT, SIGTERM, SIGHUP, SIGQUIT; SIGPIPE when nobody reads
   // the output any more.
   Deeds signal_received(int signal, TimePoint now);
@@ -59,36 +52,47 @@ class Supervision {
   // All workers have ended, or cannot be made to.
   bool finished() const { return living_ == 0 || state_ == State::kGivenUp; }
   bool lives(int rank) const;
+  // The signal that has stopped a living worker; 0 when it runs.
+  int stopped_by(int rank) const;
 
-  // The first failure's, else that of the signal that ended the job, else 0.
+  // That of the first cause; if it ended well, or we have ended it, that of the worker that failed
+  // first; without a failure that of the signal that ended the job, else 0.
   int exit_code() const;
-  // The first failure is a SIGKILL that did not come from us; often the kernel is short of memory.
-  bool killed_by_somebody() const;
-  // What happened, cause first; empty after a success.
+  // Once finished: what the user is to know of a failure. Nothing if no worker failed before the
+  // job was to end.
+  std::optional<Failure> failure() const;
+  // Once finished: what became of a job that a signal has ended; empty after a failure or success.
   std::vector<std::string> closing_lines() const;
 
  private:
   enum class State { kRunning, kOwnErrors, kTerminating, kSignalled, kKilling, kGivenUp };
   struct Worker {
     pid_t pid = 0;
-    std::optional<ProcessEnd> end;
+    std::optional<WorkerEnd> end{};
     int our_signal = 0;  // the last one that it got from us or through us before it ended
+    TimePoint first_signal_time{};  // when it got the first of them
+    int stopped_by = 0;
   };
 
   void enter(State state, std::optional<TimePoint> deadline);
   Deeds terminate(int signal, TimePoint now);
   Deeds kill(TimePoint now, std::vector<std::string> notices);
-  void remember_signal(int signal);
+  void remember_signal(int signal, TimePoint now);
   std::string living_ranks() const;
-  std::string describe(int rank) const;
+  std::string name(int rank) const;
   static std::string fate_of(const Worker& worker);
   std::string the_others(int but) const;
+  const Worker& worker(int rank) const { return workers_.at(static_cast<std::size_t>(rank)); }
+  static bool may_be_a_cause(const Worker& worker);
+  std::optional<int> cause_of(int rank) const;
+  int first_cause() const;
 
   std::vector<Worker> workers_;
   std::chrono::seconds grace_;
   State state_ = State::kRunning;
   std::optional<TimePoint> deadline_;
   std::size_t living_;
+  std::vector<int> ended_;            // ranks in the order of their ends
   std::optional<int> first_failure_;  // a rank
   int ending_signal_ = 0;
   TimePoint last_signal_time_{};

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <optional>
+#include <utility>
 
 namespace farandole {
 namespace {
@@ -21,7 +22,9 @@ constexpr seconds kGrace{30};
 
 class SupervisionTest : public ::testing::Test {
  protected:
-  void end(int rank, ProcessEnd how) { deeds_ = job_.worker_ended(rank, how, now_); }
+  void end(int rank, ProcessEnd how, FlightReport record = {}) {
+    deeds_ = job_.worker_ended(rank, {how, std::move(record), {}, now_});
+  }
   void signal(int number) { deeds_ = job_.signal_received(number, now_); }
   void wait(Duration time) {
     now_ += time;
@@ -37,6 +40,20 @@ class SupervisionTest : public ::testing::Test {
   Supervision job_{{710, 711, 712}, kGrace};
   Deeds deeds_;
 };
+
+FlightReport blames(int rank) {
+  FlightReport record;
+  record.life = FlightLife::kMember;
+  record.blamed_rank = rank;
+  return record;
+}
+
+FlightReport living(FlightLife life, TimePoint since = {}) {
+  FlightReport record;
+  record.life = life;
+  record.since = since;
+  return record;
+}
 
 constexpr ProcessEnd exited(int code) { return {.code = code}; }
 constexpr ProcessEnd killed(int signal) { return {.signal = signal}; }
@@ -68,26 +85,18 @@ TEST_F(SupervisionTest, TheFirstFailureGivesTheCode) {
   EXPECT_TRUE(job_.finished());
   EXPECT_FALSE(job_.deadline().has_value());
   EXPECT_EQ(job_.exit_code(), 3);
-  EXPECT_THAT(job_.closing_lines(),
-              ElementsAre("rank 1 (pid 711) exited with code 3; the job has ended",
-                          "the others: rank 0: exited with code 1; "
-                          "rank 2: killed by signal 6 (SIGABRT)"));
+  ASSERT_TRUE(job_.failure().has_value());
+  EXPECT_EQ(job_.failure()->rank, 1);
+  EXPECT_EQ(job_.failure()->pid, 711);
+  EXPECT_EQ(job_.failure()->exit_code, 3);
+  EXPECT_EQ(job_.failure()->others,
+            "rank 0: exited with code 1; rank 2: killed by signal 6 (SIGABRT)");
+  EXPECT_THAT(job_.closing_lines(), IsEmpty());
 }
 
 TEST_F(SupervisionTest, ASignalsCodeIsThatOfShells) {
   end(1, killed(SIGKILL));
   EXPECT_EQ(job_.exit_code(), 128 + 9);
-  EXPECT_TRUE(job_.killed_by_somebody());
-  EXPECT_THAT(job_.closing_lines().front(),
-              HasSubstr("rank 1 (pid 711) was killed by signal 9 (SIGKILL)"));
-}
-
-TEST_F(SupervisionTest, OurOwnKillIsNoRiddle) {
-  end(1, exited(3));
-  wait(Supervision::kOwnErrorTime);
-  wait(Supervision::kTerminateTime);
-  for (const int rank : {0, 2}) end(rank, killed(SIGKILL));
-  EXPECT_FALSE(job_.killed_by_somebody());
 }
 
 TEST_F(SupervisionTest, OthersGetTimeThenTermThenKill) {
@@ -105,8 +114,7 @@ TEST_F(SupervisionTest, OthersGetTimeThenTermThenKill) {
   end(2, killed(SIGKILL));
   EXPECT_TRUE(job_.finished());
   EXPECT_EQ(job_.exit_code(), 3);
-  EXPECT_THAT(job_.closing_lines().back(),
-              "the others: rank 0: ended with SIGTERM; rank 2: ended with SIGKILL");
+  EXPECT_EQ(job_.failure()->others, "rank 0: ended with SIGTERM; rank 2: ended with SIGKILL");
 }
 
 TEST_F(SupervisionTest, WhatCannotBeKilledIsGivenUp) {
@@ -116,7 +124,7 @@ TEST_F(SupervisionTest, WhatCannotBeKilledIsGivenUp) {
   wait(Supervision::kKillTime);
   EXPECT_THAT(deeds_.notices, ElementsAre(HasSubstr("ranks 0, 2")));
   EXPECT_TRUE(job_.finished());
-  EXPECT_THAT(job_.closing_lines().back(), HasSubstr("still there"));
+  EXPECT_THAT(job_.failure()->others, HasSubstr("still there"));
 }
 
 TEST_F(SupervisionTest, ASignalIsPassedOnOnce) {
@@ -182,6 +190,88 @@ TEST_F(SupervisionTest, AClosedOutputEndsTheJob) {
   for (const int rank : {0, 1, 2}) end(rank, killed(SIGTERM));
   EXPECT_EQ(job_.exit_code(), 128 + SIGPIPE);
   EXPECT_THAT(job_.closing_lines().back(), "ranks 0-2: ended with SIGTERM");
+}
+
+TEST_F(SupervisionTest, BlameLeadsToTheFirstCause) {
+  end(0, exited(1), blames(1));
+  end(2, exited(1), blames(0));
+  end(1, exited(7));  // later than its victims
+  EXPECT_EQ(job_.failure()->rank, 1);
+  EXPECT_EQ(job_.exit_code(), 7);
+  EXPECT_EQ(job_.failure()->others, "ranks 0, 2: exited with code 1");
+}
+
+TEST_F(SupervisionTest, WhoEndedWellMayBeTheCause) {
+  end(2, exited(0), living(FlightLife::kLeft, now_));
+  end(0, exited(4), blames(2));
+  end(1, exited(1), blames(2));
+  EXPECT_EQ(job_.failure()->rank, 2);
+  EXPECT_EQ(job_.exit_code(), 4);  // the job has failed
+}
+
+TEST_F(SupervisionTest, ACircleOfBlameEnds) {
+  end(2, exited(5), blames(0));
+  end(1, exited(6), blames(0));
+  end(0, exited(7), blames(1));
+  EXPECT_EQ(job_.failure()->rank, 1);
+  EXPECT_EQ(job_.exit_code(), 6);
+}
+
+TEST_F(SupervisionTest, NonsenseInTheRecordIsNotFollowed) {
+  end(0, exited(5), blames(0));
+  for (const int rank : {1, 2}) end(rank, exited(1), blames(77));
+  EXPECT_EQ(job_.failure()->rank, 0);
+}
+
+TEST_F(SupervisionTest, WhoWasEndedByUsIsNoCause) {
+  end(0, exited(5), blames(1));
+  wait(Supervision::kOwnErrorTime);
+  end(1, killed(SIGTERM), living(FlightLife::kMember, now_ - seconds(9)));
+  end(2, killed(SIGTERM));
+  EXPECT_EQ(job_.failure()->rank, 0);
+  EXPECT_EQ(job_.exit_code(), 5);
+}
+
+TEST_F(SupervisionTest, WhoHadLeftBeforeWeEndedItIsTheCause) {
+  const FlightReport left = living(FlightLife::kLeft, now_);
+  now_ += milliseconds(1);
+  end(0, exited(5), blames(1));
+  wait(Supervision::kOwnErrorTime);
+  end(1, killed(SIGTERM), left);
+  end(2, killed(SIGTERM));
+  EXPECT_EQ(job_.failure()->rank, 1);
+  EXPECT_TRUE(job_.failure()->ended_by_us);
+  EXPECT_EQ(job_.exit_code(), 5);
+}
+
+TEST_F(SupervisionTest, WhoEndedBeforeInitIsTheCauseOfFailuresThere) {
+  end(1, exited(0));
+  end(0, exited(1), living(FlightLife::kForming));
+  end(2, exited(1), living(FlightLife::kForming));
+  EXPECT_EQ(job_.failure()->rank, 1);
+  EXPECT_EQ(job_.exit_code(), 1);
+}
+
+TEST_F(SupervisionTest, AStoppedWorkerIsNoticedAndSoIsItsGoingOn) {
+  deeds_ = job_.worker_stopped(1, SIGTSTP);
+  EXPECT_THAT(deeds_.notices, ElementsAre("rank 1 (pid 711) is stopped (SIGTSTP); `kill -CONT "
+                                          "711` lets it go on"));
+  EXPECT_EQ(job_.stopped_by(1), SIGTSTP);
+  EXPECT_EQ(job_.stopped_by(0), 0);
+  deeds_ = job_.worker_continued(1);
+  EXPECT_THAT(deeds_.notices, ElementsAre("rank 1 (pid 711) goes on"));
+  EXPECT_EQ(job_.stopped_by(1), 0);
+  deeds_ = job_.worker_continued(1);
+  expect_nothing();
+}
+
+TEST_F(SupervisionTest, WakingAWorkerToEndItIsNoNews) {
+  deeds_ = job_.worker_stopped(1, SIGSTOP);
+  end(0, exited(3));
+  wait(Supervision::kOwnErrorTime);
+  EXPECT_EQ(job_.stopped_by(1), SIGSTOP);
+  deeds_ = job_.worker_continued(1);
+  expect_nothing();
 }
 
 TEST_F(SupervisionTest, ASignalAfterTheEndIsNothing) {

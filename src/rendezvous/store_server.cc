@@ -41,6 +41,18 @@ Result<Descriptor> StoreServer::add_client(std::string name) {
   return ends.second.take_descriptor();
 }
 
+Status StoreServer::set(const std::string& key, Bytes value) {
+  const Status status = table_.set(key, StoreValue{std::move(value), {}});
+  answer_waiters(key);
+  return status;
+}
+
+Result<std::int64_t> StoreServer::add(const std::string& key, std::int64_t delta) {
+  const auto sum = table_.add(key, delta);
+  answer_waiters(key);
+  return sum;
+}
+
 std::vector<std::string> StoreServer::serve_ready() {
   std::array<epoll_event, kEventsPerCall> events{};
   const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsPerCall, 0);

@@ -27,6 +27,10 @@ class StoreServer {
   // child. `name` is how complaints call it ("rank 3"). Errors: kStop.
   Result<Descriptor> add_client(std::string name);
 
+  // The launcher's own words among those of its workers; as Store::set and Store::add.
+  Status set(const std::string& key, Bytes value);
+  Result<std::int64_t> add(const std::string& key, std::int64_t delta);
+
   // Borrowed; readable when serve_ready() has something to do.
   int readiness() const { return epoll_.get(); }
   // Returns a line for every client that had to be dropped because it misbehaved.

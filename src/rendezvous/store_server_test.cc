@@ -79,6 +79,27 @@ TEST(StoreServer, AWorkerThatLeavesDisturbsNobody) {
   EXPECT_THAT(serving.complaints(), IsEmpty());
 }
 
+TEST(StoreServer, TheLaunchersOwnWordsReachWhoWaits) {
+  auto server = StoreServer::create();
+  ASSERT_TRUE(server.ok());
+  auto end = (*server)->add_client("rank 0");
+  ASSERT_TRUE(end.ok());
+  const Bytes wait = StoreRequest{StoreRequestKind::kWait, 1, "key", 0, {}}.encode();
+  ASSERT_EQ(::send(end->get(), wait.data(), wait.size(), 0), static_cast<ssize_t>(wait.size()));
+  EXPECT_THAT((*server)->serve_ready(), IsEmpty());
+  const Bytes value{std::byte{7}};
+  ASSERT_TRUE((*server)->set("key", value).ok());
+  EXPECT_EQ((*server)->set("key", {}).code(), StatusCode::kFixCall);
+  EXPECT_EQ((*server)->add("count", 2).value(), 2);
+  Bytes answer(kUnixMessageBytesMax);
+  const ssize_t size = ::recv(end->get(), answer.data(), answer.size(), 0);
+  ASSERT_GT(size, 0);
+  const auto reply = StoreReply::decode({answer.data(), static_cast<std::size_t>(size)});
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->number, 1U);
+  EXPECT_EQ(reply->value, value);
+}
+
 TEST(StoreServer, ACopyOfTheSocketDoesNotBringACutOffWorkerBack) {
   auto server = StoreServer::create();
   ASSERT_TRUE(server.ok());

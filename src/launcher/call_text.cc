@@ -1,0 +1,54 @@
+#include "launcher/call_text.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+
+#include "launcher/visible_text.h"
+
+namespace farandole {
+namespace {
+
+// The record keeps the beginning of a long name, which may end inside a letter.
+std::string name_of(const FlightCall& call) {
+  if (call.name.size() < kFlightNameBytes) return make_visible(call.name);
+  std::string_view name = call.name;
+  while (!name.empty() && (static_cast<unsigned char>(name.back()) & 0xC0U) == 0x80)
+    name.remove_suffix(1);
+  if (!name.empty() && static_cast<unsigned char>(name.back()) >= 0xC0) name.remove_suffix(1);
+  return make_visible(name) + "…";
+}
+
+std::string with_commas(std::int64_t number) {
+  std::string text = std::to_string(number);
+  for (auto at = static_cast<std::int64_t>(text.size()) - 3; at > 0; at -= 3)
+    text.insert(static_cast<std::size_t>(at), 1, ',');
+  return text;
+}
+
+}  // namespace
+
+std::string title_of(const FlightCall& call) {
+  return fmt::format("{} `{}`", row_of(call.operation).name, name_of(call));
+}
+
+std::string describe(const FlightCall& call) {
+  std::string details;
+  if (row_of(call.operation).output_rule != OutputRule::kNone)
+    details = fmt::format("{}, {} element{}", row_of(call.dtype).name, with_commas(call.elements),
+                          call.elements == 1 ? "" : "s");
+  if (call.group != kWorld)
+    details += fmt::format("{}group {}", details.empty() ? "" : ", ", call.group);
+  return details.empty() ? title_of(call) : fmt::format("{} ({})", title_of(call), details);
+}
+
+std::string describe(Duration time) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
+  if (ms < 1000) return fmt::format("{} ms", ms);
+  if (ms < 100'000) return fmt::format("{}.{} s", ms / 1000, ms % 1000 / 100);
+  return fmt::format("{} min {} s", ms / 60'000, ms % 60'000 / 1000);
+}
+
+}  // namespace farandole

@@ -1,0 +1,18 @@
+// A collective call and times, in words.
+#pragma once
+
+#include <string>
+
+#include "base/clock.h"
+#include "timeline/flight_record.h"
+
+namespace farandole {
+
+// "allreduce `grad/fc2`"; nothing in it is a command for a terminal.
+std::string title_of(const FlightCall& call);
+// "allreduce `grad/fc2` (float32, 200,000 elements)", and its group if that is not the world.
+std::string describe(const FlightCall& call);
+// "3 ms", "2.1 s", "4 min 10 s".
+std::string describe(Duration time);
+
+}  // namespace farandole

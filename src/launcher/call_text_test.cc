@@ -1,0 +1,48 @@
+#include "launcher/call_text.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+
+FlightCall call(Operation operation, std::string name, std::int64_t elements) {
+  FlightCall made;
+  made.operation = operation;
+  made.dtype = DType::kFloat32;
+  made.name = std::move(name);
+  made.elements = elements;
+  return made;
+}
+
+TEST(CallText, NamesACall) {
+  EXPECT_EQ(describe(call(Operation::kAllreduce, "grad/fc2", 200'000)),
+            "allreduce `grad/fc2` (float32, 200,000 elements)");
+  EXPECT_EQ(describe(call(Operation::kBroadcast, "x", 1)), "broadcast `x` (float32, 1 element)");
+  EXPECT_EQ(describe(call(Operation::kBarrier, "barrier.0", 1)), "barrier `barrier.0`");
+  FlightCall grouped = call(Operation::kAlltoall, "x\x1b", 1'234'567);
+  grouped.group = 3;
+  EXPECT_EQ(describe(grouped), "alltoall `x\\x1b` (float32, 1,234,567 elements, group 3)");
+  grouped = call(Operation::kJoin, "join", 0);
+  grouped.group = 3;
+  EXPECT_EQ(describe(grouped), "join `join` (group 3)");
+}
+
+TEST(CallText, ALongNameEndsWithALetter) {
+  const std::string cut = std::string(kFlightNameBytes - 2, 'n') + "\xE2\x80";
+  EXPECT_EQ(title_of(call(Operation::kJoin, cut, 0)),
+            "join `" + std::string(kFlightNameBytes - 2, 'n') + "…`");
+}
+
+TEST(CallText, TellsTimes) {
+  EXPECT_EQ(describe(milliseconds(3)), "3 ms");
+  EXPECT_EQ(describe(milliseconds(2199)), "2.1 s");
+  EXPECT_EQ(describe(milliseconds(250'000)), "4 min 10 s");
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,172 @@
+#include "launcher/failure_box.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "launcher/call_text.h"
+#include "launcher/visible_text.h"
+
+namespace farandole {
+namespace {
+
+constexpr int kColumnsMin = 40;
+constexpr int kColumnsMax = 100;
+constexpr std::size_t kTracebackLinesMax = 30;
+constexpr std::string_view kUncaught = "uncaught ";
+constexpr std::string_view kFrameColor = "\x1b[31m";
+constexpr std::string_view kHeadColor = "\x1b[1m";
+constexpr std::string_view kPlain = "\x1b[0m";
+
+bool raised(const Failure& failure) { return !failure.end.record.traceback.empty(); }
+
+bool killed_for_memory(const WorkerEnd& end) {
+  return end.how.signal == SIGKILL && end.memory_kills.in_group > 0;
+}
+
+// "raised ValueError: bad data", from the reason that Python gives when it leaves.
+std::string what_it_raised(const FlightReport& record) {
+  std::string_view reason = record.reason;
+  if (reason.starts_with(kUncaught)) reason.remove_prefix(kUncaught.size());
+  return "raised " + make_visible(reason);
+}
+
+std::string how_it_ended(const Failure& failure) {
+  const ProcessEnd& how = failure.end.how;
+  if (failure.ended_by_us) return "was ended with " + signal_name(how.signal) + " by the launcher";
+  if (killed_for_memory(failure.end)) return "was killed by the kernel for memory (SIGKILL)";
+  if (how.signal != 0) return "was " + describe(how);
+  if (how.code == 0) return "ended with exit code 0 while others still needed it";
+  return describe(how);
+}
+
+std::string headline(const Failure& failure) {
+  const std::string who = fmt::format("rank {} (pid {}) ", failure.rank, failure.pid);
+  if (raised(failure)) return who + what_it_raised(failure.end.record);
+  if (failure.ended_by_us)
+    return who + "has left the job while others still needed it: " +
+           make_visible(failure.end.record.reason);
+  return who + how_it_ended(failure);
+}
+
+std::string processes(std::int64_t count) {
+  return fmt::format("{} process{}", count, count == 1 ? "" : "es");
+}
+
+std::string memory_note(const WorkerEnd& end) {
+  const MemoryKills& kills = end.memory_kills;
+  if (killed_for_memory(end))
+    return "its memory cgroup has reached its limit: raise that, or use less";
+  if (kills.in_group > 0)
+    return "the kernel has killed " + processes(kills.in_group) +
+           " of its memory cgroup, which is at its limit; perhaps a child of this worker";
+  if (end.how.signal == SIGKILL && kills.on_machine > 0)
+    return "meanwhile the kernel has killed " + processes(kills.on_machine) +
+           " of this machine for memory; perhaps this one";
+  return {};
+}
+
+std::string last_call(const WorkerEnd& end) {
+  const FlightReport& record = end.record;
+  if (record.life == FlightLife::kOutside) return {};
+  if (record.life == FlightLife::kForming)
+    return "none; it was in init(), where it waited for the others for " +
+           describe(end.at - record.since);
+  if (record.calls.empty()) return "none";
+  const FlightCall& call = record.calls.back();
+  const std::string time = describe(end.at - call.changed);
+  switch (call.state) {
+    case CallState::kWaiting:
+      return describe(call) + ", which waited for other ranks for " + time;
+    case CallState::kRunning:
+      return describe(call) + ", which was running for " + time;
+    case CallState::kDone:
+      return describe(call) + ", finished " + time + " before the end";
+    case CallState::kFailed:
+      return describe(call) + ", failed " + time + " before the end";
+  }
+  return {};
+}
+
+std::vector<std::string> lines_of(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) {
+    const auto end = std::min(text.find('\n'), text.size());
+    lines.push_back(make_visible(text.substr(0, end)));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+class Box {
+ public:
+  explicit Box(const BoxStyle& style)
+      : columns_(std::clamp(style.columns, kColumnsMin, kColumnsMax)), colors_(style.colors) {}
+
+  void border(std::string_view left, std::string_view title, std::string_view right) {
+    std::string line(left);
+    line += "─ " + std::string(title) + " ";
+    for (int used = columns_of(title) + 5; used < columns_; ++used) line += "─";
+    lines_.push_back(colored(kFrameColor, line + std::string(right)));
+  }
+  void add(std::string_view text, bool head = false) {
+    for (const auto& part : wrap(text, inside(), 2)) put(part, head);
+  }
+  void add_cut(std::string_view text) { put(cut_to(text, inside()), false); }
+  // A label, and beside it a text in as many lines as it needs.
+  void row(std::string_view label, std::string_view text) {
+    std::string begin = fmt::format("{:<12}", label);
+    for (const auto& part : wrap(text, inside() - static_cast<int>(begin.size()))) {
+      put(begin + part, false);
+      begin.assign(begin.size(), ' ');
+    }
+  }
+  std::vector<std::string> take() { return std::move(lines_); }
+
+ private:
+  int inside() const { return columns_ - 4; }
+  std::string colored(std::string_view color, const std::string& text) const {
+    return colors_ ? std::string(color) + text + std::string(kPlain) : text;
+  }
+  void put(const std::string& text, bool head) {
+    const std::string room(static_cast<std::size_t>(std::max(0, inside() - columns_of(text))), ' ');
+    lines_.push_back(colored(kFrameColor, "│") + " " + (head ? colored(kHeadColor, text) : text) +
+                     room + " " + colored(kFrameColor, "│"));
+  }
+
+  int columns_;
+  bool colors_;
+  std::vector<std::string> lines_;
+};
+
+void add_traceback(Box& box, const std::string& traceback) {
+  const auto lines = lines_of(traceback);
+  if (lines.empty()) return;
+  const std::size_t skipped = lines.size() - std::min(lines.size(), kTracebackLinesMax);
+  box.add("");
+  if (skipped > 0) box.add(fmt::format("… {} more line{}", skipped, skipped == 1 ? "" : "s"));
+  for (std::size_t i = skipped; i < lines.size(); ++i) box.add(lines[i]);
+}
+
+}  // namespace
+
+std::vector<std::string> failure_box(const Failure& failure, const BoxStyle& style) {
+  Box box(style);
+  box.border("╭", "farandole: the job has failed", "╮");
+  box.add(headline(failure), true);
+  if (raised(failure) || failure.ended_by_us) box.row("end", how_it_ended(failure));
+  if (const auto call = last_call(failure.end); !call.empty()) box.row("last call", call);
+  if (const auto note = memory_note(failure.end); !note.empty()) box.row("memory", note);
+  add_traceback(box, failure.end.record.traceback);
+  if (!failure.others.empty()) {
+    box.add("");
+    box.add_cut("the others: " + failure.others);
+  }
+  box.border("╰", fmt::format("exit code {}", failure.exit_code), "╯");
+  return box.take();
+}
+
+}  // namespace farandole

@@ -1,0 +1,25 @@
+#include "launcher/farewell.h"
+
+#include "base/bytes.h"
+#include "rendezvous/keys.h"
+
+namespace farandole {
+
+void say_farewell(StoreServer& store, int rank, const std::string& how) {
+  const auto begun = store.add(keys::formations(rank), 0);
+  if (!begun.ok()) return;
+  const std::string failure = how + " before all ranks had come together in init()";
+  keys::MemberRecord record;
+  record.failure = failure;
+  ByteWriter verdict;
+  verdict.put_text(failure);
+  const Bytes end = verdict.take();
+  // The first word counts: an error here means that it was said already.
+  for (const std::int64_t epoch : {*begun, *begun + 1}) {
+    if (epoch == 0) continue;  // the worker has begun none
+    (void)store.set(keys::member(epoch, rank), record.encode());
+    (void)store.set(keys::complete(epoch), end);
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,40 @@
+#include "launcher/farewell.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "rendezvous/keys.h"
+
+namespace farandole {
+namespace {
+
+// The table behind a server, looked at through the server's own functions.
+class FarewellTest : public ::testing::Test {
+ protected:
+  bool exists(const std::string& key) { return !server_->set(key, {}).ok(); }
+
+  std::unique_ptr<StoreServer> server_ = StoreServer::create().value();
+};
+
+TEST_F(FarewellTest, AWorkerThatNeverBeganIsMissedInTheFirstFormation) {
+  say_farewell(*server_, 1, "rank 1 (pid 12) has exited with code 0");
+  EXPECT_TRUE(exists(keys::member(1, 1)));
+  EXPECT_TRUE(exists(keys::complete(1)));
+  EXPECT_FALSE(exists(keys::member(0, 1)));
+  EXPECT_FALSE(exists(keys::member(2, 1)));
+}
+
+TEST_F(FarewellTest, OneThatHadBegunIsMissedThereAndInTheNext) {
+  ASSERT_TRUE(server_->add(keys::formations(1), 1).ok());
+  ASSERT_TRUE(server_->set(keys::complete(1), {}).ok());  // said by a member
+  say_farewell(*server_, 1, "rank 1 (pid 12) has exited with code 0");
+  EXPECT_TRUE(exists(keys::member(1, 1)));
+  EXPECT_TRUE(exists(keys::member(2, 1)));
+  EXPECT_TRUE(exists(keys::complete(2)));
+  EXPECT_FALSE(exists(keys::member(2, 0)));
+}
+
+}  // namespace
+}  // namespace farandole

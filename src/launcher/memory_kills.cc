@@ -1,0 +1,98 @@
+#include "launcher/memory_kills.h"
+
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+bool has_word(const std::string& list, const std::string& wanted) {
+  for (const auto& word : split(list, ','))
+    if (word == wanted) return true;
+  return false;
+}
+
+// Paths of the process in the tree of version 1, or of version 2 if that one has the memory.
+struct GroupPath {
+  bool version_1 = false;
+  std::string path;
+};
+
+std::optional<GroupPath> memory_group(std::istream& groups) {
+  std::optional<GroupPath> found;
+  for (std::string line; std::getline(groups, line);) {
+    // "4:memory:/path" or "0::/path"; a path may hold colons.
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    if (has_word(controllers, "memory")) return GroupPath{true, line.substr(second + 1)};
+    if (controllers.empty()) found = GroupPath{false, line.substr(second + 1)};
+  }
+  return found;
+}
+
+// Where the tree is mounted, followed by the group's path below the part that is mounted.
+std::optional<std::string> folder_of(const GroupPath& group, std::istream& mounts) {
+  for (std::string line; std::getline(mounts, line);) {
+    // "30 25 0:26 ROOT MOUNT_POINT options [more …] - TYPE source OPTIONS"
+    const auto words = split(line, ' ');
+    std::size_t dash = 6;
+    while (dash < words.size() && words[dash] != "-") ++dash;
+    if (dash + 3 >= words.size()) continue;
+    const bool fits = group.version_1
+                          ? words[dash + 1] == "cgroup" && has_word(words[dash + 3], "memory")
+                          : words[dash + 1] == "cgroup2";
+    if (!fits) continue;
+    const std::string root = words[3] == "/" ? "" : words[3];
+    if (!group.path.starts_with(root)) continue;
+    return words[4] + group.path.substr(root.size());
+  }
+  return std::nullopt;
+}
+
+// The number after `wanted` in lines of a name and a number.
+std::int64_t value_in(const std::string& file, const std::string& wanted) {
+  std::ifstream stream(file);
+  std::string name;
+  for (std::int64_t count = 0; stream >> name >> count;)
+    if (name == wanted) return count;
+  return 0;
+}
+
+}  // namespace
+
+std::optional<std::string> memory_counter_file(std::istream& groups, std::istream& mounts) {
+  const auto group = memory_group(groups);
+  if (!group) return std::nullopt;
+  const auto folder = folder_of(*group, mounts);
+  if (!folder) return std::nullopt;
+  return *folder + (group->version_1 ? "/memory.oom_control" : "/memory.events");
+}
+
+MemoryKillCounter::MemoryKillCounter(pid_t worker) {
+  std::ifstream groups("/proc/" + std::to_string(worker) + "/cgroup");
+  std::ifstream mounts("/proc/self/mountinfo");
+  file_ = memory_counter_file(groups, mounts);
+  before_ = count();
+}
+
+MemoryKills MemoryKillCounter::count() const {
+  return {.in_group = file_ ? value_in(*file_, "oom_kill") : 0,
+          .on_machine = value_in("/proc/vmstat", "oom_kill")};
+}
+
+MemoryKills MemoryKillCounter::since_start() const {
+  const MemoryKills now = count();
+  return {now.in_group - before_.in_group, now.on_machine - before_.on_machine};
+}
+
+}  // namespace farandole

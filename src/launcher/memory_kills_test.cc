@@ -1,0 +1,49 @@
+#include "launcher/memory_kills.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <sstream>
+#include <string>
+
+namespace farandole {
+namespace {
+
+std::optional<std::string> file_for(const std::string& groups, const std::string& mounts) {
+  std::istringstream group_lines(groups);
+  std::istringstream mount_lines(mounts);
+  return memory_counter_file(group_lines, mount_lines);
+}
+
+TEST(MemoryKills, FindsTheCounterOfVersion1) {
+  EXPECT_EQ(file_for("9:name=systemd:/\n4:cpu,memory:/jobs/a:b\n0::/unified\n",
+                     "25 1 0:2 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n"
+                     "30 25 0:26 / /sys/fs/cgroup/memory rw shared:9 - cgroup cgroup rw,memory\n"),
+            "/sys/fs/cgroup/memory/jobs/a:b/memory.oom_control");
+}
+
+TEST(MemoryKills, FindsTheCounterOfVersion2) {
+  EXPECT_EQ(file_for("0::/user.slice/job\n",
+                     "30 25 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"),
+            "/sys/fs/cgroup/user.slice/job/memory.events");
+}
+
+TEST(MemoryKills, AContainerSeesOnlyItsPart) {
+  EXPECT_EQ(file_for("4:memory:/docker/77/inner\n",
+                     "30 25 0:26 /docker/77 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"),
+            "/sys/fs/cgroup/memory/inner/memory.oom_control");
+}
+
+TEST(MemoryKills, WhatCannotBeSeenIsNothing) {
+  EXPECT_EQ(file_for("", ""), std::nullopt);
+  EXPECT_EQ(file_for("0::/job\n", "30 25 0:26 / /proc rw - proc proc rw\n"), std::nullopt);
+  EXPECT_EQ(file_for("nonsense\n", "nonsense - \n"), std::nullopt);
+}
+
+TEST(MemoryKills, NobodyHasDiedOfThisTest) {
+  const MemoryKillCounter counter(::getpid());
+  EXPECT_EQ(counter.since_start().in_group, 0);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,15 @@
+#include "launcher/rank_names.h"
+
+#include <gtest/gtest.h>
+
+namespace farandole {
+namespace {
+
+TEST(RankNames, NeighboursShareARange) {
+  EXPECT_EQ(name_ranks({3}), "rank 3");
+  EXPECT_EQ(name_ranks({0, 1}), "ranks 0, 1");
+  EXPECT_EQ(name_ranks({0, 1, 2, 5, 7, 8}), "ranks 0-2, 5, 7, 8");
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,144 @@
+#include "launcher/visible_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace farandole {
+namespace {
+
+// One code point and the bytes that it takes; `valid` is false for a byte that is no UTF-8.
+struct Letter {
+  std::uint32_t code = 0;
+  std::size_t bytes = 1;
+  bool valid = true;
+};
+
+std::uint32_t byte_at(std::string_view text, std::size_t at) {
+  return static_cast<unsigned char>(text[at]);
+}
+
+Letter first_letter(std::string_view text) {
+  const std::uint32_t lead = byte_at(text, 0);
+  if (lead < 0x80) return {lead, 1, true};
+  const std::size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < bytes) return {lead, 1, false};
+  std::uint32_t code = lead & (0xFFU >> (bytes + 1));
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((byte_at(text, i) & 0xC0U) != 0x80) return {lead, 1, false};
+    code = code << 6U | (byte_at(text, i) & 0x3FU);
+  }
+  constexpr std::array<std::uint32_t, 5> kSmallest{0, 0, 0x80, 0x800, 0x10000};
+  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
+  if (code < kSmallest[bytes] || surrogate || code > 0x10FFFF) return {lead, 1, false};
+  return {code, bytes, true};
+}
+
+struct Range {
+  std::uint32_t first;
+  std::uint32_t last;
+};
+
+template <std::size_t kCount>
+bool is_in(std::uint32_t code, const std::array<Range, kCount>& ranges) {
+  return std::ranges::any_of(
+      ranges, [code](const Range& range) { return code >= range.first && code <= range.last; });
+}
+
+// The C0 and C1 controls, line separators, and what turns or hides the text after it.
+constexpr std::array<Range, 6> kControls{{{0, 0x1F},
+                                          {0x7F, 0x9F},
+                                          {0x200E, 0x200F},
+                                          {0x2028, 0x202E},
+                                          {0x2066, 0x2069},
+                                          {0xFEFF, 0xFEFF}}};
+// Marks that stand on the letter before them.
+constexpr std::array<Range, 4> kNarrow{
+    {{0x300, 0x36F}, {0x200B, 0x200D}, {0x20D0, 0x20FF}, {0xFE00, 0xFE0F}}};
+// East Asian letters and pictures.
+constexpr std::array<Range, 8> kWide{{{0x1100, 0x115F},
+                                      {0x2E80, 0xA4CF},
+                                      {0xAC00, 0xD7A3},
+                                      {0xF900, 0xFAFF},
+                                      {0xFE30, 0xFE6F},
+                                      {0xFF00, 0xFF60},
+                                      {0x1F300, 0x1FAFF},
+                                      {0x20000, 0x3FFFD}}};
+
+int columns_of_code(std::uint32_t code) {
+  if (is_in(code, kNarrow)) return 0;
+  return is_in(code, kWide) ? 2 : 1;
+}
+
+// How many bytes from the beginning fit into so many columns.
+std::size_t bytes_that_fit(std::string_view text, int columns) {
+  std::size_t bytes = 0;
+  while (bytes < text.size()) {
+    const Letter letter = first_letter(text.substr(bytes));
+    columns -= columns_of_code(letter.code);
+    if (columns < 0) break;
+    bytes += letter.bytes;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::string make_visible(std::string_view text) {
+  std::string visible;
+  while (!text.empty()) {
+    const Letter letter = first_letter(text);
+    if (letter.code == '\t')
+      visible += "    ";
+    else if (!letter.valid || (letter.code < 0x100 && is_in(letter.code, kControls)))
+      visible += fmt::format("\\x{:02x}", letter.code);
+    else if (is_in(letter.code, kControls))
+      visible += fmt::format("\\u{:04x}", letter.code);
+    else
+      visible += text.substr(0, letter.bytes);
+    text.remove_prefix(letter.bytes);
+  }
+  return visible;
+}
+
+int columns_of(std::string_view text) {
+  int columns = 0;
+  while (!text.empty()) {
+    const Letter letter = first_letter(text);
+    columns += columns_of_code(letter.code);
+    text.remove_prefix(letter.bytes);
+  }
+  return columns;
+}
+
+std::string cut_to(std::string_view text, int columns) {
+  if (columns_of(text) <= columns) return std::string(text);
+  return std::string(text.substr(0, bytes_that_fit(text, columns - 1))) + "…";
+}
+
+std::vector<std::string> wrap(std::string_view text, int columns, int more) {
+  const std::size_t own = std::min(text.find_first_not_of(' '), text.size());
+  const std::string indent(std::min<std::size_t>(own, 8) + static_cast<std::size_t>(more), ' ');
+  std::vector<std::string> lines;
+  std::string begin;
+  for (;;) {
+    const int room = columns - static_cast<int>(begin.size());
+    std::size_t bytes = bytes_that_fit(text, room);
+    if (bytes == text.size()) break;
+    const std::size_t space = text.substr(0, bytes + 1).rfind(' ');
+    // Not in the first half: a long word is rather cut than the line left empty.
+    if (space != std::string_view::npos && space > bytes / 2) bytes = space;
+    const std::size_t end = text.substr(0, bytes).find_last_not_of(' ') + 1;
+    lines.push_back(begin + std::string(text.substr(0, end)));
+    text.remove_prefix(bytes);
+    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+    begin = indent;
+    if (text.empty()) return lines;
+  }
+  lines.push_back(begin + std::string(text));
+  return lines;
+}
+
+}  // namespace farandole
