@@ -194,7 +194,6 @@ Result<OutputOptions> RunOptions::output(int workers) const {
   return output;
 }
 
-// The workers would all refuse a wrong value; once, here, is friendlier.
 Result<RunOptions::Variables> RunOptions::settings() const {
   Variables settings;
   for (const std::string& text : variables_) {
@@ -207,11 +206,6 @@ Result<RunOptions::Variables> RunOptions::settings() const {
     FARANDOLE_TRY(Knobs::check(row, row.flag, flag->second));
     settings[std::string(row.name)] = flag->second;
   }
-  const auto read = Knobs::read([&](const char* name) -> const char* {
-    const auto given = settings.find(name);
-    return given != settings.end() ? given->second.c_str() : std::getenv(name);
-  });
-  if (!read.ok()) return read.status();
   return settings;
 }
 
@@ -227,6 +221,13 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes)
   FARANDOLE_TRY_ASSIGN(job.output, output(job.workers));
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
   job.settings = {variables.begin(), variables.end()};
+  // The workers would all refuse a wrong value; once, here, is friendlier.
+  const auto knobs = Knobs::read([&](const char* name) -> const char* {
+    const auto given = variables.find(name);
+    return given != variables.end() ? given->second.c_str() : std::getenv(name);
+  });
+  if (!knobs.ok()) return knobs.status();
+  job.stall_warning = std::chrono::seconds(knobs->integer(Knob::kStallWarning));
   return job;
 }
 

@@ -25,6 +25,9 @@
 #include "launcher/poller.h"
 #include "launcher/process_tree.h"
 #include "launcher/rank_files.h"
+#include "launcher/rank_names.h"
+#include "launcher/stack_look.h"
+#include "launcher/stall_watch.h"
 #include "launcher/supervision.h"
 #include "launcher/worker_environment.h"
 #include "rendezvous/store_server.h"
@@ -35,7 +38,7 @@ namespace farandole {
 namespace {
 
 // What a tag of the poller stands for; the low half is an index.
-enum class Source : std::uint64_t { kSignals, kKeeper, kStore, kRoom, kWorker, kStream };
+enum class Source : std::uint64_t { kSignals, kKeeper, kStore, kRoom, kWorker, kStream, kStack };
 
 constexpr std::uint64_t tag(Source source, std::uint64_t index = 0) {
   return static_cast<std::uint64_t>(source) << 32U | index;
@@ -52,7 +55,10 @@ class Agent {
         poller_(std::move(poller)),
         store_(std::move(store)),
         output_(poller_, {tag(Source::kStream), tag(Source::kRoom)}, setup.options.output,
-                std::move(files)) {}
+                std::move(files)),
+        stacks_(poller_, tag(Source::kStack), setup.state) {
+    if (setup.options.stall_warning.count() > 0) stalls_.emplace(setup.options.stall_warning);
+  }
 
   int run();
 
@@ -65,9 +71,16 @@ class Agent {
   void take_signals();
   void take_signal(int signal);
   void worker_ended(std::size_t rank);
+  void note_stops();
   void reap_orphans();
   void carry_out(const Deeds& deeds);
   void pass_on(int signal);
+  void wake_the_stopped();
+  std::vector<WatchedWorker> watched_workers() const;
+  void look_for_stalls();
+  void look_at_stacks(const std::vector<int>& ranks);
+  void stack_ready();
+  std::optional<TimePoint> deadline() const;
   void wait_for_the_left(TimePoint deadline);
   void tell_the_end();
   int finish(int exit_code);
@@ -80,6 +93,10 @@ class Agent {
   std::vector<std::shared_ptr<Segment>> records_;  // by rank; what the workers write into them
   std::vector<MemoryKillCounter> memory_kills_;    // by rank
   std::optional<Supervision> supervision_;
+  std::optional<StallWatch> stalls_;  // unless the user wants none
+  StackLook stacks_;
+  TimePoint next_stall_look_ = now();
+  bool user_has_stopped_the_job_ = false;
   bool keeper_is_gone_ = false;
   bool job_is_over_ = false;
   bool in_a_hurry_ = false;  // a signal came after the end
@@ -97,8 +114,10 @@ int Agent::run() {
   for (const auto& worker : workers_) pids.push_back(worker.pid);
   supervision_.emplace(std::move(pids), setup_.options.grace);
   while (!supervision_->finished() && !keeper_is_gone_) {
-    for (const std::uint64_t ready : poller_.wait(supervision_->deadline())) serve(ready);
+    for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     reap_orphans();
+    stack_ready();
+    look_for_stalls();
     if (output_.closed()) carry_out(supervision_->signal_received(SIGPIPE, now()));
     carry_out(supervision_->time_passed(now()));
   }
@@ -173,7 +192,19 @@ void Agent::serve(std::uint64_t ready) {
       return worker_ended(index_of(ready));
     case Source::kStream:
       return output_.stream_ready(index_of(ready));
+    case Source::kStack:
+      return;  // only to wake us: see stack_ready()
   }
+}
+
+std::optional<TimePoint> Agent::deadline() const {
+  std::optional<TimePoint> first = supervision_->deadline();
+  const auto also = [&first](std::optional<TimePoint> other) {
+    if (other && (!first || *other < *first)) first = other;
+  };
+  also(stacks_.deadline());
+  if (stalls_) also(next_stall_look_);
+  return first;
 }
 
 void Agent::take_signals() {
@@ -184,14 +215,18 @@ void Agent::take_signals() {
 
 void Agent::take_signal(int signal) {
   switch (signal) {
-    case SIGCHLD:  // only to wake us: see reap_orphans()
-      return;
+    case SIGCHLD:  // for ends it only wakes us: see reap_orphans()
+      return note_stops();
     case SIGWINCH:
       output_.window_changed();
       return pass_on(SIGWINCH);
     case SIGTSTP:
+      user_has_stopped_the_job_ = true;
       return pass_on(SIGSTOP);
     case SIGCONT:
+      user_has_stopped_the_job_ = false;
+      if (stalls_) stalls_->job_continued(now());
+      return pass_on(SIGCONT);
     case SIGUSR1:
     case SIGUSR2:
       return pass_on(signal);
@@ -221,6 +256,21 @@ void Agent::worker_ended(std::size_t rank) {
   carry_out(supervision_->worker_ended(static_cast<int>(rank), std::move(end)));
 }
 
+// Somebody may stop a single worker; when the user stops the whole job that is no news.
+void Agent::note_stops() {
+  for (;;) {
+    siginfo_t info{};
+    if (::waitid(P_ALL, 0, &info, WSTOPPED | WCONTINUED | WNOHANG) != 0 || info.si_pid == 0) return;
+    const auto worker = std::ranges::find(workers_, info.si_pid, &StartedWorker::pid);
+    if (worker == workers_.end() || !supervision_) continue;
+    const int rank = static_cast<int>(worker - workers_.begin());
+    if (info.si_code == CLD_CONTINUED)
+      carry_out(supervision_->worker_continued(rank));
+    else if (!user_has_stopped_the_job_)
+      carry_out(supervision_->worker_stopped(rank, info.si_status));
+  }
+}
+
 // Processes whose parents, our workers, have died come to us. Workers themselves are taken in the
 // order of their pidfds.
 void Agent::reap_orphans() {
@@ -235,7 +285,10 @@ void Agent::reap_orphans() {
 
 void Agent::carry_out(const Deeds& deeds) {
   for (const auto& notice : deeds.notices) output_.notice(notice);
-  if (deeds.pass_signal) pass_on(*deeds.pass_signal);
+  if (deeds.pass_signal) {
+    pass_on(*deeds.pass_signal);
+    wake_the_stopped();
+  }
   if (deeds.kill_everything) signal_descendants(SIGKILL);
 }
 
@@ -243,6 +296,49 @@ void Agent::pass_on(int signal) {
   if (job_is_over_) return;
   for (std::size_t rank = 0; rank < workers_.size(); ++rank)
     if (supervision_->lives(static_cast<int>(rank))) ::kill(-workers_[rank].pid, signal);
+}
+
+// A stopped process would hear of the signal that is to end it only when it goes on.
+void Agent::wake_the_stopped() {
+  for (std::size_t rank = 0; rank < workers_.size(); ++rank)
+    if (supervision_->stopped_by(static_cast<int>(rank)) != 0) ::kill(-workers_[rank].pid, SIGCONT);
+}
+
+std::vector<WatchedWorker> Agent::watched_workers() const {
+  std::vector<WatchedWorker> watched;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    const int rank = static_cast<int>(i);
+    const auto end = supervision_->end_of(rank);
+    watched.push_back({.pid = workers_[i].pid,
+                       .report = read_flight_record(records_[i]->data()),
+                       .end = end ? describe(*end) : "",
+                       .stopped_by = supervision_->stopped_by(rank)});
+  }
+  return watched;
+}
+
+void Agent::look_for_stalls() {
+  if (!stalls_ || user_has_stopped_the_job_ || now() < next_stall_look_) return;
+  next_stall_look_ = now() + stalls_->interval();
+  const auto report = stalls_->look(watched_workers(), now());
+  for (const auto& line : report.lines) output_.notice(line);
+  look_at_stacks(report.unexplained);
+}
+
+void Agent::look_at_stacks(const std::vector<int>& ranks) {
+  if (ranks.empty()) return;
+  if (!stacks_.possible())
+    return output_.notice("  with py-spy (`pip install py-spy`) it would be said here where " +
+                          name_ranks(ranks) + (ranks.size() == 1 ? " is" : " are"));
+  for (const int rank : ranks) stacks_.ask({rank, workers_.at(static_cast<std::size_t>(rank)).pid});
+}
+
+void Agent::stack_ready() {
+  const auto answer = stacks_.advance(now());
+  if (!answer) return;
+  output_.notice("rank " + std::to_string(answer->subject.rank) + " (pid " +
+                 std::to_string(answer->subject.pid) + ") is here, innermost call first:");
+  for (const auto& line : answer->lines) output_.notice(line);
 }
 
 // After workers that ended well: `tee log` may still have the last lines in its hands.
@@ -260,6 +356,7 @@ void Agent::tell_the_end() {
 
 int Agent::finish(int exit_code) {
   job_is_over_ = true;
+  stacks_.stop();
   if (exit_code == 0) {
     wait_for_the_left(now() + Supervision::kLeftTime);
     if (has_descendants()) signal_descendants(SIGTERM);

@@ -26,6 +26,8 @@ struct JobOptions {
   // How long workers may take to end after a signal was passed on to them.
   std::chrono::seconds grace{30};
   OutputOptions output;
+  // How long a call may wait for other ranks before the user is told; 0: for ever.
+  std::chrono::seconds stall_warning{10};
 };
 
 }  // namespace farandole

@@ -9,6 +9,14 @@
 #include "launcher/rank_names.h"
 
 namespace farandole {
+namespace {
+
+bool failed_in_init(const FlightReport& record) {
+  return record.life == FlightLife::kForming ||
+         (record.life == FlightLife::kLeft && record.groups.empty());
+}
+
+}  // namespace
 
 Supervision::Supervision(std::vector<pid_t> pids, std::chrono::seconds grace)
     : grace_(grace), living_(pids.size()) {
@@ -16,6 +24,11 @@ Supervision::Supervision(std::vector<pid_t> pids, std::chrono::seconds grace)
 }
 
 bool Supervision::lives(int rank) const { return !worker(rank).end.has_value(); }
+
+std::optional<ProcessEnd> Supervision::end_of(int rank) const {
+  const auto& end = worker(rank).end;
+  return end ? std::optional(end->how) : std::nullopt;
+}
 
 int Supervision::stopped_by(int rank) const { return lives(rank) ? worker(rank).stopped_by : 0; }
 
@@ -168,7 +181,7 @@ bool Supervision::may_be_a_cause(const Worker& worker) {
 std::optional<int> Supervision::cause_of(int rank) const {
   const FlightReport& record = worker(rank).end->record;
   std::optional<int> cause = record.blamed_rank;
-  if (!cause && record.life == FlightLife::kForming) cause = ended_.front();
+  if (!cause && failed_in_init(record)) cause = ended_.front();
   if (!cause || *cause == rank || *cause < 0 || *cause >= static_cast<int>(workers_.size()))
     return std::nullopt;
   return may_be_a_cause(worker(*cause)) ? cause : std::nullopt;

@@ -52,6 +52,8 @@ class Supervision {
   // All workers have ended, or cannot be made to.
   bool finished() const { return living_ == 0 || state_ == State::kGivenUp; }
   bool lives(int rank) const;
+  // Nothing while it lives.
+  std::optional<ProcessEnd> end_of(int rank) const;
   // The signal that has stopped a living worker; 0 when it runs.
   int stopped_by(int rank) const;
 

@@ -202,7 +202,9 @@ TEST_F(SupervisionTest, BlameLeadsToTheFirstCause) {
 }
 
 TEST_F(SupervisionTest, WhoEndedWellMayBeTheCause) {
-  end(2, exited(0), living(FlightLife::kLeft, now_));
+  FlightReport left = living(FlightLife::kLeft, now_);
+  left.groups = {kWorld};
+  end(2, exited(0), left);
   end(0, exited(4), blames(2));
   end(1, exited(1), blames(2));
   EXPECT_EQ(job_.failure()->rank, 2);
@@ -233,7 +235,8 @@ TEST_F(SupervisionTest, WhoWasEndedByUsIsNoCause) {
 }
 
 TEST_F(SupervisionTest, WhoHadLeftBeforeWeEndedItIsTheCause) {
-  const FlightReport left = living(FlightLife::kLeft, now_);
+  FlightReport left = living(FlightLife::kLeft, now_);
+  left.groups = {kWorld};
   now_ += milliseconds(1);
   end(0, exited(5), blames(1));
   wait(Supervision::kOwnErrorTime);
@@ -247,7 +250,7 @@ TEST_F(SupervisionTest, WhoHadLeftBeforeWeEndedItIsTheCause) {
 TEST_F(SupervisionTest, WhoEndedBeforeInitIsTheCauseOfFailuresThere) {
   end(1, exited(0));
   end(0, exited(1), living(FlightLife::kForming));
-  end(2, exited(1), living(FlightLife::kForming));
+  end(2, exited(1), living(FlightLife::kLeft));  // init() gave up, and the program said so
   EXPECT_EQ(job_.failure()->rank, 1);
   EXPECT_EQ(job_.exit_code(), 1);
 }

@@ -1,0 +1,124 @@
+#include "launcher/stack_look.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/try.h"
+#include "launcher/visible_text.h"
+#include "launcher/worker_environment.h"
+#include "launcher/worker_stream.h"
+
+namespace farandole {
+namespace {
+
+constexpr auto kTime = std::chrono::seconds(5);
+constexpr std::size_t kLinesMax = 12;
+constexpr std::size_t kTextBytesMax = 256 * 1024;
+
+// Who runs the command by its path, without activating the environment that it lies in, has py-spy
+// beside it.
+std::string find_program() {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto beside = self.parent_path() / "py-spy";
+  if (!error && ::access(beside.c_str(), X_OK) == 0) return beside;
+  const char* path = std::getenv("PATH");
+  return path != nullptr && !check_program("py-spy", path) ? "py-spy" : "";
+}
+
+}  // namespace
+
+std::vector<std::string> main_thread_in(std::string_view dump, pid_t pid) {
+  const std::string wanted = "Thread " + std::to_string(pid) + " ";
+  std::vector<std::string> all;
+  std::vector<std::string> frames;
+  bool inside = false;
+  while (!dump.empty()) {
+    const auto end = std::min(dump.find('\n'), dump.size());
+    const std::string_view line = dump.substr(0, end);
+    dump.remove_prefix(std::min(end + 1, dump.size()));
+    if (line.empty()) continue;
+    if (all.size() < kLinesMax) all.push_back(make_visible(line));
+    if (line.starts_with("Thread "))
+      inside = line.starts_with(wanted);
+    else if (inside && line.starts_with(' ') && frames.size() < kLinesMax)
+      frames.push_back(make_visible(line));
+  }
+  return frames.empty() ? all : frames;
+}
+
+StackLook::StackLook(Poller& poller, std::uint64_t tag, const InheritedState& state)
+    : poller_(poller), tag_(tag), state_(state), program_(find_program()) {}
+
+void StackLook::ask(const Subject& subject) {
+  waiting_.push_back(subject);
+  if (!running_) start_next();
+}
+
+// If it cannot be started, the system has worse troubles than our curiosity.
+void StackLook::start_next() {
+  while (!running_ && !waiting_.empty()) {
+    const Subject next = waiting_.front();
+    waiting_.pop_front();
+    (void)start(next);
+  }
+}
+
+Status StackLook::start(const Subject& subject) {
+  FARANDOLE_TRY_ASSIGN(WorkerStream stream, WorkerStream::make_pipe());
+  // It only reads the worker's memory: stopping the worker for it could disturb what it looks at.
+  const std::vector<std::string> command{program_, "dump", "--nonblocking", "--pid",
+                                         std::to_string(subject.pid)};
+  const auto environment = merge_environment({inherited_environment()});
+  FARANDOLE_TRY_ASSIGN(StartedWorker started, start_worker({.command = command,
+                                                            .environment = environment,
+                                                            .inherited = {},
+                                                            .standard_output = stream.theirs.get(),
+                                                            .standard_error = stream.theirs.get(),
+                                                            .state = state_}));
+  if (!poller_.add(stream.ours.get(), Poller::For::kReading, tag_))
+    ::syscall(SYS_pidfd_send_signal, started.handle.get(), SIGKILL, nullptr, 0);
+  running_ = Running{subject,
+                     std::move(started.handle),
+                     std::move(stream.ours),
+                     {},
+                     std::chrono::steady_clock::now() + kTime};
+  return {};
+}
+
+std::optional<StackLook::Answer> StackLook::advance(TimePoint now) {
+  if (!running_) return std::nullopt;
+  const StreamRead read = read_available(running_->output);
+  running_->text += read.bytes;
+  const bool late = now >= running_->deadline || running_->text.size() > kTextBytesMax;
+  if (!read.ended && !late) return std::nullopt;
+  Answer answer{running_->subject, main_thread_in(running_->text, running_->subject.pid)};
+  if (answer.lines.empty()) answer.lines.push_back("  py-spy gave no answer");
+  end_running();
+  start_next();
+  return answer;
+}
+
+std::optional<TimePoint> StackLook::deadline() const {
+  return running_ ? std::optional(running_->deadline) : std::nullopt;
+}
+
+void StackLook::end_running() {
+  if (!running_) return;
+  poller_.remove(running_->output.get());
+  ::syscall(SYS_pidfd_send_signal, running_->process.get(), SIGKILL, nullptr, 0);
+  running_.reset();
+}
+
+void StackLook::stop() {
+  waiting_.clear();
+  end_running();
+}
+
+}  // namespace farandole

@@ -1,0 +1,255 @@
+#include "launcher/stall_verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <utility>
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr TimePoint kNow{seconds(1000)};
+constexpr StallLimits kLimits{.limit = seconds(10), .counts_from = {}};
+
+TimePoint ago(double time) {
+  return kNow - std::chrono::duration_cast<Duration>(std::chrono::duration<double>(time));
+}
+
+class StallVerdictTest : public ::testing::Test {
+ protected:
+  explicit StallVerdictTest(int size = 3) {
+    for (int rank = 0; rank < size; ++rank) {
+      WatchedWorker worker;
+      worker.pid = 710 + rank;
+      worker.report.life = FlightLife::kMember;
+      worker.report.since = ago(100);
+      worker.report.groups = {kWorld};
+      workers_.push_back(worker);
+    }
+  }
+  WatchedWorker& worker(int rank) { return workers_[static_cast<std::size_t>(rank)]; }
+  FlightReport& report(int rank) { return worker(rank).report; }
+  FlightCall& call(int rank, CallState state, const std::string& name, double submitted,
+                   double changed) {
+    FlightCall made;
+    made.handle = ++handles_;
+    made.operation = Operation::kAllreduce;
+    made.dtype = DType::kFloat32;
+    made.elements = 10;
+    made.name = name;
+    made.name_hash = std::hash<std::string>()(name);
+    made.state = state;
+    made.submitted = ago(submitted);
+    made.changed = ago(changed);
+    report(rank).calls.push_back(made);
+    return report(rank).calls.back();
+  }
+  FlightCall& waits(int rank, const std::string& name, double time) {
+    return call(rank, CallState::kWaiting, name, time, time);
+  }
+  FlightCall& done(int rank, const std::string& name, double time) {
+    return call(rank, CallState::kDone, name, time + 1, time);
+  }
+  std::vector<std::string> lines() {
+    const auto verdict = stall_verdict(workers_, kLimits, kNow);
+    return verdict ? verdict->lines : std::vector<std::string>();
+  }
+  std::vector<int> unexplained() { return stall_verdict(workers_, kLimits, kNow)->unexplained; }
+
+  std::vector<WatchedWorker> workers_;
+  Handle handles_ = 0;
+};
+
+TEST_F(StallVerdictTest, ShortWaitsAreNothing) {
+  waits(0, "x", 9.9);
+  EXPECT_THAT(lines(), IsEmpty());
+}
+
+TEST_F(StallVerdictTest, NamesTheCallAndWhoIsMissing) {
+  for (const int rank : {0, 1, 2}) done(rank, "w", 12);
+  waits(0, "x", 11.2);
+  waits(2, "x", 3);
+  EXPECT_THAT(lines(),
+              ElementsAre("stalled: allreduce `x` (float32, 10 elements) waits for rank 1",
+                          "  ranks 0, 2 wait for 3.0 s to 11.2 s",
+                          "  rank 1 (pid 711) has not called it; its last call, allreduce `w`, "
+                          "finished 12.0 s ago"));
+  EXPECT_THAT(unexplained(), ElementsAre(1));
+  const auto verdict = stall_verdict(workers_, kLimits, kNow);
+  EXPECT_EQ(verdict->rank, 0);
+  EXPECT_EQ(verdict->title, "allreduce `x`");
+  EXPECT_EQ(verdict->since, ago(11.2));
+}
+
+TEST_F(StallVerdictTest, AnEarlierCallOfTheNameIsNotThisOne) {
+  for (const int rank : {0, 1, 2}) done(rank, "loop", 20);
+  for (const int rank : {0, 2}) waits(rank, "loop", 15);
+  EXPECT_THAT(lines()[0], HasSubstr("`loop` (float32, 10 elements) waits for rank 1"));
+}
+
+TEST_F(StallVerdictTest, WhoNeverCalledAnything) {
+  waits(0, "x", 11);
+  waits(1, "x", 11);
+  EXPECT_THAT(lines().back(),
+              "  rank 2 (pid 712) has not called it; nor any other since init(), 1 min 40 s ago");
+}
+
+TEST_F(StallVerdictTest, WhatTheMissingDo) {
+  workers_.resize(1);
+  waits(0, "x", 11);
+  for (int rank = 1; rank < 6; ++rank)
+    workers_.push_back({.pid = 710 + rank, .report = {}, .end = ""});
+  worker(1).end = "exited with code 0";
+  worker(2).stopped_by = SIGSTOP;
+  report(4).life = FlightLife::kForming;
+  report(5).life = FlightLife::kLeft;
+  report(5).reason = "it called shutdown()\a";
+  report(4).since = ago(1);
+  EXPECT_THAT(
+      lines(),
+      ElementsAre("stalled: allreduce `x` (float32, 10 elements) waits for ranks 1-5",
+                  "  rank 0 waits for 11.0 s", "  rank 1 (pid 711) has ended (exited with code 0)",
+                  "  rank 2 (pid 712) is stopped (SIGSTOP); `kill -CONT 712` lets it go on",
+                  "  rank 3 (pid 713) has not called init()", "  rank 4 (pid 714) waits in init()",
+                  "  rank 5 (pid 715) has left the job (it called shutdown()\\x07)"));
+  EXPECT_THAT(unexplained(), ElementsAre(3));
+}
+
+TEST_F(StallVerdictTest, ManyMissingAreCutShort) {
+  waits(0, "x", 11);
+  for (int rank = 3; rank < 20; ++rank) {
+    workers_.push_back(workers_[1]);
+    worker(rank).pid = 710 + rank;
+  }
+  EXPECT_EQ(lines().size(), 2U + 8 + 1);
+  EXPECT_EQ(lines().back(), "  … and 11 more ranks");
+}
+
+TEST_F(StallVerdictTest, WhoWaitsElsewhereSaysForWhom) {
+  waits(0, "a", 20);
+  waits(1, "b", 15);
+  done(2, "z", 30);
+  EXPECT_THAT(lines(), ElementsAre("stalled: allreduce `a` (float32, 10 elements) waits for ranks "
+                                   "1, 2",
+                                   "  rank 0 waits for 20.0 s", "  ranks 0, 1 wait for each other:",
+                                   "  rank 0 (pid 710) waits in allreduce `a` for ranks 1, 2",
+                                   "  rank 1 (pid 711) waits in allreduce `b` for ranks 0, 2"));
+}
+
+TEST_F(StallVerdictTest, AChainIsNoCircle) {
+  // Rank 0 waits for 1 in group 1, which waits for 2 in group 2, which does nothing.
+  for (const int rank : {0, 1}) report(rank).groups.push_back(1);
+  for (const int rank : {1, 2}) report(rank).groups.push_back(2);
+  waits(0, "a", 20).group = 1;
+  waits(1, "b", 15).group = 2;
+  EXPECT_THAT(lines(),
+              ElementsAre("stalled: allreduce `a` (float32, 10 elements, group 1) waits for rank 1",
+                          "  rank 0 waits for 20.0 s",
+                          "  rank 1 (pid 711) waits in allreduce `b` for rank 2"));
+  EXPECT_THAT(unexplained(), IsEmpty());
+}
+
+TEST_F(StallVerdictTest, ThreeGroupsInACircle) {
+  const std::vector<std::pair<int, int>> members{{0, 1}, {1, 2}, {0, 2}};
+  for (GroupId group = 1; group <= 3; ++group)
+    for (const int rank : {members[group - 1].first, members[group - 1].second})
+      report(rank).groups.push_back(group);
+  waits(0, "a", 20).group = 1;
+  waits(1, "b", 15).group = 2;
+  waits(2, "c", 12).group = 3;
+  EXPECT_THAT(lines(),
+              ElementsAre("stalled: allreduce `a` (float32, 10 elements, group 1) waits for rank 1",
+                          "  rank 0 waits for 20.0 s", "  ranks 0-2 wait for each other:",
+                          "  rank 0 (pid 710) waits in allreduce `a` for rank 1",
+                          "  rank 1 (pid 711) waits in allreduce `b` for rank 2",
+                          "  rank 2 (pid 712) waits in allreduce `c` for rank 0"));
+}
+
+TEST_F(StallVerdictTest, OtherGroupsMembersAreNotMissed) {
+  for (const int rank : {0, 1}) report(rank).groups.push_back(4);
+  waits(0, "x", 20).group = 4;
+  EXPECT_THAT(lines()[0], HasSubstr("waits for rank 1"));
+  waits(1, "x", 20).group = 4;
+  EXPECT_THAT(lines(), IsEmpty());
+}
+
+TEST_F(StallVerdictTest, AStoppedRankHoldsEvenARunningCall) {
+  for (const int rank : {0, 1, 2}) call(rank, CallState::kRunning, "big", 30, 29);
+  EXPECT_THAT(lines(), IsEmpty());  // it takes as long as it takes
+  worker(1).stopped_by = SIGTSTP;
+  EXPECT_THAT(lines(),
+              ElementsAre("stalled: allreduce `big` (float32, 10 elements) waits for rank 1",
+                          "  ranks 0-2 wait for 30.0 s",
+                          "  rank 1 (pid 711) is stopped (SIGTSTP); `kill -CONT 711` lets it go "
+                          "on"));
+}
+
+TEST_F(StallVerdictTest, WhoHasJoinedWaitsForTheOthersData) {
+  waits(0, "join", 60).operation = Operation::kJoin;
+  done(1, "x", 2);
+  done(2, "x", 2);
+  EXPECT_THAT(lines(), IsEmpty());  // they go on without it
+  report(1).calls.clear();
+  done(1, "x", 40);
+  EXPECT_THAT(lines(), IsEmpty());
+  report(2).calls.clear();
+  done(2, "x", 40);
+  EXPECT_THAT(lines()[0], "stalled: join `join` waits for ranks 1, 2");
+}
+
+TEST_F(StallVerdictTest, WhoHasJoinedIsMissedOnlyWhereItCannotTakePart) {
+  waits(0, "join", 60).operation = Operation::kJoin;
+  waits(1, "x", 30);
+  EXPECT_THAT(lines()[0], HasSubstr("waits for rank 2"));
+  workers_[1].report.calls.clear();
+  waits(2, "g", 50).operation = Operation::kAllgather;
+  EXPECT_THAT(lines()[0], HasSubstr("allgather `g`"));
+  EXPECT_THAT(lines(), Contains("  rank 0 (pid 710) has joined"));
+}
+
+TEST_F(StallVerdictTest, InitWaitsForWhoHasNotCalledIt) {
+  for (const int rank : {0, 2}) {
+    report(rank) = {};
+    report(rank).life = FlightLife::kForming;
+  }
+  report(0).since = ago(12);
+  report(2).since = ago(1);
+  report(1) = {};
+  EXPECT_THAT(lines(), ElementsAre("stalled: init() waits for rank 1",
+                                   "  ranks 0, 2 wait for 1.0 s to 12.0 s",
+                                   "  rank 1 (pid 711) has not called init()"));
+  EXPECT_THAT(unexplained(), ElementsAre(1));
+  EXPECT_EQ(stall_verdict(workers_, kLimits, kNow)->handle, 0U);
+  report(0).since = ago(9);
+  EXPECT_THAT(lines(), IsEmpty());
+}
+
+TEST_F(StallVerdictTest, InitWaitsForAStoppedRank) {
+  for (const int rank : {0, 1, 2}) {
+    report(rank).life = FlightLife::kForming;
+    report(rank).since = ago(20);
+  }
+  EXPECT_THAT(lines(), IsEmpty());
+  worker(2).stopped_by = SIGSTOP;
+  EXPECT_THAT(lines()[0], "stalled: init() waits for rank 2");
+}
+
+TEST_F(StallVerdictTest, TimeInWhichTheUserHadStoppedTheJobDoesNotCount) {
+  waits(0, "x", 60);
+  EXPECT_FALSE(stall_verdict(workers_, {seconds(10), ago(5)}, kNow).has_value());
+  EXPECT_TRUE(stall_verdict(workers_, {seconds(10), ago(10)}, kNow).has_value());
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,45 @@
+#include "launcher/stall_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/call_text.h"
+
+namespace farandole {
+
+StallWatch::Fate StallWatch::fate_of(const StallVerdict& verdict, const WatchedWorker& worker) {
+  if (!worker.end.empty()) return Fate::kGone;
+  const FlightReport& report = worker.report;
+  if (verdict.handle == 0) {
+    if (report.life == FlightLife::kForming) return Fate::kWaits;
+    return report.life == FlightLife::kMember ? Fate::kWentOn : Fate::kGone;
+  }
+  if (report.life != FlightLife::kMember) return Fate::kGone;
+  const auto call = std::ranges::find(report.calls, verdict.handle, &FlightCall::handle);
+  if (call == report.calls.end()) return Fate::kWentOn;  // its line belongs to a later one
+  if (call->state == CallState::kFailed) return Fate::kGone;
+  return call->state == verdict.state ? Fate::kWaits : Fate::kWentOn;
+}
+
+StallWatch::Report StallWatch::look(const std::vector<WatchedWorker>& workers, TimePoint now) {
+  Report report;
+  if (told_) {
+    const StallVerdict& last = told_->verdict;
+    const Fate fate = fate_of(last, workers.at(static_cast<std::size_t>(last.rank)));
+    if (fate == Fate::kWentOn)
+      report.lines.push_back(last.title + " went on after " + describe(now - last.since));
+    if (fate != Fate::kWaits) told_.reset();
+  }
+  auto verdict = stall_verdict(workers, {limit_, counts_from_}, now);
+  if (!verdict) return report;
+  const bool known =
+      told_ && told_->verdict.rank == verdict->rank && told_->verdict.handle == verdict->handle;
+  const int times = known ? told_->times * 2 : 1;
+  if (now - verdict->since < limit_ * times) return report;
+  report.lines.insert(report.lines.end(), verdict->lines.begin(), verdict->lines.end());
+  report.unexplained = verdict->unexplained;
+  told_ = Told{*std::move(verdict), times};
+  return report;
+}
+
+}  // namespace farandole

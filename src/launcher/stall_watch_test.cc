@@ -1,0 +1,109 @@
+#include "launcher/stall_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+namespace farandole {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class StallWatchTest : public ::testing::Test {
+ protected:
+  StallWatchTest() {
+    for (WatchedWorker& worker : workers_) worker.report.life = FlightLife::kMember;
+    workers_[0].report.calls.resize(1);
+    call().handle = 7;
+    call().operation = Operation::kBarrier;
+    call().name = "b";
+    call().submitted = now_;
+  }
+  FlightCall& call() { return workers_[0].report.calls.front(); }
+  StallWatch::Report after(int time) {
+    now_ += seconds(time);
+    return watch_.look(workers_, now_);
+  }
+
+  StallWatch watch_{seconds(10)};
+  TimePoint now_{seconds(1000)};
+  std::vector<WatchedWorker> workers_ = std::vector<WatchedWorker>(2);
+};
+
+TEST_F(StallWatchTest, TellsAtOneTwoAndFourTimesTheLimit) {
+  EXPECT_THAT(after(9).lines, IsEmpty());
+  const auto first = after(1);
+  EXPECT_THAT(first.lines[0], HasSubstr("barrier `b` waits for rank 1"));
+  EXPECT_THAT(first.unexplained, ElementsAre(1));
+  EXPECT_THAT(after(9).lines, IsEmpty());
+  EXPECT_THAT(after(1).lines[1], HasSubstr("rank 0 waits for 20.0 s"));
+  EXPECT_THAT(after(19).lines, IsEmpty());
+  EXPECT_THAT(after(1).lines[1], HasSubstr("rank 0 waits for 40.0 s"));
+  EXPECT_THAT(after(39).lines, IsEmpty());
+}
+
+TEST_F(StallWatchTest, TellsThatTheCallWentOn) {
+  ASSERT_FALSE(after(10).lines.empty());
+  call().state = CallState::kDone;
+  EXPECT_THAT(after(2).lines, ElementsAre("barrier `b` went on after 12.0 s"));
+  EXPECT_THAT(after(2).lines, IsEmpty());
+  EXPECT_EQ(watch_.interval(), std::chrono::milliseconds(2500));
+}
+
+TEST_F(StallWatchTest, AForgottenCallWentOn) {
+  ASSERT_FALSE(after(10).lines.empty());
+  call().handle = 7 + kFlightCalls;
+  call().submitted = now_;
+  EXPECT_THAT(after(1).lines, ElementsAre(HasSubstr("went on")));
+}
+
+TEST_F(StallWatchTest, AFailedCallSpeaksForItself) {
+  ASSERT_FALSE(after(10).lines.empty());
+  call().state = CallState::kFailed;
+  EXPECT_THAT(after(2).lines, IsEmpty());
+}
+
+TEST_F(StallWatchTest, AnEndedWorkerSpeaksForItself) {
+  ASSERT_FALSE(after(10).lines.empty());
+  workers_[0].end = "exited with code 1";
+  EXPECT_THAT(after(2).lines, IsEmpty());
+}
+
+TEST_F(StallWatchTest, AnotherCallIsAnotherStall) {
+  ASSERT_FALSE(after(10).lines.empty());
+  call().state = CallState::kDone;
+  workers_[0].report.calls.push_back(call());
+  FlightCall& second = workers_[0].report.calls.back();
+  second.handle = 8;
+  second.name = "c";
+  second.state = CallState::kWaiting;
+  second.submitted = now_;
+  const auto report = after(10);
+  EXPECT_THAT(report.lines[0], HasSubstr("`b` went on"));
+  EXPECT_THAT(report.lines[1], HasSubstr("`c` waits for rank 1"));
+}
+
+TEST_F(StallWatchTest, InitGoesOn) {
+  workers_[0].report = {};
+  workers_[0].report.life = FlightLife::kForming;
+  workers_[0].report.since = now_;
+  workers_[1].report = {};
+  EXPECT_EQ(after(10).lines[0], "stalled: init() waits for rank 1");
+  for (WatchedWorker& worker : workers_) worker.report.life = FlightLife::kMember;
+  EXPECT_THAT(after(1).lines, ElementsAre("init() went on after 11.0 s"));
+}
+
+TEST_F(StallWatchTest, AJobThatTheUserHadStoppedStartsAnew) {
+  now_ += seconds(60);
+  watch_.job_continued(now_);
+  EXPECT_THAT(after(9).lines, IsEmpty());
+  EXPECT_THAT(after(1).lines[1], HasSubstr("rank 0 waits for 10.0 s"));
+}
+
+}  // namespace
+}  // namespace farandole
