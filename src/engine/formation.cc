@@ -101,9 +101,9 @@ class Meeting {
     FARANDOLE_TRY_ASSIGN(auto heap, duplicate(formation.heap->first_segment()));
     value.descriptors.push_back(std::move(process));
     value.descriptors.push_back(std::move(heap));
-    FARANDOLE_TRY(store_.set(keys::member(epoch_, rank()), std::move(value)));
-    member_published_ = true;
-    return {};
+    const Status published = store_.set(keys::member(epoch_, rank()), std::move(value));
+    member_published_ = published.ok();
+    return published.ok() ? published : spoken_for(published);
   }
 
   Status attach(Formation& formation) {
@@ -160,6 +160,14 @@ class Meeting {
 
   std::string failure_text(const Status& status) const {
     return fmt::format("rank {} could not start: {}", rank(), status.message());
+  }
+
+  // The launcher may have taken our place in the table because another rank has ended before we
+  // came; then it has also said why.
+  Status spoken_for(const Status& status) {
+    const auto end = store_.wait(keys::complete(epoch_), {TimePoint{}, never_});
+    const Status told = end.ok() ? read_end(*end) : Status();
+    return told.ok() ? status : told;
   }
 
   static Status read_end(const StoreValue& value) {

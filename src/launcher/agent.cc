@@ -250,7 +250,7 @@ void Agent::worker_ended(std::size_t rank) {
   end.memory_kills = memory_kills_.at(rank).since_start();
   end.at = now();
   const bool killed = end.how.signal != 0;
-  say_farewell(*store_, static_cast<int>(rank),
+  say_farewell(*store_, static_cast<int>(rank), setup_.options.workers,
                "rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid) +
                    (killed ? ") was " : ") has ") + describe(end.how));
   carry_out(supervision_->worker_ended(static_cast<int>(rank), std::move(end)));

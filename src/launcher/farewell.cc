@@ -5,7 +5,7 @@
 
 namespace farandole {
 
-void say_farewell(StoreServer& store, int rank, const std::string& how) {
+void say_farewell(StoreServer& store, int rank, int size, const std::string& how) {
   const auto begun = store.add(keys::formations(rank), 0);
   if (!begun.ok()) return;
   const std::string failure = how + " before all ranks had come together in init()";
@@ -18,7 +18,9 @@ void say_farewell(StoreServer& store, int rank, const std::string& how) {
   for (const std::int64_t epoch : {*begun, *begun + 1}) {
     if (epoch == 0) continue;  // the worker has begun none
     (void)store.set(keys::member(epoch, rank), record.encode());
-    (void)store.set(keys::complete(epoch), end);
+    if (!store.set(keys::complete(epoch), end).ok()) continue;
+    for (int other = 0; other < size; ++other)
+      (void)store.set(keys::member(epoch, other), record.encode());
   }
 }
 

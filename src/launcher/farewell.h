@@ -8,8 +8,9 @@
 
 namespace farandole {
 
-// In the formation that the worker has begun last and in the next one, unless something was said
-// there already: nobody forms a group with it any more. `how`: "rank 1 (pid 12) has exited …".
-void say_farewell(StoreServer& store, int rank, const std::string& how);
+// Ends the formation that the worker has begun last, and the next one, unless their ends were said
+// already: nobody forms a group with it any more. Speaks for all `size` ranks that have not come
+// yet, since the others wait for these, too. `how`: "rank 1 (pid 12) has exited …".
+void say_farewell(StoreServer& store, int rank, int size, const std::string& how);
 
 }  // namespace farandole

@@ -19,9 +19,11 @@ class FarewellTest : public ::testing::Test {
 };
 
 TEST_F(FarewellTest, AWorkerThatNeverBeganIsMissedInTheFirstFormation) {
-  say_farewell(*server_, 1, "rank 1 (pid 12) has exited with code 0");
+  say_farewell(*server_, 1, 3, "rank 1 (pid 12) has exited with code 0");
   EXPECT_TRUE(exists(keys::member(1, 1)));
   EXPECT_TRUE(exists(keys::complete(1)));
+  // Others may wait for a rank that has not come yet.
+  EXPECT_TRUE(exists(keys::member(1, 2)));
   EXPECT_FALSE(exists(keys::member(0, 1)));
   EXPECT_FALSE(exists(keys::member(2, 1)));
 }
@@ -29,11 +31,13 @@ TEST_F(FarewellTest, AWorkerThatNeverBeganIsMissedInTheFirstFormation) {
 TEST_F(FarewellTest, OneThatHadBegunIsMissedThereAndInTheNext) {
   ASSERT_TRUE(server_->add(keys::formations(1), 1).ok());
   ASSERT_TRUE(server_->set(keys::complete(1), {}).ok());  // said by a member
-  say_farewell(*server_, 1, "rank 1 (pid 12) has exited with code 0");
+  say_farewell(*server_, 1, 3, "rank 1 (pid 12) has exited with code 0");
   EXPECT_TRUE(exists(keys::member(1, 1)));
   EXPECT_TRUE(exists(keys::member(2, 1)));
   EXPECT_TRUE(exists(keys::complete(2)));
-  EXPECT_FALSE(exists(keys::member(2, 0)));
+  // Nobody is spoken for where the members themselves have said the end.
+  EXPECT_FALSE(exists(keys::member(1, 0)));
+  EXPECT_TRUE(exists(keys::member(2, 0)));
 }
 
 }  // namespace

@@ -22,14 +22,14 @@ constexpr std::size_t kLinesMax = 12;
 constexpr std::size_t kTextBytesMax = 256 * 1024;
 
 // Who runs the command by its path, without activating the environment that it lies in, has py-spy
-// beside it.
+// not in PATH but beside it.
 std::string find_program() {
+  const char* path = std::getenv("PATH");
+  if (path != nullptr && !check_program("py-spy", path)) return "py-spy";
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   const auto beside = self.parent_path() / "py-spy";
-  if (!error && ::access(beside.c_str(), X_OK) == 0) return beside;
-  const char* path = std::getenv("PATH");
-  return path != nullptr && !check_program("py-spy", path) ? "py-spy" : "";
+  return !error && ::access(beside.c_str(), X_OK) == 0 ? beside.string() : "";
 }
 
 }  // namespace

@@ -1,16 +1,21 @@
-"""A worker of a job in which one fails: `failing_worker.py HOW CULPRIT`."""
+"""A worker of a job in which one fails: `failing_worker.py HOW CULPRIT`.
+
+HOW is a method of `Failures`. The culprit does it at its 100th step, the others go on until their
+call fails, and tell what they have left behind in their process.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
-import torch
-
-import farandole.torch as hvd
+import farandole
+from farandole import calls
 
 STEPS_BEFORE = 100
 
@@ -23,32 +28,65 @@ def segments() -> list[str]:
     return [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd" in line]
 
 
-def fail(how: str) -> None:
-    if how == "raise":
+class Failures:
+    """Ways in which a worker may end."""
+
+    @staticmethod
+    def raises() -> None:
         raise ValueError("bad data")
-    if how == "exit":
+
+    @staticmethod
+    def exits() -> None:
         sys.exit(0)
-    if how == "_exit":
+
+    @staticmethod
+    def exits_at_once() -> None:
         os._exit(3)
-    if how == "kill":  # in the middle of whatever the main thread does
+
+    @staticmethod
+    def is_killed() -> None:  # in the middle of whatever the main thread does
         threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGKILL)).start()
+
+    @staticmethod
+    def crashes() -> None:
+        ctypes.string_at(0)
+
+    @staticmethod
+    def leaves() -> None:
+        farandole.shutdown()
+        signal.pause()
+
+    @staticmethod
+    def eats_memory() -> None:
+        hoard = []
+        while True:
+            hoard.append(bytearray(b"x" * 8_000_000))
+
+    @staticmethod
+    def is_stopped_and_killed() -> None:
+        pid = os.getpid()
+        if os.fork() == 0:
+            while "(stopped)" not in Path(f"/proc/{pid}/status").read_text():
+                time.sleep(0.01)
+            os.kill(pid, signal.SIGKILL)
+            os._exit(0)
+        os.kill(pid, signal.SIGSTOP)
 
 
 def main(how: str, culprit: int) -> None:
     before = descriptors()
-    hvd.init()
-    guilty = hvd.rank() == culprit
+    farandole.init()
+    rank = farandole.rank()
     step = 0
     try:
         while True:
             step += 1
-            if guilty and step == STEPS_BEFORE:
-                fail(how)
-            hvd.allreduce_(torch.ones(200_000), name="loop")
-    except hvd.GroupLostError as error:
-        print(f"survivor {hvd.rank()}: {error}", flush=True)
-        rank = hvd.rank()
-        hvd.shutdown()
+            if rank == culprit and step == STEPS_BEFORE:
+                getattr(Failures, how)()
+            calls.barrier()
+    except farandole.GroupLostError as error:
+        print(f"survivor {rank}: {error}", flush=True)
+        farandole.shutdown()
         print(f"left in {rank}: {sorted(descriptors() - before)} {segments()}", flush=True)
         raise
 

@@ -6,54 +6,117 @@ import os
 import re
 import signal
 import sys
-import uuid
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from job import run, started
+from launched import Launched, run
 
 HERE = Path(__file__).parent
-HANG_SECONDS = 60
+WORKER = HERE / "failing_worker.py"
 
-# How a worker fails: the exit code of the job, and how the others tell the cause.
+
+@dataclass
+class Expected:
+    code: int  # of the job
+    told: str  # what the others' error says of the culprit
+    box: str  # what the box says of it
+
+
 FAILURES = {
-    "raise": (1, "uncaught ValueError: bad data"),
-    "exit": (1, "its program ended"),
-    "_exit": (3, "died"),
-    "kill": (128 + signal.SIGKILL, "died"),
+    "raises": Expected(1, "uncaught ValueError: bad data", "raised ValueError: bad data"),
+    "exits": Expected(
+        1, "its program ended", "ended with exit code 0 while others still needed it"
+    ),
+    "exits_at_once": Expected(3, "died", "exited with code 3"),
+    "is_killed": Expected(137, "died", "was killed by signal 9 (SIGKILL)"),
+    "crashes": Expected(139, "died", "was killed by signal 11 (SIGSEGV)"),
+    "is_stopped_and_killed": Expected(137, "died", "was killed by signal 9 (SIGKILL)"),
+    "leaves": Expected(1, "it called shutdown()", "has left the job while others still needed it"),
 }
 
 
-def processes_of(mark: str) -> list[str]:
-    """Those that are alive and have `mark` in their environment."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-        except OSError:
-            continue  # gone, or not ours
-    return found
+def box_of(job: Launched) -> str:
+    """What the frame at the end of the job holds."""
+    frame = re.search(
+        r"╭─ farandole: the job has failed ─+╮\n(.*)╰─ exit code (\d+) ─+╯\n\Z",
+        job.errors,
+        re.DOTALL,
+    )
+    assert frame is not None, job.errors
+    assert int(frame[2]) == job.process.returncode
+    assert all(len(line) == 100 for line in frame[0].splitlines()), frame[0]
+    return "\n".join(line[2:-2].rstrip() for line in frame[1].splitlines())
+
+
+def check_survivors(job: Launched, culprit: int, ranks: range, told: str) -> None:
+    """All of these ranks got an error that names culprit and cause, and have left nothing."""
+    for rank in ranks:
+        if rank == culprit:
+            continue
+        lines = [line for line in job.output.splitlines() if f"survivor {rank}: " in line]
+        assert len(lines) == 1, job.output + job.errors
+        assert f"rank {culprit}" in lines[0] and told in lines[0], lines[0]
+        assert f"left in {rank}: [] []" in job.output, job.output
 
 
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("how", FAILURES)
 def test_a_worker_fails(how: str, size: int) -> None:
-    code, cause = FAILURES[how]
-    mark, culprit = uuid.uuid4().hex, size - 1
-    job = run(
-        size,
-        *(sys.executable, HERE / "failing_worker.py", how, str(culprit)),
-        environment={"FARANDOLE_TEST_MARK": mark},
-        timeout=HANG_SECONDS,
+    expected, culprit = FAILURES[how], size - 1
+    job = run("run", "-n", str(size), sys.executable, str(WORKER), how, str(culprit))
+    assert job.process.returncode == expected.code, job.errors
+    check_survivors(job, culprit, range(size), expected.told)
+    box = box_of(job)
+    assert re.match(rf"rank {culprit} \(pid \d+\) {re.escape(expected.box)}", box), box
+    assert re.search(r"last call +barrier `[^`]+`", box), box
+    others = "ranks 0, 1" if size == 3 else "rank 0"
+    assert box.splitlines()[-1] == f"the others: {others}: exited with code 1", box
+
+
+def test_the_box_shows_where_it_was_raised() -> None:
+    job = run("run", "-n", "2", sys.executable, str(WORKER), "raises", "1")
+    box = box_of(job)
+    assert "Traceback (most recent call last):" in box, box
+    assert 'raise ValueError("bad data")' in box, box
+    assert re.search(r"last call +barrier `[^`]+`, finished \d+(\.\d)? m?s before the end", box), (
+        box
     )
-    assert job.code == code, job.text
-    for rank in range(size - 1):
-        lines = [line for line in job.text.splitlines() if f"survivor {rank}: " in line]
-        assert len(lines) == 1, job.text
-        assert f"rank {culprit}" in lines[0] and cause in lines[0], lines[0]
-        assert f"left in {rank}: [] []" in job.text, job.text
-    assert processes_of(mark) == []
+
+
+def test_the_box_is_plain_without_a_terminal() -> None:
+    job = run("run", "-n", "1", "sh", "-c", "exit 3")
+    assert "\x1b" not in job.errors
+    assert re.fullmatch(r"rank 0 \(pid \d+\) exited with code 3", box_of(job))
+
+
+MEMORY = Path("/sys/fs/cgroup/memory")
+
+
+@pytest.fixture
+def memory_cgroup() -> Path:
+    """A cgroup of 100 MB, in which this test makes one worker run."""
+    own = re.search(r"^\d+:memory:(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
+    folder = MEMORY / (own[1].lstrip("/") if own else "") / f"farandole-test-{os.getpid()}"
+    try:
+        folder.mkdir()
+        (folder / "memory.limit_in_bytes").write_text(str(100 << 20))
+    except OSError as error:
+        pytest.skip(f"no cgroup of version 1 can be made here: {error}")
+    yield folder
+    folder.rmdir()
+
+
+def test_the_kernel_kills_for_memory(memory_cgroup: Path) -> None:
+    def enter() -> None:
+        (memory_cgroup / "cgroup.procs").write_text(str(os.getpid()))
+
+    arguments = ("run", "-n", "2", sys.executable, str(WORKER), "eats_memory", "1")
+    with Launched(*arguments, before_exec=enter) as job:
+        assert job.end() == 137, job.errors
+        assert job.left() == []
+    check_survivors(job, 1, range(2), "died")
+    assert "was killed by the kernel for memory" in box_of(job), job.errors
 
 
 WAITS = {"init": r"lifecycle\.py\", line \d+, in init", "call": r"handle\.py\", line \d+, in wait"}
@@ -61,23 +124,12 @@ WAITS = {"init": r"lifecycle\.py\", line \d+, in init", "call": r"handle\.py\", 
 
 @pytest.mark.parametrize("where", WAITS)
 def test_interrupt_during_a_wait(where: str) -> None:
-    mark = uuid.uuid4().hex
-    program = (sys.executable, HERE / "waiting_worker.py", where)
-    with started(2, *program, environment={"FARANDOLE_TEST_MARK": mark}) as process:
-        assert process.stdout is not None
-        signal.signal(signal.SIGALRM, lambda *_: process.kill())
-        signal.alarm(HANG_SECONDS)
-        text = ""
-        while "[0] waiting" not in text:
-            line = process.stdout.readline()
-            assert line, text
-            text += line
-        os.killpg(process.pid, signal.SIGINT)
-        text += process.stdout.read()
-        process.wait()
-        signal.alarm(0)
-    assert process.returncode == 128 + signal.SIGINT, text
-    assert "KeyboardInterrupt" in text, text
-    assert re.search(WAITS[where], text), text
-    assert "Fatal" not in text, text
-    assert processes_of(mark) == []
+    with Launched("run", "-n", "2", sys.executable, str(HERE / "waiting_worker.py"), where) as job:
+        job.read_until("[0] waiting")
+        os.killpg(job.process.pid, signal.SIGINT)
+        assert job.end() == 128 + signal.SIGINT, job.errors
+        assert job.left() == []
+    assert "KeyboardInterrupt" in job.errors, job.errors
+    assert re.search(WAITS[where], job.errors), job.errors
+    assert "Fatal" not in job.errors, job.errors
+    assert "the job has failed" not in job.errors, job.errors

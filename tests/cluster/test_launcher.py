@@ -92,14 +92,19 @@ def test_everything_after_the_program_is_its_own() -> None:
     assert job.output == "[0] -c -- x\n"
 
 
+def box_lines(errors: str) -> list[str]:
+    """What stands in the frame at the end of a failed job."""
+    return [line[2:-2].rstrip() for line in errors.splitlines() if line.startswith("│")]
+
+
 def test_the_first_failure_gives_the_code_and_the_last_lines() -> None:
     job = run_shell(3, '[ "$FARANDOLE_RANK" = 1 ] && exit 7; exec sleep 1000')
     assert job.process.returncode == 7
-    first, second = job.errors.splitlines()[-2:]
-    assert re.fullmatch(
-        r"farandole: rank 1 \(pid \d+\) exited with code 7; the job has ended", first
-    )
-    assert second == "farandole: the others: ranks 0, 2: ended with SIGTERM"
+    head, empty, others = box_lines(job.errors)
+    assert re.fullmatch(r"rank 1 \(pid \d+\) exited with code 7", head)
+    assert empty == ""
+    assert others == "the others: ranks 0, 2: ended with SIGTERM"
+    assert job.errors.splitlines()[-1].startswith("╰─ exit code 7 ─")
 
 
 # Rank 0 hears from the kernel that rank 1 has ended, as the launcher does, and ends at once.
@@ -125,7 +130,7 @@ def test_others_may_end_with_an_error_of_their_own(tmp_path: Path) -> None:
     job = run("run", "-n", "2", sys.executable, "-c", FOLLOWS, str(tmp_path))
     assert job.process.returncode == 5
     assert "[0] rank 1 has gone\n" in job.errors
-    assert job.errors.splitlines()[-1] == "farandole: the others: rank 0: exited with code 1"
+    assert box_lines(job.errors)[-1] == "the others: rank 0: exited with code 1"
 
 
 def test_what_workers_leave_may_write_its_last_lines() -> None:
@@ -331,7 +336,7 @@ def test_a_slow_reader_gets_everything() -> None:
     script = "sleep 1000 & setsid sleep 1001 & head -c 150000 /dev/zero | tr '\\0' '\\n'; exit 3"
     with Launched("run", "-n", "1", "sh", "-c", script) as job:
         assert job.process.stderr is not None
-        while "the job has ended" not in job.errors:
+        while "exit code 3" not in job.errors:
             job.errors += job.process.stderr.readline()
         assert job.end() == 3
     assert job.output.count("[0] \n") == 150_000

@@ -1,0 +1,96 @@
+"""A worker of a job in which rank 1 keeps the others waiting: `stalling_worker.py HOW FOLDER`.
+
+HOW is a function below. A rank that holds the others up goes on when the file `go` is in FOLDER,
+and all end when `end` is there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import farandole
+from farandole import calls, core
+from farandole.handle import PreparedCall
+
+RANK = int(os.environ["FARANDOLE_RANK"])
+
+
+def wait_for(file: Path) -> None:
+    print(f"waits for {file.name}", flush=True)
+    while not file.exists():
+        time.sleep(0.01)
+
+
+def is_late(folder: Path) -> None:
+    farandole.init()
+    calls.barrier()
+    if RANK == 1:
+        wait_for(folder / "go")
+    calls.barrier()
+
+
+def is_late_in_init(folder: Path) -> None:
+    if RANK == 1:
+        wait_for(folder / "go")
+    farandole.init()
+
+
+def keeps_a_group_waiting(folder: Path) -> None:
+    pair = farandole.ProcessSet([0, 1])
+    farandole.init(process_sets=[pair])
+    if RANK == 1:
+        wait_for(folder / "go")
+    if RANK < 2:
+        calls.barrier(pair)
+
+
+def joins_late(folder: Path) -> None:
+    farandole.init()
+    if RANK == 1:
+        wait_for(folder / "go")
+    calls.join()
+
+
+def waits_elsewhere(folder: Path) -> None:
+    farandole.init()
+    call = core.barrier("ab"[RANK], 0)
+    calls.start(PreparedCall(call, None, core.Engine.take, named=True)).wait()
+
+
+def runs_until_go(folder: Path) -> None:
+    """Rank 0 alone looks for `go`; all see its answer between the same two barriers."""
+    farandole.init()
+    print("running", flush=True)
+    while not (folder / "stop").exists():
+        calls.barrier()
+        if RANK == 0 and (folder / "go").exists():
+            (folder / "stop").touch()
+        calls.barrier()
+
+
+def ends_before_init(folder: Path) -> None:
+    if RANK == 1:
+        sys.exit(0)
+    init_and_tell()
+
+
+def ends_during_init(folder: Path) -> None:
+    if RANK == 2:
+        wait_for(folder / "go")
+    init_and_tell()
+
+
+def init_and_tell() -> None:
+    try:
+        farandole.init()
+    except farandole.FarandoleError as error:
+        print(f"survivor {RANK}: {error}", flush=True)
+        raise
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](Path(sys.argv[2]))
+    wait_for(Path(sys.argv[2]) / "end")

@@ -1,0 +1,226 @@
+"""What the user hears when a rank keeps the others waiting, is stopped, or never comes to init."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from launched import Launched
+
+WORKER = Path(__file__).with_name("stalling_worker.py")
+ONE_SECOND = {"FARANDOLE_STALL_WARNING": "1"}
+# Wide enough that no test meets it.
+NEVER = {"FARANDOLE_STALL_WARNING": "1000"}
+
+
+def job(how: str, size: int, folder: Path, environment: dict[str, str] | None = None) -> Launched:
+    return Launched(
+        *("run", "-n", str(size), sys.executable, str(WORKER), how, str(folder)),
+        environment={**ONE_SECOND, "OMP_NUM_THREADS": "1", **(environment or {})},
+    )
+
+
+def read_errors_until(launched: Launched, pattern: str) -> re.Match[str]:
+    assert launched.process.stderr is not None
+    while not (found := re.search(pattern, launched.errors)):
+        line = launched.process.stderr.readline()
+        assert line, f"the end came before {pattern!r}:\n{launched.output}{launched.errors}"
+        launched.errors += line
+    return found
+
+
+def go_on(launched: Launched, folder: Path) -> None:
+    """The late rank comes, and nothing was lost."""
+    (folder / "go").touch()
+    end_well(launched, folder)
+
+
+def end_well(launched: Launched, folder: Path) -> None:
+    (folder / "end").touch()
+    assert launched.end() == 0, launched.errors
+    assert launched.left() == []
+
+
+# How a rank keeps the others waiting: the call, and what is said of that rank.
+STALLS = {
+    "is_late": (
+        r"barrier `[^`]+`",
+        r"has not called it; its last call, barrier `[^`]+`, finished \d+\.\d s ago",
+    ),
+    "is_late_in_init": (r"init\(\)", r"has not called init\(\)"),
+    "keeps_a_group_waiting": (
+        r"barrier `[^`]+` \(group 1\)",
+        r"has not called it; nor any other since init\(\), \d+\.\d s ago",
+    ),
+    "joins_late": (r"join `[^`]+`", r"has not called it; nor any other since init\(\)"),
+}
+
+
+@pytest.mark.parametrize("how", STALLS)
+def test_a_stall_is_told_and_that_it_is_over(how: str, tmp_path: Path) -> None:
+    call, doing = STALLS[how]
+    waiting = "rank 0 waits" if how == "keeps_a_group_waiting" else "ranks 0, 2 wait"
+    with job(how, 3, tmp_path) as launched:
+        read_errors_until(launched, rf"stalled: {call} waits for rank 1\n")
+        read_errors_until(launched, rf"farandole:   {waiting} for \d+(\.\d)? m?s")
+        read_errors_until(launched, rf"farandole:   rank 1 \(pid \d+\) {doing}")
+        (tmp_path / "go").touch()
+        title = call.removesuffix(r" \(group 1\)")
+        read_errors_until(launched, rf"farandole: {title} went on after \d+\.\d s")
+        end_well(launched, tmp_path)
+
+
+def test_a_stall_is_told_again_at_twice_the_time(tmp_path: Path) -> None:
+    with job("is_late", 2, tmp_path) as launched:
+        for _ in range(2):
+            read_errors_until(launched, "stalled: barrier")
+            launched.errors = launched.errors.replace("stalled:", "told:")
+        go_on(launched, tmp_path)
+
+
+def test_ranks_that_wait_for_each_other(tmp_path: Path) -> None:
+    with job("waits_elsewhere", 2, tmp_path) as launched:
+        read_errors_until(launched, "ranks 0, 1 wait for each other:")
+        read_errors_until(launched, r"rank 0 \(pid \d+\) waits in barrier `a` for rank 1")
+        read_errors_until(launched, r"rank 1 \(pid \d+\) waits in barrier `b` for rank 0")
+        launched.send(signal.SIGTERM)
+        assert launched.end() == 128 + signal.SIGTERM
+        assert launched.left() == []
+
+
+def test_no_warning_is_wanted(tmp_path: Path) -> None:
+    with job("is_late", 2, tmp_path, {"FARANDOLE_STALL_WARNING": "0"}) as launched:
+        launched.read_until("waits for go")
+        time.sleep(2)  # there is no event to wait for: nothing comes
+        go_on(launched, tmp_path)
+    assert "stalled" not in launched.errors
+
+
+def stack_printer(folder: Path, script: str) -> dict[str, str]:
+    """A py-spy of our own that comes first in PATH."""
+    program = folder / "bin" / "py-spy"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+
+
+def test_the_stack_of_the_late_rank_is_shown(tmp_path: Path) -> None:
+    dump = (
+        'test "$1 $2 $3" = "dump --nonblocking --pid" || exit 1\n'
+        "printf 'Process %s\\n\\nThread %s (idle)\\n    evaluate (eval.py:88)\\n' $4 $4"
+    )
+    with job("is_late", 2, tmp_path, stack_printer(tmp_path, dump)) as launched:
+        read_errors_until(launched, r"farandole: rank 1 \(pid \d+\) is here, innermost call first:")
+        read_errors_until(launched, r"farandole:     evaluate \(eval\.py:88\)")
+        go_on(launched, tmp_path)
+
+
+def test_a_hanging_stack_printer_disturbs_nobody(tmp_path: Path) -> None:
+    environment = stack_printer(tmp_path, "exec sleep 1000")
+    with job("is_late", 2, tmp_path, environment) as launched:
+        read_errors_until(launched, "stalled: barrier")
+        go_on(launched, tmp_path)  # also looks for processes that are left
+
+
+def test_a_stopped_rank_is_named_and_may_go_on(tmp_path: Path) -> None:
+    with job("runs_until_go", 3, tmp_path) as launched:
+        launched.read_until("running", times=3)
+        pid = pid_of_rank(launched, 1)
+        os.kill(pid, signal.SIGSTOP)
+        read_errors_until(
+            launched, rf"rank 1 \(pid {pid}\) is stopped \(SIGSTOP\); `kill -CONT {pid}` lets it"
+        )
+        read_errors_until(launched, r"stalled: barrier `[^`]+` waits for rank 1")
+        os.kill(pid, signal.SIGCONT)
+        read_errors_until(launched, rf"rank 1 \(pid {pid}\) goes on")
+        go_on(launched, tmp_path)
+
+
+def kill_it(launched: Launched, pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def end_the_job(launched: Launched, pid: int) -> None:
+    launched.send(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("end", "code"), [(kill_it, 137), (end_the_job, 143)])
+def test_a_stopped_rank_ends(
+    end: Callable[[Launched, int], None], code: int, tmp_path: Path
+) -> None:
+    with job("runs_until_go", 2, tmp_path) as launched:
+        launched.read_until("running", times=2)
+        pid = pid_of_rank(launched, 1)
+        os.kill(pid, signal.SIGSTOP)
+        read_errors_until(launched, rf"rank 1 \(pid {pid}\) is stopped")
+        end(launched, pid)
+        assert launched.end() == code, launched.errors
+        assert launched.left() == []
+    assert "goes on" not in launched.errors
+
+
+def test_a_stopped_survivor_is_ended(tmp_path: Path) -> None:
+    with job("runs_until_go", 3, tmp_path) as launched:
+        launched.read_until("running", times=3)
+        os.kill(pid_of_rank(launched, 1), signal.SIGSTOP)
+        read_errors_until(launched, "is stopped")
+        os.kill(pid_of_rank(launched, 0), signal.SIGKILL)
+        assert launched.end() == 137, launched.errors
+        assert launched.left() == []
+    assert re.search(r"rank 0 \(pid \d+\) was killed by signal 9", launched.errors)
+    assert "rank 1: ended with SIGTERM" in launched.errors, launched.errors
+
+
+def test_stopping_the_whole_job_is_no_news(tmp_path: Path) -> None:
+    with job("runs_until_go", 2, tmp_path) as launched:
+        launched.read_until("running", times=2)
+        launched.send(signal.SIGTSTP)
+        _, status = os.waitpid(launched.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        launched.send(signal.SIGCONT)
+        go_on(launched, tmp_path)
+    assert "is stopped" not in launched.errors
+    assert "goes on" not in launched.errors
+
+
+def pid_of_rank(launched: Launched, rank: int) -> int:
+    for pid in launched.left():
+        if f"FARANDOLE_RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text():
+            return pid
+    raise AssertionError(f"there is no rank {rank}")
+
+
+def test_who_ends_before_init_keeps_nobody_waiting(tmp_path: Path) -> None:
+    with job("ends_before_init", 3, tmp_path, NEVER) as launched:
+        assert launched.end() == 1, launched.errors
+        assert launched.left() == []
+    for rank in (0, 2):
+        assert re.search(
+            rf"survivor {rank}: .*rank 1 \(pid \d+\) has exited with code 0 before all ranks had "
+            r"come together in init\(\)",
+            launched.output,
+        ), launched.output
+    assert re.search(r"│ rank 1 \(pid \d+\) ended with exit code 0 while others", launched.errors)
+
+
+def test_who_dies_during_init_keeps_nobody_waiting(tmp_path: Path) -> None:
+    with job("ends_during_init", 3, tmp_path) as launched:
+        read_errors_until(launched, r"stalled: init\(\) waits for rank 2\n")
+        os.kill(pid_of_rank(launched, 1), signal.SIGKILL)
+        launched.read_until("survivor 0")
+        (tmp_path / "go").touch()
+        assert launched.end() == 137, launched.errors
+        assert launched.left() == []
+    for rank in (0, 2):
+        assert re.search(
+            rf"survivor {rank}: .*rank 1 \(pid \d+\) was killed by signal 9 \(SIGKILL\) before",
+            launched.output,
+        ), launched.output
+    assert re.search(r"│ rank 1 \(pid \d+\) was killed by signal 9", launched.errors)
