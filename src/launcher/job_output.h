@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/descriptor.h"
+#include "diagnosis/failure_box.h"
 #include "farandole/status.h"
-#include "launcher/failure_box.h"
 #include "launcher/job_options.h"
 #include "launcher/line_splitter.h"
 #include "launcher/output_sink.h"

@@ -1,5 +1,6 @@
 #include "launcher/memory_kills.h"
 
+#include <cstdint>
 #include <fstream>
 #include <sstream>
 #include <vector>

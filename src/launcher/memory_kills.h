@@ -1,22 +1,16 @@
-// Memory kills: how many processes the kernel has killed because memory ran out. A worker that it
+// Counts the processes that the kernel kills because memory has run out. A worker that it
 // has killed looks like one that a user has killed; only these counters tell the difference.
 #pragma once
 
 #include <sys/types.h>
 
-#include <cstdint>
 #include <istream>
 #include <optional>
 #include <string>
 
+#include "diagnosis/failure_box.h"
+
 namespace farandole {
-
-struct MemoryKills {
-  std::int64_t in_group = 0;    // in the worker's own memory cgroup
-  std::int64_t on_machine = 0;  // everywhere, those included
-
-  friend bool operator==(const MemoryKills&, const MemoryKills&) = default;
-};
 
 // Where the counter of a memory cgroup is, by what /proc/<pid>/cgroup and /proc/self/mountinfo say.
 // Nothing if the process is in none that can be seen from here.

@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "base/try.h"
-#include "launcher/visible_text.h"
+#include "diagnosis/visible_text.h"
 #include "launcher/worker_environment.h"
 #include "launcher/worker_stream.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "launcher/rank_names.h"
+#include "diagnosis/rank_names.h"
 
 namespace farandole {
 namespace {

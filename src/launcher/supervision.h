@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "launcher/failure_box.h"
+#include "diagnosis/failure_box.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "launcher/failure_box.h"
+#include "diagnosis/failure_box.h"
 
 #include <fmt/format.h>
 #include <signal.h>
@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "launcher/call_text.h"
-#include "launcher/visible_text.h"
+#include "diagnosis/call_text.h"
+#include "diagnosis/visible_text.h"
 
 namespace farandole {
 namespace {

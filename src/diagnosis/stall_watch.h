@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/stall_verdict.h"
+#include "diagnosis/stall_verdict.h"
 
 namespace farandole {
 

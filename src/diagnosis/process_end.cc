@@ -1,4 +1,4 @@
-#include "launcher/process_end.h"
+#include "diagnosis/process_end.h"
 
 #include <string.h>
 

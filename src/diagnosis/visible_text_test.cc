@@ -1,4 +1,4 @@
-#include "launcher/visible_text.h"
+#include "diagnosis/visible_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "launcher/rank_names.h"
+#include "diagnosis/rank_names.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/failure_box.h"
+#include "diagnosis/failure_box.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <regex>
 #include <string>
 
-#include "launcher/visible_text.h"
+#include "diagnosis/visible_text.h"
 
 namespace farandole {
 namespace {

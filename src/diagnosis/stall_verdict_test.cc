@@ -1,4 +1,4 @@
-#include "launcher/stall_verdict.h"
+#include "diagnosis/stall_verdict.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
-#include "launcher/stall_watch.h"
+#include "diagnosis/stall_watch.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "launcher/call_text.h"
+#include "diagnosis/call_text.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "launcher/call_text.h"
+#include "diagnosis/call_text.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "launcher/visible_text.h"
+#include "diagnosis/visible_text.h"
 
 namespace farandole {
 namespace {

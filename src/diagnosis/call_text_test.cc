@@ -1,4 +1,4 @@
-#include "launcher/call_text.h"
+#include "diagnosis/call_text.h"
 
 #include <gtest/gtest.h>
 

@@ -4,16 +4,21 @@
 
 #include <sys/types.h>
 
-#include <optional>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
-#include "launcher/memory_kills.h"
-#include "launcher/process_end.h"
+#include "diagnosis/process_end.h"
 #include "timeline/flight_record.h"
 
 namespace farandole {
+
+// How many processes the kernel has killed because memory had run out.
+struct MemoryKills {
+  std::int64_t in_group = 0;    // in the worker's own memory cgroup
+  std::int64_t on_machine = 0;  // everywhere, those included
+};
 
 // What is known of a worker when it has ended.
 struct WorkerEnd {

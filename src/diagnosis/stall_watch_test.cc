@@ -1,4 +1,4 @@
-#include "launcher/stall_watch.h"
+#include "diagnosis/stall_watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,14 +1,14 @@
-#include "launcher/stall_verdict.h"
+#include "diagnosis/stall_verdict.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "launcher/call_text.h"
-#include "launcher/process_end.h"
-#include "launcher/rank_names.h"
-#include "launcher/visible_text.h"
+#include "diagnosis/call_text.h"
+#include "diagnosis/process_end.h"
+#include "diagnosis/rank_names.h"
+#include "diagnosis/visible_text.h"
 
 namespace farandole {
 namespace {
