@@ -37,7 +37,8 @@ is shown. Missing folders are made; files of these names are overwritten, others
 file cannot be written any more, the job goes on and says so once.
 
 When a worker fails, the others have 2 s to end with an error of their own, then get SIGTERM and
-5 s later SIGKILL. The exit code is that of the first worker that failed (128 + N for signal N).
+5 s later SIGKILL. The exit code is that of the first cause (128 + N for signal N), or, if that has
+ended well, of the first worker that failed.
 SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the workers once; the exit code is 128 + N
 then. A second one kills the job. Processes that workers have left when all ended well have 2 s to
 end, then get SIGTERM and 2 s later SIGKILL. When the command returns, none of its processes is left.

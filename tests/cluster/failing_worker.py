@@ -81,6 +81,8 @@ def main(how: str, culprit: int) -> None:
     try:
         while True:
             step += 1
+            if step == STEPS_BEFORE:
+                print(f"stepping, started by {os.getppid()}", flush=True)
             if rank == culprit and step == STEPS_BEFORE:
                 getattr(Failures, how)()
             calls.barrier()
