@@ -71,7 +71,8 @@ def test_ranks_and_the_launcher_have_colors() -> None:
         "\x1b[36m0| \x1b[0mhi\r\n",
         "\x1b[32m1| \x1b[0mhi\r\n",
         "\x1b[1mfarandole: \x1b[0mOMP_NUM_THREADS=",
-        "\x1b[31mfarandole: rank 1 ",
+        "\x1b[31m╭─ farandole: the job has failed ─",
+        "\x1b[1mrank 1 ",
     ):
         assert line in terminal.text
 
