@@ -82,6 +82,10 @@ void BoundEngine::abandon_after_fork() {
 
 bool BoundEngine::poll(Handle handle) const { return !engine_ || engine_->poll(handle); }
 
+void BoundEngine::drop(Handle handle) const {
+  if (engine_) engine_->drop(handle);
+}
+
 void BoundEngine::wait(Handle handle) {
   while (!poll(handle)) {
     if (unlocked([&](Engine& engine) { return engine.wait(handle, kSlice); })) return;

@@ -45,6 +45,8 @@ class BoundEngine {
   bool poll(Handle handle) const;
   // Until the call is done. An exception of a signal handler ends the waiting, not the call.
   void wait(Handle handle);
+  // Nobody will take the outcome; poll() says when the memory is free.
+  void drop(Handle handle) const;
 
  private:
   // Counts a thread that has no GIL. Made and ended with the GIL.

@@ -153,6 +153,7 @@ void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def("submit_batch", &submit_batch)
       .def("poll", &BoundEngine::poll)
       .def("wait", &BoundEngine::wait)
+      .def("drop", &BoundEngine::drop)
       .def("take", &take)
       .def("take_received", &take_received)
       .def("take_last_joined", &take_last_joined);

@@ -28,7 +28,7 @@ def start_batch(batch: Sequence[PreparedCall[Result]]) -> BatchHandle[Result]:
 def barrier(process_set: Group = global_process_set) -> None:
     """Returns when all members have called it."""
     call = core.barrier("", arguments.group_number(process_set))
-    start(PreparedCall(call, None, core.Engine.take, named=False)).wait()
+    start(PreparedCall(call, None, core.Engine.take)).wait()
 
 
 def join(device: int = -1) -> int:
@@ -40,7 +40,7 @@ def join(device: int = -1) -> int:
     `device` is there for scripts that give it, and has no meaning.
     """
     call = core.join("", arguments.group_number(global_process_set))
-    return start(PreparedCall(call, None, core.Engine.take_last_joined, named=False)).wait()
+    return start(PreparedCall(call, None, core.Engine.take_last_joined)).wait()
 
 
 def poll(handle: Handle[Result] | BatchHandle[Result]) -> bool:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from farandole import core
 from farandole.errors import FarandoleError
@@ -15,25 +14,20 @@ Result = TypeVar("Result")
 
 class PreparedCall(Generic[Result]):
     """What a call needs from its start to its end. `borrowed` keeps the memory that the engine
-    works on; `finish` turns the outcome into the result; `named` if the program gave a name."""
+    works on; `finish` turns the outcome into the result."""
 
-    __slots__ = ("borrowed", "call", "finish", "named")
+    __slots__ = ("borrowed", "call", "finish")
 
     def __init__(
-        self,
-        call: core.Call,
-        borrowed: object,
-        finish: Callable[[core.Engine, int], Result],
-        named: bool,
+        self, call: core.Call, borrowed: object, finish: Callable[[core.Engine, int], Result]
     ) -> None:
         self.call = call
         self.borrowed = borrowed
         self.finish = finish
-        self.named = named
 
 
-# Calls whose handle the program dropped before they were done.
-_orphans: dict[tuple[core.Engine, int], PreparedCall[Any]] = {}
+# Calls whose handle the program dropped before they were done, and what the engine borrows.
+_orphans: dict[tuple[core.Engine, int], object] = {}
 
 
 class Handle(Generic[Result]):
@@ -41,8 +35,8 @@ class Handle(Generic[Result]):
     program drops the handle or an exception ends a wait.
 
     Give a name to calls whose handle may be dropped or whose wait may be interrupted on some ranks
-    only: the engine keeps an automatic name as long as nobody has waited for the call, so the ranks
-    would come to different ones.
+    only: a name that the engine chose stays in use until somebody has waited for the call, so the
+    ranks would come to different ones.
     """
 
     __slots__ = ("_engine", "_error", "_lock", "_number", "_prepared", "_result")
@@ -85,8 +79,10 @@ class Handle(Generic[Result]):
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
-        if engine is not None and not engine.forked and self._prepared is not None:
-            _orphans[engine, self._number] = self._prepared
+        prepared = getattr(self, "_prepared", None)
+        if engine is not None and prepared is not None and not engine.forked:
+            engine.drop(self._number)
+            _orphans[engine, self._number] = prepared.borrowed
             release_orphans()
 
 
@@ -117,15 +113,7 @@ class BatchHandle(Generic[Result]):
 
 
 def release_orphans() -> None:
-    """Lets go of the memory of dropped calls that are done by now.
-
-    The outcomes of calls without a name are not taken before the engine ends: that would free their
-    automatic names, at another moment on each rank.
-    """
+    """Lets go of the memory of dropped calls that are done by now."""
     for engine, number in list(_orphans):
-        if engine.forked or not engine.poll(number):
-            continue
-        orphan = _orphans.pop((engine, number), None)
-        if orphan is not None and orphan.named:
-            with contextlib.suppress(FarandoleError):
-                engine.take(number)
+        if not engine.forked and engine.poll(number):
+            _orphans.pop((engine, number), None)

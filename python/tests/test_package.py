@@ -22,7 +22,7 @@ class ManualEngine:
 
     def __init__(self) -> None:
         self.done: set[int] = set()
-        self.taken: set[int] = set()
+        self.dropped: set[int] = set()
 
     def poll(self, number: int) -> bool:
         return number in self.done
@@ -31,8 +31,8 @@ class ManualEngine:
         if number not in self.done:
             raise KeyboardInterrupt
 
-    def take(self, number: int) -> None:
-        self.taken.add(number)
+    def drop(self, number: int) -> None:
+        self.dropped.add(number)
 
 
 class Memory:
@@ -47,8 +47,8 @@ class Memory:
         Memory.alive -= 1
 
 
-def handle_of(engine, number, borrowed, finish=core.Engine.take, named=False):
-    return Handle(engine, number, PreparedCall(None, borrowed, finish, named))
+def handle_of(engine, number, borrowed, finish=core.Engine.take):
+    return Handle(engine, number, PreparedCall(None, borrowed, finish))
 
 
 def test_errors_are_what_users_catch() -> None:
@@ -149,20 +149,10 @@ def test_memory_of_a_dropped_handle_lives_until_the_call_is_done() -> None:
     with pytest.raises(KeyboardInterrupt):
         handle.wait()
     del handle
-    assert Memory.alive == 1
+    assert Memory.alive == 1 and engine.dropped == {7}
     engine.done.add(7)
     release_orphans()
     assert Memory.alive == 0
-
-
-def test_the_result_of_a_dropped_call_goes_if_it_has_a_name() -> None:
-    """Without one, all ranks must keep the automatic name for the same time."""
-    engine = ManualEngine()
-    handle_of(engine, 5, None, named=True)
-    handle_of(engine, 6, None)
-    engine.done |= {5, 6}
-    release_orphans()
-    assert engine.taken == {5}
 
 
 @pytest.mark.parametrize("ranks", [[], [1, 1]])

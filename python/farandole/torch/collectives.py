@@ -189,7 +189,7 @@ def _prepare(
         engine.take(number)
         return finish(target, ())
 
-    return PreparedCall(collective.call(name, view), (source, target), take, bool(name))
+    return PreparedCall(collective.call(name, view), (source, target), take)
 
 
 def _prepare_in_place(
@@ -205,7 +205,7 @@ def _prepare_in_place(
         return tensor
 
     call = collective.call(name, view_of(memory, memory))
-    return PreparedCall(call, (memory, tensor), take, bool(name))
+    return PreparedCall(call, (memory, tensor), take)
 
 
 def start(
