@@ -30,7 +30,7 @@ def check(tensor: torch.Tensor) -> None:
 def check_writable(tensor: torch.Tensor) -> None:
     """For results in place: check(), and no element may stand for several."""
     check(tensor)
-    if any(
+    if tensor.numel() > 0 and any(
         step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True)
     ):
         raise CallError(
