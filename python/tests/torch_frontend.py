@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from conformance import Array, Conformance, values
+from conformance import Conformance
+from reference import Array, values
 from torch.utils.data import DataLoader, TensorDataset
 
 import farandole.torch as hvd

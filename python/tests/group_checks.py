@@ -1,0 +1,221 @@
+"""Process sets, static and dynamic, and ranks that run out of data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import reference
+from reference import values
+from suite import Suite
+
+
+class GroupChecks(Suite):
+    def check_overlapping_groups(self) -> None:
+        for round_ in range(20):
+            mine = self.my_groups()[1:]
+            turn = (self.rank + round_) % max(1, len(mine))
+            handles = []
+            for group in mine[turn:] + mine[:turn]:
+                tensor, name = self.tensor((9,), seed=round_), f"in.{group.process_set_id}"
+                total = self.api.allreduce_async(
+                    tensor, name=name, op=self.api.Sum, process_set=group
+                )
+                parts = self.api.allgather_async(tensor, process_set=group)
+                copy = self.api.broadcast_async(tensor, group.ranks[-1], process_set=group)
+                handles.append((group, total, parts, copy))
+            for group, total, parts, copy in reversed(handles):
+                inputs = [values(rank, (9,), "float32", round_) for rank in group.ranks]
+                self.expect(self.api.synchronize(total), np.sum(inputs, 0), "float32")
+                self.expect(self.api.synchronize(parts), np.concatenate(inputs), "float32")
+                self.expect(self.api.synchronize(copy), inputs[-1], "float32")
+            for group in mine:
+                self.api.barrier(process_set=group)
+
+    def check_places(self) -> None:
+        assert (self.api.local_rank(), self.api.local_size()) == (self.rank, self.size)
+        assert (self.api.cross_rank(), self.api.cross_size()) == (0, 1)
+        assert self.api.is_homogeneous()
+
+    def check_places_in_groups(self) -> None:
+        assert self.api.global_process_set.process_set_id == 0
+        assert self.api.global_process_set.size() == self.size
+        for number, group in enumerate(self.groups):
+            assert group.process_set_id == number + 1
+            assert group.included() == (self.rank in group.ranks)
+            if group.included():
+                assert group.ranks[group.rank()] == self.rank
+            else:
+                self.expect_outsiders_are_told(group)
+
+    def expect_outsiders_are_told(self, group: Any) -> None:
+        self.expect_error("not a member", group.rank)
+        for call in (self.api.allreduce, self.api.allgather, self.api.reducescatter):
+            self.expect_error("not a member", call, self.tensor((2,)), process_set=group)
+
+    def check_init_again(self) -> None:
+        """With other objects for the same groups."""
+        again = [self.api.ProcessSet(group.ranks) for group in self.groups]
+        for _ in range(2):
+            self.api.init(process_sets=again)
+        for group, same in zip(self.groups, again, strict=True):
+            assert same.process_set_id == group.process_set_id
+            if same.included():
+                self.api.barrier(process_set=same)
+        self.api.init(process_sets="dynamic")
+
+    # Groups that come and go
+
+    def expect_group_works(self, group: Any) -> None:
+        if not group.included():
+            self.expect_outsiders_are_told(group)
+            return
+        api, inputs = self.api, self.of_group(group, (6,))
+        total = np.sum(inputs, 0)
+        options = {"name": "here", "process_set": group}
+        tensor, member = self.tensor((6,)), group.rank()
+        self.expect(api.allreduce(tensor, op=api.Sum, **options), total, "float32")
+        results = api.grouped_allreduce([tensor] * 3, op=api.Sum, **options)
+        self.expect_all(results, [total] * 3, "float32")
+        self.expect(api.allgather(tensor, **options), np.concatenate(inputs), "float32")
+        self.expect(api.broadcast(tensor, group.ranks[-1], **options), inputs[-1], "float32")
+        part = np.array_split(total, group.size())[member]
+        self.expect(api.reducescatter(tensor, op=api.Sum, **options), part, "float32")
+        ones = [[1] * group.size()] * group.size()
+        received, _ = api.alltoall(tensor, ones[0], **options)
+        self.expect(received, reference.alltoall(inputs, ones, member)[0], "float32")
+        assert api.broadcast_object(self.rank, group.ranks[0], **options) == group.ranks[0]
+        api.barrier(process_set=group)
+
+    def new_groups(self) -> list[Any]:
+        lists = {2: [[0], [1]], 3: [[0], [2], [1]], 4: [[0, 1], [2, 3], [1]]}
+        return [self.api.ProcessSet(ranks) for ranks in lists.get(self.size, [])]
+
+    def check_groups_that_come_and_go(self) -> None:
+        groups, numbers = self.new_groups(), set()
+        for _ in range(3):
+            for group in groups:
+                assert group.process_set_id is None
+                self.expect_error("not registered", group.size)
+                assert self.api.add_process_set(group) is group
+                numbers.add(group.process_set_id)
+                self.expect_group_works(group)
+            for group in reversed(groups):
+                self.expect_group_works(group)
+                assert self.api.remove_process_set(group)
+                assert group.process_set_id is None
+                self.expect_error(
+                    "not registered", self.api.allreduce, self.tensor((2,)), process_set=group
+                )
+                assert not self.api.remove_process_set(group)
+        assert len(numbers) == 3 * len(groups)  # no number comes back
+
+    def check_groups_are_added_as_lists_too(self) -> None:
+        for group in self.new_groups():
+            added = self.api.add_process_set(group.ranks)
+            again = self.api.ProcessSet(group.ranks)
+            self.api.init(process_sets=[again])  # another object for the same group
+            assert again.process_set_id == added.process_set_id
+            self.expect_group_works(again)
+            assert self.api.remove_process_set(again)
+            assert added.process_set_id is None
+
+    def check_the_world_stays(self) -> None:
+        assert not self.api.remove_process_set(self.api.global_process_set)
+        self.expect_error("exists already", self.api.add_process_set, list(range(self.size)))
+        for wrong in ([self.size], [-1]):
+            self.expect_error("ascending list of ranks", self.api.add_process_set, wrong)
+        self.expect_sum_works()
+
+    def check_disagreements_about_groups(self) -> None:
+        """An error on all ranks, after which everything is as before."""
+        if self.size == 1:
+            return
+        api, first, (group, other, *_) = self.api, self.rank == 0, self.new_groups()
+        text = self.expect_error(
+            "the same order", api.add_process_set, group.ranks if first else other.ranks
+        )
+        for words in ("rank 0", "rank 1", str(group.ranks), str(other.ranks)):
+            assert words in text, (words, text)
+        api.add_process_set(group)
+        self.expect_error("exists already", api.add_process_set, group.ranks)
+        if first:
+            self.expect_error("the same order", api.remove_process_set, group)
+        else:
+            self.expect_error("the same order", api.add_process_set, other)
+        assert other.process_set_id is None
+        api.add_process_set(other)
+        self.expect_error("the same order", api.remove_process_set, group if first else other)
+        for each in (group, other):
+            self.expect_group_works(each)
+            assert api.remove_process_set(each)
+        self.expect_sum_works()
+
+    def check_a_group_in_use_stays(self) -> None:
+        if not self.groups:
+            return
+        group = self.groups[0]
+
+        def start() -> Any:
+            return self.api.allreduce_async(self.tensor((3,)), name="early", process_set=group)
+
+        handle = start() if self.rank == group.ranks[0] else None
+        text = self.expect_error("in flight", self.api.remove_process_set, group)
+        assert f"rank {group.ranks[0]} has 1 call" in text, text
+        if group.included():
+            self.api.synchronize(handle or start())
+        self.expect_group_works(group)
+
+    # Join
+
+    def steps_of(self, rank: int, pattern: int) -> int:
+        return (2 * rank, 3 * (self.size - rank), 4, 5 * (rank == 0))[pattern]
+
+    def check_join_with_uneven_numbers_of_steps(self) -> None:
+        for pattern in range(4):
+            steps = [self.steps_of(rank, pattern) for rank in range(self.size)]
+            for step in range(steps[self.rank]):
+                self.expect_step_of_those_who_go_on(
+                    [r for r in range(self.size) if steps[r] > step]
+                )
+            last = self.api.join()
+            assert steps[last] == max(steps), (last, steps)
+            assert self.api.allgather_object(last) == [last] * self.size
+            self.expect_sum_works()
+
+    def expect_step_of_those_who_go_on(self, ranks: list[int]) -> None:
+        api, inputs = self.api, [values(rank, (5,), "float32") for rank in ranks]
+        total = np.sum(inputs, 0)
+        results = [
+            api.allreduce(self.tensor((5,)), op=api.Sum),
+            *api.grouped_allreduce([self.tensor((5,))] * 2, name="pair", op=api.Sum),
+            api.synchronize(api.allreduce_async_(self.tensor((5,)), name="one", op=api.Sum)),
+        ]
+        self.expect_all(results, [total] * 4, "float32")
+        mean = total / self.size  # of all ranks, as in Horovod
+        self.expect(api.allreduce(self.tensor((5,))), mean, "float32", exact=False)
+        for op in ("Min", "Max", "Product"):
+            wanted = reference.allreduce(inputs, op, "float32")
+            self.expect(api.allreduce(self.tensor((5,)), op=getattr(api, op)), wanted, "float32")
+
+    def check_other_calls_while_a_rank_has_joined(self) -> None:
+        if self.size == 1:
+            assert self.api.join() == 0
+            return
+        api, tensor = self.api, self.tensor((self.size,))
+        if self.rank != 0:
+            for name, call in {
+                "allgather": lambda: api.allgather(tensor),
+                "broadcast": lambda: api.broadcast(tensor, 1),
+                "reducescatter": lambda: api.reducescatter(tensor),
+                "alltoall": lambda: api.alltoall(tensor),
+                "barrier": api.barrier,
+                "grouped_allgather": lambda: api.grouped_allgather([tensor, tensor]),
+            }.items():
+                text = self.expect_error("joined", call)
+                assert "rank 0" in text and name.removeprefix("grouped_") in text, text
+            ranks = list(range(1, self.size))
+            self.expect_step_of_those_who_go_on(ranks)
+        last = api.join()
+        assert last != 0
+        self.expect_sum_works()

@@ -1,0 +1,136 @@
+"""Threads, signals, forks, and leaving the job: what happens around the calls."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+from suite import Suite
+
+
+class LifeChecks(Suite):
+    def check_several_threads(self) -> None:
+        errors: list[BaseException] = []
+
+        def work(name: str) -> None:
+            try:
+                for seed in range(20):
+                    result = self.api.allreduce(
+                        self.tensor((30,), seed=seed), name=name, op=self.api.Sum
+                    )
+                    self.expect(result, np.sum(self.of_all((30,), seed=seed), 0), "float32")
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=work, args=(f"thread.{i}",)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors, errors
+
+    def check_an_interrupted_wait(self) -> None:
+        """The exception of a signal handler ends the wait of rank 0; the call goes on."""
+
+        def interrupt(*_: object) -> None:
+            raise InterruptedError
+
+        if self.size == 1:
+            return
+        api, wanted = self.api, np.sum(self.of_all((3,)), 0)
+        if self.rank == 0:
+            handle = api.allreduce_async(self.tensor((3,)), name="late", op=api.Sum)
+            dropped = api.allreduce_async(self.tensor((3,)), name="dropped", op=api.Sum)
+            old = signal.signal(signal.SIGALRM, interrupt)
+            for each in (handle, dropped):
+                signal.setitimer(signal.ITIMER_REAL, 0.15)
+                try:
+                    api.synchronize(each)
+                except InterruptedError:
+                    assert not api.poll(each)
+                else:
+                    raise AssertionError("the wait was not interrupted")
+            signal.signal(signal.SIGALRM, old)
+            del dropped, each
+        api.barrier()
+        if self.rank != 0:
+            api.allreduce_async(self.tensor((3,)), name="dropped")
+            handle = api.allreduce_async(self.tensor((3,)), name="late", op=api.Sum)
+        self.expect(api.synchronize(handle), wanted, "float32")
+
+    def check_dropped_handles(self) -> None:
+        for seed in range(50):
+            self.api.allreduce_async(self.tensor((1000,), seed=seed))
+        self.expect_sum_works()
+
+    def check_a_forked_child_is_told(self) -> None:
+        reader, writer = os.pipe()
+        tensor, handle = self.tensor((2,)), self.api.allreduce_async(self.tensor((3,)))
+        child = os.fork()
+        if child == 0:
+            for call in (
+                lambda: self.api.allreduce(tensor),
+                lambda: self.api.synchronize(handle),
+                self.api.barrier,
+            ):
+                try:
+                    call()
+                except self.api.FarandoleError as error:
+                    os.write(writer, f"{error}\n".encode())
+            self.api.shutdown()
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            lines = pipe.read().splitlines()
+        assert os.waitpid(child, 0)[1] == 0
+        assert len(lines) == 3, lines
+        assert all("called in a forked child" in line for line in lines), lines
+        self.api.synchronize(handle)
+        self.expect_sum_works()
+
+    def check_yy_many_lives(self) -> None:
+        """Nothing is left of an engine that is gone."""
+
+        def facts() -> tuple[int, int, int]:
+            own = Path("/proc/self")
+            maps = own.joinpath("maps").read_text().count("\n")
+            return len(list((own / "fd").iterdir())), len(list((own / "task").iterdir())), maps
+
+        found = []
+        for life in range(60):
+            self.api.shutdown()
+            self.init()
+            self.expect_sum_works()
+            if life in (9, 59):
+                found.append(facts())
+        (*counts, maps), (*later_counts, later_maps) = found
+        assert counts == later_counts, found
+        assert later_maps < maps + 20, found  # some are the allocator's
+
+    def check_zz_leaving_and_joining_again(self) -> None:
+        """The last one: the groups are new ones afterwards."""
+        result = self.api.allgather(self.tensor((5,)))
+        if self.size > 1:
+            pending = self.api.allreduce_async(self.tensor((5,)), name=f"only.{self.rank}")
+            self.api.barrier()
+            self.api.shutdown()
+            assert self.api.poll(pending)
+            self.expect_lost("shutdown() was called", self.api.synchronize, pending)
+            self.init()
+        for _ in range(3):
+            self.api.barrier()
+            self.api.shutdown()
+            self.api.shutdown()
+            assert not self.api.is_initialized()
+            self.expect_error("not initialized", self.api.allreduce, self.tensor((2,)))
+            self.expect_error("not initialized", self.api.rank)
+            self.init()
+            self.api.init()
+            assert (self.api.rank(), self.api.size()) == (self.rank, self.size)
+            self.expect_sum_works()
+            for group in self.my_groups():
+                self.expect_sum_works(group)
+        self.expect(result, np.concatenate(self.of_all((5,))), "float32")

@@ -1,0 +1,132 @@
+"""Calls that are wrong, or that do not match between the ranks: an error everywhere, and the next
+call works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from reference import Shape
+from suite import Suite
+
+# One call: its operation, shape, dtype and options.
+Call = tuple[str, Shape, str, dict[str, Any]]
+FLOATS: tuple[Shape, str] = ((4,), "float32")
+
+
+class MismatchChecks(Suite):
+    def check_wrong_calls(self) -> None:
+        api, tensor = self.api, self.tensor((2,))
+        self.expect_error(f"root rank {self.size}", api.broadcast, tensor, self.size)
+        for call in (api.allreduce, api.reducescatter):
+            self.expect_error("bool", call, self.tensor((2,), "bool"))
+        self.expect_error("average", api.allreduce, tensor, True, op=api.Sum)
+        for call in (api.allgather, api.alltoall, api.reducescatter):
+            self.expect_error("reshape(1)", call, self.tensor(()))
+        for splits in ([1] * (self.size + 1), [-1] * self.size, [3] * self.size):
+            self.expect_error("splits", api.alltoall, tensor, splits)
+        if self.size > 1:
+            self.expect_error("splits", api.alltoall, self.tensor((self.size + 1,)))
+        for factor in (float("nan"), float("inf")):
+            self.expect_error("finite", api.allreduce, tensor, prescale_factor=factor)
+        self.expect_error("not registered", api.barrier, api.ProcessSet([0]))
+        self.expect_error("not registered", api.init, process_sets=[api.ProcessSet([0])])
+        self.expect_error("not [0]", api.init, process_sets=[[0]])
+        self.expect_sum_works()
+
+    def check_a_wrong_batch_starts_nothing(self) -> None:
+        api, right, wrong = self.api, self.tensor((2,)), self.tensor(())
+        self.expect_error("reshape(1)", api.grouped_allgather, [right, wrong], name="batch")
+        results = api.grouped_allgather([right, right], name="batch")  # the names are free
+        self.expect_all(results, [np.concatenate(self.of_all((2,)))] * 2, "float32")
+
+    def mismatches(self) -> Iterator[tuple[list[str], Call, Call]]:
+        """What the text must hold, a right call, and the other one that rank 0 makes."""
+        api = self.api
+        for operation, options in (
+            ("allreduce", {"op": api.Sum}),
+            ("broadcast", {"root_rank": 0}),
+            ("reducescatter", {"op": api.Sum}),
+        ):
+            right = (operation, *FLOATS, options)
+            yield ["[5]", "[4]"], right, (operation, (5,), "float32", options)
+            yield ["[2, 2]", "[4]"], right, (operation, (2, 2), "float32", options)
+            yield ["float64", "float32"], right, (operation, (4,), "float64", options)
+        for operation in ("allreduce", "reducescatter"):
+            right = (operation, *FLOATS, {"op": api.Sum})
+            yield ["max", "sum"], right, (operation, *FLOATS, {"op": api.Max})
+            yield ["average", "sum"], right, (operation, *FLOATS, {"op": api.Average})
+            for scale in ("prescale", "postscale"):
+                other = {"op": api.Sum, f"{scale}_factor": 0.125}
+                yield [scale, "0.125", "1"], right, (operation, *FLOATS, other)
+        for operation in ("allgather", "alltoall"):
+            shape = (self.size, 2)
+            right = (operation, shape, "float32", {})
+            yield ["[*, 3]", "[*, 2]"], right, (operation, (self.size, 3), "float32", {})
+            yield ["[*]", "[*, 2]"], right, (operation, (self.size,), "float32", {})
+            yield ["int32", "float32"], right, (operation, shape, "int32", {})
+        right = ("broadcast", *FLOATS, {"root_rank": 0})
+        yield ["root rank 1", "root rank 0"], right, ("broadcast", *FLOATS, {"root_rank": 1})
+        yield ["allgather", "broadcast"], right, ("allgather", *FLOATS, {})
+        right = ("allreduce", *FLOATS, {"op": api.Sum})
+        yield ["reducescatter", "allreduce"], right, ("reducescatter", *FLOATS, {"op": api.Sum})
+
+    def call(self, call: Call, name: str) -> None:
+        operation, shape, dtype, options = call
+        getattr(self.api, operation)(self.tensor(shape, dtype), name=name, **options)
+
+    def grouped_call(self, call: Call, right: Call, name: str) -> None:
+        """As the second of three, of which the others are right if the call can be in a batch with
+        them."""
+        (operation, *of_first, options), (_, *of_others, _) = call, right
+        tensors = [self.tensor(*of) for of in (of_others, of_first, of_others)]
+        getattr(self.api, f"grouped_{operation}")(tensors, name=name, **options)
+
+    def check_mismatches_are_told_to_all(self) -> None:
+        """Each right, wrong, and right again under the same name, alone and in a batch."""
+        if self.size == 1:
+            return
+        others = "rank 1" if self.size == 2 else f"ranks 1{'-' if self.size > 3 else ', '}"
+        for number, (words, right, wrong) in enumerate(self.mismatches()):
+            mine = wrong if self.rank == 0 else right
+            for name, call in (
+                (f"mismatch.{number}", self.call),
+                (f"batch.{number}", lambda c, n, r=right: self.grouped_call(c, r, n)),
+            ):
+                call(right, name)
+                text = self.expect_error(name, call, mine, name)
+                for word in (*words, "rank 0", others.rstrip("-, ")):
+                    assert word in text, (word, text)
+                call(right, name)
+                self.expect_sum_works()
+
+    def check_a_mismatch_spares_others(self) -> None:
+        api = self.api
+        wrong = api.allreduce_async(self.tensor((4 + self.rank,)), name="wrong")
+        right = api.allreduce_async(self.tensor((4,)), name="right", op=api.Sum)
+        total = np.sum(self.of_all((4,)), 0)
+        tensors = [self.tensor((4,)), self.tensor((4 + self.rank,)), self.tensor((4,))]
+        batch = api.grouped_allreduce_async_(tensors, name="batch", op=api.Sum)
+        self.expect(api.synchronize(right), total, "float32")
+        if self.size == 1:
+            return
+        for _ in range(2):
+            self.expect_error("`wrong`", api.synchronize, wrong)
+            self.expect_error("`batch_2of3`", api.synchronize, batch)
+        assert api.poll(batch)
+        self.expect_all(tensors[::2], [total] * 2, "float32")
+
+    def check_a_name_in_flight_twice(self) -> None:
+        if self.size == 1:
+            return
+        api, tensor = self.api, self.tensor((3,))
+        if self.rank == 0:
+            handle = api.allreduce_async(tensor, name="twice", op=api.Sum)
+            self.expect_error("`twice`", api.allreduce_async, tensor, name="twice", op=api.Sum)
+        api.barrier()
+        if self.rank != 0:
+            handle = api.allreduce_async(tensor, name="twice", op=api.Sum)
+        self.expect(api.synchronize(handle), np.sum(self.of_all((3,)), 0), "float32")
+        mean = np.mean(self.of_all((3,)), 0)
+        self.expect(api.allreduce(tensor, name="twice"), mean, "float32", exact=False)

@@ -1,0 +1,232 @@
+"""Every operation in every form, dtype and group, against NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import reference
+from reference import DTYPES, EPSILON, OPS, SHAPES, Shape, values
+from suite import Form, Suite
+
+# Rows of the tensors that a rank gives to an allgather.
+ROWS: tuple[Callable[[int], int], ...] = (
+    lambda rank: rank,
+    lambda rank: 2,
+    lambda rank: 3 * (rank == 0),
+    lambda rank: 5000 * (1 + rank % 2),
+)
+# Rows that the member `sender` of an alltoall sends to the member `receiver`.
+Split = Callable[[int, int], int]
+SPLITS: tuple[Split, ...] = (
+    lambda sender, receiver: 1,
+    lambda sender, receiver: sender + receiver,
+    lambda sender, receiver: 3 * (receiver == 0),
+    lambda sender, receiver: 2 * (sender == 1),
+    lambda sender, receiver: 0,
+    lambda sender, receiver: 3000 + sender,
+)
+SCALES = ((2.0, 1.0), (1.0, 0.4), (0.5, 3.0), (-1.5, 0.25), (0.0, 1.0))
+SCATTERED: tuple[Shape, ...] = ((0, 2), (1,), (7,), (4, 3), (5, 2, 2), (8,), (40_001,))
+
+
+class OperationChecks(Suite):
+    def reductions(self) -> Iterator[tuple[int, str, str]]:
+        """A running number, and each pair of dtype and op that has a meaning."""
+        pairs = [
+            (dtype, op) for dtype in DTYPES for op in OPS if (dtype, op) != ("bool", "Average")
+        ]
+        for number, pair in enumerate(pairs):
+            yield number, *pair
+
+    def check_allreduce_of_every_kind(self) -> None:
+        for number, dtype, op in self.reductions():
+            for group, form in self.forms("allreduce", number):
+                tensors = [self.tensor(shape, dtype) for shape in SHAPES]
+                results = self.run(
+                    "allreduce", form, tensors, op=getattr(self.api, op), process_set=group
+                )
+                wanted = [
+                    reference.allreduce(self.of_group(group, shape, dtype), op, dtype)
+                    for shape in SHAPES
+                ]
+                self.expect_all(results, wanted, dtype, exact=op != "Average")
+                if not form.in_place:
+                    mine = [values(self.rank, shape, dtype) for shape in SHAPES]
+                    self.expect_all(tensors, mine, dtype)
+
+    def check_reducescatter_of_every_kind(self) -> None:
+        for number, dtype, op in self.reductions():
+            for group, form in self.forms("reducescatter", number):
+                results = self.run(
+                    "reducescatter",
+                    form,
+                    [self.tensor(shape, dtype) for shape in SCATTERED],
+                    op=getattr(self.api, op),
+                    process_set=group,
+                )
+                wanted = [
+                    reference.reducescatter(
+                        self.of_group(group, shape, dtype), op, dtype, group.rank()
+                    )
+                    for shape in SCATTERED
+                ]
+                self.expect_all(results, wanted, dtype, exact=op != "Average")
+
+    def check_broadcast_of_every_kind(self) -> None:
+        for number, dtype in enumerate(DTYPES):
+            for group, form in self.forms("broadcast", number):
+                root = group.ranks[number % group.size()]
+                tensors = [self.tensor(shape, dtype) for shape in SHAPES]
+                results = self.run("broadcast", form, tensors, root, process_set=group)
+                self.expect_all(results, [values(root, s, dtype) for s in SHAPES], dtype)
+
+    def check_allgather_of_uneven_parts(self) -> None:
+        kinds = [(rows, width) for rows in ROWS for width in ((), (3,), (2, 2), (0,))]
+        for number, dtype in enumerate(DTYPES):
+            for group, form in self.forms("allgather", number):
+                tensors = [self.tensor((rows(self.rank), *width), dtype) for rows, width in kinds]
+                results = self.run("allgather", form, tensors, process_set=group)
+                wanted = [
+                    np.concatenate([values(r, (rows(r), *width), dtype) for r in group.ranks])
+                    for rows, width in kinds
+                ]
+                self.expect_all(results, wanted, dtype)
+
+    def check_alltoall_of_every_kind(self) -> None:
+        for number, dtype in enumerate(DTYPES):
+            for turn, splits in enumerate((*SPLITS, None)):
+                for group, form in self.forms("alltoall", number + turn):
+                    self.expect_alltoall(group, form, dtype, splits, unsent=turn % 3)
+
+    def expect_alltoall(
+        self, group: Any, form: Form, dtype: str, splits: Split | None, unsent: int
+    ) -> None:
+        """`unsent` is how many rows are sent to nobody, if splits are given."""
+        members, member = range(group.size()), group.rank()
+        lists = [[(splits or SPLITS[0])(s, r) for r in members] for s in members]
+        rows = [sum(of_one) + unsent * (splits is not None) for of_one in lists]
+        widths: list[Shape] = [(), (2,)]
+        tensors = [self.tensor((rows[member], *width), dtype) for width in widths]
+        given = None if splits is None else lists[member]
+        results = self.run(
+            "alltoall",
+            form,
+            tensors,
+            given and [given] * 2 if form.grouped else given,
+            process_set=group,
+        )
+        for width, result in zip(widths, results, strict=True):
+            inputs = [values(group.ranks[m], (rows[m], *width), dtype) for m in members]
+            wanted, received = reference.alltoall(inputs, lists, member)
+            pair = form.asynchronous or splits is not None
+            self.expect(result[0] if pair else result, wanted, dtype)
+            if pair:
+                self.expect(result[1], np.array(received), "int64")
+
+    def check_splits_of_every_kind(self) -> None:
+        """As a list, a tuple, an array, or a tensor of any integer type."""
+        tensor = self.tensor((self.size, 2))
+        ones = np.ones(self.size, np.int64)
+        kinds = [ones.tolist(), tuple(ones.tolist()), ones]
+        kinds += [self.frontend.tensor(ones, dtype) for dtype in ("int64", "int32", "uint8")]
+        wanted = np.stack([array[self.rank] for array in self.of_all((self.size, 2))])
+        for splits in kinds:
+            result, received = self.api.alltoall(tensor, splits=splits)
+            self.expect(result, wanted, "float32")
+            self.expect(received, ones, "int64")
+
+    def check_scales(self) -> None:
+        for number, dtype, op in self.reductions():
+            scales = SCALES[number % len(SCALES)]
+            options = {"prescale_factor": scales[0], "postscale_factor": scales[1]}
+            if op == "Product" and dtype not in EPSILON:
+                options["prescale_factor"] = 1.0  # else the product leaves the type
+            scales = (options["prescale_factor"], options["postscale_factor"])
+            inputs = self.of_all((9, 2), dtype)
+            for _, form in self.forms("allreduce", number):
+                tensor = self.tensor((9, 2), dtype)
+                results = self.run("allreduce", form, [tensor], op=getattr(self.api, op), **options)
+                wanted = reference.allreduce(inputs, op, dtype, scales)
+                self.expect(results[0], wanted, dtype, exact=False)
+            for _, form in self.forms("reducescatter", number):
+                tensor = self.tensor((9, 2), dtype)
+                results = self.run(
+                    "reducescatter", form, [tensor], op=getattr(self.api, op), **options
+                )
+                wanted = reference.reducescatter(inputs, op, dtype, self.rank, scales)
+                self.expect(results[0], wanted, dtype, exact=False)
+
+    def check_ordinary_numbers(self) -> None:
+        inputs = [np.random.default_rng(rank).standard_normal(3000) for rank in range(self.size)]
+        for dtype in ("float32", "float64"):
+            tensor = self.frontend.tensor(inputs[self.rank], dtype)
+            found = self.frontend.array(self.api.allreduce(tensor))
+            np.testing.assert_allclose(found, np.mean(inputs, 0), rtol=1e-5, atol=1e-6)
+            found = self.frontend.array(self.api.reducescatter(tensor))
+            wanted = np.array_split(np.mean(inputs, 0), self.size)[self.rank]
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+    def check_average_is_the_default(self) -> None:
+        one = self.frontend.tensor(np.array([self.rank] * self.size), "float64")
+        mean = np.array([(self.size - 1) / 2] * self.size)
+        self.expect(self.api.allreduce(one), mean, "float64")
+        self.expect(self.api.allreduce(one, average=True), mean, "float64")
+        self.expect(self.api.allreduce(one, average=False), mean * self.size, "float64")
+        self.expect(self.api.reducescatter(one), mean[:1], "float64")
+
+    def check_large_tensors(self) -> None:
+        api, shape = self.api, (1_000_001,)
+        inputs, wanted = self.of_all(shape), np.sum(self.of_all(shape), 0)
+        self.expect(api.allreduce(self.tensor(shape), op=api.Sum), wanted, "float32")
+        self.expect(
+            api.reducescatter(self.tensor(shape), op=api.Sum),
+            np.array_split(wanted, self.size)[self.rank],
+            "float32",
+        )
+        last = self.size - 1
+        self.expect(api.broadcast(self.tensor(shape), last), inputs[last], "float32")
+        self.expect(api.allgather(self.tensor(shape)), np.concatenate(inputs), "float32")
+        splits = np.full((self.size, self.size), 100_000)
+        result, _ = api.alltoall(self.tensor(shape), splits[0])
+        self.expect(result, reference.alltoall(inputs, splits.tolist(), self.rank)[0], "float32")
+
+    def check_barrier(self) -> None:
+        for _ in range(20):
+            self.api.barrier()
+
+    def check_any_order_of_submission(self) -> None:
+        """See also random_programs.py; here with handles that are polled."""
+        handles = {}
+        numbers = list(range(30))
+        np.random.default_rng(self.rank).shuffle(numbers)
+        for i in numbers:
+            tensor = self.tensor((11,), seed=i)
+            handles[i] = self.api.allreduce_async(tensor, name=f"sum.{i}", op=self.api.Sum)
+        for i in sorted(numbers, key=lambda number: -number):
+            wanted = np.sum(self.of_all((11,), seed=i), 0)
+            self.expect(self.api.synchronize(handles[i]), wanted, "float32")
+            assert self.api.poll(handles[i])
+
+    def check_objects(self) -> None:
+        api = self.api
+        for group in self.my_groups():
+            mine = {"rank": self.rank, "large": "x" * (100_000 * self.rank), "call": lambda: 7}
+            found = api.allgather_object(mine, process_set=group)
+            assert [each["rank"] for each in found] == group.ranks
+            assert [len(each["large"]) for each in found] == [100_000 * r for r in group.ranks]
+            assert [each["call"]() for each in found] == [7] * group.size()
+            root = group.ranks[-1]
+            found = api.broadcast_object(mine if self.rank == root else None, root, "it", group)
+            assert found["rank"] == root and found["call"]() == 7
+        assert api.broadcast_object(None) is None
+        assert api.allgather_object((), name="empty") == [()] * self.size
+
+    def check_objects_that_cannot_be_sent(self) -> None:
+        last = self.size - 1
+        strange = (i for i in ()) if self.rank == last else 1
+        text = f"the object of rank {last} cannot be sent"
+        self.expect_error(text, self.api.broadcast_object, strange, last)
+        self.expect_error(text, self.api.allgather_object, strange)
+        self.expect_sum_works()

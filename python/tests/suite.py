@@ -1,0 +1,130 @@
+"""What the checks of the conformance suite stand on: a frontend, a job, and how to compare."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from reference import EPSILON, Array, Shape, values
+
+
+class Frontend(Protocol):
+    api: Any  # the module
+
+    def tensor(self, values: Array, dtype: str) -> Any: ...
+    def array(self, tensor: Any) -> Array: ...  # float64 for floating dtypes
+    def dtype(self, tensor: Any) -> str: ...
+
+
+@dataclass(frozen=True)
+class Form:
+    """One of the ways in which a frontend offers an operation."""
+
+    grouped: bool
+    asynchronous: bool
+    in_place: bool
+
+    def name(self, operation: str) -> str:
+        grouped, asynchronous = "grouped_" * self.grouped, "_async" * self.asynchronous
+        return f"{grouped}{operation}{asynchronous}{'_' * self.in_place}"
+
+
+def forms_of(operation: str) -> list[Form]:
+    forms = [Form(*flags) for flags in itertools.product((False, True), repeat=3)]
+    return [f for f in forms if not f.in_place or operation in ("allreduce", "broadcast")]
+
+
+class Suite:
+    def __init__(self, frontend: Frontend) -> None:
+        self.frontend, self.api = frontend, frontend.api
+        self.init()
+        self.rank, self.size = self.api.rank(), self.api.size()
+
+    def init(self) -> None:
+        """With overlapping groups, if the job has three workers or more."""
+        size = int(os.environ.get("FARANDOLE_SIZE", "1"))
+        lists = {3: [[0, 1], [1, 2], [0, 2]], 4: [[0, 1, 2], [1, 2, 3], [0, 3]]}
+        self.groups = [self.api.ProcessSet(ranks) for ranks in lists.get(size, [])]
+        self.api.init(process_sets=self.groups)
+
+    def my_groups(self) -> list[Any]:
+        """The world and the others that this rank is in."""
+        return [self.api.global_process_set, *(group for group in self.groups if group.included())]
+
+    def tensor(self, shape: Shape, dtype: str = "float32", seed: int = 0) -> Any:
+        return self.frontend.tensor(values(self.rank, shape, dtype, seed), dtype)
+
+    def of_all(self, shape: Shape, dtype: str = "float32", seed: int = 0) -> list[Array]:
+        return self.of_group(self.api.global_process_set, shape, dtype, seed)
+
+    def of_group(
+        self, group: Any, shape: Shape, dtype: str = "float32", seed: int = 0
+    ) -> list[Array]:
+        return [values(rank, shape, dtype, seed) for rank in group.ranks]
+
+    def forms(self, operation: str, turn: int) -> Iterator[tuple[Any, Form]]:
+        """The world with all forms, and the other groups with one each, which the turn chooses."""
+        forms = forms_of(operation)
+        for number, group in enumerate(self.my_groups()):
+            for form in (
+                forms if number == 0 else [forms[(turn + group.process_set_id) % len(forms)]]
+            ):
+                yield group, form
+
+    def run(
+        self, operation: str, form: Form, tensors: Sequence[Any], *args: Any, **options: Any
+    ) -> list[Any]:
+        """The results of the operation on all these tensors, as a batch or one by one."""
+        call = getattr(self.api, form.name(operation))
+        finish = self.api.synchronize if form.asynchronous else lambda result: result
+        if form.grouped:
+            results = finish(call(tensors, *args, **options))
+            assert isinstance(results, list)
+        else:
+            results = list(map(finish, [call(tensor, *args, **options) for tensor in tensors]))
+        if form.in_place:
+            assert all(result is tensor for result, tensor in zip(results, tensors, strict=True))
+        return results
+
+    def expect(self, tensor: Any, wanted: Array, dtype: str, exact: bool = True) -> None:
+        found = self.frontend.array(tensor)
+        assert self.frontend.dtype(tensor) == dtype, (self.frontend.dtype(tensor), dtype)
+        assert found.shape == wanted.shape, (found.shape, wanted.shape)
+        wanted = wanted.astype(found.dtype)
+        if exact or dtype not in EPSILON:
+            assert np.array_equal(found, wanted), (found, wanted)
+        else:
+            np.testing.assert_allclose(found, wanted, rtol=EPSILON[dtype], atol=0)
+
+    def expect_all(
+        self, tensors: Sequence[Any], wanted: Sequence[Array], dtype: str, exact: bool = True
+    ) -> None:
+        for tensor, array in zip(tensors, wanted, strict=True):
+            self.expect(tensor, array, dtype, exact)
+
+    def expect_sum_works(self, group: Any = None) -> None:
+        group = group or self.api.global_process_set
+        result = self.api.allreduce(self.tensor((4,)), op=self.api.Sum, process_set=group)
+        self.expect(result, np.sum(self.of_group(group, (4,)), 0), "float32")
+
+    def expect_error(self, text: str, call: Callable[..., Any], *args: Any, **options: Any) -> str:
+        try:
+            call(*args, **options)
+        except self.api.CallError as error:
+            assert isinstance(error, ValueError)
+            assert isinstance(error, self.api.FarandoleError)
+            assert text in str(error), (text, str(error))
+            return str(error)
+        raise AssertionError(f"no error with {text!r}")
+
+    def expect_lost(self, text: str, call: Callable[..., Any], *args: Any) -> None:
+        try:
+            call(*args)
+        except self.api.GroupLostError as error:
+            assert text in str(error), (text, str(error))
+        else:
+            raise AssertionError(f"no error with {text!r}")
