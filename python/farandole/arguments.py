@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from farandole import lifecycle
 from farandole.errors import CallError
-from farandole.group import Group
+from farandole.group import Group, checked
 
 Item = TypeVar("Item")
 
@@ -34,9 +34,7 @@ def gradient_name(name: str | None) -> str | None:
 
 
 def group_number(process_set: Group) -> int:
-    if not isinstance(process_set, Group):
-        raise CallError(f"process_set must be a ProcessSet; got {process_set!r}")
-    if process_set.process_set_id is None:
+    if checked(process_set).process_set_id is None:
         lifecycle.engine()  # says so when that is because we are outside a job
     return process_set.number()
 

@@ -58,7 +58,9 @@ class Group:
     def rank(self) -> int:
         """The place of this process among the members."""
         if not self.included():
-            raise CallError(f"rank {self._world_rank} is not a member of {self!r}")
+            raise CallError(
+                f"rank {self._world_rank} is not a member of {self!r}; only members may use it"
+            )
         return self._members().index(self._world_rank)
 
     def next_optimizer(self) -> int:
@@ -81,6 +83,12 @@ class _World(Group):
 
     def forget(self) -> None:
         self.process_set_id = self.ranks = None
+
+
+def checked(process_set: Group) -> Group:
+    if not isinstance(process_set, Group):
+        raise CallError(f"process_set must be a ProcessSet; got {process_set!r}")
+    return process_set
 
 
 ProcessSet = Group

@@ -7,11 +7,11 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from farandole import core
 from farandole.errors import CallError
-from farandole.group import Group, global_process_set
+from farandole.group import Group, checked, global_process_set
 
 
 class _Process:
@@ -36,10 +36,7 @@ def init(*, process_sets: Sequence[Group] | Literal["dynamic"] | None = None) ->
     """
     if _process.forked:
         raise CallError("init() was called in a forked child of a member; start a new process")
-    given = () if process_sets is None or process_sets == "dynamic" else tuple(process_sets)
-    for group in given:
-        if not isinstance(group, Group):
-            raise CallError(f"process_sets must hold ProcessSet objects, not {group!r}")
+    given = _checked_list([] if process_sets in (None, "dynamic") else process_sets)
     if _process.engine is not None:
         _register_again(given)
         return
@@ -52,6 +49,14 @@ def init(*, process_sets: Sequence[Group] | Literal["dynamic"] | None = None) ->
     for number, group in enumerate(groups):
         group.register(number, engine.ranks_of(number), engine.rank)
     _process.engine, _process.groups = engine, groups
+
+
+def _checked_list(groups: Any) -> Sequence[Group]:
+    if isinstance(groups, (list, tuple)) and all(isinstance(group, Group) for group in groups):
+        return groups
+    raise CallError(
+        f'process_sets must be a list of ProcessSet objects, or "dynamic"; got {groups!r}'
+    )
 
 
 def _register_again(given: Sequence[Group]) -> None:
@@ -88,9 +93,7 @@ def remove_process_set(process_set: Group) -> bool:
     All ranks of the world must call it, as with add_process_set().
     """
     here = engine()
-    if not isinstance(process_set, Group):
-        raise CallError(f"process_set must be a ProcessSet; got {process_set!r}")
-    number = process_set.process_set_id
+    number = checked(process_set).process_set_id
     if process_set is global_process_set or number is None:
         return False
     here.remove_group(number)

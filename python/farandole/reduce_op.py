@@ -35,5 +35,7 @@ def chosen(op: ReduceOp | None, average: bool | None) -> ReduceOp:
     if op is None:
         return Sum if average is False else Average
     if average is not None:
-        raise CallError("give either op or the older average, not both")
+        raise CallError(
+            f"give either op or the older average, not both; got {op!r} and average={average!r}"
+        )
     return checked(op)

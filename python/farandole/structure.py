@@ -33,7 +33,10 @@ def encode(value: object, is_tensor: Callable[[object], bool]) -> tuple[str, lis
         if isinstance(part, dict):
             pairs = [[plain(key, path), plain(v, f"{path}[{key!r}]")] for key, v in part.items()]
             return {_DICT: pairs}
-        raise CallError(f"{path or 'the value'} is a {type(part).__name__}, which cannot be sent")
+        raise CallError(
+            f"{path or 'the value'} is of the type {type(part).__name__}, which cannot be sent; "
+            "numbers, text, tensors, lists, tuples and dictionaries can"
+        )
 
     return json.dumps(plain(value, "")), tensors
 

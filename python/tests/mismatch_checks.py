@@ -32,7 +32,7 @@ class MismatchChecks(Suite):
             self.expect_error("finite", api.allreduce, tensor, prescale_factor=factor)
         self.expect_error("not registered", api.barrier, api.ProcessSet([0]))
         self.expect_error("not registered", api.init, process_sets=[api.ProcessSet([0])])
-        self.expect_error("not [0]", api.init, process_sets=[[0]])
+        self.expect_error("ProcessSet objects", api.init, process_sets=[[0]])
         self.expect_sum_works()
 
     def check_a_wrong_batch_starts_nothing(self) -> None:

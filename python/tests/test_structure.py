@@ -44,5 +44,7 @@ def test_dictionaries_that_look_like_marks() -> None:
 
 
 def test_what_cannot_be_sent_is_named() -> None:
-    with pytest.raises(CallError, match=r"\['a'\]\[1\] is a object, which cannot be sent"):
+    with pytest.raises(
+        CallError, match=r"\['a'\]\[1\] is of the type object, which cannot be sent"
+    ):
         encode({"a": [1, object()]}, is_tensor)

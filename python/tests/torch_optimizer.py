@@ -521,7 +521,7 @@ class OptimizerChecks:
             self.expect_same_everywhere(model)
             if self.rank == self.size - 1:
                 assert all(torch.equal(old[name], mine[name]) for name in mine)
-        self.expect_error("'x' is a int", hvd.broadcast_parameters, {"x": 1}, 0)
+        self.expect_error("'x' of the type int", hvd.broadcast_parameters, {"x": 1}, 0)
 
     def check_broadcast_optimizer_state(self) -> None:
         """The root has trained and changed its options; the others begin."""
@@ -553,7 +553,7 @@ class OptimizerChecks:
         optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
         optimizer.param_groups[0]["odd"] = object()
         text = self.expect_error("cannot be sent", hvd.broadcast_optimizer_state, optimizer, 0)
-        assert "['odd'] is a object" in text, text
+        assert "['odd'] is of the type object" in text, text
 
     def check_size_one_has_no_hooks(self) -> None:
         model = network()

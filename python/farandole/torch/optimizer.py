@@ -39,7 +39,7 @@ def DistributedOptimizer(  # noqa: N802
             f"optimizer must be a torch.optim.Optimizer; got a {type(optimizer).__name__}"
         )
     if isinstance(optimizer, _Distributed):
-        raise CallError("this optimizer is a DistributedOptimizer already")
+        raise CallError("optimizer is a DistributedOptimizer already: use it as it is")
     _check_names(named_parameters, optimizer)
     _check_passes(backward_passes_per_step)
     arguments.group_number(process_set)
@@ -66,17 +66,24 @@ def _check_names(
         return
     pairs = list(named_parameters)
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        raise CallError("named_parameters must hold (name, parameter) pairs")
+        raise CallError(
+            "named_parameters must hold (name, parameter) pairs, as those of "
+            "model.named_parameters()"
+        )
     counts = Counter(name for name, _ in pairs)
     twice = sorted(name for name, count in counts.items() if count > 1)
     if twice:
-        raise CallError(f"named_parameters has names that occur twice: {', '.join(twice)}")
+        raise CallError(
+            f"named_parameters has names that occur twice: {', '.join(twice)}; give each parameter "
+            "a name of its own"
+        )
     named = {id(parameter) for _, parameter in pairs}
     unnamed = [p for p in _parameters(optimizer.param_groups) if id(p) not in named]
     if unnamed:
         shapes = ", ".join(str(tuple(parameter.shape)) for parameter in unnamed[:5])
         raise CallError(
-            f"named_parameters lacks {len(unnamed)} parameters of the optimizer, of shape {shapes}"
+            f"named_parameters lacks {len(unnamed)} parameters of the optimizer, of shape "
+            f"{shapes}; give the names of all"
         )
 
 
@@ -160,6 +167,6 @@ class _Distributed(torch.optim.Optimizer):
     def _check_nothing_in_flight(self, call: str) -> None:
         if self._gradients is not None and self._gradients.in_flight():
             raise CallError(
-                f"{call} was called after backward() but before step() or synchronize(): "
-                "gradients are in flight"
+                f"{call} was called after backward(), while gradients are in flight: call step() "
+                "or synchronize() before"
             )

@@ -30,7 +30,10 @@ def broadcast_parameters(
     """
     for name, tensor in (pairs := _pairs(params)):
         if tensor is not None and not isinstance(tensor, torch.Tensor):
-            raise CallError(f"{name!r} is a {type(tensor).__name__}; only tensors can be sent")
+            raise CallError(
+                f"params has {name!r} of the type {type(tensor).__name__}, but only tensors can be "
+                "sent: leave it out, and use broadcast_object() for it"
+            )
     handles = [
         broadcast_async_(tensor, root_rank, f"parameters.{name}", process_set)
         for name, tensor in pairs

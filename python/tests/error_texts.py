@@ -1,0 +1,351 @@
+"""Every error text of the package and of the bindings, whole, in a job of two.
+
+Both workers make all calls. Where this package raises an error, one of the calls must come by.
+"""
+
+from __future__ import annotations
+
+import ast
+import resource
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+import farandole
+import farandole.torch as hvd
+from farandole import core, lifecycle
+
+Case = tuple[Callable[[], object], str]
+
+FOLDER = Path(farandole.__file__).parent
+DTYPES = ", ".join(core.dtypes)
+NOT_REGISTERED = (
+    "ProcessSet(process_set_id=None, ranks=[0]) is not registered: on all ranks, give it to "
+    "init(process_sets=[...]) or to add_process_set() before it is used, and not to "
+    "remove_process_set()"
+)
+OUTSIDE = "farandole is not initialized: call init() first"
+IN_FLIGHT = (
+    " was called after backward(), while gradients are in flight: call step() or synchronize() "
+    "before"
+)
+PAIRS = "params must be model.state_dict() or model.named_parameters(); got a "
+SPLITS = (
+    "splits must say for each member how many rows it gets, as a list or tensor of whole numbers; "
+    "got "
+)
+
+
+def places_of_errors() -> set[tuple[str, int]]:
+    """File and line of every statement of the package that makes one of its errors."""
+    statements = [
+        (str(path.relative_to(FOLDER)), node)
+        for path in FOLDER.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, (ast.Raise, ast.Assign))
+    ]
+    return {(file, node.lineno) for file, node in statements if makes_an_error(node)}
+
+
+def makes_an_error(statement: ast.stmt) -> bool:
+    made = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    return any(isinstance(name, ast.Name) and name.id.endswith("Error") for name in made)
+
+
+class ErrorTexts:
+    def __init__(self) -> None:
+        self.visited: set[tuple[str, int]] = set()
+
+    def trace(self, frame: FrameType, *_: object) -> Any:
+        path = Path(frame.f_code.co_filename)
+        if not path.is_relative_to(FOLDER):
+            return None
+        self.visited.add((str(path.relative_to(FOLDER)), frame.f_lineno))
+        return self.trace
+
+    def expect(self, cases: Iterator[Case]) -> None:
+        for call, text in cases:
+            sys.settrace(self.trace)
+            try:
+                call()
+            except farandole.FarandoleError as error:
+                found = str(error)
+            else:
+                found = "no error"
+            finally:
+                sys.settrace(None)
+            assert found == text, f"\n{found}\ninstead of\n{text}"
+
+    def check_texts(self) -> None:
+        self.expect(self.outside_a_job())
+        hvd.init()
+        for cases in (self.groups, self.calls, self.tensors, self.objects, self.state):
+            self.expect(cases())
+        for cases in (self.optimizers, self.gradients, self.engine, self.leaving):
+            self.expect(cases())
+        hvd.init()
+        places = places_of_errors()
+        visited = set().union(*hvd.allgather_object(self.visited & places))
+        assert len(places) > 30
+        assert places == visited, f"no call comes by {sorted(places - visited)}"
+
+    def outside_a_job(self) -> Iterator[Case]:
+        group = hvd.ProcessSet([0])
+        yield hvd.rank, OUTSIDE
+        yield lambda: hvd.allreduce(torch.ones(1)), OUTSIDE
+        yield hvd.barrier, OUTSIDE
+        yield lambda: hvd.add_process_set([0]), OUTSIDE
+        yield group.size, NOT_REGISTERED
+        yield lambda: hvd.ProcessSet(3), "a ProcessSet needs a list of ranks; got 3"
+        yield lambda: hvd.ProcessSet("ab"), "a ProcessSet needs a list of ranks; got 'ab'"
+        yield lambda: hvd.ProcessSet([]), "a ProcessSet needs ranks, each once; got []"
+        yield lambda: hvd.ProcessSet([1, 1]), "a ProcessSet needs ranks, each once; got [1, 1]"
+        for wrong in ([[0]], "static", group):
+            yield (
+                lambda wrong=wrong: hvd.init(process_sets=wrong),
+                f'process_sets must be a list of ProcessSet objects, or "dynamic"; got {wrong!r}',
+            )
+        lifecycle._process.forked = True
+        yield (
+            hvd.init,
+            "init() was called in a forked child of a member; start a new process",
+        )
+        lifecycle._process.forked = False
+
+    def groups(self) -> Iterator[Case]:
+        group, tensor = hvd.ProcessSet([0]), torch.ones(2)
+        yield lambda: hvd.allreduce(tensor, process_set=group), NOT_REGISTERED
+        yield (
+            lambda: hvd.init(process_sets=[group]),
+            "init() was called again with ProcessSet(process_set_id=None, ranks=[0]), which is not "
+            "registered: use add_process_set(), or call shutdown() in between",
+        )
+        for call in (
+            lambda: hvd.allreduce(tensor, process_set=None),
+            lambda: hvd.barrier(None),
+            lambda: hvd.remove_process_set(None),
+            lambda: hvd.reducescatter(tensor, process_set=None),
+            lambda: hvd.allgather_object(1, process_set=None),
+        ):
+            yield call, "process_set must be a ProcessSet; got None"
+        hvd.add_process_set(group)
+        if hvd.rank() == 1:
+            outsider = "rank 1 is not a member of ProcessSet(process_set_id=1, ranks=[0]); "
+            yield group.rank, f"{outsider}only members may use it"
+            yield (
+                lambda: hvd.reducescatter(tensor, process_set=group),
+                f"{outsider}only members may use it",
+            )
+            yield (
+                lambda: hvd.allreduce(tensor, process_set=group),
+                "rank 1 is not a member of group 1 (ranks 0); only members may call its operations",
+            )
+        hvd.remove_process_set(group)
+
+    def calls(self) -> Iterator[Case]:
+        tensor = torch.ones(2)
+        yield (
+            lambda: hvd.allreduce(tensor, name=3),
+            "name must be text, the same on all ranks; got 3",
+        )
+        for op in ("sum", 1):
+            known = "Sum, Average, Min, Max, Product"
+            yield (
+                lambda op=op: hvd.allreduce(tensor, op=op),
+                f"op must be one of {known}, as this module has them; got {op!r}",
+            )
+        yield (
+            lambda: hvd.allreduce(tensor, True, op=hvd.Sum),
+            "give either op or the older average, not both; got <ReduceOp.Sum: 0> and average=True",
+        )
+        yield (
+            lambda: hvd.allreduce(tensor, prescale_factor="two"),
+            "prescale_factor and postscale_factor must be numbers; got 'two'",
+        )
+        yield (
+            lambda: hvd.broadcast(tensor, "0"),
+            "root_rank must be a rank of the world; got '0'",
+        )
+        for splits in ([], [1.5, 0.5], 3, "ab"):
+            yield lambda s=splits: hvd.alltoall(tensor, s), f"{SPLITS}{splits!r}"
+        yield (
+            lambda: hvd.grouped_alltoall([tensor, tensor], [[1, 1]]),
+            "splits of a grouped call must be a list with those of each of the 2 tensors; got "
+            "[[1, 1]]",
+        )
+        yield (
+            lambda: hvd.grouped_allreduce([]),
+            "a grouped call needs at least one tensor; the list is empty",
+        )
+        yield (
+            lambda: hvd.grouped_broadcast_(tensor, 0),
+            "a grouped call needs a list of tensors; got a Tensor",
+        )
+        for call in (hvd.synchronize, hvd.poll):
+            yield (
+                lambda call=call: call(12345),
+                "a handle is needed, as the calls that end in _async return it; got 12345",
+            )
+
+    def tensors(self) -> Iterator[Case]:
+        yield lambda: hvd.allreduce([1.0]), "a torch.Tensor is needed, not a list"
+        yield (
+            lambda: hvd.allreduce(torch.ones(2, device="meta")),
+            "the tensor is on meta; only host memory works so far: use tensor.cpu()",
+        )
+        yield (
+            lambda: hvd.allreduce(torch.ones(2, 2).to_sparse()),
+            "the tensor's layout is torch.sparse_coo: use tensor.to_dense()",
+        )
+        yield (
+            lambda: hvd.allgather(torch.ones(2, dtype=torch.complex64)),
+            f"torch.complex64 cannot be reduced or sent; these can: {DTYPES}",
+        )
+        yield (
+            lambda: hvd.allreduce_(torch.ones(1).expand(3)),
+            "an expanded tensor has several elements in one place and cannot take a result: use "
+            "tensor.clone()",
+        )
+
+    def objects(self) -> Iterator[Case]:
+        generator = (i for i in ())
+        cause = "as it cannot be pickled: TypeError: cannot pickle 'generator' object"
+        yield (
+            lambda: hvd.broadcast_object(generator, 1),
+            f"the object of rank 1 cannot be sent, {cause}",
+        )
+        yield (
+            lambda: hvd.allgather_object(generator if hvd.rank() == 1 else 1),
+            f"the object of rank 1 cannot be sent, {cause}",
+        )
+
+    def state(self) -> Iterator[Case]:
+        model = torch.nn.Linear(2, 2)
+        for wrong in (model, torch.nn.Sequential(model), list(model.parameters()), 3):
+            yield (
+                lambda wrong=wrong: hvd.broadcast_parameters(wrong, 0),
+                f"{PAIRS}{type(wrong).__name__}",
+            )
+        yield (
+            lambda: hvd.broadcast_parameters({"epoch": 3}, 0),
+            "params has 'epoch' of the type int, but only tensors can be sent: leave it out, and "
+            "use broadcast_object() for it",
+        )
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.param_groups[0]["lr"] = object()
+        yield (
+            lambda: hvd.broadcast_optimizer_state(optimizer, 1),
+            "the optimizer state of rank 1 cannot be sent: ['param_groups'][0]['lr'] is of the "
+            "type object, which cannot be sent; numbers, text, tensors, lists, tuples and "
+            "dictionaries can",
+        )
+
+    def optimizers(self) -> Iterator[Case]:
+        model = torch.nn.Linear(3, 2)
+        plain, wrap = torch.optim.SGD(model.parameters(), lr=0.1), hvd.DistributedOptimizer
+        named = list(model.named_parameters())
+        yield lambda: wrap(model), "optimizer must be a torch.optim.Optimizer; got a Linear"
+        yield (
+            lambda: wrap(wrap(plain)),
+            "optimizer is a DistributedOptimizer already: use it as it is",
+        )
+        yield (
+            lambda: wrap(plain, model.parameters()),
+            "named_parameters must hold (name, parameter) pairs, as those of "
+            "model.named_parameters()",
+        )
+        yield (
+            lambda: wrap(plain, named + named),
+            "named_parameters has names that occur twice: bias, weight; give each parameter a name "
+            "of its own",
+        )
+        yield (
+            lambda: wrap(plain, named[:1]),
+            "named_parameters lacks 1 parameters of the optimizer, of shape (2,); give the names "
+            "of all",
+        )
+        yield (
+            lambda: wrap(plain, backward_passes_per_step=0),
+            "backward_passes_per_step must be at least 1, not 0",
+        )
+        yield lambda: wrap(plain, process_set=None), "process_set must be a ProcessSet; got None"
+        optimizer = wrap(plain)
+        model(torch.ones(3)).sum().backward()
+        yield optimizer.zero_grad, f"zero_grad(){IN_FLIGHT}"
+        yield (
+            lambda: optimizer.set_backward_passes_per_step(2),
+            f"set_backward_passes_per_step(){IN_FLIGHT}",
+        )
+        yield (
+            model(torch.ones(3)).sum().backward,
+            "a gradient was computed more than 1 times before step(): for several backward passes "
+            "in one step give backward_passes_per_step",
+        )
+        model.weight.grad.zero_()
+        yield (
+            optimizer.step,
+            "gradients were changed between backward() and step(), while they were being combined: "
+            "to clip or scale them call optimizer.synchronize() first, and step() within `with "
+            "optimizer.skip_synchronize():`",
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model(torch.ones(3)).sum().backward()
+            optimizer.synchronize()
+            optimizer.step()
+        assert [str(warning.message) for warning in caught] == [
+            "optimizer.step() called without optimizer.skip_synchronize() context after "
+            "optimizer.synchronize(); the gradients are not combined a second time"
+        ]
+
+    def gradients(self) -> Iterator[Case]:
+        for call in (hvd.allreduce, hvd.reducescatter):
+            largest = call(torch.ones(2, requires_grad=True), op=hvd.Max)
+            yield (
+                largest.sum().backward,
+                "a reduction with op Max has no gradient; Sum and Average have",
+            )
+
+    def engine(self) -> Iterator[Case]:
+        """The engine's own texts are compared beside it; these are what users meet first."""
+        yield (
+            lambda: hvd.allreduce(torch.ones(2) > 0),
+            "The average of bool values is not defined. Use min (true if all are true) or max "
+            "(true if any is), or convert the tensor to float32 first.",
+        )
+        for call in (hvd.allgather, hvd.alltoall, hvd.reducescatter):
+            yield (
+                lambda call=call: call(torch.tensor(1.0), name="x"),
+                f"{call.__name__} `x` got a tensor without dimensions; give it one, of length 1 "
+                "(`reshape(1)`)",
+            )
+        yield (
+            self.use_too_much_memory,
+            "the system gives this process no more memory: use smaller tensors, or fewer workers "
+            "on this host",
+        )
+        hvd.barrier()
+
+    def use_too_much_memory(self) -> None:
+        name = "x" * (1 << 28)
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 26), limits[1]))
+        try:
+            core.barrier(name, 0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, limits)
+
+    def leaving(self) -> Iterator[Case]:
+        pending = hvd.allreduce_async(torch.ones(2), name=f"only.{hvd.rank()}")
+        engine = lifecycle.engine()
+        hvd.barrier()
+        hvd.shutdown()
+        text = "shutdown() was called before this call was done"
+        yield lambda: hvd.synchronize(pending), text
+        yield lambda: engine.allocate(1), text

@@ -1,0 +1,32 @@
+"""What users read when something is wrong, compared as a whole."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from job import run_checks
+
+NO_LAUNCHER = (
+    "farandole.errors.CallError: a job of size 2 needs a launcher: start it with `farandole run -n "
+    "2 …` (there is no FARANDOLE_RENDEZVOUS_DESCRIPTOR here)"
+)
+
+
+def test_texts() -> None:
+    run_checks(2, "error_texts:ErrorTexts")
+
+
+@pytest.mark.parametrize("prefix", ["FARANDOLE", "HOROVOD"])
+def test_a_size_without_a_launcher(prefix: str) -> None:
+    program = "import farandole; farandole.init()"
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, f"{prefix}_SIZE": "2", f"{prefix}_RANK": "0"},
+    )
+    assert result.stderr.splitlines()[-1] == NO_LAUNCHER
