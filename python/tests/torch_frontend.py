@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -69,26 +70,94 @@ class TorchConformance(Conformance):
         with torch.inference_mode():
             hvd.allreduce_(torch.ones(3))
 
-    def check_torch_gradients_of_results(self) -> None:
-        """As Horovod has them: what comes back is reduced like the result, or averaged."""
-        mean = (self.size + 1) / 2  # of 1 ... size
-        factor = torch.tensor(self.rank + 1.0)
-        for op, wanted in ((hvd.Sum, mean * self.size), (hvd.Average, mean)):
-            tensor = torch.ones(3, requires_grad=True)
-            (hvd.allreduce(tensor, op=op, name="forth") * factor).sum().backward()
-            assert torch.equal(tensor.grad, torch.full((3,), wanted))
+    # Gradients: as Horovod has them, what comes back is reduced like the result, or averaged. Each
+    # rank multiplies its result by rank + 1, so that is the gradient of its output.
+
+    def expect_gradients(
+        self,
+        call: Callable[[list[torch.Tensor]], list[torch.Tensor]],
+        wanted: torch.Tensor,
+        rows: int = 3,
+        count: int = 1,
+    ) -> None:
+        inputs = [torch.ones(rows, 2, requires_grad=True) for _ in range(count)]
+        outputs = call(inputs)
+        assert len(outputs) == count
+        sum((output * (self.rank + 1)).sum() for output in outputs).backward()
+        for tensor in inputs:
+            assert torch.equal(tensor.grad, wanted.expand(rows, 2)), (tensor.grad, wanted)
+
+    def expect_gradients_alone_and_grouped(
+        self, operation: str, wanted: torch.Tensor, rows: int = 3, **options: Any
+    ) -> None:
+        alone = getattr(hvd, operation)
+        grouped = getattr(hvd, f"grouped_{operation}")
+        self.expect_gradients(lambda tensors: [alone(*tensors, **options)], wanted, rows)
+        self.expect_gradients(
+            lambda tensors: grouped(tensors, name="g", **options), wanted, rows, count=3
+        )
+
+    def check_torch_gradients(self) -> None:
+        mean = torch.tensor((self.size + 1) / 2)  # of 1 ... size
+        expect = self.expect_gradients_alone_and_grouped
+        for op, factor in ((hvd.Sum, self.size), (hvd.Average, 1)):
+            scales = {"prescale_factor": 2.0, "postscale_factor": 0.25}
+            expect("allreduce", mean * factor, op=op)
+            expect("allreduce", mean * factor / 2, op=op, **scales)
+            members = torch.arange(1.0, self.size + 1)
+            rows = torch.repeat_interleave(
+                members, torch.tensor([len(part) for part in torch.ones(7).tensor_split(self.size)])
+            )
+            expect("reducescatter", rows[:, None] * factor, rows=7, op=op)
+            expect("reducescatter", rows[:, None] * factor / 2, rows=7, op=op, **scales)
         for root in range(self.size):
-            tensor = torch.ones(3, requires_grad=True)
-            (hvd.broadcast(tensor, root) * factor).sum().backward()
-            assert torch.equal(tensor.grad, torch.full((3,), mean * (self.rank == root)))
-        tensor = torch.ones(self.rank + 1, 2, requires_grad=True)
-        gathered = hvd.allgather(tensor)
-        weights = torch.arange(len(gathered), dtype=torch.float32)[:, None]
-        (gathered * weights).sum().backward()
-        first = self.rank * (self.rank + 1) // 2
-        assert torch.equal(tensor.grad, weights[first : first + self.rank + 1].expand(-1, 2))
-        largest = hvd.allreduce(torch.ones(3, requires_grad=True), op=hvd.Max)
-        self.expect_error("op Max has no gradient", largest.sum().backward)
+            expect("broadcast", mean * (self.rank == root), root_rank=root)
+        expect("allgather", mean, rows=self.rank + 1)
+        expect("alltoall", torch.repeat_interleave(members, 2)[:, None], rows=2 * self.size)
+
+    def check_torch_gradients_with_splits(self) -> None:
+        """Rows that were sent to nobody have none."""
+        splits = [member + 1 for member in range(self.size)]
+        tensor = torch.ones(sum(splits) + 2, requires_grad=True)
+        received, rows = hvd.alltoall(tensor, splits)
+        assert rows.tolist() == [self.rank + 1] * self.size
+        (received * (self.rank + 1)).sum().backward()
+        members = torch.arange(1.0, self.size + 1)
+        wanted = torch.cat((torch.repeat_interleave(members, torch.tensor(splits)), torch.zeros(2)))
+        assert torch.equal(tensor.grad, wanted)
+
+    def check_torch_gradients_of_a_batch_of_different_kinds(self) -> None:
+        """Integers have none; of a tensor that is not used they are zero; twice is possible."""
+        used, unused = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
+        results = hvd.grouped_allgather([used, torch.arange(3), unused], name="mixed")
+        assert [len(result) for result in results] == [2 * self.size, 3 * self.size, 3 * self.size]
+        (results[0] * (self.rank + 1)).sum().backward()
+        assert torch.equal(used.grad, torch.full((2,), (self.size + 1) / 2))
+        assert torch.equal(unused.grad, torch.zeros(3))
+        tensor = torch.full((2,), 3.0, requires_grad=True)
+        result = hvd.allreduce(tensor**3)
+        (first,) = torch.autograd.grad(result.sum(), tensor, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), tensor)
+        assert torch.equal(second, torch.full((2,), 18.0))
+
+    def check_torch_what_has_no_gradient(self) -> None:
+        for call in (hvd.allreduce, hvd.reducescatter):
+            largest = call(torch.ones(self.size, requires_grad=True), op=hvd.Max)
+            self.expect_error("op Max has no gradient", largest.sum().backward)
+        with torch.no_grad():
+            assert not hvd.allreduce(torch.ones(3, requires_grad=True)).requires_grad
+        handle = hvd.allgather_async(torch.ones(3, requires_grad=True))
+        assert not hvd.synchronize(handle).requires_grad
+
+    def check_torch_strange_tensors(self) -> None:
+        """A view whose memory has the values with the other sign, and empty ones of any strides."""
+        conjugate = torch.tensor([1 + 2j, 3 + 4j]).conj().imag
+        assert conjugate.is_neg()
+        wanted = torch.tensor([-2.0, -4.0])
+        assert torch.equal(hvd.allreduce(conjugate), wanted)
+        assert torch.equal(hvd.broadcast_(conjugate, 0), wanted)
+        empty = torch.empty(2, 0).as_strided((2, 0), (0, 0))
+        assert hvd.allreduce_(empty) is empty
 
     def check_torch_what_cannot_be_sent(self) -> None:
         self.expect_error("complex64", hvd.allreduce, torch.ones(2, dtype=torch.complex64))
