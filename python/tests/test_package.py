@@ -7,11 +7,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import farandole
-from farandole import CallError, FarandoleError, Group, GroupLostError, core
+from farandole import CallError, FarandoleError, Group, GroupLostError, core, lifecycle
 from farandole.handle import BatchHandle, Handle, PreparedCall, release_orphans
 
 
@@ -155,12 +156,6 @@ def test_memory_of_a_dropped_handle_lives_until_the_call_is_done() -> None:
     assert Memory.alive == 0
 
 
-@pytest.mark.parametrize("ranks", [[], [1, 1]])
-def test_ranks_of_a_group(ranks: list[int]) -> None:
-    with pytest.raises(CallError, match="ranks, each once"):
-        Group(ranks)
-
-
 def test_outside_a_job() -> None:
     assert not farandole.is_initialized()
     farandole.shutdown()
@@ -168,6 +163,22 @@ def test_outside_a_job() -> None:
         farandole.rank()
     with pytest.raises(CallError, match="not registered"):
         Group([0]).rank()
+
+
+def test_an_uncaught_exception_is_the_reason_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[str, str]] = []
+    engine = SimpleNamespace(shutdown=lambda *texts: said.append(texts))
+    try:
+        raise ValueError("no data\nat all")
+    except ValueError as error:
+        monkeypatch.setattr(sys, "last_value", error, raising=False)
+        monkeypatch.setattr(sys, "last_exc", error, raising=False)
+    monkeypatch.setattr(lifecycle._process, "engine", engine)
+    lifecycle._leave_at_exit()
+    ((reason, stack),) = said
+    assert reason == "uncaught ValueError: no data"
+    assert stack.startswith("Traceback (most recent call last):\n")
+    assert f'File "{__file__}"' in stack and stack.endswith("ValueError: no data\nat all\n")
 
 
 def test_a_wrong_setting_is_named() -> None:

@@ -1,0 +1,113 @@
+"""A worker of a job of two: rank 0 forks in many states; its children use farandole, end, or run
+another program, and it notices nothing of that. Needs no framework."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import farandole
+from farandole import calls, core
+from farandole.handle import PreparedCall
+from farandole.objects import broadcast_object
+
+FORKED = "called in a forked child"
+ready = Path(sys.argv[1])  # made when rank 1 may call init()
+
+
+def start_barrier(name: str) -> calls.Handle[None]:
+    return calls.start(PreparedCall(core.barrier(name, 0), None, core.Engine.take))
+
+
+def expect(text: str, call: Callable[[], object]) -> None:
+    try:
+        call()
+    except farandole.FarandoleError as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(f"no error with {text!r}")
+
+
+def in_child(*work: Callable[[], object]) -> None:
+    """Forks; the child does the work and ends as Python programs do."""
+    child = os.fork()
+    if child == 0:
+        try:
+            for part in work:
+                part()
+        except Exception:
+            traceback.print_exc()
+            os._exit(1)
+        sys.exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def run_another_program() -> None:
+    """It has our environment, but it is not a member of the job."""
+    program = "import farandole; farandole.init()"
+    os.execv(sys.executable, [sys.executable, "-c", program])
+
+
+def everything_is_refused() -> None:
+    expect(FORKED, farandole.init)
+    expect(FORKED, calls.barrier)
+    expect(FORKED, lambda: farandole.add_process_set([0]))
+    expect(FORKED, lambda: broadcast_object(1))
+    farandole.shutdown()
+
+
+def fork_while_others_wait() -> None:
+    handles = [start_barrier(f"late.{i}") for i in range(4)]
+    threads = [threading.Thread(target=handle.wait) for handle in handles]
+    for thread in threads:
+        thread.start()
+    for _ in range(10):
+        in_child(everything_is_refused, lambda: expect(FORKED, handles[0].wait))
+    calls.barrier()
+    for thread in threads:
+        thread.join()
+
+
+def fork_while_joining() -> None:
+    thread = threading.Thread(target=farandole.init)
+    thread.start()
+    while not farandole.lifecycle._process.joining:
+        time.sleep(0.001)
+    in_child(lambda: expect(FORKED, farandole.init), lambda: expect("not init", farandole.rank))
+    ready.touch()
+    thread.join()
+
+
+def fork_and_run_another_program() -> None:
+    child = os.fork()
+    if child == 0:
+        run_another_program()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+
+
+if os.environ["FARANDOLE_RANK"] == "0":
+    fork_while_joining()
+    in_child(everything_is_refused)
+    in_child(lambda: in_child(everything_is_refused))  # a child of the child
+    in_child(lambda: os._exit(0))
+    fork_while_others_wait()
+    fork_and_run_another_program()
+else:
+    while not ready.exists():
+        time.sleep(0.01)
+    farandole.init()
+    calls.barrier()
+    for i in range(4):
+        start_barrier(f"late.{i}").wait()
+calls.barrier()
+farandole.shutdown()
+if os.environ["FARANDOLE_RANK"] == "0":
+    in_child(lambda: expect("not initialized", farandole.rank), farandole.shutdown)
+farandole.init()
+calls.barrier()
+print("the parent works", flush=True)

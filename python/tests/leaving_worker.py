@@ -1,0 +1,102 @@
+"""A worker of a job of two: rank 1 leaves in the way that is asked for, with calls that are not
+done; rank 0 waits for it and says what it is told. Needs no framework."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import NoReturn
+
+import farandole
+from farandole import calls, core
+from farandole.handle import Handle, PreparedCall
+
+
+def start_barrier(name: str) -> Handle[None]:
+    return calls.start(PreparedCall(core.barrier(name, 0), None, core.Engine.take))
+
+
+def interrupt_soon(*delays: float) -> None:
+    """From outside, as a user's terminal does it."""
+    kills = [f"sleep {delay}; kill -INT {os.getpid()}" for delay in delays]
+    subprocess.Popen(["sh", "-c", ";".join(kills)])
+
+
+def wait_in_daemon_threads() -> None:
+    def work() -> None:
+        while True:
+            started.release()
+            start_barrier("").wait()
+
+    started = threading.Semaphore(0)
+    for _ in range(8):
+        threading.Thread(target=work, daemon=True).start()
+    for _ in range(8):
+        started.acquire()
+
+
+def leave_in_a_handler() -> None:
+    def handler(*_: object) -> None:
+        farandole.shutdown()
+
+    signal.signal(signal.SIGINT, handler)
+    interrupt_soon(0.3)
+    try:
+        pending.wait()
+    except farandole.GroupLostError as error:
+        print(f"told: {error}", flush=True)
+    farandole.shutdown()
+
+
+def leave_while_adding_a_group() -> None:
+    interrupt_soon(0.3)
+    farandole.add_process_set([0])
+
+
+def raise_in_a_wait() -> NoReturn:
+    def handler(*_: object) -> None:
+        sys.exit(7)
+
+    signal.signal(signal.SIGINT, handler)
+    interrupt_soon(0.3)
+    pending.wait()
+    raise AssertionError("the wait ended")
+
+
+def raise_error() -> NoReturn:
+    raise ValueError("no data")
+
+
+def interrupted(*delays: float) -> None:
+    interrupt_soon(*delays)
+    pending.wait()
+
+
+WAYS = {
+    "end": lambda: None,
+    "exit": lambda: sys.exit(5),
+    "_exit": lambda: os._exit(6),
+    "exception": raise_error,
+    "interrupt": lambda: interrupted(0.3),
+    "interrupt twice": lambda: interrupted(0.3, 0.02),
+    "interrupted add": leave_while_adding_a_group,
+    "exit in a handler": raise_in_a_wait,
+    "shutdown in a handler": leave_in_a_handler,
+    "daemon threads": wait_in_daemon_threads,
+}
+
+farandole.init()
+if farandole.rank() == 1:
+    pending = start_barrier("never")
+    start_barrier("dropped")
+    WAYS[sys.argv[1]]()
+else:
+    begin = time.monotonic()
+    try:
+        start_barrier("other").wait()
+    except farandole.GroupLostError as error:
+        print(f"survivor: {error}", flush=True)

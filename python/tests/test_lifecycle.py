@@ -1,0 +1,57 @@
+"""How processes join and leave: every way to end, forks, many lives, and what is left alone."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from job import run
+
+HERE = Path(__file__).parent
+HANG_SECONDS = 60
+
+# Rank 1's exit code, and what rank 0 is told.
+INTERRUPTED = (130, "has left the job (uncaught KeyboardInterrupt)")
+WAYS = {
+    "end": (0, "has left the job (its program ended)"),
+    "exit": (5, "has left the job (its program ended)"),
+    "_exit": (6, "has died"),
+    "exception": (1, "has left the job (uncaught ValueError: no data)"),
+    "interrupt": INTERRUPTED,
+    "interrupt twice": INTERRUPTED,
+    "interrupted add": INTERRUPTED,
+    "exit in a handler": (7, "has left the job (its program ended)"),
+    "shutdown in a handler": (0, "has left the job (it called shutdown())"),
+    "daemon threads": (0, "has left the job (its program ended)"),
+}
+# What a process says that ends in another way than asked for.
+CRASH = re.compile(r"Fatal Python|terminate called|Aborted|Segmentation|Exception ignored")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_leaving_with_calls_that_are_not_done(way: str) -> None:
+    code, cause = WAYS[way]
+    job = run(2, sys.executable, HERE / "leaving_worker.py", way, timeout=HANG_SECONDS)
+    assert job.code == code, job.text
+    told = [line for line in job.text.splitlines() if "survivor: " in line]
+    assert len(told) == 1 and "rank 1" in told[0] and cause in told[0], job.text
+    assert not CRASH.search(job.text), job.text
+    if way == "shutdown in a handler":
+        assert "told: shutdown() was called before this call was done" in job.text
+
+
+def test_forks_in_every_state(tmp_path: Path) -> None:
+    worker = HERE / "forking_worker.py"
+    job = run(2, sys.executable, worker, tmp_path / "ready", timeout=HANG_SECONDS)
+    assert job.code == 0, job.text
+    assert job.text.count("the parent works") == 2, job.text
+    assert "is left over from another job" in job.text, job.text
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_handlers_and_hooks_stay_as_they_are(size: int) -> None:
+    job = run(size, sys.executable, HERE / "host_program.py", timeout=HANG_SECONDS)
+    assert job.code == 0, job.text
+    assert job.text.count("nothing was changed") == size, job.text
