@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from job import run_checks
+
+LARGE_NEEDS_GIB = 12
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -14,3 +18,12 @@ def test_conformance(size: int) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_optimizer(size: int) -> None:
     run_checks(size, "torch_optimizer:OptimizerChecks")
+
+
+def test_large_tensors() -> None:
+    """About 5 GiB."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    available = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    if available < LARGE_NEEDS_GIB << 20:
+        pytest.skip(f"{available >> 20} GiB of memory are available, not {LARGE_NEEDS_GIB}")
+    run_checks(2, "large_tensors:LargeTensors")
