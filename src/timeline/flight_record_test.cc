@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -124,6 +125,46 @@ TEST_F(FlightRecordTest, AReaderNeverSeesAMixOfTwoCalls) {
   }
   stop = true;
   writer.join();
+}
+
+// A worker may write anything over its record, also while it is read.
+TEST_F(FlightRecordTest, RandomBytesAreReadAsWellAsTheyCanBe) {
+  const auto seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 50; ++round) {
+    const auto bits = random() & random();  // now few, now many bits are set
+    for (std::uint64_t& word : words_)
+      word = random() & (round % 2 == 0 ? bits : ~std::uint64_t{0});
+    const FlightReport report = read_flight_record(memory_);
+    EXPECT_LE(report.life, FlightLife::kLeft);
+    EXPECT_LE(report.reason.size(), 1024U);
+    EXPECT_LE(report.traceback.size(), 16U * 1024);
+    EXPECT_LE(report.calls.size(), kFlightCalls);
+    for (const FlightCall& call : report.calls) {
+      EXPECT_LE(call.state, CallState::kFailed);
+      EXPECT_LT(static_cast<std::size_t>(call.operation), kOperations.size());
+      EXPECT_LT(static_cast<std::size_t>(call.dtype), kDTypes.size());
+      EXPECT_LE(call.name.size(), kFlightNameBytes);
+    }
+  }
+}
+
+// A valid record of which a few bytes are changed: most of it is still there.
+TEST_F(FlightRecordTest, ChangedBytesCostOnlyTheirOwnLines) {
+  recorder_.begin(at(1));
+  for (Handle handle = 1; handle <= kFlightCalls; ++handle)
+    recorder_.submitted(handle, call("gradient", {3}), at(2));
+  const auto seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  constexpr std::size_t kChanges = 20;
+  for (std::size_t i = 0; i < kChanges; ++i)
+    memory_[random() % FlightRecorder::bytes_needed()] = static_cast<std::byte>(random());
+  std::size_t whole = 0;
+  for (const FlightCall& call : read_flight_record(memory_).calls)
+    whole += call.name == "gradient" && call.elements == 3 ? 1 : 0;
+  EXPECT_GE(whole, kFlightCalls - kChanges);
 }
 
 }  // namespace
