@@ -1,0 +1,51 @@
+#include "base/descriptor_limit.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace farandole {
+
+namespace {
+
+struct Room {
+  int open = 0;
+  int free = 0;  // at least, up to what was asked for
+  rlim_t limit = RLIM_INFINITY;
+};
+
+// /proc/self/fd cannot be listed without a free descriptor. Free numbers come soon after the open
+// ones, so this looks at few more numbers than it has to find.
+Room look_for_room(int needed) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {.free = needed};
+  Room room{.limit = limit.rlim_cur};
+  const rlim_t end = std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int>::max());
+  for (rlim_t number = 0; number < end && room.free < needed; ++number)
+    ++(::fcntl(static_cast<int>(number), F_GETFD) < 0 ? room.free : room.open);
+  return room;
+}
+
+}  // namespace
+
+Status check_descriptors(std::string_view who, int needed) {
+  const Room room = look_for_room(needed);
+  if (room.free >= needed) return {};
+  return Status::stop(fmt::format(
+      "{} needs {} more file descriptors, but has {} open and a limit of {}; raise `ulimit -n` to "
+      "at least {}",
+      who, needed, room.open, room.limit, room.open + needed));
+}
+
+std::string descriptor_advice() {
+  constexpr int kSome = 8;
+  const Room room = look_for_room(kSome);
+  return fmt::format(
+      "{} file descriptors are open, the limit is {}; raise `ulimit -n` to at least {}", room.open,
+      room.limit, room.open + kSome);
+}
+
+}  // namespace farandole

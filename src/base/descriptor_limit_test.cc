@@ -1,0 +1,61 @@
+#include "base/descriptor_limit.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <vector>
+
+#include "base/descriptor.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The limit is the process's, so it is put back.
+class DescriptorLimitTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0); }
+  void TearDown() override { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+  static void limit_to(rlim_t number) {
+    rlimit limit{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = number;
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+
+  rlimit before_{};
+};
+
+TEST_F(DescriptorLimitTest, SaysWhatIsThereAndWhatIsNeeded) {
+  limit_to(32);
+  std::vector<Descriptor> taken;
+  for (;;) {
+    Descriptor next(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!next.valid()) break;
+    taken.push_back(std::move(next));
+  }
+  for (int i = 0; i < 5; ++i) taken.pop_back();
+  EXPECT_TRUE(check_descriptors("rank 3", 5).ok());
+  const Status status = check_descriptors("rank 3", 6);
+  EXPECT_EQ(status.code(), StatusCode::kStop);
+  EXPECT_EQ(status.message(),
+            "rank 3 needs 6 more file descriptors, but has 27 open and a limit of 32; raise "
+            "`ulimit -n` to at least 33");
+  EXPECT_EQ(descriptor_advice(),
+            "27 file descriptors are open, the limit is 32; raise `ulimit -n` to at least 35");
+}
+
+TEST_F(DescriptorLimitTest, SomeMayBeOpenBeyondALimitThatWasLowered) {
+  const Descriptor beyond(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 100));
+  ASSERT_TRUE(beyond.valid());
+  limit_to(64);
+  EXPECT_TRUE(check_descriptors("rank 0", 8).ok());
+  EXPECT_THAT(check_descriptors("rank 0", 64).message(), HasSubstr("a limit of 64"));
+}
+
+}  // namespace
+}  // namespace farandole
