@@ -46,26 +46,33 @@ class Arena {
         std::find_if(free_.begin(), free_.end(), [&](auto& free) { return free.second >= bytes; });
     if (range == free_.end()) return std::nullopt;
     const auto [offset, available] = *range;
-    free_.erase(range);
-    if (available > bytes) free_.emplace(offset + bytes, available - bytes);
+    taken_.emplace(offset, bytes);  // first: it may throw
+    auto rest = free_.extract(range);
+    if (available > bytes) {
+      rest.key() = offset + bytes;
+      rest.mapped() = available - bytes;
+      free_.insert(std::move(rest));
+    }
     const std::size_t used_before = std::min(bytes, used_end_ - std::min(used_end_, offset));
     used_end_ = std::max(used_end_, offset + bytes);
     return Range{begin_ + offset, used_before};
   }
 
-  void give_back(const std::byte* begin, std::size_t bytes) {
-    auto offset = static_cast<std::size_t>(begin - begin_);
-    const auto after = free_.lower_bound(offset);
-    if (after != free_.end() && after->first == offset + bytes) bytes += after->second;
-    if (after != free_.begin()) {
-      const auto before = std::prev(after);
-      if (before->first + before->second == offset) {
-        offset = before->first;
-        bytes += before->second;
-      }
+  // Needs no memory: destructors call it.
+  void give_back(const std::byte* begin) {
+    auto node = taken_.extract(static_cast<std::size_t>(begin - begin_));
+    CHECK(!node.empty(), "a block is given back once");
+    auto range = free_.insert(std::move(node)).position;
+    const auto after = std::next(range);
+    if (after != free_.end() && after->first == range->first + range->second) {
+      range->second += after->second;
+      free_.erase(after);
     }
-    free_.erase(free_.lower_bound(offset), free_.upper_bound(offset + bytes - 1));
-    free_.emplace(offset, bytes);
+    if (range == free_.begin()) return;
+    const auto before = std::prev(range);
+    if (before->first + before->second != range->first) return;
+    before->second += range->second;
+    free_.erase(range);
   }
 
   bool holds(const std::byte* address) const {
@@ -78,8 +85,9 @@ class Arena {
   Use use_;
   std::byte* begin_;
   std::size_t bytes_;
-  std::map<std::size_t, std::size_t> free_;  // offset → bytes; neighbours are merged
-  std::size_t used_end_ = 0;                 // nothing from here on was ever handed out
+  std::map<std::size_t, std::size_t> free_;   // offset → bytes; neighbours are merged
+  std::map<std::size_t, std::size_t> taken_;  // likewise, not merged
+  std::size_t used_end_ = 0;                  // nothing from here on was ever handed out
 };
 
 // Shared by the heap and all blocks, so that memory outlives the heap.
@@ -87,7 +95,7 @@ struct Pool {
   Guarded<std::vector<Arena>> arenas;
   std::atomic<bool> abandoned = false;
 
-  void give_back(const std::byte* begin, std::size_t bytes) {
+  void give_back(const std::byte* begin) {
     // In the child of a fork another thread may have held the lock for ever.
     if (abandoned.load(std::memory_order_relaxed)) return;
     auto arenas_now = arenas.lock();
@@ -97,7 +105,7 @@ struct Pool {
     if (arena->use() == Use::kDedicated)
       arenas_now->erase(arena);
     else
-      arena->give_back(begin, bytes);
+      arena->give_back(begin);
   }
 };
 
@@ -128,11 +136,9 @@ Result<Arena::Range> take_scratch(Pool& pool, std::size_t bytes) {
       fmt::format("no room for {} more bytes of scratch memory among {}", bytes, kScratchBytes));
 }
 
-std::shared_ptr<std::byte> block_of(std::shared_ptr<Pool> pool, const Arena::Range& range,
-                                    std::size_t bytes) {
+std::shared_ptr<std::byte> block_of(std::shared_ptr<Pool> pool, const Arena::Range& range) {
   std::memset(range.begin, 0, range.used_before);
-  return {range.begin,
-          [pool = std::move(pool), bytes](std::byte* begin) { pool->give_back(begin, bytes); }};
+  return {range.begin, [pool = std::move(pool)](std::byte* begin) { pool->give_back(begin); }};
 }
 
 }  // namespace
@@ -162,13 +168,13 @@ Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
   const std::size_t size = rounded(bytes);
   if (size < bytes) return Status::stop(fmt::format("{} bytes cannot be allocated", bytes));
   FARANDOLE_TRY_ASSIGN(const auto range, take_or_grow(*parts_->pool, size));
-  return block_of(parts_->pool, range, size);
+  return block_of(parts_->pool, range);
 }
 
 Result<std::shared_ptr<std::byte>> SharedHeap::allocate_scratch(std::size_t bytes) {
   const std::size_t size = rounded(bytes);
   FARANDOLE_TRY_ASSIGN(const auto range, take_scratch(*parts_->pool, size));
-  return block_of(parts_->pool, range, size);
+  return block_of(parts_->pool, range);
 }
 
 std::optional<std::uint64_t> SharedHeap::location_of(const void* address) const {
