@@ -2,11 +2,11 @@
 
 #include <fcntl.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstring>
+#include <new>
 #include <utility>
 
+#include "base/descriptor_limit.h"
 #include "base/try.h"
 #include "rendezvous/waiting.h"
 
@@ -49,8 +49,7 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(int borrowed_descripto
         "another job");
   Descriptor duplicate(::fcntl(borrowed_descriptor, F_DUPFD_CLOEXEC, 0));
   if (!duplicate.valid() || ::fcntl(borrowed_descriptor, F_SETFD, FD_CLOEXEC) != 0)
-    return Status::stop("cannot duplicate the socket to the launcher: " +
-                        std::string(std::strerror(errno)) + " (look at `ulimit -n`)");
+    return Status::stop("cannot duplicate the socket to the launcher: " + descriptor_advice());
   FARANDOLE_TRY_ASSIGN(auto socket, UnixSocket::adopt(std::move(duplicate)));
   return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket)));
 }
@@ -111,10 +110,15 @@ Result<StoreClient::Answer> StoreClient::call(StoreRequest request,
     request.number = inbox->next_number++;
     inbox->awaited.emplace(request.number, std::nullopt);
   }
-  const Status sent = send(request, descriptors);
-  Result<Answer> answer = sent.ok() ? await(request, limit) : Result<Answer>(sent);
-  inbox_.lock()->awaited.erase(request.number);
-  return answer;
+  try {
+    const Status sent = send(request, descriptors);
+    Result<Answer> answer = sent.ok() ? await(request, limit) : Result<Answer>(sent);
+    inbox_.lock()->awaited.erase(request.number);
+    return answer;
+  } catch (const std::bad_alloc&) {
+    inbox_.lock()->awaited.erase(request.number);
+    throw;
+  }
 }
 
 Result<StoreClient::Answer> StoreClient::await(const StoreRequest& request,
@@ -158,25 +162,44 @@ Result<StoreClient::Answer> StoreClient::look(std::uint64_t number, TimePoint de
 }
 
 void StoreClient::read_one(TimePoint deadline) {
-  auto message = socket_.receive(deadline);
+  try {
+    auto message = socket_.receive(deadline);
+    if (message.ok()) return deliver(*std::move(message));
+    const bool over = message.status().code() != StatusCode::kRetry;
+    stop_reading(over ? explain(message.status()) : Status());
+  } catch (const std::bad_alloc&) {
+    stop_reading({});  // nothing was received; the others go on
+    throw;
+  }
+}
+
+void StoreClient::deliver(UnixMessage message) {
   std::optional<StoreReply> reply;
-  if (message.ok()) reply = StoreReply::decode(message->bytes);
+  try {
+    reply = StoreReply::decode(message.bytes);
+  } catch (const std::bad_alloc&) {
+    return stop_reading(Status::stop("there is no memory left for a message of the launcher"));
+  }
+  if (!reply)
+    return stop_reading(Status::stop(
+        "the launcher sent a malformed message; are `farandole run` and the package of the same "
+        "version?"));
   // Costs this answer only: what we still have to say to the others must get through.
-  if (reply && !message->complete.ok()) reply->status = message->complete;
+  if (!message.complete.ok()) reply->status = std::move(message.complete);
+  {
+    auto inbox = inbox_.lock();
+    const auto mine = inbox->awaited.find(reply->number);
+    if (mine != inbox->awaited.end())
+      mine->second = Answer{*std::move(reply), std::move(message.descriptors)};
+  }
+  stop_reading({});
+}
+
+void StoreClient::stop_reading(Status broken) {
   {
     auto inbox = inbox_.lock();
     inbox->somebody_reads = false;
-    if (message.ok() && !reply)
-      inbox->broken = Status::stop(
-          "the launcher sent a malformed message; are `farandole run` and the package of the same "
-          "version?");
-    else if (!message.ok() && message.status().code() != StatusCode::kRetry)
-      inbox->broken = explain(message.status());
-    if (reply) {
-      const auto mine = inbox->awaited.find(reply->number);
-      if (mine != inbox->awaited.end())
-        mine->second = Answer{*std::move(reply), std::move(message->descriptors)};
-    }
+    if (!broken.ok()) inbox->broken = std::move(broken);
   }
   inbox_.notify_all();
 }

@@ -50,6 +50,8 @@ class StoreClient final : public Store {
   // The answer if it is there, looking for it until `deadline`; kRetry if it is not.
   Result<Answer> look(std::uint64_t number, TimePoint deadline);
   void read_one(TimePoint deadline);
+  void deliver(UnixMessage message);
+  void stop_reading(Status broken);
   WaitLimit answer_limit() const;
   Status send(const StoreRequest& request, const std::vector<Descriptor>& descriptors);
 

@@ -71,8 +71,8 @@ void StoreServer::read_requests(std::uint64_t id) {
   Client& client = clients_.at(id);
   for (int i = 0; i < kRequestsPerTurn && client.outbox.empty() && !client.gone; ++i) {
     auto message = client.socket.try_receive();
-    const Status status = message.ok() ? message->complete : message.status();
-    if (!status.ok()) {
+    if (!message.ok()) {
+      const Status status = message.status();
       if (status.code() == StatusCode::kRetry) return;
       client.gone = true;
       if (status.code() != StatusCode::kRebuildGroup) client.complaint = status.message();
@@ -85,7 +85,14 @@ void StoreServer::read_requests(std::uint64_t id) {
                          " bytes; are `farandole run` and the package of the same version?";
       return;
     }
-    serve(id, *std::move(request), std::move(message->descriptors));
+    if (message->complete.ok()) {
+      serve(id, *std::move(request), std::move(message->descriptors));
+      continue;
+    }
+    StoreReply refusal;
+    refusal.number = request->number;
+    refusal.status = Status::stop("the launcher " + message->complete.message());
+    reply(id, std::move(refusal), {});
   }
 }
 

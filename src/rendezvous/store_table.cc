@@ -2,10 +2,9 @@
 
 #include <fcntl.h>
 
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
+#include "base/descriptor_limit.h"
 #include "base/try.h"
 
 namespace farandole {
@@ -37,8 +36,7 @@ Result<StoreValue> duplicate(const StoreValue& value) {
   for (const auto& descriptor : value.descriptors) {
     const int number = ::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0);
     if (number < 0)
-      return Status::stop(std::string("cannot duplicate a descriptor of the rendezvous store: ") +
-                          std::strerror(errno) + " (look at `ulimit -n`)");
+      return Status::stop("the launcher cannot duplicate a descriptor: " + descriptor_advice());
     copy.descriptors.emplace_back(number);
   }
   return copy;

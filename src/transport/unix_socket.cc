@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 
+#include "base/descriptor_limit.h"
 #include "base/try.h"
 
 namespace farandole {
@@ -54,8 +55,7 @@ Status check_outgoing(std::size_t bytes, std::size_t descriptors) {
   return {};
 }
 
-Ancillary take_ancillary(msghdr& header) {
-  Ancillary result;
+void take_ancillary(msghdr& header, Ancillary& result) {
   for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
     if (part->cmsg_level != SOL_SOCKET) continue;
     if (part->cmsg_type == SCM_CREDENTIALS) {
@@ -69,7 +69,6 @@ Ancillary take_ancillary(msghdr& header) {
       }
     }
   }
-  return result;
 }
 
 Status check_incoming(const Ancillary& ancillary, int flags) {
@@ -91,8 +90,7 @@ Status lost_descriptors(const Ancillary& ancillary) {
   return Status::stop("lost descriptors that came with a message from process " +
                       std::to_string(ancillary.sender->pid) + ": more than " +
                       std::to_string(kUnixMessageDescriptorsMax) +
-                      " were sent, or this process has no free descriptors left "
-                      "(look at `ulimit -n`)");
+                      " were sent, or there is no room for them here: " + descriptor_advice());
 }
 
 // poll() counts in milliseconds; rounding up keeps us from spinning through the last one.
@@ -162,7 +160,9 @@ Status UnixSocket::try_send(std::span<const std::byte> bytes,
   }
   while (::sendmsg(descriptor_.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
     if (errno == EINTR) continue;
-    if (errno == EAGAIN || errno == EWOULDBLOCK)
+    // ENOBUFS: the kernel is short of memory for the moment. ETOOMANYREFS: so many descriptors are
+    // on their way that the user's limit is reached, until somebody receives some.
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ETOOMANYREFS)
       return Status::retry("the Unix socket takes no further message now");
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return closed_peer();
     if (errno == EBADF && !descriptors.empty())
@@ -176,6 +176,8 @@ Result<UnixMessage> UnixSocket::try_receive() const {
   ControlBuffer control;
   UnixMessage message;
   message.bytes.resize(kUnixMessageBytesMax);
+  Ancillary ancillary;
+  ancillary.descriptors.reserve(kUnixMessageDescriptorsMax);
   iovec part{message.bytes.data(), message.bytes.size()};
   msghdr header{};
   header.msg_iov = &part;
@@ -190,7 +192,7 @@ Result<UnixMessage> UnixSocket::try_receive() const {
     return system_error("recvmsg");
   }
   // Owned at once, so that a refused message leaves no descriptor open.
-  Ancillary ancillary = take_ancillary(header);
+  take_ancillary(header, ancillary);
   if (count == 0) return closed_peer();
   FARANDOLE_TRY(check_incoming(ancillary, header.msg_flags));
   message.bytes.resize(static_cast<std::size_t>(count));

@@ -44,7 +44,7 @@ class UnixSocket {
   Status try_send(std::span<const std::byte> bytes, std::span<const int> descriptors) const;
 
   // Further errors: kStop for a message of another user and for one over the limits. Such a message
-  // is dropped, its descriptors closed.
+  // is dropped, its descriptors closed. When std::bad_alloc comes out no message was taken.
   Result<UnixMessage> receive(TimePoint deadline) const;
   Result<UnixMessage> try_receive() const;
 

@@ -8,7 +8,9 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
+#include "base/descriptor_limit.h"
 #include "base/try.h"
 
 namespace farandole {
@@ -21,9 +23,10 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-Status system_says_no(const char* call, std::size_t bytes, const char* what_to_do) {
+Status system_says_no(const char* call, std::size_t bytes, std::string_view what_to_do,
+                      int error = errno) {
   return Status::stop(fmt::format("shared memory of {} bytes: {} failed: {} ({})", bytes, call,
-                                  std::strerror(errno), what_to_do));
+                                  std::strerror(error), what_to_do));
 }
 
 int resize(int descriptor, std::size_t bytes) {
@@ -50,8 +53,7 @@ Result<std::shared_ptr<Segment>> Segment::create(const char* name, std::size_t b
   if (size == 0 || size < bytes)
     return Status::stop(fmt::format("shared memory of {} bytes cannot be made", bytes));
   Descriptor descriptor(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!descriptor.valid())
-    return system_says_no("memfd_create", size, "raise the limit of open files, `ulimit -n`");
+  if (!descriptor.valid()) return system_says_no("memfd_create", size, descriptor_advice());
   if (resize(descriptor.get(), size) != 0)
     return system_says_no("ftruncate", size, "raise the file size limit, `ulimit -f`");
   if (::fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0)
