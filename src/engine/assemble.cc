@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "base/allocation.h"
 #include "base/cores.h"
 #include "base/try.h"
 #include "rendezvous/memory_store.h"
@@ -123,7 +124,9 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
     return formed.status();
   }
   parts->formation = *std::move(formed);
-  if (const Status started = start(*parts, options); !started.ok()) {
+  const auto why = [&] { return fmt::format("rank {} cannot start", options.place.rank); };
+  const Status started = with_memory(why, [&] { return start(*parts, options); });
+  if (!started.ok()) {
     // The others count on us already.
     parts->formation.doorbells->leave(started.message());
     parts->recorder->left(started.message(), {}, parts->clock->now());

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <utility>
 
+#include "base/allocation.h"
 #include "base/try.h"
 #include "engine/assemble.h"
 #include "engine/submission_check.h"
@@ -34,7 +36,10 @@ Status check_and_submit(Engine::Parts& parts, std::span<const Submission> batch,
 
 Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
                   std::span<Handle> handles) {
-  Status status = check_and_submit(parts, batch, handles);
+  const auto what = [&] {
+    return fmt::format("a call of rank {} was not submitted", parts.place.rank);
+  };
+  const Status status = with_memory(what, [&] { return check_and_submit(parts, batch, handles); });
   if (status.code() != StatusCode::kFixCall) return status;
   return Status::fix_call(fmt::format("rank {}: {}", parts.place.rank, status.message()));
 }
@@ -42,8 +47,11 @@ Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
-  FARANDOLE_TRY_ASSIGN(auto store, choose_store(options));
-  return assemble(options, std::move(store));
+  const auto what = [&] { return fmt::format("rank {} cannot join the job", options.place.rank); };
+  return with_memory(what, [&]() -> Result<std::unique_ptr<Engine>> {
+    FARANDOLE_TRY_ASSIGN(auto store, choose_store(options));
+    return assemble(options, std::move(store));
+  });
 }
 
 Engine::Engine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -107,7 +115,10 @@ void Engine::drop(Handle handle) {
 
 Result<std::shared_ptr<std::byte>> Engine::allocate(std::size_t bytes) {
   if (parts_->abandoned) return forked(parts_->place.rank);
-  return parts_->formation.heap->allocate(bytes);
+  const auto what = [&] {
+    return fmt::format("rank {} cannot allocate {} bytes", parts_->place.rank, bytes);
+  };
+  return with_memory(what, [&] { return parts_->formation.heap->allocate(bytes); });
 }
 
 void Engine::shutdown(const std::string& reason, const std::string& traceback) {
@@ -118,7 +129,11 @@ void Engine::shutdown(const std::string& reason, const std::string& traceback) {
     parts_->loop->stop();
     parts_->loop->leave(reason);
     parts_->recorder->left(reason, traceback, parts_->clock->now());
-    (*parts_->log)(Level::kInfo, "left the job: " + reason);
+    try {
+      (*parts_->log)(Level::kInfo, "left the job: " + reason);
+    } catch (const std::bad_alloc&) {
+      return;  // the line is missing, no more
+    }
   });
 }
 

@@ -13,7 +13,9 @@
 #include <functional>
 #include <utility>
 
+#include "base/allocation.h"
 #include "base/clock.h"
+#include "base/descriptor_limit.h"
 #include "base/try.h"
 #include "collective/group.h"
 #include "engine/group_memory.h"
@@ -24,21 +26,23 @@ namespace {
 
 constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 365);
 
+// What a rank opens: its heap, a handle of every process, two for the watch; and for a moment, now
+// and when a group is added later, a segment and its duplicate.
+int descriptors_needed(int size) { return size + 5; }
+
 Result<Descriptor> open_own_process() {
   Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!process.valid())
     return Status::stop(fmt::format(
         "cannot open a handle of this process (pidfd_open: {}); Linux 5.3 or newer is needed, "
-        "and `ulimit -n` must leave room for one descriptor per worker",
-        std::strerror(errno)));
+        "and room for one descriptor per worker ({})",
+        std::strerror(errno), descriptor_advice()));
   return process;
 }
 
 Result<Descriptor> duplicate(const Descriptor& descriptor) {
   Descriptor copy(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0));
-  if (!copy.valid())
-    return Status::stop(
-        fmt::format("cannot duplicate a descriptor ({}); raise `ulimit -n`", std::strerror(errno)));
+  if (!copy.valid()) return Status::stop("cannot duplicate a descriptor: " + descriptor_advice());
   return copy;
 }
 
@@ -74,6 +78,10 @@ class Meeting {
   Result<std::int64_t> begin() {
     FARANDOLE_TRY_ASSIGN(epoch_, store_.add(keys::formations(rank()), 1));
     return epoch_;
+  }
+
+  Status check_limits() const {
+    return check_descriptors(fmt::format("rank {}", rank()), descriptors_needed(size()));
   }
 
   Status choose_groups(Formation& formation) {
@@ -297,15 +305,17 @@ Result<Formation> form(const EngineOptions& options, Store& store) {
   Formation formation;
   FARANDOLE_TRY_ASSIGN(formation.epoch, meeting.begin());
   const auto meet = [&]() -> Status {
+    FARANDOLE_TRY(meeting.check_limits());
     FARANDOLE_TRY(meeting.choose_groups(formation));
     FARANDOLE_TRY(meeting.publish(formation));
-    return meeting.attach(formation);
+    FARANDOLE_TRY(meeting.attach(formation));
+    return meeting.complete();
   };
-  Status status = meet();
-  if (status.ok())
-    status = meeting.complete();
-  else
-    meeting.announce_failure(status);
+  const auto why = [&] { return fmt::format("rank {} cannot join", options.place.rank); };
+  const Status status = with_memory(why, meet);
+  if (!status.ok()) meeting.announce_failure(status);
+  // Who has seen everybody arrive counts on us already.
+  if (!status.ok() && formation.doorbells) formation.doorbells->leave(status.message());
   meeting.depart(status.ok());
   if (!status.ok()) return status;
   return formation;

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
+#include "base/allocation.h"
 #include "base/check.h"
 #include "base/try.h"
 #include "engine/group_memory.h"
@@ -66,6 +68,29 @@ std::shared_ptr<const std::vector<int>> Groups::find(GroupId group) {
 
 Result<GroupId> Groups::add(const std::vector<int>& ranks) {
   const std::lock_guard alone(changing_);
+  return or_leave([&] { return add_now(ranks); });
+}
+
+Status Groups::remove(GroupId group) {
+  const std::lock_guard alone(changing_);
+  return or_leave([&] { return remove_now(group); });
+}
+
+// Out of memory in the middle of a change: the others wait for this rank's next word.
+template <class Change>
+auto Groups::or_leave(Change change) -> decltype(change()) {
+  try {
+    return change();
+  } catch (const std::bad_alloc&) {
+    around_.loop.leave("it had no memory left while the groups were being changed");
+    return Status::stop(
+        fmt::format("rank {} has no memory left to change the groups (malloc failed); it has left "
+                    "the job. Look at `ulimit -v` and the memory limit of the container",
+                    rank()));
+  }
+}
+
+Result<GroupId> Groups::add_now(const std::vector<int>& ranks) {
   FARANDOLE_TRY(same_everywhere("adds the group " + list_of(ranks)));
   FARANDOLE_TRY(check_new(ranks));
   // Also when this fails: what is left of it must not be taken for the next one.
@@ -84,14 +109,16 @@ Result<GroupId> Groups::add(const std::vector<int>& ranks) {
 Result<std::unique_ptr<GroupMember>> Groups::form(GroupId id, const std::vector<int>& ranks,
                                                   const std::string& publish_as) {
   const auto bytes = GroupMemory::bytes_needed(static_cast<int>(ranks.size()));
-  Status published;
-  if (!publish_as.empty())
-    published = publish_segment(around_.store, publish_as, "farandole-group", bytes);
-  FARANDOLE_TRY(agree(published));
+  const auto why = [this] { return fmt::format("rank {} cannot add a group", rank()); };
+  FARANDOLE_TRY(agree(with_memory(why, [&] {
+    return publish_as.empty()
+               ? Status()
+               : publish_segment(around_.store, publish_as, "farandole-group", bytes);
+  })));
   std::unique_ptr<GroupMember> member;
   Status attached;
   if (std::ranges::binary_search(ranks, rank())) {
-    auto made = make_member(id, ranks);
+    auto made = with_memory(why, [&] { return make_member(id, ranks); });
     attached = made.status();
     if (made.ok()) member = std::move(*made);
   }
@@ -99,8 +126,7 @@ Result<std::unique_ptr<GroupMember>> Groups::form(GroupId id, const std::vector<
   return member;
 }
 
-Status Groups::remove(GroupId group) {
-  const std::lock_guard alone(changing_);
+Status Groups::remove_now(GroupId group) {
   FARANDOLE_TRY(same_everywhere(fmt::format("removes group {}", group)));
   if (group == kWorld) return Status::fix_call("group 0 is the world and cannot be removed");
   const auto ranks = find(group);
@@ -181,6 +207,8 @@ Result<std::vector<Bytes>> Groups::exchange(const Bytes& own) {
     return Status::retry("interrupted while the groups were being changed");
   }
   const Outcome outcome = around_.loop.take(handle);
+  // Without memory for what the others say this rank cannot go along.
+  if (outcome.status.code() == StatusCode::kStop) throw std::bad_alloc();
   FARANDOLE_TRY(outcome.status);
   std::vector<Bytes> parts;
   const std::byte* next = outcome.received.get();

@@ -44,6 +44,10 @@ class Groups {
   int rank() const { return around_.formation.doorbells->rank(); }
   int size() const { return around_.formation.doorbells->size(); }
 
+  template <class Change>
+  auto or_leave(Change change) -> decltype(change());
+  Result<GroupId> add_now(const std::vector<int>& ranks);
+  Status remove_now(GroupId group);
   Status check_new(const std::vector<int>& ranks);
   // Our member of the new group, null if we do not belong to it. `publish_as`: the key under which
   // we give the group's memory to the others; empty if another rank does.

@@ -54,6 +54,7 @@ Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles
     auto state = state_.lock();
     if (state->stopping)
       return Status::fix_call("the engine is shut down; call init() before this operation");
+    state->inbox.reserve(state->inbox.size() + batch.size());
     FARANDOLE_TRY(add_all(*state, batch, handles));
     for (std::size_t i = 0; i < batch.size(); ++i) {
       Record* const record = state->table.find(handles[i]);
@@ -75,19 +76,27 @@ Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles
 
 // All of them or, on an error, none.
 Status Loop::add_all(State& state, std::span<const Submission> batch, std::span<Handle> handles) {
-  Status status;
   std::size_t added = 0;
-  for (; status.ok() && added < batch.size(); ++added) {
-    const auto over = state.over.find(batch[added].group);
-    const auto record =
-        over == state.over.end() ? state.table.add(batch[added]) : Result<Record*>(over->second);
-    status = record.status();
-    if (!status.ok()) break;
-    handles[added] = (*record)->handle;
+  const auto take_back = [&] {
+    while (added > 0) state.table.withdraw(*state.table.find(handles[--added]));
+  };
+  try {
+    for (; added < batch.size(); ++added) {
+      const auto over = state.over.find(batch[added].group);
+      const auto record =
+          over == state.over.end() ? state.table.add(batch[added]) : Result<Record*>(over->second);
+      if (record.ok()) {
+        handles[added] = (*record)->handle;
+        continue;
+      }
+      take_back();
+      return record.status();
+    }
+  } catch (const std::bad_alloc&) {
+    take_back();
+    throw;
   }
-  if (status.ok()) return {};
-  while (added > 0) state.table.withdraw(*state.table.find(handles[--added]));
-  return status;
+  return {};
 }
 
 bool Loop::poll(Handle handle) {
@@ -148,6 +157,11 @@ void Loop::drop(Handle handle) {
 
 void Loop::add_member(std::unique_ptr<GroupMember> member) {
   take_baton();
+  try {
+    members_.reserve(members_.size() + 1);
+  } catch (const std::bad_alloc&) {
+    die_of_memory();  // the others have the new group already
+  }
   recorder_.enter_group(member->id());
   members_.push_back(std::move(member));
   release_baton(Next::kAnybody);
@@ -194,6 +208,15 @@ void Loop::stop() {
     state.wait([](State& s) { return !s.baton_held; });
     state->baton_held = true;
   }
+  try {
+    end_by_shutdown();
+  } catch (const std::bad_alloc&) {
+    die_of_memory();
+  }
+  release_baton(Next::kAnybody);
+}
+
+void Loop::end_by_shutdown() {
   std::vector<Record*> finished;
   accept_submissions(finished);
   for (auto& member : members_) {
@@ -201,10 +224,9 @@ void Loop::stop() {
     member->end(Status::rebuild_group("this rank has called shutdown()"), finished);
   }
   publish(finished);
-  release_baton(Next::kAnybody);
 }
 
-void Loop::leave(const std::string& reason) {
+void Loop::leave(std::string_view reason) {
   std::call_once(left_, [&] { doorbells_.leave(reason); });
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -60,7 +61,7 @@ class Loop {
   // shared memory any more. Idempotent.
   void stop();
   // Tells the others that this rank leaves, and why. Only the first reason counts. Any thread.
-  void leave(const std::string& reason);
+  void leave(std::string_view reason);
 
  private:
   struct State {
@@ -93,6 +94,7 @@ class Loop {
   bool advance();
   bool advance_all();
   [[noreturn]] void die_of_memory();
+  void end_by_shutdown();
   bool accept_submissions(std::vector<Record*>& finished);
   void end_groups(std::vector<Record*>& finished);
   void end_all_if_one_is_broken(std::vector<Record*>& finished);

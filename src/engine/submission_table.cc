@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 #include "base/check.h"
 
@@ -24,27 +25,48 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
         fmt::format("{} was called after join() in group {}: wait until join() has returned, which "
                     "is when all ranks have joined",
                     row_of(submission.operation).name, group));
-  auto record = std::make_unique<Record>();
-  record->submission = submission;
-  auto& name = record->submission.name;
-  if (name.empty()) {
-    record->automatic_index = lowest_free(automatic_indices_[{group, submission.operation}]);
-    name =
-        fmt::format("{}.unnamed.{}", row_of(submission.operation).name, *record->automatic_index);
+  auto made = std::make_unique<Record>();
+  made->handle = last_handle_ + 1;
+  made->submission = submission;
+  Record& record = *records_.emplace(made->handle, std::move(made)).first->second;
+  last_handle_ = record.handle;
+  bool added = false;
+  try {
+    added = fill(record);
+  } catch (const std::bad_alloc&) {
+    forget(record);
+    throw;
   }
-  if (!names_in_flight_.emplace(group, name).second)
-    return Status::fix_call(
-        fmt::format("`{}` is already in flight: wait for its handle first, or give each of the "
-                    "concurrent calls "
-                    "its own name",
-                    name));
-  if (record->automatic_index)
-    automatic_indices_[{group, submission.operation}].insert(*record->automatic_index);
+  if (added) return &record;
+  const std::string name = std::move(record.submission.name);
+  forget(record);
+  return Status::fix_call(fmt::format(
+      "`{}` is already in flight: wait for its handle first, or give each of the concurrent calls "
+      "its own name",
+      name));
+}
+
+// False when the name is in flight.
+bool SubmissionTable::fill(Record& record) {
+  Submission& submission = record.submission;
+  const GroupId group = submission.group;
+  auto& name = submission.name;
+  if (name.empty()) {
+    auto& taken = automatic_indices_[{group, submission.operation}];
+    record.automatic_index = *taken.insert(lowest_free(taken)).first;
+    name = fmt::format("{}.unnamed.{}", row_of(submission.operation).name, *record.automatic_index);
+  }
   if (submission.operation == Operation::kJoin) joined_.insert(group);
-  record->handle = ++last_handle_;
-  Record* const borrowed = record.get();
-  records_.emplace(borrowed->handle, std::move(record));
-  return borrowed;
+  return names_in_flight_.emplace(group, name).second;
+}
+
+// What fill() may have done, but for the name, which it adds last.
+void SubmissionTable::forget(const Record& record) {
+  const Submission& submission = record.submission;
+  if (record.automatic_index)
+    automatic_indices_[{submission.group, submission.operation}].erase(*record.automatic_index);
+  if (submission.operation == Operation::kJoin) joined_.erase(submission.group);
+  records_.erase(record.handle);
 }
 
 void SubmissionTable::withdraw(Record& record) {

@@ -30,7 +30,7 @@ struct Record {
 class SubmissionTable {
  public:
   // Gives it a handle and, if it has none, a name. Errors: kFixCall when the name is in flight, or
-  // this rank has joined the group.
+  // this rank has joined the group. When std::bad_alloc comes out nothing has changed.
   Result<Record*> add(const Submission& submission);
   // Takes back what add() has just given; nobody has seen it yet.
   void withdraw(Record& record);
@@ -49,6 +49,9 @@ class SubmissionTable {
   Record* oldest();
 
  private:
+  bool fill(Record& record);
+  void forget(const Record& record);
+
   std::unordered_map<Handle, std::unique_ptr<Record>> records_;
   std::set<std::pair<GroupId, std::string>> names_in_flight_;
   // Indices of automatic names, taken until the handle is taken: a point of the program, not of

@@ -1,18 +1,25 @@
 #include "engine/watch.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <pthread.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <system_error>
 #include <utility>
 
 #include "base/check.h"
+#include "base/try.h"
 
 namespace farandole {
+namespace {
+
+constexpr std::uint32_t kStop = UINT32_MAX;  // beside the ranks
+
+}  // namespace
 
 Watch::Watch(Doorbells& doorbells, std::vector<Process> processes, const Log& log)
     : doorbells_(doorbells), log_(log), processes_(std::move(processes)) {}
@@ -21,9 +28,14 @@ Watch::~Watch() { stop(); }
 
 Status Watch::start() {
   stop_event_ = Descriptor(::eventfd(0, EFD_CLOEXEC));
-  if (!stop_event_.valid())
-    return Status::stop(
-        fmt::format("cannot make an eventfd ({}); raise `ulimit -n`", std::strerror(errno)));
+  epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
+  if (!stop_event_.valid() || !epoll_.valid())
+    return Status::stop(fmt::format("cannot make an {} ({}); raise `ulimit -n`",
+                                    stop_event_.valid() ? "epoll" : "eventfd",
+                                    std::strerror(errno)));
+  FARANDOLE_TRY(add(stop_event_.get(), kStop));
+  for (const Process& process : processes_)
+    FARANDOLE_TRY(add(process.descriptor, static_cast<std::uint32_t>(process.rank)));
   try {
     thread_ = std::thread(&Watch::run, this);
   } catch (const std::system_error& error) {
@@ -34,36 +46,52 @@ Status Watch::start() {
   return {};
 }
 
+Status Watch::add(int descriptor, std::uint32_t what) {
+  epoll_event interest{};
+  interest.events = EPOLLIN;
+  interest.data.u32 = what;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &interest) == 0) return {};
+  return Status::stop(
+      fmt::format("cannot watch the other workers (epoll_ctl: {}); the limit is in "
+                  "/proc/sys/fs/epoll/max_user_watches",
+                  std::strerror(errno)));
+}
+
 void Watch::stop() {
   if (!thread_.joinable()) return;
   const std::uint64_t one = 1;
-  CHECK(::write(stop_event_.get(), &one, sizeof(one)) == sizeof(one), "an eventfd takes one more");
+  while (::write(stop_event_.get(), &one, sizeof(one)) != sizeof(one))
+    CHECK(errno == EINTR, "an eventfd takes one more");
   thread_.join();
   stop_event_.reset();
+  epoll_.reset();
 }
 
+// Nothing here may need memory: this thread could tell nobody that there is none. And poll() would
+// fail in a program that lowers its limit of descriptors.
 void Watch::run() {
   ::pthread_setname_np(::pthread_self(), "farandole-watch");
   for (;;) {
-    std::vector<pollfd> polled;
-    for (const auto& process : processes_) polled.push_back({process.descriptor, POLLIN, 0});
-    polled.push_back({stop_event_.get(), POLLIN, 0});
-    if (::poll(polled.data(), polled.size(), -1) < 0) {
-      CHECK(errno == EINTR, "poll fails for no other reason on valid descriptors");
+    epoll_event ready{};
+    const int count = ::epoll_wait(epoll_.get(), &ready, 1, -1);
+    if (count != 1) {
+      CHECK(errno == EINTR, "epoll_wait fails for no other reason on a valid descriptor");
       continue;
     }
-    if (polled.back().revents != 0) return;
-    std::vector<Process> alive;
-    for (std::size_t i = 0; i < processes_.size(); ++i) {
-      const int rank = processes_[i].rank;
-      if (polled[i].revents == 0) {
-        alive.push_back(processes_[i]);
-      } else if (!doorbells_.leaver(rank)) {  // who left in order may end
-        log_(Level::kInfo, fmt::format("rank {} has died", rank));
-        doorbells_.close(rank);
-      }
-    }
-    processes_ = std::move(alive);
+    if (ready.data.u32 == kStop) return;
+    process_ended(static_cast<int>(ready.data.u32));
+  }
+}
+
+void Watch::process_ended(int rank) {
+  for (const Process& process : processes_)
+    if (process.rank == rank) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, process.descriptor, nullptr);
+  if (doorbells_.has_left(rank)) return;  // who left in order may end
+  doorbells_.close(rank);
+  try {
+    log_(Level::kInfo, fmt::format("rank {} has died", rank));
+  } catch (const std::bad_alloc&) {
+    return;  // the line is missing, no more
   }
 }
 

@@ -2,6 +2,7 @@
 // pidfd alone: an end of file proves nothing while a forked data loader may hold the socket.
 #pragma once
 
+#include <cstdint>
 #include <thread>
 #include <vector>
 
@@ -29,16 +30,22 @@ class Watch {
   Status start();
   // Ends it; idempotent.
   void stop();
-  // In the child of a fork: closes our descriptor; there is no thread here.
-  void abandon_after_fork() { stop_event_.reset(); }
+  // In the child of a fork: closes our descriptors; there is no thread here.
+  void abandon_after_fork() {
+    stop_event_.reset();
+    epoll_.reset();
+  }
 
  private:
+  Status add(int descriptor, std::uint32_t what);
   void run();
+  void process_ended(int rank);
 
   Doorbells& doorbells_;
   const Log& log_;
-  std::vector<Process> processes_;  // the thread's own while it runs
+  const std::vector<Process> processes_;
   Descriptor stop_event_;
+  Descriptor epoll_;
   std::thread thread_;
 };
 

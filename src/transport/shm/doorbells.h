@@ -70,6 +70,7 @@ class BasicDoorbells {
     std::string reason;
   };
   std::optional<Leaver> leaver(int rank) const;
+  bool has_left(int rank) const { return line(rank).left.load(std::memory_order_seq_cst) != 0; }
   // How many tickets were drawn: a cheap question whether there is news.
   std::uint32_t leavers() const { return header_->leavers.load(std::memory_order_seq_cst); }
 
