@@ -56,5 +56,18 @@ TEST(Descriptor, reset_closes_once) {
   EXPECT_FALSE(descriptor.valid());
 }
 
+TEST(Descriptor, StaysAwayFromTheStandardOnes) {
+  const int kept = ::dup(STDIN_FILENO);
+  ASSERT_GT(kept, STDERR_FILENO);
+  ::close(STDIN_FILENO);
+  const auto moved = Descriptor::beyond_standard(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_GT(moved.get(), STDERR_FILENO);
+  EXPECT_EQ(::fcntl(moved.get(), F_GETFD), FD_CLOEXEC);
+  EXPECT_LT(::fcntl(STDIN_FILENO, F_GETFD), 0);
+  ASSERT_EQ(::dup2(kept, STDIN_FILENO), STDIN_FILENO);
+  ::close(kept);
+  EXPECT_FALSE(Descriptor::beyond_standard(-1).valid());
+}
+
 }  // namespace
 }  // namespace farandole

@@ -31,7 +31,8 @@ constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 3
 int descriptors_needed(int size) { return size + 5; }
 
 Result<Descriptor> open_own_process() {
-  Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  auto process =
+      Descriptor::beyond_standard(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!process.valid())
     return Status::stop(fmt::format(
         "cannot open a handle of this process (pidfd_open: {}); Linux 5.3 or newer is needed, "
@@ -41,7 +42,7 @@ Result<Descriptor> open_own_process() {
 }
 
 Result<Descriptor> duplicate(const Descriptor& descriptor) {
-  Descriptor copy(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0));
+  Descriptor copy(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (!copy.valid()) return Status::stop("cannot duplicate a descriptor: " + descriptor_advice());
   return copy;
 }

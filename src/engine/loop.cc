@@ -1,7 +1,6 @@
 #include "engine/loop.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/own_thread.h"
 #include "base/platform.h"
 #include "base/try.h"
 #include "engine/submission_check.h"
@@ -467,7 +467,7 @@ void Loop::release_baton(Next next) {
 }
 
 void Loop::run() {
-  ::pthread_setname_np(::pthread_self(), "farandole-prog");
+  begin_own_thread("farandole-prog");
   for (;;) {
     {
       auto state = state_.lock();

@@ -1,7 +1,6 @@
 #include "engine/watch.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/own_thread.h"
 #include "base/try.h"
 
 namespace farandole {
@@ -27,8 +27,8 @@ Watch::Watch(Doorbells& doorbells, std::vector<Process> processes, const Log& lo
 Watch::~Watch() { stop(); }
 
 Status Watch::start() {
-  stop_event_ = Descriptor(::eventfd(0, EFD_CLOEXEC));
-  epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
+  stop_event_ = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
+  epoll_ = Descriptor::beyond_standard(::epoll_create1(EPOLL_CLOEXEC));
   if (!stop_event_.valid() || !epoll_.valid())
     return Status::stop(fmt::format("cannot make an {} ({}); raise `ulimit -n`",
                                     stop_event_.valid() ? "epoll" : "eventfd",
@@ -70,7 +70,7 @@ void Watch::stop() {
 // Nothing here may need memory: this thread could tell nobody that there is none. And poll() would
 // fail in a program that lowers its limit of descriptors.
 void Watch::run() {
-  ::pthread_setname_np(::pthread_self(), "farandole-watch");
+  begin_own_thread("farandole-watch");
   for (;;) {
     epoll_event ready{};
     const int count = ::epoll_wait(epoll_.get(), &ready, 1, -1);

@@ -47,7 +47,7 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(int borrowed_descripto
         ". A wrapper between `farandole run` and this program may close inherited descriptors "
         "(Python's subprocess does unless close_fds=False), or the variable is left over from "
         "another job");
-  Descriptor duplicate(::fcntl(borrowed_descriptor, F_DUPFD_CLOEXEC, 0));
+  Descriptor duplicate(::fcntl(borrowed_descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (!duplicate.valid() || ::fcntl(borrowed_descriptor, F_SETFD, FD_CLOEXEC) != 0)
     return Status::stop("cannot duplicate the socket to the launcher: " + descriptor_advice());
   FARANDOLE_TRY_ASSIGN(auto socket, UnixSocket::adopt(std::move(duplicate)));

@@ -65,7 +65,7 @@ void take_ancillary(msghdr& header, Ancillary& result) {
       for (std::size_t i = 0; i < count; ++i) {
         int number = -1;
         std::memcpy(&number, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
-        result.descriptors.emplace_back(number);
+        result.descriptors.push_back(Descriptor::beyond_standard(number));
       }
     }
   }

@@ -52,7 +52,8 @@ Result<std::shared_ptr<Segment>> Segment::create(const char* name, std::size_t b
   const std::size_t size = whole_pages(bytes);
   if (size == 0 || size < bytes)
     return Status::stop(fmt::format("shared memory of {} bytes cannot be made", bytes));
-  Descriptor descriptor(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  auto descriptor =
+      Descriptor::beyond_standard(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!descriptor.valid()) return system_says_no("memfd_create", size, descriptor_advice());
   if (resize(descriptor.get(), size) != 0)
     return system_says_no("ftruncate", size, "raise the file size limit, `ulimit -f`");
