@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/descriptor_limit.h"
 #include "base/try.h"
 #include "diagnosis/rank_names.h"
 #include "diagnosis/stall_watch.h"
@@ -45,6 +46,10 @@ constexpr std::uint64_t tag(Source source, std::uint64_t index = 0) {
 }
 constexpr Source source_of(std::uint64_t value) { return static_cast<Source>(value >> 32U); }
 constexpr std::size_t index_of(std::uint64_t value) { return value & 0xFFFFFFFFU; }
+
+// Of each worker two streams, a socket, its handle, and the two descriptors that it publishes; for
+// some time the segments of groups, what the next worker inherits, and a look into /proc.
+int descriptors_needed(int workers) { return 6 * workers + 16; }
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
@@ -125,10 +130,12 @@ int Agent::run() {
 }
 
 Status Agent::start_all() {
+  const int workers = setup_.options.workers;
+  FARANDOLE_TRY(check_descriptors("the launcher of " + std::to_string(workers) + " workers",
+                                  descriptors_needed(workers)));
   const auto inherited = inherited_environment();
   tell_threads(inherited);
-  for (int rank = 0; rank < setup_.options.workers; ++rank)
-    FARANDOLE_TRY(start_one(rank, inherited));
+  for (int rank = 0; rank < workers; ++rank) FARANDOLE_TRY(start_one(rank, inherited));
   return {};
 }
 
