@@ -1,0 +1,26 @@
+"""What a wheel must be able to do without any framework: meet, sum memory of the engine, part."""
+
+from __future__ import annotations
+
+import ctypes
+
+import farandole
+from farandole import calls, core, lifecycle
+
+COUNT = 100_000
+
+farandole.init()
+rank, size = farandole.rank(), farandole.size()
+engine = lifecycle.engine()
+calls.barrier()
+memory = engine.allocate(4 * COUNT)
+numbers = memoryview(memory).cast("B").cast("f")
+numbers[0], numbers[COUNT - 1] = rank + 1, 10 * (rank + 1)
+address = ctypes.addressof(ctypes.c_char.from_buffer(numbers))
+buffer = core.BufferView(core.dtypes["float32"], (COUNT,), address, address)
+handle = engine.submit(core.allreduce("smoke", 0, buffer, core.reduce_ops["sum"], 1.0, 1.0))
+engine.wait(handle)
+engine.take(handle)
+calls.barrier()
+farandole.shutdown()
+print(f"rank {rank} of {size}: {numbers[0]:g} {numbers[1]:g} {numbers[COUNT - 1]:g}", flush=True)

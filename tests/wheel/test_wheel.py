@@ -1,0 +1,136 @@
+"""The wheel as a user gets it: built by pip, installed where there is no compiler, run there."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SMOKE = Path(__file__).with_name("smoke.py")
+RUNNING = f"3.{sys.version_info.minor}"
+COMPILERS = "cc c++ gcc g++ clang clang++ cmake ninja make".split()
+LIBRARIES = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1"}
+LOADER = re.compile(r"ld-linux[\w.-]*")
+
+
+def run(*command: str | Path, environment: Mapping[str, str] | None = None) -> str:
+    result = subprocess.run(
+        command,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        timeout=1800,
+    )
+    assert result.returncode == 0, f"{command} ended with {result.returncode}:\n{result.stdout}"
+    return result.stdout
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(
+        *(sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "--wheel-dir", folder),
+        f"--config-settings=build-dir={folder / 'build'}",
+        "--config-settings=build.tool-args=-j2",
+        "--config-settings=cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache",
+    )
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="session")
+def content(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("content")
+    zipfile.ZipFile(wheel).extractall(folder)
+    return folder
+
+
+def test_one_wheel_for_every_python(wheel: Path) -> None:
+    machine = platform.machine()
+    assert re.fullmatch(rf"farandole-[0-9.]+-cp310-abi3-linux_{machine}\.whl", wheel.name)
+
+
+def test_it_holds_what_is_needed_and_nothing_else(content: Path) -> None:
+    files = {path.relative_to(content).as_posix() for path in content.rglob("*") if path.is_file()}
+    data = {re.sub(r"^farandole-[0-9.]+\.(dist-info|data)/", r"\1/", file) for file in files}
+    package = ROOT / "python/farandole"
+    sources = {f"farandole/{path.relative_to(package)}" for path in package.rglob("*.py")}
+    typing = {"farandole/core.pyi", "farandole/py.typed"}
+    facts = {f"dist-info/{name}" for name in ("METADATA", "RECORD", "WHEEL", "licenses/LICENSE")}
+    binaries = {"farandole/core.abi3.so", "data/scripts/farandole"}
+    assert data == sources | typing | facts | binaries
+
+
+def test_its_binaries_need_the_c_and_cpp_libraries_only(content: Path) -> None:
+    binaries = [*content.rglob("*.so"), *content.glob("*.data/scripts/farandole")]
+    assert len(binaries) == 2
+    for binary in binaries:
+        facts = run("readelf", "-d", binary)
+        needed = set(re.findall(r"\(NEEDED\).*\[(.+)\]", facts))
+        assert needed, facts
+        assert {name for name in needed if not LOADER.fullmatch(name)} <= LIBRARIES, facts
+        assert not re.search(r"\((RPATH|RUNPATH)\)", facts), facts
+
+
+def candidates(version: str) -> Iterator[Path]:
+    if version == RUNNING:
+        yield Path(sys.base_prefix) / "bin" / f"python{version}"
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}"))
+    for folder in os.environ.get("PATH", "").split(os.pathsep):
+        yield Path(folder) / f"python{version}"
+
+
+def interpreter(version: str) -> Path | None:
+    """One that can make environments with pip; a name in PATH may lead to nothing."""
+    for path in candidates(version):
+        if path.is_file():
+            question = (path, "-c", "import sys, ensurepip; print('%d.%d' % sys.version_info[:2])")
+            answer = subprocess.run(question, check=False, capture_output=True, text=True)
+            if answer.stdout.strip() == version:
+                return path
+    return None
+
+
+def without_compiler(environment: Path) -> dict[str, str]:
+    """The variables of somebody who has activated that environment and has no compiler."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("FARANDOLE_", "PYTHON", "VIRTUAL_ENV", "CMAKE_", "OMP_"))
+    }
+    path = str(environment / "bin")
+    assert [name for name in COMPILERS if shutil.which(name, path=path)] == []
+    compilers = {"CC": "/bin/false", "CXX": "/bin/false"}
+    return {**kept, **compilers, "PATH": path, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.parametrize("version", [f"3.{minor}" for minor in range(10, 15)])
+def test_it_works_without_a_compiler(version: str, wheel: Path, tmp_path: Path) -> None:
+    python = interpreter(version)
+    if python is None:
+        assert version != RUNNING, "the running Python cannot make environments (ensurepip)"
+        pytest.skip(f"there is no Python {version} with ensurepip in PATH or in pyenv's versions")
+    assert ROOT not in tmp_path.parents
+    environment = tmp_path / "environment"
+    run(python, "-m", "venv", environment)
+    variables = without_compiler(environment)
+    commands = environment / "bin"
+    run(commands / "python", "-m", "pip", "install", "-q", wheel, environment=variables)
+    smoke = shutil.copy(SMOKE, tmp_path)
+    output = run(commands / "farandole", "run", "-n", "2", "python", smoke, environment=variables)
+    assert sorted(output.splitlines()) == [f"[{r}] rank {r} of 2: 3 0 30" for r in (0, 1)]
+    told = run(commands / "farandole", "--version", environment=variables)
+    assert wheel.name.split("-")[1] in told
