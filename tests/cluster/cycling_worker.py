@@ -1,0 +1,258 @@
+"""A worker that joins and leaves its job many times: `cycling_worker.py FOLDER CYCLES`.
+
+Every tenth cycle fails on purpose, in another way each time. It writes what it and its launcher
+hold after the first ten cycles, after the first hundred, and at the end.
+"""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import itertools
+import json
+import os
+import re
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import farandole
+from farandole import CallError, FarandoleError, Group, GroupLostError, calls, core
+from farandole.handle import Handle, PreparedCall
+
+RANK = int(os.environ["FARANDOLE_RANK"])
+COUNT = 20_000
+TRIES = 10
+# Long enough for init() to begin; whatever it interrupts, the cycle goes on in the same way.
+ALARM_SECONDS = 0.02
+# So that init() fails at another place each time.
+spare_descriptors = itertools.cycle(range(4))
+
+
+class InterruptedWait(Exception):  # noqa: N818 - not an error
+    """Raised by the handler of a signal."""
+
+
+def start_sum(name: str, dtype: str = "float32") -> Handle[None]:
+    memory = (ctypes.c_float * (2 * COUNT))(*[RANK + 1.0] * 3)
+    address = ctypes.addressof(memory)
+    buffer = core.BufferView(core.dtypes[dtype], (COUNT,), address, address)
+    call = core.allreduce(name, 0, buffer, core.reduce_ops["sum"], 1.0, 1.0)
+    return calls.start(PreparedCall(call, memory, core.Engine.take, named=True))
+
+
+def expect(kind: type[BaseException], action: Callable[..., object], *arguments: object) -> None:
+    try:
+        action(*arguments)
+    except kind:
+        return
+    raise AssertionError(f"{action} did not raise {kind.__name__}")
+
+
+def expect_no_init(groups: list[Group], kind: type[FarandoleError] = FarandoleError) -> None:
+    expect(kind, lambda: farandole.init(process_sets=groups))
+    assert not farandole.is_initialized()
+
+
+def join_in_the_end() -> None:
+    """For ranks that may have failed at different places: they meet after some tries."""
+    for _ in range(TRIES):
+        try:
+            farandole.init()
+            calls.barrier()
+        except FarandoleError:
+            farandole.shutdown()
+        else:
+            return
+    raise AssertionError(f"the ranks did not meet in {TRIES} tries")
+
+
+def with_alarm(action: Callable[[], object]) -> None:
+    """Runs what nobody ends, until a signal's handler raises; only on rank 0, the other waits."""
+    fifo = Path(sys.argv[1]) / "interrupted"
+    if RANK != 0:
+        fifo.read_bytes()
+        return
+
+    def interrupt() -> None:
+        signal.setitimer(signal.ITIMER_REAL, ALARM_SECONDS)
+        action()
+
+    expect(InterruptedWait, interrupt)
+    fifo.write_bytes(b"")
+
+
+def raise_interrupted(*_: object) -> None:
+    raise InterruptedWait
+
+
+def groups_that_differ() -> None:
+    expect_no_init([Group([RANK])])
+
+
+def groups_on_one_rank() -> None:
+    expect_no_init([Group([0])] if RANK == 0 else [])
+
+
+def wrong_groups_on_one_rank() -> None:
+    expect_no_init([Group([0]), Group([7])] if RANK == 1 else [])
+
+
+def wrong_groups() -> None:
+    expect_no_init([Group([0, 7])], CallError)
+
+
+def wrong_knob_on_one_rank() -> None:
+    if RANK == 1:
+        size = os.environ["FARANDOLE_SIZE"]
+        os.environ["FARANDOLE_SIZE"] = "many"
+        expect_no_init([], CallError)
+        os.environ["FARANDOLE_SIZE"] = size
+    farandole.init()
+    calls.barrier()
+
+
+def knobs_that_differ() -> None:
+    os.environ["FARANDOLE_BUCKET_BYTES"] = str((RANK + 1) << 20)
+    expect_no_init([])
+    del os.environ["FARANDOLE_BUCKET_BYTES"]
+
+
+def too_few_descriptors() -> None:
+    if RANK == 1:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        used = set(map(int, os.listdir("/proc/self/fd")))
+        free = [number for number in range(len(used) + 20) if number not in used]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free[next(spare_descriptors)], limits[1]))
+        expect_no_init([])
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    join_in_the_end()
+
+
+def interrupt_in_init() -> None:
+    with_alarm(farandole.init)
+    join_in_the_end()
+
+
+def interrupt_in_a_call() -> None:
+    farandole.init()
+    with_alarm(start_sum("interrupted").wait if RANK == 0 else lambda: None)
+
+
+def calls_that_differ() -> None:
+    farandole.init()
+    expect(CallError, start_sum("differs", ("float32", "float64")[RANK]).wait)
+    calls.barrier()
+
+
+def calls_in_flight() -> None:
+    farandole.init()
+    handle = start_sum(f"only on rank {RANK}")
+    calls.barrier()
+    farandole.shutdown()
+    expect(GroupLostError, handle.wait)
+
+
+def dropped_calls() -> None:
+    farandole.init()
+    start_sum("on both")
+    start_sum(f"only on rank {RANK}")
+    calls.barrier()
+
+
+def shutdown_while_the_other_waits() -> None:
+    farandole.init()
+    if RANK == 1:
+        expect(GroupLostError, lambda: start_sum("waits").wait())
+
+
+def groups_that_are_refused() -> None:
+    farandole.init()
+    expect(CallError, farandole.add_process_set, [RANK])
+    expect(CallError, farandole.add_process_set, [0, 1])
+    added = farandole.add_process_set([1])
+    expect(CallError, farandole.add_process_set, [1])
+    assert added.included() == (RANK == 1)
+
+
+FAILURES = (
+    groups_that_differ,
+    groups_on_one_rank,
+    wrong_groups_on_one_rank,
+    wrong_groups,
+    wrong_knob_on_one_rank,
+    knobs_that_differ,
+    too_few_descriptors,
+    interrupt_in_init,
+    interrupt_in_a_call,
+    calls_that_differ,
+    calls_in_flight,
+    dropped_calls,
+    shutdown_while_the_other_waits,
+    groups_that_are_refused,
+)
+
+
+def work() -> None:
+    handle = start_sum("sum")
+    handle.wait()
+    calls.barrier()
+
+
+def descriptors(process: int | str) -> list[str]:
+    """What is open in a process, without numbers that differ from one life to the next."""
+    found = []
+    for entry in Path(f"/proc/{process}/fd").iterdir():
+        try:
+            found.append(re.sub(r"\d+", "N", os.readlink(entry)))
+        except FileNotFoundError:
+            continue  # the one that iterdir reads from
+    return sorted(found)
+
+
+def launcher() -> dict[str, list[str]]:
+    """While all ranks are inside of the job, so that the launcher has nothing to do."""
+    agent = os.getppid()
+    keeper = int(Path(f"/proc/{agent}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return {"agent": descriptors(agent), "keeper": descriptors(keeper)}
+
+
+def held() -> dict[str, object]:
+    maps = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
+    names = collections.Counter(fields[5] if len(fields) > 5 else "anonymous" for fields in maps)
+    tasks = list(Path("/proc/self/task").iterdir())
+    children = "".join((task / "children").read_text() for task in tasks)
+    return {
+        "descriptors": descriptors("self"),
+        "threads": len(tasks),
+        "children": children.split(),
+        "maps": dict(sorted(names.items())),
+    }
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def main(cycles: int) -> None:
+    signal.signal(signal.SIGALRM, raise_interrupted)
+    for number in range(1, cycles + 1):
+        told = number in (10, 100, cycles)
+        launchers = None
+        if number % 10 == 5:
+            FAILURES[number // 10 % len(FAILURES)]()
+        else:
+            farandole.init()
+            work()
+            launchers = launcher() if told else None
+            calls.barrier()
+        farandole.shutdown()
+        if told:
+            state = {"cycle": number, "rank": RANK, "resident": resident_bytes()}
+            print(json.dumps({**state, "held": held(), "launcher": launchers}), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[2]))

@@ -1,0 +1,35 @@
+"""A process that joins and leaves its job a thousand times holds no more than after ten times."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from job import run
+
+WORKER = Path(__file__).with_name("cycling_worker.py")
+CYCLES = 1000
+GROWTH_BYTES_MAX = 1 << 20
+HANG_SECONDS = 300
+
+
+def test_a_thousand_lives(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "interrupted")
+    job = run(
+        2,
+        *(sys.executable, WORKER, tmp_path, str(CYCLES)),
+        # Else the number of maps depends on which threads happened to allocate at the same time.
+        environment={"MALLOC_ARENA_MAX": "1"},
+        timeout=HANG_SECONDS,
+    )
+    assert job.code == 0, job.text
+    states = [json.loads(line.split("] ", 1)[1]) for line in job.text.splitlines() if "{" in line]
+    for rank in range(2):
+        early, later, last = (state for state in states if state["rank"] == rank)
+        assert (early["cycle"], later["cycle"], last["cycle"]) == (10, 100, CYCLES)
+        assert last["held"] == early["held"]
+        assert last["launcher"] == early["launcher"]
+        assert not any("memfd" in name for name in last["held"]["maps"])
+        assert last["resident"] - later["resident"] <= GROWTH_BYTES_MAX
