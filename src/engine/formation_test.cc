@@ -17,6 +17,7 @@ namespace farandole {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // Knows which keys there are.
 class WatchedStore final : public Store {
@@ -91,6 +92,21 @@ TEST(Formation, LeavesNothingInTheStoreWhateverHappens) {
       ASSERT_THAT(store->keys(), ElementsAre(keys::formations(0), keys::formations(1)));
     }
   }
+}
+
+TEST(Formation, WhatComesWithoutItsDescriptorsIsRefused) {
+  const auto store = std::make_shared<MemoryStore>();
+  const keys::MemberRecord record{"", 1, 2, 0, {}};
+  ASSERT_TRUE(store->set(keys::member(1, 1), {record.encode(), {}}).ok());
+  const auto engine = assemble(options_of(0, 2), store);
+  EXPECT_EQ(engine.status().code(), StatusCode::kStop);
+  EXPECT_THAT(engine.status().message(), HasSubstr("rank 1 sent 0 descriptors instead of 2"));
+  const std::function<bool()> nobody;
+  ASSERT_TRUE(store->set("segment", {}).ok());
+  const auto segment = take_segment(*store, "segment", 1, {TimePoint{}, nobody});
+  EXPECT_EQ(segment.status().code(), StatusCode::kStop);
+  EXPECT_THAT(segment.status().message(),
+              HasSubstr("`segment` came with 0 descriptors instead of 1"));
 }
 
 }  // namespace

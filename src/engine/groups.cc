@@ -39,7 +39,8 @@ Status status_in(const Bytes& bytes, int rank) {
   const auto code = reader.get<StatusCode>();
   const std::string text = fmt::format("rank {}: {}", rank, reader.get_text());
   if (code == StatusCode::kOk) return {};
-  return code == StatusCode::kFixCall ? Status::fix_call(text) : Status::stop(text);
+  if (code != StatusCode::kFixCall) return Status::stop(text);
+  return Status::fix_call(text);
 }
 
 }  // namespace

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/no_descriptors_in_test.h"
+#include "launcher/poller.h"
 #include "launcher/worker_stream.h"
 
 namespace farandole {
@@ -114,6 +116,25 @@ TEST(WorkerProcess, LooksProgramsUpAsShellsDo) {
   EXPECT_THAT(check_program("/etc", "")->message, HasSubstr("`/etc` is a folder"));
   EXPECT_EQ(check_program("etc", "/")->exit_code, 127);
   EXPECT_THAT(check_program("train.py", "/bin")->message, HasSubstr("python train.py"));
+}
+
+TEST(WorkerProcess, TooFewDescriptorsAreTold) {
+  const InheritedState state = own_state();
+  const NoFreeDescriptors full;
+  const auto worker = start_worker({.command = {"true"},
+                                    .environment = {},
+                                    .inherited = {},
+                                    .standard_output = 1,
+                                    .standard_error = 2,
+                                    .state = state});
+  EXPECT_EQ(worker.status().code(), StatusCode::kStop);
+  EXPECT_THAT(worker.status().message(), HasSubstr("cannot start a worker: pipe2"));
+  const auto stream = WorkerStream::make_pipe();
+  EXPECT_EQ(stream.status().code(), StatusCode::kStop);
+  EXPECT_THAT(stream.status().message(), HasSubstr("cannot make the way for a worker's output"));
+  const auto poller = Poller::create();
+  EXPECT_EQ(poller.status().code(), StatusCode::kStop);
+  EXPECT_THAT(poller.status().message(), HasSubstr("epoll_create1 failed"));
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,7 +15,9 @@
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include "base/no_descriptors_in_test.h"
 #include "rendezvous/serving_thread.h"
 #include "rendezvous/store_client.h"
 
@@ -169,14 +170,11 @@ TEST(StoreClient, GoesOnAfterAnAnswerWhoseDescriptorsDoNotFit) {
   ASSERT_TRUE(ends.ok());
   auto client = StoreClient::connect(ends->second.descriptor().get());
   ASSERT_TRUE(client.ok());
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
-  const Descriptor next(::fcntl(0, F_DUPFD_CLOEXEC, 0));  // all numbers below are taken
-  const rlimit full{static_cast<rlim_t>(next.get()), before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &full), 0);
   std::jthread first(answer_with_descriptor, std::cref(ends->first));
-  const auto lost = (*client)->wait("key", patient());
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  const auto lost = [&] {
+    const NoFreeDescriptors full;
+    return (*client)->wait("key", patient());
+  }();
   EXPECT_EQ(lost.status().code(), StatusCode::kStop);
   EXPECT_THAT(lost.status().message(), HasSubstr("ulimit -n"));
   first.join();
@@ -184,6 +182,63 @@ TEST(StoreClient, GoesOnAfterAnAnswerWhoseDescriptorsDoNotFit) {
   const auto value = (*client)->wait("key", patient());
   ASSERT_TRUE(value.ok()) << value.status().message();
   EXPECT_EQ(value->descriptors.size(), 1U);
+}
+
+TEST(StoreClient, AMalformedAnswerEndsTheConnection) {
+  auto ends = UnixSocket::make_pair();
+  ASSERT_TRUE(ends.ok());
+  auto client = StoreClient::connect(ends->second.descriptor().get());
+  ASSERT_TRUE(client.ok());
+  ASSERT_TRUE(ends->first.send(Bytes(3), {}, patient().deadline).ok());
+  for (int i = 0; i < 2; ++i) {
+    const auto value = (*client)->wait("key", patient());
+    EXPECT_EQ(value.status().code(), StatusCode::kStop);
+    EXPECT_THAT(value.status().message(), HasSubstr("malformed message"));
+  }
+}
+
+TEST(StoreClient, ManyThreadsThatWaitInVainAllGiveUp) {
+  ServingThread serving(1);
+  auto client = client_of(serving, 0);
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&client, i] {
+      const WaitLimit limit{std::chrono::steady_clock::now() + std::chrono::seconds(1), kNobody};
+      const auto value = client->wait("never " + std::to_string(i), limit);
+      EXPECT_EQ(value.status().code(), StatusCode::kRetry);
+    });
+  threads.clear();
+  EXPECT_TRUE(client->set("alive", {}).ok());
+}
+
+TEST(StoreClient, NeedsADescriptor) {
+  ServingThread serving(1);
+  const NoFreeDescriptors full;
+  const auto client = StoreClient::connect(serving.end(0).get());
+  EXPECT_EQ(client.status().code(), StatusCode::kStop);
+  EXPECT_THAT(client.status().message(), HasSubstr("cannot duplicate the socket"));
+}
+
+TEST(StoreServer, NeedsADescriptor) {
+  const NoFreeDescriptors full;
+  const auto server = StoreServer::create();
+  EXPECT_EQ(server.status().code(), StatusCode::kStop);
+  EXPECT_THAT(server.status().message(), HasSubstr("epoll_create1 failed"));
+}
+
+TEST(StoreServer, AWorkerWithTooManyWaitsIsTold) {
+  ServingThread serving(1);
+  auto socket = UnixSocket::adopt(std::move(serving.end(0)));
+  ASSERT_TRUE(socket.ok());
+  StoreRequest request{.kind = StoreRequestKind::kWait, .number = 0, .key = "never", .value = {}};
+  for (; request.number <= 1024; ++request.number)
+    ASSERT_TRUE(socket->send(request.encode(), {}, patient().deadline).ok());
+  const auto message = socket->receive(patient().deadline);
+  ASSERT_TRUE(message.ok());
+  const auto reply = StoreReply::decode(message->bytes);
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->number, 1024U);
+  EXPECT_EQ(reply->status, Status::fix_call("more than 1024 waits at the same time in one worker"));
 }
 
 TEST(StoreClient, ClosesTheDoorForChildren) {

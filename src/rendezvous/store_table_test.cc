@@ -1,10 +1,15 @@
 #include "rendezvous/store_table.h"
 
+#include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
+
+#include "base/no_descriptors_in_test.h"
 
 namespace farandole {
 namespace {
@@ -17,6 +22,17 @@ TEST(StoreTable, IsBounded) {
   EXPECT_TRUE(table.add("0", 1).ok());
   ASSERT_TRUE(table.remove("0").ok());
   EXPECT_TRUE(table.set("one more", {}).ok());
+}
+
+TEST(StoreTable, AFullProcessGetsNoDuplicates) {
+  StoreTable table;
+  StoreValue value;
+  value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
+  ASSERT_TRUE(table.set("key", std::move(value)).ok());
+  const NoFreeDescriptors full;
+  const auto found = table.find("key");
+  EXPECT_EQ(found.status().code(), StatusCode::kStop);
+  EXPECT_THAT(found.status().message(), ::testing::HasSubstr("cannot duplicate a descriptor"));
 }
 
 TEST(StoreTable, CountersDoNotOverflow) {

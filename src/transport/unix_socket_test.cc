@@ -13,6 +13,8 @@
 #include <string_view>
 #include <thread>
 
+#include "base/no_descriptors_in_test.h"
+
 namespace farandole {
 namespace {
 
@@ -130,6 +132,13 @@ TEST(UnixSocket, RefusesTooManyDescriptorsAndLeaksNone) {
   EXPECT_EQ(message->complete.code(), StatusCode::kStop);
   EXPECT_THAT(message->complete.message(), HasSubstr("lost descriptors"));
   EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST(UnixSocket, APairNeedsDescriptors) {
+  const NoFreeDescriptors full;
+  const auto pair = UnixSocket::make_pair();
+  EXPECT_EQ(pair.status().code(), StatusCode::kStop);
+  EXPECT_THAT(pair.status().message(), HasSubstr("socketpair on a Unix socket failed"));
 }
 
 TEST(UnixSocket, RefusesAnotherUser) {

@@ -1,0 +1,33 @@
+// For tests of what happens at the system's limit.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include "base/check.h"
+#include "base/descriptor.h"
+
+namespace farandole {
+
+// While it lives, this process can open nothing: every number below its limit is taken.
+class NoFreeDescriptors {
+ public:
+  NoFreeDescriptors() {
+    CHECK(::getrlimit(RLIMIT_NOFILE, &before_) == 0, "a test needs to know its limit");
+    const Descriptor lowest_free(::fcntl(0, F_DUPFD_CLOEXEC, 0));
+    set(static_cast<rlim_t>(lowest_free.get()));
+  }
+  ~NoFreeDescriptors() { set(before_.rlim_cur); }
+  NoFreeDescriptors(const NoFreeDescriptors&) = delete;
+  NoFreeDescriptors& operator=(const NoFreeDescriptors&) = delete;
+
+ private:
+  void set(rlim_t limit) const {
+    const rlimit changed{limit, before_.rlim_max};
+    CHECK(::setrlimit(RLIMIT_NOFILE, &changed) == 0, "a soft limit can be changed");
+  }
+
+  rlimit before_{};
+};
+
+}  // namespace farandole
