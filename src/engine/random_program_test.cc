@@ -43,7 +43,7 @@ Plan random_plan(Random& random, int number, int groups) {
   constexpr std::array kOperationsHere = {Operation::kAllreduce, Operation::kBroadcast,
                                           Operation::kAllgather, Operation::kReducescatter,
                                           Operation::kAlltoall};
-  constexpr std::array<std::int64_t, 6> kRows = {0, 1, 3, 40, 900, 60'000};
+  constexpr std::array<std::int64_t, 6> kRows = {0, 1, 3, 40, 900, 20'000};
   Plan plan;
   plan.name = "call" + std::to_string(number);
   plan.operation = kOperationsHere[static_cast<std::size_t>(between(random, 0, 4))];
@@ -236,7 +236,7 @@ void run_program(unsigned seed) {
 }
 
 TEST(RandomProgram, EveryRankGetsWhatTheReferenceSays) {
-  for (unsigned seed = 1; seed <= 60; ++seed) {
+  for (unsigned seed = 1; seed <= 25; ++seed) {
     run_program(seed);
     if (HasFailure()) FAIL() << "seed " << seed;
   }
