@@ -1,5 +1,7 @@
 // Segment: a piece of memory that processes of one host can share. A sealed memfd: it has no name,
-// cannot change its size, and is gone with the last process that maps it.
+// cannot change its size, and is gone with the last process that maps it. Its pages come at the
+// first touch and do not count against /dev/shm; where a memory cgroup is full then, the kernel
+// kills a process, and there is no SIGBUS. To reserve them beforehand would end there just so.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,164 @@
+"""A worker without a framework, which starts in a fraction of a second: `small_worker.py DEED`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import signal
+import sys
+from array import array
+from contextlib import suppress
+from pathlib import Path
+
+import farandole
+from farandole import core, lifecycle
+
+
+def wait_for(call: core.Call) -> int:
+    engine = lifecycle.engine()
+    number = engine.submit(call)
+    engine.wait(number)
+    return number
+
+
+def view_of(values: array[float]) -> core.BufferView:
+    address = values.buffer_info()[0]
+    return core.BufferView(core.dtypes["float64"], (len(values),), address, address)
+
+
+def allreduce(values: array[float], name: str = "values") -> None:
+    call = core.allreduce(name, 0, view_of(values), core.reduce_ops["sum"], 1.0, 1.0)
+    lifecycle.engine().take(wait_for(call))
+
+
+def allgather(values: array[float]) -> bytes:
+    view = view_of(values)
+    received, _ = lifecycle.engine().take_received(wait_for(core.allgather("", 0, view)), view)
+    return bytes(received)
+
+
+def numbers(count: int) -> array[float]:
+    """Other ones on every rank, and sums that show in which order they were added."""
+    rank = farandole.rank()
+    return array("d", (0.1 * i * (rank + 1) for i in range(count)))
+
+
+def short() -> None:
+    """Every kind of call once, and what came of them."""
+    seen = hashlib.sha256()
+    for count in (1, 1000, 100_000):
+        values = numbers(count)
+        allreduce(values)
+        seen.update(values.tobytes())
+    seen.update(allgather(numbers(500 * (farandole.rank() + 1))))
+    engine = lifecycle.engine()
+    group = engine.add_group([1])
+    engine.remove_group(group)
+    engine.take(wait_for(core.barrier("", 0)))
+    print(f"result {seen.hexdigest()}", flush=True)
+
+
+def endless() -> None:
+    while True:
+        allreduce(numbers(1000))
+        if farandole.rank() == 0:
+            print("step", flush=True)
+
+
+def many() -> None:
+    """Several hundred collectives, all results checked."""
+    size = farandole.size()
+    for step in range(400):
+        values = array("d", [float(farandole.rank() + step)]) * (1 + step * 37 % 5000)
+        allreduce(values)
+        expected = size * step + size * (size - 1) / 2
+        assert set(values) == {expected}, (step, values[0], expected)
+    print("all 400 right", flush=True)
+
+
+def take_all_descriptors() -> list[int]:
+    taken = []
+    with suppress(OSError):
+        while True:
+            taken.append(os.dup(2))
+    return taken
+
+
+def hungry() -> None:
+    """Uses up all descriptors on one rank, then goes on, and adds a group."""
+    engine = lifecycle.engine()
+    guilty = farandole.rank() == 1
+    taken = take_all_descriptors() if guilty else []
+    for _ in range(20):
+        allreduce(numbers(1000))
+    for ranks in ([0, 1], [1]):  # the guilty one receives the memory; makes it
+        try:
+            engine.add_group(ranks)
+        except farandole.FarandoleError as error:
+            print(f"told: {error}", flush=True)
+    allreduce(numbers(10))
+    for descriptor in taken:
+        os.close(descriptor)
+    group = engine.add_group([1])
+    engine.remove_group(group)
+    print("went on", flush=True)
+
+
+def storm() -> None:
+    """Signals all the time, with a handler that interrupts system calls."""
+    came = 0
+
+    def count(*_: object) -> None:
+        nonlocal came
+        came += 1
+
+    signal.signal(signal.SIGALRM, count)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    many()
+    short()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert came > 10, came
+    print("storm is over", flush=True)
+
+
+def greedy() -> None:
+    """An allgather whose result does not fit on one rank."""
+    if farandole.rank() == 1:
+        pages = Path("/proc/self/statm").read_text().split()[0]
+        used = int(pages) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + 64 * 2**20,) * 2)
+    part = array("d", [1.0]) * 8_000_000  # 64 MB from each
+    view = view_of(part)
+    number = wait_for(core.allgather("big", 0, view))
+    try:
+        received, rows = lifecycle.engine().take_received(number, view)
+        print(f"received {rows}", flush=True)
+        del received
+    except farandole.FarandoleError as error:
+        print(f"told: {error}", flush=True)
+    values = array("d", [1.0])
+    allreduce(values)
+    print(f"went on {values[0]}", flush=True)
+
+
+def cramped() -> None:
+    """Touches as much shared memory as a large collective does."""
+    print("joined", flush=True)
+    part = array("d", [1.0]) * 4_000_000
+    for _ in range(3):
+        allreduce(part)
+    print("done", flush=True)
+
+
+DEEDS = (short, endless, many, hungry, storm, greedy, cramped)
+
+
+def main(deed: str) -> None:
+    farandole.init()
+    {function.__name__: function for function in DEEDS}[deed]()
+    farandole.shutdown()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

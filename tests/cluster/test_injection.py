@@ -1,0 +1,121 @@
+"""System calls that fail, are interrupted or do less than asked for, one at a time.
+
+A shim (shims/faults.c) strikes the n-th call of the launcher or of one worker. Interruptions change
+nothing; what the system refuses is an error that says so. The program is small_worker.py, whose
+results show every bit.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from launched import Launched, run
+
+HERE = Path(__file__).parent
+SHORT = (sys.executable, str(HERE / "small_worker.py"), "short")
+ROUNDS = 8  # of some hundred calls; the seed of the choice is printed
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler is not None, "a C compiler is needed to build the shim"
+    library = tmp_path_factory.mktemp("shims") / "faults.so"
+    source = HERE / "shims" / "faults.c"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+class Struck:
+    """One run of the short job in which a call was struck, or with number 0 only counted."""
+
+    def __init__(self, shim: Path, counters: Path, target: str, kind: str, number: int) -> None:
+        counters.write_bytes(bytes(16))
+        variables = {
+            "LD_PRELOAD": str(shim),
+            "FAULT_TARGET": target,
+            "FAULT_KIND": kind,
+            "FAULT_NUMBER": str(number),
+            "FAULT_COUNTERS": str(counters),
+            "FARANDOLE_START_TIMEOUT": "20",
+        }
+        self.job: Launched = run("run", "-n", "2", *SHORT, environment=variables)
+        self.calls, self.struck = struct.unpack("qq", counters.read_bytes())
+        self.what = f"{kind} at call {number} of {target}:\n{self.job.output}{self.job.errors}"
+
+    def results(self) -> list[str]:
+        return sorted(re.findall(r"\[\d\] result \w+", self.job.output))
+
+
+Strike = Callable[[str, str, int], Struck]
+
+
+@pytest.fixture
+def strike(shim: Path, tmp_path: Path) -> Strike:
+    return lambda target, kind, number: Struck(shim, tmp_path / "counters", target, kind, number)
+
+
+def numbers_of(calls: int) -> list[int]:
+    seed = random.randrange(1_000_000)
+    print(f"seed {seed}")
+    return sorted(random.Random(seed).sample(range(1, calls + 1), min(ROUNDS, calls)))
+
+
+HARMLESS = [
+    *[(target, kind) for target in ("launcher", "1") for kind in ("EINTR", "EAGAIN", "ENOBUFS")],
+    ("launcher", "SHORT"),
+]
+
+
+@pytest.mark.parametrize(("target", "kind"), HARMLESS)
+def test_what_is_interrupted_goes_on(strike: Strike, target: str, kind: str) -> None:
+    undisturbed = strike(target, kind, 0)
+    assert undisturbed.job.process.returncode == 0, undisturbed.what
+    assert undisturbed.calls > 0, f"{target} never makes a call that can fail with {kind}"
+    assert len(undisturbed.results()) == 2
+    struck = 0
+    for number in numbers_of(undisturbed.calls):
+        disturbed = strike(target, kind, number)
+        struck += disturbed.struck
+        assert disturbed.job.process.returncode == 0, disturbed.what
+        assert disturbed.results() == undisturbed.results(), disturbed.what
+    assert struck > 0, "nothing was ever struck"
+
+
+REASONS = "Too many open files|Cannot allocate memory|No space left|temporarily unavailable|ulimit"
+
+
+@pytest.mark.parametrize("target", ["launcher", "0", "1"])
+def test_what_the_system_refuses_is_told(strike: Strike, target: str) -> None:
+    undisturbed = strike(target, "LIMIT", 0)
+    struck = 0
+    for number in numbers_of(undisturbed.calls):
+        refused = strike(target, "LIMIT", number)
+        struck += refused.struck
+        code = refused.job.process.returncode
+        if code == 0:  # there was another way
+            assert refused.results() == undisturbed.results(), refused.what
+            continue
+        assert code in (1, 126, 127), refused.what
+        assert re.search(REASONS, refused.job.errors), refused.what
+        assert "bug in the engine" not in refused.job.errors, refused.what
+        if target != "launcher":  # also on the other rank
+            other = "1" if target == "0" else "0"
+            told = rf"\[{other}\] .*rank {target}\b"
+            assert re.search(told, refused.job.errors), refused.what
+    assert struck > 0, "nothing was ever struck"
+
+
+def test_a_storm_of_signals_changes_nothing() -> None:
+    job = run("run", "-n", "2", sys.executable, str(HERE / "small_worker.py"), "storm")
+    assert job.process.returncode == 0, job.errors
+    assert job.output.count("storm is over") == 2, job.output
+    assert len(set(re.findall(r"result (\w+)", job.output))) == 1, job.output

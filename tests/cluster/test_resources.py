@@ -1,0 +1,320 @@
+"""Jobs on a machine that has little of everything: they work, or every rank says what is short."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from launched import Launched
+
+HERE = Path(__file__).parent
+SMALL = (sys.executable, str(HERE / "small_worker.py"))
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make namespaces and cgroups")
+
+
+def run_job(
+    size: int,
+    *program: str,
+    before_exec: Callable[[], object] | None = None,
+    environment: dict[str, str] | None = None,
+) -> Launched:
+    """To its end; nothing of it may be left, and no invariant may be broken."""
+    words = ("run", "-n", str(size), *program)
+    variables = {"FARANDOLE_START_TIMEOUT": "30", **(environment or {})}
+    with Launched(*words, environment=variables, before_exec=before_exec) as job:
+        job.end()
+        assert job.left() == []
+    assert "bug in the engine" not in job.errors, job.errors
+    return job
+
+
+def code_of(job: Launched) -> int:
+    return job.process.returncode
+
+
+def one_result(job: Launched, size: int) -> bool:
+    results = re.findall(r"result (\w+)", job.output)
+    return len(results) == size and len(set(results)) == 1
+
+
+def call(name: str, *arguments: object) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*arguments) != 0:
+        raise OSError(ctypes.get_errno(), name)
+
+
+def mount_tiny_shared_memory() -> None:
+    """Gives this process a /dev/shm of 64 kB, which is full."""
+    clone_new_mounts, recursive_private = 0x20000, 0x4000 | 0x40000
+    call("unshare", clone_new_mounts)
+    call("mount", None, b"/", None, recursive_private, None)
+    call("mount", b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"size=64k")
+    Path("/dev/shm/full").write_bytes(bytes(64 * 1024))
+
+
+@as_root
+def test_a_full_dev_shm_is_no_obstacle() -> None:
+    script = '"$0" "$@" && ls -A /dev/shm && df --output=avail /dev/shm'
+    job = run_job(2, "sh", "-c", script, *SMALL, "short", before_exec=mount_tiny_shared_memory)
+    assert code_of(job) == 0, job.errors
+    assert one_result(job, 2), job.output
+    lines = [line for line in job.output.splitlines() if "result" not in line]
+    assert sorted(lines) == sorted(f"[{r}] {t}" for r in (0, 1) for t in ("full", "Avail", "    0"))
+
+
+class ControlGroup:
+    """A control group (version 1) of one kind, in which jobs can be started."""
+
+    def __init__(self, kind: str) -> None:
+        self.folder = Path("/sys/fs/cgroup") / kind / f"farandole-test-{os.getpid()}"
+        try:
+            self.folder.mkdir()
+        except OSError as error:
+            pytest.skip(f"no control group of the kind {kind} can be made here: {error}")
+
+    def enter(self) -> None:
+        (self.folder / "cgroup.procs").write_text("0")
+
+    def set(self, name: str, value: int) -> None:
+        (self.folder / name).write_text(str(value))
+
+    def remove(self) -> None:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self.folder.rmdir()
+                break
+            except OSError:  # what was killed leaves it a moment later
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+
+
+@pytest.fixture
+def control_group(request: pytest.FixtureRequest) -> Iterator[ControlGroup]:
+    group = ControlGroup(request.param)
+    yield group
+    group.remove()
+
+
+# Shared memory comes page by page, at the first touch. The pages of a memfd count as the control
+# group's; when it is full the kernel kills a process. It is never a SIGBUS, as on a full tmpfs.
+@as_root
+@pytest.mark.parametrize("control_group", ["memory"], indirect=True)
+def test_a_full_control_group_kills_and_it_is_said(control_group: ControlGroup) -> None:
+    outcomes = []
+    for megabytes in (16, 24, 32, 48, 64, 96, 256):
+        control_group.set("memory.limit_in_bytes", megabytes << 20)
+        job = run_job(2, *SMALL, "cramped", before_exec=control_group.enter)
+        outcomes.append((megabytes, code_of(job)))
+        if code_of(job) == 0:
+            assert job.output.count("done") == 2, job.output
+            continue
+        assert code_of(job) in (1, 128 + signal.SIGKILL, -signal.SIGKILL), job.errors
+        assert re.search("memory|SIGKILL", job.errors), job.errors
+        assert "SIGBUS" not in job.errors, job.errors
+    codes = [code for _, code in outcomes]
+    assert codes[-1] == 0, outcomes
+    assert codes[0] != 0, outcomes
+
+
+@as_root
+@pytest.mark.parametrize("control_group", ["pids"], indirect=True)
+def test_few_processes_and_threads(control_group: ControlGroup) -> None:
+    """Launcher, agent, two workers and two threads in each make eight."""
+    codes = []
+    for limit in range(1, 10):
+        control_group.set("pids.max", limit)
+        job = run_job(2, *SMALL, "short", before_exec=control_group.enter)
+        codes.append(code_of(job))
+        if code_of(job) == 0:
+            assert one_result(job, 2), job.output
+        else:
+            assert code_of(job) == 1, job.errors
+            assert re.search(r"cannot (start|fork)", job.errors), job.errors
+            assert "temporarily unavailable" in job.errors, job.errors
+    assert codes[0] != 0, codes
+    assert codes[-1] == 0, codes
+
+
+def test_no_locked_memory_is_needed() -> None:
+    job = run_job(
+        2,
+        *SMALL,
+        "short",
+        before_exec=lambda: resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0)),
+    )
+    assert code_of(job) == 0, job.errors
+    assert one_result(job, 2), job.output
+
+
+def limit_descriptors(number: int) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, number))
+
+
+ADVICE = re.compile(r"raise `ulimit -n` to at least (\d+)")
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_the_launcher_says_how_many_descriptors_it_needs(size: int) -> None:
+    limits = [8, 12, 16, 20, 24, 28, 32, 40, 48, 64, 128, 256]
+    codes = []
+    for limit in limits:
+        job = run_job(
+            size,
+            *SMALL,
+            "short",
+            before_exec=partial(limit_descriptors, limit),
+        )
+        codes.append(code_of(job))
+        if code_of(job) == 0:
+            assert one_result(job, size), job.output
+            continue
+        assert code_of(job) in (1, 127), job.errors
+        advice = ADVICE.search(job.errors)
+        assert advice or "look at `ulimit -n`" in job.errors or limit < 16, job.errors
+        if advice:
+            assert int(advice[1]) > limit
+    failures = [code != 0 for code in codes]
+    assert failures == sorted(failures, reverse=True), codes  # more never hurts
+    assert codes[-1] == 0, codes
+
+
+def test_following_the_advice_helps() -> None:
+    limit, steps = 16, 0
+    while True:
+        job = run_job(
+            4,
+            *SMALL,
+            "short",
+            before_exec=partial(limit_descriptors, limit),
+        )
+        if code_of(job) == 0:
+            break
+        advice = ADVICE.findall(job.errors)
+        assert advice, job.errors
+        assert steps < 3, f"after {steps} steps still: {job.errors}"
+        limit, steps = max(map(int, advice)), steps + 1
+    assert steps > 0
+
+
+# Rank 1 alone: the others hear of it.
+CRAMPED_RANK = '[ "$FARANDOLE_RANK" != 1 ] || ulimit {}; exec "$0" "$@"'
+
+
+@pytest.mark.parametrize("limit", [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16])
+def test_a_worker_says_how_many_descriptors_it_needs(limit: int) -> None:
+    job = run_job(2, "sh", "-c", CRAMPED_RANK.format(f"-n {limit}"), *SMALL, "short")
+    if code_of(job) == 0:
+        assert limit > 8
+        assert one_result(job, 2), job.output
+        return
+    assert limit < 16, job.errors
+    assert code_of(job) == 1, job.errors
+    told = [
+        rank for rank in (0, 1) if re.search(rf"\[{rank}\] .*rank 1\b.* descriptors", job.errors)
+    ]
+    assert told == [0, 1], job.errors
+    assert f"limit of {limit}; raise `ulimit -n` to at least" in job.errors, job.errors
+
+
+def test_a_program_may_use_up_its_descriptors_and_go_on() -> None:
+    limited = CRAMPED_RANK.format("-n 64")
+    job = run_job(3, "sh", "-c", limited, *SMALL, "hungry")
+    assert code_of(job) == 0, job.errors
+    for rank in range(3):
+        told = re.findall(rf"\[{rank}\] told: (.*)", job.output)
+        assert len(told) == 2, job.output  # once it could not take the memory, once not make it
+        assert all("rank 1" in text and ADVICE.search(text) for text in told), told
+        assert f"[{rank}] went on" in job.output, job.output
+
+
+def test_little_address_space() -> None:
+    codes = []
+    for megabytes in (60, 120, 200, 300, 400, 500, 700, 1500):
+        limit = CRAMPED_RANK.format(f"-v {megabytes * 1024}")
+        job = run_job(2, "sh", "-c", limit, *SMALL, "short")
+        codes.append(code_of(job))
+        if code_of(job) == 0:
+            assert one_result(job, 2), job.output
+            continue
+        # Python itself may be the first that gets none.
+        assert re.search("memory|mmap|failed to map|MemoryError|address", job.errors), job.errors
+        assert "SIGSEGV" not in job.errors, job.errors
+        assert "SIGBUS" not in job.errors, job.errors
+    assert codes[0] != 0, codes
+    assert codes[-1] == 0, codes
+
+
+def test_a_result_that_does_not_fit_is_one_ranks_error() -> None:
+    job = run_job(2, *SMALL, "greedy")
+    assert code_of(job) == 0, job.errors
+    assert "[0] received [8000000, 8000000]" in job.output, job.output
+    told = r"\[1\] told: .*no memory for the result of .*: 16000000 rows of 8 bytes"
+    assert re.search(told, job.output), job.output
+    assert job.output.count("went on 2.0") == 2, job.output
+
+
+@pytest.mark.parametrize("victims", ["all", "launcher", "some"])
+def test_kill_everything_at_any_moment(victims: str, tmp_path: Path) -> None:
+    seed = random.randrange(1_000_000)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+
+    def files() -> list[list[str]]:
+        ours = [name for name in os.listdir("/tmp") if name.startswith("farandole")]
+        return [sorted(os.listdir("/dev/shm")), sorted(os.listdir(tmp_path)), sorted(ours)]
+
+    before = files()
+    for _ in range(10):
+        variables = {"TMPDIR": str(tmp_path)}
+        words = ("run", "-n", "2", *SMALL, "endless")
+        with Launched(*words, environment=variables, before_exec=lambda: os.chdir(tmp_path)) as job:
+            time.sleep(chance.uniform(0, 0.8))  # the moment of the fault, not a wait for something
+            pids = job.left()
+            if victims == "launcher":
+                pids = [job.process.pid]
+            elif victims == "some" and pids:
+                pids = chance.sample(pids, chance.randint(1, len(pids)))
+            for pid in chance.sample(pids, len(pids)):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue  # ended with one before
+            if not pids:
+                job.send(signal.SIGKILL)
+            assert job.end() != 0
+            deadline = time.monotonic() + 30
+            while job.left() and time.monotonic() < deadline:
+                time.sleep(0.01)  # the kernel ends what its parent's death kills
+            assert job.left() == []
+        assert files() == before
+
+
+def test_no_false_death_on_a_starved_machine() -> None:
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        job = run_job(8, *SMALL, "many")
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert code_of(job) == 0, job.errors
+    assert job.output.count("all 400 right") == 8, job.output
+
+
+def test_a_program_with_its_own_handlers_and_children() -> None:
+    job = run_job(2, sys.executable, str(HERE / "host_worker.py"))
+    assert code_of(job) == 0, job.errors
+    assert job.errors.count("host is as it was") == 2, job.errors
