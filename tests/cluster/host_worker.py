@@ -1,0 +1,133 @@
+"""A worker whose program has handlers, masks and children of its own, as real ones do.
+
+The engine must neither change them nor be disturbed by them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+import torch
+
+import farandole.torch as hvd
+
+caught: list[int] = []
+
+
+def settings() -> tuple[object, ...]:
+    """What a library might change behind its program's back."""
+    libc = ctypes.CDLL(None)
+    actions = []
+    for number in range(1, signal.NSIG):
+        action = ctypes.create_string_buffer(256)
+        libc.sigaction(number, None, action)
+        # Handler, the kernel's part of the mask, flags: glibc leaves the rest as it was.
+        actions.append((action.raw[:16], action.raw[136:140]))
+    umask = os.umask(0o077)
+    os.umask(umask)
+    mask = frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+    return actions, umask, mask, os.getcwd(), os.environ.copy()
+
+
+def steps(count: int) -> None:
+    for step in range(count):
+        values = torch.full((1000,), float(hvd.rank() + step))
+        hvd.allreduce_(values, op=hvd.Sum, name="values")
+        size = hvd.size()
+        assert values.eq(size * step + size * (size - 1) / 2).all(), values
+
+
+class Squares(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> int:
+        return index * index
+
+
+def report_square(number: int) -> int:
+    return number * number
+
+
+def children() -> None:
+    """Of every kind, with collectives in between."""
+    assert subprocess.run(["sh", "-c", "exit 7"], check=False).returncode == 7
+    steps(3)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            hvd.allreduce(torch.ones(1))
+        except hvd.FarandoleError:
+            os._exit(42)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 42
+    steps(3)
+    for method in ("fork", "spawn"):
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            assert pool.map(report_square, range(4)) == [0, 1, 4, 9]
+        steps(3)
+    loader = torch.utils.data.DataLoader(Squares(), batch_size=8, num_workers=2)
+    total = 0
+    for batch in loader:
+        total += int(batch.sum())
+        steps(2)
+    assert total == sum(i * i for i in range(32))
+
+
+def prepare() -> None:
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR2)
+    signal.signal(signal.SIGCHLD, lambda number, _: caught.append(number))
+    signal.signal(signal.SIGUSR1, lambda number, _: caught.append(number))
+    signal.signal(signal.SIGALRM, lambda number, _: caught.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP, signal.SIGQUIT})
+    os.umask(0o123)
+    os.chdir(tempfile.gettempdir())
+    os.close(0)
+    for name in os.listdir("/proc/self/fd"):  # as a daemon's start does
+        if int(name) > 2 and os.path.exists(f"/proc/self/fd/{name}"):
+            os.set_inheritable(int(name), True)
+
+
+def threads_take_no_signals() -> None:
+    """The program's handlers are called on its threads, not on those of the engine."""
+    for task in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{task}/status") as status:
+            lines = dict(line.rstrip("\n").split(":\t", 1) for line in status if ":\t" in line)
+        if lines["Name"].startswith("farandole"):
+            blocked = int(lines["SigBlk"], 16)
+            assert blocked >> (signal.SIGALRM - 1) & 1, lines["Name"]
+
+
+def main() -> None:
+    prepare()
+    before = settings()
+    hvd.init()
+    os.kill(os.getpid(), signal.SIGUSR1)
+    steps(20)
+    threads_take_no_signals()
+    assert settings() == before, "something was changed after init()"
+    children()
+    os.close(1)
+    before = settings()  # a DataLoader has a handler of its own
+    steps(3)
+    hvd.shutdown()
+    assert settings() == before, "shutdown() has changed something"
+    assert {signal.SIGUSR1, signal.SIGALRM, signal.SIGCHLD} <= set(caught), caught
+    hvd.init()  # descriptor 0 and 1 are free: the engine may get them
+    steps(3)
+    hvd.shutdown()
+    signal.setitimer(signal.ITIMER_REAL, 0)  # Python takes its handlers away when it ends
+    print("host is as it was", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
