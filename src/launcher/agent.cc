@@ -108,9 +108,6 @@ class Agent {
 };
 
 int Agent::run() {
-  poller_.add(setup_.signals.get(), Poller::For::kReading, tag(Source::kSignals));
-  poller_.add(setup_.keeper.get(), Poller::For::kReading, tag(Source::kKeeper));
-  poller_.add(store_->readiness(), Poller::For::kReading, tag(Source::kStore));
   if (const Status started = start_all(); !started.ok()) {
     output_.error(started.message());
     return finish(started.code() == StatusCode::kFixCall ? 126 : 1);
@@ -133,6 +130,12 @@ Status Agent::start_all() {
   const int workers = setup_.options.workers;
   FARANDOLE_TRY(check_descriptors("the launcher of " + std::to_string(workers) + " workers",
                                   descriptors_needed(workers)));
+  if (!poller_.add(setup_.signals.get(), Poller::For::kReading, tag(Source::kSignals)) ||
+      !poller_.add(setup_.keeper.get(), Poller::For::kReading, tag(Source::kKeeper)) ||
+      !poller_.add(store_->readiness(), Poller::For::kReading, tag(Source::kStore)))
+    return Status::stop(
+        "the launcher cannot watch its own descriptors; the limit is in "
+        "/proc/sys/fs/epoll/max_user_watches");
   const auto inherited = inherited_environment();
   tell_threads(inherited);
   for (int rank = 0; rank < workers; ++rank) FARANDOLE_TRY(start_one(rank, inherited));

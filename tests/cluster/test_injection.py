@@ -90,7 +90,10 @@ def test_what_is_interrupted_goes_on(strike: Strike, target: str, kind: str) -> 
     assert struck > 0, "nothing was ever struck"
 
 
-REASONS = "Too many open files|Cannot allocate memory|No space left|temporarily unavailable|ulimit"
+REASONS = (
+    "Too many open files|Cannot allocate memory|No space left|temporarily unavailable|ulimit"
+    "|max_user_watches"
+)
 
 
 @pytest.mark.parametrize("target", ["launcher", "0", "1"])
