@@ -21,6 +21,10 @@ void raise_if_interrupted() {
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
 }
 
+void raise_lost() {
+  raise_if_failed(Status::rebuild_group("shutdown() was called before this call was done"));
+}
+
 }  // namespace
 
 BoundEngine::BoundEngine(std::vector<std::vector<int>> groups) {
@@ -47,9 +51,12 @@ BoundEngine::BoundEngine(std::vector<std::vector<int>> groups) {
 }
 
 std::shared_ptr<Engine> BoundEngine::running() const {
-  if (!engine_) {
-    raise_if_failed(Status::rebuild_group("shutdown() was called before this call was done"));
-  }
+  if (leaving_) raise_lost();
+  return present();
+}
+
+std::shared_ptr<Engine> BoundEngine::present() const {
+  if (!engine_) raise_lost();
   return engine_;
 }
 
@@ -68,10 +75,14 @@ void BoundEngine::remove_group(GroupId group) {
 
 void BoundEngine::shutdown(const std::string& reason, const std::string& traceback) {
   if (forked_ || !engine_) return;
-  const std::shared_ptr<Engine> engine = std::move(engine_);
-  const nb::gil_scoped_release released;
-  engine->shutdown(reason, traceback);
-  while (const int visitors = visitors_) visitors_.wait(visitors);
+  leaving_ = true;
+  const std::shared_ptr<Engine> engine = engine_;
+  do {
+    const nb::gil_scoped_release released;
+    engine->shutdown(reason, traceback);
+    while (const int visitors = visitors_) visitors_.wait(visitors);
+  } while (visitors_ > 0);  // somebody began to wait before we had the GIL again
+  engine_.reset();
 }
 
 void BoundEngine::abandon_after_fork() {
@@ -87,8 +98,9 @@ void BoundEngine::drop(Handle handle) const {
 }
 
 void BoundEngine::wait(Handle handle) {
+  const auto wait_a_while = [&](Engine& engine) { return engine.wait(handle, kSlice); };
   while (!poll(handle)) {
-    if (unlocked([&](Engine& engine) { return engine.wait(handle, kSlice); })) return;
+    if (without_gil(present(), wait_a_while)) return;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
 }

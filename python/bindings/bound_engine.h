@@ -20,16 +20,16 @@ class BoundEngine {
   // Meets the others; raises KeyboardInterrupt or whatever a signal handler raised meanwhile.
   explicit BoundEngine(std::vector<std::vector<int>> groups);
 
-  // Keeps the engine while it is used. Raises GroupLostError after shutdown(). In a forked child
-  // the engine itself refuses calls.
+  // For new calls: keeps the engine while it is used. Raises GroupLostError from the beginning of
+  // shutdown(). In a forked child the engine itself refuses calls.
   std::shared_ptr<Engine> running() const;
-  // Runs `work(engine)` without the GIL.
+  // For calls in flight: raises GroupLostError when shutdown() is done. Until then the engine may
+  // still write to their memory, and only it knows.
+  std::shared_ptr<Engine> present() const;
+  // Runs `work(engine)` without the GIL, for a new call.
   template <class Work>
   auto unlocked(Work work) {
-    const std::shared_ptr<Engine> engine = running();
-    const Visit visit(visitors_);
-    const nanobind::gil_scoped_release released;
-    return work(*engine);
+    return without_gil(running(), work);
   }
   // These answer always.
   const Place& place() const { return place_; }
@@ -39,7 +39,8 @@ class BoundEngine {
   GroupId add_group(const std::vector<int>& ranks);
   void remove_group(GroupId group);
   // Leaves and frees everything but memory that Python still has. When it returns, no thread is
-  // without the GIL inside the engine: one that came back to an interpreter which ends would crash.
+  // without the GIL inside the engine, nor will one be: one that came back to an interpreter which
+  // ends would crash.
   void shutdown(const std::string& reason, const std::string& traceback);
   void abandon_after_fork();
   bool poll(Handle handle) const;
@@ -64,8 +65,16 @@ class BoundEngine {
     std::atomic<int>& visitors_;
   };
 
-  // Owned by us until shutdown(), and by the calls that are running.
+  template <class Work>
+  auto without_gil(const std::shared_ptr<Engine>& engine, Work work) {
+    const Visit visit(visitors_);
+    const nanobind::gil_scoped_release released;
+    return work(*engine);
+  }
+
+  // Owned by us until shutdown() is done, and by the calls that are running.
   std::shared_ptr<Engine> engine_;
+  bool leaving_ = false;  // shutdown() has begun
   std::atomic<int> visitors_ = 0;
   Place place_;
   std::size_t bucket_bytes_ = 0;

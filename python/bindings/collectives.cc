@@ -111,7 +111,7 @@ std::vector<Handle> submit_batch(BoundEngine& self, const nb::list& calls) {
 }
 
 Outcome outcome_of(BoundEngine& self, Handle handle) {
-  Outcome outcome = self.running()->take(handle);
+  Outcome outcome = self.present()->take(handle);
   raise_if_failed(outcome.status);
   return outcome;
 }

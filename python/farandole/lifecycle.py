@@ -21,6 +21,8 @@ class _Process:
     # Every object that stands for a registered group, the world first.
     groups: tuple[Group, ...] = ()
     joining = False  # within init()
+    # Engines within shutdown(): a fork must not leave them to the child as they are.
+    leaving: tuple[core.Engine, ...] = ()
     forked = False  # the child of a member
 
 
@@ -113,10 +115,14 @@ def _leave(reason: str, stack: str = "") -> None:
     engine, groups = _process.engine, _process.groups
     if engine is None or _process.forked:
         return
+    _process.leaving += (engine,)
     _process.engine, _process.groups = None, ()
     for group in groups:
         group.forget()
-    engine.shutdown(reason, stack)
+    try:
+        engine.shutdown(reason, stack)
+    finally:
+        _process.leaving = tuple(each for each in _process.leaving if each is not engine)
 
 
 def engine() -> core.Engine:
@@ -179,9 +185,10 @@ def _summary(error: BaseException) -> str:
 
 
 def _abandon_in_child() -> None:
-    if _process.engine is not None:
-        _process.engine.abandon_after_fork()
-    _process.forked = _process.forked or _process.joining or _process.engine is not None
+    engines = _process.leaving if _process.engine is None else (*_process.leaving, _process.engine)
+    for each in engines:
+        each.abandon_after_fork()
+    _process.forked = _process.forked or _process.joining or bool(engines)
 
 
 atexit.register(_leave_at_exit)

@@ -42,6 +42,12 @@ def test_leaving_with_calls_that_are_not_done(way: str) -> None:
         assert "told: shutdown() was called before this call was done" in job.text
 
 
+def test_memory_is_borrowed_until_the_engine_has_stopped() -> None:
+    job = run(2, sys.executable, HERE / "racing_worker.py", timeout=HANG_SECONDS)
+    assert job.code == 0, job.text
+    assert job.text.count("nothing was written too late") == 2, job.text
+
+
 def test_forks_in_every_state(tmp_path: Path) -> None:
     worker = HERE / "forking_worker.py"
     job = run(2, sys.executable, worker, tmp_path / "ready", timeout=HANG_SECONDS)

@@ -181,6 +181,23 @@ def test_an_uncaught_exception_is_the_reason_to_leave(monkeypatch: pytest.Monkey
     assert f'File "{__file__}"' in stack and stack.endswith("ValueError: no data\nat all\n")
 
 
+def test_a_fork_during_shutdown_leaves_no_engine_to_the_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that was to end it does not exist there."""
+    abandoned: list[bool] = []
+    engine = SimpleNamespace(
+        shutdown=lambda *_: lifecycle._abandon_in_child(),
+        abandon_after_fork=lambda: abandoned.append(True),
+    )
+    monkeypatch.setattr(lifecycle._process, "engine", engine)
+    monkeypatch.setattr(lifecycle._process, "forked", False)
+    lifecycle.shutdown()
+    assert abandoned == [True]
+    assert lifecycle._process.forked
+    assert lifecycle._process.leaving == ()
+
+
 def test_a_wrong_setting_is_named() -> None:
     program = "import farandole; farandole.init()"
     environment = {"FARANDOLE_SIZE": "many", "PYTHONPATH": ":".join(sys.path)}

@@ -1,0 +1,55 @@
+"""A worker whose thread leaves the job in the middle of a call, again and again, while the main
+thread polls: memory of a call that is done belongs to the program. Needs no framework."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+import farandole
+from farandole import calls, core
+from farandole.handle import PreparedCall
+
+LIVES = 25
+ELEMENTS = 1_000_000
+OURS = -7.0
+
+
+def start_allreduce(array: np.ndarray) -> calls.Handle[None]:
+    """In place."""
+    address = array.ctypes.data
+    view = core.BufferView(core.dtypes["float32"], array.shape, address, address)
+    call = core.allreduce("", 0, view, core.reduce_ops["sum"], 1.0, 1.0)
+    return calls.start(PreparedCall(call, array, core.Engine.take))
+
+
+def wait(handle: calls.Handle[None]) -> None:
+    try:
+        handle.wait()
+    except farandole.GroupLostError:
+        return  # we left, or the other rank did
+
+
+for _ in range(LIVES):
+    farandole.init()
+    calls.barrier()
+    array = np.ones(ELEMENTS, np.float32)
+    try:
+        handle = start_allreduce(array)
+    except farandole.GroupLostError:
+        farandole.shutdown()
+        continue  # the other rank was quicker
+    leaving = threading.Thread(target=farandole.shutdown)
+    waiting = threading.Thread(target=wait, args=[handle])
+    leaving.start()
+    waiting.start()
+    while not handle.poll():
+        pass
+    array.fill(OURS)
+    leaving.join()
+    waiting.join()
+    written = np.count_nonzero(array != OURS)
+    assert written == 0, f"{written} elements were written after poll() said that the call is done"
+    wait(handle)
+print("nothing was written too late", flush=True)
