@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 
 from farandole.errors import CallError
@@ -17,9 +18,11 @@ class Group:
 
     def __init__(self, ranks: Sequence[int]) -> None:
         try:
-            self.ranks: list[int] | None = sorted(int(rank) for rank in ranks)
-        except (TypeError, ValueError):
-            raise CallError(f"a ProcessSet needs a list of ranks; got {ranks!r}") from None
+            self.ranks: list[int] | None = sorted(operator.index(rank) for rank in ranks)
+        except TypeError:
+            raise CallError(
+                f"a ProcessSet needs a list of ranks, which are whole numbers; got {ranks!r}"
+            ) from None
         if not self.ranks or len(set(self.ranks)) != len(self.ranks):
             raise CallError(f"a ProcessSet needs ranks, each once; got {list(ranks)}")
         self.process_set_id: int | None = None

@@ -102,8 +102,10 @@ class ErrorTexts:
         yield hvd.barrier, OUTSIDE
         yield lambda: hvd.add_process_set([0]), OUTSIDE
         yield group.size, NOT_REGISTERED
-        yield lambda: hvd.ProcessSet(3), "a ProcessSet needs a list of ranks; got 3"
-        yield lambda: hvd.ProcessSet("ab"), "a ProcessSet needs a list of ranks; got 'ab'"
+        no_list = "a ProcessSet needs a list of ranks, which are whole numbers; got "
+        yield lambda: hvd.ProcessSet(3), no_list + "3"
+        yield lambda: hvd.ProcessSet("01"), no_list + "'01'"
+        yield lambda: hvd.ProcessSet([0.7, "1"]), no_list + "[0.7, '1']"
         yield lambda: hvd.ProcessSet([]), "a ProcessSet needs ranks, each once; got []"
         yield lambda: hvd.ProcessSet([1, 1]), "a ProcessSet needs ranks, each once; got [1, 1]"
         for wrong in ([[0]], "static", group):
