@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from farandole import core
@@ -174,14 +174,25 @@ def _leave_at_exit() -> None:
     if error is None:
         _leave("its program ended")
     else:
-        _leave(_summary(error), "".join(traceback.format_exception(error)))
+        _leave(
+            _described(error, _summary) or "uncaught exception that cannot be described",
+            _described(error, lambda error: "".join(traceback.format_exception(error))),
+        )
 
 
 def _summary(error: BaseException) -> str:
     """One line for the others: the exception that ends this process."""
-    lines = str(error).splitlines()
     text = f"uncaught {type(error).__name__}"
+    lines = _described(error, str).splitlines()
     return f"{text}: {lines[0][:500]}" if lines else text
+
+
+def _described(error: BaseException, describe: Callable[[BaseException], str]) -> str:
+    """What can be sent to the others; empty where the methods of the exception fail themselves."""
+    try:
+        return describe(error).encode(errors="backslashreplace").decode()
+    except BaseException:  # also Ctrl-C: we have to leave in any case
+        return ""
 
 
 def _abandon_in_child() -> None:

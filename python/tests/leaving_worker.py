@@ -67,8 +67,23 @@ def raise_in_a_wait() -> NoReturn:
     raise AssertionError("the wait ended")
 
 
-def raise_error() -> NoReturn:
-    raise ValueError("no data")
+class SpeechlessError(Exception):
+    def __str__(self) -> str:
+        raise LookupError("no text")
+
+
+class WithoutName(type):
+    @property
+    def __name__(cls) -> str:
+        raise LookupError("no name")
+
+
+class NamelessError(Exception, metaclass=WithoutName):
+    pass
+
+
+def raise_error(error: Exception) -> NoReturn:
+    raise error
 
 
 def interrupted(*delays: float) -> None:
@@ -80,7 +95,10 @@ WAYS = {
     "end": lambda: None,
     "exit": lambda: sys.exit(5),
     "_exit": lambda: os._exit(6),
-    "exception": raise_error,
+    "exception": lambda: raise_error(ValueError("no data")),
+    "surrogate": lambda: raise_error(ValueError("cannot read " + os.fsdecode(b"\xff.png"))),
+    "speechless": lambda: raise_error(SpeechlessError()),
+    "nameless": lambda: raise_error(NamelessError()),
     "interrupt": lambda: interrupted(0.3),
     "interrupt twice": lambda: interrupted(0.3, 0.02),
     "interrupted add": leave_while_adding_a_group,

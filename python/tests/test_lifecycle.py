@@ -19,6 +19,9 @@ WAYS = {
     "exit": (5, "has left the job (its program ended)"),
     "_exit": (6, "has died"),
     "exception": (1, "has left the job (uncaught ValueError: no data)"),
+    "surrogate": (1, r"has left the job (uncaught ValueError: cannot read \udcff.png)"),
+    "speechless": (1, "has left the job (uncaught SpeechlessError)"),
+    "nameless": (1, "has left the job (uncaught exception that cannot be described)"),
     "interrupt": INTERRUPTED,
     "interrupt twice": INTERRUPTED,
     "interrupted add": INTERRUPTED,
@@ -38,6 +41,9 @@ def test_leaving_with_calls_that_are_not_done(way: str) -> None:
     told = [line for line in job.text.splitlines() if "survivor: " in line]
     assert len(told) == 1 and "rank 1" in told[0] and cause in told[0], job.text
     assert not CRASH.search(job.text), job.text
+    if code == 1:
+        raised = cause.removeprefix("has left the job (uncaught ").removesuffix(")")
+        assert f"raised {raised} " in job.text, job.text  # in the launcher's report
     if way == "shutdown in a handler":
         assert "told: shutdown() was called before this call was done" in job.text
 
