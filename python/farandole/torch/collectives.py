@@ -1,7 +1,7 @@
 """The collective operations on torch tensors, one small class each: how its call is made, where its
 result goes, and which operation its gradient needs.
 
-asynchronous.py starts them and operations.py waits for them, alone or in batches.
+operations.py starts them, alone or in batches.
 """
 
 from __future__ import annotations

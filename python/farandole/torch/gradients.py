@@ -19,7 +19,7 @@ from farandole.errors import CallError
 from farandole.group import Group
 from farandole.handle import Handle
 from farandole.reduce_op import ReduceOp
-from farandole.torch.asynchronous import allreduce_async_
+from farandole.torch.operations import allreduce_async_
 from farandole.torch.tensors import check
 
 

@@ -1,9 +1,15 @@
-"""Collective calls on torch tensors that wait for their result.
+"""Collective calls on torch tensors, with Horovod's names and arguments.
 
-Every call must be made by all members of its process_set, with the same name if one is given. New
-tensors that come from ones with a gradient have one, too: backward() then makes calls of its own,
-so it must run on all members. A grouped call does to each tensor of a list what the plain one does,
-and returns the list of results.
+Every call must be made by all members of its process_set, with the same name if one is given. Calls
+on tensors of any strides work; one that is not contiguous costs a copy.
+
+- The plain ones wait for their result, a new tensor. If it comes from one with a gradient it has
+  one, too: backward() then makes calls of its own, so it must run on all members.
+- Those that end in _ put the result into the tensor itself, unnoticed by its gradient.
+- Those with _async return a handle at once; until `synchronize` has returned the result, leave the
+  tensor alone. These results carry no gradient.
+- A grouped call does to each tensor of a list what the other one does, and its result is the list
+  of results. It starts all of them or, on an error, none.
 """
 
 from __future__ import annotations
@@ -13,17 +19,10 @@ from typing import Any
 
 import torch
 
+from farandole import arguments
 from farandole.group import Group, global_process_set
+from farandole.handle import BatchHandle, Handle
 from farandole.reduce_op import Average, ReduceOp, chosen
-from farandole.torch.asynchronous import (
-    allreduce_async_,
-    alltoall_of_each,
-    broadcast_async_,
-    for_each,
-    grouped_allreduce_async_,
-    grouped_broadcast_async_,
-    with_received_splits,
-)
 from farandole.torch.collectives import (
     Allgather,
     Allreduce,
@@ -31,6 +30,11 @@ from farandole.torch.collectives import (
     Broadcast,
     Collective,
     Reducescatter,
+    start,
+    start_batch,
+    start_batch_in_place,
+    start_in_place,
+    tensor_only,
 )
 from farandole.torch.differentiable import run, run_batch
 
@@ -53,6 +57,20 @@ def allreduce(
 
 
 # size waiver: Horovod's arguments
+def allreduce_async(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Group = global_process_set,
+) -> Handle[torch.Tensor]:
+    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start(call, tensor, name, tensor_only)
+
+
+# size waiver: Horovod's arguments
 def allreduce_(
     tensor: torch.Tensor,
     average: bool | None = None,
@@ -66,6 +84,20 @@ def allreduce_(
     return allreduce_async_(
         tensor, average, name, op, prescale_factor, postscale_factor, process_set
     ).wait()
+
+
+# size waiver: Horovod's arguments
+def allreduce_async_(
+    tensor: torch.Tensor,
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Group = global_process_set,
+) -> Handle[torch.Tensor]:
+    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start_in_place(call, tensor, name)
 
 
 # size waiver: Horovod's arguments
@@ -84,6 +116,20 @@ def grouped_allreduce(
 
 
 # size waiver: Horovod's arguments
+def grouped_allreduce_async(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Group = global_process_set,
+) -> BatchHandle[torch.Tensor]:
+    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start_batch(_for_each(call, tensors), tensors, name, tensor_only)
+
+
+# size waiver: Horovod's arguments
 def grouped_allreduce_(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
@@ -98,6 +144,20 @@ def grouped_allreduce_(
     ).wait()
 
 
+# size waiver: Horovod's arguments
+def grouped_allreduce_async_(
+    tensors: Sequence[torch.Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Group = global_process_set,
+) -> BatchHandle[torch.Tensor]:
+    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start_batch_in_place(call, tensors, name)
+
+
 def broadcast(
     tensor: torch.Tensor,
     root_rank: int,
@@ -106,6 +166,15 @@ def broadcast(
 ) -> torch.Tensor:
     """A new tensor: the one of root_rank, a rank of the world that is in the process_set."""
     return run(Broadcast(process_set, root_rank), tensor, name)[0]
+
+
+def broadcast_async(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> Handle[torch.Tensor]:
+    return start(Broadcast(process_set, root_rank), tensor, name, tensor_only)
 
 
 def broadcast_(
@@ -118,6 +187,15 @@ def broadcast_(
     return broadcast_async_(tensor, root_rank, name, process_set).wait()
 
 
+def broadcast_async_(
+    tensor: torch.Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> Handle[torch.Tensor]:
+    return start_in_place(Broadcast(process_set, root_rank), tensor, name)
+
+
 def grouped_broadcast(
     tensors: Sequence[torch.Tensor],
     root_rank: int,
@@ -125,6 +203,16 @@ def grouped_broadcast(
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
     return _run_each(Broadcast(process_set, root_rank), tensors, name)
+
+
+def grouped_broadcast_async(
+    tensors: Sequence[torch.Tensor],
+    root_rank: int,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> BatchHandle[torch.Tensor]:
+    calls = _for_each(Broadcast(process_set, root_rank), tensors)
+    return start_batch(calls, tensors, name, tensor_only)
 
 
 def grouped_broadcast_(
@@ -136,11 +224,26 @@ def grouped_broadcast_(
     return grouped_broadcast_async_(tensors, root_rank, name, process_set).wait()
 
 
+def grouped_broadcast_async_(
+    tensors: Sequence[torch.Tensor],
+    root_rank: int,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> BatchHandle[torch.Tensor]:
+    return start_batch_in_place(Broadcast(process_set, root_rank), tensors, name)
+
+
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: Group = global_process_set
 ) -> torch.Tensor:
     """All ranks' tensors, one after another along the first dimension, which may differ."""
     return run(Allgather(process_set), tensor, name)[0]
+
+
+def allgather_async(
+    tensor: torch.Tensor, name: str | None = None, process_set: Group = global_process_set
+) -> Handle[torch.Tensor]:
+    return start(Allgather(process_set), tensor, name, tensor_only)
 
 
 def grouped_allgather(
@@ -149,6 +252,15 @@ def grouped_allgather(
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
     return _run_each(Allgather(process_set), tensors, name)
+
+
+def grouped_allgather_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> BatchHandle[torch.Tensor]:
+    calls = _for_each(Allgather(process_set), tensors)
+    return start_batch(calls, tensors, name, tensor_only)
 
 
 def alltoall(
@@ -163,7 +275,17 @@ def alltoall(
     splits the result is a pair: the tensor, and how many rows came from each member.
     """
     received = run(Alltoall(process_set, splits), tensor, name)
-    return received[0] if splits is None else with_received_splits(*received)
+    return received[0] if splits is None else _with_received_splits(*received)
+
+
+def alltoall_async(
+    tensor: torch.Tensor,
+    splits: Any = None,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> Handle[tuple[torch.Tensor, torch.Tensor]]:
+    """The result is the pair of received tensor and received_splits, also without splits."""
+    return start(Alltoall(process_set, splits), tensor, name, _with_received_splits)
 
 
 def grouped_alltoall(
@@ -173,10 +295,21 @@ def grouped_alltoall(
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor] | list[tuple[torch.Tensor, torch.Tensor]]:
     """splits: None, or those of each tensor. The results are as those of alltoall."""
-    results = run_batch(alltoall_of_each(tensors, splits, process_set), tensors, name)
+    results = run_batch(_alltoall_of_each(tensors, splits, process_set), tensors, name)
     if splits is None:
         return [tensor for tensor, _ in results]
-    return [with_received_splits(*received) for received in results]
+    return [_with_received_splits(*received) for received in results]
+
+
+def grouped_alltoall_async(
+    tensors: Sequence[torch.Tensor],
+    splits: Sequence[Any] | None = None,
+    name: str | None = None,
+    process_set: Group = global_process_set,
+) -> BatchHandle[tuple[torch.Tensor, torch.Tensor]]:
+    """splits: None, or those of each tensor. The results are pairs as of alltoall_async."""
+    calls = _alltoall_of_each(tensors, splits, process_set)
+    return start_batch(calls, tensors, name, _with_received_splits)
 
 
 def reducescatter(
@@ -193,6 +326,18 @@ def reducescatter(
     return run(Reducescatter(process_set, op, prescale_factor, postscale_factor), tensor, name)[0]
 
 
+def reducescatter_async(
+    tensor: torch.Tensor,
+    name: str | None = None,
+    op: ReduceOp = Average,
+    process_set: Group = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle[torch.Tensor]:
+    call = Reducescatter(process_set, op, prescale_factor, postscale_factor)
+    return start(call, tensor, name, tensor_only)
+
+
 def grouped_reducescatter(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,
@@ -206,7 +351,37 @@ def grouped_reducescatter(
     return _run_each(call, tensors, name)
 
 
+def grouped_reducescatter_async(
+    tensors: Sequence[torch.Tensor],
+    name: str | None = None,
+    op: ReduceOp = Average,
+    process_set: Group = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> BatchHandle[torch.Tensor]:
+    call = Reducescatter(process_set, op, prescale_factor, postscale_factor)
+    return start_batch(_for_each(call, tensors), tensors, name, tensor_only)
+
+
+def _for_each(call: Collective, tensors: Sequence[torch.Tensor]) -> list[Collective]:
+    return [call] * len(arguments.batch(tensors))
+
+
+def _alltoall_of_each(
+    tensors: Sequence[torch.Tensor], splits: Sequence[Any] | None, process_set: Group
+) -> list[Alltoall]:
+    count = len(arguments.batch(tensors))
+    each = [None] * count if splits is None else arguments.batch_splits(splits, count)
+    return [Alltoall(process_set, of_one) for of_one in each]
+
+
+def _with_received_splits(
+    tensor: torch.Tensor, received_rows: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return tensor, torch.tensor(received_rows, dtype=torch.int64)
+
+
 def _run_each(
     call: Collective, tensors: Sequence[torch.Tensor], name: str | None
 ) -> list[torch.Tensor]:
-    return [tensor for tensor, _ in run_batch(for_each(call, tensors), tensors, name)]
+    return [tensor for tensor, _ in run_batch(_for_each(call, tensors), tensors, name)]

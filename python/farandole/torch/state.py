@@ -13,8 +13,7 @@ import torch
 from farandole import lifecycle, structure
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
-from farandole.torch.asynchronous import broadcast_async_
-from farandole.torch.operations import broadcast_
+from farandole.torch.operations import broadcast_, broadcast_async_
 from farandole.torch.tensors import check
 
 
