@@ -18,6 +18,10 @@ class StallWatch {
     std::vector<int> unexplained;  // as in StallVerdict
   };
 
+  // Nothing for a limit of 0: the user wants to hear of no stall.
+  static std::optional<StallWatch> if_wanted(Duration limit) {
+    return limit > Duration::zero() ? std::optional(StallWatch(limit)) : std::nullopt;
+  }
   // `limit`: more than 0.
   explicit StallWatch(Duration limit) : limit_(limit) {}
 

@@ -47,6 +47,13 @@ TEST_F(StallWatchTest, TellsAtOneTwoAndFourTimesTheLimit) {
   EXPECT_THAT(after(39).lines, IsEmpty());
 }
 
+TEST(StallWatch, NoneIsThereWhenNoWarningIsWanted) {
+  EXPECT_FALSE(StallWatch::if_wanted(seconds(0)).has_value());
+  const auto watch = StallWatch::if_wanted(seconds(4));
+  ASSERT_TRUE(watch.has_value());
+  EXPECT_EQ(watch->interval(), seconds(1));
+}
+
 TEST_F(StallWatchTest, TellsThatTheCallWentOn) {
   ASSERT_FALSE(after(10).lines.empty());
   call().state = CallState::kDone;

@@ -61,9 +61,8 @@ class Agent {
         store_(std::move(store)),
         output_(poller_, {tag(Source::kStream), tag(Source::kRoom)}, setup.options.output,
                 std::move(files)),
-        stacks_(poller_, tag(Source::kStack), setup.state) {
-    if (setup.options.stall_warning.count() > 0) stalls_.emplace(setup.options.stall_warning);
-  }
+        stalls_(StallWatch::if_wanted(setup.options.stall_warning)),
+        stacks_(poller_, tag(Source::kStack), setup.state) {}
 
   int run();
 
@@ -82,6 +81,7 @@ class Agent {
   void pass_on(int signal);
   void wake_the_stopped();
   std::vector<WatchedWorker> watched_workers() const;
+  bool looks_for_stalls() const;
   void look_for_stalls();
   void look_at_stacks(const std::vector<int>& ranks);
   void stack_ready();
@@ -213,7 +213,7 @@ std::optional<TimePoint> Agent::deadline() const {
     if (other && (!first || *other < *first)) first = other;
   };
   also(stacks_.deadline());
-  if (stalls_) also(next_stall_look_);
+  if (looks_for_stalls()) also(next_stall_look_);
   return first;
 }
 
@@ -327,8 +327,13 @@ std::vector<WatchedWorker> Agent::watched_workers() const {
   return watched;
 }
 
+// Who ends, or is stopped, keeps others waiting; that is no news.
+bool Agent::looks_for_stalls() const {
+  return stalls_ && !user_has_stopped_the_job_ && !supervision_->is_ending();
+}
+
 void Agent::look_for_stalls() {
-  if (!stalls_ || user_has_stopped_the_job_ || now() < next_stall_look_) return;
+  if (!looks_for_stalls() || now() < next_stall_look_) return;
   next_stall_look_ = now() + stalls_->interval();
   const auto report = stalls_->look(watched_workers(), now());
   for (const auto& line : report.lines) output_.notice(line);

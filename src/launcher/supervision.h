@@ -51,6 +51,8 @@ class Supervision {
   std::optional<TimePoint> deadline() const { return deadline_; }
   // All workers have ended, or cannot be made to.
   bool finished() const { return living_ == 0 || state_ == State::kGivenUp; }
+  // A worker has failed, or a signal has asked the job to end.
+  bool is_ending() const { return state_ != State::kRunning; }
   bool lives(int rank) const;
   // Nothing while it lives.
   std::optional<ProcessEnd> end_of(int rank) const;

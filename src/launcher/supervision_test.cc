@@ -73,6 +73,7 @@ TEST_F(SupervisionTest, AnEarlySuccessDisturbsNobody) {
   EXPECT_FALSE(job_.deadline().has_value());
   EXPECT_FALSE(job_.lives(1));
   EXPECT_TRUE(job_.lives(2));
+  EXPECT_FALSE(job_.is_ending());
   wait(std::chrono::hours(10));
   expect_nothing();
   EXPECT_FALSE(job_.finished());
@@ -80,6 +81,7 @@ TEST_F(SupervisionTest, AnEarlySuccessDisturbsNobody) {
 
 TEST_F(SupervisionTest, TheFirstFailureGivesTheCode) {
   end(1, exited(3));
+  EXPECT_TRUE(job_.is_ending());
   end(0, exited(1));
   end(2, killed(SIGABRT));
   EXPECT_TRUE(job_.finished());
@@ -129,6 +131,7 @@ TEST_F(SupervisionTest, WhatCannotBeKilledIsGivenUp) {
 
 TEST_F(SupervisionTest, ASignalIsPassedOnOnce) {
   signal(SIGINT);
+  EXPECT_TRUE(job_.is_ending());
   EXPECT_EQ(deeds_.pass_signal, std::optional(SIGINT));
   EXPECT_THAT(deeds_.notices, ElementsAre(HasSubstr("SIGINT passed on to ranks 0-2")));
   now_ += milliseconds(10);

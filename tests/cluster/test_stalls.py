@@ -94,14 +94,6 @@ def test_ranks_that_wait_for_each_other(tmp_path: Path) -> None:
         assert launched.left() == []
 
 
-def test_no_warning_is_wanted(tmp_path: Path) -> None:
-    with job("is_late", 2, tmp_path, {"FARANDOLE_STALL_WARNING": "0"}) as launched:
-        launched.read_until("waits for go")
-        time.sleep(2)  # there is no event to wait for: nothing comes
-        go_on(launched, tmp_path)
-    assert "stalled" not in launched.errors
-
-
 def stack_printer(folder: Path, script: str) -> dict[str, str]:
     """A py-spy of our own that comes first in PATH."""
     program = folder / "bin" / "py-spy"
@@ -188,6 +180,30 @@ def test_stopping_the_whole_job_is_no_news(tmp_path: Path) -> None:
         go_on(launched, tmp_path)
     assert "is stopped" not in launched.errors
     assert "goes on" not in launched.errors
+
+
+def ticks_of(pid: int) -> int:
+    """The processor time that a process has had."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_a_stopped_job_costs_nothing() -> None:
+    """What the launcher would look for, had the user not stopped the job, is due all the time."""
+    words = ("run", "-n", "1", "sh", "-c", "echo $PPID; exec sleep 1000")
+    with Launched(*words, environment=ONE_SECOND) as launched:
+        launched.read_until("[0] ")
+        agent = int(launched.output.split()[1])
+        launched.send(signal.SIGTSTP)
+        _, status = os.waitpid(launched.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        before = ticks_of(agent)
+        time.sleep(3)  # not a wait for something: the time in which nothing is to be done
+        assert ticks_of(agent) - before < 20
+        launched.send(signal.SIGCONT)
+        launched.send(signal.SIGTERM)
+        assert launched.end() == 128 + signal.SIGTERM
+        assert launched.left() == []
 
 
 def pid_of_rank(launched: Launched, rank: int) -> int:
