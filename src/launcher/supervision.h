@@ -88,6 +88,7 @@ class Supervision {
   std::string the_others(int but) const;
   const Worker& worker(int rank) const { return workers_.at(static_cast<std::size_t>(rank)); }
   static bool may_be_a_cause(const Worker& worker);
+  static bool is_its_own_cause(const Worker& worker);
   std::optional<int> cause_of(int rank) const;
   int first_cause() const;
 

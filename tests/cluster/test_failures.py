@@ -85,6 +85,26 @@ def test_the_box_shows_where_it_was_raised() -> None:
     )
 
 
+LOSS_AND_BUG = """
+import farandole
+from farandole import calls
+farandole.init()
+if farandole.rank() == 1:
+    try:
+        calls.barrier()
+    except farandole.GroupLostError:
+        pass
+    raise ValueError("my own bug")
+"""
+
+
+def test_a_bug_after_a_loss_that_was_handled_is_the_cause() -> None:
+    job = run("run", "-n", "2", sys.executable, "-c", LOSS_AND_BUG)
+    box = box_of(job)
+    assert re.match(r"rank 1 \(pid \d+\) raised ValueError: my own bug", box), box
+    assert "Traceback (most recent call last):" in box, box
+
+
 def test_the_box_is_plain_without_a_terminal() -> None:
     job = run("run", "-n", "1", "sh", "-c", "exit 3")
     assert "\x1b" not in job.errors
