@@ -23,7 +23,8 @@ constexpr std::string_view kPlain = "\x1b[0m";
 
 bool raised(const Failure& failure) { return !failure.end.record.traceback.empty(); }
 
-bool killed_for_memory(const WorkerEnd& end) {
+// Whom the kernel has killed is not known; that it has killed somebody just now is.
+bool probably_killed_for_memory(const WorkerEnd& end) {
   return end.how.signal == SIGKILL && end.memory_kills.in_group > 0;
 }
 
@@ -37,7 +38,8 @@ std::string what_it_raised(const FlightReport& record) {
 std::string how_it_ended(const Failure& failure) {
   const ProcessEnd& how = failure.end.how;
   if (failure.ended_by_us) return "was ended with " + signal_name(how.signal) + " by the launcher";
-  if (killed_for_memory(failure.end)) return "was killed by the kernel for memory (SIGKILL)";
+  if (probably_killed_for_memory(failure.end))
+    return "was probably killed by the kernel for memory (SIGKILL)";
   if (how.signal != 0) return "was " + describe(how);
   if (how.code == 0) return "ended with exit code 0 while others still needed it";
   return describe(how);
@@ -58,13 +60,12 @@ std::string processes(std::int64_t count) {
 
 std::string memory_note(const WorkerEnd& end) {
   const MemoryKills& kills = end.memory_kills;
-  if (killed_for_memory(end))
-    return "its memory cgroup has reached its limit: raise that, or use less";
-  if (kills.in_group > 0)
-    return "the kernel has killed " + processes(kills.in_group) +
-           " of its memory cgroup, which is at its limit; perhaps a child of this worker";
+  const std::string killed =
+      "the kernel has just killed " + processes(kills.in_group) + " of its memory cgroup";
+  if (probably_killed_for_memory(end)) return killed + ": raise the limit, or use less";
+  if (kills.in_group > 0) return killed + "; perhaps a child of this worker";
   if (end.how.signal == SIGKILL && kills.on_machine > 0)
-    return "meanwhile the kernel has killed " + processes(kills.on_machine) +
+    return "the kernel has just killed " + processes(kills.on_machine) +
            " of this machine for memory; perhaps this one";
   return {};
 }

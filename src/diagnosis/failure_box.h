@@ -24,7 +24,7 @@ struct MemoryKills {
 struct WorkerEnd {
   ProcessEnd how;
   FlightReport record;
-  MemoryKills memory_kills;  // while it lived
+  MemoryKills memory_kills;  // shortly before it ended
   TimePoint at{};
 };
 

@@ -95,15 +95,16 @@ TEST(FailureBox, Raised) {
 )");
 }
 
-TEST(FailureBox, KilledForMemory) {
+TEST(FailureBox, ProbablyKilledForMemory) {
   Failure made = member_failure({.signal = SIGKILL}, CallState::kRunning, seconds(1));
   made.end.memory_kills = {.in_group = 1, .on_machine = 1};
   EXPECT_EQ(drawn(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
-│ rank 1 (pid 711) was killed by the kernel for memory (SIGKILL)               │
+│ rank 1 (pid 711) was probably killed by the kernel for memory (SIGKILL)      │
 │ last call   allreduce `grad/fc2` (float32, 200,000 elements), which was      │
 │             running for 1.0 s                                                │
-│ memory      its memory cgroup has reached its limit: raise that, or use less │
+│ memory      the kernel has just killed 1 process of its memory cgroup: raise │
+│             the limit, or use less                                           │
 ╰─ exit code 137 ──────────────────────────────────────────────────────────────╯
 )");
 }
@@ -114,7 +115,7 @@ TEST(FailureBox, PerhapsKilledForMemory) {
   EXPECT_EQ(drawn(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) was killed by signal 9 (SIGKILL)                            │
-│ memory      meanwhile the kernel has killed 2 processes of this machine for  │
+│ memory      the kernel has just killed 2 processes of this machine for       │
 │             memory; perhaps this one                                         │
 ╰─ exit code 137 ──────────────────────────────────────────────────────────────╯
 )");
@@ -126,8 +127,8 @@ TEST(FailureBox, AChildMayHaveBeenKilledForMemory) {
   EXPECT_EQ(drawn(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) exited with code 1                                          │
-│ memory      the kernel has killed 1 process of its memory cgroup, which is   │
-│             at its limit; perhaps a child of this worker                     │
+│ memory      the kernel has just killed 1 process of its memory cgroup;       │
+│             perhaps a child of this worker                                   │
 ╰─ exit code 1 ────────────────────────────────────────────────────────────────╯
 )");
 }

@@ -96,10 +96,10 @@ class Agent {
   JobOutput output_;
   std::vector<StartedWorker> workers_;             // by rank
   std::vector<std::shared_ptr<Segment>> records_;  // by rank; what the workers write into them
-  std::vector<MemoryKillCounter> memory_kills_;    // by rank
   std::optional<Supervision> supervision_;
   std::optional<StallWatch> stalls_;  // unless the user wants none
   StackLook stacks_;
+  MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
   TimePoint next_stall_look_ = now();
   bool user_has_stopped_the_job_ = false;
   bool keeper_is_gone_ = false;
@@ -165,7 +165,6 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
     return Status::stop("cannot watch rank " + std::to_string(rank) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   output_.worker_started(worker.pid);
-  memory_kills_.emplace_back(worker.pid);
   workers_.push_back(std::move(worker));
   record->close_descriptor();
   records_.push_back(std::move(record));
@@ -257,7 +256,7 @@ void Agent::worker_ended(std::size_t rank) {
   else
     end.how.code = WEXITSTATUS(status);
   end.record = read_flight_record(records_.at(rank)->data());
-  end.memory_kills = memory_kills_.at(rank).since_start();
+  end.memory_kills = memory_kills_.lately();
   end.at = now();
   const bool killed = end.how.signal != 0;
   say_farewell(*store_, static_cast<int>(rank), setup_.options.workers,
@@ -335,6 +334,7 @@ bool Agent::looks_for_stalls() const {
 void Agent::look_for_stalls() {
   if (!looks_for_stalls() || now() < next_stall_look_) return;
   next_stall_look_ = now() + stalls_->interval();
+  memory_kills_.look();
   const auto report = stalls_->look(watched_workers(), now());
   for (const auto& line : report.lines) output_.notice(line);
   look_at_stacks(report.unexplained);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <fstream>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 namespace farandole {
@@ -79,11 +80,15 @@ std::optional<std::string> memory_counter_file(std::istream& groups, std::istrea
   return *folder + (group->version_1 ? "/memory.oom_control" : "/memory.events");
 }
 
-MemoryKillCounter::MemoryKillCounter(pid_t worker) {
-  std::ifstream groups("/proc/" + std::to_string(worker) + "/cgroup");
+std::optional<std::string> own_memory_counter_file() {
+  std::ifstream groups("/proc/self/cgroup");
   std::ifstream mounts("/proc/self/mountinfo");
-  file_ = memory_counter_file(groups, mounts);
-  before_ = count();
+  return memory_counter_file(groups, mounts);
+}
+
+MemoryKillCounter::MemoryKillCounter(std::optional<std::string> counter_file)
+    : file_(std::move(counter_file)) {
+  last_look_ = look_before_ = count();
 }
 
 MemoryKills MemoryKillCounter::count() const {
@@ -91,9 +96,11 @@ MemoryKills MemoryKillCounter::count() const {
           .on_machine = value_in("/proc/vmstat", "oom_kill")};
 }
 
-MemoryKills MemoryKillCounter::since_start() const {
+void MemoryKillCounter::look() { look_before_ = std::exchange(last_look_, count()); }
+
+MemoryKills MemoryKillCounter::lately() const {
   const MemoryKills now = count();
-  return {now.in_group - before_.in_group, now.on_machine - before_.on_machine};
+  return {now.in_group - look_before_.in_group, now.on_machine - look_before_.on_machine};
 }
 
 }  // namespace farandole

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <string>
 
@@ -41,8 +43,27 @@ TEST(MemoryKills, WhatCannotBeSeenIsNothing) {
 }
 
 TEST(MemoryKills, NobodyHasDiedOfThisTest) {
-  const MemoryKillCounter counter(::getpid());
-  EXPECT_EQ(counter.since_start().in_group, 0);
+  const MemoryKillCounter counter(own_memory_counter_file());
+  EXPECT_EQ(counter.lately().in_group, 0);
+}
+
+TEST(MemoryKills, OnlyTheLastOnesCount) {
+  const std::string file = ::testing::TempDir() + "memory.events." + std::to_string(::getpid());
+  const auto killed = [&](int count) {
+    std::ofstream(file) << "oom 9\noom_kill " << count << "\n";
+  };
+  killed(5);
+  MemoryKillCounter counter(file);
+  EXPECT_EQ(counter.lately().in_group, 0);
+  killed(7);
+  EXPECT_EQ(counter.lately().in_group, 2);
+  counter.look();  // in between a kill and the end that it brings
+  EXPECT_EQ(counter.lately().in_group, 2);
+  counter.look();
+  EXPECT_EQ(counter.lately().in_group, 0);
+  killed(8);
+  EXPECT_EQ(counter.lately().in_group, 1);
+  std::filesystem::remove(file);
 }
 
 }  // namespace
