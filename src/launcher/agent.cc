@@ -101,6 +101,7 @@ class Agent {
   StackLook stacks_;
   MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
   TimePoint next_stall_look_ = now();
+  bool stack_failure_told_ = false;  // what ails one look ails the next
   bool user_has_stopped_the_job_ = false;
   bool keeper_is_gone_ = false;
   bool job_is_over_ = false;
@@ -351,6 +352,12 @@ void Agent::look_at_stacks(const std::vector<int>& ranks) {
 void Agent::stack_ready() {
   const auto answer = stacks_.advance(now());
   if (!answer) return;
+  if (answer->lines.empty()) {
+    if (!std::exchange(stack_failure_told_, true))
+      output_.notice("py-spy could not look at rank " + std::to_string(answer->subject.rank) +
+                     ": " + answer->failure);
+    return;
+  }
   output_.notice("rank " + std::to_string(answer->subject.rank) + " (pid " +
                  std::to_string(answer->subject.pid) + ") is here, innermost call first:");
   for (const auto& line : answer->lines) output_.notice(line);

@@ -39,18 +39,29 @@ std::vector<std::string> main_thread_in(std::string_view dump, pid_t pid) {
   std::vector<std::string> all;
   std::vector<std::string> frames;
   bool inside = false;
+  bool any = false;
   while (!dump.empty()) {
     const auto end = std::min(dump.find('\n'), dump.size());
     const std::string_view line = dump.substr(0, end);
     dump.remove_prefix(std::min(end + 1, dump.size()));
     if (line.empty()) continue;
     if (all.size() < kLinesMax) all.push_back(make_visible(line));
-    if (line.starts_with("Thread "))
+    const bool begins = line.starts_with("Thread ");
+    any = any || begins;
+    if (begins)
       inside = line.starts_with(wanted);
     else if (inside && line.starts_with(' ') && frames.size() < kLinesMax)
       frames.push_back(make_visible(line));
   }
+  if (!any) return {};
   return frames.empty() ? all : frames;
+}
+
+std::string last_line_of(std::string_view text) {
+  const auto end = text.find_last_not_of(" \r\n");
+  if (end == std::string_view::npos) return {};
+  text = text.substr(0, end + 1);
+  return make_visible(text.substr(text.rfind('\n') + 1));
 }
 
 StackLook::StackLook(Poller& poller, std::uint64_t tag, const InheritedState& state)
@@ -98,8 +109,10 @@ std::optional<StackLook::Answer> StackLook::advance(TimePoint now) {
   running_->text += read.bytes;
   const bool late = now >= running_->deadline || running_->text.size() > kTextBytesMax;
   if (!read.ended && !late) return std::nullopt;
-  Answer answer{running_->subject, main_thread_in(running_->text, running_->subject.pid)};
-  if (answer.lines.empty()) answer.lines.push_back("  py-spy gave no answer");
+  Answer answer{.subject = running_->subject,
+                .lines = main_thread_in(running_->text, running_->subject.pid),
+                .failure = last_line_of(running_->text)};
+  if (answer.failure.empty()) answer.failure = "it gave no answer";
   end_running();
   start_next();
   return answer;

@@ -19,8 +19,12 @@
 namespace farandole {
 
 // The frames of the main thread, innermost first, in what `py-spy dump` has written about process
-// `pid`; all of it if there is no such thread. At most 12 lines.
+// `pid`; all of it if there are only other threads, nothing if there is none: then it is an error
+// text. At most 12 lines.
 std::vector<std::string> main_thread_in(std::string_view dump, pid_t pid);
+
+// The last line with something in it.
+std::string last_line_of(std::string_view text);
 
 // One thread. What it starts is a child of this process, which has to reap it.
 class StackLook {
@@ -31,7 +35,8 @@ class StackLook {
   };
   struct Answer {
     Subject subject;
-    std::vector<std::string> lines;
+    std::vector<std::string> lines;  // none: it could not look
+    std::string failure;             // why
   };
 
   // `poller` and `state` must outlive this. The poller calls us by `tag`.

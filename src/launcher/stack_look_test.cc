@@ -9,6 +9,7 @@ namespace farandole {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr std::string_view kDump =
@@ -22,9 +23,15 @@ TEST(StackLook, ShowsTheMainThread) {
               ElementsAre("    evaluate (eval.py:88)", "    <module> (train.py:3)"));
 }
 
+TEST(StackLook, AnErrorIsNoStack) {
+  const std::string error = "Error: Permission denied\nTry sudo\x1b\n\n";
+  EXPECT_THAT(main_thread_in(error, 42), IsEmpty());
+  EXPECT_EQ(last_line_of(error), "Try sudo\\x1b");
+  EXPECT_EQ(last_line_of("one"), "one");
+  EXPECT_EQ(last_line_of("\n"), "");
+}
+
 TEST(StackLook, ShowsAllWhenThereIsNoSuchThread) {
-  EXPECT_THAT(main_thread_in("Error: Permission denied\nTry sudo\x1b\n", 42),
-              ElementsAre("Error: Permission denied", "Try sudo\\x1b"));
   EXPECT_THAT(main_thread_in(kDump, 4), SizeIs(9));
 }
 

@@ -114,6 +114,18 @@ def test_the_stack_of_the_late_rank_is_shown(tmp_path: Path) -> None:
         go_on(launched, tmp_path)
 
 
+def test_a_stack_printer_that_may_not_look_says_so_once(tmp_path: Path) -> None:
+    refusal = "echo 'Permission Denied: Try running again'; echo 'not as root' >&2; exit 1"
+    with job("is_late", 2, tmp_path, stack_printer(tmp_path, refusal)) as launched:
+        for _ in range(3):
+            read_errors_until(launched, "stalled: barrier")
+            launched.errors = launched.errors.replace("stalled:", "told:")
+        go_on(launched, tmp_path)
+    assert launched.errors.count("py-spy could not look at rank 1: not as root") == 1
+    assert "innermost" not in launched.errors
+    assert "Permission" not in launched.errors
+
+
 def test_a_hanging_stack_printer_disturbs_nobody(tmp_path: Path) -> None:
     environment = stack_printer(tmp_path, "exec sleep 1000")
     with job("is_late", 2, tmp_path, environment) as launched:
