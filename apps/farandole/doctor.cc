@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/visible_text.h"
 #include "doctor_check.h"
 #include "doctor_frameworks.h"
 #include "doctor_kernel.h"
@@ -52,6 +53,12 @@ std::vector<Row> all_rows() {
   return rows;
 }
 
+// What others say, such as an error of Python, may have several lines and anything in them.
+std::string in_one_line(std::string text) {
+  std::ranges::replace(text, '\n', ' ');
+  return make_visible(text);
+}
+
 std::string as_table(const std::vector<Row>& rows, bool colors) {
   std::size_t width = 0;
   for (const Row& row : rows) width = std::max(width, row.name.size());
@@ -59,9 +66,10 @@ std::string as_table(const std::vector<Row>& rows, bool colors) {
   for (const Row& row : rows) {
     const std::string state = fmt::format("{:<13}", row.state().name);
     text += fmt::format("{:<{}}  {}  {}\n", row.name, width,
-                        colors ? in_color(state, row.state().color) : state, row.finding.found);
+                        colors ? in_color(state, row.state().color) : state,
+                        in_one_line(row.finding.found));
     if (!row.finding.advice.empty())
-      text += fmt::format("{:{}}  to do: {}\n", "", width + 15, row.finding.advice);
+      text += fmt::format("{:{}}  to do: {}\n", "", width + 15, in_one_line(row.finding.advice));
   }
   return text;
 }

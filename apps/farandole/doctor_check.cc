@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/process_end.h"
 
 namespace farandole {
 namespace {
@@ -134,8 +135,7 @@ std::vector<Finding> findings_of(const Check& check) {
   auto findings = decode(*bytes);
   if (findings.size() == check.names.size()) return findings;
   if (!WIFSIGNALED(status)) return all_say(check, "the check ended without an answer", "");
-  return all_say(check, fmt::format("trying it crashes: SIG{}", ::sigabbrev_np(WTERMSIG(status))),
-                 "");
+  return all_say(check, "trying it crashes: " + signal_name(WTERMSIG(status)), "");
 }
 
 }  // namespace farandole

@@ -17,6 +17,8 @@
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/process_end.h"
+#include "launcher/stack_look.h"
 
 namespace farandole {
 namespace {
@@ -104,8 +106,7 @@ std::string last_line(std::string text) {
 
 std::string why(const Program& program) {
   if (program.status == 0) return "it does not answer like one";
-  if (WIFSIGNALED(program.status))
-    return fmt::format("killed by SIG{}", ::sigabbrev_np(WTERMSIG(program.status)));
+  if (WIFSIGNALED(program.status)) return "killed by " + signal_name(WTERMSIG(program.status));
   return fmt::format("exit code {}: {}", WEXITSTATUS(program.status), last_line(program.errors));
 }
 
@@ -224,11 +225,13 @@ Check python_check() {
   return check;
 }
 
+// The one that the launcher would run.
 Finding py_spy() {
-  const Program program = run_program({"py-spy", "--version"});
-  if (is_missing(program))
-    return {Health::kNotInstalled, "py-spy is not in the PATH",
+  const std::string path = find_py_spy();
+  if (path.empty())
+    return {Health::kNotInstalled, "py-spy is neither in the PATH nor beside this command",
             "`pip install py-spy` to see where a worker hangs: `py-spy dump --pid PID`"};
+  const Program program = run_program({path.c_str(), "--version"});
   if (program.status != 0) return {Health::kDoesNotWork, "py-spy: " + why(program), ""};
   return {Health::kWorks, last_line(program.output), ""};
 }

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "diagnosis/visible_text.h"
+#include "base/visible_text.h"
 
 namespace farandole {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/visible_text.h"
 #include "diagnosis/call_text.h"
-#include "diagnosis/visible_text.h"
 
 namespace farandole {
 namespace {

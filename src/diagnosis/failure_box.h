@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "diagnosis/process_end.h"
+#include "base/process_end.h"
 #include "timeline/flight_record.h"
 
 namespace farandole {

@@ -9,7 +9,7 @@
 #include <regex>
 #include <string>
 
-#include "diagnosis/visible_text.h"
+#include "base/visible_text.h"
 
 namespace farandole {
 namespace {

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/process_end.h"
+#include "base/visible_text.h"
 #include "diagnosis/call_text.h"
-#include "diagnosis/process_end.h"
 #include "diagnosis/rank_names.h"
-#include "diagnosis/visible_text.h"
 
 namespace farandole {
 namespace {

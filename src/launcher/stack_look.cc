@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "base/try.h"
-#include "diagnosis/visible_text.h"
+#include "base/visible_text.h"
 #include "launcher/worker_environment.h"
 #include "launcher/worker_stream.h"
 
@@ -21,9 +21,9 @@ constexpr auto kTime = std::chrono::seconds(5);
 constexpr std::size_t kLinesMax = 12;
 constexpr std::size_t kTextBytesMax = 256 * 1024;
 
-// Who runs the command by its path, without activating the environment that it lies in, has py-spy
-// not in PATH but beside it.
-std::string find_program() {
+}  // namespace
+
+std::string find_py_spy() {
   const char* path = std::getenv("PATH");
   if (path != nullptr && !check_program("py-spy", path)) return "py-spy";
   std::error_code error;
@@ -31,8 +31,6 @@ std::string find_program() {
   const auto beside = self.parent_path() / "py-spy";
   return !error && ::access(beside.c_str(), X_OK) == 0 ? beside.string() : "";
 }
-
-}  // namespace
 
 std::vector<std::string> main_thread_in(std::string_view dump, pid_t pid) {
   const std::string wanted = "Thread " + std::to_string(pid) + " ";
@@ -65,7 +63,7 @@ std::string last_line_of(std::string_view text) {
 }
 
 StackLook::StackLook(Poller& poller, std::uint64_t tag, const InheritedState& state)
-    : poller_(poller), tag_(tag), state_(state), program_(find_program()) {}
+    : poller_(poller), tag_(tag), state_(state), program_(find_py_spy()) {}
 
 void StackLook::ask(const Subject& subject) {
   waiting_.push_back(subject);

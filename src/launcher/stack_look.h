@@ -26,6 +26,10 @@ std::vector<std::string> main_thread_in(std::string_view dump, pid_t pid);
 // The last line with something in it.
 std::string last_line_of(std::string_view text);
 
+// The py-spy to run: "py-spy" if it is in PATH, else the path of the one beside our own program,
+// where it is when its environment is not activated; empty without one.
+std::string find_py_spy();
+
 // One thread. What it starts is a child of this process, which has to reap it.
 class StackLook {
  public:

@@ -218,7 +218,7 @@ def test_a_container_that_refuses_a_call(call: str) -> None:
 def test_without_python(tmp_path: Path) -> None:
     rows = doctor({"PATH": str(tmp_path)})
     assert rows["python3"]["found"] == "python3 is not in the PATH"
-    for name in ("python3", "farandole for Python", *FRAMEWORKS, "py-spy"):
+    for name in ("python3", "farandole for Python", *FRAMEWORKS):
         assert rows[name]["state"] == "not installed"
 
 
@@ -277,6 +277,7 @@ def test_the_package_is_imported(state: str, tmp_path: Path) -> None:
     [
         ("echo no such thing >&2; exit 3", "python3: exit code 3: no such thing"),
         ("kill -SEGV $$", "python3: killed by SIGSEGV"),
+        ("kill -35 $$", "python3: killed by signal 35"),  # it has no name
         ("echo hello", "python3: it does not answer like one"),
         ("sleep 1000", "no answer within 5 s"),
     ],
@@ -287,6 +288,53 @@ def test_a_broken_python_takes_nothing_down(script: str, words: str, tmp_path: P
         assert rows[name]["state"] == "does not work"
         assert rows[name]["found"] == words
     assert rows["py-spy"]["state"] in ("works", "not installed")
+
+
+def test_foreign_text_is_made_visible(tmp_path: Path) -> None:
+    script = "printf '\\033]0;title\\007\\303\\050\\n' >&2; exit 3"
+    job = run("doctor", environment=fake(tmp_path, "python3", script))
+    assert job.process.returncode == 0, job.errors
+    told = [line for line in job.output.splitlines() if line.startswith("python3 ")]
+    assert len(told) == 1
+    assert told[0].endswith(r"python3: exit code 3: \x1b]0;title\x07\xc3("), told[0]
+    assert "\x1b" not in job.output
+
+
+LINES = """
+class Odd(ImportError):
+    pass
+raise Odd("one\\ntwo\\x1b[31m")
+"""
+
+
+def test_an_error_of_several_lines_takes_one(tmp_path: Path) -> None:
+    package = tmp_path / "farandole"
+    package.mkdir()
+    (package / "__init__.py").write_text(LINES)
+    facts = tmp_path / "farandole-9.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: farandole\nVersion: 9\n")
+    python = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    job = run("doctor", environment={**python, "PYTHONPATH": str(tmp_path)})
+    assert r"9; import farandole: Odd: one two\x1b[31m" in job.output, job.output
+
+
+def test_py_spy_beside_the_command_is_found_too(tmp_path: Path) -> None:
+    beside = tmp_path / "bin"
+    beside.mkdir()
+    shutil.copy2(command(), beside / "farandole")
+
+    def answer() -> tuple[str, str]:
+        words = [beside / "farandole", "doctor", "--json"]
+        job = subprocess.run(words, env={"PATH": "/nowhere"}, capture_output=True, check=False)
+        row = rows_of(job.stdout.decode())["py-spy"]
+        return row["state"], row["found"]
+
+    missing = "py-spy is neither in the PATH nor beside this command"
+    assert answer() == ("not installed", missing)
+    (beside / "py-spy").write_text("#!/bin/sh\necho py-spy 8.8.8\n")
+    (beside / "py-spy").chmod(0o755)
+    assert answer() == ("works", "py-spy 8.8.8")
 
 
 def test_py_spy_tells_its_version(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-#include "diagnosis/visible_text.h"
+#include "base/visible_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

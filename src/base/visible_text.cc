@@ -1,4 +1,4 @@
-#include "diagnosis/visible_text.h"
+#include "base/visible_text.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "diagnosis/process_end.h"
+#include "base/process_end.h"
 
 #include <string.h>
 
