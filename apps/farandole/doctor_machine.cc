@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/cores.h"
+#include "launcher/descriptor_need.h"
 #include "system_files.h"
 
 namespace farandole {
@@ -131,15 +132,14 @@ Finding for_workers(std::int64_t workers, const std::string& found, const std::s
 // The launcher raises its own soft limit to the hard one, and needs a few for each worker; a worker
 // keeps the soft one, and needs one for each other worker.
 Finding open_files() {
-  constexpr std::int64_t kLaunchersOwn = 20;
-  constexpr std::int64_t kLauncherPerWorker = 9;
   constexpr std::int64_t kWorkersOwn = 28;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {Health::kLimited, std::strerror(errno), ""};
   const std::int64_t soft = soft_limit(limit);
   const std::int64_t hard = hard_limit(limit);
   const std::int64_t workers =
-      std::min((hard - kLaunchersOwn) / kLauncherPerWorker, soft - kWorkersOwn);
+      std::min((hard - kDescriptorsAtStart - descriptors_needed(0)) / kDescriptorsPerWorker,
+               soft - kWorkersOwn);
   return for_workers(
       std::clamp<std::int64_t>(workers, 0, kWorkersMax),
       fmt::format("descriptors: soft limit {}, hard limit {}", limit_text(soft), limit_text(hard)),

@@ -22,6 +22,7 @@
 #include "base/try.h"
 #include "diagnosis/rank_names.h"
 #include "diagnosis/stall_watch.h"
+#include "launcher/descriptor_need.h"
 #include "launcher/farewell.h"
 #include "launcher/job_output.h"
 #include "launcher/memory_kills.h"
@@ -46,10 +47,6 @@ constexpr std::uint64_t tag(Source source, std::uint64_t index = 0) {
 }
 constexpr Source source_of(std::uint64_t value) { return static_cast<Source>(value >> 32U); }
 constexpr std::size_t index_of(std::uint64_t value) { return value & 0xFFFFFFFFU; }
-
-// Of each worker two streams, a socket, its handle, and the two descriptors that it publishes; for
-// some time the segments of groups, what the next worker inherits, and a look into /proc.
-int descriptors_needed(int workers) { return 6 * workers + 16; }
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
