@@ -140,7 +140,7 @@ void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
                           std::uintptr_t output) {
         new (self) BufferView{static_cast<DType>(dtype), integers_of(shape), input, output};
       });
-  nb::class_<Submission>(module, "Call");
+  const nb::class_<Submission> call_class(module, "Call");
   module.def("allreduce", &reduction<Operation::kAllreduce>)
       .def("broadcast", &broadcast)
       .def("allgather", &allgather)
