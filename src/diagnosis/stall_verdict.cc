@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "base/process_end.h"
@@ -119,8 +120,9 @@ std::vector<Waiting> Scene::long_waits() const {
     for (const FlightCall& call : worker(rank).report.calls)
       if (call.in_flight() && too_long(call.submitted)) waits.push_back({rank, &call});
   }
-  std::ranges::stable_sort(waits, {}, [](const Waiting& wait) {
-    return std::pair(wait.call->operation == Operation::kJoin, wait.call->submitted);
+  std::ranges::sort(waits, {}, [](const Waiting& wait) {
+    return std::tuple(wait.call->operation == Operation::kJoin, wait.call->submitted, wait.rank,
+                      wait.call->handle);
   });
   return waits;
 }
