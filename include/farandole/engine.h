@@ -37,7 +37,8 @@ struct EngineOptions {
   std::vector<std::vector<int>> groups;
   // How long the others may take to arrive.
   std::chrono::milliseconds start_timeout{120'000};
-  // A call that is not done after this time ends the group; 0: never. The launcher warns earlier.
+  // After a call has been in flight for so long this rank leaves the job; 0: never. The launcher
+  // warns earlier. Joins do not count.
   std::chrono::seconds stall_limit{0};
   // Memory shared with the launcher, in which it reads what we are doing
   // (timeline/flight_record.h); −1 when nobody reads it. Borrowed: mapped by create().
@@ -59,9 +60,9 @@ struct EngineOptions {
 using GroupId = std::uint32_t;
 inline constexpr GroupId kWorld = 0;
 
-// One collective call of one rank. The memory is borrowed until the outcome is taken or the engine
-// is destroyed; shape is in elements, outermost dimension first, C-contiguous. Which fields have a
-// meaning follows from the operation's row.
+// One collective call of one rank. The memory is borrowed until the call is done (see poll()) or
+// the engine is destroyed; shape is in elements, outermost dimension first, C-contiguous. Which
+// fields have a meaning follows from the operation's row.
 struct Submission {
   Operation operation = Operation::kBarrier;
   // Calls with the same name on all members of the group belong together. Empty: the lowest free
@@ -118,17 +119,20 @@ class Engine {
   std::vector<int> ranks_of(GroupId group) const;
 
   // Adds a group to, or removes one from, the running job. All ranks of the world must call it,
-  // with the same argument and in the same order; it blocks until they have. A new group gets the
-  // lowest number that was never used. Errors: kFixCall (not an ascending list of ranks, known
+  // with the same argument and in the same order; it blocks until they have. A new group gets a
+  // number that no change has tried before. Errors: kFixCall (not an ascending list of ranks, known
   // already, too many; the world or an unknown number to be removed; a rank says something else or
-  // still has calls in flight there), kRebuildGroup (a member is gone), kRetry (interrupted),
-  // kStop. After kFixCall and kStop all ranks have the same groups as before.
+  // still has calls in flight there), kStop (a rank is at its system's limits), kRebuildGroup (a
+  // member is gone), kRetry (interrupted: this rank can change no groups any more).
+  // After kFixCall, and kStop of a rank that is still in the job, all ranks have the same groups as
+  // before. After kRebuildGroup and kRetry some may have the new one, and calls in it end.
   Result<GroupId> add_group(const std::vector<int>& ranks);
   Status remove_group(GroupId group);
 
   // Starts a call; never blocks. Errors: kFixCall (unknown group, not a member, name already in
   // flight, bad shape, dtype without this reduction, this rank has joined, after shutdown() …),
-  // kRebuildGroup (the group is over), kStop (in a forked child).
+  // kRebuildGroup (the group is over), kStop (in a forked child, no memory, the engine has failed).
+  // Names that begin with `farandole.` are the engine's own.
   Result<Handle> submit(const Submission& submission);
   // Starts all of a batch or, on an error, none of it. The handles are in the batch's order.
   Result<std::vector<Handle>> submit_batch(std::span<const Submission> batch);

@@ -110,7 +110,8 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .min = 0,
      .max = 7 * 24 * 3600,
      .flag = "--stall-limit",
-     .help = "Seconds that a call may wait for other ranks before it fails; 0 means for ever."},
+     .help = "Seconds that a call may be in flight before its rank leaves the job with an error; 0 "
+             "means for ever."},
     {.knob = Knob::kBucketBytes,
      .name = "FARANDOLE_BUCKET_BYTES",
      .old_name = "HOROVOD_FUSION_THRESHOLD",

@@ -162,7 +162,8 @@ TEST(Agreement, ANameInFlightIsRefusedHereUntilItsDecisionWasTaken) {
 TEST(Agreement, SubmissionsOutOfBoundsAreRefusedHere) {
   Agreement alone(0, {5});
   EXPECT_EQ(alone.submit(tensor("a", DType::kInt8, {3, -4})),
-            Status::fix_call("rank 5 cannot submit this: `a`: a dimension is negative (-4)"));
+            Status::fix_call(
+                "rank 5 cannot submit this: `a` has the shape [3, -4], which no tensor has"));
   auto scaled = call(Operation::kBroadcast, "b");
   scaled.prescale = 2;
   EXPECT_EQ(alone.submit(scaled),

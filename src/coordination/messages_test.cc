@@ -22,7 +22,7 @@ Signature sample() {
   signature.root_rank = 3;
   signature.prescale = -0.0;
   signature.postscale = 1.0 / 3;
-  signature.dimensions = {std::numeric_limits<std::int64_t>::max(), 0};
+  signature.dimensions = {std::int64_t{1} << 60, 0};
   return signature;
 }
 

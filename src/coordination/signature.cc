@@ -1,7 +1,9 @@
 #include "coordination/signature.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -69,10 +71,24 @@ std::string problem_of(const Signature& signature) {
     return fmt::format("`{}` has {} dimensions, at most {} are allowed", shortened(name, 200),
                        signature.dimensions.size(), kDimensionsMax);
   }
-  for (const auto dimension : signature.dimensions)
-    if (dimension < 0) return of_name("a dimension is negative", dimension);
+  if (!byte_count(signature.dtype, signature.dimensions))
+    return fmt::format("`{}` has the shape [{}], which no tensor has", shortened(name, 200),
+                       fmt::join(signature.dimensions, ", "));
   const auto problem = problem_of_scale(signature, "prescale", signature.prescale);
   return problem.empty() ? problem_of_scale(signature, "postscale", signature.postscale) : problem;
+}
+
+std::optional<std::int64_t> byte_count(DType dtype, std::span<const std::int64_t> shape) {
+  constexpr std::int64_t kBytesMax = std::int64_t{1} << 62;
+  auto bytes = static_cast<std::int64_t>(row_of(dtype).bytes);
+  bool empty = false;
+  for (const std::int64_t dimension : shape) {
+    if (dimension < 0) return std::nullopt;
+    empty |= dimension == 0;
+    if (dimension > 1 && bytes >= kBytesMax / dimension) return std::nullopt;
+    bytes *= std::max<std::int64_t>(dimension, 1);
+  }
+  return empty ? 0 : bytes;
 }
 
 std::string shortened(const std::string& text, std::size_t bytes_max) {

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,10 @@ struct SignatureHash {
 // What makes this no signature (an empty or endless name, a negative dimension, an endless scale, a
 // number that is no operation …); empty when all is well.
 std::string problem_of(const Signature& signature);
+
+// The bytes of a tensor; nothing for a shape that no tensor has: a dimension is negative, or all of
+// it, empty dimensions left out, is 2^62 bytes or more.
+std::optional<std::int64_t> byte_count(DType dtype, std::span<const std::int64_t> shape);
 
 // At most `bytes_max` bytes of a UTF-8 text, cut between characters, with "…" where it was cut.
 std::string shortened(const std::string& text, std::size_t bytes_max);

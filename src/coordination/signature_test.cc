@@ -85,7 +85,7 @@ TEST(Signature, OutOfBounds) {
   EXPECT_EQ(problem_after([](Signature& s) { s.dimensions.resize(kDimensionsMax + 1); }),
             "`w` has 65 dimensions, at most 64 are allowed");
   EXPECT_EQ(problem_after([](Signature& s) { s.dimensions = {3, -4}; }),
-            "`w`: a dimension is negative (-4)");
+            "`w` has the shape [3, -4], which no tensor has");
 }
 
 TEST(Signature, ScalesOutOfBounds) {

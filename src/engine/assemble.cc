@@ -124,19 +124,24 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
     return formed.status();
   }
   parts->formation = *std::move(formed);
+  std::unique_ptr<Engine> engine;
   const auto why = [&] { return fmt::format("rank {} cannot start", options.place.rank); };
-  const Status started = with_memory(why, [&] { return start(*parts, options); });
+  const Status started = with_memory(why, [&]() -> Status {
+    FARANDOLE_TRY(start(*parts, options));
+    parts->recorder->formed(parts->clock->now());
+    (*parts->log)(Level::kInfo,
+                  fmt::format("joined a job of {} with {} groups, as process {}",
+                              options.place.size, parts->formation.ranks_of.size(), ::getpid()));
+    engine = std::make_unique<Engine>(std::move(parts));
+    return {};
+  });
   if (!started.ok()) {
     // The others count on us already.
     parts->formation.doorbells->leave(started.message());
     parts->recorder->left(started.message(), {}, parts->clock->now());
     return started;
   }
-  parts->recorder->formed(parts->clock->now());
-  (*parts->log)(Level::kInfo,
-                fmt::format("joined a job of {} with {} groups, as process {}", options.place.size,
-                            parts->formation.ranks_of.size(), ::getpid()));
-  return std::make_unique<Engine>(std::move(parts));
+  return engine;
 }
 
 }  // namespace farandole

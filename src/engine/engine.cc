@@ -68,6 +68,7 @@ Engine::~Engine() {
 const Place& Engine::place() const { return parts_->place; }
 
 std::vector<int> Engine::ranks_of(GroupId group) const {
+  if (parts_->abandoned) return {};
   const auto ranks = parts_->groups->find(group);
   return ranks ? *ranks : std::vector<int>();
 }
@@ -91,7 +92,14 @@ Result<Handle> Engine::submit(const Submission& submission) {
 
 Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> batch) {
   if (parts_->abandoned) return forked(parts_->place.rank);
-  std::vector<Handle> handles(batch.size());
+  std::vector<Handle> handles;
+  const auto what = [&] {
+    return fmt::format("a batch of rank {} was not submitted", parts_->place.rank);
+  };
+  FARANDOLE_TRY(with_memory(what, [&] {
+    handles.resize(batch.size());
+    return Status();
+  }));
   FARANDOLE_TRY(submit_all(*parts_, batch, handles));
   return handles;
 }

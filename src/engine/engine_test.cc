@@ -312,7 +312,7 @@ TEST(Engine, ABatchStartsAsAWholeOrNotAtAll) {
     EXPECT_EQ(
         engine.submit_batch(batch).status(),
         Status::fix_call(rank + "allreduce `member1` has the shape [-1], which no tensor has: each "
-                                "dimension must be 0 or more, and all of it less than 2^63 bytes"));
+                                "dimension must be 0 or more, and all of it less than 2^62 bytes"));
     batch[1].shape = {1000};
     const auto handles = engine.submit_batch(batch);
     ASSERT_TRUE(handles.ok()) << handles.status().message();

@@ -31,15 +31,18 @@ std::vector<BadCall> bad_calls() {
        "it is not a member of group 1 (ranks 0); only members may call its operations"},
       {[](Submission& s) { s.shape = {-3}; },
        "allreduce `x` has the shape [-3], which no tensor has: each dimension must be 0 or more, "
-       "and all of it less than 2^63 bytes"},
+       "and all of it less than 2^62 bytes"},
       {[](Submission& s) { s.shape = {1L << 40, 1L << 40}; },
        "allreduce `x` has the shape [1099511627776, 1099511627776], which no tensor has: each "
-       "dimension must be 0 or more, and all of it less than 2^63 bytes"},
+       "dimension must be 0 or more, and all of it less than 2^62 bytes"},
       {[](Submission& s) { s.shape.assign(65, 1); },
        "allreduce `x` has 65 dimensions; at most 64 are possible: reshape it"},
       {[](Submission& s) { s.name = std::string(5000, 'n'); },
        "the name `" + std::string(77, 'n') +
            "…` has 5000 bytes; at most 4096 are possible: give it a shorter one"},
+      {[](Submission& s) { s.name = "farandole.groups"; },
+       "allreduce `farandole.groups` has a name of Farandole's own: no name of a program may begin "
+       "with `farandole.`"},
       {[](Submission& s) { s.input = nullptr; },
        "allreduce `x` got a null pointer as input; give the address of its memory"},
       {[](Submission& s) { s.output = nullptr; },

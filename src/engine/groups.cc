@@ -38,6 +38,9 @@ Status status_in(const Bytes& bytes, int rank) {
   ByteReader reader(bytes);
   const auto code = reader.get<StatusCode>();
   const std::string text = fmt::format("rank {}: {}", rank, reader.get_text());
+  if (!reader.ok() || !reader.at_end())
+    return Status::stop(
+        fmt::format("rank {} says nothing that belongs to a change of groups", rank));
   if (code == StatusCode::kOk) return {};
   if (code != StatusCode::kFixCall) return Status::stop(text);
   return Status::fix_call(text);
@@ -68,27 +71,52 @@ std::shared_ptr<const std::vector<int>> Groups::find(GroupId group) {
 }
 
 Result<GroupId> Groups::add(const std::vector<int>& ranks) {
-  const std::lock_guard alone(changing_);
-  return or_leave([&] { return add_now(ranks); });
+  return in_turn([&] { return add_now(ranks); });
 }
 
 Status Groups::remove(GroupId group) {
-  const std::lock_guard alone(changing_);
-  return or_leave([&] { return remove_now(group); });
+  return in_turn([&] { return remove_now(group); });
 }
 
-// Out of memory in the middle of a change: the others wait for this rank's next word.
 template <class Change>
-auto Groups::or_leave(Change change) -> decltype(change()) {
-  try {
-    return change();
-  } catch (const std::bad_alloc&) {
-    around_.loop.leave("it had no memory left while the groups were being changed");
-    return Status::stop(
-        fmt::format("rank {} has no memory left to change the groups (malloc failed); it has left "
-                    "the job. Look at `ulimit -v` and the memory limit of the container",
-                    rank()));
+auto Groups::in_turn(Change change) -> decltype(change()) {
+  FARANDOLE_TRY(begin_change());
+  auto result = [&]() -> decltype(change()) {
+    try {
+      return change();
+    } catch (const std::bad_alloc&) {
+      // In the middle of a change: the others wait for this rank's next word.
+      const Status status = Status::stop(
+          fmt::format("rank {} has no memory left to change the groups (malloc failed); it has "
+                      "left the job. Look at `ulimit -v` and the memory limit of the container",
+                      rank()));
+      around_.loop.give_up(status, "it had no memory left while the groups were being changed");
+      return status;
+    }
+  }();
+  *changing_.lock() = false;
+  changing_.notify_one();
+  return result;
+}
+
+// Waits for the turn of other threads, in slices.
+Status Groups::begin_change() {
+  for (bool ours = false; !ours;) {
+    {
+      auto changing = changing_.lock();
+      ours = changing.wait_until(around_.clock.now() + kSlice, [](bool busy) { return !busy; });
+      if (ours) *changing = true;
+    }
+    if (!ours && is_interrupted())
+      return Status::retry("interrupted while another thread changes the groups");
   }
+  if (!lent_) return {};
+  *changing_.lock() = false;
+  changing_.notify_one();
+  return Status::rebuild_group(
+      fmt::format("a change of groups was interrupted on rank {}, and the others still wait for "
+                  "it: shut down, and start the job again",
+                  rank()));
 }
 
 Result<GroupId> Groups::add_now(const std::vector<int>& ranks) {
@@ -136,12 +164,14 @@ Status Groups::remove_now(GroupId group) {
         "there is no group {} to remove: it was never added, or removed before", group));
   const Status closed = around_.loop.close_group(group);
   const Status status = agree(closed);
-  if (status.ok()) {
-    table_.lock()->erase(group);
-    around_.loop.remove_member(group);
+  if (!status.ok()) {
+    if (closed.ok()) around_.loop.reopen_group(group);
+    return status;
   }
-  if (closed.ok()) around_.loop.reopen_group(group);
-  return status;
+  // It stays closed, for those who have looked it up already.
+  table_.lock()->erase(group);
+  around_.loop.remove_member(group);
+  return {};
 }
 
 // The arguments are the same on all ranks by now, so all come to the same answer.
@@ -160,7 +190,11 @@ Status Groups::check_new(const std::vector<int>& ranks) {
 
 Result<std::unique_ptr<GroupMember>> Groups::make_member(GroupId id,
                                                          const std::vector<int>& ranks) {
-  const WaitLimit limit{around_.clock.now() + kStoreTime, around_.interrupted};
+  // Whoever dies meanwhile may have taken the key along.
+  const std::function<bool()> interrupted = [this] {
+    return is_interrupted() || around_.loop.is_over(kWorld);
+  };
+  const WaitLimit limit{around_.clock.now() + kStoreTime, interrupted};
   const auto bytes = GroupMemory::bytes_needed(static_cast<int>(ranks.size()));
   FARANDOLE_TRY_ASSIGN(
       auto segment,
@@ -175,7 +209,8 @@ Status Groups::same_everywhere(const std::string& wish) {
   FARANDOLE_TRY_ASSIGN(const auto wishes, exchange(writer.take()));
   const auto text_of = [&](int rank) {
     ByteReader reader(wishes[static_cast<std::size_t>(rank)]);
-    return reader.get_text();
+    const std::string text = reader.get_text();
+    return reader.ok() ? text : std::string("says nothing that belongs to a change of groups");
   };
   for (int other = 1; other < size(); ++other)
     if (text_of(other) != text_of(0))
@@ -203,8 +238,9 @@ Result<std::vector<Bytes>> Groups::exchange(const Bytes& own) {
   Handle handle = 0;
   FARANDOLE_TRY(around_.loop.submit({&submission, 1}, {&handle, 1}));
   while (!around_.loop.wait(handle, kSlice)) {
-    if (!around_.interrupted || !around_.interrupted()) continue;
-    lent_.push_back(std::move(lent));
+    if (!is_interrupted()) continue;
+    around_.loop.drop(handle);
+    lent_ = std::move(lent);
     return Status::retry("interrupted while the groups were being changed");
   }
   const Outcome outcome = around_.loop.take(handle);

@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -44,8 +43,12 @@ class Groups {
   int rank() const { return around_.formation.doorbells->rank(); }
   int size() const { return around_.formation.doorbells->size(); }
 
+  // Runs a change when it is our turn. Errors beyond its own: kRetry (interrupted), kRebuildGroup
+  // (an earlier change was interrupted), kStop (no memory: this rank has left the job).
   template <class Change>
-  auto or_leave(Change change) -> decltype(change());
+  auto in_turn(Change change) -> decltype(change());
+  Status begin_change();
+  bool is_interrupted() const { return around_.interrupted && around_.interrupted(); }
   Result<GroupId> add_now(const std::vector<int>& ranks);
   Status remove_now(GroupId group);
   Status check_new(const std::vector<int>& ranks);
@@ -62,9 +65,9 @@ class Groups {
   Result<std::vector<Bytes>> exchange(const Bytes& own);
 
   Surroundings around_;
-  std::mutex changing_;                       // held for the time of a whole change
-  GroupId next_id_;                           // these two belong to the holder of changing_
-  std::vector<std::unique_ptr<Bytes>> lent_;  // to calls that an interruption has left behind
+  Guarded<bool> changing_;  // somebody has its turn; what follows belongs to that one
+  GroupId next_id_;
+  std::unique_ptr<Bytes> lent_;  // to the call that an interruption has left behind
   Guarded<Table> table_;
 };
 

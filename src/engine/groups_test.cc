@@ -132,7 +132,59 @@ TEST(Groups, AnInterruptionEndsTheWaiting) {
     interrupted = true;
     EXPECT_EQ(error_of(engine->add_group({0})),
               Status::retry("interrupted while the groups were being changed"));
+    interrupted = false;
+    EXPECT_EQ(error_of(engine->add_group({0})),
+              Status::rebuild_group("a change of groups was interrupted on rank 0, and the others "
+                                    "still wait for it: shut down, and start the job again"));
     EXPECT_EQ(barrier(*engine), Status());
+  });
+}
+
+// Whoever is done first may leave at once: the others' calls in the new group end with its name.
+TEST(Groups, ALeaveRightAfterTheChangeEndsCallsInTheNewGroup) {
+  for (int round = 0; round < 30; ++round) {
+    run_job(3, {}, [](Engine& engine) {
+      const auto group = engine.add_group({0, 1});
+      if (engine.place().rank != 0) return engine.shutdown("enough");
+      if (!group.ok()) return;  // the leave came before the last word
+      std::vector<float> values(10, 1.0F);
+      const Status status = allreduce(engine, values, "x", *group);
+      EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
+      EXPECT_NE(status.message().find("rank 1"), std::string::npos) << status.message();
+    });
+  }
+}
+
+// The change fails for the leaver, and the group with it: no call in it may wait for ever.
+TEST(Groups, AGroupWhoseRemovalFailedForALeaverIsOver) {
+  run_job(3, {{0, 1}}, [](Engine& engine) {
+    if (engine.place().rank == 1) return engine.shutdown("enough");
+    EXPECT_EQ(engine.remove_group(1).code(), StatusCode::kRebuildGroup);
+    if (engine.place().rank != 0) return;
+    std::vector<float> values(10, 1.0F);
+    EXPECT_EQ(allreduce(engine, values, "x", 1).code(), StatusCode::kRebuildGroup);
+  });
+}
+
+TEST(Groups, CallsThatMeetARemovalAreRefusedNotForgotten) {
+  run_job(2, {}, [](Engine& engine) {
+    for (int round = 0; round < 30; ++round) {
+      const auto group = engine.add_group({engine.place().size - 2});
+      ASSERT_EQ(error_of(group), Status());
+      std::atomic<bool> removed = false;
+      std::thread user;
+      if (engine.place().rank == 0)
+        user = std::thread([&] {
+          while (!removed) {
+            std::vector<float> values(10, 1.0F);
+            const Status status = allreduce(engine, values, "x", *group);
+            ASSERT_TRUE(status.ok() || status.code() == StatusCode::kFixCall) << status.message();
+          }
+        });
+      while (!engine.remove_group(*group).ok()) std::this_thread::yield();
+      removed = true;
+      if (user.joinable()) user.join();
+    }
   });
 }
 

@@ -82,9 +82,8 @@ Status Loop::add_all(State& state, std::span<const Submission> batch, std::span<
   };
   try {
     for (; added < batch.size(); ++added) {
-      const auto over = state.over.find(batch[added].group);
-      const auto record =
-          over == state.over.end() ? state.table.add(batch[added]) : Result<Record*>(over->second);
+      const Status refusal = refusal_of(state, batch[added].group);
+      const auto record = refusal.ok() ? state.table.add(batch[added]) : Result<Record*>(refusal);
       if (record.ok()) {
         handles[added] = (*record)->handle;
         continue;
@@ -97,6 +96,13 @@ Status Loop::add_all(State& state, std::span<const Submission> batch, std::span<
     throw;
   }
   return {};
+}
+
+Status Loop::refusal_of(const State& state, GroupId group) {
+  if (const auto over = state.over.find(group); over != state.over.end()) return over->second;
+  if (!state.closed.contains(group)) return {};
+  return Status::fix_call(
+      fmt::format("group {} is being removed; no more calls can be made in it", group));
 }
 
 bool Loop::poll(Handle handle) {
@@ -140,8 +146,7 @@ Outcome Loop::take(Handle handle) {
   if (record == nullptr)
     none.status =
         Status::fix_call(fmt::format("the handle {} is unknown: its result was taken already, or "
-                                     "it is not ours; take each result "
-                                     "once",
+                                     "it is not ours; take each result once",
                                      handle));
   else if (!record->finished)
     none.status = Status::retry(fmt::format("`{}` is not done yet", record->submission.name));
@@ -164,6 +169,7 @@ void Loop::add_member(std::unique_ptr<GroupMember> member) {
   }
   recorder_.enter_group(member->id());
   members_.push_back(std::move(member));
+  members_are_new_ = true;
   release_baton(Next::kAnybody);
 }
 
@@ -186,13 +192,28 @@ Status Loop::close_group(GroupId group) {
             : fmt::format("{} calls are in flight in group {}; wait for their handles before the "
                           "group is removed",
                           calls, group));
-  state->over.emplace(
-      group, Status::fix_call(
-                 fmt::format("group {} is being removed; no more calls can be made in it", group)));
+  state->closed.insert(group);
   return {};
 }
 
-void Loop::reopen_group(GroupId group) { state_.lock()->over.erase(group); }
+void Loop::reopen_group(GroupId group) { state_.lock()->closed.erase(group); }
+
+bool Loop::is_over(GroupId group) {
+  auto state = state_.lock();
+  return state->stopping || state->over.contains(group);
+}
+
+void Loop::give_up(const Status& status, std::string_view reason) {
+  take_baton();
+  try {
+    std::vector<Record*> finished;
+    end_all(status, reason, finished);
+    publish(finished);
+  } catch (const std::bad_alloc&) {
+    die_of_memory();
+  }
+  release_baton(Next::kAnybody);
+}
 
 void Loop::stop() {
   {
@@ -258,7 +279,8 @@ bool Loop::advance_all() {
   end_all_if_one_is_broken(finished);
   if (options_.stall_limit.count() > 0) end_if_stalled(finished);
   const bool closed = doorbells_.closed_by().has_value();
-  if (closed != closing_seen_ || doorbells_.leavers() != leavers_seen_) {
+  const bool news = closed != closing_seen_ || doorbells_.leavers() != leavers_seen_;
+  if (std::exchange(members_are_new_, false) || news) {
     end_groups(finished);
     moved = true;  // a sleeper looks once more, with everything of this written
   }
@@ -272,13 +294,18 @@ bool Loop::accept_submissions(std::vector<Record*>& finished) {
   auto state = state_.lock();
   for (Record* const record : std::exchange(state->inbox, {})) {
     const GroupId group = record->submission.group;
-    if (const auto over = state->over.find(group); over != state->over.end()) {
-      record->outcome.status = over->second;
-      finished.push_back(record);
+    const auto member =
+        std::ranges::find_if(members_, [group](const auto& one) { return one->id() == group; });
+    if (member != members_.end() && !(*member)->ended()) {
+      (*member)->submit(*record);
       continue;
     }
-    for (auto& member : members_)
-      if (member->id() == group) member->submit(*record);
+    record->outcome.status =
+        member == members_.end()
+            ? Status::fix_call(fmt::format("group {} was removed before {} could begin", group,
+                                           title(record->submission)))
+            : *(*member)->ended();
+    finished.push_back(record);
   }
   return true;
 }
@@ -290,6 +317,7 @@ void Loop::end_groups(std::vector<Record*>& finished) {
   const bool closed = doorbells_.closed_by().has_value();
   std::uint32_t leavers = 0;
   for (int rank = 0; rank < doorbells_.size(); ++rank) leavers += doorbells_.leaver(rank) ? 1 : 0;
+  if (given_up_) end_all(*given_up_, {}, finished);
   std::vector<std::pair<GroupMember*, End>> ends;
   for (auto& member : members_)
     if (const auto end = end_of(*member)) ends.emplace_back(member.get(), *end);
@@ -318,11 +346,14 @@ void Loop::end_all_if_one_is_broken(std::vector<Record*>& finished) {
     if (state->over.contains((*broken)->id())) return;
   }
   const Status status = *(*broken)->ended();
-  end_all(status, finished);
-  leave("its engine had to stop: " + status.message());
+  end_all(status, "its engine had to stop: " + status.message(), finished);
 }
 
-void Loop::end_all(const Status& status, std::vector<Record*>& finished) {
+void Loop::end_all(const Status& status, std::string_view reason, std::vector<Record*>& finished) {
+  if (!given_up_) {
+    given_up_ = status;
+    leave(reason);
+  }
   for (auto& member : members_) {
     member->end(status, finished);
     state_.lock()->over.emplace(member->id(), status);
@@ -345,8 +376,8 @@ void Loop::end_if_stalled(std::vector<Record*>& finished) {
               "{} has waited {} s for other ranks, which is the FARANDOLE_STALL_LIMIT; the "
               "launcher's report says for which",
               name, seconds)),
+          fmt::format("it gave up: {} had waited {} s, the FARANDOLE_STALL_LIMIT", name, seconds),
           finished);
-  leave(fmt::format("it gave up: {} had waited {} s, the FARANDOLE_STALL_LIMIT", name, seconds));
 }
 
 // The first cause is named: a leave that came before the death explains what the group waits for;

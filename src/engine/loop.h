@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,10 +53,14 @@ class Loop {
   // A group of ours that comes or goes while the others run. Any thread; waits for the baton.
   void add_member(std::unique_ptr<GroupMember> member);
   void remove_member(GroupId group);
-  // Refuses further submissions to the group, until reopen_group(). Errors: kFixCall when some of
-  // ours are in flight there.
+  // Refuses further submissions to the group, for good or until reopen_group(). Errors: kFixCall
+  // when some of ours are in flight there.
   Status close_group(GroupId group);
   void reopen_group(GroupId group);
+  // Whether calls in the group can come to no good end any more. Any thread.
+  bool is_over(GroupId group);
+  // All groups of this rank end with `status`, and it leaves the job with `reason`. Any thread.
+  void give_up(const Status& status, std::string_view reason);
 
   // Ends what is in flight with kRebuildGroup and the thread; then nothing of this loop touches
   // shared memory any more. Idempotent.
@@ -68,6 +73,7 @@ class Loop {
     SubmissionTable table;
     std::vector<Record*> inbox;      // submitted, not yet seen by the holder of the baton
     std::map<GroupId, Status> over;  // groups that have ended, and why
+    std::set<GroupId> closed;        // groups that are being removed, or were
     int waiters = 0;                 // callers inside wait()
     int takers = 0;                  // callers inside take_baton(); they go first
     bool baton_held = false;
@@ -88,6 +94,8 @@ class Loop {
     int culprit;
   };
 
+  // Why nothing can be submitted to a group; ok when it can.
+  static Status refusal_of(const State& state, GroupId group);
   static Status add_all(State& state, std::span<const Submission> batch, std::span<Handle> handles);
 
   // The holder of the baton only, without the lock:
@@ -98,7 +106,7 @@ class Loop {
   bool accept_submissions(std::vector<Record*>& finished);
   void end_groups(std::vector<Record*>& finished);
   void end_all_if_one_is_broken(std::vector<Record*>& finished);
-  void end_all(const Status& status, std::vector<Record*>& finished);
+  void end_all(const Status& status, std::string_view reason, std::vector<Record*>& finished);
   void end_if_stalled(std::vector<Record*>& finished);
   std::optional<End> end_of(const GroupMember& member) const;
   void publish(const std::vector<Record*>& finished);
@@ -123,7 +131,9 @@ class Loop {
   TimePoint next_stall_check_{};
   std::uint32_t leavers_seen_ = 0;
   bool closing_seen_ = false;
-  Handle wanted_ = 0;  // what the holder of the baton waits for
+  bool members_are_new_ = false;    // and may have ended before they came
+  std::optional<Status> given_up_;  // why we have left, if we did so by ourselves
+  Handle wanted_ = 0;               // what the holder of the baton waits for
   bool wanted_finished_ = false;
 
   Guarded<State> state_;

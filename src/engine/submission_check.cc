@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 
 #include "base/try.h"
@@ -41,18 +40,11 @@ Status check_shape(const Submission& submission) {
   if (shape.size() > kDimensionsMax)
     return Status::fix_call(fmt::format("{} has {} dimensions; at most {} are possible: reshape it",
                                         title(submission), shape.size(), kDimensionsMax));
-  auto bytes = static_cast<std::int64_t>(row_of(submission.dtype).bytes);
-  for (const std::int64_t dimension : shape) {
-    const bool too_big =
-        dimension > 0 && bytes > std::numeric_limits<std::int64_t>::max() / dimension;
-    if (dimension < 0 || too_big)
-      return Status::fix_call(
-          fmt::format("{} has the shape [{}], which no tensor has: each dimension must be 0 or "
-                      "more, and all of it less than 2^63 bytes",
-                      title(submission), fmt::join(shape, ", ")));
-    bytes *= std::max<std::int64_t>(dimension, 1);
-  }
-  return {};
+  if (byte_count(submission.dtype, shape)) return {};
+  return Status::fix_call(fmt::format(
+      "{} has the shape [{}], which no tensor has: each dimension must be 0 or more, and "
+      "all of it less than 2^62 bytes",
+      title(submission), fmt::join(shape, ", ")));
 }
 
 Status check_memory(const Submission& submission, std::span<const int> ranks, int rank) {
@@ -137,6 +129,10 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
     return Status::fix_call(
         fmt::format("the name `{}` has {} bytes; at most {} are possible: give it a shorter one",
                     shortened(submission.name, 80), submission.name.size(), kNameBytesMax));
+  if (submission.name.starts_with(kOwnNames))
+    return Status::fix_call(
+        fmt::format("{} has a name of Farandole's own: no name of a program may begin with `{}`",
+                    title(submission), kOwnNames));
   FARANDOLE_TRY(check_rows(submission));
   FARANDOLE_TRY(check_memory(submission, ranks, rank));
   FARANDOLE_TRY(check_reduction_of(submission));

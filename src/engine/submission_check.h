@@ -5,11 +5,15 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "coordination/signature.h"
 #include "farandole/engine.h"
 
 namespace farandole {
+
+// How the names of the engine's own calls begin.
+inline constexpr std::string_view kOwnNames = "farandole.";
 
 // Errors: kFixCall naming the value. `ranks` are the group's; `rank` is ours.
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank);

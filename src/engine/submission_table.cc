@@ -8,16 +8,6 @@
 #include "base/check.h"
 
 namespace farandole {
-namespace {
-
-int lowest_free(const std::set<int>& taken) {
-  int index = 0;
-  while (taken.contains(index)) ++index;
-  return index;
-}
-
-}  // namespace
-
 Result<Record*> SubmissionTable::add(const Submission& submission) {
   const GroupId group = submission.group;
   if (joined_.contains(group))
@@ -52,8 +42,7 @@ bool SubmissionTable::fill(Record& record) {
   const GroupId group = submission.group;
   auto& name = submission.name;
   if (name.empty()) {
-    auto& taken = automatic_indices_[{group, submission.operation}];
-    record.automatic_index = *taken.insert(lowest_free(taken)).first;
+    record.automatic_index = take_index(submission);
     name = fmt::format("{}.unnamed.{}", row_of(submission.operation).name, *record.automatic_index);
   }
   if (submission.operation == Operation::kJoin) joined_.insert(group);
@@ -63,10 +52,24 @@ bool SubmissionTable::fill(Record& record) {
 // What fill() may have done, but for the name, which it adds last.
 void SubmissionTable::forget(const Record& record) {
   const Submission& submission = record.submission;
-  if (record.automatic_index)
-    automatic_indices_[{submission.group, submission.operation}].erase(*record.automatic_index);
+  give_index_back(record);
   if (submission.operation == Operation::kJoin) joined_.erase(submission.group);
   records_.erase(record.handle);
+}
+
+// The lowest one that is not in use.
+int SubmissionTable::take_index(const Submission& submission) {
+  auto& [next, in_use, given_back] = automatic_indices_[{submission.group, submission.operation}];
+  if (!given_back.empty()) return *in_use.insert(given_back.extract(given_back.begin())).position;
+  const int index = *in_use.insert(next).first;
+  ++next;
+  return index;
+}
+
+void SubmissionTable::give_index_back(const Record& record) {
+  if (!record.automatic_index) return;
+  auto& indices = automatic_indices_[{record.submission.group, record.submission.operation}];
+  indices.given_back.insert(indices.in_use.extract(*record.automatic_index));
 }
 
 void SubmissionTable::withdraw(Record& record) {
@@ -105,9 +108,7 @@ Outcome SubmissionTable::remove(Handle handle) {
   CHECK(found != records_.end() && found->second->finished, "only finished records are removed");
   const auto record = std::move(found->second);
   records_.erase(found);
-  if (record->automatic_index)
-    automatic_indices_[{record->submission.group, record->submission.operation}].erase(
-        *record->automatic_index);
+  give_index_back(*record);
   return std::move(record->outcome);
 }
 

@@ -51,12 +51,19 @@ class SubmissionTable {
  private:
   bool fill(Record& record);
   void forget(const Record& record);
+  int take_index(const Submission& submission);
+  void give_index_back(const Record& record);
 
   std::unordered_map<Handle, std::unique_ptr<Record>> records_;
   std::set<std::pair<GroupId, std::string>> names_in_flight_;
-  // Indices of automatic names, taken until the handle is taken: a point of the program, not of
-  // time, so that all ranks choose alike.
-  std::map<std::pair<GroupId, Operation>, std::set<int>> automatic_indices_;
+  // Indices of automatic names, in use until the handle is taken: a point of the program, not of
+  // time, so that all ranks choose alike. Those of dropped calls never come back.
+  struct Indices {
+    int next = 0;  // the first that was never used
+    std::set<int> in_use;
+    std::set<int> given_back;
+  };
+  std::map<std::pair<GroupId, Operation>, Indices> automatic_indices_;
   std::set<GroupId> joined_;  // groups with a join of ours in flight
   Handle last_handle_ = 0;
 };

@@ -49,7 +49,9 @@ struct FlightCall {
 };
 
 // The writing side. One engine at a time. Any thread, but the calls for one handle in order, and
-// submitted() not from two threads at once.
+// submitted() not from two threads at once. Only the last kFlightCalls are kept: what is in flight
+// while so many others are submitted is seen no more, and a state that is written just then may
+// stand at the newer call until that one's own next state.
 class FlightRecorder {
  public:
   static std::size_t bytes_needed();

@@ -196,7 +196,8 @@ Result<UnixMessage> UnixSocket::try_receive() const {
   if (count == 0) return closed_peer();
   FARANDOLE_TRY(check_incoming(ancillary, header.msg_flags));
   message.bytes.resize(static_cast<std::size_t>(count));
-  if ((header.msg_flags & MSG_CTRUNC) != 0)
+  const bool all_valid = std::ranges::all_of(ancillary.descriptors, &Descriptor::valid);
+  if ((header.msg_flags & MSG_CTRUNC) != 0 || !all_valid)
     message.complete = lost_descriptors(ancillary);
   else
     message.descriptors = std::move(ancillary.descriptors);

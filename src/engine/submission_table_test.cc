@@ -1,0 +1,74 @@
+#include "engine/submission_table.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+Submission unnamed(Operation operation = Operation::kAllreduce) {
+  Submission submission;
+  submission.operation = operation;
+  return submission;
+}
+
+std::string name_of_next(SubmissionTable& table) {
+  const Result<Record*> record = table.add(unnamed());
+  return record.ok() ? (*record)->submission.name : record.status().message();
+}
+
+TEST(SubmissionTable, AnAutomaticNameIsTheLowestThatIsFree) {
+  SubmissionTable table;
+  std::vector<Record*> records;
+  for (int i = 0; i < 4; ++i) records.push_back(*table.add(unnamed()));
+  EXPECT_EQ(records[3]->submission.name, "allreduce.unnamed.3");
+  for (const int taken : {2, 1}) {
+    Record& record = *records[static_cast<std::size_t>(taken)];
+    table.finish(record);
+    EXPECT_TRUE(table.remove(record.handle).status.ok());
+  }
+  EXPECT_EQ(name_of_next(table), "allreduce.unnamed.1");
+  EXPECT_EQ(name_of_next(table), "allreduce.unnamed.2");
+  EXPECT_EQ(name_of_next(table), "allreduce.unnamed.4");
+}
+
+// The index of a dropped call stays in use, and costs later calls nothing.
+TEST(SubmissionTable, ManyDroppedCallsLeaveNothingButTheirIndices) {
+  SubmissionTable table;
+  constexpr int kDropped = 100'000;
+  for (int i = 0; i < kDropped; ++i) {
+    Record& record = **table.add(unnamed());
+    const Handle handle = record.handle;
+    if (i % 2 == 0) table.drop(handle);
+    table.finish(record);
+    if (i % 2 == 1) table.drop(handle);
+    ASSERT_EQ(table.find(handle), nullptr);
+  }
+  EXPECT_EQ(table.in_flight(), 0U);
+  EXPECT_EQ(name_of_next(table), "allreduce.unnamed." + std::to_string(kDropped));
+}
+
+TEST(SubmissionTable, WhatIsWithdrawnWasNeverThere) {
+  SubmissionTable table;
+  table.withdraw(**table.add(unnamed(Operation::kJoin)));
+  EXPECT_EQ(table.in_flight(), 0U);
+  EXPECT_EQ(name_of_next(table), "allreduce.unnamed.0");
+  EXPECT_EQ(table.in_flight(kWorld), 1U);
+  EXPECT_EQ(table.in_flight(7), 0U);
+}
+
+TEST(SubmissionTable, TheOldestIsNoJoin) {
+  SubmissionTable table;
+  Submission join = unnamed(Operation::kJoin);
+  join.group = 1;
+  ASSERT_TRUE(table.add(join).ok());
+  EXPECT_EQ(table.oldest(), nullptr);
+  Record* const first = *table.add(unnamed());
+  ASSERT_TRUE(table.add(unnamed()).ok());
+  EXPECT_EQ(table.oldest(), first);
+}
+
+}  // namespace
+}  // namespace farandole
