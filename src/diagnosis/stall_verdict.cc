@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -22,10 +25,29 @@ struct Waiting {
   const FlightCall* call = nullptr;
 };
 
+using CallKey = std::pair<GroupId, std::uint64_t>;  // of the same call on all ranks
+
+CallKey key_of(const FlightCall& call) { return {call.group, call.name_hash}; }
+
+// The calls of one rank that are in flight. Every rank's are compared with those of all others.
+struct CallsInFlight {
+  std::map<CallKey, const FlightCall*> by_key;
+  std::set<GroupId> joined;
+
+  void add(const FlightCall& call) {
+    by_key.emplace(key_of(call), &call);
+    if (call.operation == Operation::kJoin) joined.insert(call.group);
+  }
+};
+
 class Scene {
  public:
   Scene(const std::vector<WatchedWorker>& workers, const StallLimits& limits, TimePoint now)
-      : workers_(workers), limits_(limits), now_(now) {}
+      : workers_(workers), limits_(limits), now_(now), calls_(workers.size()) {
+    for (std::size_t rank = 0; rank < workers.size(); ++rank)
+      for (const FlightCall& call : workers[rank].report.calls)
+        if (call.in_flight()) calls_[rank].add(call);
+  }
 
   std::optional<StallVerdict> init_verdict() const;
   std::optional<StallVerdict> call_verdict() const;
@@ -63,12 +85,13 @@ class Scene {
   const std::vector<WatchedWorker>& workers_;
   const StallLimits& limits_;
   TimePoint now_;
+  std::vector<CallsInFlight> calls_;  // by rank
 };
 
 const FlightCall* Scene::same_call(int rank, const FlightCall& call) const {
-  for (const FlightCall& own : worker(rank).report.calls)
-    if (own.in_flight() && own.group == call.group && own.name_hash == call.name_hash) return &own;
-  return nullptr;
+  const auto& calls = calls_[static_cast<std::size_t>(rank)].by_key;
+  const auto found = calls.find(key_of(call));
+  return found != calls.end() ? found->second : nullptr;
 }
 
 const FlightCall* Scene::oldest_waiting(int rank) const {
@@ -78,9 +101,7 @@ const FlightCall* Scene::oldest_waiting(int rank) const {
 }
 
 bool Scene::has_joined(int rank, GroupId group) const {
-  return std::ranges::any_of(worker(rank).report.calls, [group](const FlightCall& call) {
-    return call.in_flight() && call.operation == Operation::kJoin && call.group == group;
-  });
+  return calls_[static_cast<std::size_t>(rank)].joined.contains(group);
 }
 
 bool Scene::is_missing(int rank, const FlightCall& call) const {
@@ -255,9 +276,11 @@ std::optional<StallVerdict> Scene::init_verdict() const {
 }
 
 std::optional<StallVerdict> Scene::call_verdict() const {
+  // The ranks of one call would all give the same answer, unless it runs on some only.
+  std::set<std::pair<CallKey, CallState>> looked_at;
   for (const Waiting& wait : long_waits()) {
     const FlightCall& call = *wait.call;
-    if (!is_a_stall(call)) continue;
+    if (!looked_at.emplace(key_of(call), call.state).second || !is_a_stall(call)) continue;
     StallVerdict verdict{.rank = wait.rank,
                          .handle = call.handle,
                          .state = call.state,

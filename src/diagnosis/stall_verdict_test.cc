@@ -251,5 +251,31 @@ TEST_F(StallVerdictTest, TimeInWhichTheUserHadStoppedTheJobDoesNotCount) {
   EXPECT_TRUE(stall_verdict(workers_, {seconds(10), ago(10)}, kNow).has_value());
 }
 
+// All have all they can have in flight. Comparing every call with every other would take minutes.
+TEST(StallVerdict, ManyRanksWithManyCallsAreLookedAtOnce) {
+  constexpr int kRanks = 256;
+  std::vector<WatchedWorker> workers(kRanks);
+  for (WatchedWorker& worker : workers) {
+    worker.report.life = FlightLife::kMember;
+    worker.report.groups = {kWorld};
+    for (std::size_t i = 0; i < kFlightCalls; ++i) {
+      FlightCall call;
+      call.handle = i + 1;
+      call.name_hash = i;
+      call.state = CallState::kRunning;
+      call.submitted = call.changed = ago(100);
+      worker.report.calls.push_back(call);
+    }
+  }
+  EXPECT_FALSE(stall_verdict(workers, kLimits, kNow).has_value());
+  workers.back().report.calls.pop_back();
+  for (WatchedWorker& worker : workers)
+    if (worker.report.calls.size() == kFlightCalls)
+      worker.report.calls.back().state = CallState::kWaiting;
+  const auto verdict = stall_verdict(workers, kLimits, kNow);
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_THAT(verdict->lines[0], HasSubstr("waits for rank 255"));
+}
+
 }  // namespace
 }  // namespace farandole
