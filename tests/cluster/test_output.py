@@ -74,7 +74,7 @@ def test_the_launcher_is_heard_about_ranks_that_are_not_shown(tmp_path: Path) ->
     job = run_with("--tag-rank", "0", "--output-dir", str(tmp_path), script)
     assert job.process.returncode == 7
     assert job.output == "[0] out\n"
-    assert re.search(r"^farandole: rank 1 \(pid \d+\) exited with code 7", job.errors, re.MULTILINE)
+    assert re.search(r"^│ rank 1 \(pid \d+\) exited with code 7", job.errors, re.MULTILINE)
     assert (tmp_path / "rank.1" / "stdout").read_text() == "out\n"
 
 

@@ -281,7 +281,10 @@ def test_kill_everything_at_any_moment(victims: str, tmp_path: Path) -> None:
         variables = {"TMPDIR": str(tmp_path)}
         words = ("run", "-n", "2", *SMALL, "endless")
         with Launched(*words, environment=variables, before_exec=lambda: os.chdir(tmp_path)) as job:
-            time.sleep(chance.uniform(0, 0.8))  # the moment of the fault, not a wait for something
+            if chance.random() < 0.5:  # while the job starts
+                time.sleep(chance.uniform(0, 0.8))  # the moment of the fault: nothing is awaited
+            else:  # while it works
+                job.read_until("step", times=chance.randint(1, 200))
             pids = job.left()
             if victims == "launcher":
                 pids = [job.process.pid]
