@@ -11,6 +11,7 @@
 
 #include "base/knobs.h"
 #include "base/try.h"
+#include "base/visible_text.h"
 #include "foreign_flags.h"
 #include "rank_list.h"
 
@@ -69,9 +70,11 @@ bool is_variable_name(std::string_view name) {
   return !name.empty() && !(name[0] >= '0' && name[0] <= '9') && std::ranges::all_of(name, fits);
 }
 
-bool launcher_sets(std::string_view name) {
-  return std::ranges::any_of(
-      knob_rows(), [&](const KnobRow& row) { return row.flag.empty() && row.name == name; });
+// The variable by which the launcher overrules this one; empty if there is none.
+std::string_view launcher_sets(std::string_view name) {
+  for (const KnobRow& row : knob_rows())
+    if (row.flag.empty() && (row.name == name || row.old_name == name)) return row.name;
+  return {};
 }
 
 // "NAME=VALUE", or "NAME" for the value that it has here.
@@ -83,9 +86,9 @@ Result<std::pair<std::string, std::string>> variable(const std::string& text) {
         fmt::format("-x \"{}\": \"{}\" is no name of a variable; that is made of letters, digits "
                     "and _, and does not begin with a digit",
                     text, name));
-  if (launcher_sets(name))
+  if (const auto ours = launcher_sets(name); !ours.empty())
     return Status::fix_call(fmt::format(
-        "-x \"{}\": the launcher sets {} in every worker; leave this -x out", text, name));
+        "-x \"{}\": the launcher sets {} in every worker; leave this -x out", text, ours));
   if (equals != std::string::npos) return std::pair(std::move(name), text.substr(equals + 1));
   const char* value = std::getenv(name.c_str());
   if (value == nullptr)
@@ -180,7 +183,8 @@ Result<OutputOptions> RunOptions::output(int workers) const {
   OutputOptions output;
   auto prefix = LinePrefix::parse(prefix_);
   if (!prefix.ok())
-    return Status::fix_call(fmt::format("--prefix \"{}\": {}", prefix_, prefix.status().message()));
+    return Status::fix_call(
+        fmt::format("--prefix \"{}\": {}", make_visible(prefix_), prefix.status().message()));
   output.prefix = *std::move(prefix);
   if (command_->count("--tag-rank") > 0) {
     auto ranks = parse_rank_list(shown_ranks_, workers);

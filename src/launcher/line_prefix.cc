@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <ctime>
+
+#include "base/visible_text.h"
 
 namespace farandole {
 namespace {
@@ -60,12 +61,16 @@ std::string LinePrefix::field_names() {
 }
 
 Result<LinePrefix> LinePrefix::parse(std::string_view pattern) {
+  std::string without_tabs(pattern);
+  std::erase(without_tabs, '\t');
+  if (make_visible(without_tabs) != without_tabs)
+    return Status::fix_call(
+        "line ends and other control characters cannot be in it, nor what turns the writing "
+        "direction or is no UTF-8");
   LinePrefix prefix;
   prefix.parts_.clear();
   while (!pattern.empty()) {
     const char letter = pattern.front();
-    if (std::iscntrl(static_cast<unsigned char>(letter)) != 0 && letter != '\t')
-      return Status::fix_call("line ends and other control characters cannot be in it");
     const bool brace = letter == '{' || letter == '}';
     const bool twice = brace && pattern.substr(1).starts_with(letter);
     if (!brace || twice) {
@@ -93,12 +98,6 @@ std::string LinePrefix::text(const LineOrigin& origin) const {
   return text;
 }
 
-int LinePrefix::columns(const LineOrigin& origin) const {
-  const std::string shown = text(origin);
-  // The later bytes of a letter in UTF-8 take no column.
-  return static_cast<int>(std::count_if(shown.begin(), shown.end(), [](char byte) {
-    return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U;
-  }));
-}
+int LinePrefix::columns(const LineOrigin& origin) const { return columns_of(text(origin)); }
 
 }  // namespace farandole

@@ -70,7 +70,15 @@ TEST(LinePrefix, RefusesLineEnds) {
   EXPECT_EQ(text("{rank}\t"), "12\t");
 }
 
+TEST(LinePrefix, RefusesWhatTurnsTheLineOrIsNoText) {
+  for (const std::string_view pattern :
+       {"\u202e{rank} ", "{rank}\u2066", "\u009b2J", "\x7f", "\xff"})
+    EXPECT_THAT(text(pattern), HasSubstr("refused: line ends and other control characters"));
+}
+
 TEST(LinePrefix, CountsLettersAsColumns) {
+  EXPECT_EQ(LinePrefix::parse("数据 {rank} ").value().columns(origin()), 8);
+  EXPECT_EQ(LinePrefix::parse("e\u0301 {rank}").value().columns(origin()), 4);
   EXPECT_EQ(LinePrefix::parse("→ {rank} ").value().columns(origin()), 5);
   EXPECT_EQ(LinePrefix::parse("").value().columns(origin()), 0);
 }

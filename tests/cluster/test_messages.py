@@ -50,6 +50,13 @@ WRONG_RUNS = {
     "-n 2 -x FARANDOLE_RANK=1 true": (
         '-x "FARANDOLE_RANK=1": the launcher sets FARANDOLE_RANK in every worker; leave this -x out'
     ),
+    "-n 2 -x HOROVOD_RANK=5 true": (
+        '-x "HOROVOD_RANK=5": the launcher sets FARANDOLE_RANK in every worker; leave this -x out'
+    ),
+    "-n 2 --prefix \u202e{rank} true": (
+        r'--prefix "\u202e{rank}": line ends and other control characters cannot be in it, '
+        "nor what turns the writing direction or is no UTF-8"
+    ),
     "-n 2 -x FARANDOLE_LOG_LEVEL=loud true": (
         'FARANDOLE_LOG_LEVEL is "loud"; it must be one of trace|debug|info|warning|error|fatal. '
         "Correct it or unset it."
@@ -105,7 +112,10 @@ def test_an_empty_value_is_explained(flag: str, message: str) -> None:
 
 def test_a_line_end_in_the_prefix_is_refused() -> None:
     job = run("run", "-n", "2", "--prefix", "a\nb", "true")
-    message = '--prefix "a\nb": line ends and other control characters cannot be in it'
+    message = (
+        r'--prefix "a\x0ab": line ends and other control characters cannot be in it, '
+        "nor what turns the writing direction or is no UTF-8"
+    )
     assert (job.errors, job.process.returncode) == (RUN.format(message), 2)
 
 
