@@ -18,6 +18,15 @@
 namespace farandole {
 namespace {
 
+// Also when none is wanted: who gives up at the stall limit needs the report that comes before.
+std::chrono::seconds stall_warning_of(const Knobs& knobs) {
+  const std::int64_t warning = knobs.integer(Knob::kStallWarning);
+  const std::int64_t limit = knobs.integer(Knob::kStallLimit);
+  if (limit == 0) return std::chrono::seconds(warning);
+  const std::int64_t latest = std::max<std::int64_t>(limit / 2, 1);
+  return std::chrono::seconds(warning == 0 ? latest : std::min(warning, latest));
+}
+
 constexpr int kWorkersMax = 65536;
 constexpr int kGraceSecondsMax = 24 * 3600;
 
@@ -232,7 +241,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes)
     return given != variables.end() ? given->second.c_str() : std::getenv(name);
   });
   if (!knobs.ok()) return knobs.status();
-  job.stall_warning = std::chrono::seconds(knobs->integer(Knob::kStallWarning));
+  job.stall_warning = stall_warning_of(*knobs);
   return job;
 }
 

@@ -274,7 +274,11 @@ class Meeting {
 Status check_group(const std::vector<int>& ranks, int size) {
   const bool ascending =
       std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
-  if (ranks.empty() || !ascending || ranks.front() < 0 || ranks.back() >= size)
+  if (!ranks.empty() && ascending && (ranks.front() < 0 || ranks.back() >= size))
+    return Status::fix_call(fmt::format(
+        "the group [{}] names rank {}, which is not one of this job (0 to {})",
+        fmt::join(ranks, ", "), ranks.front() < 0 ? ranks.front() : ranks.back(), size - 1));
+  if (ranks.empty() || !ascending)
     return Status::fix_call(fmt::format(
         "the group [{}] is not an ascending list of ranks of this job (0 to {}); name each member "
         "once, the smallest first",

@@ -62,6 +62,9 @@ TEST(Groups, WhatMakesNoSenseIsRefused) {
               Status::fix_call(
                   "the group [1, 0] is not an ascending list of ranks of this job (0 to 1); name "
                   "each member once, the smallest first"));
+    EXPECT_EQ(error_of(engine.add_group({0, 9})),
+              Status::fix_call("the group [0, 9] names rank 9, which is not one of this job (0 to "
+                               "1)"));
     EXPECT_EQ(error_of(engine.add_group({0, 1})),
               Status::fix_call("the group [0, 1] exists already, as number 0"));
     EXPECT_EQ(engine.remove_group(0),
