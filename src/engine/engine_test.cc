@@ -295,6 +295,20 @@ TEST(Engine, WaitingForEverIsALimitLikeAnother) {
   });
 }
 
+TEST(Engine, WhatIsNotDoneCannotBeTaken) {
+  run_job(2, {}, [](Engine& engine) {
+    const bool first = engine.place().rank == 0;
+    Submission late;
+    late.name = "late";
+    const Result<Handle> early = first ? engine.submit(late) : Result<Handle>(Handle{0});
+    if (first) {
+      EXPECT_EQ(engine.take(*early).status, Status::retry("`late` is not done yet"));
+    }
+    EXPECT_EQ(barrier(engine), Status());
+    EXPECT_EQ(finish(engine, first ? early : engine.submit(late)).status, Status());
+  });
+}
+
 TEST(Engine, ABatchStartsAsAWholeOrNotAtAll) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<std::vector<float>> values(3, std::vector<float>(1000, 1.0F));

@@ -226,6 +226,20 @@ TEST(StoreServer, NeedsADescriptor) {
   EXPECT_THAT(server.status().message(), HasSubstr("epoll_create1 failed"));
 }
 
+TEST(StoreServer, TellsWhoSentDescriptorsThatDoNotFit) {
+  ServingThread serving(1);
+  auto client = client_of(serving, 0);
+  StoreValue value;
+  value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
+  {
+    const NoFreeDescriptors full;
+    const Status refused = client->set("key", std::move(value));
+    EXPECT_EQ(refused.code(), StatusCode::kStop);
+    EXPECT_THAT(refused.message(), HasSubstr("the launcher lost descriptors"));
+  }
+  EXPECT_TRUE(client->set("key", {}).ok());
+}
+
 TEST(StoreServer, AWorkerWithTooManyWaitsIsTold) {
   ServingThread serving(1);
   auto socket = UnixSocket::adopt(std::move(serving.end(0)));
