@@ -19,6 +19,15 @@ else()
   target_link_libraries(farandole_fmt INTERFACE fmt::fmt-header-only)
 endif()
 
+# Most of our processes end by _exit, abort or a signal, past the exit handler that writes the
+# counts of the coverage preset. All programs use farandole_flags, so all get the other endings.
+if(FARANDOLE_COVERAGE)
+  add_library(farandole_coverage STATIC ${PROJECT_SOURCE_DIR}/cmake/coverage_endings.cc)
+  target_link_options(farandole_coverage INTERFACE
+    -Wl,--wrap=_exit,--wrap=abort,--undefined=__wrap__exit)
+  target_link_libraries(farandole_flags INTERFACE farandole_coverage)
+endif()
+
 add_library(farandole_public INTERFACE)
 target_include_directories(farandole_public INTERFACE ${PROJECT_SOURCE_DIR}/include)
 

@@ -24,9 +24,10 @@ class Job:
 
 
 def command(size: int, *program: str | Path) -> list[str]:
-    """`farandole run` as a list of words; the command that was installed with this Python first."""
+    """`farandole run` as a list of words: FARANDOLE_COMMAND, else the one that was installed with
+    this Python, else that of PATH."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    farandole = shutil.which("farandole", path=path)
+    farandole = os.environ.get("FARANDOLE_COMMAND") or shutil.which("farandole", path=path)
     assert farandole is not None, "the farandole command is not installed"
     return [farandole, "run", "-n", str(size), *map(str, program)]
 

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Checks that every error that the engine and the launcher can return was returned in a test.
+
+Takes the counts of the preset `coverage` (`./dev test coverage`). An error that no test reaches
+stands in tests/unreached_errors.txt with the reason; a line there that is reached, or gone, fails
+as well.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from line_counts import LineCounts, read_line_counts
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("engine", "rendezvous", "launcher", "transport", "coordination")
+ERROR = re.compile(r"\bStatus::(?:fix_call|retry|rebuild_group|stop)\(")
+TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|//[^\n]*|[()]')
+
+
+@dataclass
+class ErrorReturn:
+    """One place that makes an error: where, its text in one line, and whether a test got there."""
+
+    path: str
+    line: int
+    text: str
+    reached: bool
+
+
+@dataclass
+class Excuse:
+    path: str
+    part: str  # of the text
+    reason: str
+
+
+def end_of_call(source: str, opening: int) -> int:
+    """Where the parenthesis that opens there is closed."""
+    depth = 0
+    for token in TOKEN.finditer(source, opening):
+        depth += {"(": 1, ")": -1}.get(token[0], 0)
+        if depth == 0:
+            return token.end()
+    raise SystemExit(f"a call is never closed: {source[opening : opening + 60]!r}")
+
+
+def error_returns(path: str, source: str, counts: LineCounts) -> Iterator[ErrorReturn]:
+    lines = counts.get(path, {})
+    for match in ERROR.finditer(source):
+        end = end_of_call(source, match.end() - 1)
+        first, last = (source.count("\n", 0, place) + 1 for place in (match.start(), end))
+        text = re.sub(r"\s+", " ", source[source.rfind("\n", 0, match.start()) + 1 : end]).strip()
+        own = [lines[number] for number in range(first, last + 1) if number in lines]
+        # What stands before the error on its line also runs when the error does not happen.
+        shared = not text.startswith(("return Status::", "Status::"))
+        reached = any(line.count > 0 and (line.whole or not shared) for line in own)
+        yield ErrorReturn(path, first, text, reached)
+
+
+def is_checked(path: Path) -> bool:
+    return path.suffix in (".cc", ".h") and not path.stem.endswith("_test")
+
+
+def all_error_returns(root: Path, counts: LineCounts) -> Iterator[ErrorReturn]:
+    for room in ROOMS:
+        for path in sorted((root / "src" / room).rglob("*")):
+            if is_checked(path) and "model" not in path.parts:
+                name = path.relative_to(root).as_posix()
+                yield from error_returns(name, path.read_text(), counts)
+
+
+def parse_excuses(text: str) -> Iterator[Excuse]:
+    for line in text.splitlines():
+        if line.strip() and not line.startswith("#"):
+            fields = [field.strip() for field in line.split(" | ")]
+            if len(fields) != 3 or not all(fields):
+                raise SystemExit(f"not `path | part of the line | reason`: {line}")
+            yield Excuse(*fields)
+
+
+def violations(found: list[ErrorReturn], excuses: list[Excuse]) -> Iterator[str]:
+    excused = set()
+    for excuse in excuses:
+        where = f"tests/unreached_errors.txt: {excuse.path} | {excuse.part}"
+        meant = [e for e in found if e.path == excuse.path and excuse.part in e.text]
+        if len(meant) != 1:
+            yield f"{where}: {len(meant)} errors hold this text; it must be one"
+        elif meant[0].reached:
+            yield f"{where}: a test reaches this error; remove the line"
+        else:
+            excused.add((excuse.path, meant[0].line))
+    for error in found:
+        if not error.reached and (error.path, error.line) not in excused:
+            yield f"{error.path}:{error.line}: no test reaches this error: {error.text[:160]}"
+
+
+def check(root: Path, counts: LineCounts) -> int:
+    """Prints what is wrong; how much that is."""
+    found = list(all_error_returns(root, counts))
+    excuses = list(parse_excuses((root / "tests/unreached_errors.txt").read_text()))
+    wrong = list(violations(found, excuses))
+    print("", *wrong, sep="\n")
+    print(f"errors: {len(found)} returns, {len(excuses)} excused, {len(wrong)} violations")
+    return len(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(1 if check(ROOT, read_line_counts(ROOT, ROOT / "build/coverage")) else 0)

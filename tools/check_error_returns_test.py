@@ -1,0 +1,94 @@
+"""The check of error returns on sources with one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from check_error_returns import Excuse, all_error_returns, error_returns, parse_excuses, violations
+from line_counts import Line
+
+PATH = "src/engine/a.cc"
+LONG = """\
+Status f() {
+  return Status::stop(
+      "cannot open (" + why() + ") a \\"thing)\\"");
+}
+"""
+SHORT = '  if (wrong()) return Status::fix_call("wrong");\n'
+
+
+def reached(source: str, lines: dict[int, Line]) -> bool:
+    (found,) = error_returns(PATH, source, {PATH: lines})
+    return found.reached
+
+
+def test_the_text_is_the_whole_call_in_one_line() -> None:
+    (found,) = error_returns(PATH, LONG, {})
+    assert found.line == 2
+    assert found.text.startswith('return Status::stop( "cannot open (" + why()')
+    assert found.text.endswith('thing)\\"")')
+
+
+def test_one_line_of_a_call_is_enough() -> None:
+    assert reached(LONG, {1: Line(5, True), 2: Line(0), 3: Line(1)})
+    assert not reached(LONG, {1: Line(5, True), 2: Line(0), 3: Line(0), 4: Line(5, True)})
+
+
+def test_a_condition_on_the_line_does_not_count_for_the_error() -> None:
+    assert not reached(SHORT, {1: Line(5, whole=False)})
+    assert reached(SHORT, {1: Line(5, whole=True)})
+
+
+def test_a_line_without_code_is_not_reached() -> None:
+    assert not reached(SHORT, {})
+
+
+@pytest.mark.parametrize("name", ["retry", "fix_call", "stop", "rebuild_group"])
+def test_every_kind_of_error_is_seen(name: str) -> None:
+    assert len(list(error_returns(PATH, f"Status::{name}(text)", {}))) == 1
+
+
+def test_tests_and_other_rooms_are_not_looked_at(tmp_path: Path) -> None:
+    for name in ("src/engine/a.cc", "src/engine/a_test.cc", "src/base/b.cc", "src/transport/c.h"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(SHORT)
+    found = [error.path for error in all_error_returns(tmp_path, {})]
+    assert found == ["src/engine/a.cc", "src/transport/c.h"]
+
+
+def complaints(lines: dict[int, Line], *excuses: Excuse) -> list[str]:
+    return list(violations(list(error_returns(PATH, SHORT, {PATH: lines})), list(excuses)))
+
+
+def test_what_no_test_reaches_needs_an_excuse() -> None:
+    (complaint,) = complaints({1: Line(0)})
+    assert complaint.startswith(f"{PATH}:1: no test reaches")
+    assert complaints({1: Line(0)}, Excuse(PATH, '"wrong"', "why")) == []
+
+
+def test_an_excuse_for_what_is_reached_is_wrong() -> None:
+    (complaint,) = complaints({1: Line(1, whole=True)}, Excuse(PATH, '"wrong"', "why"))
+    assert "a test reaches this error" in complaint
+
+
+def test_an_excuse_for_what_is_gone_is_wrong() -> None:
+    (complaint,) = complaints({1: Line(1, whole=True)}, Excuse(PATH, '"other"', "why"))
+    assert "0 errors hold this text" in complaint
+
+
+def test_an_excuse_for_two_errors_is_wrong() -> None:
+    found = list(error_returns(PATH, SHORT + SHORT, {}))
+    complaint, *_ = violations(found, [Excuse(PATH, '"wrong"', "why")])
+    assert "2 errors hold this text" in complaint
+
+
+def test_excuses_are_read() -> None:
+    text = "# about this file\n\nsrc/engine/a.cc | a part | a reason | with a bar\n"
+    with pytest.raises(SystemExit, match="not `path"):
+        list(parse_excuses(text))
+    assert list(parse_excuses("a.cc | a part | a reason\n")) == [
+        Excuse("a.cc", "a part", "a reason")
+    ]

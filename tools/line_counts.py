@@ -1,0 +1,70 @@
+"""Reads what gcov says of a build with the preset `coverage`: which lines of ours ran how often."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+BATCH = 20  # objects for one gcov: it answers with all the headers of each
+
+
+@dataclass
+class Line:
+    """One line with code, over all programs and template instances that hold it."""
+
+    count: int = 0
+    whole: bool = False  # in one of them every part of the line has run
+
+
+# By path from the root, then by number.
+LineCounts = dict[str, dict[int, Line]]
+
+
+def is_counted(path: str) -> bool:
+    """Tests, and what only they use, do not count."""
+    shipped = path.startswith(("src/", "include/", "apps/", "python/bindings/"))
+    name = path.rsplit("/", 1)[-1]
+    tests = ("_test.cc", "_in_test.h", "_in_test.cc")
+    return shipped and not name.endswith(tests) and "/shm/model/" not in path
+
+
+def relative(file: str, root: Path, build: Path) -> str:
+    """A source's path from the root; gcov gives it as the compiler got it."""
+    path = (build / file).resolve()
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else ""
+
+
+def merge(documents: Iterable[dict[str, Any]], root: Path, build: Path) -> LineCounts:
+    counts: LineCounts = {}
+    for document in documents:
+        for file in document["files"]:
+            path = relative(file["file"], root, build)
+            if not is_counted(path):
+                continue
+            lines = counts.setdefault(path, {})
+            for entry in file["lines"]:
+                line = lines.setdefault(entry["line_number"], Line())
+                line.count += entry["count"]
+                line.whole |= entry["count"] > 0 and not entry["unexecuted_block"]
+    return counts
+
+
+def gcov(build: Path) -> Iterator[dict[str, Any]]:
+    notes = sorted(build.rglob("*.gcno"))
+    if not notes:
+        raise SystemExit(f"no counts in {build}: build the preset `coverage` first")
+    for start in range(0, len(notes), BATCH):
+        command = ("gcov", "--json-format", "--stdout", *map(str, notes[start : start + BATCH]))
+        answer = subprocess.run(
+            command, check=True, cwd=build, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        for text in answer.stdout.splitlines():
+            yield json.loads(text)
+
+
+def read_line_counts(root: Path, build: Path) -> LineCounts:
+    return merge(gcov(build), root, build)

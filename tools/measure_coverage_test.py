@@ -1,0 +1,27 @@
+"""The table of rooms."""
+
+from __future__ import annotations
+
+from line_counts import Line
+from measure_coverage import table
+
+
+def test_rooms_and_src_as_a_whole() -> None:
+    counts = {
+        "src/base/a.cc": {1: Line(1), 2: Line(0)},
+        "src/engine/b.cc": {1: Line(7), 2: Line(1)},
+        "apps/farandole/main.cc": {1: Line(0)},
+    }
+    rows, percentage = table(counts)
+    assert percentage == 75
+    assert [row.split() for row in rows] == [
+        ["room", "lines", "covered", "%"],
+        ["apps", "1", "0", "0.0"],
+        ["src", "4", "3", "75.0"],
+        ["src/base", "2", "1", "50.0"],
+        ["src/engine", "2", "2", "100.0"],
+    ]
+
+
+def test_nothing_counted_is_nothing_covered() -> None:
+    assert table({})[1] == 0
