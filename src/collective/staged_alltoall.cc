@@ -69,7 +69,8 @@ Progress StagedAlltoall::advance() {
 }
 
 std::int64_t StagedAlltoall::split(int from, int to) const {
-  return splits_[static_cast<std::size_t>(from * entrance_.group().members() + to)];
+  const auto members = static_cast<std::size_t>(entrance_.group().members());
+  return splits_[static_cast<std::size_t>(from) * members + static_cast<std::size_t>(to)];
 }
 
 std::int64_t StagedAlltoall::piece_of(std::int64_t rows, std::int64_t round) const {

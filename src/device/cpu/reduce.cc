@@ -32,7 +32,8 @@ template <class T>
 T cut_off(double value) {
   using Limits = std::numeric_limits<T>;
   constexpr auto kSmallest = static_cast<double>(Limits::min());
-  constexpr double kTooLarge = 2.0 * static_cast<double>(Limits::max() / 2 + 1);  // a power of two
+  constexpr auto kHalf = static_cast<T>(Limits::max() / 2 + 1);
+  constexpr double kTooLarge = 2.0 * static_cast<double>(kHalf);  // a power of two, so exact
   if (value >= kTooLarge) return Limits::max();
   return value <= kSmallest ? Limits::min() : static_cast<T>(value);
 }
