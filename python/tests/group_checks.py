@@ -124,7 +124,7 @@ class GroupChecks(Suite):
         assert not self.api.remove_process_set(self.api.global_process_set)
         self.expect_error("exists already", self.api.add_process_set, list(range(self.size)))
         for wrong in ([self.size], [-1]):
-            self.expect_error("ascending list of ranks", self.api.add_process_set, wrong)
+            self.expect_error("which is not one of this job", self.api.add_process_set, wrong)
         self.expect_sum_works()
 
     def check_disagreements_about_groups(self) -> None:
