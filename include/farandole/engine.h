@@ -164,4 +164,9 @@ class Engine {
   std::unique_ptr<Parts> parts_;
 };
 
+// For a process that ends without an engine: what its launcher shows of the end, as shutdown()
+// tells it with one. Does nothing without a launcher. Errors: kFixCall, kStop, as Engine::create().
+Status report_end(const EngineOptions& options, const std::string& reason,
+                  const std::string& traceback);
+
 }  // namespace farandole

@@ -107,6 +107,14 @@ void BoundEngine::wait(Handle handle) {
 
 void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
   module.attr("version") = FARANDOLE_VERSION;
+  // What cannot be told at the very end is left out: there is nobody to catch an error.
+  module.def(
+      "report_end",
+      [](const std::string& reason, const std::string& traceback) {
+        const Result<EngineOptions> options = EngineOptions::from_environment();
+        if (options.ok()) static_cast<void>(report_end(*options, reason, traceback));
+      },
+      nb::arg("reason"), nb::arg("traceback"));
   engine.def(nb::init<std::vector<std::vector<int>>>(), nb::arg("groups"))
       .def_prop_ro("rank", [](const BoundEngine& self) { return self.place().rank; })
       .def_prop_ro("size", [](const BoundEngine& self) { return self.place().size; })

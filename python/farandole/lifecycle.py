@@ -24,6 +24,7 @@ class _Process:
     # Engines within shutdown(): a fork must not leave them to the child as they are.
     leaving: tuple[core.Engine, ...] = ()
     forked = False  # the child of a member
+    is_child = False  # of whatever process
 
 
 _process = _Process()
@@ -172,12 +173,12 @@ def is_homogeneous() -> bool:
 def _leave_at_exit() -> None:
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if error is None:
-        _leave("its program ended")
-    else:
-        _leave(
-            _described(error, _summary) or "uncaught exception that cannot be described",
-            _described(error, lambda error: "".join(traceback.format_exception(error))),
-        )
+        return _leave("its program ended")
+    reason = _described(error, _summary) or "uncaught exception that cannot be described"
+    details = _described(error, lambda error: "".join(traceback.format_exception(error)))
+    if _process.engine is None and not _process.is_child:
+        core.report_end(reason, details)  # before init(), or after shutdown()
+    return _leave(reason, details)
 
 
 def _summary(error: BaseException) -> str:
@@ -196,6 +197,7 @@ def _described(error: BaseException, describe: Callable[[BaseException], str]) -
 
 
 def _abandon_in_child() -> None:
+    _process.is_child = True
     engines = _process.leaving if _process.engine is None else (*_process.leaving, _process.engine)
     for each in engines:
         each.abandon_after_fork()

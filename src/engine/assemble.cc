@@ -104,6 +104,14 @@ Result<std::shared_ptr<Store>> choose_store(const EngineOptions& options) {
   return {std::shared_ptr<Store>(std::move(client))};
 }
 
+Status report_end(const EngineOptions& options, const std::string& reason,
+                  const std::string& traceback) {
+  if (options.flight_record_descriptor < 0) return {};
+  FARANDOLE_TRY_ASSIGN(const auto segment, flight_memory(options.flight_record_descriptor));
+  FlightRecorder(segment->data()).left(reason, traceback, SystemClock().now());
+  return {};
+}
+
 Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
                                          std::shared_ptr<Store> store) {
   FARANDOLE_TRY_ASSIGN(const Level level, level_named(options.log_level));

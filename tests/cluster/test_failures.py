@@ -105,6 +105,24 @@ def test_a_bug_after_a_loss_that_was_handled_is_the_cause() -> None:
     assert "Traceback (most recent call last):" in box, box
 
 
+NOT_A_MEMBER = """
+import farandole, os
+if os.environ["FARANDOLE_RANK"] == "1":
+    {before}
+    raise ValueError("no such folder")
+farandole.init()
+farandole.shutdown()
+"""
+
+
+@pytest.mark.parametrize("before", ["pass", "farandole.init(); farandole.shutdown()"])
+def test_the_box_shows_what_was_raised_outside_of_the_job(before: str) -> None:
+    job = run("run", "-n", "2", sys.executable, "-c", NOT_A_MEMBER.format(before=before))
+    box = box_of(job)
+    assert re.match(r"rank 1 \(pid \d+\) raised ValueError: no such folder", box), box
+    assert "Traceback (most recent call last):" in box, box
+
+
 def test_the_box_is_plain_without_a_terminal() -> None:
     job = run("run", "-n", "1", "sh", "-c", "exit 3")
     assert "\x1b" not in job.errors
