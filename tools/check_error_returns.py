@@ -3,7 +3,7 @@
 
 Takes the counts of the preset `coverage` (`./dev test coverage`). An error that no test reaches
 stands in tests/unreached_errors.txt with the reason; a line there that is reached, or gone, fails
-as well.
+as well. A reason that begins with "sometimes: " is of an error that only some runs reach.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from line_counts import LineCounts, read_line_counts
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("engine", "rendezvous", "launcher", "transport", "coordination")
 ERROR = re.compile(r"\bStatus::(?:fix_call|retry|rebuild_group|stop)\(")
+SOMETIMES = "sometimes: "
 TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|//[^\n]*|[()]')
 
 
@@ -90,7 +91,7 @@ def violations(found: list[ErrorReturn], excuses: list[Excuse]) -> Iterator[str]
         meant = [e for e in found if e.path == excuse.path and excuse.part in e.text]
         if len(meant) != 1:
             yield f"{where}: {len(meant)} errors hold this text; it must be one"
-        elif meant[0].reached:
+        elif meant[0].reached and not excuse.reason.startswith(SOMETIMES):
             yield f"{where}: a test reaches this error; remove the line"
         else:
             excused.add((excuse.path, meant[0].line))

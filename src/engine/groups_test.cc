@@ -191,6 +191,33 @@ TEST(Groups, CallsThatMeetARemovalAreRefusedNotForgotten) {
   });
 }
 
+// Its turn has not come yet, so nobody waits for it, and the change of the other thread goes on.
+TEST(Groups, AnInterruptionEndsTheWaitingForAnotherThread) {
+  std::atomic<bool> first_waits = false;
+  std::atomic<bool> second_has_tried = false;
+  run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
+    auto options = options_of(rank, 2);
+    std::atomic<bool> armed = false;
+    options.interrupted = [&, own = std::this_thread::get_id()] {
+      if (armed && std::this_thread::get_id() != own) first_waits = true;
+      return armed && std::this_thread::get_id() == own;
+    };
+    const auto engine = must(assemble(options, store));
+    if (rank == 1) {
+      while (!second_has_tried) std::this_thread::yield();
+      EXPECT_EQ(error_of(engine->add_group({0})), Status());
+      return;
+    }
+    armed = true;
+    std::thread first([&] { EXPECT_EQ(error_of(engine->add_group({0})), Status()); });
+    while (!first_waits) std::this_thread::yield();
+    EXPECT_EQ(error_of(engine->add_group({1})),
+              Status::retry("interrupted while another thread changes the groups"));
+    second_has_tried = true;
+    first.join();
+  });
+}
+
 // A group is added while another thread of the same rank waits for something that comes only later.
 TEST(Groups, AWaitingThreadDoesNotHoldUpAChange) {
   run_job(2, {}, [](Engine& engine) {
