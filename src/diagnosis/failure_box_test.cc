@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <regex>
 #include <string>
 
 #include "base/visible_text.h"
@@ -245,6 +244,12 @@ TEST(FailureBox, EveryLineHasTheSameWidth) {
   }
 }
 
+std::string without_colors(std::string text) {
+  for (auto begin = text.find("\x1b["); begin != std::string::npos; begin = text.find("\x1b["))
+    text.erase(begin, text.find('m', begin) + 1 - begin);
+  return text;
+}
+
 TEST(FailureBox, ColorsAreOnlyAdded) {
   const Failure made = member_failure({.code = 3}, CallState::kWaiting, seconds(1));
   const auto plain = failure_box(made, {.columns = 80});
@@ -254,7 +259,7 @@ TEST(FailureBox, ColorsAreOnlyAdded) {
   for (std::size_t i = 0; i < plain.size(); ++i) {
     EXPECT_THAT(colored[i], StartsWith("\x1b[31m"));
     EXPECT_THAT(colored[i], EndsWith("\x1b[0m"));
-    EXPECT_EQ(std::regex_replace(colored[i], std::regex("\x1b\\[[0-9]+m"), ""), plain[i]);
+    EXPECT_EQ(without_colors(colored[i]), plain[i]);
   }
 }
 
