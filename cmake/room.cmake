@@ -55,5 +55,5 @@ function(farandole_test)
   target_link_libraries(${program} PRIVATE farandole_${TEST_ROOM} ${TEST_LINKS} farandole_flags
     GTest::gmock_main)
   add_test(NAME ${TEST_LABEL}.${name} COMMAND ${program})
-  set_tests_properties(${TEST_LABEL}.${name} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT 600)
+  set_tests_properties(${TEST_LABEL}.${name} PROPERTIES LABELS ${TEST_LABEL} TIMEOUT 1200)
 endfunction()
