@@ -9,10 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "collective/entrance.h"
+#include "collective/rounds.h"
 
 namespace farandole {
 
@@ -32,29 +33,22 @@ class StagedAllgather {
   StagedAllgather(const Group& group, const StepIdentity& identity, Options options);
 
   // Does a bounded amount of work; see Progress.
-  Progress advance();
+  Progress advance() { return rounds_.advance(*this); }
 
  private:
-  enum class State : std::uint8_t { kEnter, kMeet, kStage, kCollect, kOver };
-
+  friend class Rounds;  // which calls these four
   void stage(std::int64_t round);
-  std::int64_t collect_from(int member);  // the bytes copied
+  std::int64_t extent() const { return options_.rows; }
+  std::optional<std::int64_t> meet();
+  bool take(std::int64_t round);
+  std::int64_t take_from(int member, std::int64_t round);  // the bytes copied
 
-  Progress enter();
-  Progress meet();
-  Progress stage_next();
-  Progress collect();
-  Progress finish();
-
-  Entrance entrance_;
+  Rounds rounds_;
   Options options_;
   std::vector<std::int64_t> rows_;     // of each member
   std::vector<std::int64_t> offsets_;  // of each member in the output
   std::byte* output_ = nullptr;
-  std::int64_t rounds_ = 0;
-  std::int64_t round_ = 0;
   int next_member_ = 0;  // of this round
-  State state_ = State::kEnter;
 };
 
 }  // namespace farandole

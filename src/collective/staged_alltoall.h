@@ -10,10 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "collective/entrance.h"
+#include "collective/rounds.h"
 
 namespace farandole {
 
@@ -35,11 +36,9 @@ class StagedAlltoall {
   StagedAlltoall(const Group& group, const StepIdentity& identity, Options options);
 
   // Does a bounded amount of work; see Progress.
-  Progress advance();
+  Progress advance() { return rounds_.advance(*this); }
 
  private:
-  enum class State : std::uint8_t { kEnter, kMeet, kStage, kCollect, kOver };
-
   std::int64_t split(int from, int to) const;  // rows; after read_splits()
   // How many bytes of `rows` rows are the piece of a round.
   std::int64_t piece_of(std::int64_t rows, std::int64_t round) const;
@@ -49,15 +48,14 @@ class StagedAlltoall {
   void stage_splits();
   void read_splits();
   bool splits_fit() const;
+
+  friend class Rounds;  // which calls these four
   void stage(std::int64_t round);
+  std::int64_t extent() const { return options_.rows; }
+  std::optional<std::int64_t> meet();
+  bool take(std::int64_t round);
 
-  Progress enter();
-  Progress meet();
-  Progress stage_next();
-  Progress collect();
-  Progress finish();
-
-  Entrance entrance_;
+  Rounds rounds_;
   Options options_;
   std::int64_t splits_bytes_;               // the splits at the begin of the staging memory
   std::int64_t part_bytes_;                 // what a round has of the rest, and
@@ -66,9 +64,6 @@ class StagedAlltoall {
   std::vector<std::int64_t> splits_;        // of all members, one after another
   std::vector<std::int64_t> offsets_;       // of each member in the output
   std::byte* output_ = nullptr;
-  std::int64_t rounds_ = 0;
-  std::int64_t round_ = 0;
-  State state_ = State::kEnter;
 };
 
 }  // namespace farandole

@@ -9,9 +9,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
-#include "collective/entrance.h"
+#include "collective/rounds.h"
 #include "device/cpu/reduce.h"
 
 namespace farandole {
@@ -31,11 +32,9 @@ class StagedReducescatter {
   StagedReducescatter(const Group& group, const StepIdentity& identity, const Options& options);
 
   // Does a bounded amount of work; see Progress.
-  Progress advance();
+  Progress advance() { return rounds_.advance(*this); }
 
  private:
-  enum class State : std::uint8_t { kEnter, kMeet, kStage, kReduce, kOver };
-
   // A range of bytes of the input.
   struct Range {
     std::int64_t begin = 0;
@@ -48,19 +47,15 @@ class StagedReducescatter {
   // Where the piece for a member is in the staging memory of the others.
   std::int64_t piece_offset(std::int64_t round, int member) const;
 
+  friend class Rounds;  // which calls these four
   void stage(std::int64_t round);
-  Progress enter();
-  Progress meet();
-  Progress stage_next();
-  Progress reduce_piece();
-  Progress finish();
+  std::int64_t extent() const { return options_.rows * options_.row_bytes; }
+  std::optional<std::int64_t> meet() const;
+  bool take(std::int64_t round);  // reduces our piece
 
-  Entrance entrance_;
+  Rounds rounds_;
   Options options_;
   std::int64_t piece_bytes_;
-  std::int64_t rounds_;
-  std::int64_t round_ = 0;
-  State state_ = State::kEnter;
   std::vector<const std::byte*> inputs_;  // of the piece in work; kept to save the allocation
 };
 
