@@ -94,9 +94,13 @@ auto Groups::in_turn(Change change) -> decltype(change()) {
       return status;
     }
   }();
+  end_change();
+  return result;
+}
+
+void Groups::end_change() {
   *changing_.lock() = false;
   changing_.notify_one();
-  return result;
 }
 
 // Waits for the turn of other threads, in slices.
@@ -111,8 +115,7 @@ Status Groups::begin_change() {
       return Status::retry("interrupted while another thread changes the groups");
   }
   if (!lent_) return {};
-  *changing_.lock() = false;
-  changing_.notify_one();
+  end_change();
   return Status::rebuild_group(
       fmt::format("a change of groups was interrupted on rank {}, and the others still wait for "
                   "it: shut down, and start the job again",

@@ -48,6 +48,7 @@ class Groups {
   template <class Change>
   auto in_turn(Change change) -> decltype(change());
   Status begin_change();
+  void end_change();
   bool is_interrupted() const { return around_.interrupted && around_.interrupted(); }
   Result<GroupId> add_now(const std::vector<int>& ranks);
   Status remove_now(GroupId group);
