@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Builds the preset `coverage`, runs the tests in it, and says which of our lines they reach.
 
-Fails when a test fails, when fewer lines of src are reached than the floor says, and when an error
-is returned in no test (check_error_returns.py). Processes that are killed leave no counts.
+Fails when a test fails twice, when fewer lines of src are reached than the floor says, and when an
+error is returned in no test (check_error_returns.py). Processes that are killed leave no counts.
+A failed test runs a second time: this build is slow, and its counts are what matters here. Whether
+the tests pass the first time is for the other labels to say.
 """
 
 from __future__ import annotations
@@ -55,13 +57,14 @@ def run_tests() -> bool:
         "PYTHONPATH": str(package.parent),
         "FARANDOLE_COMMAND": str(BUILD / "apps/farandole/farandole"),
     }
+
+    def passes(*command: str | Path) -> bool:
+        return subprocess.run(command, check=False, cwd=ROOT, env=variables).returncode == 0
+
     compiled = ("ctest", "--test-dir", BUILD, "-L", "^(unit|sim)$", "--output-on-failure", "-j2")
     python = (sys.executable, "-m", "pytest", "-q", *PYTHON_TESTS)
-    codes = [
-        subprocess.run(c, check=False, cwd=ROOT, env=variables).returncode
-        for c in (compiled, python)
-    ]
-    return codes == [0, 0]
+    compiled_pass = passes(*compiled, "--repeat", "until-pass:2")
+    return (passes(*python) or passes(*python, "--last-failed")) and compiled_pass
 
 
 def main() -> None:
