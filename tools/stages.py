@@ -1,0 +1,86 @@
+"""Runs the stages of `./dev ci` and `./dev test`, and tells at the very end how they went.
+
+Whoever shows a log often shows only its end. So what a stage writes goes to a file, too, and the
+last lines of those that failed are printed once more below the table.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+REPEATED_LINES, REPEATED_COLUMNS = 60, 300
+LAST_WORDS_S = 5
+
+
+def run_stages(stages: dict[str, Callable[[], object]], logs: Path) -> int:
+    """Runs all stages even when one fails; ends with a table of outcomes and wall times.
+
+    Returns how many failed. Each leaves what it wrote in `logs`, in a file of its name.
+    """
+    rows, failed = [], []
+    for name, stage in stages.items():
+        print(f"[dev] === {name}", flush=True)
+        start = time.monotonic()
+        passed = run_one(stage, logs / f"{name}.log")
+        if not passed:
+            failed.append(name)
+        rows.append(f"  {name:<10} {outcome_of(passed):<7} {time.monotonic() - start:7.1f} s")
+    print("", *rows, sep="\n")
+    for name in failed:
+        print(f"\n[dev] === {name} FAILED; it ended with", *last_lines(logs, name), "", sep="\n")
+    print(f"{len(rows) - len(failed)} passed, {len(failed)} failed", flush=True)
+    return len(failed)
+
+
+def outcome_of(passed: bool) -> str:
+    return "ok" if passed else "FAILED"
+
+
+def run_one(stage: Callable[[], object], log: Path) -> bool:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with copied_to(log):
+        try:
+            stage()
+        except (SystemExit, OSError) as failure:
+            print(failure, flush=True)
+            return False
+    return True
+
+
+@contextmanager
+def copied_to(log: Path) -> Iterator[None]:
+    """Everything written meanwhile, by children too, is shown as always and also stands in `log`.
+
+    A child that outlives its stage may go on writing; its output is waited for only a moment.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    before = os.dup(1), os.dup(2)
+    tee = subprocess.Popen(["tee", "--ignore-interrupts", log], stdin=subprocess.PIPE)
+    assert tee.stdin is not None
+    try:
+        for number in (1, 2):
+            os.dup2(tee.stdin.fileno(), number)
+        tee.stdin.close()
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, original in enumerate(before, start=1):
+            os.dup2(original, number)
+            os.close(original)
+        try:
+            tee.wait(LAST_WORDS_S)
+        except subprocess.TimeoutExpired:
+            print("[dev] a process of this stage still runs", flush=True)
+
+
+def last_lines(logs: Path, name: str) -> list[str]:
+    text = (logs / f"{name}.log").read_text(errors="replace")
+    return [line[:REPEATED_COLUMNS] for line in text.rstrip().split("\n")[-REPEATED_LINES:]]

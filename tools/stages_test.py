@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def run(stages: str, logs: Path) -> subprocess.CompletedProcess[str]:
+    """A process of its own: the stages write to its descriptors, not to Python's streams."""
+    program = textwrap.dedent(
+        """
+        import subprocess, sys
+        from pathlib import Path
+        from stages import run_stages
+        def shell(text):
+            return lambda: subprocess.run(["sh", "-c", text], check=False)
+        def fail(text):
+            shell(text)()
+            raise SystemExit("it failed")
+        sys.exit(run_stages({STAGES}, Path(sys.argv[1])))
+        """
+    )
+    command = [sys.executable, "-c", program.replace("STAGES", stages), str(logs)]
+    return subprocess.run(
+        command, check=False, capture_output=True, text=True, errors="replace", cwd=HERE
+    )
+
+
+def test_output_is_shown_in_order_and_kept(tmp_path: Path) -> None:
+    done = run("'one': shell('echo a; echo b >&2; echo c'), 'two': shell('echo d')", tmp_path)
+    assert done.stdout.startswith("[dev] === one\na\nb\nc\n[dev] === two\nd\n\n  one ")
+    assert done.stdout.endswith("2 passed, 0 failed\n")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "one.log").read_text() == "a\nb\nc\n"
+
+
+def test_the_end_of_a_failed_stage_is_repeated_below_the_table(tmp_path: Path) -> None:
+    done = run("'bad': lambda: fail('seq 1000'), 'good': shell('echo fine')", tmp_path)
+    _, end = done.stdout.split("  good ")
+    assert "fine" in done.stdout
+    assert "\n998\n999\n1000\nit failed\n\n1 passed, 1 failed\n" in end
+    assert "\n941\n" not in end and "\n942\n" in end
+    assert "fine" not in end
+    assert done.returncode == 1
+
+
+def test_what_is_no_text_is_repeated_too(tmp_path: Path) -> None:
+    done = run(r"'bad': lambda: fail('printf \"\\377x\"')", tmp_path)
+    assert done.stdout.count("x") == 2
+
+
+def test_a_process_that_stays_does_not_hold_up_the_stages(tmp_path: Path) -> None:
+    done = run("'one': shell('sleep 7 & echo a'), 'two': shell('echo b')", tmp_path)
+    assert "[dev] a process of this stage still runs\n[dev] === two\nb\n" in done.stdout
+
+
+def test_an_unforeseen_error_leaves_the_descriptors_as_they_were(tmp_path: Path) -> None:
+    done = run("'one': lambda: 1 / 0", tmp_path)
+    assert done.stdout == "[dev] === one\n"
+    assert "ZeroDivisionError" in done.stderr
