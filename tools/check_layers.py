@@ -10,6 +10,7 @@ beyond the row.
 from __future__ import annotations
 
 import argparse
+import posixpath
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -122,7 +123,7 @@ class Tree:
 
     def resolve(self, path: str, target: str) -> str | None:
         """Where a quoted include leads, as a path from the root; nothing if nowhere."""
-        sibling = (Path(path).parent / target).as_posix()
+        sibling = posixpath.normpath((Path(path).parent / target).as_posix())
         for candidate in (f"src/{target}", f"include/{target}", sibling):
             if candidate in self.includes:
                 return candidate

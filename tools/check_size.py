@@ -114,6 +114,8 @@ def sources(root: Path) -> Iterator[str]:
 def room_of(where: str) -> str | None:
     """The room that a file's lines count for; tests count for none."""
     parts = where.split("/")
+    if parts[0] == "bench":
+        return "bench"
     if parts[0] not in ("src", "python", "include", "apps") or "_test." in where:
         return None
     return None if parts[1] == "tests" else "/".join(parts[:2])

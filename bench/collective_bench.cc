@@ -1,0 +1,56 @@
+// Measures the room `collective` by itself: from choose() to the last advance(), with the engine's
+// way of waiting, without any agreement above it.
+#include <cstdlib>
+#include <span>
+
+#include "measure.h"
+#include "ranks.h"
+
+namespace farandole::bench {
+namespace {
+
+Operation operation_of(const std::string& name) {
+  for (const OperationRow& row : kOperations)
+    if (row.name == name) return row.operation;
+  std::fprintf(stderr, "no collective operation: %s\n", name.c_str());
+  std::exit(2);
+}
+
+CollectiveCall call_of(const Shape& shape, DType dtype, const std::byte* input, std::byte* output) {
+  const auto bytes = static_cast<std::int64_t>(shape.element_bytes);
+  CollectiveCall call = {.operation = operation_of(shape.operation),
+                         .dtype = dtype,
+                         .count = static_cast<std::int64_t>(shape.bytes) / bytes,
+                         .rows = static_cast<std::int64_t>(shape.input_bytes()) / bytes,
+                         .row_bytes = bytes,
+                         .input = input,
+                         .output = output};
+  if (call.operation == Operation::kAlltoall)
+    call.splits.assign(static_cast<std::size_t>(shape.ranks), call.rows / shape.ranks);
+  if (row_of(call.operation).output_rule == OutputRule::kReceived)
+    call.allocate = [output](std::span<const std::int64_t>) { return output; };
+  if (call.operation == Operation::kBroadcast && shape.rank != 0) call.input = nullptr;
+  return call;
+}
+
+int run(int count, char** words) {
+  BenchOptions options = parse_options(count, words, {.pin = true, .library = "farandole"});
+  options.in_place |= options.operation == "broadcast";
+  Ranks ranks(options.ranks);
+  const auto meeting = Segment::create("bench-meeting", sizeof(Meeting)).value();
+  const bool good = in_processes(options.ranks, [&](int rank) {
+    Member member = ranks.member(rank);
+    const Place place = {rank, options.ranks, reinterpret_cast<Meeting*>(meeting->data())};
+    const Call call = [&](const Shape& shape, const std::byte* input, std::byte* output) {
+      member.run(call_of(shape, options.dtype, input, output));
+    };
+    const Allocate from_heap = [&](std::size_t bytes) { return member.allocate(bytes); };
+    return measure(options, place, call, options.heap ? from_heap : Allocate(allocate_ordinary));
+  });
+  return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+}  // namespace
+}  // namespace farandole::bench
+
+int main(int count, char** words) { return farandole::bench::run(count, words); }

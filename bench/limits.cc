@@ -1,0 +1,63 @@
+// The limits of the machine: every core copies memory of its own at the same time, measured like an
+// operation (`limits memcpy`), and a cache line goes to and fro between two cores (`limits
+// pingpong`, nanoseconds for a round trip).
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "base/platform.h"
+#include "measure.h"
+#include "ranks.h"
+
+namespace farandole::bench {
+namespace {
+
+struct Table {
+  alignas(128) std::atomic<std::uint64_t> ball;
+};
+
+int ping_pong() {
+  constexpr std::uint64_t kRounds = 20'000;
+  const auto segment = Segment::create("bench-table", sizeof(Table)).value();
+  auto& ball = reinterpret_cast<Table*>(segment->data())->ball;
+  const bool good = in_processes(2, [&ball](int rank) {
+    pin_to_core(rank);
+    const auto side = static_cast<std::uint64_t>(rank);
+    auto begin = std::chrono::steady_clock::now();
+    for (std::uint64_t round = 0; round < kRounds; ++round) {
+      if (round == kRounds / 2) begin = std::chrono::steady_clock::now();
+      while (ball.load() != 2 * round + side) cpu_pause();
+      ball.store(2 * round + side + 1);
+    }
+    const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - begin;
+    if (rank == 0) std::printf("{\"ping_pong_ns\": %.1f}\n", time.count() * 2 / kRounds);
+    std::fflush(stdout);
+    return true;
+  });
+  return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int copies(int count, char** words) {
+  const BenchOptions options =
+      parse_options(count, words, {.operation = "memcpy", .pin = true, .library = "memcpy"});
+  const auto meeting = Segment::create("bench-meeting", sizeof(Meeting)).value();
+  const bool good = in_processes(options.ranks, [&](int rank) {
+    const Place place = {rank, options.ranks, reinterpret_cast<Meeting*>(meeting->data())};
+    const Call call = [](const Shape& shape, const std::byte* input, std::byte* output) {
+      std::memcpy(output, input, shape.bytes);
+    };
+    return measure(options, place, call, allocate_ordinary);
+  });
+  return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+}  // namespace
+}  // namespace farandole::bench
+
+int main(int count, char** words) {
+  if (count == 2 && std::string_view(words[1]) == "pingpong") return farandole::bench::ping_pong();
+  return farandole::bench::copies(count, words);
+}

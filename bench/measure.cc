@@ -1,0 +1,249 @@
+#include "measure.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace farandole::bench {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr std::size_t kCacheBytes = 1 << 20;  // L2: above, the buffers rotate
+constexpr std::size_t kBuffers = 3;
+constexpr int kRepetitionsMin = 5;
+constexpr std::size_t kTightBytes = 4 << 20;  // of a row of calls, about
+constexpr std::size_t kTightCallsMax = 2000;
+
+struct Result {
+  std::size_t bytes;
+  std::vector<float> nanoseconds;  // ascending
+  bool verified;
+};
+
+struct Buffers {
+  std::vector<std::shared_ptr<std::byte>> inputs, outputs;  // ours alone
+};
+
+// As a consumer does: every byte once, at the speed of memory.
+std::uint64_t read_all(const std::byte* memory, std::size_t bytes) {
+  std::uint64_t sum = 0;
+  std::size_t begin = 0;
+  for (; begin + sizeof(sum) <= bytes; begin += sizeof(sum)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, memory + begin, sizeof(word));
+    sum += word;
+  }
+  for (; begin < bytes; ++begin) sum += static_cast<std::uint64_t>(memory[begin]);
+  return sum;
+}
+
+// So that a result that is left from before does not pass.
+void spoil(std::byte* memory, std::size_t bytes) {
+  constexpr std::size_t kStep = 4096;
+  for (std::size_t at = 0; at < bytes; at += kStep) memory[at] = std::byte{0xFF};
+}
+
+class Measurement {
+ public:
+  Measurement(const BenchOptions& options, const Place& place, const Call& call,
+              const Allocate& allocate)
+      : options_(options),
+        place_(place),
+        call_(call),
+        allocate_(allocate),
+        pattern_(options.dtype, place.ranks),
+        own_core_(place.ranks <= static_cast<int>(std::thread::hardware_concurrency())) {}
+
+  Result of(std::size_t bytes) {
+    const auto whole = row_of(options_.dtype).bytes * static_cast<std::size_t>(place_.ranks);
+    const bool split = options_.operation != "allreduce" && options_.operation != "broadcast" &&
+                       options_.operation != "memcpy";
+    const auto unit = split ? whole : row_of(options_.dtype).bytes;
+    shape_ = {.operation = options_.operation,
+              .bytes = (bytes + unit - 1) / unit * unit,
+              .ranks = place_.ranks,
+              .rank = place_.rank,
+              .element_bytes = row_of(options_.dtype).bytes};
+    make_buffers();
+    const std::uint64_t wrong_before = place_.meeting->wrong[index()].load();
+    const int repetitions = repeat();
+    const std::uint64_t wrong = place_.meeting->wrong[index()].load() - wrong_before;
+    return {bytes, slowest(repetitions), wrong == 0};
+  }
+
+ private:
+  std::size_t index() const { return static_cast<std::size_t>(place_.rank); }
+
+  void make_buffers() {
+    buffers_ = {};
+    const std::size_t count = shape_.bytes > kCacheBytes ? kBuffers : 1;
+    for (std::size_t buffer = 0; buffer < count; ++buffer) {
+      buffers_.inputs.push_back(allocate_(shape_.input_bytes()));
+      std::memset(buffers_.inputs.back().get(), 0, shape_.input_bytes());
+      buffers_.outputs.push_back(options_.in_place ? buffers_.inputs.back()
+                                                   : allocate_(shape_.output_bytes()));
+      std::memset(buffers_.outputs.back().get(), 0, shape_.output_bytes());
+    }
+  }
+
+  // One repetition; returns its nanoseconds per call.
+  double repeat_once(std::uint64_t number, std::size_t calls) {
+    const std::size_t buffer = number % buffers_.inputs.size();
+    std::byte* const input = buffers_.inputs[buffer].get();
+    std::byte* const output = buffers_.outputs[buffer].get();
+    const std::uint64_t first = number * 17;
+    if (!options_.in_place) spoil(output, shape_.output_bytes());
+    if (options_.operation != "broadcast" || place_.rank == 0 || !options_.in_place)
+      pattern_.write(input, shape_.input_bytes(), place_.rank, first);
+    place_.meeting->barrier(place_.ranks, own_core_);
+    const auto begin = SteadyClock::now();
+    for (std::size_t one = 0; one < calls; ++one) call_(shape_, input, output);
+    if (options_.consume) consumed_ = consumed_ + read_all(output, shape_.output_bytes());
+    const auto end = SteadyClock::now();
+    if (!is_expected(pattern_, shape_, output, first)) ++place_.meeting->wrong[index()];
+    return std::chrono::duration<double, std::nano>(end - begin).count() /
+           static_cast<double>(calls);
+  }
+
+  // Returns how many counted.
+  int repeat() {
+    const std::size_t calls =
+        options_.tight ? std::clamp<std::size_t>(kTightBytes / shape_.bytes, 4, kTightCallsMax) : 1;
+    const int warm_ups = static_cast<int>(std::max<std::size_t>(3, buffers_.inputs.size()));
+    Meeting& meeting = *place_.meeting;
+    const auto begin = SteadyClock::now();
+    auto counted_begin = begin;
+    for (int number = 0;; ++number) {
+      const int counted = number - warm_ups;
+      if (counted == 0) counted_begin = SteadyClock::now();
+      if (place_.rank == 0) {
+        const std::chrono::duration<double> spent = SteadyClock::now() - counted_begin;
+        const bool enough = counted >= kRepetitionsMin && spent.count() > options_.seconds;
+        meeting.repetitions_left.store(!enough && counted < kRepetitionsMax);
+      }
+      meeting.barrier(place_.ranks, own_core_);
+      if (meeting.repetitions_left.load() == 0) return counted;
+      const double nanoseconds = repeat_once(static_cast<std::uint64_t>(number), calls);
+      if (counted >= 0)
+        meeting.nanoseconds[index()][static_cast<std::size_t>(counted)] =
+            static_cast<float>(nanoseconds);
+    }
+  }
+
+  std::vector<float> slowest(int repetitions) {
+    place_.meeting->barrier(place_.ranks, own_core_);
+    std::vector<float> times(static_cast<std::size_t>(repetitions));
+    for (std::size_t repetition = 0; repetition < times.size(); ++repetition)
+      for (std::size_t rank = 0; rank < static_cast<std::size_t>(place_.ranks); ++rank)
+        times[repetition] =
+            std::max(times[repetition], place_.meeting->nanoseconds[rank][repetition]);
+    std::sort(times.begin(), times.end());
+    place_.meeting->barrier(place_.ranks, own_core_);
+    return times;
+  }
+
+  const BenchOptions& options_;
+  const Place& place_;
+  const Call& call_;
+  const Allocate& allocate_;
+  Pattern pattern_;
+  bool own_core_;
+  Shape shape_;
+  Buffers buffers_;
+  volatile std::uint64_t consumed_ = 0;
+};
+
+// As nccl-tests define it: what each rank moves at least, so that ranks can be compared.
+double bus_factor(const BenchOptions& options, int ranks) {
+  const double others = static_cast<double>(ranks - 1) / ranks;
+  if (options.operation == "allreduce") return 2 * others;
+  return options.operation == "broadcast" || options.operation == "memcpy" ? 1 : others;
+}
+
+float percentile(const std::vector<float>& ascending, double share) {
+  const auto last = static_cast<double>(ascending.size() - 1);
+  return ascending[static_cast<std::size_t>(share * last + 0.5)];
+}
+
+std::string row_of_result(const BenchOptions& options, const Place& place, const Result& result) {
+  const double p50 = static_cast<double>(percentile(result.nanoseconds, 0.5));
+  const double p99 = static_cast<double>(percentile(result.nanoseconds, 0.99));
+  const double algbw = static_cast<double>(result.bytes) / p50;
+  const double busbw = algbw * bus_factor(options, place.ranks);
+  if (!options.json)
+    return fmt::format("{:>11} {:>12.3f} {:>12.3f} {:>10.3f} {:>10.3f} {:>8} {}\n", result.bytes,
+                       p50 / 1e3, p99 / 1e3, algbw, busbw, result.nanoseconds.size(),
+                       result.verified ? "yes" : "WRONG");
+  return fmt::format(
+      R"({{"library": "{}", "operation": "{}", "bytes": {}, "ranks": {}, "dtype": "{}", )"
+      R"("memory": "{}", "consume": {}, "tight": {}, "in_place": {}, "repetitions": {}, )"
+      R"("p50_us": {:.4f}, "p99_us": {:.4f}, "algbw_gbps": {:.4f}, "busbw_gbps": {:.4f}, )"
+      R"("verified": {}}})",
+      options.library, options.operation, result.bytes, place.ranks, row_of(options.dtype).name,
+      options.heap ? "heap" : "ordinary", options.consume, options.tight, options.in_place,
+      result.nanoseconds.size(), p50 / 1e3, p99 / 1e3, algbw, busbw, result.verified);
+}
+
+void print_now(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+bool measure(const BenchOptions& options, const Place& place, const Call& call,
+             const Allocate& allocate) {
+  if (options.pin) pin_to_core(place.rank);
+  Measurement measurement(options, place, call, allocate);
+  const bool speaks = place.rank == 0;
+  bool good = true;
+  if (speaks && !options.json)
+    print_now(
+        fmt::format("{} {} {} ranks {}{}\n{:>11} {:>12} {:>12} {:>10} {:>10} {:>8} verified\n",
+                    options.library, options.operation, place.ranks, row_of(options.dtype).name,
+                    options.consume ? " consume" : "", "bytes", "p50 us", "p99 us", "algbw GB/s",
+                    "busbw GB/s", "repeats"));
+  const char* before = "[";
+  for (const std::size_t bytes : options.sizes) {
+    Result result = measurement.of(bytes);
+    for (int rank = 0; rank < place.ranks; ++rank)
+      result.verified &= place.meeting->wrong[static_cast<std::size_t>(rank)].load() == 0;
+    good &= result.verified;
+    if (speaks && options.json) print_now(std::exchange(before, ",\n"));
+    if (speaks) print_now(row_of_result(options, place, result));
+  }
+  if (speaks && options.json) print_now("]\n");
+  return good;
+}
+
+std::shared_ptr<std::byte> allocate_ordinary(std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  const std::size_t whole = (bytes + kPage - 1) / kPage * kPage;
+  auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kPage, whole));
+  return {memory, std::free};
+}
+
+void pin_to_core(int rank) {
+  cpu_set_t usable;
+  if (::sched_getaffinity(0, sizeof(usable), &usable) != 0) return;
+  int turn = rank % CPU_COUNT(&usable);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &usable) || turn-- != 0) continue;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    (void)::sched_setaffinity(0, sizeof(one), &one);
+    return;
+  }
+}
+
+}  // namespace farandole::bench

@@ -1,0 +1,44 @@
+#include "meeting.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+
+#include "base/platform.h"
+
+namespace farandole::bench {
+namespace {
+
+constexpr int kPolls = 20'000;  // about a millisecond
+constexpr int kYields = 16;
+
+void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value) {
+  ::syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+void Meeting::barrier(int ranks, bool own_core) {
+  const std::uint32_t turn = turn_.load();
+  if (arrived_.fetch_add(1) + 1 == static_cast<std::uint32_t>(ranks)) {
+    arrived_.store(0);
+    turn_.store(turn + 1);
+    if (sleepers_.load() != 0) futex(turn_, FUTEX_WAKE, INT_MAX);
+    return;
+  }
+  for (int look = 0; look < (own_core ? kPolls : kYields); ++look) {
+    if (turn_.load() != turn) return;
+    if (own_core)
+      cpu_pause();
+    else
+      ::sched_yield();
+  }
+  sleepers_.fetch_add(1);
+  while (turn_.load() == turn) futex(turn_, FUTEX_WAIT, turn);
+  sleepers_.fetch_sub(1);
+}
+
+}  // namespace farandole::bench

@@ -1,0 +1,60 @@
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+
+namespace farandole::bench {
+namespace {
+
+void add_options(CLI::App& app, BenchOptions& options, std::vector<std::uint64_t>& sizes,
+                 std::string& memory) {
+  std::map<std::string, DType> dtypes;
+  for (const DTypeRow& row : kDTypes) dtypes.emplace(row.name, row.dtype);
+  app.add_option("operation", options.operation)
+      ->check(CLI::IsMember(
+          {"allreduce", "reducescatter", "allgather", "broadcast", "alltoall", "memcpy"}));
+  app.add_option("-n,--ranks", options.ranks, "Processes")->check(CLI::Range(1, 64));
+  app.add_option("--sizes", sizes, "Bytes, as 8,1K,64M")
+      ->delimiter(',')
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("--dtype", options.dtype)->transform(CLI::CheckedTransformer(dtypes));
+  app.add_option("--memory", memory)->check(CLI::IsMember({"ordinary", "heap"}));
+  app.add_flag("--consume", options.consume, "Read the result inside the timed region");
+  app.add_flag("--tight", options.tight, "Time many calls in a row, with no barrier between");
+  app.add_flag("--in-place", options.in_place, "One buffer for input and output");
+  app.add_flag("--pin,!--no-pin", options.pin, "Rank i stays on core i, modulo the cores");
+  app.add_flag("--json", options.json, "Print a JSON list");
+  app.add_option("--seconds", options.seconds, "Time for each size, about");
+}
+
+[[noreturn]] void refuse(const char* why) {
+  std::fprintf(stderr, "%s\n", why);
+  std::exit(2);
+}
+
+}  // namespace
+
+BenchOptions parse_options(int count, char** words, BenchOptions defaults) {
+  BenchOptions options = std::move(defaults);
+  std::vector<std::uint64_t> sizes = {8, 1024, 65536, 1 << 20};
+  std::string memory = "ordinary";
+  CLI::App app("Measures " + options.library);
+  add_options(app, options, sizes, memory);
+  try {
+    app.parse(count, words);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
+  }
+  options.heap = memory == "heap";
+  const bool copies_in_place = options.operation != "allreduce" && options.operation != "broadcast";
+  if (options.in_place && copies_in_place) refuse("--in-place: allreduce and broadcast only");
+  if (options.tight && (options.in_place || options.consume))
+    refuse("--tight: not with --in-place or --consume, which prepare and check every call");
+  for (const std::uint64_t bytes : sizes) options.sizes.push_back(static_cast<std::size_t>(bytes));
+  return options;
+}
+
+}  // namespace farandole::bench

@@ -1,0 +1,90 @@
+// The same operations through MPI, compiled once with each MPI library. See bench/measure.h.
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "../measure.h"
+
+namespace farandole::bench {
+namespace {
+
+#ifdef OMPI_MAJOR_VERSION
+constexpr const char* kLibrary = "openmpi";
+#else
+constexpr const char* kLibrary = "mpich";
+#endif
+
+MPI_Datatype datatype_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return MPI_FLOAT;
+    case DType::kFloat64:
+      return MPI_DOUBLE;
+    case DType::kInt32:
+      return MPI_INT32_T;
+    case DType::kInt64:
+      return MPI_INT64_T;
+    case DType::kUInt8:
+      return MPI_UINT8_T;
+    default:
+      std::fprintf(stderr, "MPI has no such type\n");
+      MPI_Abort(MPI_COMM_WORLD, 2);
+      return MPI_BYTE;
+  }
+}
+
+void call(const Shape& shape, const std::byte* input, std::byte* output, MPI_Datatype datatype) {
+  const auto all = static_cast<int>(shape.bytes / shape.element_bytes);
+  const int piece = all / shape.ranks;
+  const void* const given = input == output ? MPI_IN_PLACE : input;
+  if (shape.operation == "allreduce") {
+    MPI_Allreduce(given, output, all, datatype, MPI_SUM, MPI_COMM_WORLD);
+  } else if (shape.operation == "reducescatter") {
+    MPI_Reduce_scatter_block(input, output, piece, datatype, MPI_SUM, MPI_COMM_WORLD);
+  } else if (shape.operation == "allgather") {
+    MPI_Allgather(input, piece, datatype, output, piece, datatype, MPI_COMM_WORLD);
+  } else if (shape.operation == "alltoall") {
+    MPI_Alltoall(input, piece, datatype, output, piece, datatype, MPI_COMM_WORLD);
+  } else {  // it knows in-place broadcasts only
+    MPI_Bcast(output, all, datatype, 0, MPI_COMM_WORLD);
+  }
+}
+
+Meeting* shared_meeting(int rank, MPI_Win& window) {
+  void* memory = nullptr;
+  int unit = 0;
+  MPI_Aint bytes = rank == 0 ? sizeof(Meeting) : 0;
+  MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
+  MPI_Win_shared_query(window, 0, &bytes, &unit, &memory);
+  if (rank == 0) std::memset(memory, 0, sizeof(Meeting));
+  MPI_Barrier(MPI_COMM_WORLD);
+  return static_cast<Meeting*>(memory);
+}
+
+int run(int count, char** words) {
+  MPI_Init(&count, &words);
+  BenchOptions options = parse_options(count, words, {.library = kLibrary});
+  Place place;
+  MPI_Comm_rank(MPI_COMM_WORLD, &place.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &place.ranks);
+  options.in_place |= options.operation == "broadcast";
+  MPI_Win window = MPI_WIN_NULL;
+  place.meeting = shared_meeting(place.rank, window);
+  const MPI_Datatype datatype = datatype_of(options.dtype);
+  const bool good = measure(
+      options, place,
+      [datatype](const Shape& shape, const std::byte* input, std::byte* output) {
+        call(shape, input, output, datatype);
+      },
+      allocate_ordinary);
+  MPI_Win_free(&window);
+  MPI_Finalize();
+  return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+}  // namespace
+}  // namespace farandole::bench
+
+int main(int count, char** words) { return farandole::bench::run(count, words); }

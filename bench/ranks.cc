@@ -1,0 +1,107 @@
+#include "ranks.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <utility>
+
+#include "base/check.h"
+#include "base/cores.h"
+#include "base/platform.h"
+
+namespace farandole::bench {
+
+void Member::run(CollectiveCall call) {
+  ++sequence_;
+  CollectiveStep step =
+      choose(group_, {.generation = 1, .sequence = sequence_, .id = sequence_}, std::move(call));
+  policy_.begin_wait(clock_.now());
+  for (Progress progress = advance(step); progress != Progress::kDone; progress = advance(step)) {
+    CHECK(progress != Progress::kMismatch, "all ranks of a benchmark make the same calls");
+    const TimePoint now = clock_.now();
+    if (progress == Progress::kMoved) {
+      policy_.begin_wait(now);
+      continue;
+    }
+    switch (policy_.next(now)) {
+      case WaitPolicy::Action::kPoll:
+        cpu_pause();
+        break;
+      case WaitPolicy::Action::kYield:
+        ::sched_yield();
+        break;
+      case WaitPolicy::Action::kSleep:
+        sleep(step, progress);
+        if (progress == Progress::kDone) return;
+        break;
+    }
+  }
+}
+
+void Member::sleep(CollectiveStep& step, Progress& progress) {
+  const std::uint32_t ticket = doorbells_.prepare_sleep();
+  progress = advance(step);
+  if (progress == Progress::kPending)
+    doorbells_.sleep(ticket, std::chrono::seconds(1));
+  else
+    doorbells_.cancel_sleep();
+}
+
+Ranks::Ranks(int ranks)
+    : count_(ranks),
+      bells_(Segment::create("bench-doorbells", Doorbells::bytes_needed(ranks)).value()),
+      board_(Segment::create("bench-board", FlagBoard::bytes_needed(ranks)).value()) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    heaps_.push_back(SharedHeap::create().value());
+    stagings_.push_back(heaps_.back()->allocate_scratch(kStagingBytes).value());
+    peers_.push_back(PeerHeap::attach(heaps_.back()->first_segment()).value());
+  }
+}
+
+Member Ranks::member(int rank) {
+  const auto index = static_cast<std::size_t>(rank);
+  std::vector<int> ranks;
+  std::vector<const PeerHeap*> heaps;
+  for (int other = 0; other < count_; ++other) {
+    ranks.push_back(other);
+    heaps.push_back(peers_[static_cast<std::size_t>(other)].get());
+  }
+  doorbells_ = std::make_unique<Doorbells>(bells_->data(), rank, count_);
+  flags_ = std::make_unique<FlagBoard>(board_->data(), rank, ranks, *doorbells_);
+  Group group = {.member = rank,
+                 .ranks = ranks,
+                 .board = flags_.get(),
+                 .staging = stagings_[index].get(),
+                 .staging_location = heaps_[index]->location_of(stagings_[index].get()).value(),
+                 .heaps = heaps};
+  return {std::move(group), *doorbells_, *heaps_[index], WaitPolicy(count_, usable_cores())};
+}
+
+bool in_processes(int ranks, const std::function<bool(int rank)>& function) {
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const pid_t child = ::fork();
+    CHECK(child >= 0, "the processes of a benchmark must start");
+    if (child == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::_exit(function(rank) ? EXIT_SUCCESS : EXIT_FAILURE);
+    }
+    children.push_back(child);
+  }
+  bool good = true;
+  // One that ends badly would leave the others waiting for ever.
+  for (std::size_t ended = 0; ended < children.size(); ++ended) {
+    int status = 0;
+    const pid_t child = ::wait(&status);
+    if (status == 0 || !std::exchange(good, false)) continue;
+    for (const pid_t other : children)
+      if (other != child) ::kill(other, SIGKILL);
+  }
+  return good;
+}
+
+}  // namespace farandole::bench

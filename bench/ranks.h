@@ -1,0 +1,62 @@
+// Ranks: the members of one group as processes of this benchmark, which have inherited all that
+// they share. The only file here that knows how a group, its board and its heaps are made.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "collective/chooser.h"
+#include "collective/group.h"
+#include "transport/shm/doorbells.h"
+#include "transport/shm/segment.h"
+#include "transport/shm/wait_policy.h"
+
+namespace farandole::bench {
+
+// What one process has of it.
+class Member {
+ public:
+  Member(Group group, Doorbells& doorbells, SharedHeap& heap, WaitPolicy policy)
+      : group_(std::move(group)), doorbells_(doorbells), heap_(heap), policy_(policy) {}
+
+  int rank() const { return group_.member; }
+  const Group& group() const { return group_; }
+  // Memory that the others can map. Ends the program when there is none.
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) { return heap_.allocate(bytes).value(); }
+  // Runs the next step of the group to its end. Waits as the engine does.
+  void run(CollectiveCall call);
+
+ private:
+  void sleep(CollectiveStep& step, Progress& progress);
+
+  Group group_;
+  Doorbells& doorbells_;
+  SharedHeap& heap_;
+  WaitPolicy policy_;
+  SystemClock clock_;
+  std::uint32_t sequence_ = 0;
+};
+
+// Forks; runs the function in each process, and returns whether it returned true in all of them.
+bool in_processes(int ranks, const std::function<bool(int rank)>& function);
+
+class Ranks {
+ public:
+  explicit Ranks(int ranks);  // before the processes
+  // To be called once in each process.
+  Member member(int rank);
+
+ private:
+  int count_;
+  std::shared_ptr<Segment> bells_, board_;  // ours alone
+  std::vector<std::unique_ptr<SharedHeap>> heaps_;
+  std::vector<std::shared_ptr<std::byte>> stagings_;  // ours alone
+  std::vector<std::unique_ptr<PeerHeap>> peers_;
+  std::unique_ptr<Doorbells> doorbells_;
+  std::unique_ptr<FlagBoard> flags_;
+};
+
+}  // namespace farandole::bench
