@@ -45,7 +45,8 @@ struct CallInTest {
   std::int64_t row_elements = 1;
   std::vector<std::vector<std::int64_t>> splits = {};  // from each member to each
   std::vector<bool> joined = {};                       // empty: nobody has
-  bool in_place = false;                               // where that is possible
+  std::vector<bool> in_heap = {};  // whose memory the others can see; empty: nobody's
+  bool in_place = false;           // where that is possible
   unsigned seed = 0;
 
   int members() const { return static_cast<int>(rows.size()); }
@@ -53,6 +54,7 @@ struct CallInTest {
     return row_elements * static_cast<std::int64_t>(row_of(reduction.dtype).bytes);
   }
   bool has_joined(std::size_t member) const { return !joined.empty() && joined[member]; }
+  bool is_in_heap(std::size_t member) const { return !in_heap.empty() && in_heap[member]; }
   bool can_be_in_place() const {
     return operation == Operation::kAllreduce || operation == Operation::kBroadcast;
   }
@@ -61,7 +63,7 @@ struct CallInTest {
            std::string(row_of(reduction.dtype).name) + ", " + std::string(name_of(reduction.op)) +
            ", seed " + std::to_string(seed) + ", " + std::to_string(rows[0]) + " rows of " +
            std::to_string(row_elements) + " elements" + (in_place ? ", in place" : "") +
-           (joined.empty() ? "" : ", some have joined");
+           (joined.empty() ? "" : ", some have joined") + (in_heap.empty() ? "" : ", heap");
   }
 };
 
@@ -146,42 +148,49 @@ struct PreparedCall {
   Buffer reduced_;
 };
 
-// Memory of the user, between bytes that nobody may touch; every second one is not aligned.
+// Memory of the user, between bytes that nobody may touch; every second one is not aligned. In a
+// heap if one is given.
 class WatchedMemory {
  public:
-  WatchedMemory(std::size_t bytes, unsigned shift)
-      : begin_(kGuardBytes + shift % 2),
-        bytes_(bytes),
-        all_(begin_ + bytes + kGuardBytes, kFresh) {}
+  WatchedMemory(std::size_t bytes, unsigned shift, SharedHeap* heap = nullptr)
+      : begin_(kGuardBytes + shift % 2), bytes_(bytes), all_(begin_ + bytes + kGuardBytes) {
+    if (heap != nullptr)
+      memory_ = heap->allocate(all_).value();
+    else
+      memory_ = std::shared_ptr<std::byte>(new std::byte[all_], std::default_delete<std::byte[]>());
+    fill(kFresh);
+  }
 
   static constexpr std::byte kFresh{0xee};
 
-  std::byte* data() { return all_.data() + begin_; }
-  Buffer content() const {
-    const auto begin = all_.begin() + static_cast<std::ptrdiff_t>(begin_);
-    return {begin, begin + static_cast<std::ptrdiff_t>(bytes_)};
-  }
+  std::byte* data() { return memory_.get() + begin_; }
+  Buffer content() const { return {memory_.get() + begin_, memory_.get() + begin_ + bytes_}; }
   bool surroundings_are_fresh() const {
     const auto fresh = [](std::byte byte) { return byte == kFresh; };
-    return std::all_of(all_.begin(), all_.begin() + static_cast<std::ptrdiff_t>(begin_), fresh) &&
-           std::all_of(all_.end() - static_cast<std::ptrdiff_t>(kGuardBytes), all_.end(), fresh);
+    const std::byte* const begin = memory_.get();
+    return std::all_of(begin, begin + begin_, fresh) &&
+           std::all_of(begin + begin_ + bytes_, begin + all_, fresh);
   }
+  void fill(std::byte value) { std::memset(memory_.get(), static_cast<int>(value), all_); }
 
  private:
   static constexpr std::size_t kGuardBytes = 64;
   std::size_t begin_;
   std::size_t bytes_;
-  Buffer all_;
+  std::size_t all_;
+  std::shared_ptr<std::byte> memory_;  // ours alone
 };
 
 class SideInTest {
  public:
-  SideInTest(const PreparedCall& prepared, int member)
+  // `heap` is for calls of which some memory is in heaps.
+  SideInTest(const PreparedCall& prepared, int member, SharedHeap* heap = nullptr)
       : prepared_(prepared),
         member_(static_cast<std::size_t>(member)),
         in_place_(prepared.call.in_place && prepared.call.can_be_in_place()),
-        input_(original().size(), prepared.call.seed),
-        output_(is_received() ? 0 : expected().size(), prepared.call.seed + 1) {
+        heap_(prepared.call.is_in_heap(member_) ? heap : nullptr),
+        input_(original().size(), prepared.call.seed, heap_),
+        output_(is_received() ? 0 : expected().size(), prepared.call.seed + 1, heap_) {
     std::ranges::copy(original(), input_.data());
   }
   SideInTest(const SideInTest&) = delete;
@@ -218,7 +227,8 @@ class SideInTest {
            same(output_.content(), Buffer(output_.content().size(), WatchedMemory::kFresh)) &&
            surroundings_are_fresh();
   }
-  void expect_right() const {
+  // Afterwards the memory is rubbish: nobody else may need it any more.
+  void expect_right() {
     SCOPED_TRACE(testing::Message() << "member " << member_ << " of " << prepared_.call.members()
                                     << ", " << prepared_.call.text());
     EXPECT_TRUE(same(in_place_ ? input_.content() : output_.content(), expected()));
@@ -228,6 +238,9 @@ class SideInTest {
     if (is_received()) {
       EXPECT_EQ(received_rows_, prepared_.received_rows(member_));
     }
+    constexpr std::byte kRubbish{0xdd};
+    input_.fill(kRubbish);
+    output_.fill(kRubbish);
   }
 
  private:
@@ -247,13 +260,14 @@ class SideInTest {
     std::int64_t total = 0;
     for (const std::int64_t count : rows) total += count;
     output_ = WatchedMemory(static_cast<std::size_t>(total * prepared_.call.row_bytes()),
-                            prepared_.call.seed);
+                            prepared_.call.seed, heap_);
     return output_.data();
   }
 
   const PreparedCall& prepared_;
   std::size_t member_;
   bool in_place_;
+  SharedHeap* heap_;
   WatchedMemory input_;
   WatchedMemory output_;
   bool allocated_ = false;
@@ -298,6 +312,10 @@ inline CallInTest draw(std::mt19937& random, CallInTest call, int members, std::
     for (int member = 0; member < members; ++member) call.joined.push_back(below(random, 2) == 0);
     call.joined[static_cast<std::size_t>(below(random, members))] = false;
   }
+  // All in heaps, or some, or none.
+  if (const auto kind = below(random, 4); kind < 3)
+    for (int member = 0; member < members; ++member)
+      call.in_heap.push_back(kind < 2 || below(random, 2) == 0);
   return call;
 }
 
@@ -306,7 +324,7 @@ inline void run_in_threads(int members, const std::vector<PreparedCall>& calls) 
   GroupInTest group(members);
   group.in_threads([&](int member) {
     for (std::uint32_t index = 0; index < calls.size(); ++index) {
-      SideInTest side(calls[index], member);
+      SideInTest side(calls[index], member, &group.heap(member));
       CollectiveStep step = side.step(group.group(member), step_number(index + 1));
       ASSERT_EQ(group.finish(member, step), Progress::kDone);
       side.expect_right();
@@ -330,7 +348,8 @@ class Journeys {
     Traveller& traveller = travellers_[static_cast<std::size_t>(member)];
     if (traveller.next == calls_.size()) return false;
     if (!traveller.step) {
-      traveller.side = std::make_unique<SideInTest>(calls_[traveller.next], member);
+      traveller.side =
+          std::make_unique<SideInTest>(calls_[traveller.next], member, &group_.heap(member));
       traveller.step = traveller.side->step(
           group_.group(member), step_number(static_cast<std::uint32_t>(traveller.next + 1)));
     }

@@ -1,50 +1,106 @@
 // Entrance: the way into a step that all algorithms share. It enters on the flag board, waits until
-// every member has entered, and only then lets the algorithm see the others' staging memory.
+// every member has entered, and only then lets the algorithm see the others' memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <span>
 
+#include "base/check.h"
 #include "collective/group.h"
 
 namespace farandole {
 
-// One per step; one thread at a time (the baton's holder).
-class Entrance {
+// The flags of it, on any board: the model explorer runs this on its own.
+template <class Board>
+class BasicEntrance {
  public:
-  // `group` is borrowed and outlives this.
-  Entrance(const Group& group, const StepIdentity& identity);
+  // `board` is borrowed and outlives this.
+  BasicEntrance(Board& board, const StepIdentity& identity) : board_(&board), identity_(identity) {}
 
-  const Group& group() const { return *group_; }
-  FlagBoard& board() const { return *group_->board; }
-
-  // The slot of this step is free: our staging part may be written and enter() called.
-  bool may_enter() const;
-  // Publishes our entry; what is staged by now counts as staged with phase 0.
-  void enter(std::int64_t extent);
+  Board& board() const { return *board_; }
+  const StepIdentity& identity() const { return identity_; }
   bool entered() const { return entered_; }
 
+  // Publishes our entry; what is staged by now counts as staged with phase 0. The step before must
+  // be completed.
+  void enter(std::int64_t extent, std::uint64_t input = kNowhere, std::uint64_t output = kNowhere) {
+    CHECK(!entered_, "a step is entered once");
+    board_->enter(identity_.generation, identity_.sequence,
+                  {.identity = identity_.id, .extent = extent, .input = input, .output = output});
+    entered_ = true;
+  }
+
   // kPending until every member has entered; then kMismatch if an entry is for another step or
-  // makes no sense, else kDone, and extent() and staging() may be used.
-  Progress meet();
+  // makes no sense, else kDone, and what the members said may be read.
+  Progress meet() const {
+    if (!board_->all_entered()) return Progress::kPending;
+    for (int member = 0; member < board_->members(); ++member) {
+      const Entry entry = board_->entry(member);
+      if (entry.identity != identity_.id || entry.extent < 0) return Progress::kMismatch;
+    }
+    return Progress::kDone;
+  }
 
   // What a member said when it entered.
-  std::int64_t extent(int member) const;
+  std::int64_t extent(int member) const { return board_->entry(member).extent; }
   // All members said the same extent.
-  bool extents_equal() const;
-
-  // Our part of the staging memory for this step, kStagingBytesPerSlot.
-  std::byte* own_staging() const { return own_staging_; }
-  const std::byte* staging(int member) const;
+  bool extents_equal() const {
+    for (int member = 1; member < board_->members(); ++member)
+      if (extent(member) != extent(0)) return false;
+    return true;
+  }
+  // A member lets the others read its input where it is.
+  bool lends_input(int member) const { return board_->entry(member).input != kNowhere; }
+  bool somebody_lends_input() const {
+    for (int member = 0; member < board_->members(); ++member)
+      if (lends_input(member)) return true;
+    return false;
+  }
 
  private:
-  const Group* group_;
+  Board* board_;
   StepIdentity identity_;
   bool entered_ = false;
-  std::byte* own_staging_;
-  std::vector<const std::byte*> stagings_;  // of each member; filled by meet()
-  std::vector<std::int64_t> extents_;
+};
+
+// One per step; one thread at a time (the baton's holder).
+class Entrance : public BasicEntrance<FlagBoard> {
+ public:
+  // `group` is borrowed and outlives this.
+  Entrance(const Group& group, const StepIdentity& identity)
+      : BasicEntrance(*group.board, identity), group_(&group) {}
+
+  const Group& group() const { return *group_; }
+
+  // Enters, and says where our memory is if the others can see it: they may read the input and
+  // write the output until they have told us, in a phase, that they need them no more.
+  void enter_lending(std::int64_t extent, std::span<const std::byte> input,
+                     std::span<const std::byte> output = {});
+  // Whether enter_lending() lets the others see this memory.
+  bool is_visible(std::span<const std::byte> memory) const;
+
+  // What a member has lent; null if it has not, or not as many bytes as that.
+  const std::byte* input(int member, std::size_t bytes) const;
+  std::byte* output(int member, std::size_t bytes) const;
+
+  // The staging memory for this step, kStagingBytesPerSlot: ours, and, once all have met, anyone's.
+  std::byte* own_staging() const { return staging_of(group_->member); }
+  const std::byte* staging(int member) const { return staging_of(member); }
+  // The memory inside the flag line, kInlineBytes: ours before we enter, and, once all have met,
+  // anyone's.
+  std::byte* own_inside() const { return board().own_inside(identity().sequence); }
+  const std::byte* inside(int member) const { return board().inside(member); }
+
+ private:
+  std::uint64_t location_of(std::span<const std::byte> memory) const;
+  std::byte* lent(int member, std::uint64_t location, std::size_t bytes) const;
+  std::byte* staging_of(int member) const {
+    return group_->stagings[static_cast<std::size_t>(member)] +
+           identity().sequence % kSlots * kStagingBytesPerSlot;
+  }
+
+  const Group* group_;
 };
 
 }  // namespace farandole

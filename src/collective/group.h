@@ -5,13 +5,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "collective/costs.h"
 #include "transport/shm/flag_board.h"
 #include "transport/shm/shared_heap.h"
 
 namespace farandole {
 
-// A member's staging memory of one slot: the algorithm's scratch in shared memory, readable by all.
-// Two halves, each with an input window and a result window.
+// A member's staging memory of one slot: the algorithm's scratch in shared memory, written by that
+// member and readable by all. Four parts of a window.
 inline constexpr std::size_t kWindowBytes = 256 * 1024;
 inline constexpr std::size_t kStagingBytesPerSlot = 4 * kWindowBytes;
 inline constexpr std::size_t kStagingBytes = kSlots * kStagingBytesPerSlot;
@@ -21,9 +22,13 @@ struct Group {
   int member = 0;          // our index
   std::vector<int> ranks;  // world ranks, ascending
   FlagBoard* board = nullptr;
-  std::byte* staging = nullptr;        // ours, kStagingBytes, slot by slot
-  std::uint64_t staging_location = 0;  // the same as SharedHeap::location_of says it
-  std::vector<const PeerHeap*> heaps;  // of each member; ours included
+  std::vector<std::byte*> stagings;    // of each member, kStagingBytes, slot by slot
+  const SharedHeap* heap = nullptr;    // ours; null: we have no memory that the others can see
+  std::vector<const PeerHeap*> heaps;  // of each member, ours included
+  Costs costs;                         // the same on all members
+  // Of what is reduced just now, by the one step that is; kept to save the allocations.
+  mutable std::vector<const std::byte*> inputs = {};
+  mutable std::vector<std::byte*> outputs = {};
 
   int members() const { return static_cast<int>(ranks.size()); }
 };
@@ -36,8 +41,9 @@ struct StepIdentity {
 };
 
 // What advance() says. A step never blocks and does about one window of work per call.
-// Once a step is kDone, every flag that the other members still need from us has been stored and
-// our staging stays as it is until all are done: we may leave, the others can still finish.
+// Once a step is kDone, every flag that the other members still need from us has been stored, and
+// our staging and the flag line stay as they are until all have entered the next step: we may
+// leave, the others can still finish.
 enum class Progress : std::uint8_t {
   kPending,   // nothing to do until a flag of another member changes: sleeping is allowed
   kMoved,     // did some work: call again before sleeping, no bell rings for what is left

@@ -27,30 +27,32 @@ class GroupInTest {
         board_(blocks_for(FlagBoard::bytes_needed(members))) {
     std::vector<int> ranks;
     std::vector<const PeerHeap*> heaps;
+    std::vector<std::byte*> stagings;
     for (int member = 0; member < members; ++member) {
       ranks.push_back(member);
       heaps_.push_back(SharedHeap::create().value());
-      stagings_.push_back(heaps_.back()->allocate(kStagingBytes).value());
+      staging_memory_.push_back(heaps_.back()->allocate(kStagingBytes).value());
       peers_.push_back(PeerHeap::attach(heaps_.back()->first_segment()).value());
       heaps.push_back(peers_.back().get());
+      stagings.push_back(staging_memory_.back().get());
     }
     for (int member = 0; member < members; ++member) {
       const auto index = static_cast<std::size_t>(member);
       doorbells_.push_back(std::make_unique<Doorbells>(bells_[0].bytes.data(), member, members));
       boards_.push_back(
           std::make_unique<FlagBoard>(board_[0].bytes.data(), member, ranks, *doorbells_.back()));
-      const auto location = heaps_[index]->location_of(stagings_[index].get()).value();
-      // The peers' mapping also for the owner, so that the thread sanitizer sees one address.
       groups_.push_back({.member = member,
                          .ranks = ranks,
                          .board = boards_.back().get(),
-                         .staging = peers_[index]->at(location, kStagingBytes),
-                         .staging_location = location,
-                         .heaps = heaps});
+                         .stagings = stagings,
+                         .heap = heaps_[index].get(),
+                         .heaps = heaps,
+                         .costs = costs_on(1, 1)});
     }
   }
 
   int members() const { return static_cast<int>(groups_.size()); }
+  SharedHeap& heap(int member) { return *heaps_[static_cast<std::size_t>(member)]; }
   Group& group(int member) { return groups_[static_cast<std::size_t>(member)]; }
 
   // Runs the function for each member in a thread of its own.
@@ -121,7 +123,7 @@ class GroupInTest {
   std::vector<Block> bells_;
   std::vector<Block> board_;
   std::vector<std::unique_ptr<SharedHeap>> heaps_;
-  std::vector<std::shared_ptr<std::byte>> stagings_;  // ours alone
+  std::vector<std::shared_ptr<std::byte>> staging_memory_;  // ours alone
   std::vector<std::unique_ptr<PeerHeap>> peers_;
   std::vector<std::unique_ptr<Doorbells>> doorbells_;
   std::vector<std::unique_ptr<FlagBoard>> boards_;

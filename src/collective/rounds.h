@@ -1,13 +1,17 @@
-// Rounds: what staged algorithms with one wait per round share. In a round every member shows a
-// part of what it brings in its staging memory, and takes what the others show for it.
+// Rounds: what algorithms with one wait per round share. In a round every member shows a part of
+// what it brings, and takes what the others show for it. A part is shown in staging memory, or,
+// when it is small, inside the flag line; a member whose input the others can see shows nothing at
+// all.
 //
 // Phase w of a member = "my part of round w is staged" (0 is the entry itself). A member goes, for
 // w = 0, 1, …:  stage w + 1; publish w + 1; wait all ≥ w; take round w. All members do all rounds,
 // also those that have nothing left to show or to take.
 // Round w lives in part w mod 4 of the staging memory. stage(w + 1) overwrites round w − 3. We do
 // it after our round w − 1, in which all were at ≥ w − 1, and they publish w − 1 after their round
-// w − 3: everybody has taken what we showed in round w − 3. So no further phase is needed. The next
-// step with this slot is entered only when all are done with this one.
+// w − 3: everybody has taken what we showed in round w − 3. So no further phase is needed. The slot
+// is used again in the step after the next, which nobody enters before all have completed this one.
+// Only a member that has lent its input must wait in the end, for its owner may change it at once:
+// all publish one more phase when they have taken everything, and lenders wait for it.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +30,18 @@ static_assert(kRoundParts * kWindow <= static_cast<std::int64_t>(kStagingBytesPe
 // What is shown for one member begins here: no cache line is for two of them.
 inline constexpr std::int64_t kPieceAlignment = 64;
 
-// One per step; one thread at a time (the baton's holder).
-class Rounds {
+// One per step; one thread at a time (the baton's holder). `Way` is an Entrance, or, for the model
+// explorer, a BasicEntrance.
+template <class Way>
+class BasicRounds {
  public:
-  // `group` is borrowed and outlives this.
-  Rounds(const Group& group, const StepIdentity& identity) : entrance_(group, identity) {}
+  explicit BasicRounds(const Way& entrance) : entrance_(entrance) {}
 
-  const Entrance& entrance() const { return entrance_; }
+  const Way& entrance() const { return entrance_; }
 
   // A bounded amount of work; see Progress. The algorithm has
   //   void stage(round): shows our part of a round; round 0 before we enter;
-  //   std::int64_t extent(): what we say on entering;
+  //   void enter(Way&): says on entering what the others must know;
   //   std::optional<std::int64_t> meet(): all have entered. How many rounds there are, the same on
   //     all members; nothing when an entry makes no sense;
   //   bool take(round): what the others show for us; false while some of this round is left.
@@ -44,57 +49,92 @@ class Rounds {
   Progress advance(Algorithm& algorithm);
 
  private:
-  enum class State : std::uint8_t { kEnter, kMeet, kStage, kTake, kOver };
+  enum class State : std::uint8_t { kEnter, kMeet, kStage, kTake, kGetBack, kOver };
 
-  Progress go_on(State state) {
-    state_ = state;
-    return Progress::kMoved;
-  }
+  std::uint32_t last_phase() const { return static_cast<std::uint32_t>(rounds_); }
+  template <class Algorithm>
+  Progress meet(Algorithm& algorithm);
+  template <class Algorithm>
+  Progress take(Algorithm& algorithm);
+  Progress end_rounds();
+  Progress get_back();
 
-  Progress finish() {
-    entrance_.board().finish();
-    state_ = State::kOver;
-    return Progress::kDone;
-  }
-
-  Entrance entrance_;
+  Way entrance_;
   std::int64_t rounds_ = 0;
   std::int64_t round_ = 0;
   State state_ = State::kEnter;
 };
 
+// A small step goes from its entry to its end in one call, if the others are there.
+template <class Way>
 template <class Algorithm>
-Progress Rounds::advance(Algorithm& algorithm) {
+Progress BasicRounds<Way>::advance(Algorithm& algorithm) {
   switch (state_) {
     case State::kEnter:
-      if (!entrance_.may_enter()) return Progress::kPending;
       algorithm.stage(0);
-      entrance_.enter(algorithm.extent());
-      return go_on(State::kMeet);
-    case State::kMeet: {
-      if (const Progress met = entrance_.meet(); met != Progress::kDone) return met;
-      const std::optional<std::int64_t> rounds = algorithm.meet();
-      if (!rounds) return Progress::kMismatch;
-      rounds_ = *rounds;
-      return rounds_ == 0 ? finish() : go_on(State::kStage);
-    }
+      algorithm.enter(entrance_);
+      state_ = State::kMeet;
+      [[fallthrough]];
+    case State::kMeet:
+      return meet(algorithm);
     case State::kStage:
-      if (round_ + 1 < rounds_) {
-        algorithm.stage(round_ + 1);
-        entrance_.board().publish_phase(static_cast<std::uint32_t>(round_ + 1));
-      }
-      return go_on(State::kTake);
+      algorithm.stage(round_ + 1);
+      entrance_.board().publish_phase(static_cast<std::uint32_t>(round_ + 1));
+      state_ = State::kTake;
+      return Progress::kMoved;
     case State::kTake:
-      if (!entrance_.board().all_reached(static_cast<std::uint32_t>(round_)))
-        return Progress::kPending;
-      if (!algorithm.take(round_)) return Progress::kMoved;
-      ++round_;
-      return round_ == rounds_ ? finish() : go_on(State::kStage);
+      return take(algorithm);
+    case State::kGetBack:
+      return get_back();
     case State::kOver:
       break;
   }
   CHECK(false, "a step that is over is not advanced");
   return Progress::kDone;
 }
+
+template <class Way>
+template <class Algorithm>
+Progress BasicRounds<Way>::meet(Algorithm& algorithm) {
+  if (const Progress met = entrance_.meet(); met != Progress::kDone) return met;
+  const std::optional<std::int64_t> rounds = algorithm.meet();
+  if (!rounds) return Progress::kMismatch;
+  rounds_ = *rounds;
+  if (rounds_ == 0) return end_rounds();
+  state_ = rounds_ > 1 ? State::kStage : State::kTake;
+  return rounds_ > 1 ? Progress::kMoved : take(algorithm);
+}
+
+template <class Way>
+template <class Algorithm>
+Progress BasicRounds<Way>::take(Algorithm& algorithm) {
+  if (!entrance_.board().all_reached(static_cast<std::uint32_t>(round_))) return Progress::kPending;
+  if (!algorithm.take(round_)) return Progress::kMoved;
+  ++round_;
+  if (round_ == rounds_) return end_rounds();
+  state_ = round_ + 1 < rounds_ ? State::kStage : State::kTake;
+  return Progress::kMoved;
+}
+
+template <class Way>
+Progress BasicRounds<Way>::end_rounds() {
+  if (rounds_ > 0 && entrance_.somebody_lends_input()) {
+    entrance_.board().publish_phase(last_phase());
+    state_ = State::kGetBack;
+    return get_back();
+  }
+  state_ = State::kOver;
+  return Progress::kDone;
+}
+
+template <class Way>
+Progress BasicRounds<Way>::get_back() {
+  const bool lent = entrance_.lends_input(entrance_.board().member());
+  if (lent && !entrance_.board().all_reached(last_phase())) return Progress::kPending;
+  state_ = State::kOver;
+  return Progress::kDone;
+}
+
+using Rounds = BasicRounds<Entrance>;
 
 }  // namespace farandole

@@ -19,7 +19,7 @@ std::int64_t part_of(std::int64_t bytes, std::int64_t round) {
 }  // namespace
 
 StagedAllgather::StagedAllgather(const Group& group, const StepIdentity& identity, Options options)
-    : rounds_(group, identity), options_(std::move(options)) {}
+    : rounds_(Entrance(group, identity)), options_(std::move(options)) {}
 
 void StagedAllgather::stage(std::int64_t round) {
   const Entrance& entrance = rounds_.entrance();

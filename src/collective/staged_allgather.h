@@ -36,9 +36,10 @@ class StagedAllgather {
   Progress advance() { return rounds_.advance(*this); }
 
  private:
-  friend class Rounds;  // which calls these four
+  template <class Way>
+  friend class BasicRounds;  // which calls these four
   void stage(std::int64_t round);
-  std::int64_t extent() const { return options_.rows; }
+  void enter(Entrance& entrance) const { entrance.enter(options_.rows); }
   std::optional<std::int64_t> meet();
   bool take(std::int64_t round);
   std::int64_t take_from(int member, std::int64_t round);  // the bytes copied

@@ -26,7 +26,7 @@ constexpr std::int64_t round_down(std::int64_t value, std::int64_t multiple) {
 }  // namespace
 
 StagedAlltoall::StagedAlltoall(const Group& group, const StepIdentity& identity, Options options)
-    : rounds_(group, identity),
+    : rounds_(Entrance(group, identity)),
       options_(std::move(options)),
       splits_bytes_(round_up(group.members() * kSplitBytes, kPieceAlignment)),
       part_bytes_(round_down((kStaging - splits_bytes_) / kRoundParts, kPieceAlignment)),

@@ -49,9 +49,10 @@ class StagedAlltoall {
   void read_splits();
   bool splits_fit() const;
 
-  friend class Rounds;  // which calls these four
+  template <class Way>
+  friend class BasicRounds;  // which calls these four
   void stage(std::int64_t round);
-  std::int64_t extent() const { return options_.rows; }
+  void enter(Entrance& entrance) const { entrance.enter(options_.rows); }
   std::optional<std::int64_t> meet();
   bool take(std::int64_t round);
 

@@ -8,7 +8,8 @@
 // The phases: at the root w = "window w is staged" (0 is the entry itself); at a reader w + 1 =
 // "window w is copied". Window w lives in part w mod 4 of the root's staging memory, so the root
 // may stage w when all readers are at ≥ w − 3, that is, have copied w − 4. The last windows need no
-// such phase: the next step with this slot is entered only when all are done with this one.
+// such phase: the slot is used again in the step after the next, which nobody enters before all
+// have completed this one.
 
 namespace farandole {
 namespace {
@@ -51,7 +52,6 @@ void StagedBroadcast::stage(std::int64_t window) {
 }
 
 Progress StagedBroadcast::enter() {
-  if (!entrance_.may_enter()) return Progress::kPending;
   if (is_root() && windows_ > 0 && entrance_.group().members() > 1) stage(0);
   entrance_.enter(options_.bytes);
   state_ = State::kMeet;
@@ -104,7 +104,6 @@ Progress StagedBroadcast::next_window() {
 }
 
 Progress StagedBroadcast::finish() {
-  entrance_.board().finish();
   state_ = State::kOver;
   return Progress::kDone;
 }

@@ -13,7 +13,7 @@ namespace farandole {
 
 StagedReducescatter::StagedReducescatter(const Group& group, const StepIdentity& identity,
                                          const Options& options)
-    : rounds_(group, identity),
+    : rounds_(Entrance(group, identity)),
       options_(options),
       piece_bytes_(kWindow / group.members() / kPieceAlignment * kPieceAlignment) {
   CHECK(piece_bytes_ > 0, "every member has a piece of a window");

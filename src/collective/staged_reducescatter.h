@@ -47,9 +47,10 @@ class StagedReducescatter {
   // Where the piece for a member is in the staging memory of the others.
   std::int64_t piece_offset(std::int64_t round, int member) const;
 
-  friend class Rounds;  // which calls these four
+  template <class Way>
+  friend class BasicRounds;  // which calls these four
   void stage(std::int64_t round);
-  std::int64_t extent() const { return options_.rows * options_.row_bytes; }
+  void enter(Entrance& entrance) const { entrance.enter(options_.rows * options_.row_bytes); }
   std::optional<std::int64_t> meet() const;
   bool take(std::int64_t round);  // reduces our piece
 

@@ -15,6 +15,7 @@
 
 #include "base/allocation.h"
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/descriptor_limit.h"
 #include "base/try.h"
 #include "collective/group.h"
@@ -47,8 +48,15 @@ Result<Descriptor> duplicate(const Descriptor& descriptor) {
   return copy;
 }
 
+Status publish_segment(Store& store, const std::string& key, const Segment& segment) {
+  StoreValue value;
+  FARANDOLE_TRY_ASSIGN(auto descriptor, duplicate(segment.descriptor()));
+  value.descriptors.push_back(std::move(descriptor));
+  return store.set(key, std::move(value));
+}
+
 // The groups' ranks by GroupId. Errors: kFixCall for a list that is not ascending, not inside the
-// job, empty or given twice, and for more groups than there is staging memory for.
+// job, empty or given twice, and for too many groups.
 Result<std::vector<std::vector<int>>> all_groups(const EngineOptions& options) {
   std::vector<std::vector<int>> groups(1);
   for (int rank = 0; rank < options.place.size; ++rank) groups[0].push_back(rank);
@@ -93,15 +101,13 @@ class Meeting {
 
   // Memory first, the member record last: who has met a member can count on its memory.
   Status publish(Formation& formation) {
+    formation.costs = costs_on(options_.place.local_size, usable_cores());
     FARANDOLE_TRY_ASSIGN(formation.heap, SharedHeap::create());
-    if (rank() == 0)
-      FARANDOLE_TRY(publish_segment(store_, keys::doorbells(epoch_), "farandole-doorbells",
-                                    Doorbells::bytes_needed(size())));
+    if (rank() == 0) FARANDOLE_TRY(publish_doorbells());
     for (GroupId id = 0; id < groups_.size(); ++id) {
       if (groups_[id].front() != rank()) continue;
       const int members = static_cast<int>(groups_[id].size());
-      FARANDOLE_TRY(publish_segment(store_, keys::group(epoch_, id), "farandole-group",
-                                    GroupMemory::bytes_needed(members)));
+      FARANDOLE_TRY(publish_group(store_, keys::group(epoch_, id), members, formation.costs));
     }
     StoreValue value;
     value.bytes =
@@ -113,6 +119,12 @@ class Meeting {
     const Status published = store_.set(keys::member(epoch_, rank()), std::move(value));
     member_published_ = published.ok();
     return published.ok() ? published : spoken_for(published);
+  }
+
+  Status publish_doorbells() {
+    FARANDOLE_TRY_ASSIGN(const auto segment,
+                         Segment::create("farandole-doorbells", Doorbells::bytes_needed(size())));
+    return publish_segment(store_, keys::doorbells(epoch_), *segment);
   }
 
   Status attach(Formation& formation) {
@@ -286,12 +298,11 @@ Status check_group(const std::vector<int>& ranks, int size) {
   return {};
 }
 
-Status publish_segment(Store& store, const std::string& key, const char* name, std::size_t bytes) {
-  FARANDOLE_TRY_ASSIGN(const auto segment, Segment::create(name, bytes));
-  StoreValue value;
-  FARANDOLE_TRY_ASSIGN(auto descriptor, duplicate(segment->descriptor()));
-  value.descriptors.push_back(std::move(descriptor));
-  return store.set(key, std::move(value));
+Status publish_group(Store& store, const std::string& key, int members, const Costs& costs) {
+  FARANDOLE_TRY_ASSIGN(const auto segment,
+                       Segment::create("farandole-group", GroupMemory::bytes_needed(members)));
+  GroupMemory(segment->data(), members).costs() = costs;
+  return publish_segment(store, key, *segment);
 }
 
 Result<std::shared_ptr<Segment>> take_segment(Store& store, const std::string& key,

@@ -34,6 +34,7 @@ struct FormedGroup {
 
 struct Formation {
   std::int64_t epoch = 0;
+  Costs costs;  // for the groups whose first member we are
   std::unique_ptr<SharedHeap> heap;
   std::vector<Peer> peers;  // by rank, ours included
   std::shared_ptr<Segment> doorbells_segment;
@@ -42,15 +43,15 @@ struct Formation {
   std::vector<FormedGroup> groups;         // those that we are in
 };
 
-// How many groups there may be at a time, the world included: each has scratch memory.
-inline constexpr std::size_t kGroupsMax = kScratchBytes / kStagingBytes;
+// How many groups there may be at a time, the world included: each has a segment.
+inline constexpr std::size_t kGroupsMax = 32;
 
 // Errors: kFixCall for what is no ascending list of ranks of a job of that size.
 Status check_group(const std::vector<int>& ranks, int size);
 
-// A segment through the Store, from one member to the others of a group. Errors: kStop naming the
-// limit, or what came instead; taking: also kRetry, as Store::wait().
-Status publish_segment(Store& store, const std::string& key, const char* name, std::size_t bytes);
+// The memory of a new group through the Store, from its first member to all. Errors: kStop naming
+// the limit, or what came instead; taking: also kRetry, as Store::wait().
+Status publish_group(Store& store, const std::string& key, int members, const Costs& costs);
 Result<std::shared_ptr<Segment>> take_segment(Store& store, const std::string& key,
                                               std::size_t bytes, const WaitLimit& limit);
 

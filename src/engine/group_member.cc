@@ -93,13 +93,11 @@ Status status_of_finished(const Record& record) {
 }  // namespace
 
 GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
-                         std::shared_ptr<std::byte> staging, FlightRecorder& recorder,
-                         const Clock& clock)
+                         FlightRecorder& recorder, const Clock& clock)
     : id_(formed.id),
       recorder_(recorder),
       clock_(clock),
       segment_(formed.segment),
-      staging_(std::move(staging)),
       board_(GroupMemory(formed.segment->data(), static_cast<int>(formed.ranks.size())).board(),
              member_of(formed.ranks, formation.doorbells->rank()), formed.ranks,
              *formation.doorbells),
@@ -107,14 +105,14 @@ GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
   group_.member = board_.member();
   group_.ranks = formed.ranks;
   group_.board = &board_;
-  group_.staging = staging_.get();
-  const auto location = formation.heap->location_of(staging_.get());
-  CHECK(location, "scratch memory lies in the first segment");
-  group_.staging_location = *location;
+  group_.heap = formation.heap.get();
   for (const int rank : formed.ranks)
     group_.heaps.push_back(formation.peers[static_cast<std::size_t>(rank)].heap.get());
 
   const GroupMemory memory(formed.segment->data(), group_.members());
+  group_.costs = memory.costs();
+  for (int member = 0; member < group_.members(); ++member)
+    group_.stagings.push_back(memory.staging(member));
   Doorbells& doorbells = *formation.doorbells;
   if (group_.member > 0) {
     const int me = group_.member;

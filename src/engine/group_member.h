@@ -23,10 +23,9 @@ namespace farandole {
 
 class GroupMember {
  public:
-  // `formation`, `recorder` and `clock` outlive this; `staging` is kStagingBytes of our own heap's
-  // scratch memory.
-  GroupMember(const FormedGroup& formed, const Formation& formation,
-              std::shared_ptr<std::byte> staging, FlightRecorder& recorder, const Clock& clock);
+  // `formation`, `recorder` and `clock` outlive this.
+  GroupMember(const FormedGroup& formed, const Formation& formation, FlightRecorder& recorder,
+              const Clock& clock);
   GroupMember(const GroupMember&) = delete;
   GroupMember& operator=(const GroupMember&) = delete;
 
@@ -66,8 +65,7 @@ class GroupMember {
   GroupId id_;
   FlightRecorder& recorder_;
   const Clock& clock_;
-  std::shared_ptr<Segment> segment_;    // of the group; shared by the engines of one process
-  std::shared_ptr<std::byte> staging_;  // shared with nobody: the heap's way to say "owned"
+  std::shared_ptr<Segment> segment_;  // of the group; shared by the engines of one process
   FlagBoard board_;
   Group group_;
   Agreement agreement_;

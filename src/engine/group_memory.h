@@ -1,9 +1,10 @@
-// GroupMemory: what lies where in a group's segment: the flag board, then two message rings per
-// follower (to the coordinator and back).
+// GroupMemory: what lies where in a group's segment: the costs, the flag board, two message rings
+// per follower (to the coordinator and back), and the members' staging memory.
 #pragma once
 
 #include <cstddef>
 
+#include "collective/group.h"
 #include "transport/shm/flag_board.h"
 #include "transport/shm/message_ring.h"
 
@@ -12,20 +13,38 @@ namespace farandole {
 class GroupMemory {
  public:
   static std::size_t bytes_needed(int members) {
-    return FlagBoard::bytes_needed(members) +
-           2 * static_cast<std::size_t>(members - 1) * MessageRing::bytes_needed();
+    return stagings_begin(members) + static_cast<std::size_t>(members) * kStagingBytes;
   }
 
   GroupMemory(std::byte* memory, int members) : memory_(memory), members_(members) {}
 
-  std::byte* board() const { return memory_; }
+  // Written once, before another member sees the segment.
+  Costs& costs() const { return *reinterpret_cast<Costs*>(memory_); }
+  std::byte* board() const { return memory_ + kCostsBytes; }
   // Members 1 … members − 1.
   std::byte* ring_to_coordinator(int member) const { return ring(2 * (member - 1)); }
   std::byte* ring_from_coordinator(int member) const { return ring(2 * (member - 1) + 1); }
 
+  std::byte* staging(int member) const {
+    return memory_ + stagings_begin(members_) + static_cast<std::size_t>(member) * kStagingBytes;
+  }
+
  private:
+  static constexpr std::size_t kCostsBytes = kFlagLineBytes;
+  static constexpr std::size_t kPageBytes = 4096;
+  static_assert(sizeof(Costs) <= kCostsBytes);
+
+  static std::size_t rings_begin(int members) {
+    return kCostsBytes + FlagBoard::bytes_needed(members);
+  }
+  // At a page, so that none is written by two members.
+  static std::size_t stagings_begin(int members) {
+    const std::size_t end = rings_begin(members) +
+                            2 * static_cast<std::size_t>(members - 1) * MessageRing::bytes_needed();
+    return (end + kPageBytes - 1) / kPageBytes * kPageBytes;
+  }
   std::byte* ring(int index) const {
-    return memory_ + FlagBoard::bytes_needed(members_) +
+    return memory_ + rings_begin(members_) +
            static_cast<std::size_t>(index) * MessageRing::bytes_needed();
   }
 

@@ -52,8 +52,7 @@ Result<std::unique_ptr<GroupMember>> make_group_member(const FormedGroup& group,
                                                        const Formation& formation,
                                                        FlightRecorder& recorder,
                                                        const Clock& clock) {
-  FARANDOLE_TRY_ASSIGN(auto staging, formation.heap->allocate_scratch(kStagingBytes));
-  return std::make_unique<GroupMember>(group, formation, std::move(staging), recorder, clock);
+  return std::make_unique<GroupMember>(group, formation, recorder, clock);
 }
 
 Groups::Groups(Surroundings surroundings)
@@ -140,12 +139,12 @@ Result<GroupId> Groups::add_now(const std::vector<int>& ranks) {
 
 Result<std::unique_ptr<GroupMember>> Groups::form(GroupId id, const std::vector<int>& ranks,
                                                   const std::string& publish_as) {
-  const auto bytes = GroupMemory::bytes_needed(static_cast<int>(ranks.size()));
+  const auto members = static_cast<int>(ranks.size());
   const auto why = [this] { return fmt::format("rank {} cannot add a group", rank()); };
   FARANDOLE_TRY(agree(with_memory(why, [&] {
     return publish_as.empty()
                ? Status()
-               : publish_segment(around_.store, publish_as, "farandole-group", bytes);
+               : publish_group(around_.store, publish_as, members, around_.formation.costs);
   })));
   std::unique_ptr<GroupMember> member;
   Status attached;

@@ -1,9 +1,12 @@
-// FlagBoard: the flags of one group in shared memory. W slots per member; a slot is one flag line
-// with one writer. Entering step k needs everyone's done ≥ k − W, so a line is never overwritten
-// while somebody may still read it. Generation and sequence are one word, published last. Sequences
-// count modulo 2^32 and are compared as distances; a job may run longer than that.
+// FlagBoard: the flags of one group in shared memory. Two slots per member; a slot is one flag line
+// with one writer, and room for a little data beside the flags. A member enters its steps one after
+// another, each when it has completed the one before. Nobody completes a step before all have
+// entered it, so whoever enters step k knows that all have entered k − 1 and need nothing of k − 2
+// any more: the line and whatever belongs to its slot may be overwritten, and nobody counts who is
+// done. Generation and sequence are one word, published last. Sequences count modulo 2^32.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -13,37 +16,41 @@
 
 namespace farandole {
 
-inline constexpr std::uint32_t kSlots = 2;  // W
+inline constexpr std::uint32_t kSlots = 2;
+// How much data fits into a flag line.
+inline constexpr std::size_t kInlineBytes = 1104;
+// The location of memory that the others cannot see.
+inline constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 
 // What a member says when it enters a step.
 struct Entry {
-  std::uint64_t identity = 0;  // compared for equality between members
-  std::uint64_t location = 0;  // where its staging memory is, see SharedHeap::Location
-  std::int64_t extent = 0;     // what may differ per rank: bytes of an all-gather
+  std::uint64_t identity = 0;       // compared for equality between members
+  std::int64_t extent = 0;          // what may differ per rank: bytes of an all-gather
+  std::uint64_t input = kNowhere;   // where its memory is, as SharedHeap::location_of() says it
+  std::uint64_t output = kNowhere;  // the same
 };
 
 // One thread at a time (the baton's holder). Generations start at 1: a zero line means nothing.
 template <class Atomics, std::uint32_t Slots = kSlots>
 class BasicFlagBoard {
  public:
-  static_assert(Slots > 0 && (Slots & (Slots - 1)) == 0, "slots must go on across 2^32");
-
   template <class T>
   using Atomic = typename Atomics::template Atomic<T>;
 
   struct alignas(kFlagLineBytes) Line {
     Atomic<std::uint64_t> word;  // generation << 32 | sequence
     Atomic<std::uint64_t> identity;
-    Atomic<std::uint64_t> location;
     Atomic<std::int64_t> extent;
-    Atomic<std::uint32_t> phase;  // windows staged, reduced, copied: the algorithm's own count
-  };
-  struct alignas(kFlagLineBytes) Done {
-    Atomic<std::uint32_t> sequence;  // every step up to here is finished by this member
+    Atomic<std::uint64_t> input;
+    Atomic<std::uint64_t> output;
+    Atomic<std::uint32_t> phase;  // windows staged, reduced: the algorithm's own count
+    alignas(16) std::array<std::byte, kInlineBytes> inside;  // begins in the word's cache line
   };
 
+  static_assert(sizeof(Line) % kFlagLineBytes == 0);
+
   static std::size_t bytes_needed(int members) {
-    return static_cast<std::size_t>(members) * (Slots * sizeof(Line) + sizeof(Done));
+    return static_cast<std::size_t>(members) * Slots * sizeof(Line);
   }
 
   // `memory`: bytes_needed(members) zeroed bytes, shared by the members. `ranks`: the members'
@@ -57,24 +64,21 @@ class BasicFlagBoard {
   std::uint32_t generation() const { return generation_; }
   std::uint32_t sequence() const { return sequence_; }
 
-  // True when everyone's done ≥ sequence − W.
-  bool may_enter(std::uint32_t sequence) const;
-  // Publishes our entry (phase 0, payload relaxed, then the word seq_cst) and rings. Needs
-  // may_enter(). From here on this is the current step.
+  // Our memory inside the line of step `sequence`, kInlineBytes, to be filled before enter().
+  std::byte* own_inside(std::uint32_t sequence) { return slot(member_, sequence).inside.data(); }
+  // Publishes our entry (phase 0, payload relaxed, then the word seq_cst) and rings. We must have
+  // completed the step before. From here on this is the current step.
   void enter(std::uint32_t generation, std::uint32_t sequence, const Entry& entry);
-  // Everybody entered the current step. Only then may entry() be read.
+  // Everybody entered the current step. Only then may entry() and inside() be read.
   bool all_entered() const;
   Entry entry(int member) const;
+  const std::byte* inside(int member) const { return line(member).inside.data(); }
 
   // Our progress in the current step, only ever growing; seq_cst, then rings.
   void publish_phase(std::uint32_t phase);
   // A member's phase in the current step (seq_cst). Needs all_entered().
   std::uint32_t phase(int member) const;
   bool all_reached(std::uint32_t phase) const;
-
-  // We need nothing more of the current step: done = its sequence, seq_cst, then rings.
-  void finish();
-  bool all_done(std::uint32_t sequence) const;
 
   // Steps > prefix were not entered by all: forget ours. They come again, with the same numbers,
   // under a newer generation. Nothing may have been written for them.
@@ -85,19 +89,18 @@ class BasicFlagBoard {
   Line& line(int member) const {
     CHECK(member >= 0 && member < members(), "a member's number lies inside its group");
     CHECK(generation_ != 0, "there must be a current step");
-    return lines_[static_cast<std::uint32_t>(member) * Slots + sequence_ % Slots];
+    return slot(member, sequence_);
+  }
+  Line& slot(int member, std::uint32_t sequence) const {
+    return lines_[static_cast<std::uint32_t>(member) * Slots + sequence % Slots];
   }
   // a ≥ b, for sequences less than 2^31 apart.
   static bool reached(std::uint32_t a, std::uint32_t b) {
     return static_cast<std::int32_t>(a - b) >= 0;
   }
-  std::uint32_t done(int member) const {
-    return done_[member].sequence.load(std::memory_order_seq_cst);
-  }
   void ring_others();
 
   Line* lines_;
-  Done* done_;
   int member_;
   std::vector<int> ranks_;
   BasicDoorbells<Atomics>* doorbells_;
@@ -110,18 +113,12 @@ BasicFlagBoard<Atomics, Slots>::BasicFlagBoard(std::byte* memory, int member,
                                                std::vector<int> ranks,
                                                BasicDoorbells<Atomics>& doorbells)
     : lines_(reinterpret_cast<Line*>(memory)),
-      done_(reinterpret_cast<Done*>(memory + ranks.size() * Slots * sizeof(Line))),
       member_(member),
       ranks_(std::move(ranks)),
       doorbells_(&doorbells) {
   CHECK(member >= 0 && member < members(), "a member's number lies inside its group");
   CHECK(ranks_[static_cast<std::size_t>(member)] == doorbells.rank(),
         "the bells must be those of the member's own rank");
-}
-
-template <class Atomics, std::uint32_t Slots>
-bool BasicFlagBoard<Atomics, Slots>::may_enter(std::uint32_t sequence) const {
-  return all_done(sequence - Slots);
 }
 
 template <class Atomics, std::uint32_t Slots>
@@ -132,8 +129,9 @@ void BasicFlagBoard<Atomics, Slots>::enter(std::uint32_t generation, std::uint32
   sequence_ = sequence;
   Line& mine = line(member_);
   mine.identity.store(entry.identity, std::memory_order_relaxed);
-  mine.location.store(entry.location, std::memory_order_relaxed);
   mine.extent.store(entry.extent, std::memory_order_relaxed);
+  mine.input.store(entry.input, std::memory_order_relaxed);
+  mine.output.store(entry.output, std::memory_order_relaxed);
   mine.phase.store(0, std::memory_order_relaxed);
   mine.word.store(std::uint64_t{generation} << 32 | sequence, std::memory_order_seq_cst);
   ring_others();
@@ -151,8 +149,9 @@ template <class Atomics, std::uint32_t Slots>
 Entry BasicFlagBoard<Atomics, Slots>::entry(int member) const {
   const Line& theirs = line(member);
   return {.identity = theirs.identity.load(std::memory_order_relaxed),
-          .location = theirs.location.load(std::memory_order_relaxed),
-          .extent = theirs.extent.load(std::memory_order_relaxed)};
+          .extent = theirs.extent.load(std::memory_order_relaxed),
+          .input = theirs.input.load(std::memory_order_relaxed),
+          .output = theirs.output.load(std::memory_order_relaxed)};
 }
 
 template <class Atomics, std::uint32_t Slots>
@@ -174,22 +173,7 @@ bool BasicFlagBoard<Atomics, Slots>::all_reached(std::uint32_t phase) const {
 }
 
 template <class Atomics, std::uint32_t Slots>
-void BasicFlagBoard<Atomics, Slots>::finish() {
-  CHECK(generation_ != 0, "there must be a current step");
-  done_[member_].sequence.store(sequence_, std::memory_order_seq_cst);
-  ring_others();
-}
-
-template <class Atomics, std::uint32_t Slots>
-bool BasicFlagBoard<Atomics, Slots>::all_done(std::uint32_t sequence) const {
-  for (int other = 0; other < members(); ++other)
-    if (!reached(done(other), sequence)) return false;
-  return true;
-}
-
-template <class Atomics, std::uint32_t Slots>
 void BasicFlagBoard<Atomics, Slots>::withdraw(std::uint32_t prefix) {
-  CHECK(reached(prefix, done(member_)), "a finished step cannot be withdrawn");
   // The line may stay as it is: its generation is over, so its word matches no step to come.
   if (generation_ != 0 && !reached(prefix, sequence_)) generation_ = 0;
 }

@@ -36,14 +36,16 @@ class Boards {
 
 TEST(FlagBoard, EntriesAreSeenWhenAllHaveEntered) {
   Boards boards(2);
-  ASSERT_TRUE(boards[0].may_enter(1));
-  boards[0].enter(1, 1, {.identity = 10, .location = 11, .extent = -12});
+  boards[0].own_inside(1)[kInlineBytes - 1] = std::byte{9};
+  boards[0].enter(1, 1, {.identity = 10, .extent = -12, .input = 11, .output = 13});
   EXPECT_FALSE(boards[0].all_entered());
-  boards[1].enter(1, 1, {.identity = 20, .location = 21, .extent = 22});
+  boards[1].enter(1, 1, {.identity = 20, .extent = 22});
   EXPECT_TRUE(boards[0].all_entered() && boards[1].all_entered());
   EXPECT_EQ(boards[1].entry(0).identity, 10u);
-  EXPECT_EQ(boards[1].entry(0).location, 11u);
   EXPECT_EQ(boards[1].entry(0).extent, -12);
+  EXPECT_EQ(boards[1].entry(0).input, 11u);
+  EXPECT_EQ(boards[1].entry(0).output, 13u);
+  EXPECT_EQ(boards[1].inside(0)[kInlineBytes - 1], std::byte{9});
   EXPECT_EQ(boards[0].entry(1).identity, 20u);
 }
 
@@ -56,22 +58,15 @@ TEST(FlagBoard, AnotherGenerationOrSequenceIsNotTheSameStep) {
   EXPECT_FALSE(boards[0].all_entered() || boards[1].all_entered());
 }
 
-TEST(FlagBoard, ALineWaitsForTheSlowest) {
-  Boards boards(3);
-  for (std::uint32_t step = 1; step <= kSlots; ++step) {
-    ASSERT_TRUE(boards[0].may_enter(step));
-    for (int rank = 0; rank < 3; ++rank) boards[rank].enter(1, step, {});
-    boards[0].finish();
-    boards[1].finish();
-  }
-  EXPECT_FALSE(boards[0].may_enter(kSlots + 1));
-  EXPECT_FALSE(boards[0].all_done(1));
-  boards[2].finish();
-  EXPECT_TRUE(boards[0].may_enter(kSlots + 1));
-  EXPECT_TRUE(boards[0].may_enter(2 * kSlots));
-  EXPECT_FALSE(boards[0].may_enter(2 * kSlots + 1));
-  EXPECT_TRUE(boards[0].all_done(kSlots));
-  EXPECT_FALSE(boards[0].all_done(kSlots + 1));
+// Who completes step 2 and enters step 3 uses the line of step 1 again; the slowest may still be
+// looking at step 2.
+TEST(FlagBoard, TheNextStepLeavesTheLineOfThisOneAlone) {
+  Boards boards(2);
+  for (const std::uint32_t step : {1u, 2u})
+    for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, step, {.extent = step});
+  boards[0].enter(1, 3, {.extent = 3});
+  EXPECT_TRUE(boards[1].all_entered());
+  EXPECT_EQ(boards[1].entry(0).extent, 2);
 }
 
 TEST(FlagBoard, PhasesStartAtZeroInEveryStep) {
@@ -86,14 +81,12 @@ TEST(FlagBoard, PhasesStartAtZeroInEveryStep) {
     boards[1].publish_phase(4);
     EXPECT_TRUE(boards[1].all_reached(4));
     EXPECT_FALSE(boards[1].all_reached(5));
-    for (int rank = 0; rank < 2; ++rank) boards[rank].finish();
   }
 }
 
 TEST(FlagBoard, AWithdrawnStepComesAgainUnderANewerGeneration) {
   Boards boards(2);
   for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, 1, {});
-  for (int rank = 0; rank < 2; ++rank) boards[rank].finish();
   boards[0].enter(1, 2, {.identity = 7});
   for (int rank = 0; rank < 2; ++rank) boards[rank].withdraw(1);
   EXPECT_EQ(boards[0].generation(), 0u);
@@ -112,17 +105,10 @@ TEST(FlagBoard, WithdrawalKeepsThePrefix) {
   EXPECT_TRUE(boards[0].all_entered());
 }
 
-TEST(FlagBoardDeathTest, AFinishedStepCannotBeWithdrawn) {
-  Boards boards(1);
-  boards[0].enter(1, 1, {});
-  boards[0].finish();
-  EXPECT_DEATH(boards[0].withdraw(0), "cannot be withdrawn");
-}
-
 TEST(FlagBoardDeathTest, ThereMustBeACurrentStep) {
   Boards boards(1);
   EXPECT_DEATH((void)boards[0].all_entered(), "current step");
-  EXPECT_DEATH(boards[0].finish(), "current step");
+  EXPECT_DEATH(boards[0].publish_phase(1), "current step");
 }
 
 // Sleeps whenever there is nothing to do, as the baton's holder does.
@@ -144,7 +130,6 @@ void sum_steps(Boards& boards, int rank, std::uint32_t start, std::uint32_t step
   Doorbells& doorbells = boards.doorbells(rank);
   for (std::uint32_t i = 1; i <= steps; ++i) {
     const std::uint32_t sequence = start + i;
-    sleep_until(doorbells, [&] { return board.may_enter(sequence); });
     board.enter(1, sequence, {.identity = sequence, .extent = (rank + 1) * std::int64_t{i}});
     sleep_until(doorbells, [&] { return board.all_entered(); });
     std::int64_t sum = 0;
@@ -153,18 +138,11 @@ void sum_steps(Boards& boards, int rank, std::uint32_t start, std::uint32_t step
     ASSERT_EQ(sum, members * (members + 1) / 2 * std::int64_t{i});
     board.publish_phase(1);
     if (i % 3 == 0) sleep_until(doorbells, [&] { return board.all_reached(1); });
-    board.finish();
   }
-  sleep_until(doorbells, [&] { return board.all_done(start + steps); });
 }
 
 void run_everywhere(int members, std::uint32_t start, std::uint32_t steps) {
   Boards boards(members);
-  // Done counts stand where a job of `start` steps would have left them.
-  for (int rank = 0; rank < members; ++rank) {
-    boards[rank].enter(1, start, {});
-    boards[rank].finish();
-  }
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < members; ++rank)
     threads.emplace_back([&boards, rank, start, steps] { sum_steps(boards, rank, start, steps); });

@@ -22,7 +22,6 @@ std::size_t rounded(std::size_t bytes) {
 }
 
 enum class Use : std::uint8_t {
-  kScratch,    // of groups
   kCommon,     // whatever fits
   kDedicated,  // one large block, with which it goes
 };
@@ -129,13 +128,6 @@ Result<Arena::Range> take_or_grow(Pool& pool, std::size_t bytes) {
   return arenas->back().take(bytes).value();
 }
 
-Result<Arena::Range> take_scratch(Pool& pool, std::size_t bytes) {
-  auto arenas = pool.arenas.lock();
-  if (const auto range = take_from_any(*arenas, Use::kScratch, bytes)) return *range;
-  return Status::stop(
-      fmt::format("no room for {} more bytes of scratch memory among {}", bytes, kScratchBytes));
-}
-
 std::shared_ptr<std::byte> block_of(std::shared_ptr<Pool> pool, const Arena::Range& range) {
   std::memset(range.begin, 0, range.used_before);
   return {range.begin, [pool = std::move(pool)](std::byte* begin) { pool->give_back(begin); }};
@@ -157,8 +149,7 @@ Result<std::unique_ptr<SharedHeap>> SharedHeap::create() {
   auto pool = std::make_shared<Pool>();
   {
     auto arenas = pool->arenas.lock();
-    arenas->emplace_back(first, Use::kScratch, 0, kScratchBytes);
-    arenas->emplace_back(first, Use::kCommon, kScratchBytes, kGrowthBytes);
+    arenas->emplace_back(first, Use::kCommon, 0, kFirstSegmentBytes);
   }
   return std::unique_ptr<SharedHeap>(
       new SharedHeap(std::make_unique<Parts>(Parts{std::move(first), std::move(pool)})));
@@ -171,17 +162,13 @@ Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
   return block_of(parts_->pool, range);
 }
 
-Result<std::shared_ptr<std::byte>> SharedHeap::allocate_scratch(std::size_t bytes) {
-  const std::size_t size = rounded(bytes);
-  FARANDOLE_TRY_ASSIGN(const auto range, take_scratch(*parts_->pool, size));
-  return block_of(parts_->pool, range);
-}
-
-std::optional<std::uint64_t> SharedHeap::location_of(const void* address) const {
-  const auto* byte = static_cast<const std::byte*>(address);
+std::optional<std::uint64_t> SharedHeap::location_of(const void* address, std::size_t bytes) const {
   const auto* begin = parts_->first->data();
-  if (byte < begin || byte >= begin + parts_->first->size()) return std::nullopt;
-  return static_cast<std::uint64_t>(byte - begin);
+  const auto* byte = static_cast<const std::byte*>(address);
+  if (byte < begin || byte > begin + parts_->first->size()) return std::nullopt;
+  const auto location = static_cast<std::size_t>(byte - begin);
+  if (bytes > parts_->first->size() - location) return std::nullopt;
+  return location;
 }
 
 const Descriptor& SharedHeap::first_segment() const { return parts_->first->descriptor(); }

@@ -15,11 +15,9 @@
 namespace farandole {
 
 inline constexpr std::size_t kHeapAlignment = 128;
-// The first segment: a part for the scratch memory of groups, and one for everybody. Pages cost
-// nothing until they are touched.
-inline constexpr std::size_t kScratchBytes = 64 << 20;
+// Pages cost nothing until they are touched.
 inline constexpr std::size_t kGrowthBytes = 64 << 20;
-inline constexpr std::size_t kFirstSegmentBytes = kScratchBytes + kGrowthBytes;
+inline constexpr std::size_t kFirstSegmentBytes = kGrowthBytes;
 
 // Any thread. Growth is a new segment that peers do not map yet: it counts as ordinary memory
 // until all of them have acknowledged it (which comes with the in-place algorithms).
@@ -34,12 +32,9 @@ class SharedHeap {
   // kHeapAlignment-aligned, zeroed. The owner may outlive the heap: the segment stays mapped until
   // the last block of it is gone. Errors: kStop.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes);
-  // The same from the part of the first segment that is kept for it, so that every peer sees it:
-  // location_of() knows it. Errors: kStop when kScratchBytes are in use.
-  Result<std::shared_ptr<std::byte>> allocate_scratch(std::size_t bytes);
 
-  // Where an address of the first segment is, for peers; nothing for any other memory.
-  std::optional<std::uint64_t> location_of(const void* address) const;
+  // Where memory is that lies wholly in the first segment, for peers; nothing for any other memory.
+  std::optional<std::uint64_t> location_of(const void* address, std::size_t bytes) const;
   // The first segment, to be handed to peers. Borrowed.
   const Descriptor& first_segment() const;
   // In the child of a fork: closes the descriptors, takes no lock, unmaps nothing.

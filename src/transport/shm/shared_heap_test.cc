@@ -64,26 +64,11 @@ TEST(SharedHeap, GrowsBeyondTheFirstSegment) {
   const auto small = heap->allocate(100).value();
   const auto huge = heap->allocate(2 * kGrowthBytes + 1).value();
   EXPECT_EQ(open_descriptors(), descriptors) << "memory that no peer maps needs no descriptor";
-  EXPECT_TRUE(heap->location_of(whole.get()).has_value());
-  EXPECT_FALSE(heap->location_of(small.get()).has_value());
-  EXPECT_FALSE(heap->location_of(huge.get()).has_value());
+  EXPECT_TRUE(heap->location_of(whole.get(), kGrowthBytes).has_value());
+  EXPECT_FALSE(heap->location_of(whole.get(), kGrowthBytes + 1).has_value());
+  EXPECT_FALSE(heap->location_of(small.get(), 100).has_value());
+  EXPECT_FALSE(heap->location_of(huge.get(), 1).has_value());
   huge.get()[2 * kGrowthBytes] = std::byte{1};
-}
-
-TEST(SharedHeap, ScratchMemoryHasItsOwnRoom) {
-  const auto heap = SharedHeap::create().value();
-  const auto whole = heap->allocate(kGrowthBytes).value();
-  auto scratch = heap->allocate_scratch(kScratchBytes - 100).value();
-  EXPECT_TRUE(heap->location_of(scratch.get()).has_value());
-  const auto refused = heap->allocate_scratch(1000);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.status(), Status::stop("no room for 1024 more bytes of scratch memory among "
-                                           "67108864"));
-  std::memset(scratch.get(), 7, 1000);
-  scratch.reset();
-  scratch = heap->allocate_scratch(1000).value();
-  EXPECT_TRUE(all_zero(scratch.get(), 1000));
-  EXPECT_FALSE(heap->location_of(heap->allocate(100).value().get()).has_value());
 }
 
 TEST(SharedHeap, ABlockOutlivesTheHeap) {
@@ -101,7 +86,7 @@ TEST(SharedHeap, APeerSeesTheSameBytes) {
   const auto padding = heap->allocate(300).value();
   const auto block = heap->allocate(1000).value();
   const auto peer = PeerHeap::attach(heap->first_segment()).value();
-  const auto location = heap->location_of(block.get() + 10).value();
+  const auto location = heap->location_of(block.get() + 10, 990).value();
   block.get()[10] = std::byte{42};
   EXPECT_EQ(*peer->at(location, 1), std::byte{42});
 }
@@ -115,7 +100,7 @@ TEST(SharedHeap, APeerRefusesWhatLiesOutside) {
   EXPECT_EQ(peer->at(~std::uint64_t{0} - 3, 8), nullptr);
   EXPECT_EQ(peer->at(8, ~std::size_t{0} - 3), nullptr);
   const int on_the_stack = 0;
-  EXPECT_FALSE(heap->location_of(&on_the_stack).has_value());
+  EXPECT_FALSE(heap->location_of(&on_the_stack, 1).has_value());
 }
 
 TEST(SharedHeap, RefusesAbsurdSizes) {

@@ -121,7 +121,7 @@ void add(Scenario& scenario, const std::string& name, int member,
 }
 
 std::unique_ptr<ModelThread> member_of(Job& job, int number) {
-  if (job.options().slots == 1) return std::make_unique<Member<1>>(job, number);
+  if (job.slots() == 1) return std::make_unique<Member<1>>(job, number);
   return std::make_unique<Member<2>>(job, number);
 }
 

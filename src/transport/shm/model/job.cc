@@ -14,13 +14,12 @@ std::vector<Ghost> ghosts(Arena& arena, const char* name, std::size_t count) {
 }
 
 std::size_t board_bytes(const Options& options) {
-  return options.slots == 1 ? ModelBoard<1>::bytes_needed(options.members)
-                            : ModelBoard<2>::bytes_needed(options.members);
+  return options.bug == Bug::kOneSlot ? ModelBoard<1>::bytes_needed(options.members)
+                                      : ModelBoard<2>::bytes_needed(options.members);
 }
 
 void plant(Bug bug, Plants& plants) {
-  plants.weak(Site::kDone) = bug == Bug::kWeakDone;
-  plants.weak(Site::kWord) = bug == Bug::kWeakDone;
+  plants.weak(Site::kWord) = bug == Bug::kWeakWord;
   plants.weak(Site::kAsleep) = bug == Bug::kWeakAsleep;
   plants.word_before_payload = bug == Bug::kWordBeforePayload;
   plants.split_word = bug == Bug::kSplitWord;
@@ -46,7 +45,7 @@ Job::Job(const Options& options)
   for (int member = 0; member < options.members; ++member)
     doorbells_.emplace_back(bells_, member, options.members);
   mark_doorbells();
-  if (options.slots == 1)
+  if (slots() == 1)
     mark_board<1>();
   else
     mark_board<2>();
@@ -71,7 +70,6 @@ void Job::mark_board() {
   using Board = ModelBoard<Slots>;
   const auto members = static_cast<std::uint32_t>(options_.members);
   const auto* lines = reinterpret_cast<typename Board::Line*>(board_);
-  const auto* done = reinterpret_cast<const typename Board::Done*>(lines + members * Slots);
   const auto mark = [&](const void* place, const std::string& name, Site site,
                         std::uint32_t member) {
     arena_.mark(place, fmt::format("{}[{}]", name, member), site, static_cast<int>(member));
@@ -82,11 +80,11 @@ void Job::mark_board() {
       const auto& line = lines[member * Slots + slot];
       mark(&line.word, fmt::format("slot {} word", slot), Site::kWord, member);
       mark(&line.identity, fmt::format("slot {} identity", slot), Site::kPayload, member);
-      mark(&line.location, fmt::format("slot {} location", slot), Site::kPayload, member);
       mark(&line.extent, fmt::format("slot {} extent", slot), Site::kPayload, member);
+      mark(&line.input, fmt::format("slot {} input", slot), Site::kPayload, member);
+      mark(&line.output, fmt::format("slot {} output", slot), Site::kPayload, member);
       mark(&line.phase, fmt::format("slot {} phase", slot), Site::kPhase, member);
     }
-    mark(&done[member].sequence, "done", Site::kDone, member);
   }
 }
 

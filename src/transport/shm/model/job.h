@@ -20,21 +20,20 @@ using ModelBoard = BasicFlagBoard<ModelAtomics, Slots>;
 enum class Bug : std::uint8_t {
   kNone,
   // These leave somebody asleep for ever.
-  kWeakDone,  // with a weak word; alone, that is mended by the bell of `done`
+  kWeakWord,
   kWeakAsleep,
   kNoSecondLook,
   kAsleepClearedBeforeWait,
   kBellBeforeFlag,
   kBellLoadedAfterLook,
-  kDoneWithoutBell,
+  kPhaseWithoutBell,
   kStopWithoutBell,
   kCloseWithoutBell,
   kCloseBellFirst,
   kLeaveWithoutBell,
   kSubmitWithoutBell,
   // These break a promise.
-  kNoSlotRule,
-  kSlotRuleOffByOne,
+  kOneSlot,
   kWordBeforePayload,
   kSplitWord,
   kPayloadPerPeer,
@@ -48,7 +47,6 @@ enum class Bug : std::uint8_t {
 
 struct Options {
   int members = 2;
-  std::uint32_t slots = 1;  // W: 1 or 2
   std::uint32_t steps = 2;
   bool two_phase = false;           // else inline: the data lies in the entries
   bool polls = false;               // looks once before it prepares to sleep
@@ -77,6 +75,7 @@ class Job {
 
   const Options& options() const { return options_; }
   bool has(Bug bug) const { return options_.bug == bug; }
+  std::uint32_t slots() const { return has(Bug::kOneSlot) ? 1 : kSlots; }
   Arena& arena() { return arena_; }
   ModelDoorbells& doorbells(int member) { return doorbells_[static_cast<std::size_t>(member)]; }
   ModelDoorbells::Line& bell_line(int member);

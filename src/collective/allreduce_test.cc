@@ -1,13 +1,13 @@
 // Borders of slices and windows, and members that have joined; the conformance suite has the dtypes
 // and reductions. What is expected comes from one reduce() over the whole inputs, which has its own
 // tests.
-#include "collective/staged_allreduce.h"
-
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "collective/call_in_test.h"
+#include "collective/one_shot_allreduce.h"
+#include "collective/two_shot_allreduce.h"
 
 namespace farandole {
 namespace {
@@ -93,31 +93,38 @@ TEST(AllreduceJoined, the_average_is_over_all_members) {
 }
 
 // What two members say, each of whom brings nothing that is looked at before all have entered.
-void expect_mismatch(const StagedAllreduce::Options& one, const StagedAllreduce::Options& other) {
+template <class Algorithm>
+void expect_mismatch(const AllreduceOptions& one, const AllreduceOptions& other) {
   GroupInTest group(2);
   std::vector<Buffer> buffers(2, Buffer(64, std::byte{7}));
-  std::vector<StagedAllreduce> steps;
+  std::vector<Algorithm> steps;
   for (int member = 0; member < 2; ++member) {
-    StagedAllreduce::Options options = member == 0 ? one : other;
+    AllreduceOptions options = member == 0 ? one : other;
     options.output = buffers[static_cast<std::size_t>(member)].data();
     options.input = options.output;
     steps.emplace_back(group.group(member), step_number(1), options);
   }
-  for (StagedAllreduce& step : steps) EXPECT_EQ(step.advance(), Progress::kMoved);
-  for (StagedAllreduce& step : steps) EXPECT_EQ(step.advance(), Progress::kMismatch);
+  EXPECT_EQ(steps[0].advance(), Progress::kPending);
+  for (const int member : {1, 0})
+    EXPECT_EQ(steps[static_cast<std::size_t>(member)].advance(), Progress::kMismatch);
   for (const Buffer& buffer : buffers) EXPECT_TRUE(buffer == Buffer(64, std::byte{7}));
 }
 
-TEST(Allreduce, other_counts_are_a_mismatch_for_all_and_nothing_is_written) {
-  expect_mismatch({.count = 8}, {.count = 9});
-  expect_mismatch({.count = 8}, {.count = 0});
+template <class Algorithm>
+class BothAllreduces : public ::testing::Test {};
+using Algorithms = ::testing::Types<OneShotAllreduce, TwoShotAllreduce>;
+TYPED_TEST_SUITE(BothAllreduces, Algorithms);
+
+TYPED_TEST(BothAllreduces, other_counts_are_a_mismatch_for_all_and_nothing_is_written) {
+  expect_mismatch<TypeParam>({.count = 8}, {.count = 9});
+  expect_mismatch<TypeParam>({.count = 8}, {.count = 0});
 }
 
-TEST(AllreduceJoined, another_count_is_a_mismatch_for_all_as_is_nobody_who_brings_something) {
-  expect_mismatch({.count = 8}, {.count = 9, .joined = true});
-  expect_mismatch({.count = 0}, {.count = 9, .joined = true});
-  expect_mismatch({.count = 8, .joined = true}, {.count = 8, .joined = true});
-  expect_mismatch({.count = 0, .joined = true}, {.count = 0, .joined = true});
+TYPED_TEST(BothAllreduces, among_the_joined_another_count_or_nobody_who_brings_is_a_mismatch) {
+  expect_mismatch<TypeParam>({.count = 8}, {.count = 9, .joined = true});
+  expect_mismatch<TypeParam>({.count = 0}, {.count = 9, .joined = true});
+  expect_mismatch<TypeParam>({.count = 8, .joined = true}, {.count = 8, .joined = true});
+  expect_mismatch<TypeParam>({.count = 0, .joined = true}, {.count = 0, .joined = true});
 }
 
 }  // namespace

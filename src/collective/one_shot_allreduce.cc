@@ -1,0 +1,43 @@
+#include "collective/one_shot_allreduce.h"
+
+#include <array>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace farandole {
+
+OneShotAllreduce::OneShotAllreduce(const Group& group, const StepIdentity& identity,
+                                   const AllreduceOptions& options)
+    : rounds_(Entrance(group, identity)), options_(options) {
+  CHECK(options.bytes() <= kBytesMax, "what is shown at once fits into the staging memory");
+}
+
+void OneShotAllreduce::stage(std::int64_t /*round*/) {
+  const Entrance& entrance = rounds_.entrance();
+  if (options_.joined || options_.count == 0 || entrance.group().members() == 1) return;
+  std::byte* const to = is_inside() ? entrance.own_inside() : entrance.own_staging();
+  std::memcpy(to, options_.input, static_cast<std::size_t>(options_.bytes()));
+}
+
+std::optional<std::int64_t> OneShotAllreduce::meet() const {
+  if (!extents_fit(rounds_.entrance(), options_.bytes())) return std::nullopt;
+  return options_.count == 0 ? 0 : 1;
+}
+
+bool OneShotAllreduce::take(std::int64_t /*round*/) {
+  if (options_.joined) return true;
+  const Entrance& entrance = rounds_.entrance();
+  const Group& group = entrance.group();
+  group.inputs.clear();
+  for (int member = 0; member < group.members(); ++member) {
+    if (has_joined(entrance, member)) continue;
+    const std::byte* const shown = is_inside() ? entrance.inside(member) : entrance.staging(member);
+    group.inputs.push_back(member == group.member ? options_.input : shown);
+  }
+  const std::array outputs = {options_.output};
+  reduce(options_.reduction, group.inputs, outputs, options_.count);
+  return true;
+}
+
+}  // namespace farandole

@@ -1,0 +1,126 @@
+// TwoShots: the flags of a reduction in two shots, window by window. First each member reduces its
+// slice of the window over all members, then it fetches the other slices from where they were
+// reduced.
+//
+// The phases of a member: 2w = "my copy of window w is staged" (0 is the entry itself), 2w + 1 =
+// "my slice of window w is reduced". A member goes, for w = 0, 1, …:
+//   wait all ≥ 2w; reduce w; publish 2w + 1; stage w + 1; publish 2w + 2; wait all ≥ 2w + 1;
+//   fetch w.
+// Window w lives in half w mod 2 of the staging memory. Neither of its parts, the copy and the
+// reduced slice, is overwritten early:
+// - stage(w + 1) overwrites the copy of w − 1, which the others read while they reduce w − 1. We do
+//   it after reduce(w), so all were at ≥ 2w, and they publish 2w after having reduced w − 1.
+// - reduce(w) overwrites our slice of w − 2, which the others read while they fetch w − 2. All were
+//   at ≥ 2w by then, and they stage w only after reduce(w − 1), which follows fetch(w − 2).
+// The slot is used again in the step after the next, which nobody enters before all have completed
+// this one. In place: stage(w + 1) reads the user's memory of window w + 1, which is written first
+// by reduce(w + 1); what reduce(w) and fetch(w) write lies in window w, staged before.
+// Memory that is lent is read, and written, by the others in reduce only: its owner completes after
+// all have said that they reduced the last window.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/check.h"
+#include "collective/entrance.h"
+
+namespace farandole {
+
+// One per step; one thread at a time (the baton's holder). `Way` is an Entrance, or, for the model
+// explorer, a BasicEntrance.
+template <class Way>
+class BasicTwoShots {
+ public:
+  explicit BasicTwoShots(const Way& entrance) : entrance_(entrance) {}
+
+  const Way& entrance() const { return entrance_; }
+
+  // A bounded amount of work; see Progress. The algorithm has
+  //   void stage(window): shows our copy of a window; window 0 before we enter;
+  //   void enter(Way&): says on entering what the others must know;
+  //   std::optional<std::int64_t> meet(): all have entered. How many windows there are, the same on
+  //     all members; nothing when an entry makes no sense;
+  //   bool reduce(window): our slice of it; false while some of it is left;
+  //   void fetch(window): the other slices.
+  template <class Algorithm>
+  Progress advance(Algorithm& algorithm);
+
+ private:
+  enum class State : std::uint8_t { kEnter, kMeet, kReduce, kFetch, kOver };
+
+  template <class Algorithm>
+  Progress meet(Algorithm& algorithm);
+  template <class Algorithm>
+  Progress reduce(Algorithm& algorithm);
+  template <class Algorithm>
+  Progress fetch(Algorithm& algorithm);
+
+  Way entrance_;
+  std::int64_t windows_ = 0;
+  std::int64_t window_ = 0;
+  State state_ = State::kEnter;
+};
+
+template <class Way>
+template <class Algorithm>
+Progress BasicTwoShots<Way>::advance(Algorithm& algorithm) {
+  switch (state_) {
+    case State::kEnter:
+      algorithm.stage(0);
+      algorithm.enter(entrance_);
+      state_ = State::kMeet;
+      [[fallthrough]];
+    case State::kMeet:
+      return meet(algorithm);
+    case State::kReduce:
+      return reduce(algorithm);
+    case State::kFetch:
+      return fetch(algorithm);
+    case State::kOver:
+      break;
+  }
+  CHECK(false, "a step that is over is not advanced");
+  return Progress::kDone;
+}
+
+template <class Way>
+template <class Algorithm>
+Progress BasicTwoShots<Way>::meet(Algorithm& algorithm) {
+  if (const Progress met = entrance_.meet(); met != Progress::kDone) return met;
+  const std::optional<std::int64_t> windows = algorithm.meet();
+  if (!windows) return Progress::kMismatch;
+  windows_ = *windows;
+  state_ = windows_ == 0 ? State::kOver : State::kReduce;
+  return windows_ == 0 ? Progress::kDone : reduce(algorithm);
+}
+
+template <class Way>
+template <class Algorithm>
+Progress BasicTwoShots<Way>::reduce(Algorithm& algorithm) {
+  const auto phase = static_cast<std::uint32_t>(2 * window_);
+  if (!entrance_.board().all_reached(phase)) return Progress::kPending;
+  if (!algorithm.reduce(window_)) return Progress::kMoved;
+  entrance_.board().publish_phase(phase + 1);
+  if (window_ + 1 < windows_) {
+    algorithm.stage(window_ + 1);
+    entrance_.board().publish_phase(phase + 2);
+  }
+  state_ = State::kFetch;
+  return Progress::kMoved;
+}
+
+template <class Way>
+template <class Algorithm>
+Progress BasicTwoShots<Way>::fetch(Algorithm& algorithm) {
+  if (!entrance_.board().all_reached(static_cast<std::uint32_t>(2 * window_ + 1)))
+    return Progress::kPending;
+  algorithm.fetch(window_);
+  ++window_;
+  state_ = window_ == windows_ ? State::kOver : State::kReduce;
+  return window_ == windows_ ? Progress::kDone : Progress::kMoved;
+}
+
+using TwoShots = BasicTwoShots<Entrance>;
+
+}  // namespace farandole
