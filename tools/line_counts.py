@@ -29,7 +29,7 @@ def is_counted(path: str) -> bool:
     shipped = path.startswith(("src/", "include/", "apps/", "python/bindings/"))
     name = path.rsplit("/", 1)[-1]
     tests = ("_test.cc", "_in_test.h", "_in_test.cc")
-    return shipped and not name.endswith(tests) and "/shm/model/" not in path
+    return shipped and not name.endswith(tests)
 
 
 def relative(file: str, root: Path, build: Path) -> str:

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "transport/shm/model/automaton.h"
-#include "transport/shm/model/model_atomics.h"
+#include "automaton.h"
+#include "model_atomics.h"
 
 namespace farandole::model {
 

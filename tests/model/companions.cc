@@ -1,10 +1,10 @@
-#include "transport/shm/model/companions.h"
+#include "companions.h"
 
 #include <algorithm>
 #include <memory>
 #include <string>
 
-#include "transport/shm/model/member.h"
+#include "member.h"
 
 namespace farandole::model {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "transport/shm/model/scenario.h"
+#include "scenario.h"
 
 namespace farandole::model {
 

@@ -1,4 +1,4 @@
-#include "transport/shm/model/model_atomics.h"
+#include "model_atomics.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "transport/shm/model/member.h"
+#include "member.h"
 
 namespace farandole::model {
 

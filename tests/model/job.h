@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "model_atomics.h"
 #include "transport/shm/flag_board.h"
-#include "transport/shm/model/model_atomics.h"
 
 namespace farandole::model {
 

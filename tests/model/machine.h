@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "transport/shm/model/automaton.h"
-#include "transport/shm/model/scenario.h"
+#include "automaton.h"
+#include "scenario.h"
 
 namespace farandole::model {
 

@@ -6,8 +6,8 @@
 #include <array>
 #include <cstdint>
 
-#include "transport/shm/model/automaton.h"
-#include "transport/shm/model/job.h"
+#include "automaton.h"
+#include "job.h"
 
 namespace farandole::model {
 

@@ -1,4 +1,4 @@
-#include "transport/shm/model/job.h"
+#include "job.h"
 
 #include <fmt/format.h>
 

@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "automaton.h"
+#include "explorer.h"
 #include "transport/shm/message_ring.h"
-#include "transport/shm/model/automaton.h"
-#include "transport/shm/model/explorer.h"
 
 namespace farandole::model {
 namespace {

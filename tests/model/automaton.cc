@@ -1,4 +1,4 @@
-#include "transport/shm/model/automaton.h"
+#include "automaton.h"
 
 #include <optional>
 #include <typeinfo>

@@ -1,4 +1,4 @@
-#include "transport/shm/model/explorer.h"
+#include "explorer.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <deque>
 #include <string_view>
 
-#include "transport/shm/model/fingerprint_set.h"
-#include "transport/shm/model/machine.h"
+#include "fingerprint_set.h"
+#include "machine.h"
 
 namespace farandole::model {
 namespace {

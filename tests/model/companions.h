@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "transport/shm/model/automaton.h"
-#include "transport/shm/model/job.h"
-#include "transport/shm/model/scenario.h"
+#include "automaton.h"
+#include "job.h"
+#include "scenario.h"
 
 namespace farandole::model {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "transport/shm/model/model_atomics.h"
+#include "model_atomics.h"
 
 namespace farandole::model {
 

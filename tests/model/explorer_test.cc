@@ -1,5 +1,5 @@
 // Litmus tests: the explorer must find exactly what x86, or partial store order, allows.
-#include "transport/shm/model/explorer.h"
+#include "explorer.h"
 
 #include <gmock/gmock.h>
 

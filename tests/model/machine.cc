@@ -1,4 +1,4 @@
-#include "transport/shm/model/machine.h"
+#include "machine.h"
 
 #include <fmt/format.h>
 

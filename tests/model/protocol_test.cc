@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "transport/shm/model/companions.h"
-#include "transport/shm/model/explorer.h"
-#include "transport/shm/model/job.h"
+#include "companions.h"
+#include "explorer.h"
+#include "job.h"
 
 namespace farandole::model {
 namespace {
