@@ -19,8 +19,10 @@ void Member::run(CollectiveCall call) {
   ++sequence_;
   CollectiveStep step =
       choose(group_, {.generation = 1, .sequence = sequence_, .id = sequence_}, std::move(call));
+  Progress progress = advance(step);
+  if (progress == Progress::kDone) return;
   policy_.begin_wait(clock_.now());
-  for (Progress progress = advance(step); progress != Progress::kDone; progress = advance(step)) {
+  for (; progress != Progress::kDone; progress = advance(step)) {
     CHECK(progress != Progress::kMismatch, "all ranks of a benchmark make the same calls");
     const TimePoint now = clock_.now();
     if (progress == Progress::kMoved) {
@@ -57,7 +59,7 @@ Ranks::Ranks(int ranks)
       board_(Segment::create("bench-board", FlagBoard::bytes_needed(ranks)).value()) {
   for (int rank = 0; rank < ranks; ++rank) {
     heaps_.push_back(SharedHeap::create().value());
-    stagings_.push_back(heaps_.back()->allocate_scratch(kStagingBytes).value());
+    stagings_.push_back(Segment::create("bench-staging", kStagingBytes).value());
     peers_.push_back(PeerHeap::attach(heaps_.back()->first_segment()).value());
   }
 }
@@ -66,18 +68,21 @@ Member Ranks::member(int rank) {
   const auto index = static_cast<std::size_t>(rank);
   std::vector<int> ranks;
   std::vector<const PeerHeap*> heaps;
+  std::vector<std::byte*> stagings;
   for (int other = 0; other < count_; ++other) {
     ranks.push_back(other);
     heaps.push_back(peers_[static_cast<std::size_t>(other)].get());
+    stagings.push_back(stagings_[static_cast<std::size_t>(other)]->data());
   }
   doorbells_ = std::make_unique<Doorbells>(bells_->data(), rank, count_);
   flags_ = std::make_unique<FlagBoard>(board_->data(), rank, ranks, *doorbells_);
   Group group = {.member = rank,
                  .ranks = ranks,
                  .board = flags_.get(),
-                 .staging = stagings_[index].get(),
-                 .staging_location = heaps_[index]->location_of(stagings_[index].get()).value(),
-                 .heaps = heaps};
+                 .stagings = stagings,
+                 .heap = heaps_[index].get(),
+                 .heaps = heaps,
+                 .costs = costs_on(count_, usable_cores())};
   return {std::move(group), *doorbells_, *heaps_[index], WaitPolicy(count_, usable_cores())};
 }
 

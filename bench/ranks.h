@@ -53,7 +53,7 @@ class Ranks {
   int count_;
   std::shared_ptr<Segment> bells_, board_;  // ours alone
   std::vector<std::unique_ptr<SharedHeap>> heaps_;
-  std::vector<std::shared_ptr<std::byte>> stagings_;  // ours alone
+  std::vector<std::shared_ptr<Segment>> stagings_;  // ours alone
   std::vector<std::unique_ptr<PeerHeap>> peers_;
   std::unique_ptr<Doorbells> doorbells_;
   std::unique_ptr<FlagBoard> flags_;
