@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Compares us with MPI, Gloo and the limits of the machine, interleaved in one run.
+
+`./dev bench [GOAL…]` prepares everything and runs this. Prints a table for each comparison (it is
+Markdown), whether the goal is reached, and the commands; writes everything as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import contenders
+import report
+import rounds
+import svg_plot
+from contenders import ROOT, Task
+from goals import GOALS, Part, parts_of
+from report import Outcome
+from rounds import Entry
+
+
+class Progress:
+    """One line that changes on a terminal; silence where nobody can watch."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self.begin = title, time.monotonic()
+        self.shown = sys.stderr.isatty()
+
+    def __call__(self, text: str) -> None:
+        if self.shown:
+            seconds = time.monotonic() - self.begin
+            line = f"{self.title}: {text} ({seconds:.0f} s)"
+            print(f"\r\033[K{line[:118]}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self.shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def mpi_entries(part: Part, cores: int, progress: Progress) -> list[Entry]:
+    candidates = contenders.mpi(part.task, cores)
+    with rounds.busy_processes(part.busy):
+        trial = rounds.try_settings(candidates, part.task, progress)
+    if not trial:
+        raise SystemExit("no MPI library works here; ./dev bench installs both")
+    chosen = rounds.settings_worth_a_round(trial, part.task.sizes)
+    return [Entry("mpi", who, part.task, sizes) for who, sizes in chosen.items()]
+
+
+def gloo_entries(part: Part, progress: Progress) -> list[Entry]:
+    trial = rounds.try_settings(contenders.gloo(part.task.ranks), part.task, progress)
+    best = min(trial, key=lambda who: sum(trial[who].values()))
+    return [Entry("gloo", best, part.task, part.task.sizes)]
+
+
+def entries_of(part: Part, cores: int, progress: Progress) -> list[Entry]:
+    task, ranks = part.task, part.task.ranks
+    ours = contenders.ours(ranks, *(("--memory", "heap") if part.heap else ()))
+    entries = [Entry("ours", ours, task, task.sizes)]
+    if "float32" in part.rivals:
+        single = Task(sizes=task.sizes, ranks=ranks, flags=task.flags, seconds=task.seconds)
+        entries.append(Entry("float32", ours, single, task.sizes))
+    if "mpi" in part.rivals:
+        entries += mpi_entries(part, cores, progress)
+    if "gloo" in part.rivals:
+        entries += gloo_entries(part, progress)
+    if "memcpy" in part.rivals:
+        entries.append(Entry("memcpy", contenders.memcpy(ranks), task.as_copies(), task.sizes))
+    return entries
+
+
+def compare(part: Part, cores: int) -> Outcome:
+    progress = Progress(f"{part.goal} {part.title}")
+    entries = entries_of(part, cores, progress)
+    done = rounds.run_rounds(entries, part.busy, progress)
+    progress.end()
+    quiet = rounds.quiet_rounds(done)
+    return report.outcome_of(part, entries, quiet, len(done) - len(quiet))
+
+
+def facts() -> dict[str, Any]:
+    def said(*command: str) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+        return done.stdout.strip()
+
+    models = [
+        line.split(":")[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return {
+        "commit": said("git", "describe", "--always", "--dirty"),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="minutes"),
+        "processor": models[0] if models else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "caches": said("sh", "-c", "lscpu | sed -n 's/^L\\(.*\\) cache: */L\\1 /p' | paste -sd,"),
+        "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30,
+        "page_bytes": os.sysconf("SC_PAGE_SIZE"),
+        "huge_pages": Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text().strip(),
+        "kernel": platform.release(),
+        "compiler": said("sh", "-c", "c++ --version | head -1"),
+        "open_mpi": said("sh", "-c", "mpirun.openmpi --version | head -1"),
+        "mpich": said("sh", "-c", "mpichversion | head -1 | tr -s '\\t ' ' '"),
+        "torch": said(sys.executable, "-c", "import torch; print(torch.__version__)"),
+    }
+
+
+def markdown_of(outcomes: list[Outcome], machine: dict[str, Any]) -> str:
+    lines = [", ".join(f"{name} {value}" for name, value in machine.items()), ""]
+    for outcome in outcomes:
+        lines += [*report.lines_of(outcome), ""]
+        lines += ["```sh", *report.command_lines(outcome), "```", ""]
+    return "\n".join(lines)
+
+
+def curves_of(outcomes: list[Outcome]) -> dict[str, dict[int, float]]:
+    """All comparisons of one allreduce of two ranks in ordinary memory, joined."""
+    curves: dict[str, dict[int, float]] = {}
+    for outcome in outcomes:
+        task = outcome.part.task
+        if (task.operation, task.ranks, task.flags) != ("allreduce", 2, ()) or outcome.part.busy:
+            continue
+        for entry in outcome.entries:
+            for size in entry.sizes if entry.family in ("ours", "mpi", "gloo") else ():
+                times = report.series(entry, size, outcome.rounds, tail=False)
+                curve = curves.setdefault(entry.contender.library, {})
+                curve[size] = min(curve.get(size, float("inf")), statistics.median(times))
+    return curves
+
+
+def write(arguments: argparse.Namespace, outcomes: list[Outcome], machine: dict[str, Any]) -> None:
+    """After each comparison, so that an interrupted run keeps what it has."""
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    content = {"machine": machine, "comparisons": [report.as_json(one) for one in outcomes]}
+    arguments.json.write_text(json.dumps(content, indent=1, default=str) + "\n")
+    if arguments.markdown:
+        arguments.markdown.write_text(markdown_of(outcomes, machine))
+    curves = curves_of(outcomes)
+    if arguments.plot and curves:
+        arguments.plot.write_text(svg_plot.plot("allreduce, 2 ranks, ordinary memory", curves))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("goals", nargs="*", metavar="GOAL", help=f"{' '.join(GOALS)}; none: all")
+    parser.add_argument("--json", type=Path, default=ROOT / "build/bench/compared.json")
+    parser.add_argument("--markdown", type=Path, help="the tables and commands, to a file")
+    parser.add_argument("--plot", type=Path, help="time against size as SVG, if there is G2 or G3")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.goals) - set(GOALS):
+        parser.error(f"no goal {unknown.pop()!r}; there are {' '.join(GOALS)}")
+    machine = facts()
+    cores = machine["cores"]
+    outcomes: list[Outcome] = []
+    for goal in arguments.goals or GOALS:
+        for part in parts_of(goal):
+            outcomes.append(compare(part, cores))
+            print(*report.lines_of(outcomes[-1]), "", sep="\n")
+            print(*(f"  $ {line}" for line in report.command_lines(outcomes[-1])), "", sep="\n")
+            sys.stdout.flush()
+            write(arguments, outcomes, machine)
+    print(f"Everything as JSON: {arguments.json}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""Who is compared, and the commands that run them: ours, the limits, MPI with many settings, Gloo.
+
+Every program prints the same JSON; see bench/measure.h. What is best for a peer differs from size
+to size and from machine to machine, so we list what may be best, and try.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = ROOT / "build/release/bench"
+TIMEOUT_S = 150
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be measured; sizes in bytes."""
+
+    operation: str = "allreduce"
+    ranks: int = 2
+    sizes: tuple[int, ...] = (8,)
+    dtype: str = "float32"
+    flags: tuple[str, ...] = ()  # --consume, --tight, --in-place
+    seconds: float = 0.05  # for each size
+
+    def words(self, sizes: tuple[int, ...]) -> tuple[str, ...]:
+        listed = ",".join(str(size) for size in sizes)
+        given = ("--sizes", listed, "--dtype", self.dtype, "--seconds", str(self.seconds))
+        return (self.operation, *given, *self.flags, "--json")
+
+    def as_copies(self) -> Task:
+        """Copying as much: what the machine can do."""
+        flags = tuple(flag for flag in self.flags if flag != "--in-place")
+        return replace(self, operation="memcpy", flags=flags)
+
+
+@dataclass(frozen=True)
+class Contender:
+    library: str  # farandole, openmpi, mpich, gloo, memcpy
+    setting: str  # which of its settings, in a word
+    command: tuple[str, ...]
+    variables: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
+    more: tuple[str, ...] = ()  # goes to the end
+
+    @property
+    def name(self) -> str:
+        return f"{self.library}/{self.setting}" if self.setting else self.library
+
+    def line(self, task: Task, sizes: tuple[int, ...]) -> str:
+        """The command, to be read and repeated by people."""
+        variables = [f"{name}={value}" for name, value in self.variables.items()]
+        words = (*variables, *self.command, *task.words(sizes), *self.more)
+        return shlex.join(words).replace(f"{ROOT}/", "")
+
+    def run(self, task: Task, sizes: tuple[int, ...]) -> list[Result]:
+        """Its results; raises RuntimeError with what it said when it failed or was wrong."""
+        words = [*self.command, *task.words(sizes), *self.more]
+        variables = os.environ | self.variables
+        try:
+            done = subprocess.run(
+                words, capture_output=True, text=True, env=variables, timeout=TIMEOUT_S, check=True
+            )
+            results: list[Result] = json.loads(done.stdout)
+        except (subprocess.SubprocessError, ValueError) as failure:
+            said = str(getattr(failure, "stderr", "") or "")
+            raise RuntimeError(f"{self.name}: {failure}\n{said[-1000:]}") from None
+        if not all(result["verified"] for result in results):
+            raise RuntimeError(f"{self.name}: a result is wrong ({self.line(task, sizes)})")
+        return results
+
+
+def ours(ranks: int, *more: str) -> Contender:
+    command = (str(PROGRAMS / "collective_bench"), "-n", str(ranks))
+    return Contender("farandole", "", command, more=more)
+
+
+def memcpy(ranks: int) -> Contender:
+    return Contender("memcpy", "", (str(PROGRAMS / "limits"), "-n", str(ranks)))
+
+
+def gloo(ranks: int) -> list[Contender]:
+    script = str(ROOT / "bench/peers/gloo_bench.py")
+    command = (sys.executable, "-W", "ignore", script, "-n", str(ranks))
+    binding = {"pinned": "--pin", "free": "--no-pin"}
+    return [Contender("gloo", name, command, more=(word,)) for name, word in binding.items()]
+
+
+def mpi(task: Task, cores: int) -> list[Contender]:
+    """All settings that may be the best ones for a task."""
+    crowded = task.ranks > cores
+    return [*open_mpi(task, crowded), *mpich(task, crowded)]
+
+
+def open_mpi(task: Task, crowded: bool) -> list[Contender]:
+    program = PROGRAMS / "mpi_bench_openmpi"
+    start = ("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", str(task.ranks))
+    ob1 = ("--mca", "pml", "ob1", "--mca", "btl", "self,vader")
+    copies = {"cma": (), "nocma": ("--mca", "btl_vader_single_copy_mechanism", "none")}
+    eager = ("--mca", "btl_vader_eager_limit", "32768", "--mca", "btl_vader_rndv_eager_limit")
+    variants: dict[str, tuple[str, ...]] = {**copies, "eager": (*eager, "32768")}
+    variants["sm"] = ("--mca", "coll_sm_priority", "90")
+    variants["sm-64k"] = (*variants["sm"], "--mca", "coll_sm_fragment_size", "65536")
+    tuned = ("--mca", "coll_tuned_use_dynamic_rules", "1", "--mca")
+    if task.operation == "allreduce":
+        algorithms = {"doubling": "3", "segmented-ring": "5", "rabenseifner": "6"}
+        for name, number in algorithms.items():
+            for kind, copy in copies.items():
+                words = (*copy, *tuned, "coll_tuned_allreduce_algorithm", number)
+                variants[f"{name}-{kind}"] = words
+    binding: dict[str, tuple[str, ...]] = {"": ("--bind-to", "core", "--map-by", "core")}
+    if crowded:
+        yielding = ("--mca", "mpi_yield_when_idle", "1")
+        binding = {"": ("--bind-to", "none", *yielding)}
+        binding["-bound"] = ("--bind-to", "core:overload-allowed", "--map-by", "core", *yielding)
+    return [
+        Contender("openmpi", f"{name}{how}", (*start, *bind, *ob1, *words, str(program)))
+        for name, words in variants.items()
+        for how, bind in binding.items()
+    ]
+
+
+def mpich(task: Task, crowded: bool) -> list[Contender]:
+    program = PROGRAMS / "mpi_bench_mpich"
+    start = ("mpirun.mpich", "-n", str(task.ranks))
+    posix = "MPIR_CVAR_{}_POSIX_INTRA_ALGORITHM"
+    gather = {posix.format(name): "release_gather" for name in ("ALLREDUCE", "BCAST", "REDUCE")}
+    copies = {"default": {}, "nocma": {"UCX_TLS": "posix,self"}}
+    variants: dict[str, dict[str, str]] = {**copies}
+    variants["release-gather"] = gather | {"MPIR_CVAR_POSIX_NUM_COLLS_THRESHOLD": "1"}
+    if task.operation == "allreduce":
+        algorithms = {"doubling": "recursive_doubling", "rsag": "reduce_scatter_allgather"}
+        for name, word in algorithms.items():
+            for kind, copy in copies.items():
+                variants[f"{name}-{kind}"] = {"MPIR_CVAR_ALLREDUCE_INTRA_ALGORITHM": word} | copy
+    binding: dict[str, tuple[str, ...]] = {"": ("-bind-to", "core")}
+    if crowded:
+        binding = {"": (), "-bound": ("-bind-to", "core")}
+        variants["yield"] = {"MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
+        variants["yield-nocma"] = variants["yield"] | copies["nocma"]
+    return [
+        Contender("mpich", f"{name}{how}", (*start, *bind, str(program)), variables)
+        for name, variables in variants.items()
+        for how, bind in binding.items()
+    ]

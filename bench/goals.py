@@ -1,0 +1,95 @@
+"""The goals, as what to measure and what to reach. A speed-up is their time divided by ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from contenders import Task
+
+K, M = 1 << 10, 1 << 20
+SMALL = (8, 64, 256, 1 * K, 2 * K, 4 * K, 8 * K, 16 * K, 32 * K, 64 * K)
+LARGE = (64 * K, 256 * K, 1 * M, 4 * M, 16 * M, 64 * M, 256 * M)
+MIXED = (8, 1 * K, 16 * K, 64 * K, 256 * K, 1 * M, 4 * M, 16 * M, 64 * M)
+CROWDED = (8, 64, 1 * K, 8 * K, 64 * K, 256 * K, 1 * M)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What the geometric mean of the speed-ups must be, and that of the worst size."""
+
+    rival: str  # mpi, gloo, memcpy, float32
+    must: float | None
+    moon: float | None = None
+    must_worst: float = 0
+    moon_worst: float = 0
+
+
+@dataclass(frozen=True)
+class Part:
+    """One comparison over sizes. A goal has one or more, and is reached when all of them are."""
+
+    goal: str
+    title: str
+    task: Task
+    bars: tuple[Bar, ...]
+    heap: bool = False  # our memory; the peers have ordinary memory only
+    busy: int = 0  # processes that compute beside us
+    tail: bool = False  # compares p99 / p50 instead of times
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        return tuple(bar.rival for bar in self.bars)
+
+
+def crowded_parts() -> Iterator[Part]:
+    for busy, bar in ((0, Bar("mpi", 1.3, 2)), (2, Bar("mpi", 5, 20))):
+        for ranks in (4, 8):
+            beside = "beside two busy processes" if busy else "quiet"
+            task = Task(ranks=ranks, sizes=CROWDED, seconds=0.05 if busy else 0.02)
+            yield Part("G6", f"allreduce, {ranks} ranks, {beside}", task, (bar,), busy=busy)
+
+
+def all_parts() -> Iterator[Part]:
+    tight = Task(sizes=(8,), flags=("--tight",))
+    fast = (Bar("mpi", 1 / 0.9, 1 / 0.6), Bar("gloo", 50))
+    yield Part("G1", "allreduce, 2 ranks, back to back", tight, fast)
+
+    small = (Bar("mpi", 1.3, 2, must_worst=0.9, moon_worst=1.0),)
+    for ranks in (2, 4):
+        for how, flags in (("back to back", ("--tight",)), ("one call after a barrier", ())):
+            task = Task(ranks=ranks, sizes=SMALL, flags=flags, seconds=0.01)
+            yield Part("G2", f"allreduce, {ranks} ranks, {how}", task, small)
+
+    large = Task(sizes=LARGE, seconds=0.03)
+    bars = (Bar("mpi", 1.3, 2), Bar("gloo", 5, 10))
+    yield Part("G3", "allreduce, 2 ranks, ordinary memory", large, bars)
+
+    bars = (Bar("mpi", 2.5, 4), Bar("memcpy", None, 0.85))
+    for how, flags in (("", ()), (", in place", ("--in-place",))):
+        task = replace(large, flags=("--consume", *flags))
+        title = f"allreduce, 2 ranks, heap memory, result read{how}"
+        yield Part("G4", title, task, bars, heap=True)
+
+    for operation in ("reducescatter", "allgather", "broadcast", "alltoall"):
+        task = Task(operation=operation, sizes=MIXED, seconds=0.02)
+        yield Part("G5", f"{operation}, 2 ranks, ordinary memory", task, (Bar("mpi", 1.3, 2),))
+
+    yield from crowded_parts()
+
+    for dtype in ("bfloat16", "float16"):
+        task = Task(sizes=LARGE[:-1], dtype=dtype, seconds=0.03)
+        title = f"allreduce, 2 ranks, {dtype} against our float32, same bytes"
+        yield Part("G7", title, task, (Bar("float32", 0.95),))
+
+    task = Task(sizes=(64 * K,), seconds=0.3)
+    title = "allreduce, 2 ranks, one call after a barrier: p99 / p50"
+    yield Part("G23", title, task, (Bar("mpi", 1.0),), tail=True)
+
+
+GOALS = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "G23")
+TAIL_MOON = 1.5  # of our p99 / p50, whatever that of the others
+
+
+def parts_of(goal: str) -> list[Part]:
+    return [part for part in all_parts() if part.goal == goal]

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Measures Gloo through torch.distributed as bench/measure.cc does, and prints the same JSON.
+
+Its operations in place are taken where it has only these. One thread per rank, each on a core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+CACHE_BYTES, BUFFERS, WARM_UPS, REPETITIONS_MIN, REPETITIONS_MAX = 1 << 20, 3, 3, 3, 20_000
+TIGHT_CALLS = 32  # a sum grows with every call, and must stay exact
+BUS_FACTORS: dict[str, Callable[[int], float]] = {
+    "allreduce": lambda n: 2 * (n - 1) / n,
+    "reducescatter": lambda n: (n - 1) / n,
+    "allgather": lambda n: (n - 1) / n,
+    "alltoall": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1.0,
+}
+
+
+def base(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
+    """Small whole numbers with a period that is prime."""
+    period = (torch.arange(4093) * 7 + rank * 5) % 13
+    return period.repeat(count // 4093 + 1)[:count].to(dtype)
+
+
+@dataclass
+class Shape:
+    operation: str
+    count: int  # elements of the whole
+    rank: int
+    ranks: int
+    dtype: torch.dtype
+
+    def piece(self, of: torch.Tensor, index: int) -> torch.Tensor:
+        length = self.count // self.ranks
+        return of[index * length : (index + 1) * length]
+
+    def given(self, rank: int) -> torch.Tensor:
+        count = self.count // self.ranks if self.operation == "allgather" else self.count
+        return base(count, rank, self.dtype)
+
+    def expected(self) -> torch.Tensor:
+        everybody = range(self.ranks)
+        if self.operation == "broadcast":
+            return self.given(0)
+        if self.operation == "allgather":
+            return torch.cat([self.given(rank) for rank in everybody])
+        if self.operation == "alltoall":
+            return torch.cat([self.piece(self.given(rank), self.rank) for rank in everybody])
+        total = torch.stack([self.given(rank) for rank in everybody]).sum(0).to(self.dtype)
+        return self.piece(total, self.rank) if self.operation == "reducescatter" else total
+
+    def call(self, given: torch.Tensor, result: torch.Tensor) -> None:
+        if self.operation == "allreduce":
+            dist.all_reduce(result)
+        elif self.operation == "broadcast":
+            dist.broadcast(result, 0)
+        elif self.operation == "allgather":
+            dist.all_gather_into_tensor(result, given)
+        elif self.operation == "alltoall":
+            dist.all_to_all_single(result, given)
+        else:
+            dist.reduce_scatter_tensor(result, given)
+
+
+class Meeting:
+    """A barrier by looking, as that of the other programs; the clock and the times for all."""
+
+    def __init__(self, arrivals: torch.Tensor, times: torch.Tensor, rank: int) -> None:
+        self.arrivals, self.times, self.rank = arrivals.numpy(), times.numpy(), rank
+        self.crowded = len(self.arrivals) > len(os.sched_getaffinity(0))
+
+    def barrier(self) -> None:
+        self.arrivals[self.rank] += 1
+        turn = self.arrivals[self.rank]
+        while self.arrivals.min() < turn:
+            if self.crowded:
+                time.sleep(0)
+
+
+def measure(shape: Shape, meeting: Meeting, options: argparse.Namespace) -> tuple[int, bool]:
+    """How many repetitions counted, and whether all results were right."""
+    given, expected = shape.given(shape.rank), shape.expected()
+    in_place = shape.operation in ("allreduce", "broadcast")
+    many = given.numel() * given.element_size() > CACHE_BYTES
+    inputs = [given.clone() for _ in range(BUFFERS if many else 1)]
+    outputs = inputs if in_place else [torch.empty_like(expected) for _ in inputs]
+    calls = TIGHT_CALLS if options.tight else 1
+    if calls > 1 and shape.operation == "allreduce":
+        expected = expected * float(shape.ranks) ** (calls - 1)
+    good, counted, begin = True, 0, time.perf_counter()
+    for number in range(WARM_UPS + REPETITIONS_MAX):
+        counted = number - WARM_UPS
+        if counted == 0:
+            begin = time.perf_counter()
+        if shape.rank == 0 and counted >= REPETITIONS_MIN:
+            meeting.times[0, -1] = time.perf_counter() - begin > options.seconds
+        meeting.barrier()
+        if meeting.times[0, -1]:
+            break
+        source, result = inputs[number % len(inputs)], outputs[number % len(inputs)]
+        source.copy_(given)
+        meeting.barrier()
+        start = time.perf_counter_ns()
+        for _ in range(calls):
+            shape.call(source, result)
+        if options.consume:
+            result.sum()
+        meeting.times[shape.rank, max(counted, 0)] = (time.perf_counter_ns() - start) / calls
+        good &= torch.equal(result, expected)
+    meeting.barrier()
+    return counted, good
+
+
+def result_of(size: int, shape: Shape, times: list[float], options: argparse.Namespace) -> Any:
+    p50 = times[round(0.5 * (len(times) - 1))]
+    p99 = times[round(0.99 * (len(times) - 1))]
+    return {
+        "library": "gloo",
+        "operation": shape.operation,
+        "bytes": size,
+        "ranks": shape.ranks,
+        "dtype": options.dtype,
+        "memory": "ordinary",
+        "consume": options.consume,
+        "tight": options.tight,
+        "in_place": shape.operation in ("allreduce", "broadcast"),
+        "repetitions": len(times),
+        "p50_us": p50 / 1e3,
+        "p99_us": p99 / 1e3,
+        "algbw_gbps": size / p50,
+        "busbw_gbps": size / p50 * BUS_FACTORS[shape.operation](shape.ranks),
+    }
+
+
+def worker(rank: int, folder: str, shared: list[torch.Tensor], options: argparse.Namespace) -> None:
+    torch.set_num_threads(1)
+    cores = sorted(os.sched_getaffinity(0))
+    meeting = Meeting(shared[0], shared[1], rank)
+    if options.pin:
+        os.sched_setaffinity(0, {cores[rank % len(cores)]})
+    store = dist.FileStore(f"{folder}/store", options.ranks)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=options.ranks)
+    dtype = getattr(torch, options.dtype)
+    results = []
+    for size in options.sizes:
+        unit = torch.empty(0, dtype=dtype).element_size() * options.ranks
+        whole = (size + unit - 1) // unit * unit // (unit // options.ranks)
+        shape = Shape(options.operation, whole, rank, options.ranks, dtype)
+        meeting.times[0, -1] = 0
+        counted, good = measure(shape, meeting, options)
+        slowest = sorted(meeting.times[:, :counted].max(axis=0).tolist())
+        verdicts: list[Any] = [None] * options.ranks
+        dist.all_gather_object(verdicts, good)
+        results.append(result_of(size, shape, slowest, options) | {"verified": all(verdicts)})
+    if rank == 0:
+        print(json.dumps(results))
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("operation", nargs="?", default="allreduce", choices=BUS_FACTORS)
+    parser.add_argument("-n", "--ranks", type=int, default=2)
+    parser.add_argument("--sizes", type=lambda text: [int(size) for size in text.split(",")])
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--seconds", type=float, default=0.1)
+    for flag in ("--consume", "--tight", "--in-place", "--json"):
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--pin", action=argparse.BooleanOptionalAction, default=True)
+    options = parser.parse_args()
+    arrivals = torch.zeros(options.ranks, dtype=torch.int64).share_memory_()
+    times = torch.zeros(options.ranks, REPETITIONS_MAX + 1, dtype=torch.float64).share_memory_()
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(worker, (folder, [arrivals, times], options), nprocs=options.ranks)
+
+
+if __name__ == "__main__":
+    main()

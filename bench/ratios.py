@@ -1,0 +1,65 @@
+"""From the times of rounds to what may be said: ratios with a confidence interval. Pure."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+RESAMPLES = 2000
+Times = Mapping[int, Sequence[float]]  # of each size, one for each round
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A median with the bounds of its bootstrap 95 % confidence interval."""
+
+    middle: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.middle:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(math.log(value) for value in values))
+
+
+def bootstrap(rounds: int, statistic: Callable[[Sequence[int]], float]) -> Interval:
+    """The statistic of all rounds, and its spread over resampled rounds. Repeatable."""
+    source = random.Random(20)
+    everything = range(rounds)
+    samples = sorted(
+        statistic([source.choice(everything) for _ in everything]) for _ in range(RESAMPLES)
+    )
+    low, high = samples[RESAMPLES // 40], samples[-1 - RESAMPLES // 40]
+    return Interval(statistic(everything), low, high)
+
+
+def speedup(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
+    """How many times faster we are at one size: the median of the ratios of the rounds."""
+    ratios = [their / our for our, their in zip(ours, theirs, strict=True)]
+    return bootstrap(len(ratios), lambda rounds: statistics.median(ratios[r] for r in rounds))
+
+
+def mean_speedup(ours: Times, theirs: Times) -> Interval:
+    """The geometric mean over the sizes of the medians over the rounds."""
+    ratios = {
+        size: [their / our for our, their in zip(ours[size], theirs[size], strict=True)]
+        for size in theirs
+    }
+    rounds = len(next(iter(ratios.values())))
+
+    def statistic(chosen: Sequence[int]) -> float:
+        medians = [statistics.median(values[r] for r in chosen) for values in ratios.values()]
+        return geometric_mean(medians)
+
+    return bootstrap(rounds, statistic)
+
+
+def is_quiet(value: float, middle: float) -> bool:
+    """A round whose ping-pong is more than twice as slow or fast as usual says nothing."""
+    return middle / 2 <= value <= middle * 2

@@ -1,0 +1,200 @@
+"""What the rounds of one comparison say: rows by size, and which bars were reached."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from contenders import Result
+from goals import TAIL_MOON, Bar, Part
+from ratios import Interval, bootstrap, mean_speedup, speedup
+from rounds import Entry, Round
+
+
+@dataclass
+class Row:
+    """One size against one rival."""
+
+    size: int
+    ours_us: float
+    theirs_us: float
+    who: str
+    speedup: Interval
+
+
+@dataclass
+class Judgement:
+    bar: Bar
+    rows: list[Row]
+    mean: Interval
+    worst: Row
+
+    def reached(self, bound: float | None, worst: float) -> bool | None:
+        if bound is None:
+            return None
+        return self.mean.middle >= bound and self.worst.speedup.middle >= worst
+
+    @property
+    def must(self) -> bool | None:
+        return self.reached(self.bar.must, self.bar.must_worst)
+
+    @property
+    def moon(self) -> bool | None:
+        return self.reached(self.bar.moon, self.bar.moon_worst)
+
+
+@dataclass
+class Outcome:
+    part: Part
+    rounds: list[Round]  # the quiet ones
+    dropped: int
+    entries: list[Entry]
+    judgements: list[Judgement]
+    tail: Interval | None = None  # our p99 / p50
+
+
+def human(size: int) -> str:
+    for unit, letter in ((1 << 20, " MiB"), (1 << 10, " KiB")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit}{letter}"
+    return f"{size} B"
+
+
+def number_of(result: Result, tail: bool) -> float:
+    p50: float = result["p50_us"]
+    return result["p99_us"] / p50 if tail else p50
+
+
+def series(entry: Entry, size: int, rounds: Sequence[Round], tail: bool) -> list[float]:
+    return [number_of(one.results[entry.key][size], tail) for one in rounds]
+
+
+def best_of(
+    family: str, size: int, entries: Sequence[Entry], rounds: Sequence[Round], tail: bool
+) -> tuple[str, list[float]]:
+    """The member of a family with the least median, and its numbers in the rounds."""
+    found = [
+        (entry.contender.name, series(entry, size, rounds, tail))
+        for entry in entries
+        if entry.family == family and size in entry.sizes
+    ]
+    return min(found, key=lambda pair: statistics.median(pair[1]))
+
+
+def judge(bar: Bar, part: Part, entries: Sequence[Entry], rounds: Sequence[Round]) -> Judgement:
+    rows, ours, theirs = [], {}, {}
+    for size in part.task.sizes:
+        _, ours[size] = best_of("ours", size, entries, rounds, part.tail)
+        who, theirs[size] = best_of(bar.rival, size, entries, rounds, part.tail)
+        middles = statistics.median(ours[size]), statistics.median(theirs[size])
+        rows.append(Row(size, *middles, who, speedup(ours[size], theirs[size])))
+    worst = min(rows, key=lambda row: row.speedup.middle)
+    return Judgement(bar, rows, mean_speedup(ours, theirs), worst)
+
+
+def outcome_of(part: Part, entries: list[Entry], rounds: list[Round], dropped: int) -> Outcome:
+    judgements = [judge(bar, part, entries, rounds) for bar in part.bars]
+    outcome = Outcome(part, rounds, dropped, entries, judgements)
+    if part.tail:
+        _, tails = best_of("ours", part.task.sizes[0], entries, rounds, tail=True)
+        outcome.tail = bootstrap(
+            len(tails), lambda chosen: statistics.median(tails[index] for index in chosen)
+        )
+    return outcome
+
+
+def verdict(name: str, bound: float | None, worst: float, reached: bool | None) -> str:
+    if bound is None or reached is None:
+        return ""
+    least = f", no size below {worst:g}" if worst else ""
+    return f"; {name} ≥ {bound:.3g}{least}: {'**reached**' if reached else 'not reached'}"
+
+
+def judgement_line(one: Judgement) -> str:
+    bar = one.bar
+    size = "" if len(one.rows) == 1 else f", worst {one.worst.speedup} at {human(one.worst.size)}"
+    return (
+        f"Against {bar.rival}: geometric mean {one.mean}{size}"
+        f"{verdict('must', bar.must, bar.must_worst, one.must)}"
+        f"{verdict('moon', bar.moon, bar.moon_worst, one.moon)}."
+    )
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A Markdown table that is readable as it stands."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for number, row in enumerate(rows):
+        yield "| " + " | ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) + " |"
+        if number == 0:
+            yield "|" + "|".join("-" * (w + 1) + ":" for w in widths) + "|"
+
+
+def time_text(value: float) -> str:
+    return f"{value:.3f}" if value < 10 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
+
+
+def lines_of(outcome: Outcome) -> Iterator[str]:
+    """The text for the terminal, which is Markdown too."""
+    part = outcome.part
+    unit = "p99 / p50" if part.tail else "µs"
+    head = ["size", f"ours, {unit}"]
+    for bar in part.bars:
+        head += [f"{bar.rival}, {unit}", "who", "speed-up [95 %]"]
+    rows = [head]
+    for number, row in enumerate(outcome.judgements[0].rows):
+        cells = [human(row.size), time_text(row.ours_us)]
+        for judgement in outcome.judgements:
+            one = judgement.rows[number]
+            cells += [time_text(one.theirs_us), one.who, str(one.speedup)]
+        rows.append(cells)
+    yield f"### {part.goal}: {part.title}"
+    yield ""
+    yield from aligned(rows)
+    yield ""
+    yield from (judgement_line(one) for one in outcome.judgements)
+    if outcome.tail:
+        good = "**reached**" if outcome.tail.middle <= TAIL_MOON else "not reached"
+        yield f"Our p99 / p50 is {outcome.tail}; moon ≤ {TAIL_MOON}: {good}."
+    yield machine_line(outcome)
+
+
+def machine_line(outcome: Outcome) -> str:
+    pings = sorted(one.ping_pong_ns for one in outcome.rounds)
+    rates = sorted(one.memcpy_gbps for one in outcome.rounds)
+    loads = sorted(one.load for one in outcome.rounds)
+    return (
+        f"{len(outcome.rounds)} rounds, {outcome.dropped} dropped; ping-pong {pings[0]:.0f} to "
+        f"{pings[-1]:.0f} ns, copies {rates[0]:.1f} to {rates[-1]:.1f} GB/s, "
+        f"load {loads[0]:.1f} to {loads[-1]:.1f}."
+    )
+
+
+def command_lines(outcome: Outcome) -> Iterator[str]:
+    for entry in outcome.entries:
+        yield entry.contender.line(entry.task, entry.sizes)
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    def interval(one: Interval) -> list[float]:
+        return [one.middle, one.low, one.high]
+
+    return {
+        "goal": outcome.part.goal,
+        "title": outcome.part.title,
+        "dropped_rounds": outcome.dropped,
+        "commands": list(command_lines(outcome)),
+        "rounds": [vars(one) for one in outcome.rounds],
+        "judgements": [
+            {
+                "rival": one.bar.rival,
+                "mean": interval(one.mean),
+                "worst": [one.worst.size, *interval(one.worst.speedup)],
+                "must": one.must,
+                "moon": one.moon,
+                "rows": [vars(row) | {"speedup": interval(row.speedup)} for row in one.rows],
+            }
+            for one in outcome.judgements
+        ],
+    }

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from contenders import Contender, Task
+from goals import Bar, Part
+from report import lines_of, outcome_of
+from rounds import Entry, Round, settings_worth_a_round
+
+US, FAST, SLOW = (Contender(name, "", ("x",)) for name in ("farandole", "fast", "slow"))
+
+
+def rounds_of(part: Part, entries: list[Entry], times: list[list[float]]) -> list[Round]:
+    """The same in every round; times of each entry for each size."""
+    results = {
+        entry.key: {
+            size: {"p50_us": time, "p99_us": 3 * time}
+            for size, time in zip(part.task.sizes, of, strict=True)
+        }
+        for entry, of in zip(entries, times, strict=True)
+    }
+    return [Round(60, 20, 0.5, results) for _ in range(7)]
+
+
+def text_of(part: Part, times: list[list[float]]) -> str:
+    families = ("ours", "mpi", "mpi")
+    entries = [
+        Entry(family, who, part.task, part.task.sizes)
+        for family, who in zip(families, (US, FAST, SLOW), strict=True)
+    ]
+    return "\n".join(lines_of(outcome_of(part, entries, rounds_of(part, entries, times), 1)))
+
+
+def test_the_best_peer_of_each_size_counts() -> None:
+    part = Part("G0", "it", Task(sizes=(8, 1024)), (Bar("mpi", 1.3, 2, moon_worst=2.5),))
+    text = text_of(part, [[1, 1], [3, 9], [9, 2]])
+    assert "| fast | 3.00 [3.00, 3.00] |" in text
+    assert "| slow | 2.00 [2.00, 2.00] |" in text
+    assert "mean 2.45 [2.45, 2.45], worst 2.00 [2.00, 2.00] at 1 KiB" in text
+    assert "must ≥ 1.3: **reached**" in text
+    assert "moon ≥ 2, no size below 2.5: not reached" in text
+    assert "7 rounds, 1 dropped" in text
+
+
+def test_tails_are_compared_where_the_goal_says_so() -> None:
+    part = Part("G0", "it", Task(sizes=(8,)), (Bar("mpi", 1.0),), tail=True)
+    text = text_of(part, [[1], [5], [5]])
+    assert "mean 1.00" in text
+    assert "Our p99 / p50 is 3.00 [3.00, 3.00]; moon ≤ 1.5: not reached." in text
+
+
+def test_settings_run_the_sizes_at_which_they_may_win() -> None:
+    third = Contender("third", "", ("x",))
+    trial = {US: {8: 1.0, 16: 5.0}, FAST: {8: 1.05, 16: 1.0}, third: {8: 1.02, 16: 9.0}}
+    assert settings_worth_a_round(trial, (8, 16)) == {US: (8,), third: (8,), FAST: (16,)}

@@ -1,0 +1,157 @@
+"""Runs contenders interleaved: first every setting of a peer shortly, then the best ones beside us
+in rounds A-B-B-A, with the state of the machine noted before each round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from contenders import PROGRAMS, Contender, Result, Task
+from ratios import is_quiet
+
+ROUNDS, EXTRA_ROUNDS = 7, 4
+CLOSE = 1.10  # a setting this near to the best one may be the best one
+PER_SIZE = 2  # so many settings of a library, at most, for each size
+TRIAL_SECONDS = 0.01
+Say = Callable[[str], None]
+
+
+@dataclass
+class Entry:
+    """A contender with its task and the sizes it runs. Of a family the best one counts."""
+
+    family: str  # ours, mpi, gloo, memcpy, …
+    contender: Contender
+    task: Task
+    sizes: tuple[int, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.family}: {self.contender.name} {self.task.dtype}"
+
+    def run(self) -> dict[int, Result]:
+        results = self.contender.run(self.task, self.sizes)
+        return dict(zip(self.sizes, results, strict=True))
+
+
+@dataclass
+class Round:
+    ping_pong_ns: float
+    memcpy_gbps: float
+    load: float
+    results: dict[str, dict[int, Result]] = field(default_factory=dict)  # by contender
+
+
+def settings_worth_a_round(
+    trial: dict[Contender, dict[int, float]], sizes: Sequence[int]
+) -> dict[Contender, tuple[int, ...]]:
+    """Which settings run which sizes: the best of each library and those that come close to it.
+
+    Only libraries that come close to the best library, because only the best one counts.
+    """
+    chosen: dict[Contender, list[int]] = {}
+    for size in sizes:
+        times = {c: of_size[size] for c, of_size in trial.items() if size in of_size}
+        best = min(times.values())
+        near = sorted((time, c.name, c) for c, time in times.items() if time <= CLOSE * best)
+        for _, _, contender in near[:PER_SIZE]:
+            chosen.setdefault(contender, []).append(size)
+    return {contender: tuple(of) for contender, of in chosen.items()}
+
+
+def try_settings(
+    candidates: Sequence[Contender], task: Task, say: Say
+) -> dict[Contender, dict[int, float]]:
+    """The best time of two short runs for each; a setting that fails is left out, and named."""
+    short = replace(task, seconds=min(task.seconds, TRIAL_SECONDS))
+    times: dict[Contender, dict[int, float]] = {}
+    broken: set[Contender] = set()
+    for turn in range(2):
+        for number, candidate in enumerate(candidates):
+            say(f"trying settings, pass {turn + 1} of 2: {number + 1}/{len(candidates)}")
+            if candidate in broken:
+                continue
+            try:
+                results = candidate.run(short, task.sizes)
+            except RuntimeError as failure:
+                broken.add(candidate)
+                print(f"left out: {failure}", file=sys.stderr)
+                continue
+            of = times.setdefault(candidate, {})
+            for size, result in zip(task.sizes, results, strict=True):
+                of[size] = min(of.get(size, float("inf")), result["p50_us"])
+        # The second pass is for those that may win.
+        keep = settings_worth_a_round(times, task.sizes) if times else {}
+        candidates = [c for c in candidates if c in keep]
+    return {c: of for c, of in times.items() if c not in broken and c in candidates}
+
+
+def machine_now() -> Round:
+    limits = str(PROGRAMS / "limits")
+    ping = subprocess.run([limits, "pingpong"], capture_output=True, text=True, check=True)
+    words = [limits, "--sizes", "16M", "--seconds", "0.02", "--json"]
+    copies = subprocess.run(words, capture_output=True, text=True, check=True)
+    [copy] = json.loads(copies.stdout)
+    rate = copy["algbw_gbps"] * copy["ranks"]
+    return Round(json.loads(ping.stdout)["ping_pong_ns"], rate, os.getloadavg()[0])
+
+
+@contextlib.contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """Others that compute all the time, at the usual priority."""
+    spin = [sys.executable, "-c", "while True: pass"]
+    running = [subprocess.Popen(spin) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def merged(first: Result, second: Result) -> Result:
+    """Two runs of one round."""
+    keys = ("p50_us", "p99_us")
+    return first | {key: (first[key] + second[key]) / 2 for key in keys}
+
+
+def one_round(entries: Sequence[Entry], busy: int, say: Say) -> Round:
+    """A-B-B-A: everybody once, and once more in the opposite order. Gloo, which is slow, once."""
+    now = machine_now()
+    order = [*entries, *(entry for entry in reversed(entries) if entry.family != "gloo")]
+    with busy_processes(busy):
+        for number, entry in enumerate(order):
+            say(f"run {number + 1}/{len(order)}")
+            results = entry.run()
+            of = now.results.setdefault(entry.key, {})
+            for size, result in results.items():
+                of[size] = merged(of[size], result) if size in of else result
+    return now
+
+
+def say_round(say: Say, number: int, text: str) -> None:
+    say(f"round {number}: {text}")
+
+
+def quiet_rounds(rounds: Sequence[Round]) -> list[Round]:
+    middle = statistics.median(one.ping_pong_ns for one in rounds)
+    return [one for one in rounds if is_quiet(one.ping_pong_ns, middle)]
+
+
+def run_rounds(entries: Sequence[Entry], busy: int, say: Say) -> list[Round]:
+    """ROUNDS rounds in which the machine was itself; more are tried for those that are dropped."""
+    rounds: list[Round] = []
+    while len(quiet_rounds(rounds) if rounds else []) < ROUNDS:
+        if len(rounds) == ROUNDS + EXTRA_ROUNDS:
+            break
+        number = len(rounds) + 1
+        rounds.append(one_round(entries, busy, functools.partial(say_round, say, number)))
+    return rounds
