@@ -30,7 +30,7 @@ STANDARD_HEADERS = set(
 )
 SYSTEM_HEADER = re.compile(
     r"^((sys|linux|net|netinet|arpa|asm|bits)/[\w/]+|unistd|fcntl|poll|signal|errno|pthread|sched"
-    r"|dirent|pwd|grp|time|spawn|termios|pty|dlfcn|netdb|immintrin|x86intrin|cpuid|stdlib|string"
+    r"|dirent|pwd|grp|time|spawn|termios|pty|dlfcn|netdb|immintrin|arm_neon|x86intrin|cpuid|stdlib|string"
     r"|stdio|limits|execinfo|syscall|link)\.h$"
 )
 # What a pure room must not reach, not even through a header of ours.

@@ -1,8 +1,7 @@
-// The two 16-bit float formats: conversion from and to float32, rounding to nearest even. Written
-// without branches, so that loops over them become vector code.
+// The two 16-bit float formats: conversion from and to float32, rounding to nearest even. Each is
+// written once, without branches, for one number (std::uint32_t and float) and for vectors of them.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 namespace farandole {
@@ -17,49 +16,70 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
-inline float to_float(BFloat16 half) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(half.bits) << 16);
-}
-
-inline BFloat16 to_bfloat16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
-  const std::uint32_t quiet = (bits >> 16) | 0x40U;  // rounding could turn a NaN into infinity
-  const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
-  return {static_cast<std::uint16_t>(nan ? quiet : rounded)};
-}
-
-inline float to_float(Float16 half) {
+// Always inlined: a copy that is compiled for a newer processor must not be found by other files.
+// The low 16 bits of each lane of `half` are a float16, the others are 0.
+template <class Floats, class Bits>
+[[gnu::always_inline]] inline Floats float16_to_float32(Bits half) {
   constexpr std::uint32_t kExponent = 0x1fU << 23;  // the 5 exponent bits, moved into place
   constexpr std::uint32_t kRebias = (127U - 15U) << 23;
   constexpr std::uint32_t kSmallestNormal = 113U << 23;  // 2^-14
-  const std::uint32_t magnitude = (half.bits & 0x7fffU) << 13;
-  const std::uint32_t exponent = magnitude & (0x1fU << 23);
-  const std::uint32_t normal = magnitude + kRebias;
-  const std::uint32_t special = magnitude | 0x7f800000U;
+  const Bits magnitude = (half & 0x7fffU) << 13;
+  const Bits exponent = magnitude & kExponent;
+  const Bits normal = magnitude + kRebias;
+  const Bits special = magnitude | 0x7f800000U;
   // A subnormal: put the fraction under an exponent of 2^-14 and take that 2^-14 away again.
-  const float subnormal =
-      std::bit_cast<float>(magnitude + kSmallestNormal) - std::bit_cast<float>(kSmallestNormal);
-  std::uint32_t bits = exponent == 0 ? std::bit_cast<std::uint32_t>(subnormal) : normal;
+  const Floats subnormal = __builtin_bit_cast(Floats, magnitude + kSmallestNormal) -
+                           __builtin_bit_cast(float, kSmallestNormal);
+  Bits bits = exponent == 0 ? __builtin_bit_cast(Bits, subnormal) : normal;
   bits = exponent == kExponent ? special : bits;
-  return std::bit_cast<float>(bits | (static_cast<std::uint32_t>(half.bits & 0x8000U) << 16));
+  return __builtin_bit_cast(Floats, bits | ((half & 0x8000U) << 16));
 }
 
-inline Float16 to_float16(float value) {
+// The float16 is in the low 16 bits of each lane, the others are 0.
+template <class Bits, class Floats>
+[[gnu::always_inline]] inline Bits float32_to_float16(Floats value) {
   constexpr std::uint32_t kSmallestNormal = 113U << 23;  // 2^-14
   constexpr std::uint32_t kTooLarge = 143U << 23;        // 2^16
   constexpr std::uint32_t kHalf = 126U << 23;            // 0.5, whose last bit is worth 2^-24
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t magnitude = bits & 0x7fffffffU;
-  const std::uint32_t odd = (magnitude >> 13) & 1U;
-  const std::uint32_t normal = (magnitude - ((127U - 15U) << 23) + 0xfffU + odd) >> 13;
+  const Bits bits = __builtin_bit_cast(Bits, value);
+  const Bits magnitude = bits & 0x7fffffffU;
+  const Bits odd = (magnitude >> 13) & 1U;
+  const Bits normal = (magnitude - ((127U - 15U) << 23) + 0xfffU + odd) >> 13;
   // A subnormal: adding 0.5 makes the hardware round to multiples of 2^-24, our last bit.
-  const float shifted = std::bit_cast<float>(magnitude) + std::bit_cast<float>(kHalf);
-  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(shifted) - kHalf;
-  const std::uint32_t special = magnitude > 0x7f800000U ? 0x7e00U : 0x7c00U;
-  std::uint32_t half = magnitude < kSmallestNormal ? subnormal : normal;
+  const Floats shifted = __builtin_bit_cast(Floats, magnitude) + __builtin_bit_cast(float, kHalf);
+  const Bits subnormal = __builtin_bit_cast(Bits, shifted) - kHalf;
+  const Bits quiet = ((magnitude >> 13) & 0x3ffU) | 0x7e00U;  // what processors make of a NaN
+  const Bits special = magnitude > 0x7f800000U ? quiet : (bits & 0U) + 0x7c00U;
+  Bits half = magnitude < kSmallestNormal ? subnormal : normal;
   half = magnitude >= kTooLarge ? special : half;
-  return {static_cast<std::uint16_t>(half | ((bits >> 16) & 0x8000U))};
+  return half | ((bits >> 16) & 0x8000U);
+}
+
+// The bfloat16 is in the upper 16 bits of each lane; the lower ones are of no use.
+template <class Bits, class Floats>
+[[gnu::always_inline]] inline Bits number_to_bfloat16(Floats no_nan) {
+  const Bits bits = __builtin_bit_cast(Bits, no_nan);
+  return bits + 0x7fffU + ((bits >> 16) & 1U);
+}
+
+// The same for all values: rounding could turn a NaN into infinity.
+template <class Bits, class Floats>
+[[gnu::always_inline]] inline Bits float32_to_bfloat16(Floats value) {
+  const Bits quiet = __builtin_bit_cast(Bits, value) | 0x400000U;
+  return value != value ? quiet : number_to_bfloat16<Bits>(value);
+}
+
+[[gnu::always_inline]] inline float to_float(BFloat16 half) {
+  return __builtin_bit_cast(float, static_cast<std::uint32_t>(half.bits) << 16);
+}
+[[gnu::always_inline]] inline BFloat16 to_bfloat16(float value) {
+  return {static_cast<std::uint16_t>(float32_to_bfloat16<std::uint32_t>(value) >> 16)};
+}
+[[gnu::always_inline]] inline float to_float(Float16 half) {
+  return float16_to_float32<float>(std::uint32_t{half.bits});
+}
+[[gnu::always_inline]] inline Float16 to_float16(float value) {
+  return {static_cast<std::uint16_t>(float32_to_float16<std::uint32_t>(value))};
 }
 
 }  // namespace farandole

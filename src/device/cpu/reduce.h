@@ -1,5 +1,5 @@
-// Element-wise reductions on the CPU: all inputs are read block by block in rank order and combined
-// in a block that stays in the first-level cache. The result does not depend on who computes it.
+// Element-wise reductions on the CPU: all inputs are read chunk by chunk in rank order and combined
+// in registers, by the widest vectors that the processor has. The result does not depend on them.
 #pragma once
 
 #include <cstddef>
@@ -33,10 +33,17 @@ struct Reduction {
 //   scaling is done in float64 and cut off toward zero, at the ends of the type.
 // - bool: sum and max are "or", product and min are "and"; any non-zero byte counts as true. With
 //   0 as a scale nothing is true, with another one nothing changes.
-// - A NaN in any input makes min and max NaN.
+// - A NaN in any input makes min and max NaN. Which NaN a result is, is not said.
+// - All else is the same bit by bit on every processor, at every place and in every length.
 // - With 1 as a scale the values are not touched, bit by bit.
 // Reads inputs.size() × count elements, writes outputs.size() × count.
 void reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
             std::span<std::byte* const> outputs, std::int64_t count);
+
+// The same with one of instruction_sets() (kernels.h), for tests and measurements.
+struct InstructionSet;
+void reduce_with(const InstructionSet& set, const Reduction& reduction,
+                 std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+                 std::int64_t count);
 
 }  // namespace farandole

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "device/cpu/half.h"
+#include "device/cpu/kernels.h"
 
 namespace farandole {
 namespace {
@@ -191,18 +192,34 @@ bool is_nan(DType dtype, const Buffer& buffer, std::size_t index) {
   }
 }
 
-// Random bits: they hold infinities, NaNs, subnormals and the extremes of the integers.
-std::vector<Buffer> random_inputs(int inputs, std::size_t bytes) {
-  std::mt19937 random(static_cast<unsigned>(bytes) * 8 + static_cast<unsigned>(inputs));
-  std::vector<Buffer> buffers(static_cast<std::size_t>(inputs), Buffer(bytes));
-  for (Buffer& buffer : buffers)
-    for (std::byte& byte : buffer) byte = static_cast<std::byte>(random());
+// Every second element is random bits; the others begin like what is special in some type (zeros,
+// ones, infinities, NaNs, subnormals, the extremes of the integers) and end in bits that round up,
+// down or in the middle.
+std::vector<Buffer> random_inputs(const DTypeRow& row, int inputs, std::size_t count) {
+  constexpr std::array<std::uint64_t, 16> kFirstBits = {
+      0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x03ff, 0x3c00, 0xbc00,
+      0x3f80, 0xbf80, 0x3ff0, 0x7c00, 0xfc00, 0x7f80, 0x7ff0, 0x7fff};
+  constexpr std::array<std::uint64_t, 5> kLastBits = {0, 1, 0x7fffffffffff, 0x800000000000,
+                                                      0x800000000001};
+  std::mt19937_64 random(count * 8 + static_cast<std::size_t>(inputs));
+  std::vector<Buffer> buffers(static_cast<std::size_t>(inputs), Buffer(count * row.bytes));
+  for (Buffer& buffer : buffers) {
+    for (std::size_t index = 0; index < count; ++index) {
+      std::uint64_t bits = random();
+      if (index % 2 == 1)
+        bits = (kFirstBits[bits % kFirstBits.size()] << 48) | kLastBits[(bits >> 32) % 5];
+      bits >>= 64 - 8 * row.bytes;
+      std::memcpy(&buffer[index * row.bytes], &bits, row.bytes);  // little-endian
+    }
+  }
   return buffers;
 }
 
+// Bit by bit; of a NaN, only that it is one. `expected` may go on.
 void expect_equal(DType dtype, const Buffer& actual, const Buffer& expected) {
+  if (std::equal(actual.begin(), actual.end(), expected.begin())) return;
   const std::size_t bytes = row_of(dtype).bytes;
-  for (std::size_t index = 0; index < expected.size() / bytes; ++index) {
+  for (std::size_t index = 0; index < actual.size() / bytes; ++index) {
     if (is_nan(dtype, expected, index)) {
       ASSERT_TRUE(is_nan(dtype, actual, index)) << "element " << index;
     } else {
@@ -221,11 +238,47 @@ struct Scales {
 constexpr Scales kScales[] = {{1, 1},         {0.5, 1},       {1, 0.25}, {-3.7, 1.0 / 3},
                               {1e300, 1e300}, {1e-300, 1e30}, {0, 1},    {1, -0.0}};
 
-class Reduce : public ::testing::TestWithParam<std::tuple<DTypeRow, ReduceOp>> {
+// Each element alone, by what every processor has: what stands beside it, how many there are and
+// where they lie must not change a bit.
+Buffer one_by_one(const Reduction& reduction, const std::vector<Buffer>& inputs) {
+  const std::size_t bytes = row_of(reduction.dtype).bytes;
+  Buffer results(inputs[0].size());
+  for (std::size_t at = 0; at < results.size(); at += bytes) {
+    std::vector<const std::byte*> pointers;
+    for (const Buffer& input : inputs) pointers.push_back(&input[at]);
+    const std::array outputs = {&results[at]};
+    reduce_with(instruction_sets().back(), reduction, pointers, outputs, 1);
+  }
+  return results;
+}
+
+// Memory in which something begins at this offset from an aligned place, with a guard behind it.
+class Placed {
+ public:
+  Placed(const std::byte* content, std::size_t bytes, std::size_t offset)
+      : memory_(offset + bytes + kGuard.size()), offset_(offset), bytes_(bytes) {
+    if (content != nullptr) std::copy_n(content, bytes, first());
+    std::ranges::copy(kGuard, first() + bytes);
+  }
+  std::byte* first() { return memory_.data() + offset_; }
+  bool is_guarded() { return std::ranges::equal(kGuard, std::span(memory_).last(kGuard.size())); }
+  Buffer content() { return {first(), first() + bytes_}; }
+
+ private:
+  static constexpr std::array kGuard = {std::byte{0x5a}, std::byte{0xa5}};
+  Buffer memory_;
+  std::size_t offset_;
+  std::size_t bytes_;
+};
+
+using Case = std::tuple<DTypeRow, ReduceOp, InstructionSet>;
+
+class Reduce : public ::testing::TestWithParam<Case> {
  protected:
   bool has_meaning() const { return check_reduction(row().dtype, op()).ok(); }
   const DTypeRow& row() const { return std::get<0>(GetParam()); }
   ReduceOp op() const { return std::get<1>(GetParam()); }
+  const InstructionSet& set() const { return std::get<2>(GetParam()); }
   Reduction reduction(Scales scales, int divisor) const {
     return {.dtype = row().dtype,
             .op = op(),
@@ -238,15 +291,54 @@ class Reduce : public ::testing::TestWithParam<std::tuple<DTypeRow, ReduceOp>> {
     SCOPED_TRACE(testing::Message()
                  << inputs << " inputs, " << count << " elements, divisor " << reduction.divisor
                  << ", scales " << reduction.prescale << " and " << reduction.postscale);
-    const std::vector<Buffer> buffers = random_inputs(inputs, count * row().bytes);
+    const std::vector<Buffer> buffers = random_inputs(row(), inputs, count);
     std::vector<const std::byte*> pointers;
     for (const Buffer& buffer : buffers) pointers.push_back(buffer.data());
     Buffer first(count * row().bytes);
     Buffer second(count * row().bytes);
     const std::array outputs = {first.data(), second.data()};
-    reduce(reduction, pointers, outputs, static_cast<std::int64_t>(count));
+    reduce_with(set(), reduction, pointers, outputs, static_cast<std::int64_t>(count));
     expect_equal(row().dtype, first, reference(reduction, buffers));
     EXPECT_EQ(first, second);
+  }
+  // The first `count` elements; inputs and outputs begin in all kinds of places.
+  void expect_bits(const Reduction& reduction, const std::vector<Buffer>& inputs, std::size_t count,
+                   const Buffer& expected) const {
+    for (const std::size_t outputs : {1U, 2U, 3U}) {
+      for (const std::size_t offset : {0U, 1U, 31U}) {
+        SCOPED_TRACE(testing::Message() << inputs.size() << " inputs, " << outputs << " outputs, "
+                                        << count << " elements, offset " << offset);
+        expect_bits_at(reduction, inputs, {outputs, offset, count * row().bytes}, expected);
+      }
+    }
+  }
+
+ private:
+  struct Layout {
+    std::size_t outputs;
+    std::size_t offset;
+    std::size_t bytes;
+  };
+  void expect_bits_at(const Reduction& reduction, const std::vector<Buffer>& inputs, Layout layout,
+                      const Buffer& expected) const {
+    std::vector<Placed> from;
+    std::vector<Placed> to;
+    std::vector<const std::byte*> read;
+    std::vector<std::byte*> written;
+    for (const Buffer& input : inputs) {
+      from.emplace_back(input.data(), layout.bytes, layout.offset * (from.size() + 1));
+      read.push_back(from.back().first());
+    }
+    for (std::size_t output = 0; output < layout.outputs; ++output) {
+      to.emplace_back(nullptr, layout.bytes, layout.offset * output);
+      written.push_back(to.back().first());
+    }
+    reduce_with(set(), reduction, read, written,
+                static_cast<std::int64_t>(layout.bytes / row().bytes));
+    for (Placed& output : to) {
+      ASSERT_TRUE(output.is_guarded());
+      expect_equal(row().dtype, output.content(), expected);
+    }
   }
 };
 
@@ -268,7 +360,7 @@ TEST_P(Reduce, an_output_may_be_an_input_and_need_not_be_aligned) {
   if (!has_meaning()) return;
   constexpr std::size_t kCount = 2501;
   const std::size_t bytes = kCount * row().bytes;
-  const std::vector<Buffer> buffers = random_inputs(3, bytes);
+  const std::vector<Buffer> buffers = random_inputs(row(), 3, kCount);
   for (const Scales scales : {kScales[0], kScales[3]}) {
     const Buffer expected = reference(reduction(scales, 3), buffers);
     for (std::size_t place = 0; place < buffers.size(); ++place) {
@@ -279,22 +371,37 @@ TEST_P(Reduce, an_output_may_be_an_input_and_need_not_be_aligned) {
         pointers.push_back(unaligned[input].data() + 1);
       }
       const std::array in_place = {unaligned[place].data() + 1};
-      reduce(reduction(scales, 3), pointers, in_place, kCount);
+      reduce_with(set(), reduction(scales, 3), pointers, in_place, kCount);
       unaligned[place].erase(unaligned[place].begin());
       expect_equal(row().dtype, unaligned[place], expected);
     }
   }
 }
 
-std::string test_name(const ::testing::TestParamInfo<std::tuple<DTypeRow, ReduceOp>>& info) {
-  const auto& [row, op] = info.param;
-  return std::string(row.name) + "_" + std::string(name_of(op));
+TEST_P(Reduce, gives_the_same_bits_wherever_and_among_whatever_an_element_lies) {
+  if (!has_meaning()) return;
+  constexpr std::size_t kMost = 600;
+  constexpr std::size_t kCounts[] = {0, 1, 3, 33, 127, 256, kMost};
+  for (int inputs = 1; inputs <= 8; ++inputs) {
+    const std::vector<Buffer> buffers = random_inputs(row(), inputs, kMost);
+    for (const Scales scales : {kScales[0], kScales[3]}) {
+      const Buffer expected = one_by_one(reduction(scales, inputs), buffers);
+      for (const std::size_t count : kCounts)
+        expect_bits(reduction(scales, inputs), buffers, count, expected);
+    }
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Reduce,
-                         ::testing::Combine(::testing::ValuesIn(kDTypes),
-                                            ::testing::ValuesIn(kAllOps)),
-                         test_name);
+std::string test_name(const ::testing::TestParamInfo<Case>& info) {
+  const auto& [row, op, set] = info.param;
+  return std::string(row.name) + "_" + std::string(name_of(op)) + "_" + set.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Reduce,
+    ::testing::Combine(::testing::ValuesIn(kDTypes), ::testing::ValuesIn(kAllOps),
+                       ::testing::ValuesIn(instruction_sets().begin(), instruction_sets().end())),
+    test_name);
 
 template <class T>
 T reduced(const Reduction& reduction, const std::vector<T>& values) {

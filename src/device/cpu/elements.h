@@ -1,0 +1,187 @@
+// The element types as the kernels see them, and the one list of them. Included by files that are
+// compiled for different processors; what these must not do is said in vector_kernels.h.
+#pragma once
+
+#if defined(__SSE2__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "device/cpu/half.h"
+#include "farandole/dtype.h"
+
+namespace farandole {
+namespace {
+
+#if defined(__AVX512BW__)
+constexpr int kWidth = 64;  // bytes of a register
+#elif defined(__AVX2__)
+constexpr int kWidth = 32;
+#else
+constexpr int kWidth = 16;
+#endif
+
+// A vector of the compiler: arithmetic, comparisons and ?: work lane by lane.
+template <class Lane>
+struct VectorOf {
+  using Type __attribute__((vector_size(kWidth))) = Lane;
+};
+template <class Lane>
+using Vector = typename VectorOf<Lane>::Type;
+using Bits = Vector<std::uint32_t>;
+using Floats = Vector<float>;
+
+template <class To, class From>
+[[gnu::always_inline]] inline To as(From value) {
+  return __builtin_bit_cast(To, value);
+}
+
+template <class Lane>
+[[gnu::always_inline]] inline Vector<Lane> load(const std::byte* from) {
+  Vector<Lane> value;
+  __builtin_memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+[[gnu::always_inline]] inline void store(std::byte* to, Bits value) {
+  __builtin_memcpy(to, &value, sizeof(value));
+}
+
+// False only if neither holds a NaN; true where the processor cannot tell quickly.
+[[gnu::always_inline]] inline bool may_hold_nan([[maybe_unused]] Floats a,
+                                                [[maybe_unused]] Floats b) {
+#if defined(__AVX512BW__)
+  return _mm512_cmp_ps_mask(as<__m512>(a), as<__m512>(b), _CMP_UNORD_Q) != 0;
+#elif defined(__AVX2__)
+  return _mm256_movemask_ps(_mm256_cmp_ps(as<__m256>(a), as<__m256>(b), _CMP_UNORD_Q)) != 0;
+#elif defined(__SSE2__)
+  return _mm_movemask_ps(_mm_cmpunord_ps(as<__m128>(a), as<__m128>(b))) != 0;
+#else
+  return true;
+#endif
+}
+
+// How kWidth bytes of elements in memory become kParts vectors of lanes, in which they are
+// combined, and the way back.
+template <class T>
+struct Number {
+  using Lane = T;
+  static constexpr int kParts = 1;
+  static constexpr int kBytes = sizeof(T);
+  [[gnu::always_inline]] static void widen(const std::byte* from, Vector<T>* parts) {
+    parts[0] = load<T>(from);
+  }
+  [[gnu::always_inline]] static Bits narrow(const Vector<T>* parts) { return as<Bits>(parts[0]); }
+};
+
+struct Bool {
+  using Lane = std::uint8_t;
+  static constexpr int kParts = 1;
+  static constexpr int kBytes = 1;
+  [[gnu::always_inline]] static void widen(const std::byte* from, Vector<Lane>* parts) {
+    parts[0] = as<Vector<Lane>>(load<Lane>(from) != 0) & 1;
+  }
+  [[gnu::always_inline]] static Bits narrow(const Vector<Lane>* parts) {
+    return as<Bits>(parts[0]);
+  }
+};
+
+// The bits of a bfloat16 are the upper ones of its float32, so elements need not change their
+// places: those in the lower halves of 32 bits become one vector, those in the upper halves
+// another.
+struct Brain {
+  using Lane = float;
+  static constexpr int kParts = 2;
+  static constexpr int kBytes = 2;
+  [[gnu::always_inline]] static void widen(const std::byte* from, Floats* parts) {
+    const Bits pairs = load<std::uint32_t>(from);
+    parts[0] = as<Floats>(pairs << 16);
+    parts[1] = as<Floats>(pairs & 0xffff0000U);
+  }
+  [[gnu::always_inline]] static Bits narrow(const Floats* parts) {
+    if (may_hold_nan(parts[0], parts[1])) [[unlikely]]
+      return joined(float32_to_bfloat16<Bits>(parts[0]), float32_to_bfloat16<Bits>(parts[1]));
+    return joined(number_to_bfloat16<Bits>(parts[0]), number_to_bfloat16<Bits>(parts[1]));
+  }
+  [[gnu::always_inline]] static Bits joined(Bits lower, Bits upper) {
+    return (lower >> 16) | (upper & 0xffff0000U);
+  }
+};
+
+// With the conversions of the processor where it has them: exact, and to nearest even whatever the
+// rounding mode is. Which element lies in which part is theirs to say.
+struct Half {
+  using Lane = float;
+  static constexpr int kParts = 2;
+  static constexpr int kBytes = 2;
+#if defined(__AVX512BW__)
+  // With a mask of all lanes: GCC 12 warns about its own header without one.
+  static constexpr __mmask16 kAll = 0xffff;
+  [[gnu::always_inline]] static void widen(const std::byte* from, Floats* parts) {
+    const auto* const halves = reinterpret_cast<const __m256i_u*>(from);
+    parts[0] = as<Floats>(_mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(halves)));
+    parts[1] = as<Floats>(_mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(halves + 1)));
+  }
+  [[gnu::always_inline]] static Bits narrow(const Floats* parts) {
+    const __m256i low =
+        _mm512_maskz_cvtps_ph(kAll, as<__m512>(parts[0]), _MM_FROUND_TO_NEAREST_INT);
+    const __m256i high =
+        _mm512_maskz_cvtps_ph(kAll, as<__m512>(parts[1]), _MM_FROUND_TO_NEAREST_INT);
+    return as<Bits>(__builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7));
+  }
+#elif defined(__F16C__) && defined(__AVX2__)
+  [[gnu::always_inline]] static void widen(const std::byte* from, Floats* parts) {
+    const auto* const halves = reinterpret_cast<const __m128i_u*>(from);
+    parts[0] = as<Floats>(_mm256_cvtph_ps(_mm_loadu_si128(halves)));
+    parts[1] = as<Floats>(_mm256_cvtph_ps(_mm_loadu_si128(halves + 1)));
+  }
+  [[gnu::always_inline]] static Bits narrow(const Floats* parts) {
+    const __m128i low = _mm256_cvtps_ph(as<__m256>(parts[0]), _MM_FROUND_TO_NEAREST_INT);
+    const __m128i high = _mm256_cvtps_ph(as<__m256>(parts[1]), _MM_FROUND_TO_NEAREST_INT);
+    return as<Bits>(__builtin_shufflevector(low, high, 0, 1, 2, 3));
+  }
+#elif defined(__aarch64__)
+  [[gnu::always_inline]] static void widen(const std::byte* from, Floats* parts) {
+    const auto halves = as<float16x8_t>(load<std::uint16_t>(from));
+    parts[0] = as<Floats>(vcvt_f32_f16(vget_low_f16(halves)));
+    parts[1] = as<Floats>(vcvt_high_f32_f16(halves));
+  }
+  [[gnu::always_inline]] static Bits narrow(const Floats* parts) {
+    const float16x4_t low = vcvt_f16_f32(as<float32x4_t>(parts[0]));
+    return as<Bits>(vcvt_high_f16_f32(low, as<float32x4_t>(parts[1])));
+  }
+#else
+  [[gnu::always_inline]] static void widen(const std::byte* from, Floats* parts) {
+    const Bits pairs = load<std::uint32_t>(from);
+    parts[0] = float16_to_float32<Floats>(pairs & 0xffffU);
+    parts[1] = float16_to_float32<Floats>(pairs >> 16);
+  }
+  [[gnu::always_inline]] static Bits narrow(const Floats* parts) {
+    return float32_to_float16<Bits>(parts[0]) | (float32_to_float16<Bits>(parts[1]) << 16);
+  }
+#endif
+};
+
+// What a file has for each dtype, made by Row from its element type; indexed by DType.
+template <class T, template <class> class Row>
+constexpr std::array<T, kDTypes.size()> kByDType = {
+    Row<Bool>::kRow,
+    Row<Number<std::int8_t>>::kRow,
+    Row<Number<std::uint8_t>>::kRow,
+    Row<Number<std::int16_t>>::kRow,
+    Row<Number<std::uint16_t>>::kRow,
+    Row<Number<std::int32_t>>::kRow,
+    Row<Number<std::int64_t>>::kRow,
+    Row<Half>::kRow,
+    Row<Brain>::kRow,
+    Row<Number<float>>::kRow,
+    Row<Number<double>>::kRow,
+};
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,12 @@
+// The tables that the files kernels_*.cc define, each compiled with flags of its own.
+#pragma once
+
+#include "device/cpu/kernels.h"
+
+namespace farandole {
+
+extern const KernelTable kBaselineKernels;  // what every processor of the family has: SSE2, NEON
+extern const KernelTable kAvx2Kernels;      // AVX2, F16C
+extern const KernelTable kAvx512Kernels;    // AVX-512 F, BW, DQ and VL
+
+}  // namespace farandole

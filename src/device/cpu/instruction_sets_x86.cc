@@ -1,0 +1,26 @@
+#include "device/cpu/instruction_sets.h"
+
+namespace farandole {
+namespace {
+
+// The fastest first; each processor that has one has all that follow.
+constexpr std::array<InstructionSet, 3> kSets = {
+    {{.name = "avx512", .kernels = &kAvx512Kernels},
+     {.name = "avx2", .kernels = &kAvx2Kernels},
+     {.name = "baseline", .kernels = &kBaselineKernels}}};
+
+// These ask the operating system, too: it must save the wide registers.
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); }
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+}  // namespace
+
+std::span<const InstructionSet> instruction_sets() {
+  static const std::size_t first = has_avx512() ? 0 : has_avx2() ? 1 : 2;
+  return std::span(kSets).subspan(first);
+}
+
+}  // namespace farandole

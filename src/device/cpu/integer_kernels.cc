@@ -1,0 +1,166 @@
+// Averages of integers and scaled integers (bool is one): element by element, block by block, with
+// the sums in memory that stays in the first-level cache.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "device/cpu/elements.h"
+#include "device/cpu/kernels.h"
+
+namespace farandole {
+namespace {
+
+// Elements per block: the accumulators (at most 8 bytes each) fill a quarter of a 32 KiB L1 cache.
+constexpr std::int64_t kBlock = 1024;
+
+// Toward zero, and not beyond the ends of the type. Not for NaN.
+template <class T>
+T cut_off(double value) {
+  using Limits = std::numeric_limits<T>;
+  constexpr auto kSmallest = static_cast<double>(Limits::min());
+  constexpr auto kHalf = static_cast<T>(Limits::max() / 2 + 1);
+  constexpr double kTooLarge = 2.0 * static_cast<double>(kHalf);  // a power of two, so exact
+  if (value >= kTooLarge) return Limits::max();
+  return value <= kSmallest ? Limits::min() : static_cast<T>(value);
+}
+
+// An element type in memory, the type in which it is combined, and how that one is scaled.
+template <class T, class Wide = T>
+struct Integer {
+  using Stored = T;
+  using Accumulator = Wide;
+  static Wide widen(T value) { return value; }
+  static Wide scale(Wide value, double factor) {  // 1 takes no way through float64
+    return factor == 1 ? value : cut_off<T>(static_cast<double>(value) * factor);
+  }
+};
+struct Truth {
+  using Stored = std::uint8_t;
+  using Accumulator = std::uint8_t;
+  static std::uint8_t widen(std::uint8_t value) { return value != 0 ? 1 : 0; }
+  static std::uint8_t scale(std::uint8_t value, double factor) { return factor != 0 ? value : 0; }
+};
+
+// Signed overflow is undefined and small unsigned types promote to int: compute in a wide unsigned
+// type, which wraps, and cut off.
+template <class T>
+using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+
+struct Sum {
+  template <class T>
+  static T combine(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+  }
+};
+// Sum first; the kernel divides when all inputs are in.
+struct Average : Sum {};
+struct Product {
+  template <class T>
+  static T combine(T a, T b) {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+  }
+};
+struct Min {
+  template <class T>
+  static T combine(T a, T b) {
+    return a < b ? a : b;
+  }
+};
+struct Max {
+  template <class T>
+  static T combine(T a, T b) {
+    return a > b ? a : b;
+  }
+};
+
+template <class T>
+T load_at(const std::byte* from, std::int64_t index) {
+  T value;
+  std::memcpy(&value, from + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  return value;
+}
+
+template <class T>
+void store_at(std::byte* to, std::int64_t index, T value) {
+  std::memcpy(to + index * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
+}
+
+// One block: the accumulators are written to memory only when all inputs have been read, so that
+// an output may be the memory of an input.
+template <class Element, class Op>
+void reduce_block(const KernelJob& job, std::int64_t begin, std::int64_t count) {
+  using Stored = typename Element::Stored;
+  using Accumulator = typename Element::Accumulator;
+  const std::int64_t offset = begin * static_cast<std::int64_t>(sizeof(Stored));
+  std::array<Accumulator, kBlock> block;
+  Accumulator* const __restrict sums = block.data();
+
+  const std::byte* const __restrict first = job.inputs[0] + offset;
+  for (std::int64_t i = 0; i < count; ++i)
+    sums[i] = Element::scale(Element::widen(load_at<Stored>(first, i)), job.prescale);
+  for (std::int64_t input = 1; input < job.input_count; ++input) {
+    const std::byte* const __restrict next = job.inputs[input] + offset;
+    for (std::int64_t i = 0; i < count; ++i)
+      sums[i] = Op::combine(sums[i],
+                            Element::scale(Element::widen(load_at<Stored>(next, i)), job.prescale));
+  }
+  if constexpr (std::is_same_v<Op, Average>) {
+    const auto divisor = static_cast<Accumulator>(job.divisor);
+    for (std::int64_t i = 0; i < count; ++i) sums[i] /= divisor;
+  }
+  std::byte* const __restrict result = job.outputs[0] + offset;
+  for (std::int64_t i = 0; i < count; ++i)
+    store_at(result, i, static_cast<Stored>(Element::scale(sums[i], job.postscale)));
+  for (std::int64_t output = 1; output < job.output_count; ++output)
+    std::memcpy(job.outputs[output] + offset, result,
+                static_cast<std::size_t>(count) * sizeof(Stored));
+}
+
+template <class Element, class Op>
+void reduce_all(const KernelJob& job) {
+  for (std::int64_t begin = 0; begin < job.count; begin += kBlock)
+    reduce_block<Element, Op>(job, begin, std::min(kBlock, job.count - begin));
+}
+
+using Kernels = std::array<Kernel, kReduceOpNames.size()>;  // indexed by ReduceOp
+
+// None for floats.
+template <class Element>
+struct IntegerRow {
+  static constexpr Kernels kRow = {};
+};
+template <class T>
+  requires std::is_integral_v<T>
+struct IntegerRow<Number<T>> {
+  static constexpr Kernels kRow = {
+      reduce_all<Integer<T>, Sum>, reduce_all<Integer<T, std::int64_t>, Average>,
+      reduce_all<Integer<T>, Min>, reduce_all<Integer<T>, Max>, reduce_all<Integer<T>, Product>};
+};
+template <>
+struct IntegerRow<Bool> {
+  static constexpr Kernels kRow = {reduce_all<Truth, Max>, nullptr, reduce_all<Truth, Min>,
+                                   reduce_all<Truth, Max>, reduce_all<Truth, Min>};
+};
+
+constexpr std::array<Kernels, kDTypes.size()> kIntegerKernels = kByDType<Kernels, IntegerRow>;
+
+template <class Element>
+struct BytesRow {
+  static constexpr std::size_t kRow = Element::kBytes;
+};
+constexpr bool list_is_in_order() {
+  for (std::size_t index = 0; index < kDTypes.size(); ++index)
+    if (kByDType<std::size_t, BytesRow>[index] != kDTypes[index].bytes) return false;
+  return true;
+}
+static_assert(list_is_in_order(), "the list of element types is indexed by DType");
+
+}  // namespace
+
+Kernel integer_kernel(DType dtype, ReduceOp op) {
+  return kIntegerKernels[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(op)];
+}
+
+}  // namespace farandole

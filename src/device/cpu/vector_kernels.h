@@ -1,0 +1,179 @@
+// The source of the vector kernels; a file that includes it is compiled for one set of instructions
+// and offers kVectorKernels to all. Everything here is in an unnamed namespace or always inlined,
+// and no inline function of a standard header is called: the linker keeps one copy of such a
+// function, and it must not be one that older processors cannot run. (The test
+// unit.device_symbols looks for them.)
+#pragma once
+
+#include <type_traits>
+
+#include "device/cpu/elements.h"
+#include "device/cpu/kernels.h"
+
+namespace farandole {
+namespace {
+
+// Sums of one chunk, all in registers. Several, because an addition takes longer than it keeps the
+// adder busy.
+constexpr int kSums = 4;
+
+struct Sum {
+  template <class Lanes>
+  [[gnu::always_inline]] static Lanes combine(Lanes a, Lanes b) {
+    return a + b;
+  }
+};
+// Sum first; the kernel divides when all inputs are in.
+struct Average : Sum {};
+struct Product {
+  template <class Lanes>
+  [[gnu::always_inline]] static Lanes combine(Lanes a, Lanes b) {
+    return a * b;
+  }
+};
+// If either is a NaN, so is the result: b wins every comparison with a NaN in it, unless a is one.
+struct Min {
+  template <class Lanes>
+  [[gnu::always_inline]] static Lanes combine(Lanes a, Lanes b) {
+    return ((a < b) | (a != a)) ? a : b;
+  }
+};
+struct Max {
+  template <class Lanes>
+  [[gnu::always_inline]] static Lanes combine(Lanes a, Lanes b) {
+    return ((a > b) | (a != a)) ? a : b;
+  }
+};
+struct Or {
+  template <class Lanes>
+  [[gnu::always_inline]] static Lanes combine(Lanes a, Lanes b) {
+    return a | b;
+  }
+};
+struct And {
+  template <class Lanes>
+  [[gnu::always_inline]] static Lanes combine(Lanes a, Lanes b) {
+    return a & b;
+  }
+};
+
+template <class Element, class Op, bool kScaled>
+struct Chunk {
+  using Lane = typename Element::Lane;
+  static constexpr int kUnits = kSums / Element::kParts;
+  static constexpr int kBytes = kUnits * kWidth;
+
+  Vector<Lane> sums[kSums];
+
+  [[gnu::always_inline]] void read(const std::byte* from, const KernelJob& job) {
+    for (int unit = 0; unit < kUnits; ++unit)
+      Element::widen(from + unit * kWidth, sums + unit * Element::kParts);
+    if constexpr (kScaled)
+      for (Vector<Lane>& sum : sums) sum *= static_cast<Lane>(job.prescale);
+  }
+  [[gnu::always_inline]] void combine(const std::byte* from, const KernelJob& job) {
+    Chunk next;
+    next.read(from, job);
+    for (int index = 0; index < kSums; ++index)
+      sums[index] = Op::combine(sums[index], next.sums[index]);
+  }
+  [[gnu::always_inline]] void finish(const KernelJob& job) {
+    if constexpr (std::is_same_v<Op, Average>)
+      for (Vector<Lane>& sum : sums) sum /= static_cast<Lane>(job.divisor);
+    if constexpr (kScaled)
+      for (Vector<Lane>& sum : sums) sum *= static_cast<Lane>(job.postscale);
+  }
+  // To every output, at this offset.
+  [[gnu::always_inline]] void write(const KernelJob& job, std::int64_t offset) const {
+    Bits units[kUnits];
+    for (int unit = 0; unit < kUnits; ++unit)
+      units[unit] = Element::narrow(sums + unit * Element::kParts);
+    std::int64_t output = 0;
+    do {
+      std::byte* const to = job.outputs[output] + offset;
+      for (int unit = 0; unit < kUnits; ++unit) store(to + unit * kWidth, units[unit]);
+    } while (++output < job.output_count);
+  }
+};
+
+// What does not fill a chunk takes the same way, by memory of its own.
+template <class Element, class Op, bool kScaled>
+[[gnu::noinline]] void reduce_rest(const KernelJob& job, std::int64_t offset, std::int64_t bytes) {
+  using Part = Chunk<Element, Op, kScaled>;
+  const auto size = static_cast<std::size_t>(bytes);
+  alignas(kWidth) std::byte memory[Part::kBytes] = {};
+  Part part;
+  __builtin_memcpy(memory, job.inputs[0] + offset, size);
+  part.read(memory, job);
+  for (std::int64_t input = 1; input < job.input_count; ++input) {
+    __builtin_memcpy(memory, job.inputs[input] + offset, size);
+    part.combine(memory, job);
+  }
+  part.finish(job);
+  std::byte* const result = memory;
+  KernelJob to_memory = job;
+  to_memory.outputs = &result;
+  to_memory.output_count = 1;
+  part.write(to_memory, 0);
+  for (std::int64_t output = 0; output < job.output_count; ++output)
+    __builtin_memcpy(job.outputs[output] + offset, memory, size);
+}
+
+// kInputs is 0 for any number of them. An output is written when all inputs have been read there,
+// so it may be the memory of an input.
+template <class Element, class Op, bool kScaled, int kInputs>
+void reduce_chunks(const KernelJob& job) {
+  using Whole = Chunk<Element, Op, kScaled>;
+  const std::int64_t bytes = job.count * Element::kBytes;
+  const std::byte* const first = job.inputs[0];
+  const std::byte* const second = kInputs == 2 ? job.inputs[1] : nullptr;
+  std::int64_t offset = 0;
+  for (; offset + Whole::kBytes <= bytes; offset += Whole::kBytes) {
+    Whole whole;
+    whole.read(first + offset, job);
+    if constexpr (kInputs == 2) {
+      whole.combine(second + offset, job);
+    } else {
+      for (std::int64_t input = 1; input < job.input_count; ++input)
+        whole.combine(job.inputs[input] + offset, job);
+    }
+    whole.finish(job);
+    whole.write(job, offset);
+  }
+  if (offset < bytes) reduce_rest<Element, Op, kScaled>(job, offset, bytes - offset);
+}
+
+template <class Element, class Op>
+constexpr KernelRow kUnscaled = {.plain = reduce_chunks<Element, Op, false, 0>,
+                                 .pair = reduce_chunks<Element, Op, false, 2>};
+template <class Element, class Op>
+constexpr KernelRow kFloating = {.plain = reduce_chunks<Element, Op, false, 0>,
+                                 .pair = reduce_chunks<Element, Op, false, 2>,
+                                 .scaled = reduce_chunks<Element, Op, true, 0>};
+
+// Indexed by ReduceOp.
+template <class Element>
+struct VectorRow {
+  static constexpr KernelsOfDType kRow = {kFloating<Element, Sum>, kFloating<Element, Average>,
+                                          kFloating<Element, Min>, kFloating<Element, Max>,
+                                          kFloating<Element, Product>};
+};
+// Unsigned numbers wrap, and their bits are those of the signed ones.
+template <class T>
+  requires std::is_integral_v<T>
+struct VectorRow<Number<T>> {
+  using Wrapping = Number<std::make_unsigned_t<T>>;
+  static constexpr KernelsOfDType kRow = {kUnscaled<Wrapping, Sum>, KernelRow{},
+                                          kUnscaled<Number<T>, Min>, kUnscaled<Number<T>, Max>,
+                                          kUnscaled<Wrapping, Product>};
+};
+template <>
+struct VectorRow<Bool> {
+  static constexpr KernelsOfDType kRow = {kUnscaled<Bool, Or>, KernelRow{}, kUnscaled<Bool, And>,
+                                          kUnscaled<Bool, Or>, kUnscaled<Bool, And>};
+};
+
+constexpr KernelTable kVectorKernels = kByDType<KernelsOfDType, VectorRow>;
+
+}  // namespace
+}  // namespace farandole
