@@ -39,29 +39,29 @@ CollectiveStep choose(const Group& group, const StepIdentity& identity, Collecti
                                .output = call.output,
                                .joined = call.joined});
     case Operation::kBroadcast:
-      return StagedBroadcast(
+      return Broadcast(
           group, identity,
           {.root = call.root, .bytes = bytes, .input = call.input, .output = call.output});
     case Operation::kAllgather:
-      return StagedAllgather(group, identity,
-                             {.input = call.input,
-                              .rows = call.rows,
-                              .row_bytes = call.row_bytes,
-                              .allocate = std::move(call.allocate)});
+      return Allgather(group, identity,
+                       {.input = call.input,
+                        .rows = call.rows,
+                        .row_bytes = call.row_bytes,
+                        .allocate = std::move(call.allocate)});
     case Operation::kReducescatter:
-      return StagedReducescatter(group, identity,
-                                 {.reduction = reduction,
-                                  .rows = call.rows,
-                                  .row_bytes = call.row_bytes,
-                                  .input = call.input,
-                                  .output = call.output});
+      return Reducescatter(group, identity,
+                           {.reduction = reduction,
+                            .rows = call.rows,
+                            .row_bytes = call.row_bytes,
+                            .input = call.input,
+                            .output = call.output});
     case Operation::kAlltoall:
-      return StagedAlltoall(group, identity,
-                            {.input = call.input,
-                             .rows = call.rows,
-                             .row_bytes = call.row_bytes,
-                             .splits = std::move(call.splits),
-                             .allocate = std::move(call.allocate)});
+      return Alltoall(group, identity,
+                      {.input = call.input,
+                       .rows = call.rows,
+                       .row_bytes = call.row_bytes,
+                       .splits = std::move(call.splits),
+                       .allocate = std::move(call.allocate)});
     case Operation::kBarrier:
       return Barrier(group, identity);
     case Operation::kJoin:

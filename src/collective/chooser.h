@@ -9,13 +9,13 @@
 #include <variant>
 #include <vector>
 
+#include "collective/allgather.h"
+#include "collective/alltoall.h"
 #include "collective/barrier.h"
+#include "collective/broadcast.h"
 #include "collective/group.h"
 #include "collective/one_shot_allreduce.h"
-#include "collective/staged_allgather.h"
-#include "collective/staged_alltoall.h"
-#include "collective/staged_broadcast.h"
-#include "collective/staged_reducescatter.h"
+#include "collective/reducescatter.h"
 #include "collective/two_shot_allreduce.h"
 #include "farandole/dtype.h"
 #include "farandole/operation.h"
@@ -52,8 +52,8 @@ struct CollectiveCall {
 // - dropping a step that not all have entered leaves no trace (FlagBoard::withdraw comes with it);
 // - advance() does about one window of work, blocks never, and must not be called after kDone or
 //   kMismatch. One thread at a time (the baton's holder).
-using CollectiveStep = std::variant<Barrier, OneShotAllreduce, TwoShotAllreduce, StagedBroadcast,
-                                    StagedAllgather, StagedReducescatter, StagedAlltoall>;
+using CollectiveStep = std::variant<Barrier, OneShotAllreduce, TwoShotAllreduce, Broadcast,
+                                    Allgather, Reducescatter, Alltoall>;
 
 // `group` is borrowed and outlives the step. check_reduction() must hold for a reduction, and
 // `splits` must fit `rows`. A join is no step of its own.

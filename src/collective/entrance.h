@@ -79,10 +79,17 @@ class Entrance : public BasicEntrance<FlagBoard> {
                      std::span<const std::byte> output = {});
   // Whether enter_lending() lets the others see this memory.
   bool is_visible(std::span<const std::byte> memory) const;
+  // Whether enter_lending() lets the others see this memory, and to wait for them in the end costs
+  // us less than to stage so many bytes of it.
+  bool is_worth_lending(std::span<const std::byte> memory, std::size_t bytes) const;
 
   // What a member has lent; null if it has not, or not as many bytes as that.
   const std::byte* input(int member, std::size_t bytes) const;
   std::byte* output(int member, std::size_t bytes) const;
+  // False if a member says that it lends us so many bytes, and they do not lie in its heap.
+  bool lends_enough(int member, std::int64_t bytes) const {
+    return !lends_input(member) || input(member, static_cast<std::size_t>(bytes)) != nullptr;
+  }
 
   // The staging memory for this step, kStagingBytesPerSlot: ours, and, once all have met, anyone's.
   std::byte* own_staging() const { return staging_of(group_->member); }

@@ -17,6 +17,9 @@ inline constexpr std::size_t kWindowBytes = 256 * 1024;
 inline constexpr std::size_t kStagingBytesPerSlot = 4 * kWindowBytes;
 inline constexpr std::size_t kStagingBytes = kSlots * kStagingBytesPerSlot;
 
+// How much one call of advance() copies or reduces, about, where there are no windows.
+inline constexpr std::int64_t kChunkBytes = 256 * 1024;
+
 // Non-owning; lives as long as the engine's group. One thread at a time (the baton's holder).
 struct Group {
   int member = 0;          // our index
@@ -26,9 +29,13 @@ struct Group {
   const SharedHeap* heap = nullptr;    // ours; null: we have no memory that the others can see
   std::vector<const PeerHeap*> heaps;  // of each member, ours included
   Costs costs;                         // the same on all members
-  // Of what is reduced just now, by the one step that is; kept to save the allocations.
+  // Scratch of the one step that is under way, from when all have entered it; kept to save the
+  // allocations.
   mutable std::vector<const std::byte*> inputs = {};
   mutable std::vector<std::byte*> outputs = {};
+  mutable std::vector<std::int64_t> splits = {};
+  mutable std::vector<std::int64_t> counts = {};
+  mutable std::vector<std::int64_t> offsets = {};
 
   int members() const { return static_cast<int>(ranks.size()); }
 };

@@ -27,6 +27,11 @@ inline constexpr std::int64_t kRoundParts = 4;
 static_assert(kRoundParts * kWindow <= static_cast<std::int64_t>(kStagingBytesPerSlot),
               "each part holds a window");
 
+// How many rounds of so many bytes each.
+constexpr std::int64_t rounds_for(std::int64_t bytes, std::int64_t each) {
+  return bytes / each + (bytes % each != 0 ? 1 : 0);
+}
+
 // What is shown for one member begins here: no cache line is for two of them.
 inline constexpr std::int64_t kPieceAlignment = 64;
 
@@ -121,7 +126,7 @@ Progress BasicRounds<Way>::end_rounds() {
   if (rounds_ > 0 && entrance_.somebody_lends_input()) {
     entrance_.board().publish_phase(last_phase());
     state_ = State::kGetBack;
-    return get_back();
+    return get_back() == Progress::kDone ? Progress::kDone : Progress::kMoved;
   }
   state_ = State::kOver;
   return Progress::kDone;

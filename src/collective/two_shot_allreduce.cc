@@ -12,9 +12,6 @@ constexpr std::int64_t kLineBytes = 64;
 constexpr std::int64_t kPageBytes = 4096;
 constexpr std::int64_t kPagesMin = 16;
 
-// How much is reduced per call of advance() when there are no windows.
-constexpr std::int64_t kChunkBytes = 256 * 1024;
-
 constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }

@@ -1,4 +1,4 @@
-#include "collective/staged_allgather.h"
+#include "collective/allgather.h"
 
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ struct Side {
   Side(const Case& of, int member) : input(of.input_of(static_cast<std::size_t>(member))) {}
 
   CollectiveStep step(const Group& group, std::uint32_t sequence, const Case& of) {
-    return StagedAllgather(
+    return Allgather(
         group, step_number(sequence),
         {.input = input.data(),
          .rows = of.rows[static_cast<std::size_t>(group.member)],
@@ -123,13 +123,13 @@ TEST(Allgather, a_member_without_memory_for_the_result_still_serves_the_others) 
   Side poor(one, 0);
   Side rich(one, 1);
   std::vector<CollectiveStep> steps;
-  steps.push_back(StagedAllgather(group.group(0), step_number(1),
-                                  {.input = poor.input.data(),
-                                   .rows = one.rows[0],
-                                   .row_bytes = kRowBytes,
-                                   .allocate = [](std::span<const std::int64_t>) {
-                                     return static_cast<std::byte*>(nullptr);
-                                   }}));
+  steps.push_back(Allgather(group.group(0), step_number(1),
+                            {.input = poor.input.data(),
+                             .rows = one.rows[0],
+                             .row_bytes = kRowBytes,
+                             .allocate = [](std::span<const std::int64_t>) {
+                               return static_cast<std::byte*>(nullptr);
+                             }}));
   steps.push_back(rich.step(group.group(1), 1, one));
   group.finish_in_random_order(steps, 1);
   EXPECT_TRUE(rich.output == one.expected());
@@ -137,11 +137,11 @@ TEST(Allgather, a_member_without_memory_for_the_result_still_serves_the_others) 
 
 TEST(Allgather, more_bytes_than_a_number_can_hold_are_a_mismatch) {
   GroupInTest group(2);
-  StagedAllgather step(group.group(0), step_number(1),
-                       {.row_bytes = kRowBytes, .allocate = [](std::span<const std::int64_t>) {
-                          ADD_FAILURE() << "there can be no memory for this";
-                          return static_cast<std::byte*>(nullptr);
-                        }});
+  Allgather step(group.group(0), step_number(1),
+                 {.row_bytes = kRowBytes, .allocate = [](std::span<const std::int64_t>) {
+                    ADD_FAILURE() << "there can be no memory for this";
+                    return static_cast<std::byte*>(nullptr);
+                  }});
   EXPECT_EQ(step.advance(), Progress::kPending);
   // Nobody can bring that much, so the other entry is made by hand.
   group.group(1).board->enter(

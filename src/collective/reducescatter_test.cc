@@ -1,5 +1,5 @@
 // Borders of shares and pieces; the conformance suite has the dtypes and reductions.
-#include "collective/staged_reducescatter.h"
+#include "collective/reducescatter.h"
 
 #include <gtest/gtest.h>
 
@@ -55,14 +55,14 @@ TEST(Reducescatter, other_rows_are_a_mismatch_for_all_and_nothing_is_written) {
   GroupInTest group(2);
   const Buffer input(64, std::byte{1});
   std::vector<Buffer> outputs(2, Buffer(64, std::byte{7}));
-  std::vector<StagedReducescatter> steps;
+  std::vector<Reducescatter> steps;
   for (int member = 0; member < 2; ++member)
     steps.emplace_back(
         group.group(member), step_number(1),
-        StagedReducescatter::Options{.rows = 4 + member,
-                                     .row_bytes = 4,
-                                     .input = input.data(),
-                                     .output = outputs[static_cast<std::size_t>(member)].data()});
+        Reducescatter::Options{.rows = 4 + member,
+                               .row_bytes = 4,
+                               .input = input.data(),
+                               .output = outputs[static_cast<std::size_t>(member)].data()});
   EXPECT_EQ(steps[0].advance(), Progress::kPending);
   for (const std::size_t member : {1U, 0U}) EXPECT_EQ(steps[member].advance(), Progress::kMismatch);
   for (const Buffer& output : outputs) EXPECT_TRUE(output == Buffer(64, std::byte{7}));
@@ -70,8 +70,8 @@ TEST(Reducescatter, other_rows_are_a_mismatch_for_all_and_nothing_is_written) {
 
 TEST(ReducescatterDeathTest, a_row_of_half_an_element_is_a_bug) {
   GroupInTest group(1);
-  const StagedReducescatter::Options options = {.rows = 1, .row_bytes = 6};
-  EXPECT_DEATH(StagedReducescatter(group.group(0), step_number(1), options), "whole elements");
+  const Reducescatter::Options options = {.rows = 1, .row_bytes = 6};
+  EXPECT_DEATH(Reducescatter(group.group(0), step_number(1), options), "whole elements");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Uneven splits and what peers may say wrongly; the conformance suite has the dtypes.
-#include "collective/staged_alltoall.h"
+#include "collective/alltoall.h"
 
 #include <gtest/gtest.h>
 
@@ -67,14 +67,14 @@ TEST(Alltoall, without_memory_for_the_result_the_others_get_theirs) {
   const PreparedCall prepared = call_of(2, [](int, int) { return 200'000; });
   SideInTest rich(prepared, 1);
   std::vector<CollectiveStep> steps;
-  steps.push_back(StagedAlltoall(group.group(0), step_number(1),
-                                 {.input = prepared.inputs[0].data(),
-                                  .rows = prepared.call.rows[0],
-                                  .row_bytes = prepared.call.row_bytes(),
-                                  .splits = prepared.call.splits[0],
-                                  .allocate = [](std::span<const std::int64_t>) {
-                                    return static_cast<std::byte*>(nullptr);
-                                  }}));
+  steps.push_back(Alltoall(group.group(0), step_number(1),
+                           {.input = prepared.inputs[0].data(),
+                            .rows = prepared.call.rows[0],
+                            .row_bytes = prepared.call.row_bytes(),
+                            .splits = prepared.call.splits[0],
+                            .allocate = [](std::span<const std::int64_t>) {
+                              return static_cast<std::byte*>(nullptr);
+                            }}));
   steps.push_back(rich.step(group.group(1), step_number(1)));
   group.finish_in_random_order(steps, 1);
   rich.expect_right();
@@ -94,20 +94,19 @@ TEST_P(AlltoallClaims, are_a_mismatch_for_all_and_nothing_is_written) {
   constexpr int kLiar = 1;
   const Claim& claim = GetParam();
   GroupInTest group(3);
-  std::vector<StagedAlltoall> steps;
+  std::vector<Alltoall> steps;
   for (const int member : {0, 2})
     steps.emplace_back(group.group(member), step_number(1),
-                       StagedAlltoall::Options{.row_bytes = claim.row_bytes,
-                                               .splits = {0, 0, 0},
-                                               .allocate = [](std::span<const std::int64_t>) {
-                                                 ADD_FAILURE() << "memory was asked for";
-                                                 return static_cast<std::byte*>(nullptr);
-                                               }});
-  for (StagedAlltoall& step : steps) EXPECT_EQ(step.advance(), Progress::kPending);
-  std::memcpy(group.group(kLiar).stagings[kLiar] + kStagingBytesPerSlot, claim.splits.data(),
-              3 * 8);
+                       Alltoall::Options{.row_bytes = claim.row_bytes,
+                                         .splits = {0, 0, 0},
+                                         .allocate = [](std::span<const std::int64_t>) {
+                                           ADD_FAILURE() << "memory was asked for";
+                                           return static_cast<std::byte*>(nullptr);
+                                         }});
+  for (Alltoall& step : steps) EXPECT_EQ(step.advance(), Progress::kPending);
+  std::memcpy(group.group(kLiar).board->own_inside(1), claim.splits.data(), 3 * 8);
   group.group(kLiar).board->enter(1, 1, {.identity = step_number(1).id, .extent = claim.rows});
-  for (StagedAlltoall& step : steps) EXPECT_EQ(step.advance(), Progress::kMismatch);
+  for (Alltoall& step : steps) EXPECT_EQ(step.advance(), Progress::kMismatch);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -125,16 +124,15 @@ INSTANTIATE_TEST_SUITE_P(
 // Each alone is possible, together they are not.
 TEST(Alltoall, more_received_bytes_than_a_number_can_hold_are_a_mismatch) {
   GroupInTest group(3);
-  StagedAlltoall step(group.group(0), step_number(1),
-                      {.row_bytes = 1, .splits = {0, 0, 0}, .allocate = [](auto) {
-                         ADD_FAILURE() << "there can be no memory for this";
-                         return static_cast<std::byte*>(nullptr);
-                       }});
+  Alltoall step(group.group(0), step_number(1),
+                {.row_bytes = 1, .splits = {0, 0, 0}, .allocate = [](auto) {
+                   ADD_FAILURE() << "there can be no memory for this";
+                   return static_cast<std::byte*>(nullptr);
+                 }});
   EXPECT_EQ(step.advance(), Progress::kPending);
   for (const int member : {1, 2}) {
     const std::array<std::int64_t, 3> splits = {kMost, 0, 0};
-    std::memcpy(group.group(member).stagings[member] + kStagingBytesPerSlot, splits.data(),
-                sizeof(splits));
+    std::memcpy(group.group(member).board->own_inside(1), splits.data(), sizeof(splits));
     group.group(member).board->enter(1, 1, {.identity = step_number(1).id, .extent = kMost});
   }
   EXPECT_EQ(step.advance(), Progress::kMismatch);
@@ -143,8 +141,8 @@ TEST(Alltoall, more_received_bytes_than_a_number_can_hold_are_a_mismatch) {
 TEST(AlltoallDeathTest, splits_of_our_own_that_do_not_fit_are_a_bug) {
   GroupInTest group(2);
   const auto make = [&](std::vector<std::int64_t> splits) {
-    return StagedAlltoall(group.group(0), step_number(1),
-                          {.rows = 4, .row_bytes = 1, .splits = std::move(splits)});
+    return Alltoall(group.group(0), step_number(1),
+                    {.rows = 4, .row_bytes = 1, .splits = std::move(splits)});
   };
   EXPECT_DEATH(make({4}), "one split for each member");
   EXPECT_DEATH(make({2, 3}), "do not exceed the rows");

@@ -1,9 +1,13 @@
-// Staged all-gather: in round w every member shows its window w in its shared staging memory and
-// copies window w of all others. How much each member brings is known only after all have entered,
-// so the output is asked for then.
+// All-gather: in a round every member shows a window of what it brings, and copies what all others
+// show. How much each member brings is known only after all have entered, so the output is asked
+// for then.
 //
-// Cost for p members that bring n bytes each: one wait per round of 256 KiB; moved per member
-// (loads and stores) 2n to stage and 2pn to collect.
+// Each member decides for itself how it shows its own part; the others see which way it took. For p
+// members that bring n bytes each:
+// - a small part lies inside the flag line: 1 wait, the entry;
+// - memory that the others can see is read where it is: 2 waits, one of them for its owner at the
+//   end; moved per member (loads and stores) 2pn, the lower bound;
+// - any other is staged: 1 wait per round of 256 KiB; moved per member 2(p + 1)n.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +15,13 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <vector>
 
+#include "collective/copies.h"
 #include "collective/rounds.h"
 
 namespace farandole {
 
-class StagedAllgather {
+class Allgather {
  public:
   struct Options {
     const std::byte* input = nullptr;
@@ -30,26 +34,29 @@ class StagedAllgather {
   };
 
   // The input is borrowed until the step is over.
-  StagedAllgather(const Group& group, const StepIdentity& identity, Options options);
+  Allgather(const Group& group, const StepIdentity& identity, Options options);
 
   // Does a bounded amount of work; see Progress.
   Progress advance() { return rounds_.advance(*this); }
 
  private:
+  std::span<const std::byte> own_part() const;
+  // Of another member's part, once all have met.
+  bool is_staged(int member, std::int64_t bytes) const;
+  Copy copy_of(int member, std::int64_t round) const;
+
   template <class Way>
   friend class BasicRounds;  // which calls these four
   void stage(std::int64_t round);
-  void enter(Entrance& entrance) const { entrance.enter(options_.rows); }
+  void enter(Entrance& entrance) const;
   std::optional<std::int64_t> meet();
   bool take(std::int64_t round);
-  std::int64_t take_from(int member, std::int64_t round);  // the bytes copied
 
   Rounds rounds_;
   Options options_;
-  std::vector<std::int64_t> rows_;     // of each member
-  std::vector<std::int64_t> offsets_;  // of each member in the output
+  bool lends_;
   std::byte* output_ = nullptr;
-  int next_member_ = 0;  // of this round
+  Copies copies_;
 };
 
 }  // namespace farandole

@@ -1,0 +1,105 @@
+#include "collective/allgather.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+// What is staged is shown window by window; any other part is taken as a whole in round 0. The
+// group's scratch lists hold the rows of each member and where they begin in the output.
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t part_offset(std::int64_t round) { return round % kRoundParts * kWindow; }
+
+// How much of `bytes` a round carries.
+std::int64_t part_of(std::int64_t bytes, std::int64_t round) {
+  return std::clamp(bytes - round * kWindow, std::int64_t{0}, kWindow);
+}
+
+}  // namespace
+
+Allgather::Allgather(const Group& group, const StepIdentity& identity, Options options)
+    : rounds_(Entrance(group, identity)),
+      options_(std::move(options)),
+      lends_(rounds_.entrance().is_worth_lending(own_part(), own_part().size())) {}
+
+std::span<const std::byte> Allgather::own_part() const {
+  return {options_.input, static_cast<std::size_t>(options_.rows * options_.row_bytes)};
+}
+
+void Allgather::stage(std::int64_t round) {
+  const Entrance& entrance = rounds_.entrance();
+  const std::span<const std::byte> own = own_part();
+  if (lends_ || own.empty() || entrance.group().members() == 1) return;
+  if (own.size() <= kInlineBytes) {
+    if (round == 0) std::memcpy(entrance.own_inside(), own.data(), own.size());
+    return;
+  }
+  const std::int64_t bytes = part_of(static_cast<std::int64_t>(own.size()), round);
+  if (bytes > 0)
+    std::memcpy(entrance.own_staging() + part_offset(round), own.data() + round * kWindow,
+                static_cast<std::size_t>(bytes));
+}
+
+void Allgather::enter(Entrance& entrance) const {
+  if (lends_)
+    entrance.enter_lending(options_.rows, own_part());
+  else
+    entrance.enter(options_.rows);
+}
+
+bool Allgather::is_staged(int member, std::int64_t bytes) const {
+  const Entrance& entrance = rounds_.entrance();
+  return bytes > static_cast<std::int64_t>(kInlineBytes) && entrance.group().members() > 1 &&
+         !entrance.lends_input(member);
+}
+
+std::optional<std::int64_t> Allgather::meet() {
+  const Entrance& entrance = rounds_.entrance();
+  const Group& group = entrance.group();
+  group.counts.clear();
+  group.offsets.clear();
+  std::int64_t rounds = 0;
+  std::int64_t total = 0;
+  for (int member = 0; member < group.members(); ++member) {
+    const std::int64_t rows = entrance.extent(member);
+    std::int64_t bytes = 0;
+    std::int64_t end = 0;
+    if (__builtin_mul_overflow(rows, options_.row_bytes, &bytes) ||
+        __builtin_add_overflow(total, bytes, &end) || !entrance.lends_enough(member, bytes))
+      return std::nullopt;
+    group.counts.push_back(rows);
+    group.offsets.push_back(std::exchange(total, end));
+    if (bytes > 0)
+      rounds = std::max(rounds, is_staged(member, bytes) ? rounds_for(bytes, kWindow) : 1);
+  }
+  output_ = options_.allocate(group.counts);
+  return rounds;
+}
+
+bool Allgather::take(std::int64_t round) {
+  if (output_ == nullptr) return true;
+  return copies_.advance(rounds_.entrance().group(),
+                         [&](int member) { return copy_of(member, round); });
+}
+
+Copy Allgather::copy_of(int member, std::int64_t round) const {
+  const Entrance& entrance = rounds_.entrance();
+  const Group& group = entrance.group();
+  const auto index = static_cast<std::size_t>(member);
+  const std::int64_t bytes = group.counts[index] * options_.row_bytes;
+  std::byte* const to = output_ + group.offsets[index];
+  const bool ours = member == group.member;
+  if (is_staged(member, bytes)) {
+    const std::int64_t begin = round * kWindow;
+    const std::byte* const shown = entrance.staging(member) + part_offset(round);
+    return {ours ? options_.input + begin : shown, to + begin, part_of(bytes, round)};
+  }
+  if (round > 0 || bytes == 0) return {};
+  if (ours) return {options_.input, to, bytes};
+  const std::byte* const lent = entrance.input(member, static_cast<std::size_t>(bytes));
+  return {lent != nullptr ? lent : entrance.inside(member), to, bytes};
+}
+
+}  // namespace farandole

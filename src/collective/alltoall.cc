@@ -1,0 +1,198 @@
+#include "collective/alltoall.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+// The splits lie inside the flag line, or, of very many members, in front of the parts of the
+// rounds in staging memory, where nothing overwrites them. A part has a piece for every member.
+// What is staged is shown piece by piece, anything else is taken as a whole in round 0. The group's
+// scratch lists hold the splits of all members, the rows that each brings us, and where they begin
+// in the output.
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t kStaging = static_cast<std::int64_t>(kStagingBytesPerSlot);
+constexpr std::int64_t kInside = static_cast<std::int64_t>(kInlineBytes);
+constexpr std::int64_t kSplitBytes = sizeof(std::int64_t);
+
+constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+constexpr std::int64_t round_down(std::int64_t value, std::int64_t multiple) {
+  return value / multiple * multiple;
+}
+
+}  // namespace
+
+Alltoall::Alltoall(const Group& group, const StepIdentity& identity, Options options)
+    : rounds_(Entrance(group, identity)),
+      options_(std::move(options)),
+      splits_bytes_(group.members() * kSplitBytes),
+      part_bytes_(round_down((kStaging - round_up(splits_bytes_, kPieceAlignment)) / kRoundParts,
+                             kPieceAlignment)),
+      piece_bytes_(round_down(part_bytes_ / group.members(), kPieceAlignment)) {
+  CHECK(piece_bytes_ > 0, "every member has a piece of a window");
+  CHECK(options_.splits.size() == group.ranks.size(), "there is one split for each member");
+  std::int64_t sent = 0;
+  for (const std::int64_t rows : options_.splits) {
+    CHECK(rows >= 0 && rows <= options_.rows - sent, "the splits do not exceed the rows");
+    sent += rows;
+  }
+  sent_ = sent * options_.row_bytes;
+  if (!is_inside(sent_))
+    lends_ = rounds_.entrance().is_worth_lending({options_.input, static_cast<std::size_t>(sent_)},
+                                                 static_cast<std::size_t>(sent_));
+}
+
+bool Alltoall::are_splits_inside() const { return splits_bytes_ <= kInside; }
+
+bool Alltoall::is_inside(std::int64_t sent) const { return sent <= kInside - splits_bytes_; }
+
+std::int64_t Alltoall::piece_of(std::int64_t bytes, std::int64_t round) const {
+  return std::clamp(bytes - round * piece_bytes_, std::int64_t{0}, piece_bytes_);
+}
+
+std::int64_t Alltoall::piece_offset(std::int64_t round, int member) const {
+  return round_up(splits_bytes_, kPieceAlignment) + round % kRoundParts * part_bytes_ +
+         member * piece_bytes_;
+}
+
+void Alltoall::stage(std::int64_t round) {
+  if (round == 0) stage_splits();
+  if (!lends_ && !is_inside(sent_)) stage_pieces(round);
+}
+
+void Alltoall::stage_splits() {
+  const Entrance& entrance = rounds_.entrance();
+  std::byte* const to = are_splits_inside() ? entrance.own_inside() : entrance.own_staging();
+  std::memcpy(to, options_.splits.data(), static_cast<std::size_t>(splits_bytes_));
+  if (sent_ > 0 && is_inside(sent_) && entrance.group().members() > 1)
+    std::memcpy(to + splits_bytes_, options_.input, static_cast<std::size_t>(sent_));
+}
+
+void Alltoall::stage_pieces(std::int64_t round) {
+  const Group& group = rounds_.entrance().group();
+  const std::byte* from = options_.input;
+  for (int member = 0; member < group.members(); ++member) {
+    const std::int64_t all = options_.splits[static_cast<std::size_t>(member)] * options_.row_bytes;
+    const std::int64_t bytes = piece_of(all, round);
+    if (member != group.member && bytes > 0)
+      std::memcpy(rounds_.entrance().own_staging() + piece_offset(round, member),
+                  from + round * piece_bytes_, static_cast<std::size_t>(bytes));
+    from += all;
+  }
+}
+
+void Alltoall::enter(Entrance& entrance) const {
+  if (lends_)
+    entrance.enter_lending(options_.rows, {options_.input, static_cast<std::size_t>(sent_)});
+  else
+    entrance.enter(options_.rows);
+}
+
+std::int64_t Alltoall::split(int from, int to) const {
+  const Group& group = rounds_.entrance().group();
+  const auto members = static_cast<std::size_t>(group.members());
+  return group.splits[static_cast<std::size_t>(from) * members + static_cast<std::size_t>(to)];
+}
+
+// Copied before they are checked: what is checked cannot change any more.
+void Alltoall::read_splits() {
+  const Entrance& entrance = rounds_.entrance();
+  const Group& group = entrance.group();
+  const auto members = static_cast<std::size_t>(group.members());
+  group.splits.resize(members * members);
+  for (std::size_t index = 0; index < members; ++index) {
+    const int member = static_cast<int>(index);
+    std::memcpy(&group.splits[index * members],
+                are_splits_inside() ? entrance.inside(member) : entrance.staging(member),
+                static_cast<std::size_t>(splits_bytes_));
+  }
+}
+
+// The same answer on all members: nobody sends more than it has, and no number overflows.
+bool Alltoall::splits_fit() const {
+  const int members = rounds_.entrance().group().members();
+  for (int member = 0; member < members; ++member) {
+    std::int64_t left = rounds_.entrance().extent(member);
+    std::int64_t received = 0;
+    std::int64_t bytes = 0;
+    if (__builtin_mul_overflow(left, options_.row_bytes, &bytes)) return false;
+    for (int other = 0; other < members; ++other) {
+      const std::int64_t sent = split(member, other);
+      if (sent < 0 || sent > left) return false;
+      left -= sent;
+      if (__builtin_add_overflow(received, split(other, member), &received)) return false;
+    }
+    if (__builtin_mul_overflow(received, options_.row_bytes, &bytes)) return false;
+  }
+  return true;
+}
+
+// splits_fit() must hold.
+Alltoall::Sent Alltoall::sent_by(int member) const {
+  const Group& group = rounds_.entrance().group();
+  Sent sent;
+  for (int other = 0; other < group.members(); ++other) {
+    const std::int64_t bytes = split(member, other) * options_.row_bytes;
+    sent.to_all += bytes;
+    if (other < group.member) sent.before += bytes;
+    if (other != member) sent.largest = std::max(sent.largest, bytes);
+  }
+  return sent;
+}
+
+std::optional<std::int64_t> Alltoall::meet() {
+  read_splits();
+  if (!splits_fit()) return std::nullopt;
+  const Entrance& entrance = rounds_.entrance();
+  const Group& group = entrance.group();
+  group.counts.clear();
+  group.offsets.clear();
+  std::int64_t rounds = 0;
+  std::int64_t offset = 0;
+  for (int member = 0; member < group.members(); ++member) {
+    const Sent sent = sent_by(member);
+    if (!entrance.lends_enough(member, sent.to_all)) return std::nullopt;
+    const bool stages = !is_inside(sent.to_all) && !entrance.lends_input(member);
+    if (sent.to_all > 0)
+      rounds =
+          std::max({rounds, std::int64_t{1}, stages ? rounds_for(sent.largest, piece_bytes_) : 0});
+    group.counts.push_back(split(member, group.member));
+    group.offsets.push_back(offset);
+    offset += group.counts.back() * options_.row_bytes;
+  }
+  output_ = options_.allocate(group.counts);
+  return rounds;
+}
+
+bool Alltoall::take(std::int64_t round) {
+  if (output_ == nullptr) return true;
+  return copies_.advance(rounds_.entrance().group(),
+                         [&](int member) { return copy_of(member, round); });
+}
+
+Copy Alltoall::copy_of(int member, std::int64_t round) const {
+  const Entrance& entrance = rounds_.entrance();
+  const Group& group = entrance.group();
+  const auto index = static_cast<std::size_t>(member);
+  const std::int64_t bytes = group.counts[index] * options_.row_bytes;
+  if (bytes == 0) return {};
+  std::byte* const to = output_ + group.offsets[index];
+  const Sent sent = sent_by(member);
+  const std::byte* whole = options_.input;
+  if (member != group.member) {
+    whole = entrance.input(member, static_cast<std::size_t>(sent.to_all));
+    if (whole == nullptr && is_inside(sent.to_all)) whole = entrance.inside(member) + splits_bytes_;
+  }
+  if (whole != nullptr) return round == 0 ? Copy{whole + sent.before, to, bytes} : Copy{};
+  return {entrance.staging(member) + piece_offset(round, group.member), to + round * piece_bytes_,
+          piece_of(bytes, round)};
+}
+
+}  // namespace farandole

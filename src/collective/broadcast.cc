@@ -1,0 +1,77 @@
+#include "collective/broadcast.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace farandole {
+namespace {
+
+// While the root stages a window, the others copy the one before: with w windows a tensor takes the
+// time of w + 1 copies of a window. Each also costs a wait.
+constexpr std::int64_t kWindowsWanted = 8;
+constexpr std::int64_t kWindowMin = 16 * 1024;
+constexpr std::int64_t kPageBytes = 4096;
+
+std::int64_t window_for(std::int64_t bytes) {
+  const std::int64_t pages = bytes / kWindowsWanted / kPageBytes;
+  return std::clamp(pages * kPageBytes, kWindowMin, kWindow);
+}
+
+}  // namespace
+
+Broadcast::Broadcast(const Group& group, const StepIdentity& identity, const Options& options)
+    : rounds_(Entrance(group, identity)),
+      options_(options),
+      window_(window_for(options.bytes)),
+      lends_(rounds_.entrance().is_worth_lending(input(), input().size())) {}
+
+std::span<const std::byte> Broadcast::input() const {
+  if (!is_root()) return {};
+  return {options_.input, static_cast<std::size_t>(options_.bytes)};
+}
+
+std::int64_t Broadcast::part_of(std::int64_t round) const {
+  return std::clamp(options_.bytes - round * window_, std::int64_t{0}, window_);
+}
+
+void Broadcast::stage(std::int64_t round) {
+  const Entrance& entrance = rounds_.entrance();
+  const std::int64_t bytes = part_of(round);
+  if (!is_root() || lends_ || bytes == 0 || entrance.group().members() == 1) return;
+  std::byte* const to =
+      is_inside() ? entrance.own_inside() : entrance.own_staging() + round % kRoundParts * kWindow;
+  std::memcpy(to, options_.input + round * window_, static_cast<std::size_t>(bytes));
+}
+
+void Broadcast::enter(Entrance& entrance) const {
+  if (lends_)
+    entrance.enter_lending(options_.bytes, input());
+  else
+    entrance.enter(options_.bytes);
+}
+
+std::optional<std::int64_t> Broadcast::meet() {
+  const Entrance& entrance = rounds_.entrance();
+  if (!entrance.extents_equal() || !entrance.lends_enough(options_.root, options_.bytes))
+    return std::nullopt;
+  if (entrance.lends_input(options_.root) || entrance.group().members() == 1)
+    window_ = std::max(options_.bytes, std::int64_t{1});
+  return rounds_for(options_.bytes, window_);
+}
+
+bool Broadcast::take(std::int64_t round) {
+  if (is_root() && options_.output == options_.input) return true;
+  return copies_.advance({shown(round), options_.output + round * window_, part_of(round)});
+}
+
+const std::byte* Broadcast::shown(std::int64_t round) const {
+  if (is_root()) return options_.input + round * window_;
+  const Entrance& entrance = rounds_.entrance();
+  const auto bytes = static_cast<std::size_t>(options_.bytes);
+  if (const std::byte* const lent = entrance.input(options_.root, bytes); lent != nullptr)
+    return lent;
+  if (is_inside()) return entrance.inside(options_.root);
+  return entrance.staging(options_.root) + round % kRoundParts * kWindow;
+}
+
+}  // namespace farandole
