@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/cores.h"
 #include "base/platform.h"
+#include "transport/shm/heap_size.h"
 
 namespace farandole::bench {
 
@@ -21,14 +22,15 @@ void Member::run(CollectiveCall call) {
       choose(group_, {.generation = 1, .sequence = sequence_, .id = sequence_}, std::move(call));
   Progress progress = advance(step);
   if (progress == Progress::kDone) return;
-  policy_.begin_wait(clock_);
+  policy_.begin_wait(clock_.now());
   for (; progress != Progress::kDone; progress = advance(step)) {
     CHECK(progress != Progress::kMismatch, "all ranks of a benchmark make the same calls");
+    const TimePoint now = clock_.now();
     if (progress == Progress::kMoved) {
-      policy_.begin_wait(clock_);
+      policy_.begin_wait(now);
       continue;
     }
-    switch (policy_.next(clock_)) {
+    switch (policy_.next(now)) {
       case WaitPolicy::Action::kPoll:
         cpu_pause();
         break;
@@ -57,9 +59,9 @@ Ranks::Ranks(int ranks)
       bells_(Segment::create("bench-doorbells", Doorbells::bytes_needed(ranks)).value()),
       board_(Segment::create("bench-board", FlagBoard::bytes_needed(ranks)).value()) {
   for (int rank = 0; rank < ranks; ++rank) {
-    heaps_.push_back(SharedHeap::create().value());
+    heaps_.push_back(SharedHeap::create(heap_bytes(heap_limits(), ranks)).value());
     stagings_.push_back(Segment::create("bench-staging", kStagingBytes).value());
-    peers_.push_back(PeerHeap::attach(heaps_.back()->first_segment()).value());
+    peers_.push_back(PeerHeap::attach(heaps_.back()->segment()).value());
   }
 }
 

@@ -46,6 +46,9 @@ struct EngineOptions {
   // How many bytes of gradients a frontend puts in one bucket. All ranks must have
   // the same; the engine compares it and hands it on.
   std::size_t bucket_bytes = 0;
+  // How large the memory is that the other ranks of the host can see: only what is touched of it
+  // costs memory. 0: as much as the machine has, if this process may map the heaps of all ranks.
+  std::size_t heap_bytes = 0;
   // What is said on standard error: trace, debug, info, warning, error or fatal, and above.
   std::string log_level = "warning";
   bool log_hide_time = false;
@@ -97,8 +100,7 @@ struct Outcome {
 
 using Handle = std::uint64_t;
 
-// Thread-safe throughout. Only create(), add_group(), remove_group(), wait(), shutdown() and
-// a submit() with a limit block.
+// Thread-safe throughout. Only create(), add_group(), remove_group(), wait() and shutdown() block.
 // Two threads live inside ("progress" and "watch"), both asleep when idle. Not usable in a forked
 // child: see abandon_after_fork().
 class Engine {
@@ -130,17 +132,13 @@ class Engine {
   Result<GroupId> add_group(const std::vector<int>& ranks);
   Status remove_group(GroupId group);
 
-  // Starts a call, and with a limit makes progress until it is done or that time is over: what
-  // submit() and wait() do, but on an idle engine all of it on this thread, and nobody is woken.
-  // Without a limit it never blocks. How the call ended take() says. Errors: kFixCall (unknown
-  // group, not a member, name already in flight, bad shape, dtype without this reduction, this rank
-  // has joined, after shutdown() …), kRebuildGroup (the group is over), kStop (in a forked child,
-  // no memory, the engine has failed). Names that begin with `farandole.` are the engine's own.
-  Result<Handle> submit(const Submission& submission, std::chrono::milliseconds wait_limit = {});
-  // Starts all of a batch or, on an error, none of it; a limit is for all of it. The handles are in
-  // the batch's order.
-  Result<std::vector<Handle>> submit_batch(std::span<const Submission> batch,
-                                           std::chrono::milliseconds wait_limit = {});
+  // Starts a call; never blocks. Errors: kFixCall (unknown group, not a member, name already in
+  // flight, bad shape, dtype without this reduction, this rank has joined, after shutdown() …),
+  // kRebuildGroup (the group is over), kStop (in a forked child, no memory, the engine has failed).
+  // Names that begin with `farandole.` are the engine's own.
+  Result<Handle> submit(const Submission& submission);
+  // Starts all of a batch or, on an error, none of it. The handles are in the batch's order.
+  Result<std::vector<Handle>> submit_batch(std::span<const Submission> batch);
   // True once take() will not answer kRetry. Unknown handles count as done.
   bool poll(Handle handle);
   // Makes progress until the call is done or the time is over; returns poll(handle).
@@ -152,8 +150,9 @@ class Engine {
   // borrowed. A name that the engine chose stays in use, for ranks may drop at different moments.
   void drop(Handle handle);
 
-  // Memory of the shared heap, 128-byte aligned, zeroed. Stays mapped until the last owner is
-  // gone, also after shutdown. Errors: kStop when the system gives no more.
+  // Memory of the shared heap, 128-byte aligned, zeroed; ordinary memory when the heap is full.
+  // Stays mapped until the last owner is gone, also after shutdown. Errors: kStop when the system
+  // gives no more.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes);
 
   // Leaves the job: the others' calls that need this rank end with an error that carries

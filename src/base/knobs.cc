@@ -122,6 +122,16 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .flag = "--bucket-bytes",
      .help = "Gradients are averaged together in buckets of at most this many bytes; with 0 each "
              "gradient has its own."},
+    {.knob = Knob::kHeapBytes,
+     .name = "FARANDOLE_HEAP_BYTES",
+     .type = KnobType::kInteger,
+     .default_value = "0",
+     .min = 0,
+     .max = std::int64_t{1} << 46,
+     .flag = "--heap-bytes",
+     .help = "How much of its memory a worker can have where the others see it, so that it need "
+             "not be copied. Only what is used of it costs memory. 0 means as much as the machine "
+             "has, or less where `ulimit -v` or `ulimit -f` is set."},
     {.knob = Knob::kLogLevel,
      .name = "FARANDOLE_LOG_LEVEL",
      .old_name = "HOROVOD_LOG_LEVEL",

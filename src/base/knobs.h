@@ -27,10 +27,11 @@ enum class Knob : std::uint8_t {
   kStallWarning,
   kStallLimit,
   kBucketBytes,
+  kHeapBytes,
   kLogLevel,
   kLogHideTime,
 };
-inline constexpr std::size_t kKnobs = 14;
+inline constexpr std::size_t kKnobs = 15;
 
 enum class KnobType : std::uint8_t {
   kInteger,

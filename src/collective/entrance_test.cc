@@ -63,7 +63,7 @@ TEST(Entrance, memory_that_is_said_to_lie_outside_of_the_heap_is_not_seen) {
   Entrance honest(group.group(0), step_number(1));
   Entrance wrong(group.group(1), step_number(1));
   honest.enter(0);
-  wrong.enter(0, kFirstSegmentBytes - 1, kNowhere - 1);
+  wrong.enter(0, GroupInTest::kHeapBytes - 1, kNowhere - 1);
   ASSERT_EQ(honest.meet(), Progress::kDone);
   EXPECT_NE(honest.input(1, 1), nullptr);
   EXPECT_EQ(honest.input(1, 2), nullptr);

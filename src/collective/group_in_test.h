@@ -22,6 +22,8 @@ using Buffer = std::vector<std::byte>;
 
 class GroupInTest {
  public:
+  static constexpr std::size_t kHeapBytes = 64 << 20;
+
   explicit GroupInTest(int members)
       : bells_(blocks_for(Doorbells::bytes_needed(members))),
         board_(blocks_for(FlagBoard::bytes_needed(members))) {
@@ -30,9 +32,9 @@ class GroupInTest {
     std::vector<std::byte*> stagings;
     for (int member = 0; member < members; ++member) {
       ranks.push_back(member);
-      heaps_.push_back(SharedHeap::create().value());
+      heaps_.push_back(SharedHeap::create(kHeapBytes).value());
       staging_memory_.push_back(heaps_.back()->allocate(kStagingBytes).value());
-      peers_.push_back(PeerHeap::attach(heaps_.back()->first_segment()).value());
+      peers_.push_back(PeerHeap::attach(heaps_.back()->segment()).value());
       heaps.push_back(peers_.back().get());
       stagings.push_back(staging_memory_.back().get());
     }

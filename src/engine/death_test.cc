@@ -27,6 +27,7 @@ constexpr int kExpected = 42;  // exit status of a child that saw what it should
 
 std::unique_ptr<Engine> join_job(int rank, int size, int descriptor) {
   EngineOptions options;
+  options.heap_bytes = 64 << 20;
   options.place = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
   options.rendezvous_descriptor = descriptor;
   options.start_timeout = kHangGuard;

@@ -29,18 +29,17 @@ Status check(const Engine::Parts& parts, const Submission& submission) {
 }
 
 Status check_and_submit(Engine::Parts& parts, std::span<const Submission> batch,
-                        std::span<Handle> handles, std::chrono::milliseconds wait_limit) {
+                        std::span<Handle> handles) {
   for (const Submission& submission : batch) FARANDOLE_TRY(check(parts, submission));
-  return batch.empty() ? Status() : parts.loop->submit(batch, handles, wait_limit);
+  return batch.empty() ? Status() : parts.loop->submit(batch, handles);
 }
 
 Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
-                  std::span<Handle> handles, std::chrono::milliseconds wait_limit) {
+                  std::span<Handle> handles) {
   const auto what = [&] {
     return fmt::format("a call of rank {} was not submitted", parts.place.rank);
   };
-  const Status status =
-      with_memory(what, [&] { return check_and_submit(parts, batch, handles, wait_limit); });
+  const Status status = with_memory(what, [&] { return check_and_submit(parts, batch, handles); });
   if (status.code() != StatusCode::kFixCall) return status;
   return Status::fix_call(fmt::format("rank {}: {}", parts.place.rank, status.message()));
 }
@@ -84,15 +83,14 @@ Status Engine::remove_group(GroupId group) {
   return parts_->groups->remove(group);
 }
 
-Result<Handle> Engine::submit(const Submission& submission, std::chrono::milliseconds wait_limit) {
+Result<Handle> Engine::submit(const Submission& submission) {
   if (parts_->abandoned) return forked(parts_->place.rank);
   Handle handle = 0;
-  FARANDOLE_TRY(submit_all(*parts_, {&submission, 1}, {&handle, 1}, wait_limit));
+  FARANDOLE_TRY(submit_all(*parts_, {&submission, 1}, {&handle, 1}));
   return handle;
 }
 
-Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> batch,
-                                                 std::chrono::milliseconds wait_limit) {
+Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> batch) {
   if (parts_->abandoned) return forked(parts_->place.rank);
   std::vector<Handle> handles;
   const auto what = [&] {
@@ -102,7 +100,7 @@ Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> bat
     handles.resize(batch.size());
     return Status();
   }));
-  FARANDOLE_TRY(submit_all(*parts_, batch, handles, wait_limit));
+  FARANDOLE_TRY(submit_all(*parts_, batch, handles));
   return handles;
 }
 

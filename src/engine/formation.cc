@@ -21,6 +21,7 @@
 #include "collective/group.h"
 #include "engine/group_memory.h"
 #include "rendezvous/keys.h"
+#include "transport/shm/heap_size.h"
 
 namespace farandole {
 namespace {
@@ -102,7 +103,10 @@ class Meeting {
   // Memory first, the member record last: who has met a member can count on its memory.
   Status publish(Formation& formation) {
     formation.costs = costs_on(options_.place.local_size, usable_cores());
-    FARANDOLE_TRY_ASSIGN(formation.heap, SharedHeap::create());
+    const std::size_t bytes = options_.heap_bytes == 0
+                                  ? heap_bytes(heap_limits(), options_.place.local_size)
+                                  : options_.heap_bytes;
+    FARANDOLE_TRY_ASSIGN(formation.heap, SharedHeap::create(bytes));
     if (rank() == 0) FARANDOLE_TRY(publish_doorbells());
     for (GroupId id = 0; id < groups_.size(); ++id) {
       if (groups_[id].front() != rank()) continue;
@@ -113,7 +117,7 @@ class Meeting {
     value.bytes =
         keys::MemberRecord{"", ::getpid(), size(), options_.bucket_bytes, options_.groups}.encode();
     FARANDOLE_TRY_ASSIGN(auto process, open_own_process());
-    FARANDOLE_TRY_ASSIGN(auto heap, duplicate(formation.heap->first_segment()));
+    FARANDOLE_TRY_ASSIGN(auto heap, duplicate(formation.heap->segment()));
     value.descriptors.push_back(std::move(process));
     value.descriptors.push_back(std::move(heap));
     const Status published = store_.set(keys::member(epoch_, rank()), std::move(value));

@@ -31,6 +31,7 @@ inline std::unique_ptr<Engine> must(Result<std::unique_ptr<Engine>> engine) {
 
 inline EngineOptions options_of(int rank, int size, std::vector<std::vector<int>> groups = {}) {
   EngineOptions options;
+  options.heap_bytes = 64 << 20;
   options.place = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
   options.groups = std::move(groups);
   options.start_timeout = kHangGuard;
@@ -80,12 +81,9 @@ inline Submission allreduce_of(std::vector<float>& values, std::string name = ""
 
 inline Status allreduce(Engine& engine, std::vector<float>& values, std::string name = "",
                         GroupId group = kWorld) {
-  const auto call = allreduce_of(values, std::move(name), group);
-  return finish(engine, engine.submit(call, kHangGuard)).status;
+  return finish(engine, engine.submit(allreduce_of(values, std::move(name), group))).status;
 }
 
-inline Status barrier(Engine& engine) {
-  return finish(engine, engine.submit(Submission{}, kHangGuard)).status;
-}
+inline Status barrier(Engine& engine) { return finish(engine, engine.submit(Submission{})).status; }
 
 }  // namespace farandole

@@ -182,6 +182,7 @@ Submission numbers_of(Operation operation, std::vector<float>& values) {
 // Joins, reduces, gathers, adds a group, leaves.
 Ending take_part(int rank, int descriptor, Told& told) {
   EngineOptions options;
+  options.heap_bytes = 64 << 20;
   options.place = {.rank = rank, .size = 2, .local_rank = rank, .local_size = 2};
   options.rendezvous_descriptor = descriptor;
   options.start_timeout = kHangGuard;

@@ -17,9 +17,9 @@ from farandole import core, lifecycle
 
 def wait_for(call: core.Call) -> int:
     engine = lifecycle.engine()
-    engine.submit(call, True)
-    engine.wait(call.handle)
-    return call.handle
+    number = engine.submit(call)
+    engine.wait(number)
+    return number
 
 
 def view_of(values: array[float]) -> core.BufferView:

@@ -243,7 +243,7 @@ def test_a_program_may_use_up_its_descriptors_and_go_on() -> None:
 def test_little_address_space() -> None:
     codes = []
     for megabytes in (60, 120, 200, 300, 400, 500, 700, 1500):
-        limit = CRAMPED_RANK.format(f"-v {megabytes * 1024}")
+        limit = f'ulimit -v {megabytes * 1024}; exec "$0" "$@"'
         job = run_job(2, "sh", "-c", limit, *SMALL, "short")
         codes.append(code_of(job))
         if code_of(job) == 0:
@@ -257,8 +257,28 @@ def test_little_address_space() -> None:
     assert codes[-1] == 0, codes
 
 
+SMALL_HEAPS = {"FARANDOLE_HEAP_BYTES": str(2**21)}
+
+
+def test_one_rank_with_little_address_space() -> None:
+    """The others' heaps are too large for it, and nobody chose smaller ones."""
+    limited = CRAMPED_RANK.format(f"-v {1500 * 1024}")
+    job = run_job(2, "sh", "-c", limited, *SMALL, "short")
+    assert code_of(job) == 1, job.errors
+    assert job.errors.count("set FARANDOLE_HEAP_BYTES for all ranks") >= 2, job.errors
+    job = run_job(2, "sh", "-c", limited, *SMALL, "short", environment=SMALL_HEAPS)
+    assert code_of(job) == 0, job.errors
+    assert one_result(job, 2), job.output
+
+
+def test_a_small_limit_of_files_is_no_obstacle() -> None:
+    job = run_job(2, "sh", "-c", 'ulimit -f 16384; exec "$0" "$@"', *SMALL, "short")
+    assert code_of(job) == 0, job.errors
+    assert one_result(job, 2), job.output
+
+
 def test_a_result_that_does_not_fit_is_one_ranks_error() -> None:
-    job = run_job(2, *SMALL, "greedy")
+    job = run_job(2, *SMALL, "greedy", environment=SMALL_HEAPS)
     assert code_of(job) == 0, job.errors
     assert "[0] received [8000000, 8000000]" in job.output, job.output
     told = r"\[1\] told: .*no memory for the result of .*: 16000000 rows of 8 bytes"

@@ -209,14 +209,9 @@ def _prepare_in_place(
 
 
 def start(
-    collective: Collective,
-    tensor: torch.Tensor,
-    name: str | None,
-    finish: Finish[Result],
-    waits: bool = False,
+    collective: Collective, tensor: torch.Tensor, name: str | None, finish: Finish[Result]
 ) -> Handle[Result]:
-    """`waits`, here and below: see farandole.calls."""
-    return calls.start(_prepare(collective, tensor, arguments.call_name(name), finish), waits)
+    return calls.start(_prepare(collective, tensor, arguments.call_name(name), finish))
 
 
 def start_batch(
@@ -224,31 +219,27 @@ def start_batch(
     tensors: Sequence[torch.Tensor],
     name: str | None,
     finish: Finish[Result],
-    waits: bool = False,
 ) -> BatchHandle[Result]:
     names = arguments.member_names(name, len(tensors))
     return calls.start_batch(
-        [_prepare(*call, finish) for call in zip(collectives, tensors, names, strict=True)], waits
+        [_prepare(*call, finish) for call in zip(collectives, tensors, names, strict=True)]
     )
 
 
 def start_in_place(
-    collective: Collective, tensor: torch.Tensor, name: str | None, waits: bool = False
+    collective: Collective, tensor: torch.Tensor, name: str | None
 ) -> Handle[torch.Tensor]:
-    handle = calls.start(_prepare_in_place(collective, tensor, arguments.call_name(name)), waits)
+    handle = calls.start(_prepare_in_place(collective, tensor, arguments.call_name(name)))
     _tell_autograd(tensor)
     return handle
 
 
 def start_batch_in_place(
-    collective: Collective,
-    tensors: Sequence[torch.Tensor],
-    name: str | None,
-    waits: bool = False,
+    collective: Collective, tensors: Sequence[torch.Tensor], name: str | None
 ) -> BatchHandle[torch.Tensor]:
     names = arguments.member_names(name, len(arguments.batch(tensors)))
     pairs = zip(tensors, names, strict=True)
-    handle = calls.start_batch([_prepare_in_place(collective, *pair) for pair in pairs], waits)
+    handle = calls.start_batch([_prepare_in_place(collective, *pair) for pair in pairs])
     for tensor in tensors:
         _tell_autograd(tensor)
     return handle

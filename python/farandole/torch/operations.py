@@ -81,8 +81,9 @@ def allreduce_(
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
     """Like allreduce, with the result in the tensor itself, unnoticed by its gradient."""
-    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
-    return start_in_place(call, tensor, name, waits=True).wait()
+    return allreduce_async_(
+        tensor, average, name, op, prescale_factor, postscale_factor, process_set
+    ).wait()
 
 
 # size waiver: Horovod's arguments
@@ -138,8 +139,9 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
-    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
-    return start_batch_in_place(call, tensors, name, waits=True).wait()
+    return grouped_allreduce_async_(
+        tensors, average, name, op, prescale_factor, postscale_factor, process_set
+    ).wait()
 
 
 # size waiver: Horovod's arguments
@@ -182,7 +184,7 @@ def broadcast_(
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
     """Like broadcast, with the result in the tensor itself, unnoticed by its gradient."""
-    return start_in_place(Broadcast(process_set, root_rank), tensor, name, waits=True).wait()
+    return broadcast_async_(tensor, root_rank, name, process_set).wait()
 
 
 def broadcast_async_(
@@ -219,8 +221,7 @@ def grouped_broadcast_(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
-    call = Broadcast(process_set, root_rank)
-    return start_batch_in_place(call, tensors, name, waits=True).wait()
+    return grouped_broadcast_async_(tensors, root_rank, name, process_set).wait()
 
 
 def grouped_broadcast_async_(

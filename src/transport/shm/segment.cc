@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <string_view>
 
@@ -17,6 +18,9 @@ namespace farandole {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+// MADV_COLLAPSE, since Linux 6.1: at once, and also where shmem_enabled says `never`.
+constexpr int kCollapse = 25;
 
 std::size_t whole_pages(std::size_t bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -37,13 +41,38 @@ int resize(int descriptor, std::size_t bytes) {
   return result;
 }
 
+// Huge pages can be seen as such only where file and address are aligned alike.
+void* map_aligned(int descriptor, std::size_t bytes) {
+  if (bytes < kHugePageBytes)
+    return ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  const std::size_t reserved = bytes + kHugePageBytes;
+  void* const place =
+      ::mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (place == MAP_FAILED) return MAP_FAILED;
+  auto* const begin = static_cast<std::byte*>(place);
+  const std::size_t before =
+      (kHugePageBytes - reinterpret_cast<std::uintptr_t>(begin) % kHugePageBytes) % kHugePageBytes;
+  void* const memory =
+      ::mmap(begin + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, 0);
+  if (memory == MAP_FAILED) {
+    const int error = errno;
+    ::munmap(begin, reserved);
+    errno = error;
+    return MAP_FAILED;
+  }
+  if (before > 0) ::munmap(begin, before);
+  ::munmap(begin + before + bytes, kHugePageBytes - before);
+  return memory;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Segment>> Segment::map(const Descriptor& descriptor, std::size_t bytes) {
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
+  void* memory = map_aligned(descriptor.get(), bytes);
   if (memory == MAP_FAILED)
     return system_says_no("mmap", bytes,
-                          "raise the address space limit, `ulimit -v`, or vm.max_map_count");
+                          "raise the address space limit, `ulimit -v`, or vm.max_map_count; or set "
+                          "FARANDOLE_HEAP_BYTES for all ranks");
   return std::shared_ptr<Segment>(
       new Segment(static_cast<std::byte*>(memory), bytes, Descriptor()));
 }
@@ -64,9 +93,14 @@ Result<std::shared_ptr<Segment>> Segment::create(const char* name, std::size_t b
   return segment;
 }
 
-Result<std::shared_ptr<Segment>> Segment::attach(const Descriptor& descriptor,
-                                                 std::size_t expected_bytes) {
-  const std::size_t size = whole_pages(expected_bytes);
+Result<std::size_t> Segment::sealed_size(const Descriptor& descriptor) {
+  struct stat facts{};
+  if (::fstat(descriptor.get(), &facts) != 0)
+    return Status::stop(
+        fmt::format("a peer's shared memory: fstat failed: {} (its descriptor must "
+                    "be open)",
+                    std::strerror(errno)));
+  const auto size = static_cast<std::size_t>(facts.st_size);
   const int seals = ::fcntl(descriptor.get(), F_GET_SEALS);
   if (seals < 0)
     return system_says_no("fcntl(F_GET_SEALS)", size,
@@ -75,15 +109,41 @@ Result<std::shared_ptr<Segment>> Segment::attach(const Descriptor& descriptor,
     return Status::stop(fmt::format(
         "a peer's shared memory has the seals {:#x} but needs {:#x}: it could be cut off under us",
         seals, kSeals));
-  struct stat facts{};
-  if (::fstat(descriptor.get(), &facts) != 0)
-    return system_says_no("fstat", size, "the peer's descriptor must be open");
-  if (static_cast<std::size_t>(facts.st_size) != size)
+  return size;
+}
+
+Result<std::shared_ptr<Segment>> Segment::attach(const Descriptor& descriptor) {
+  FARANDOLE_TRY_ASSIGN(const std::size_t size, sealed_size(descriptor));
+  return map(descriptor, size);
+}
+
+Result<std::shared_ptr<Segment>> Segment::attach(const Descriptor& descriptor,
+                                                 std::size_t expected_bytes) {
+  FARANDOLE_TRY_ASSIGN(const std::size_t size, sealed_size(descriptor));
+  if (size != whole_pages(expected_bytes))
     return Status::stop(
         fmt::format("a peer's shared memory has {} bytes but {} were expected; do all ranks run "
                     "one version?",
-                    facts.st_size, size));
+                    size, whole_pages(expected_bytes)));
   return map(descriptor, size);
+}
+
+void Segment::leave_out_of_core_dumps() { ::madvise(data_, size_, MADV_DONTDUMP); }
+
+void Segment::discard(std::byte* begin, std::size_t bytes) {
+  // Refused for memory that is locked, for one.
+  if (::madvise(begin, bytes, MADV_REMOVE) != 0) std::memset(begin, 0, bytes);
+}
+
+void Segment::take_huge_pages(std::byte* begin, std::size_t bytes) {
+  const auto offset = static_cast<std::size_t>(begin - data_);
+  const std::size_t first = (offset + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  const std::size_t end = (offset + bytes) / kHugePageBytes * kHugePageBytes;
+  if (first >= end) return;
+  // One small page each, for the kernel does not look where there is none.
+  for (std::size_t page = first; page < end; page += kHugePageBytes)
+    *static_cast<volatile std::byte*>(data_ + page) = std::byte{0};
+  ::madvise(data_ + first, end - first, kCollapse);
 }
 
 Segment::~Segment() { ::munmap(data_, size_); }

@@ -13,6 +13,9 @@
 
 namespace farandole {
 
+// What the processor's larger pages have; segments of this size and more begin at a multiple of it.
+inline constexpr std::size_t kHugePageBytes = 2 << 20;
+
 // Mapped for reading and writing while it lives. Shared by everybody who holds memory inside it.
 class Segment {
  public:
@@ -24,6 +27,8 @@ class Segment {
   // or not sealed, so that its memory might vanish under us.
   static Result<std::shared_ptr<Segment>> attach(const Descriptor& descriptor,
                                                  std::size_t expected_bytes);
+  // Likewise, with the size that it has.
+  static Result<std::shared_ptr<Segment>> attach(const Descriptor& descriptor);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
@@ -35,9 +40,18 @@ class Segment {
   // The memory stays.
   void close_descriptor() { descriptor_.reset(); }
 
+  // A core dump would read all of it, and so take pages for what was never touched.
+  void leave_out_of_core_dumps();
+  // Zeroes memory, in whole pages, by giving the pages back to the system.
+  void discard(std::byte* begin, std::size_t bytes);
+  // Takes huge pages for those among these untouched bytes that fill some: at a seventh of what
+  // small pages cost at their first touch. Where the kernel has none, nothing happens.
+  void take_huge_pages(std::byte* begin, std::size_t bytes);
+
  private:
   Segment(std::byte* data, std::size_t size, Descriptor descriptor)
       : data_(data), size_(size), descriptor_(std::move(descriptor)) {}
+  static Result<std::size_t> sealed_size(const Descriptor& descriptor);
   static Result<std::shared_ptr<Segment>> map(const Descriptor& descriptor, std::size_t bytes);
 
   std::byte* data_;

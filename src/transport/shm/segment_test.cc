@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +30,46 @@ TEST(Segment, AttachedTwiceItIsTheSameMemory) {
   segment->data()[4999] = std::byte{7};
   EXPECT_EQ(attached->data()[4999], std::byte{7});
   EXPECT_FALSE(attached->descriptor().valid());
+}
+
+TEST(Segment, AttachedWithTheSizeThatItHas) {
+  const auto segment = Segment::create("farandole-test", 3 * kHugePageBytes).value();
+  const auto attached = Segment::attach(segment->descriptor()).value();
+  EXPECT_EQ(attached->size(), 3 * kHugePageBytes);
+  for (const auto* side : {&segment, &attached})
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>((*side)->data()) % kHugePageBytes, 0u);
+  attached->data()[3 * kHugePageBytes - 1] = std::byte{7};
+  EXPECT_EQ(segment->data()[3 * kHugePageBytes - 1], std::byte{7});
+}
+
+std::size_t bytes_in_use(const Segment& segment) {
+  struct stat facts{};
+  EXPECT_EQ(::fstat(segment.descriptor().get(), &facts), 0);
+  return static_cast<std::size_t>(facts.st_blocks) * 512;
+}
+
+TEST(Segment, DiscardedPagesAreZeroAndCostNothing) {
+  const auto segment = Segment::create("farandole-test", 8192).value();
+  std::memset(segment->data(), 1, 8192);
+  segment->discard(segment->data() + 4096, 4096);
+  EXPECT_EQ(segment->data()[4095], std::byte{1});
+  EXPECT_EQ(bytes_in_use(*segment), 4096u);
+  EXPECT_EQ(segment->data()[4096], std::byte{0});
+  // Locked memory keeps its pages.
+  ASSERT_EQ(::mlock(segment->data(), 4096), 0);
+  segment->discard(segment->data(), 4096);
+  EXPECT_EQ(segment->data()[4095], std::byte{0});
+}
+
+TEST(Segment, HugePagesAreTakenForWholeOnesOnly) {
+  const auto segment = Segment::create("farandole-test", 4 * kHugePageBytes).value();
+  segment->take_huge_pages(segment->data() + 1, kHugePageBytes);
+  EXPECT_EQ(bytes_in_use(*segment), 0u);
+  segment->take_huge_pages(segment->data() + kHugePageBytes - 1, 2 * kHugePageBytes);
+  // A kernel without them gives the one small page.
+  EXPECT_THAT(bytes_in_use(*segment), testing::AnyOf(4096u, kHugePageBytes));
+  EXPECT_TRUE(std::all_of(segment->data(), segment->data() + segment->size(),
+                          [](std::byte b) { return b == std::byte{0}; }));
 }
 
 TEST(Segment, MemoryStaysWithoutDescriptor) {

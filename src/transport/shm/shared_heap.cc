@@ -1,186 +1,159 @@
 #include "transport/shm/shared_heap.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
-#include <map>
 #include <utility>
-#include <vector>
 
 #include "base/check.h"
 #include "base/guarded.h"
 #include "base/try.h"
-#include "transport/shm/segment.h"
+#include "transport/shm/arena.h"
 
 namespace farandole {
 namespace {
 
-std::size_t rounded(std::size_t bytes) {
-  return (std::max<std::size_t>(bytes, 1) + kHeapAlignment - 1) / kHeapAlignment * kHeapAlignment;
+constexpr std::size_t kPageBytes = 4096;
+// A sixteenth is for small blocks, whose pages stay. So what is free for large ones is zeroed, or
+// is a block that was kept. Of these there are never more than so much, too.
+constexpr std::size_t kPart = 16;
+
+std::size_t rounded(std::size_t bytes, std::size_t unit) {
+  return (std::max<std::size_t>(bytes, 1) + unit - 1) / unit * unit;
 }
 
-enum class Use : std::uint8_t {
-  kCommon,     // whatever fits
-  kDedicated,  // one large block, with which it goes
+struct Zones {
+  Arena small;
+  Arena large;
 };
 
-// The free ranges of one segment, or of a part of it, and how much of it was ever handed out.
-class Arena {
- public:
-  Arena(std::shared_ptr<Segment> segment, Use use, std::size_t begin, std::size_t bytes)
-      : segment_(std::move(segment)), use_(use), begin_(segment_->data() + begin), bytes_(bytes) {
-    free_.emplace(0, bytes_);
-  }
-
-  struct Range {
-    std::byte* begin;
-    std::size_t used_before;  // leading bytes that are not zero any more
-  };
-
-  // First fit; null if no free range is large enough.
-  std::optional<Range> take(std::size_t bytes) {
-    const auto range =
-        std::find_if(free_.begin(), free_.end(), [&](auto& free) { return free.second >= bytes; });
-    if (range == free_.end()) return std::nullopt;
-    const auto [offset, available] = *range;
-    taken_.emplace(offset, bytes);  // first: it may throw
-    auto rest = free_.extract(range);
-    if (available > bytes) {
-      rest.key() = offset + bytes;
-      rest.mapped() = available - bytes;
-      free_.insert(std::move(rest));
-    }
-    const std::size_t used_before = std::min(bytes, used_end_ - std::min(used_end_, offset));
-    used_end_ = std::max(used_end_, offset + bytes);
-    return Range{begin_ + offset, used_before};
-  }
-
-  // Needs no memory: destructors call it.
-  void give_back(const std::byte* begin) {
-    auto node = taken_.extract(static_cast<std::size_t>(begin - begin_));
-    CHECK(!node.empty(), "a block is given back once");
-    auto range = free_.insert(std::move(node)).position;
-    const auto after = std::next(range);
-    if (after != free_.end() && after->first == range->first + range->second) {
-      range->second += after->second;
-      free_.erase(after);
-    }
-    if (range == free_.begin()) return;
-    const auto before = std::prev(range);
-    if (before->first + before->second != range->first) return;
-    before->second += range->second;
-    free_.erase(range);
-  }
-
-  bool holds(const std::byte* address) const {
-    return address >= begin_ && address < begin_ + bytes_;
-  }
-  Use use() const { return use_; }
-
- private:
-  std::shared_ptr<Segment> segment_;  // shared with the heap if it is the first one
-  Use use_;
-  std::byte* begin_;
-  std::size_t bytes_;
-  std::map<std::size_t, std::size_t> free_;   // offset → bytes; neighbours are merged
-  std::map<std::size_t, std::size_t> taken_;  // likewise, not merged
-  std::size_t used_end_ = 0;                  // nothing from here on was ever handed out
-};
-
-// Shared by the heap and all blocks, so that memory outlives the heap.
-struct Pool {
-  Guarded<std::vector<Arena>> arenas;
-  std::atomic<bool> abandoned = false;
-
-  void give_back(const std::byte* begin) {
-    // In the child of a fork another thread may have held the lock for ever.
-    if (abandoned.load(std::memory_order_relaxed)) return;
-    auto arenas_now = arenas.lock();
-    const auto arena = std::find_if(arenas_now->begin(), arenas_now->end(),
-                                    [&](const Arena& a) { return a.holds(begin); });
-    CHECK(arena != arenas_now->end(), "a block goes back to the heap that it came from");
-    if (arena->use() == Use::kDedicated)
-      arenas_now->erase(arena);
-    else
-      arena->give_back(begin);
-  }
-};
-
-std::optional<Arena::Range> take_from_any(std::vector<Arena>& arenas, Use use, std::size_t bytes) {
-  for (Arena& arena : arenas) {
-    if (arena.use() != use) continue;
-    if (const auto range = arena.take(bytes)) return range;
-  }
-  return std::nullopt;
+Zones zones_of(std::byte* begin, std::size_t bytes) {
+  const std::size_t small = rounded(bytes / kPart, kHugePageBytes);
+  return {Arena({begin, small}), Arena({begin + small, bytes - small})};
 }
 
-Result<Arena::Range> take_or_grow(Pool& pool, std::size_t bytes) {
-  auto arenas = pool.arenas.lock();
-  if (const auto range = take_from_any(*arenas, Use::kCommon, bytes)) return *range;
-  const Use use = bytes > kGrowthBytes ? Use::kDedicated : Use::kCommon;
-  FARANDOLE_TRY_ASSIGN(auto segment,
-                       Segment::create("farandole-heap-growth", std::max(bytes, kGrowthBytes)));
-  segment->close_descriptor();  // no peer maps it
-  const std::size_t size = segment->size();
-  arenas->emplace_back(std::move(segment), use, 0, size);
-  return arenas->back().take(bytes).value();
-}
-
-std::shared_ptr<std::byte> block_of(std::shared_ptr<Pool> pool, const Arena::Range& range) {
-  std::memset(range.begin, 0, range.used_before);
-  return {range.begin, [pool = std::move(pool)](std::byte* begin) { pool->give_back(begin); }};
+// Where the heap has no place.
+Result<std::shared_ptr<std::byte>> allocate_unseen(std::size_t bytes) {
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    return Status::stop(
+        fmt::format("{} bytes cannot be allocated: {} (raise `ulimit -v`, or use "
+                    "less memory)",
+                    bytes, std::strerror(errno)));
+  return std::shared_ptr<std::byte>(static_cast<std::byte*>(memory),
+                                    [bytes](std::byte* begin) { ::munmap(begin, bytes); });
 }
 
 }  // namespace
 
-struct SharedHeap::Parts {
-  std::shared_ptr<Segment> first;  // shared with its arena
-  std::shared_ptr<Pool> pool;      // shared with all blocks
+// Shared by the heap and all blocks, so that memory outlives the heap.
+struct SharedHeap::Pool {
+  explicit Pool(std::shared_ptr<Segment> whole)
+      : segment(std::move(whole)),
+        kept_bytes_max(std::min(kWarmBytesMax, segment->size() / kPart)),
+        zones(zones_of(segment->data(), segment->size())) {}
+
+  struct Taken {
+    std::byte* begin = nullptr;  // null: there is no place
+    bool is_fresh = false;       // zeroed, and no page was touched
+  };
+
+  Taken take_small(std::size_t bytes) {
+    return {zones.lock()->small.take(rounded(bytes, kHeapAlignment), kHeapAlignment), false};
+  }
+
+  Taken take_large(std::size_t bytes) {
+    const std::size_t alignment = bytes < kHugePageBytes ? kPageBytes : kHugePageBytes;
+    if (auto* const kept = zones.lock()->large.take_kept(bytes)) return {kept, false};
+    if (auto* const fresh = zones.lock()->large.take(bytes, alignment)) return {fresh, true};
+    keep_at_most(0);
+    return {zones.lock()->large.take(bytes, alignment), true};
+  }
+
+  void give_back(const std::byte* begin) {
+    // In the child of a fork another thread may have held the lock for ever.
+    if (abandoned.load(std::memory_order_relaxed)) return;
+    {
+      auto both = zones.lock();
+      if (both->small.holds(begin)) return both->small.give_back(begin);
+      both->large.keep(begin);
+    }
+    keep_at_most(kept_bytes_max);
+  }
+
+  // Others may allocate while the system takes the pages.
+  void keep_at_most(std::size_t bytes) {
+    while (true) {
+      std::span<std::byte> leaving;
+      {
+        auto both = zones.lock();
+        if (both->large.kept_bytes() <= bytes) return;
+        leaving = both->large.let_oldest_leave();
+      }
+      segment->discard(leaving.data(), leaving.size());
+      zones.lock()->large.give_back(leaving.data());
+    }
+  }
+
+  const std::shared_ptr<Segment> segment;  // ours alone
+  const std::size_t kept_bytes_max;
+  Guarded<Zones> zones;
+  std::atomic<bool> abandoned = false;
 };
 
-SharedHeap::SharedHeap(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+SharedHeap::SharedHeap(std::shared_ptr<Pool> pool) : pool_(std::move(pool)) {}
 // Blocks may live on; nobody needs the descriptor any more.
-SharedHeap::~SharedHeap() { parts_->first->close_descriptor(); }
+SharedHeap::~SharedHeap() { pool_->segment->close_descriptor(); }
 
-Result<std::unique_ptr<SharedHeap>> SharedHeap::create() {
-  FARANDOLE_TRY_ASSIGN(auto first, Segment::create("farandole-heap", kFirstSegmentBytes));
-  auto pool = std::make_shared<Pool>();
-  {
-    auto arenas = pool->arenas.lock();
-    arenas->emplace_back(first, Use::kCommon, 0, kFirstSegmentBytes);
-  }
-  return std::unique_ptr<SharedHeap>(
-      new SharedHeap(std::make_unique<Parts>(Parts{std::move(first), std::move(pool)})));
+Result<std::unique_ptr<SharedHeap>> SharedHeap::create(std::size_t bytes) {
+  FARANDOLE_TRY_ASSIGN(auto segment,
+                       Segment::create("farandole-heap", rounded(bytes, kHugePageBytes)));
+  segment->leave_out_of_core_dumps();
+  return std::unique_ptr<SharedHeap>(new SharedHeap(std::make_shared<Pool>(std::move(segment))));
 }
 
-Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
-  const std::size_t size = rounded(bytes);
+Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes, Contents contents) {
+  const std::size_t size = rounded(bytes, bytes < kLargeBlockBytes ? kHeapAlignment : kPageBytes);
   if (size < bytes) return Status::stop(fmt::format("{} bytes cannot be allocated", bytes));
-  FARANDOLE_TRY_ASSIGN(const auto range, take_or_grow(*parts_->pool, size));
-  return block_of(parts_->pool, range);
+  Pool::Taken taken;
+  if (bytes < kLargeBlockBytes) taken = pool_->take_small(size);
+  const std::size_t pages = rounded(bytes, kPageBytes);
+  if (taken.begin == nullptr) taken = pool_->take_large(pages);
+  if (taken.begin == nullptr) return allocate_unseen(pages);
+  std::shared_ptr<std::byte> block(taken.begin,
+                                   [pool = pool_](std::byte* begin) { pool->give_back(begin); });
+  if (taken.is_fresh)
+    pool_->segment->take_huge_pages(taken.begin, pages);
+  else if (contents == Contents::kZero)
+    std::memset(taken.begin, 0, bytes);
+  return block;
 }
 
 std::optional<std::uint64_t> SharedHeap::location_of(const void* address, std::size_t bytes) const {
-  const auto* begin = parts_->first->data();
+  const Segment& segment = *pool_->segment;
   const auto* byte = static_cast<const std::byte*>(address);
-  if (byte < begin || byte > begin + parts_->first->size()) return std::nullopt;
-  const auto location = static_cast<std::size_t>(byte - begin);
-  if (bytes > parts_->first->size() - location) return std::nullopt;
+  if (byte < segment.data() || byte > segment.data() + segment.size()) return std::nullopt;
+  const auto location = static_cast<std::size_t>(byte - segment.data());
+  if (bytes > segment.size() - location) return std::nullopt;
   return location;
 }
 
-const Descriptor& SharedHeap::first_segment() const { return parts_->first->descriptor(); }
+const Descriptor& SharedHeap::segment() const { return pool_->segment->descriptor(); }
 
 void SharedHeap::abandon_after_fork() {
-  parts_->pool->abandoned.store(true, std::memory_order_relaxed);
-  parts_->first->close_descriptor();
+  pool_->abandoned.store(true, std::memory_order_relaxed);
+  pool_->segment->close_descriptor();
 }
 
-Result<std::unique_ptr<PeerHeap>> PeerHeap::attach(const Descriptor& first_segment) {
-  FARANDOLE_TRY_ASSIGN(auto segment, Segment::attach(first_segment, kFirstSegmentBytes));
-  return std::unique_ptr<PeerHeap>(new PeerHeap(std::move(segment)));
+Result<std::unique_ptr<PeerHeap>> PeerHeap::attach(const Descriptor& segment) {
+  FARANDOLE_TRY_ASSIGN(auto whole, Segment::attach(segment));
+  whole->leave_out_of_core_dumps();
+  return std::unique_ptr<PeerHeap>(new PeerHeap(std::move(whole)));
 }
 
 std::byte* PeerHeap::at(std::uint64_t location, std::size_t bytes) const {

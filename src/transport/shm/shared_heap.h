@@ -1,5 +1,6 @@
-// SharedHeap: one worker's memory that its peers on the host can map. Sealed memfd segments: no
-// names, nothing left behind after kill −9. PeerHeap: the same memory seen from a peer.
+// SharedHeap: one worker's memory that its peers on the host can map: one sealed memfd segment, far
+// larger than what is used of it, for only touched pages cost memory. It has no name, and nothing
+// of it is left after kill −9. PeerHeap: the same memory seen from a peer.
 #pragma once
 
 #include <cstddef>
@@ -15,42 +16,47 @@
 namespace farandole {
 
 inline constexpr std::size_t kHeapAlignment = 128;
-// Pages cost nothing until they are touched.
-inline constexpr std::size_t kGrowthBytes = 64 << 20;
-inline constexpr std::size_t kFirstSegmentBytes = kGrowthBytes;
+// From here on a block is large: it begins at a page, with kHugePageBytes at a huge page.
+inline constexpr std::size_t kLargeBlockBytes = 64 << 10;
+// Of so many freed bytes in large blocks the pages are kept, to be used again.
+inline constexpr std::size_t kWarmBytesMax = 128 << 20;
 
-// Any thread. Growth is a new segment that peers do not map yet: it counts as ordinary memory
-// until all of them have acknowledged it (which comes with the in-place algorithms).
+enum class Contents : std::uint8_t {
+  kZero,
+  kAny,  // what this process has left there, or zero
+};
+
+// Any thread.
 class SharedHeap {
  public:
-  // Errors: kStop naming the system call, the size and the limit to raise.
-  static Result<std::unique_ptr<SharedHeap>> create();
+  // In whole huge pages. Errors: kStop naming the system call, the size and the limit to raise.
+  static Result<std::unique_ptr<SharedHeap>> create(std::size_t bytes);
   ~SharedHeap();
   SharedHeap(const SharedHeap&) = delete;
   SharedHeap& operator=(const SharedHeap&) = delete;
 
-  // kHeapAlignment-aligned, zeroed. The owner may outlive the heap: the segment stays mapped until
-  // the last block of it is gone. Errors: kStop.
-  Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes);
+  // kHeapAlignment-aligned. What does not fit is memory that peers cannot see. The owner may
+  // outlive the heap: the segment stays mapped until the last block of it is gone. Errors: kStop.
+  Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes, Contents = Contents::kZero);
 
-  // Where memory is that lies wholly in the first segment, for peers; nothing for any other memory.
+  // Where memory is that lies wholly in the segment, for peers; nothing for any other memory.
   std::optional<std::uint64_t> location_of(const void* address, std::size_t bytes) const;
-  // The first segment, to be handed to peers. Borrowed.
-  const Descriptor& first_segment() const;
-  // In the child of a fork: closes the descriptors, takes no lock, unmaps nothing.
+  // To be handed to peers. Borrowed.
+  const Descriptor& segment() const;
+  // In the child of a fork: closes the descriptor, takes no lock, unmaps nothing.
   void abandon_after_fork();
 
  private:
-  struct Parts;
-  explicit SharedHeap(std::unique_ptr<Parts> parts);
-  std::unique_ptr<Parts> parts_;
+  struct Pool;
+  explicit SharedHeap(std::shared_ptr<Pool> pool);
+  std::shared_ptr<Pool> pool_;  // shared with all blocks
 };
 
-// The first segment of a peer's heap, mapped for reading and writing.
+// A peer's heap, mapped for reading and writing.
 class PeerHeap {
  public:
-  // Checks that it is a sealed memfd of the expected size. Errors: kStop.
-  static Result<std::unique_ptr<PeerHeap>> attach(const Descriptor& first_segment);
+  // Checks that it is a sealed memfd. Errors: kStop.
+  static Result<std::unique_ptr<PeerHeap>> attach(const Descriptor& segment);
   PeerHeap(const PeerHeap&) = delete;
   PeerHeap& operator=(const PeerHeap&) = delete;
 

@@ -1,6 +1,7 @@
 #include "transport/shm/shared_heap.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,9 @@
 namespace farandole {
 namespace {
 
+constexpr std::size_t kMiB = 1 << 20;
+constexpr std::size_t kHeapBytes = 256 * kMiB;
+
 bool all_zero(const std::byte* begin, std::size_t bytes) {
   return std::all_of(begin, begin + bytes, [](std::byte b) { return b == std::byte{0}; });
 }
@@ -23,7 +27,7 @@ std::ptrdiff_t open_descriptors() {
 }
 
 TEST(SharedHeap, BlocksAreAlignedAndDisjoint) {
-  const auto heap = SharedHeap::create().value();
+  const auto heap = SharedHeap::create(kHeapBytes).value();
   std::vector<std::shared_ptr<std::byte>> blocks;
   for (const std::size_t bytes : {0U, 1U, 127U, 128U, 129U, 100'000U}) {
     auto block = heap->allocate(bytes).value();
@@ -35,7 +39,7 @@ TEST(SharedHeap, BlocksAreAlignedAndDisjoint) {
 }
 
 TEST(SharedHeap, FreedMemoryComesBackZeroed) {
-  const auto heap = SharedHeap::create().value();
+  const auto heap = SharedHeap::create(kHeapBytes).value();
   auto block = heap->allocate(10'000).value();
   const auto* address = block.get();
   std::memset(block.get(), 0xff, 10'000);
@@ -45,35 +49,113 @@ TEST(SharedHeap, FreedMemoryComesBackZeroed) {
   EXPECT_TRUE(all_zero(block.get(), 20'000));
 }
 
-TEST(SharedHeap, NeighboursMergeInAnyOrder) {
-  const auto heap = SharedHeap::create().value();
-  const std::size_t third = kGrowthBytes / 4;
-  for (const std::vector<int>& order : {std::vector{0, 1, 2}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}}) {
-    std::vector<std::shared_ptr<std::byte>> blocks;
-    for (int i = 0; i < 3; ++i) blocks.push_back(heap->allocate(third).value());
-    const auto* first = blocks[0].get();
-    for (const int i : order) blocks[static_cast<std::size_t>(i)].reset();
-    EXPECT_EQ(heap->allocate(kGrowthBytes).value().get(), first);
+// What the segment takes of the machine's memory.
+std::size_t bytes_in_use(const SharedHeap& heap) {
+  struct stat facts{};
+  EXPECT_EQ(::fstat(heap.segment().get(), &facts), 0);
+  return static_cast<std::size_t>(facts.st_blocks) * 512;
+}
+
+TEST(SharedHeap, LargeBlocksBeginAtPages) {
+  const auto heap = SharedHeap::create(kHeapBytes).value();
+  const auto small = heap->allocate(100).value();
+  const auto large = heap->allocate(kLargeBlockBytes + 1).value();
+  const auto second = heap->allocate(kLargeBlockBytes).value();
+  const auto huge = heap->allocate(3 * kMiB).value();
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(large.get()) % 4096, 0u);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(second.get()) % 4096, 0u);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(huge.get()) % kHugePageBytes, 0u);
+}
+
+TEST(SharedHeap, WhatDoesNotFitIsMemoryThatPeersCannotSee) {
+  const auto heap = SharedHeap::create(32 * kMiB).value();
+  const auto descriptors = open_descriptors();
+  const auto most = heap->allocate(30 * kMiB).value();
+  EXPECT_TRUE(heap->location_of(most.get(), 30 * kMiB).has_value());
+  const auto more = heap->allocate(30 * kMiB).value();
+  EXPECT_FALSE(heap->location_of(more.get(), 1).has_value());
+  EXPECT_TRUE(all_zero(more.get(), 30 * kMiB));
+  more.get()[30 * kMiB - 1] = std::byte{1};
+  EXPECT_EQ(open_descriptors(), descriptors);
+}
+
+TEST(SharedHeap, SmallBlocksGoAmongTheLargeOnesWhereTheirPlaceIsFull) {
+  const auto heap = SharedHeap::create(4 * kMiB).value();
+  std::vector<std::shared_ptr<std::byte>> blocks;
+  for (int i = 0; i < 100; ++i) {
+    blocks.push_back(heap->allocate(40'000).value());
+    EXPECT_EQ(heap->location_of(blocks.back().get(), 40'000).has_value(), i < 52 + 51) << i;
+    EXPECT_TRUE(all_zero(blocks.back().get(), 40'000));
+    std::memset(blocks.back().get(), 1, 40'000);
   }
 }
 
-TEST(SharedHeap, GrowsBeyondTheFirstSegment) {
-  const auto heap = SharedHeap::create().value();
-  const auto whole = heap->allocate(kGrowthBytes).value();
-  const auto descriptors = open_descriptors();
-  const auto small = heap->allocate(100).value();
-  const auto huge = heap->allocate(2 * kGrowthBytes + 1).value();
-  EXPECT_EQ(open_descriptors(), descriptors) << "memory that no peer maps needs no descriptor";
-  EXPECT_TRUE(heap->location_of(whole.get(), kGrowthBytes).has_value());
-  EXPECT_FALSE(heap->location_of(whole.get(), kGrowthBytes + 1).has_value());
-  EXPECT_FALSE(heap->location_of(small.get(), 100).has_value());
-  EXPECT_FALSE(heap->location_of(huge.get(), 1).has_value());
-  huge.get()[2 * kGrowthBytes] = std::byte{1};
+TEST(SharedHeap, ABlockOfMoreThanTheOldLimitIsSeenByPeers) {
+  const auto heap = SharedHeap::create(kHeapBytes).value();
+  const auto block = heap->allocate(100 * kMiB).value();
+  const auto location = heap->location_of(block.get(), 100 * kMiB);
+  ASSERT_TRUE(location.has_value());
+  const auto peer = PeerHeap::attach(heap->segment()).value();
+  block.get()[100 * kMiB - 1] = std::byte{42};
+  EXPECT_EQ(*peer->at(*location + 100 * kMiB - 1, 1), std::byte{42});
+}
+
+TEST(SharedHeap, AThousandBlocksTakeTheMemoryOfOne) {
+  const auto heap = SharedHeap::create(kHeapBytes).value();
+  const std::size_t before = bytes_in_use(*heap);
+  std::size_t most = 0;
+  for (std::size_t i = 0; i < 1000; ++i) {
+    const std::size_t bytes = kLargeBlockBytes + i * 4096;
+    const auto block = heap->allocate(bytes, Contents::kAny).value();
+    block.get()[0] = block.get()[bytes - 1] = std::byte{1};
+    most = std::max(most, bytes_in_use(*heap) - before);
+  }
+  EXPECT_LE(most, kHeapBytes / 16 + 6 * kMiB) << "what is kept, and one block";
+}
+
+TEST(SharedHeap, AKeptBlockNeedsNoPagesAgain) {
+  const auto heap = SharedHeap::create(kHeapBytes).value();
+  auto block = heap->allocate(8 * kMiB).value();
+  auto* const address = block.get();
+  std::memset(address, 0xff, 8 * kMiB);
+  block.reset();
+  EXPECT_GE(bytes_in_use(*heap), 8 * kMiB);
+  block = heap->allocate(8 * kMiB, Contents::kAny).value();
+  EXPECT_EQ(block.get(), address);
+  block.reset();
+  block = heap->allocate(8 * kMiB).value();
+  EXPECT_EQ(block.get(), address);
+  EXPECT_TRUE(all_zero(address, 8 * kMiB));
+}
+
+TEST(SharedHeap, WhatIsTooLargeToKeepGivesItsPagesBack) {
+  const auto heap = SharedHeap::create(kHeapBytes).value();
+  const std::size_t before = bytes_in_use(*heap);
+  auto block = heap->allocate(100 * kMiB).value();
+  std::memset(block.get(), 0xff, 100 * kMiB);
+  EXPECT_GE(bytes_in_use(*heap), before + 100 * kMiB);
+  block.reset();
+  EXPECT_EQ(bytes_in_use(*heap), before);
+  EXPECT_TRUE(all_zero(heap->allocate(100 * kMiB).value().get(), 100 * kMiB));
+}
+
+TEST(SharedHeap, KeptBlocksMakeRoom) {
+  const auto heap = SharedHeap::create(kHeapBytes).value();
+  heap->allocate(16 * kMiB).value().reset();
+  const auto all = heap->allocate(kHeapBytes * 15 / 16).value();
+  EXPECT_TRUE(heap->location_of(all.get(), kHeapBytes * 15 / 16).has_value());
+}
+
+TEST(SharedHeap, LocationsEndWithTheSegment) {
+  const auto heap = SharedHeap::create(4 * kMiB).value();
+  const auto block = heap->allocate(2 * kMiB).value();
+  EXPECT_TRUE(heap->location_of(block.get(), 2 * kMiB).has_value());
+  EXPECT_FALSE(heap->location_of(block.get(), 2 * kMiB + 1).has_value());
 }
 
 TEST(SharedHeap, ABlockOutlivesTheHeap) {
   const auto descriptors = open_descriptors();
-  auto heap = SharedHeap::create().value();
+  auto heap = SharedHeap::create(kHeapBytes).value();
   const auto block = heap->allocate(1000).value();
   heap.reset();
   EXPECT_EQ(open_descriptors(), descriptors);
@@ -82,21 +164,21 @@ TEST(SharedHeap, ABlockOutlivesTheHeap) {
 }
 
 TEST(SharedHeap, APeerSeesTheSameBytes) {
-  const auto heap = SharedHeap::create().value();
+  const auto heap = SharedHeap::create(kHeapBytes).value();
   const auto padding = heap->allocate(300).value();
   const auto block = heap->allocate(1000).value();
-  const auto peer = PeerHeap::attach(heap->first_segment()).value();
+  const auto peer = PeerHeap::attach(heap->segment()).value();
   const auto location = heap->location_of(block.get() + 10, 990).value();
   block.get()[10] = std::byte{42};
   EXPECT_EQ(*peer->at(location, 1), std::byte{42});
 }
 
 TEST(SharedHeap, APeerRefusesWhatLiesOutside) {
-  const auto heap = SharedHeap::create().value();
-  const auto peer = PeerHeap::attach(heap->first_segment()).value();
-  EXPECT_NE(peer->at(kFirstSegmentBytes - 8, 8), nullptr);
-  EXPECT_EQ(peer->at(kFirstSegmentBytes - 8, 9), nullptr);
-  EXPECT_EQ(peer->at(kFirstSegmentBytes + 1, 0), nullptr);
+  const auto heap = SharedHeap::create(kHeapBytes).value();
+  const auto peer = PeerHeap::attach(heap->segment()).value();
+  EXPECT_NE(peer->at(kHeapBytes - 8, 8), nullptr);
+  EXPECT_EQ(peer->at(kHeapBytes - 8, 9), nullptr);
+  EXPECT_EQ(peer->at(kHeapBytes + 1, 0), nullptr);
   EXPECT_EQ(peer->at(~std::uint64_t{0} - 3, 8), nullptr);
   EXPECT_EQ(peer->at(8, ~std::size_t{0} - 3), nullptr);
   const int on_the_stack = 0;
@@ -104,30 +186,30 @@ TEST(SharedHeap, APeerRefusesWhatLiesOutside) {
 }
 
 TEST(SharedHeap, RefusesAbsurdSizes) {
-  const auto heap = SharedHeap::create().value();
+  const auto heap = SharedHeap::create(kHeapBytes).value();
   EXPECT_FALSE(heap->allocate(~std::size_t{0}).ok());
   EXPECT_FALSE(heap->allocate(std::size_t{1} << 62).ok());
 }
 
 TEST(SharedHeap, AfterAForkNothingIsTouched) {
-  const auto heap = SharedHeap::create().value();
+  const auto heap = SharedHeap::create(kHeapBytes).value();
   auto block = heap->allocate(1000).value();
   block.get()[0] = std::byte{5};
   heap->abandon_after_fork();
-  EXPECT_FALSE(heap->first_segment().valid());
+  EXPECT_FALSE(heap->segment().valid());
   EXPECT_EQ(block.get()[0], std::byte{5});
   block.reset();  // must not reach the lock; there is nothing to see from outside
 }
 
 TEST(SharedHeap, ManyThreadsAllocateAndFree) {
-  const auto heap = SharedHeap::create().value();
+  const auto heap = SharedHeap::create(kHeapBytes).value();
   std::vector<std::jthread> threads;
   for (unsigned seed = 1; seed <= 4; ++seed)
     threads.emplace_back([&heap, seed] {
       std::mt19937 random(seed);
       std::vector<std::pair<std::shared_ptr<std::byte>, std::size_t>> blocks;
       for (int i = 0; i < 400; ++i) {
-        const std::size_t bytes = random() % 5000;
+        const std::size_t bytes = random() % 8 == 0 ? random() % 300'000 : random() % 5000;
         auto block = heap->allocate(bytes).value();
         ASSERT_TRUE(all_zero(block.get(), bytes));
         std::memset(block.get(), static_cast<int>(seed), bytes);

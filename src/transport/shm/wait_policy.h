@@ -11,8 +11,7 @@
 
 namespace farandole {
 
-// Decisions only: it sleeps never, and reads the clock that it is given as rarely as it can, for
-// that costs as much as a look at the flags. For the baton's holder; one thread at a time.
+// Decisions only: no clock, no sleeping. For the baton's holder; one thread at a time.
 class WaitPolicy {
  public:
   enum class Action : std::uint8_t {
@@ -22,7 +21,6 @@ class WaitPolicy {
   };
 
   static constexpr auto kSpin = std::chrono::microseconds(100);
-  static constexpr int kPollsPerReading = 16;  // of the clock, while spinning
   static constexpr int kPolls = 30;
   static constexpr int kYields = 16;
   static constexpr auto kLongYield = std::chrono::microseconds(100);
@@ -31,19 +29,18 @@ class WaitPolicy {
 
   WaitPolicy(int local_ranks, int cores) : own_core_(local_ranks <= cores) {}
 
-  void begin_wait(const Clock& clock);
+  void begin_wait(TimePoint now);
   // What to do now that another look found nothing. After a sleep the wait begins anew.
-  Action next(const Clock& clock);
+  Action next(TimePoint now);
 
  private:
-  bool spins_on(const Clock& clock);
-  void learn_from_yield(const Clock& clock);
+  void learn_from_yield(TimePoint now);
 
   bool own_core_;
   bool asleep_ = false;
   bool yielded_ = false;      // the last action was a yield, at yield_began_
   bool good_yields_ = false;  // this wait has yielded, and never for long
-  TimePoint spin_end_{};      // set at the first reading
+  TimePoint began_{};
   TimePoint yield_began_{};
   int polls_ = 0;
   int yields_ = 0;

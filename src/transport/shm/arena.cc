@@ -1,0 +1,94 @@
+#include "transport/shm/arena.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/check.h"
+
+namespace farandole {
+
+Arena::Arena(std::span<std::byte> memory) : memory_(memory) {
+  if (!memory.empty()) free_.emplace(0, Block{memory.size()});
+}
+
+bool Arena::holds(const std::byte* address) const {
+  return address >= memory_.data() && address < memory_.data() + memory_.size();
+}
+
+std::byte* Arena::take(std::size_t bytes, std::size_t alignment) {
+  const auto gap_of = [&](std::size_t offset) {
+    return (alignment - offset % alignment) % alignment;
+  };
+  const auto range = std::ranges::find_if(free_, [&](const auto& free) {
+    const std::size_t gap = gap_of(free.first);
+    return free.second.bytes >= gap && free.second.bytes - gap >= bytes;
+  });
+  if (range == free_.end()) return nullptr;
+  const std::size_t gap = gap_of(range->first);
+  const std::size_t begin = range->first + gap;
+  const std::size_t rest = range->second.bytes - gap - bytes;
+  Blocks after;  // first, and the next line, too: they may throw
+  if (rest > 0) after.emplace(begin + bytes, Block{rest});
+  taken_.emplace(begin, Block{bytes});
+  if (gap > 0)
+    range->second.bytes = gap;
+  else
+    free_.erase(range);
+  free_.merge(after);
+  return memory_.data() + begin;
+}
+
+std::byte* Arena::take_kept(std::size_t bytes) {
+  if (kept_bytes_ < bytes) return nullptr;
+  const auto found = std::ranges::find_if(taken_, [&](const auto& block) {
+    return block.second.kept_since != 0 && block.second.bytes == bytes;
+  });
+  if (found == taken_.end()) return nullptr;
+  found->second.kept_since = 0;
+  kept_bytes_ -= bytes;
+  return memory_.data() + found->first;
+}
+
+void Arena::give_back(const std::byte* begin) {
+  CHECK(block_at(begin).kept_since == 0, "a block is given back once");
+  const auto range =
+      free_.insert(taken_.extract(static_cast<std::size_t>(begin - memory_.data()))).position;
+  const auto after = std::next(range);
+  if (after != free_.end() && after->first == range->first + range->second.bytes) {
+    range->second.bytes += after->second.bytes;
+    free_.erase(after);
+  }
+  if (range == free_.begin()) return;
+  const auto before = std::prev(range);
+  if (before->first + before->second.bytes != range->first) return;
+  before->second.bytes += range->second.bytes;
+  free_.erase(range);
+}
+
+void Arena::keep(const std::byte* begin) {
+  Block& block = block_at(begin);
+  CHECK(block.kept_since == 0, "a block is given back once");
+  block.kept_since = ++kept_;
+  kept_bytes_ += block.bytes;
+}
+
+std::span<std::byte> Arena::let_oldest_leave() {
+  auto oldest = taken_.end();
+  for (auto block = taken_.begin(); block != taken_.end(); ++block) {
+    if (block->second.kept_since == 0) continue;
+    if (oldest == taken_.end() || block->second.kept_since < oldest->second.kept_since)
+      oldest = block;
+  }
+  if (oldest == taken_.end()) return {};
+  oldest->second.kept_since = 0;
+  kept_bytes_ -= oldest->second.bytes;
+  return memory_.subspan(oldest->first, oldest->second.bytes);
+}
+
+Arena::Block& Arena::block_at(const std::byte* begin) {
+  const auto block = taken_.find(static_cast<std::size_t>(begin - memory_.data()));
+  CHECK(block != taken_.end(), "a block is given back once");
+  return block->second;
+}
+
+}  // namespace farandole
