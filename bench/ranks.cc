@@ -22,15 +22,14 @@ void Member::run(CollectiveCall call) {
       choose(group_, {.generation = 1, .sequence = sequence_, .id = sequence_}, std::move(call));
   Progress progress = advance(step);
   if (progress == Progress::kDone) return;
-  policy_.begin_wait(clock_.now());
+  policy_.begin_wait(clock_);
   for (; progress != Progress::kDone; progress = advance(step)) {
     CHECK(progress != Progress::kMismatch, "all ranks of a benchmark make the same calls");
-    const TimePoint now = clock_.now();
     if (progress == Progress::kMoved) {
-      policy_.begin_wait(now);
+      policy_.begin_wait(clock_);
       continue;
     }
-    switch (policy_.next(now)) {
+    switch (policy_.next(clock_)) {
       case WaitPolicy::Action::kPoll:
         cpu_pause();
         break;

@@ -100,7 +100,8 @@ struct Outcome {
 
 using Handle = std::uint64_t;
 
-// Thread-safe throughout. Only create(), add_group(), remove_group(), wait() and shutdown() block.
+// Thread-safe throughout. Only create(), add_group(), remove_group(), wait(), shutdown() and
+// a submit() with a limit block.
 // Two threads live inside ("progress" and "watch"), both asleep when idle. Not usable in a forked
 // child: see abandon_after_fork().
 class Engine {
@@ -132,13 +133,17 @@ class Engine {
   Result<GroupId> add_group(const std::vector<int>& ranks);
   Status remove_group(GroupId group);
 
-  // Starts a call; never blocks. Errors: kFixCall (unknown group, not a member, name already in
-  // flight, bad shape, dtype without this reduction, this rank has joined, after shutdown() …),
-  // kRebuildGroup (the group is over), kStop (in a forked child, no memory, the engine has failed).
-  // Names that begin with `farandole.` are the engine's own.
-  Result<Handle> submit(const Submission& submission);
-  // Starts all of a batch or, on an error, none of it. The handles are in the batch's order.
-  Result<std::vector<Handle>> submit_batch(std::span<const Submission> batch);
+  // Starts a call, and with a limit makes progress until it is done or that time is over: what
+  // submit() and wait() do, but on an idle engine all of it on this thread, and nobody is woken.
+  // Without a limit it never blocks. How the call ended take() says. Errors: kFixCall (unknown
+  // group, not a member, name already in flight, bad shape, dtype without this reduction, this rank
+  // has joined, after shutdown() …), kRebuildGroup (the group is over), kStop (in a forked child,
+  // no memory, the engine has failed). Names that begin with `farandole.` are the engine's own.
+  Result<Handle> submit(const Submission& submission, std::chrono::milliseconds wait_limit = {});
+  // Starts all of a batch or, on an error, none of it; a limit is for all of it. The handles are in
+  // the batch's order.
+  Result<std::vector<Handle>> submit_batch(std::span<const Submission> batch,
+                                           std::chrono::milliseconds wait_limit = {});
   // True once take() will not answer kRetry. Unknown handles count as done.
   bool poll(Handle handle);
   // Makes progress until the call is done or the time is over; returns poll(handle).

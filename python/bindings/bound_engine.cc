@@ -13,9 +13,6 @@ namespace nb = nanobind;
 namespace farandole::python {
 namespace {
 
-// How long a wait may keep Python from looking at signals.
-constexpr std::chrono::milliseconds kSlice{100};
-
 // What a signal handler has raised stays this thread's exception until it has the GIL again.
 void raise_if_interrupted() {
   if (PyErr_Occurred() != nullptr) throw nb::python_error();

@@ -5,6 +5,7 @@
 #include <nanobind/nanobind.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -13,6 +14,9 @@
 #include "farandole/engine.h"
 
 namespace farandole::python {
+
+// How long a wait may keep Python from looking at signals.
+inline constexpr std::chrono::milliseconds kSlice{100};
 
 // All methods need the GIL. Which process-wide engine there is, farandole/lifecycle.py decides.
 class BoundEngine {

@@ -20,6 +20,13 @@ namespace nb = nanobind;
 namespace farandole::python {
 namespace {
 
+// A call, and the handle that it got: here before Python can look at signals, whose exceptions
+// could lose a result of submit(). 0: not submitted.
+struct Call {
+  Submission submission;
+  Handle handle = 0;
+};
+
 // Borrowed tensor memory, C-contiguous.
 struct BufferView {
   DType dtype = DType::kUInt8;
@@ -62,52 +69,63 @@ Submission call_of(Operation operation, const nb::str& name, GroupId group,
 }
 
 template <Operation kOperation>
-Submission reduction(const nb::str& name, GroupId group, const BufferView& buffer, int reduce_op,
-                     double prescale, double postscale) {
+Call reduction(const nb::str& name, GroupId group, const BufferView& buffer, int reduce_op,
+               double prescale, double postscale) {
   Submission call = call_of(kOperation, name, group, buffer);
   call.reduce_op = static_cast<ReduceOp>(reduce_op);
   call.prescale = prescale;
   call.postscale = postscale;
-  return call;
+  return {std::move(call)};
 }
 
-Submission broadcast(const nb::str& name, GroupId group, const BufferView& buffer, int root_rank) {
+Call broadcast(const nb::str& name, GroupId group, const BufferView& buffer, int root_rank) {
   Submission call = call_of(Operation::kBroadcast, name, group, buffer);
   call.root_rank = root_rank;
-  return call;
+  return {std::move(call)};
 }
 
-Submission allgather(const nb::str& name, GroupId group, const BufferView& buffer) {
-  return call_of(Operation::kAllgather, name, group, buffer);
+Call allgather(const nb::str& name, GroupId group, const BufferView& buffer) {
+  return {call_of(Operation::kAllgather, name, group, buffer)};
 }
 
-Submission alltoall(const nb::str& name, GroupId group, const BufferView& buffer,
-                    const nb::tuple& splits) {
+Call alltoall(const nb::str& name, GroupId group, const BufferView& buffer,
+              const nb::tuple& splits) {
   Submission call = call_of(Operation::kAlltoall, name, group, buffer);
   call.splits = integers_of(splits);
-  return call;
+  return {std::move(call)};
 }
 
 template <Operation kOperation>
-Submission without_tensor(const nb::str& name, GroupId group) {
-  return call_of(kOperation, name, group);
+Call without_tensor(const nb::str& name, GroupId group) {
+  return {call_of(kOperation, name, group)};
 }
 
-Handle submit(BoundEngine& self, const Submission& call) {
+// How long submit() itself may wait for what it has started.
+std::chrono::milliseconds limit_of(bool waits) {
+  return waits ? kSlice : std::chrono::milliseconds{};
+}
+
+void submit(BoundEngine& self, Call& call, bool waits) {
   // Without the GIL, as the step may run at once.
-  const Result<Handle> handle = self.unlocked([&](Engine& engine) { return engine.submit(call); });
+  const Result<Handle> handle = self.unlocked(
+      [&](Engine& engine) { return engine.submit(call.submission, limit_of(waits)); });
   raise_if_failed(handle.status());
-  return *handle;
+  call.handle = *handle;
 }
 
-std::vector<Handle> submit_batch(BoundEngine& self, const nb::list& calls) {
+void submit_batch(BoundEngine& self, const nb::list& list, bool waits) {
+  std::vector<Call*> calls;
   std::vector<Submission> batch;
-  batch.reserve(calls.size());
-  for (const nb::handle call : calls) batch.push_back(nb::cast<const Submission&>(call));
-  Result<std::vector<Handle>> handles =
-      self.unlocked([&](Engine& engine) { return engine.submit_batch(batch); });
+  calls.reserve(list.size());
+  batch.reserve(list.size());
+  for (const nb::handle item : list) {
+    calls.push_back(&nb::cast<Call&>(item));
+    batch.push_back(calls.back()->submission);
+  }
+  const Result<std::vector<Handle>> handles =
+      self.unlocked([&](Engine& engine) { return engine.submit_batch(batch, limit_of(waits)); });
   raise_if_failed(handles.status());
-  return *std::move(handles);
+  for (std::size_t i = 0; i < calls.size(); ++i) calls[i]->handle = (*handles)[i];
 }
 
 Outcome outcome_of(BoundEngine& self, Handle handle) {
@@ -140,7 +158,7 @@ void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
                           std::uintptr_t output) {
         new (self) BufferView{static_cast<DType>(dtype), integers_of(shape), input, output};
       });
-  const nb::class_<Submission> call_class(module, "Call");
+  nb::class_<Call>(module, "Call").def_ro("handle", &Call::handle);
   module.def("allreduce", &reduction<Operation::kAllreduce>)
       .def("broadcast", &broadcast)
       .def("allgather", &allgather)

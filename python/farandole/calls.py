@@ -13,22 +13,27 @@ from farandole.handle import BatchHandle, Handle, PreparedCall
 Result = TypeVar("Result")
 
 
-def start(prepared: PreparedCall[Result]) -> Handle[Result]:
+def start(prepared: PreparedCall[Result], waits: bool = False) -> Handle[Result]:
+    """`waits`: the caller waits for the handle at once, so the call runs here and nobody else is
+    woken for it."""
     engine = lifecycle.engine()
-    return Handle(engine, engine.submit(prepared.call), prepared)
+    handle = Handle(engine, prepared)
+    engine.submit(prepared.call, waits)
+    return handle
 
 
-def start_batch(batch: Sequence[PreparedCall[Result]]) -> BatchHandle[Result]:
+def start_batch(batch: Sequence[PreparedCall[Result]], waits: bool = False) -> BatchHandle[Result]:
     """Starts all of them or, on an error, none."""
     engine = lifecycle.engine()
-    numbers = engine.submit_batch([prepared.call for prepared in batch])
-    return BatchHandle([Handle(engine, *pair) for pair in zip(numbers, batch, strict=True)])
+    handle = BatchHandle([Handle(engine, prepared) for prepared in batch])
+    engine.submit_batch([prepared.call for prepared in batch], waits)
+    return handle
 
 
 def barrier(process_set: Group = global_process_set) -> None:
     """Returns when all members have called it."""
     call = core.barrier("", arguments.group_number(process_set))
-    start(PreparedCall(call, None, core.Engine.take)).wait()
+    start(PreparedCall(call, None, core.Engine.take), waits=True).wait()
 
 
 def join(device: int = -1) -> int:
@@ -40,7 +45,7 @@ def join(device: int = -1) -> int:
     `device` is there for scripts that give it, and has no meaning.
     """
     call = core.join("", arguments.group_number(global_process_set))
-    return start(PreparedCall(call, None, core.Engine.take_last_joined)).wait()
+    return start(PreparedCall(call, None, core.Engine.take_last_joined), waits=True).wait()
 
 
 def poll(handle: Handle[Result] | BatchHandle[Result]) -> bool:

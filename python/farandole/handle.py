@@ -31,22 +31,22 @@ _orphans: dict[tuple[core.Engine, int], object] = {}
 
 
 class Handle(Generic[Result]):
-    """One call. What it borrows stays alive until the engine is done with it, also when the
-    program drops the handle or an exception ends a wait.
+    """One call, made before it is submitted. What it borrows stays alive until the engine is done
+    with it, also when the program drops the handle or an exception ends a wait.
 
     Give a name to calls whose handle may be dropped or whose wait may be interrupted on some ranks
     only: a name that the engine chose stays in use until somebody has waited for the call, so the
     ranks would come to different ones.
     """
 
-    __slots__ = ("_engine", "_error", "_lock", "_number", "_prepared", "_result")
+    __slots__ = ("_call", "_engine", "_error", "_lock", "_prepared", "_result")
 
-    def __init__(self, engine: core.Engine, number: int, prepared: PreparedCall[Result]) -> None:
+    def __init__(self, engine: core.Engine, prepared: PreparedCall[Result]) -> None:
         if _orphans:
             release_orphans()
         self._lock = threading.Lock()
         self._engine: core.Engine | None = engine
-        self._number = number
+        self._call = prepared.call
         self._prepared: PreparedCall[Result] | None = prepared
         self._result: Result | None = None
         self._error: BaseException | None = None
@@ -54,13 +54,13 @@ class Handle(Generic[Result]):
     def poll(self) -> bool:
         """Is the call done? Then wait() returns at once."""
         engine = self._engine
-        return engine is None or engine.poll(self._number)
+        return engine is None or engine.poll(self._call.handle)
 
     def wait(self) -> Result:
         """The result, when it is there. The same again on every later call."""
         engine = self._engine
         if engine is not None:
-            engine.wait(self._number)
+            engine.wait(self._call.handle)
             self._take(engine)
         if self._error is not None:
             raise self._error
@@ -71,7 +71,7 @@ class Handle(Generic[Result]):
             if self._prepared is None:
                 return  # another thread has waited, too
             try:
-                self._result = self._prepared.finish(engine, self._number)
+                self._result = self._prepared.finish(engine, self._call.handle)
             except BaseException as error:  # also Ctrl-C: the engine gives an outcome only once
                 self._error = error
             self._prepared = None
@@ -80,9 +80,11 @@ class Handle(Generic[Result]):
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
         prepared = getattr(self, "_prepared", None)
-        if engine is not None and prepared is not None and not engine.forked:
-            engine.drop(self._number)
-            _orphans[engine, self._number] = prepared.borrowed
+        if engine is None or prepared is None or engine.forked:
+            return
+        if number := self._call.handle:  # 0: submit() has raised
+            engine.drop(number)
+            _orphans[engine, number] = prepared.borrowed
             release_orphans()
 
 

@@ -60,7 +60,7 @@ def allgather_object(
         array, lengths = engine.take_received(number, view)
         return memoryview(array), lengths  # type: ignore[arg-type]
 
-    received, lengths = calls.start(PreparedCall(call, data, finish)).wait()
+    received, lengths = calls.start(PreparedCall(call, data, finish), waits=True).wait()
     objects, first = [], 0
     for rank, length in zip(process_set.ranks or [], lengths, strict=True):
         objects.append(_unpack(received[first : first + length], f"rank {rank}"))
@@ -89,7 +89,7 @@ def _broadcast(memory: bytearray, root_rank: int, name: str, process_set: Group)
     group = arguments.group_number(process_set)
     view = _view_of(memory, (len(memory),), writable=True)
     call = core.broadcast(name, group, view, root_rank)
-    calls.start(PreparedCall(call, memory, core.Engine.take)).wait()
+    calls.start(PreparedCall(call, memory, core.Engine.take), waits=True).wait()
 
 
 def _view_of(memory: bytearray, shape: tuple[int, ...], writable: bool) -> core.BufferView:

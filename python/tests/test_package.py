@@ -49,7 +49,7 @@ class Memory:
 
 
 def handle_of(engine, number, borrowed, finish=core.Engine.take):
-    return Handle(engine, number, PreparedCall(None, borrowed, finish))
+    return Handle(engine, PreparedCall(SimpleNamespace(handle=number), borrowed, finish))
 
 
 def test_errors_are_what_users_catch() -> None:

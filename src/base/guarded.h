@@ -12,6 +12,18 @@
 
 namespace farandole {
 
+// A place where some of those who wait for a Guarded value do so, to be woken apart from the
+// others.
+class WaitPlace {
+ public:
+  void notify_all() { changed_.notify_all(); }
+
+ private:
+  template <class T>
+  friend class Guarded;
+  std::condition_variable changed_;
+};
+
 template <class T>
 class Guarded {
  public:
@@ -35,6 +47,11 @@ class Guarded {
     template <class Ready>
     void wait(Ready ready) {
       owner_.changed_.wait(lock_, [&] { return ready(owner_.value_); });
+    }
+    // Is woken by the place's notify only.
+    template <class Ready>
+    void wait_at(WaitPlace& place, Ready ready) {
+      place.changed_.wait(lock_, [&] { return ready(owner_.value_); });
     }
 
    private:

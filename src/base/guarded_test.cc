@@ -35,6 +35,18 @@ TEST(Guarded, wait_sees_the_change_of_another_thread) {
   EXPECT_EQ(lock->front(), 7);
 }
 
+TEST(Guarded, who_waits_at_a_place_is_woken_there) {
+  Guarded<bool> ready(false);
+  WaitPlace place;
+  const std::jthread writer([&] {
+    *ready.lock() = true;
+    place.notify_all();
+  });
+  auto lock = ready.lock();
+  lock.wait_at(place, [](bool value) { return value; });
+  EXPECT_TRUE(*lock);
+}
+
 TEST(Guarded, wait_until_says_whether_it_became_true) {
   Guarded<bool> ready(false);
   EXPECT_FALSE(ready.lock().wait_until(std::chrono::steady_clock::now() + 1ms,

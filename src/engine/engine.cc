@@ -29,17 +29,18 @@ Status check(const Engine::Parts& parts, const Submission& submission) {
 }
 
 Status check_and_submit(Engine::Parts& parts, std::span<const Submission> batch,
-                        std::span<Handle> handles) {
+                        std::span<Handle> handles, std::chrono::milliseconds wait_limit) {
   for (const Submission& submission : batch) FARANDOLE_TRY(check(parts, submission));
-  return batch.empty() ? Status() : parts.loop->submit(batch, handles);
+  return batch.empty() ? Status() : parts.loop->submit(batch, handles, wait_limit);
 }
 
 Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
-                  std::span<Handle> handles) {
+                  std::span<Handle> handles, std::chrono::milliseconds wait_limit) {
   const auto what = [&] {
     return fmt::format("a call of rank {} was not submitted", parts.place.rank);
   };
-  const Status status = with_memory(what, [&] { return check_and_submit(parts, batch, handles); });
+  const Status status =
+      with_memory(what, [&] { return check_and_submit(parts, batch, handles, wait_limit); });
   if (status.code() != StatusCode::kFixCall) return status;
   return Status::fix_call(fmt::format("rank {}: {}", parts.place.rank, status.message()));
 }
@@ -83,14 +84,15 @@ Status Engine::remove_group(GroupId group) {
   return parts_->groups->remove(group);
 }
 
-Result<Handle> Engine::submit(const Submission& submission) {
+Result<Handle> Engine::submit(const Submission& submission, std::chrono::milliseconds wait_limit) {
   if (parts_->abandoned) return forked(parts_->place.rank);
   Handle handle = 0;
-  FARANDOLE_TRY(submit_all(*parts_, {&submission, 1}, {&handle, 1}));
+  FARANDOLE_TRY(submit_all(*parts_, {&submission, 1}, {&handle, 1}, wait_limit));
   return handle;
 }
 
-Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> batch) {
+Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> batch,
+                                                 std::chrono::milliseconds wait_limit) {
   if (parts_->abandoned) return forked(parts_->place.rank);
   std::vector<Handle> handles;
   const auto what = [&] {
@@ -100,7 +102,7 @@ Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> bat
     handles.resize(batch.size());
     return Status();
   }));
-  FARANDOLE_TRY(submit_all(*parts_, batch, handles));
+  FARANDOLE_TRY(submit_all(*parts_, batch, handles, wait_limit));
   return handles;
 }
 

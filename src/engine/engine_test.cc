@@ -285,6 +285,54 @@ TEST(Engine, TheProgressThreadSleepsWhileAPeerIsLate) {
   });
 }
 
+void settle(const std::string& thread_name) {
+  const auto give_up = std::chrono::steady_clock::now() + kHangGuard;
+  for (std::int64_t before = -1; before != core_time_of(thread_name);) {
+    ASSERT_LT(std::chrono::steady_clock::now(), give_up);
+    before = core_time_of(thread_name);
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+}
+
+TEST(Engine, NobodyIsWokenForCallsWhoseCallersWait) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<float> values(10, 0.0F);
+    const std::vector<Submission> batch(3);  // barriers, which get names of their own
+    if (engine.place().rank == 0) settle("farandole-prog");
+    EXPECT_EQ(barrier(engine), Status());
+    const std::int64_t before = core_time_of("farandole-prog");
+    for (int round = 0; round < 500; ++round) {
+      ASSERT_EQ(allreduce(engine, values, "values"), Status());
+      const auto handles = engine.submit_batch(batch, kHangGuard);
+      ASSERT_TRUE(handles.ok());
+      for (const Handle handle : *handles) ASSERT_EQ(engine.take(handle).status, Status());
+    }
+    EXPECT_EQ(core_time_of("farandole-prog"), before);
+    EXPECT_EQ(barrier(engine), Status());
+  });
+}
+
+TEST(Engine, WhatALimitLeavesOverIsDoneAllTheSame) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<float> values(10, 1.0F);
+    const bool first = engine.place().rank == 0;
+    const auto early = first ? engine.submit(allreduce_of(values, "late"), milliseconds(1))
+                             : Result<Handle>(Handle{0});
+    ASSERT_TRUE(early.ok());
+    EXPECT_EQ(engine.poll(*early), !first);  // unknown handles count as done
+    EXPECT_EQ(barrier(engine), Status());
+    if (!first) {
+      EXPECT_EQ(allreduce(engine, values, "late"), Status());
+      return;
+    }
+    const auto give_up = std::chrono::steady_clock::now() + kHangGuard;
+    while (!engine.poll(*early) && std::chrono::steady_clock::now() < give_up)
+      std::this_thread::yield();
+    EXPECT_EQ(engine.take(*early).status, Status());
+    EXPECT_EQ(values[0], 2.0F);
+  });
+}
+
 TEST(Engine, WaitingForEverIsALimitLikeAnother) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(10, 1.0F);

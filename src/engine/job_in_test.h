@@ -81,9 +81,12 @@ inline Submission allreduce_of(std::vector<float>& values, std::string name = ""
 
 inline Status allreduce(Engine& engine, std::vector<float>& values, std::string name = "",
                         GroupId group = kWorld) {
-  return finish(engine, engine.submit(allreduce_of(values, std::move(name), group))).status;
+  const auto call = allreduce_of(values, std::move(name), group);
+  return finish(engine, engine.submit(call, kHangGuard)).status;
 }
 
-inline Status barrier(Engine& engine) { return finish(engine, engine.submit(Submission{})).status; }
+inline Status barrier(Engine& engine) {
+  return finish(engine, engine.submit(Submission{}, kHangGuard)).status;
+}
 
 }  // namespace farandole

@@ -22,6 +22,9 @@ namespace {
 constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24);
 // How often a waiting rank looks whether FARANDOLE_STALL_LIMIT has passed.
 constexpr std::chrono::milliseconds kStallCheck(250);
+// How often a caller whose calls move looks whether its time is over: reading the clock costs as
+// much as a move.
+constexpr int kMovesPerReading = 16;
 
 }  // namespace
 
@@ -47,8 +50,10 @@ Status Loop::start() {
   return {};
 }
 
-Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles) {
+Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles,
+                    std::chrono::milliseconds wait_limit) {
   const TimePoint now = clock_.now();
+  const bool waits = wait_limit.count() > 0;
   bool baton_is_ours = false;
   {
     auto state = state_.lock();
@@ -64,13 +69,16 @@ Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles
     }
     inbox_filled_.store(true);
     baton_is_ours = !std::exchange(state->baton_held, true);
+    if (waits) ++state->waiters;
   }
-  if (!baton_is_ours) {
-    doorbells_.ring_self();
-    return {};
+  if (!baton_is_ours) doorbells_.ring_self();
+  if (waits) {
+    wait_for({handles.front(), handles.size()}, now + std::min(wait_limit, kNoLimit),
+             baton_is_ours);
+  } else if (baton_is_ours) {
+    advance();
+    release_baton();
   }
-  advance();
-  release_baton(Next::kAnybody);
   return {};
 }
 
@@ -114,29 +122,38 @@ bool Loop::wait(Handle handle, std::chrono::milliseconds limit) {
   const TimePoint deadline = clock_.now() + std::min(limit, kNoLimit);
   {
     auto state = state_.lock();
+    if (state->is_done(handle)) return true;
     ++state->waiters;
     if (state->baton_in_background) doorbells_.ring_self();  // it hands the baton over
   }
-  bool done = false;
-  bool somebody_cares = false;
+  return wait_for({handle, 1}, deadline, false);
+}
+
+// Of a caller that counts as a waiter already. One that has the baton has just submitted all that
+// is wanted. True when all of it is done.
+bool Loop::wait_for(const Wanted& wanted, TimePoint deadline, bool has_baton) {
+  std::size_t missing = wanted.count;
+  Next next_one = Next::kNobody;
   for (;;) {
-    {
-      auto state = state_.lock();
-      const bool woke = state.wait_until(
-          deadline, [&](State& s) { return s.is_done(handle) || s.baton_is_free(); });
-      done = state->is_done(handle);
-      if (done || !woke || clock_.now() >= deadline) {
-        --state->waiters;
-        somebody_cares = state->waiters > 0 || (has_work(*state) && !state->baton_held);
-        break;
-      }
-      state->baton_held = true;
+    if (has_baton) missing = carry(wanted, missing, deadline);
+    auto state = state_.lock();
+    if (has_baton) {
+      state->baton_held = false;
+      if (state->takers > 0 || state->stopping) state_.notify_all();
     }
-    carry(handle, deadline);
-    release_baton(Next::kOtherWaiter);
+    const bool woke = missing == 0 || state.wait_until(deadline, [&](State& s) {
+      missing = s.missing(wanted);
+      return missing == 0 || s.baton_is_free();
+    });
+    if (missing == 0 || !woke || clock_.now() >= deadline) {
+      --state->waiters;
+      next_one = next(*state);
+      break;
+    }
+    has_baton = state->baton_held = true;
   }
-  if (somebody_cares) state_.notify_all();
-  return done;
+  wake(next_one);
+  return missing == 0;
 }
 
 Outcome Loop::take(Handle handle) {
@@ -170,14 +187,14 @@ void Loop::add_member(std::unique_ptr<GroupMember> member) {
   recorder_.enter_group(member->id());
   members_.push_back(std::move(member));
   members_are_new_ = true;
-  release_baton(Next::kAnybody);
+  release_baton();
 }
 
 void Loop::remove_member(GroupId group) {
   take_baton();
   std::erase_if(members_, [group](const auto& member) { return member->id() == group; });
   recorder_.leave_group(group);
-  release_baton(Next::kAnybody);
+  release_baton();
 }
 
 Status Loop::close_group(GroupId group) {
@@ -212,7 +229,7 @@ void Loop::give_up(const Status& status, std::string_view reason) {
   } catch (const std::bad_alloc&) {
     die_of_memory();
   }
-  release_baton(Next::kAnybody);
+  release_baton();
 }
 
 void Loop::stop() {
@@ -222,6 +239,7 @@ void Loop::stop() {
     stopping_.store(true);
   }
   state_.notify_all();
+  progress_place_.notify_all();
   doorbells_.ring_self();
   if (progress_.joinable()) progress_.join();
   {
@@ -234,7 +252,7 @@ void Loop::stop() {
   } catch (const std::bad_alloc&) {
     die_of_memory();
   }
-  release_baton(Next::kAnybody);
+  release_baton();
 }
 
 void Loop::end_by_shutdown() {
@@ -273,7 +291,8 @@ void Loop::die_of_memory() {
 }
 
 bool Loop::advance_all() {
-  std::vector<Record*> finished;
+  std::vector<Record*>& finished = finished_;
+  finished.clear();
   bool moved = accept_submissions(finished);
   for (auto& member : members_) moved |= member->advance(finished);
   end_all_if_one_is_broken(finished);
@@ -284,15 +303,18 @@ bool Loop::advance_all() {
     end_groups(finished);
     moved = true;  // a sleeper looks once more, with everything of this written
   }
-  unsent_ = std::ranges::any_of(members_, [](const auto& member) { return member->has_unsent(); });
+  const bool unsent =
+      std::ranges::any_of(members_, [](const auto& member) { return member->has_unsent(); });
+  if (unsent != unsent_) unsent_ = unsent;  // a load is cheaper than a store
   if (!finished.empty()) publish(finished);
   return moved || !finished.empty();
 }
 
 bool Loop::accept_submissions(std::vector<Record*>& finished) {
-  if (!inbox_filled_.exchange(false)) return false;
+  if (!inbox_filled_) return false;
   auto state = state_.lock();
-  for (Record* const record : std::exchange(state->inbox, {})) {
+  inbox_filled_ = false;
+  for (Record* const record : state->inbox) {
     const GroupId group = record->submission.group;
     const auto member =
         std::ranges::find_if(members_, [group](const auto& one) { return one->id() == group; });
@@ -307,6 +329,7 @@ bool Loop::accept_submissions(std::vector<Record*>& finished) {
             : *(*member)->ended();
     finished.push_back(record);
   }
+  state->inbox.clear();
   return true;
 }
 
@@ -412,27 +435,29 @@ void Loop::publish(const std::vector<Record*>& finished) {
     auto state = state_.lock();
     for (Record* const record : finished) {
       recorder_.finished(record->handle, record->outcome.status.ok(), now);
-      wanted_finished_ |= record->handle == wanted_;
+      if (wanted_.has(record->handle)) --missing_;
       state->table.finish(*record);
     }
-    somebody_waits = state->waiters > (wanted_ == 0 ? 0 : 1);
+    somebody_waits = state->waiters > (wanted_.count == 0 ? 0 : 1);
   }
   if (somebody_waits) state_.notify_all();
 }
 
-void Loop::carry(Handle wanted, TimePoint deadline) {
+// Until nothing of what is wanted is missing, the time is over or somebody else must have the
+// baton. Returns how much is missing.
+std::size_t Loop::carry(const Wanted& wanted, std::size_t missing, TimePoint deadline) {
   wanted_ = wanted;
-  wanted_finished_ = poll(wanted);
-  options_.policy.begin_wait(clock_.now());
-  while (!wanted_finished_ && !stopping_ && !called_away_) {
-    const bool moved = advance();
-    const TimePoint now = clock_.now();
-    if (now >= deadline) break;
-    if (moved) {
-      options_.policy.begin_wait(now);
+  missing_ = missing;
+  int moves = 0;
+  bool time_is_over = false;
+  options_.policy.begin_wait(clock_);
+  while (missing_ > 0 && !time_is_over && !stopping_ && !called_away_) {
+    if (advance()) {
+      options_.policy.begin_wait(clock_);
+      time_is_over = ++moves % kMovesPerReading == 0 && clock_.now() >= deadline;
       continue;
     }
-    switch (options_.policy.next(now)) {
+    switch (options_.policy.next(clock_)) {
       case WaitPolicy::Action::kPoll:
         cpu_pause();
         break;
@@ -441,11 +466,12 @@ void Loop::carry(Handle wanted, TimePoint deadline) {
         break;
       case WaitPolicy::Action::kSleep:
         sleep(false, deadline);
+        time_is_over = clock_.now() >= deadline;
         break;
     }
   }
-  wanted_ = 0;
-  wanted_finished_ = false;
+  wanted_ = {};
+  return std::exchange(missing_, 0);
 }
 
 // No spinning here: the processor belongs to those who compute.
@@ -457,7 +483,8 @@ void Loop::carry_in_background() {
 void Loop::sleep(bool in_background, TimePoint deadline) {
   const std::uint32_t ticket = doorbells_.prepare_sleep();
   const bool moved = advance();
-  if (moved || wanted_finished_ || called_away(in_background)) return doorbells_.cancel_sleep();
+  const bool wanted_is_done = wanted_.count > 0 && missing_ == 0;
+  if (moved || wanted_is_done || called_away(in_background)) return doorbells_.cancel_sleep();
   Duration limit = deadline - clock_.now();
   if (options_.stall_limit.count() > 0) limit = std::min<Duration>(limit, kStallCheck);
   doorbells_.sleep(ticket, limit);
@@ -484,17 +511,26 @@ void Loop::take_baton() {
   state->baton_held = true;
 }
 
-void Loop::release_baton(Next next) {
-  bool somebody_cares = false;
+void Loop::release_baton() {
+  Next next_one = Next::kNobody;
   {
     auto state = state_.lock();
     state->baton_held = false;
     state->baton_in_background = false;
-    const int others = next == Next::kOtherWaiter ? state->waiters - 1 : state->waiters;
-    somebody_cares = others > 0 || state->takers > 0 || state->stopping ||
-                     (next == Next::kAnybody && has_work(*state));
+    next_one = next(*state);
   }
-  if (somebody_cares) state_.notify_all();
+  wake(next_one);
+}
+
+Loop::Next Loop::next(const State& state) const {
+  if (state.baton_held) return Next::kNobody;
+  if (state.waiters > 0 || state.takers > 0 || state.stopping) return Next::kCallers;
+  return has_work(state) ? Next::kProgress : Next::kNobody;
+}
+
+void Loop::wake(Next next) {
+  if (next == Next::kCallers) state_.notify_all();
+  if (next == Next::kProgress) progress_place_.notify_all();
 }
 
 void Loop::run() {
@@ -502,7 +538,7 @@ void Loop::run() {
   for (;;) {
     {
       auto state = state_.lock();
-      state.wait([this](State& s) {
+      state.wait_at(progress_place_, [this](State& s) {
         return s.stopping || (s.baton_is_free() && s.waiters == 0 && has_work(s));
       });
       if (state->stopping) return;
@@ -510,7 +546,7 @@ void Loop::run() {
       state->baton_in_background = true;
     }
     carry_in_background();
-    release_baton(Next::kAnybody);
+    release_baton();
   }
 }
 

@@ -42,9 +42,10 @@ class Loop {
   // Starts the thread "progress". Errors: kStop.
   Status start();
 
-  // As in farandole/engine.h; any thread. The submissions are checked already. `handles` has room
-  // for one of each.
-  Status submit(std::span<const Submission> batch, std::span<Handle> handles);
+  // As in farandole/engine.h; any thread. The submissions are checked already, and there is one at
+  // least. `handles` has room for one of each.
+  Status submit(std::span<const Submission> batch, std::span<Handle> handles,
+                std::chrono::milliseconds wait_limit);
   bool poll(Handle handle);
   bool wait(Handle handle, std::chrono::milliseconds limit);
   Outcome take(Handle handle);
@@ -69,6 +70,14 @@ class Loop {
   void leave(std::string_view reason);
 
  private:
+  // What somebody waits for: a call, or those of a batch, whose handles follow one another.
+  struct Wanted {
+    Handle first = 0;
+    std::size_t count = 0;
+
+    bool has(Handle handle) const { return handle - first < count; }
+  };
+
   struct State {
     SubmissionTable table;
     std::vector<Record*> inbox;      // submitted, not yet seen by the holder of the baton
@@ -85,6 +94,12 @@ class Loop {
     bool is_done(Handle handle) {
       const Record* const record = table.find(handle);
       return record == nullptr || record->finished;
+    }
+    std::size_t missing(const Wanted& wanted) {
+      std::size_t missing = 0;
+      for (Handle handle = wanted.first; wanted.has(handle); ++handle)
+        missing += is_done(handle) ? 0 : 1;
+      return missing;
     }
   };
 
@@ -110,17 +125,20 @@ class Loop {
   void end_if_stalled(std::vector<Record*>& finished);
   std::optional<End> end_of(const GroupMember& member) const;
   void publish(const std::vector<Record*>& finished);
-  void carry(Handle wanted, TimePoint deadline);
+  bool wait_for(const Wanted& wanted, TimePoint deadline, bool has_baton);
+  std::size_t carry(const Wanted& wanted, std::size_t missing, TimePoint deadline);
   void carry_in_background();
   void sleep(bool in_background, TimePoint deadline);
   bool called_away(bool in_background);
   bool has_work(const State& state) const;
 
-  // Who may go on: anybody, also the thread "progress"; or other callers of wait() only, because
-  // the releasing thread is one itself and goes on.
-  enum class Next : std::uint8_t { kAnybody, kOtherWaiter };
+  // Who is to go on now. The thread "progress" only where no caller does: waking it for a call that
+  // its caller waits for would cost more than the call.
+  enum class Next : std::uint8_t { kNobody, kCallers, kProgress };
+  Next next(const State& state) const;
+  void wake(Next next);
   void take_baton();
-  void release_baton(Next next);
+  void release_baton();
   void run();  // of the thread "progress"
 
   Doorbells& doorbells_;
@@ -133,10 +151,12 @@ class Loop {
   bool closing_seen_ = false;
   bool members_are_new_ = false;    // and may have ended before they came
   std::optional<Status> given_up_;  // why we have left, if we did so by ourselves
-  Handle wanted_ = 0;               // what the holder of the baton waits for
-  bool wanted_finished_ = false;
+  Wanted wanted_;                   // what the holder of the baton waits for
+  std::size_t missing_ = 0;         // how many of these are not done
+  std::vector<Record*> finished_;   // of advance_all(); kept to save the allocations
 
   Guarded<State> state_;
+  WaitPlace progress_place_;                // where the thread "progress" waits
   std::atomic<bool> inbox_filled_ = false;  // a hint, so that polling needs no lock
   std::atomic<bool> stopping_ = false;      // the same
   std::atomic<bool> called_away_ = false;   // the same: somebody is inside take_baton()

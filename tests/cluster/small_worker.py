@@ -17,9 +17,9 @@ from farandole import core, lifecycle
 
 def wait_for(call: core.Call) -> int:
     engine = lifecycle.engine()
-    number = engine.submit(call)
-    engine.wait(number)
-    return number
+    engine.submit(call, True)
+    engine.wait(call.handle)
+    return call.handle
 
 
 def view_of(values: array[float]) -> core.BufferView:

@@ -209,9 +209,14 @@ def _prepare_in_place(
 
 
 def start(
-    collective: Collective, tensor: torch.Tensor, name: str | None, finish: Finish[Result]
+    collective: Collective,
+    tensor: torch.Tensor,
+    name: str | None,
+    finish: Finish[Result],
+    waits: bool = False,
 ) -> Handle[Result]:
-    return calls.start(_prepare(collective, tensor, arguments.call_name(name), finish))
+    """`waits`, here and below: see farandole.calls."""
+    return calls.start(_prepare(collective, tensor, arguments.call_name(name), finish), waits)
 
 
 def start_batch(
@@ -219,27 +224,31 @@ def start_batch(
     tensors: Sequence[torch.Tensor],
     name: str | None,
     finish: Finish[Result],
+    waits: bool = False,
 ) -> BatchHandle[Result]:
     names = arguments.member_names(name, len(tensors))
     return calls.start_batch(
-        [_prepare(*call, finish) for call in zip(collectives, tensors, names, strict=True)]
+        [_prepare(*call, finish) for call in zip(collectives, tensors, names, strict=True)], waits
     )
 
 
 def start_in_place(
-    collective: Collective, tensor: torch.Tensor, name: str | None
+    collective: Collective, tensor: torch.Tensor, name: str | None, waits: bool = False
 ) -> Handle[torch.Tensor]:
-    handle = calls.start(_prepare_in_place(collective, tensor, arguments.call_name(name)))
+    handle = calls.start(_prepare_in_place(collective, tensor, arguments.call_name(name)), waits)
     _tell_autograd(tensor)
     return handle
 
 
 def start_batch_in_place(
-    collective: Collective, tensors: Sequence[torch.Tensor], name: str | None
+    collective: Collective,
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    waits: bool = False,
 ) -> BatchHandle[torch.Tensor]:
     names = arguments.member_names(name, len(arguments.batch(tensors)))
     pairs = zip(tensors, names, strict=True)
-    handle = calls.start_batch([_prepare_in_place(collective, *pair) for pair in pairs])
+    handle = calls.start_batch([_prepare_in_place(collective, *pair) for pair in pairs], waits)
     for tensor in tensors:
         _tell_autograd(tensor)
     return handle

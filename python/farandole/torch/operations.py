@@ -81,9 +81,8 @@ def allreduce_(
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
     """Like allreduce, with the result in the tensor itself, unnoticed by its gradient."""
-    return allreduce_async_(
-        tensor, average, name, op, prescale_factor, postscale_factor, process_set
-    ).wait()
+    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start_in_place(call, tensor, name, waits=True).wait()
 
 
 # size waiver: Horovod's arguments
@@ -139,9 +138,8 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
-    return grouped_allreduce_async_(
-        tensors, average, name, op, prescale_factor, postscale_factor, process_set
-    ).wait()
+    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start_batch_in_place(call, tensors, name, waits=True).wait()
 
 
 # size waiver: Horovod's arguments
@@ -184,7 +182,7 @@ def broadcast_(
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
     """Like broadcast, with the result in the tensor itself, unnoticed by its gradient."""
-    return broadcast_async_(tensor, root_rank, name, process_set).wait()
+    return start_in_place(Broadcast(process_set, root_rank), tensor, name, waits=True).wait()
 
 
 def broadcast_async_(
@@ -221,7 +219,8 @@ def grouped_broadcast_(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
-    return grouped_broadcast_async_(tensors, root_rank, name, process_set).wait()
+    call = Broadcast(process_set, root_rank)
+    return start_batch_in_place(call, tensors, name, waits=True).wait()
 
 
 def grouped_broadcast_async_(

@@ -10,17 +10,18 @@ from farandole.errors import CallError
 DTYPE_CODES: dict[torch.dtype, int] = {
     getattr(torch, name): code for name, code in core.dtypes.items()
 }
+_STRIDED = torch.strided
 
 
 def check(tensor: torch.Tensor) -> None:
     """Raises CallError unless the engine can work on the tensor's memory."""
     if not isinstance(tensor, torch.Tensor):
         raise CallError(f"a torch.Tensor is needed, not a {type(tensor).__name__}")
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         raise CallError(
             f"the tensor is on {tensor.device}; only host memory works so far: use tensor.cpu()"
         )
-    if tensor.layout != torch.strided:
+    if tensor.layout is not _STRIDED:
         raise CallError(f"the tensor's layout is {tensor.layout}: use tensor.to_dense()")
     if tensor.dtype not in DTYPE_CODES:
         known = ", ".join(core.dtypes)
@@ -30,7 +31,9 @@ def check(tensor: torch.Tensor) -> None:
 def check_writable(tensor: torch.Tensor) -> None:
     """For results in place: check(), and no element may stand for several."""
     check(tensor)
-    if tensor.numel() > 0 and any(
+    if tensor.is_contiguous() or tensor.numel() == 0:
+        return
+    if any(
         step == 0 and size > 1 for size, step in zip(tensor.shape, tensor.stride(), strict=True)
     ):
         raise CallError(

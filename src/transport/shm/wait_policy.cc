@@ -4,13 +4,12 @@
 
 namespace farandole {
 
-void WaitPolicy::begin_wait(TimePoint now) {
-  if (yielded_) learn_from_yield(now);
+void WaitPolicy::begin_wait(const Clock& clock) {
+  if (yielded_) learn_from_yield(clock);
   // A wait whose yields were all short is a reason to trust yielding again.
   if (good_yields_) skipped_waits_next_ = std::max(kSkippedWaitsMin, skipped_waits_next_ / 2);
   good_yields_ = false;
   asleep_ = false;
-  began_ = now;
   polls_ = 0;
   if (skipped_waits_ > 0) {
     --skipped_waits_;
@@ -20,26 +19,33 @@ void WaitPolicy::begin_wait(TimePoint now) {
   }
 }
 
-WaitPolicy::Action WaitPolicy::next(TimePoint now) {
-  if (asleep_) begin_wait(now);
-  if (yielded_) learn_from_yield(now);
-  if (own_core_ ? now - began_ < kSpin : polls_ < kPolls) {
+WaitPolicy::Action WaitPolicy::next(const Clock& clock) {
+  if (asleep_) begin_wait(clock);
+  if (yielded_) learn_from_yield(clock);
+  if (own_core_ ? spins_on(clock) : polls_ < kPolls) {
     ++polls_;
     return Action::kPoll;
   }
   if (!own_core_ && yields_ < kYields) {
     ++yields_;
     yielded_ = true;
-    yield_began_ = now;
+    yield_began_ = clock.now();
     return Action::kYield;
   }
   asleep_ = true;
   return Action::kSleep;
 }
 
-void WaitPolicy::learn_from_yield(TimePoint now) {
+bool WaitPolicy::spins_on(const Clock& clock) {
+  if (polls_ % kPollsPerReading != kPollsPerReading - 1) return true;
+  const TimePoint now = clock.now();
+  if (polls_ < kPollsPerReading) spin_end_ = now + kSpin;
+  return now < spin_end_;
+}
+
+void WaitPolicy::learn_from_yield(const Clock& clock) {
   yielded_ = false;
-  good_yields_ = now - yield_began_ < kLongYield;
+  good_yields_ = clock.now() - yield_began_ < kLongYield;
   if (good_yields_) return;
   yields_ = kYields;
   skipped_waits_ = skipped_waits_next_;

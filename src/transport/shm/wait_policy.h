@@ -11,7 +11,8 @@
 
 namespace farandole {
 
-// Decisions only: no clock, no sleeping. For the baton's holder; one thread at a time.
+// Decisions only: it sleeps never, and reads the clock that it is given as rarely as it can, for
+// that costs as much as a look at the flags. For the baton's holder; one thread at a time.
 class WaitPolicy {
  public:
   enum class Action : std::uint8_t {
@@ -21,6 +22,7 @@ class WaitPolicy {
   };
 
   static constexpr auto kSpin = std::chrono::microseconds(100);
+  static constexpr int kPollsPerReading = 16;  // of the clock, while spinning
   static constexpr int kPolls = 30;
   static constexpr int kYields = 16;
   static constexpr auto kLongYield = std::chrono::microseconds(100);
@@ -29,18 +31,19 @@ class WaitPolicy {
 
   WaitPolicy(int local_ranks, int cores) : own_core_(local_ranks <= cores) {}
 
-  void begin_wait(TimePoint now);
+  void begin_wait(const Clock& clock);
   // What to do now that another look found nothing. After a sleep the wait begins anew.
-  Action next(TimePoint now);
+  Action next(const Clock& clock);
 
  private:
-  void learn_from_yield(TimePoint now);
+  bool spins_on(const Clock& clock);
+  void learn_from_yield(const Clock& clock);
 
   bool own_core_;
   bool asleep_ = false;
   bool yielded_ = false;      // the last action was a yield, at yield_began_
   bool good_yields_ = false;  // this wait has yielded, and never for long
-  TimePoint began_{};
+  TimePoint spin_end_{};      // set at the first reading
   TimePoint yield_began_{};
   int polls_ = 0;
   int yields_ = 0;
