@@ -94,17 +94,19 @@ void reduce_block(const KernelJob& job, std::int64_t begin, std::int64_t count) 
   using Stored = typename Element::Stored;
   using Accumulator = typename Element::Accumulator;
   const std::int64_t offset = begin * static_cast<std::int64_t>(sizeof(Stored));
+  const double prescale = job.prescale;
+  const double postscale = job.postscale;
   std::array<Accumulator, kBlock> block;
   Accumulator* const __restrict sums = block.data();
 
   const std::byte* const __restrict first = job.inputs[0] + offset;
   for (std::int64_t i = 0; i < count; ++i)
-    sums[i] = Element::scale(Element::widen(load_at<Stored>(first, i)), job.prescale);
+    sums[i] = Element::scale(Element::widen(load_at<Stored>(first, i)), prescale);
   for (std::int64_t input = 1; input < job.input_count; ++input) {
     const std::byte* const __restrict next = job.inputs[input] + offset;
     for (std::int64_t i = 0; i < count; ++i)
-      sums[i] = Op::combine(sums[i],
-                            Element::scale(Element::widen(load_at<Stored>(next, i)), job.prescale));
+      sums[i] =
+          Op::combine(sums[i], Element::scale(Element::widen(load_at<Stored>(next, i)), prescale));
   }
   if constexpr (std::is_same_v<Op, Average>) {
     const auto divisor = static_cast<Accumulator>(job.divisor);
@@ -112,7 +114,7 @@ void reduce_block(const KernelJob& job, std::int64_t begin, std::int64_t count) 
   }
   std::byte* const __restrict result = job.outputs[0] + offset;
   for (std::int64_t i = 0; i < count; ++i)
-    store_at(result, i, static_cast<Stored>(Element::scale(sums[i], job.postscale)));
+    store_at(result, i, static_cast<Stored>(Element::scale(sums[i], postscale)));
   for (std::int64_t output = 1; output < job.output_count; ++output)
     std::memcpy(job.outputs[output] + offset, result,
                 static_cast<std::size_t>(count) * sizeof(Stored));
