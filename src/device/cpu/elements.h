@@ -52,6 +52,18 @@ template <class Lane>
   __builtin_memcpy(to, &value, sizeof(value));
 }
 
+#if defined(__AVX512BW__)
+// Stored one by one: joining them first costs float16 a fifth of its speed.
+struct TwoHalves {
+  __m256i low;
+  __m256i high;
+};
+[[gnu::always_inline]] inline void store(std::byte* to, const TwoHalves& value) {
+  __builtin_memcpy(to, &value.low, sizeof(value.low));
+  __builtin_memcpy(to + sizeof(value.low), &value.high, sizeof(value.high));
+}
+#endif
+
 // False only if neither holds a NaN; true where the processor cannot tell quickly.
 [[gnu::always_inline]] inline bool may_hold_nan([[maybe_unused]] Floats a,
                                                 [[maybe_unused]] Floats b) {
@@ -127,12 +139,9 @@ struct Half {
     parts[0] = as<Floats>(_mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(halves)));
     parts[1] = as<Floats>(_mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256(halves + 1)));
   }
-  [[gnu::always_inline]] static Bits narrow(const Floats* parts) {
-    const __m256i low =
-        _mm512_maskz_cvtps_ph(kAll, as<__m512>(parts[0]), _MM_FROUND_TO_NEAREST_INT);
-    const __m256i high =
-        _mm512_maskz_cvtps_ph(kAll, as<__m512>(parts[1]), _MM_FROUND_TO_NEAREST_INT);
-    return as<Bits>(__builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7));
+  [[gnu::always_inline]] static TwoHalves narrow(const Floats* parts) {
+    return {_mm512_maskz_cvtps_ph(kAll, as<__m512>(parts[0]), _MM_FROUND_TO_NEAREST_INT),
+            _mm512_maskz_cvtps_ph(kAll, as<__m512>(parts[1]), _MM_FROUND_TO_NEAREST_INT)};
   }
 #elif defined(__F16C__) && defined(__AVX2__)
   [[gnu::always_inline]] static void widen(const std::byte* from, Floats* parts) {

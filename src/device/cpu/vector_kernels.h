@@ -86,7 +86,7 @@ struct Chunk {
   }
   // To every output, at this offset.
   [[gnu::always_inline]] void write(const KernelJob& job, std::int64_t offset) const {
-    Bits units[kUnits];
+    decltype(Element::narrow(sums)) units[kUnits];
     for (int unit = 0; unit < kUnits; ++unit)
       units[unit] = Element::narrow(sums + unit * Element::kParts);
     std::int64_t output = 0;
