@@ -1,0 +1,76 @@
+// Measures reduce() alone, on one core, with each set of instructions that this processor has: the
+// best GB/s of one input, for memory that was just used. Sum of p inputs (1st word) into o outputs
+// (2nd word), both 2 and 1 if not given. Prints a JSON list.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "device/cpu/kernels.h"
+#include "device/cpu/reduce.h"
+
+namespace farandole::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Memory = std::vector<std::vector<std::byte>>;
+
+constexpr std::array kSizes = {16L << 10, 64L << 10, 256L << 10, 1L << 20, 16L << 20};
+constexpr std::array kMeasured = {DType::kFloat32, DType::kBFloat16, DType::kFloat16,
+                                  DType::kFloat64, DType::kInt32,    DType::kInt64};
+
+// All bits are an ordinary number in each type.
+Memory memory_of(std::size_t buffers, long bytes) {
+  return Memory(buffers, std::vector<std::byte>(static_cast<std::size_t>(bytes), std::byte{0x3c}));
+}
+
+double best_rate(const InstructionSet& set, DType dtype, const Memory& inputs, Memory& outputs) {
+  std::vector<const std::byte*> read;
+  std::vector<std::byte*> written;
+  for (const auto& input : inputs) read.push_back(input.data());
+  for (auto& output : outputs) written.push_back(output.data());
+  const auto bytes = static_cast<double>(inputs[0].size());
+  const auto count = static_cast<std::int64_t>(inputs[0].size() / row_of(dtype).bytes);
+  const int calls = std::max(1, static_cast<int>((256 << 10) / bytes));
+  double best = 1e9;
+  const auto end = Clock::now() + std::chrono::milliseconds(50);
+  for (auto start = Clock::now(); start < end; start = Clock::now()) {
+    for (int call = 0; call < calls; ++call)
+      reduce_with(set, {.dtype = dtype}, read, written, count);
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count() / calls);
+  }
+  return bytes / best / 1e9;
+}
+
+int run(std::size_t inputs, std::size_t outputs) {
+  const char* before = "[";
+  for (const InstructionSet& set : instruction_sets()) {
+    for (const DType dtype : kMeasured) {
+      for (const long bytes : kSizes) {
+        const Memory read = memory_of(inputs, bytes);
+        Memory written = memory_of(outputs, bytes);
+        std::printf(R"(%s{"set": "%s", "dtype": "%s", "inputs": %zu, "outputs": %zu, )", before,
+                    set.name, row_of(dtype).name.data(), inputs, outputs);
+        std::printf(R"("bytes": %ld, "GB/s": %.1f})", bytes, best_rate(set, dtype, read, written));
+        before = ",\n ";
+      }
+    }
+  }
+  std::printf("]\n");
+  return EXIT_SUCCESS;
+}
+
+std::size_t number(int count, char** words, int place, std::size_t otherwise) {
+  const int given = count > place ? std::atoi(words[place]) : 0;
+  return given > 0 ? static_cast<std::size_t>(given) : otherwise;
+}
+
+}  // namespace
+}  // namespace farandole::bench
+
+int main(int count, char** words) {
+  using farandole::bench::number;
+  return farandole::bench::run(number(count, words, 1, 2), number(count, words, 2, 1));
+}
