@@ -79,10 +79,10 @@ def entries_of(part: Part, cores: int, progress: Progress) -> list[Entry]:
     return entries
 
 
-def compare(part: Part, cores: int) -> Outcome:
+def compare(part: Part, cores: int, count: int) -> Outcome:
     progress = Progress(f"{part.goal} {part.title}")
     entries = entries_of(part, cores, progress)
-    done = rounds.run_rounds(entries, part.busy, progress)
+    done = rounds.run_rounds(entries, part.busy, count, progress)
     progress.end()
     quiet = rounds.quiet_rounds(done)
     return report.outcome_of(part, entries, quiet, len(done) - len(quiet))
@@ -156,6 +156,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, default=ROOT / "build/bench/compared.json")
     parser.add_argument("--markdown", type=Path, help="the tables and commands, to a file")
     parser.add_argument("--plot", type=Path, help="time against size as SVG, if there is G2 or G3")
+    parser.add_argument("--rounds", type=int, default=rounds.ROUNDS, help="7, or fewer for a look")
     arguments = parser.parse_args()
     if unknown := set(arguments.goals) - set(GOALS):
         parser.error(f"no goal {unknown.pop()!r}; there are {' '.join(GOALS)}")
@@ -164,7 +165,7 @@ def main() -> None:
     outcomes: list[Outcome] = []
     for goal in arguments.goals or GOALS:
         for part in parts_of(goal):
-            outcomes.append(compare(part, cores))
+            outcomes.append(compare(part, cores, arguments.rounds))
             print(*report.lines_of(outcomes[-1]), "", sep="\n")
             print(*(f"  $ {line}" for line in report.command_lines(outcomes[-1])), "", sep="\n")
             sys.stdout.flush()

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from contenders import PROGRAMS, Contender, Result, Task
 from ratios import is_quiet
 
-ROUNDS, EXTRA_ROUNDS = 7, 4
+ROUNDS = 7
 CLOSE = 1.10  # a setting this near to the best one may be the best one
+NOT_HOPELESS = 1.5  # and this near when it was tried only once
 PER_SIZE = 2  # so many settings of a library, at most, for each size
 TRIAL_SECONDS = 0.01
 Say = Callable[[str], None]
@@ -67,6 +68,13 @@ def settings_worth_a_round(
     return {contender: tuple(of) for contender, of in chosen.items()}
 
 
+def may_win(times: dict[Contender, dict[int, float]], candidate: Contender) -> bool:
+    return any(
+        time <= NOT_HOPELESS * min(of[size] for of in times.values() if size in of)
+        for size, time in times[candidate].items()
+    )
+
+
 def try_settings(
     candidates: Sequence[Contender], task: Task, say: Say
 ) -> dict[Contender, dict[int, float]]:
@@ -89,8 +97,7 @@ def try_settings(
             for size, result in zip(task.sizes, results, strict=True):
                 of[size] = min(of.get(size, float("inf")), result["p50_us"])
         # The second pass is for those that may win.
-        keep = settings_worth_a_round(times, task.sizes) if times else {}
-        candidates = [c for c in candidates if c in keep]
+        candidates = [c for c in candidates if c in times and may_win(times, c)]
     return {c: of for c, of in times.items() if c not in broken and c in candidates}
 
 
@@ -146,11 +153,11 @@ def quiet_rounds(rounds: Sequence[Round]) -> list[Round]:
     return [one for one in rounds if is_quiet(one.ping_pong_ns, middle)]
 
 
-def run_rounds(entries: Sequence[Entry], busy: int, say: Say) -> list[Round]:
-    """ROUNDS rounds in which the machine was itself; more are tried for those that are dropped."""
+def run_rounds(entries: Sequence[Entry], busy: int, count: int, say: Say) -> list[Round]:
+    """Rounds in which the machine was itself; half as many more are tried for dropped ones."""
     rounds: list[Round] = []
-    while len(quiet_rounds(rounds) if rounds else []) < ROUNDS:
-        if len(rounds) == ROUNDS + EXTRA_ROUNDS:
+    while len(quiet_rounds(rounds) if rounds else []) < count:
+        if len(rounds) == count + (count + 1) // 2:
             break
         number = len(rounds) + 1
         rounds.append(one_round(entries, busy, functools.partial(say_round, say, number)))
