@@ -20,6 +20,8 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::size_t kCacheBytes = 1 << 20;  // L2: above, the buffers rotate
 constexpr std::size_t kBuffers = 3;
 constexpr int kRepetitionsMin = 5;
+constexpr std::size_t kLongBytes = 32 << 20;  // above, fewer will do
+constexpr int kLongRepetitionsMin = 3;
 constexpr std::size_t kTightBytes = 4 << 20;  // of a row of calls, about
 constexpr std::size_t kTightCallsMax = 2000;
 
@@ -119,6 +121,7 @@ class Measurement {
     const std::size_t calls =
         options_.tight ? std::clamp<std::size_t>(kTightBytes / shape_.bytes, 4, kTightCallsMax) : 1;
     const int warm_ups = static_cast<int>(std::max<std::size_t>(3, buffers_.inputs.size()));
+    const int fewest = shape_.bytes > kLongBytes ? kLongRepetitionsMin : kRepetitionsMin;
     Meeting& meeting = *place_.meeting;
     const auto begin = SteadyClock::now();
     auto counted_begin = begin;
@@ -127,7 +130,7 @@ class Measurement {
       if (counted == 0) counted_begin = SteadyClock::now();
       if (place_.rank == 0) {
         const std::chrono::duration<double> spent = SteadyClock::now() - counted_begin;
-        const bool enough = counted >= kRepetitionsMin && spent.count() > options_.seconds;
+        const bool enough = counted >= fewest && spent.count() > options_.seconds;
         meeting.repetitions_left.store(!enough && counted < kRepetitionsMax);
       }
       meeting.barrier(place_.ranks, own_core_);

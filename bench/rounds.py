@@ -22,6 +22,7 @@ CLOSE = 1.10  # a setting this near to the best one may be the best one
 NOT_HOPELESS = 1.5  # and this near when it was tried only once
 PER_SIZE = 2  # so many settings of a library, at most, for each size
 TRIAL_SECONDS = 0.01
+TRIAL_BYTES = 16 << 20  # for more, what is best here is taken
 Say = Callable[[str], None]
 
 
@@ -59,8 +60,10 @@ def settings_worth_a_round(
     Only libraries that come close to the best library, because only the best one counts.
     """
     chosen: dict[Contender, list[int]] = {}
+    tried = sorted({size for of_size in trial.values() for size in of_size})
     for size in sizes:
-        times = {c: of_size[size] for c, of_size in trial.items() if size in of_size}
+        near_size = max(one for one in tried if one <= size)
+        times = {c: of[near_size] for c, of in trial.items() if near_size in of}
         best = min(times.values())
         near = sorted((time, c.name, c) for c, time in times.items() if time <= CLOSE * best)
         for _, _, contender in near[:PER_SIZE]:
@@ -79,6 +82,7 @@ def try_settings(
     candidates: Sequence[Contender], task: Task, say: Say
 ) -> dict[Contender, dict[int, float]]:
     """The best time of two short runs for each; a setting that fails is left out, and named."""
+    sizes = tuple(size for size in task.sizes if size <= TRIAL_BYTES)
     short = replace(task, seconds=min(task.seconds, TRIAL_SECONDS))
     times: dict[Contender, dict[int, float]] = {}
     broken: set[Contender] = set()
@@ -88,13 +92,13 @@ def try_settings(
             if candidate in broken:
                 continue
             try:
-                results = candidate.run(short, task.sizes)
+                results = candidate.run(short, sizes)
             except RuntimeError as failure:
                 broken.add(candidate)
                 print(f"left out: {failure}", file=sys.stderr)
                 continue
             of = times.setdefault(candidate, {})
-            for size, result in zip(task.sizes, results, strict=True):
+            for size, result in zip(sizes, results, strict=True):
                 of[size] = min(of.get(size, float("inf")), result["p50_us"])
         # The second pass is for those that may win.
         candidates = [c for c in candidates if c in times and may_win(times, c)]
