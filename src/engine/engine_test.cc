@@ -504,6 +504,7 @@ TEST(Engine, TheFlightRecordTellsWhatHappens) {
     EXPECT_EQ(report.calls[0].elements, 6);
     EXPECT_EQ(report.calls[0].state, CallState::kDone);
     if (rank == 1) {
+      EXPECT_EQ(barrier(*engine), Status());  // the other one's call is on its way
       engine->shutdown("uncaught ValueError: x", "Traceback: here");
       report = read_flight_record((*memory)->data());
       EXPECT_EQ(report.life, FlightLife::kLeft);
@@ -511,10 +512,14 @@ TEST(Engine, TheFlightRecordTellsWhatHappens) {
       EXPECT_EQ(report.traceback, "Traceback: here");
       return;
     }
-    EXPECT_EQ(allreduce(*engine, values, "next").code(), StatusCode::kRebuildGroup);
+    const auto next = engine->submit(allreduce_of(values, "next"));
+    EXPECT_EQ(barrier(*engine), Status());
+    EXPECT_EQ(finish(*engine, next).status.code(), StatusCode::kRebuildGroup);
     report = read_flight_record((*memory)->data());
     EXPECT_EQ(report.blamed_rank, 1);
-    EXPECT_EQ(report.calls.back().state, CallState::kFailed);
+    ASSERT_EQ(report.calls.size(), 3U);
+    EXPECT_EQ(report.calls[1].name, "next");
+    EXPECT_EQ(report.calls[1].state, CallState::kFailed);
   });
 }
 
