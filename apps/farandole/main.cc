@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "bench_options.h"
+#include "bench_worker.h"
 #include "doctor.h"
 #include "knob_table.h"
 #include "launcher/colors.h"
@@ -54,6 +56,17 @@ int run(const farandole::RunOptions& options, const std::vector<std::string>& af
   return job.ok() ? farandole::run_job(*job) : refuse_run(job.status().message());
 }
 
+int bench(const farandole::BenchOptions& options, const std::vector<std::string>& words) {
+  const auto refuse_bench = [](const farandole::Status& why) {
+    return refuse("farandole bench", why.message(), "farandole bench --help");
+  };
+  const auto plan = options.plan();
+  if (!plan.ok()) return refuse_bench(plan.status());
+  if (options.is_worker()) return farandole::run_bench_worker(*plan);
+  const auto job = options.job(*plan, words);
+  return job.ok() ? farandole::run_job(*job) : refuse_bench(job.status());
+}
+
 // The parser's texts begin with, or end with, what they are about.
 std::string in_our_words(const CLI::ParseError& error) {
   const std::string text = error.what();
@@ -65,11 +78,12 @@ std::string in_our_words(const CLI::ParseError& error) {
 }
 
 int no_such_command(const std::vector<std::string>& words) {
-  return refuse("farandole",
-                "there is no command `" + (words.empty() ? "--" : words.front()) +
-                    "`; there are run, doctor and knobs; a program is started by `farandole run -n "
-                    "2 python train.py`",
-                "farandole --help");
+  return refuse(
+      "farandole",
+      "there is no command `" + (words.empty() ? "--" : words.front()) +
+          "`; there are run, bench, doctor and knobs; a program is started by `farandole run -n "
+          "2 python train.py`",
+      "farandole --help");
 }
 
 }  // namespace
@@ -84,6 +98,7 @@ int main(int count, char** arguments) {
   app.allow_extras();
   app.footer("\n`farandole run --help` tells how a job is started, watched and ended.");
   const farandole::RunOptions run_options(app);
+  const farandole::BenchOptions bench_options(app);
   bool markdown = false;
   auto* knobs = app.add_subcommand("knobs", "Print all settings, their values and defaults");
   knobs->add_flag("--markdown", markdown, "As a Markdown table");
@@ -111,6 +126,7 @@ int main(int count, char** arguments) {
     return of_run ? refuse_run(why) : refuse("farandole", why, "farandole --help");
   }
   if (run_options.chosen()) return run(run_options, line.after);
+  if (bench_options.chosen()) return bench(bench_options, line.before);
   if (doctor->parsed()) return farandole::run_doctor(as_json);
   if (!knobs->parsed()) return no_such_command(app.remaining());
   const auto table = markdown ? farandole::knob_table_markdown() : farandole::knob_table_text();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -14,6 +13,7 @@
 #include "base/visible_text.h"
 #include "foreign_flags.h"
 #include "rank_list.h"
+#include "whole_number.h"
 
 namespace farandole {
 namespace {
@@ -61,15 +61,6 @@ class RunFormatter final : public CLI::Formatter {
     return "Usage: farandole run -n N [options] program [arguments...]\n";
   }
 };
-
-Result<int> whole_number(std::string_view flag, const std::string& text, int min, int max) {
-  int number = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, number);
-  if (error == std::errc() && rest == end && number >= min && number <= max) return number;
-  return Status::fix_call(
-      fmt::format("{} is \"{}\"; it must be a whole number from {} to {}", flag, text, min, max));
-}
 
 bool is_variable_name(std::string_view name) {
   const auto fits = [](char letter) {

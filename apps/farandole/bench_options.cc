@@ -1,0 +1,162 @@
+#include "bench_options.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+
+#include "base/descriptor.h"
+#include "base/try.h"
+#include "base/visible_text.h"
+#include "whole_number.h"
+
+namespace farandole {
+namespace {
+
+constexpr int kWorkersMax = 1024;
+constexpr std::size_t kSizeMax = std::size_t{1} << 40;
+constexpr std::array<Operation, 5> kMeasured = {Operation::kAllreduce, Operation::kReducescatter,
+                                                Operation::kAllgather, Operation::kBroadcast,
+                                                Operation::kAlltoall};
+
+constexpr const char* kFooter = R"(
+Examples:
+  farandole bench allreduce -n 2 --sizes 8,1K,1M,64M
+  farandole bench allgather -n 4 --dtype bfloat16 --memory ordinary --consume --json result.json
+
+OPERATION is allreduce, reducescatter, allgather, broadcast or alltoall. Sizes are those of
+nccl-tests, in bytes, K, M and G being 1024, 1024^2 and 1024^3: the tensor of an allreduce or
+broadcast, the whole input of a rank of reducescatter or alltoall, the whole output of allgather.
+They are rounded up to whole elements for every rank.
+
+Before every repetition each rank writes its input anew and all meet; a repetition takes as long as
+on its slowest rank. Allreduce and broadcast work in place. Every result is checked, outside the
+timed region. With --consume, sizes above that of the L2 cache go through three buffers in turn, and
+the timed region includes reading the result. algbw is size / p50; busbw is algbw x 2(n-1)/n
+for allreduce, x 1 for broadcast and x (n-1)/n for the others.
+
+--json FILE writes a list of objects with operation, bytes, ranks, dtype, memory, consume, p50_us,
+p99_us, algbw_gbps, busbw_gbps and verified. The exit code is 1 when a result was wrong.
+)";
+
+Status refusal(std::string_view what, const std::string& word, const std::string& known) {
+  return Status::fix_call(
+      fmt::format("{} \"{}\" is unknown; there are {}", what, make_visible(word), known));
+}
+
+Result<Operation> operation_named(const std::string& word) {
+  std::vector<std::string_view> known;
+  for (const Operation operation : kMeasured) {
+    if (row_of(operation).name == word) return operation;
+    known.push_back(row_of(operation).name);
+  }
+  if (word.empty())
+    return Status::fix_call("which operation? For example `farandole bench allreduce -n 2`");
+  return refusal("the operation", word, fmt::format("{}", fmt::join(known, ", ")));
+}
+
+// All but bool, which has no sum.
+Result<DType> dtype_named(const std::string& word) {
+  std::vector<std::string_view> known;
+  for (const DTypeRow& row : kDTypes) {
+    if (row.dtype == DType::kBool) continue;
+    if (row.name == word) return row.dtype;
+    known.push_back(row.name);
+  }
+  return refusal("the --dtype", word, fmt::format("{}", fmt::join(known, ", ")));
+}
+
+Result<std::size_t> size_in(const std::string& word) {
+  std::size_t size = 0;
+  const char* const end = word.data() + word.size();
+  const auto [rest, error] = std::from_chars(word.data(), end, size);
+  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  const auto shift = unit.empty() ? 0 : 10 * (std::string_view("KMG").find(unit[0]) + 1);
+  const bool is_unit = unit.empty() || (unit.size() == 1 && shift > 0);
+  if (error == std::errc() && is_unit && size > 0 && size <= kSizeMax >> shift)
+    return size << shift;
+  return Status::fix_call(
+      fmt::format("--sizes: \"{}\" is no size; say bytes, from 1 to 1024G, with K, M or G for "
+                  "1024, 1024^2 and 1024^3, such as --sizes 8,1K,64M",
+                  make_visible(word)));
+}
+
+Result<std::vector<std::size_t>> sizes_in(const std::string& words) {
+  std::vector<std::size_t> sizes;
+  std::istringstream list(words + ",");
+  for (std::string word; std::getline(list, word, ',');) {
+    FARANDOLE_TRY_ASSIGN(const std::size_t size, size_in(word));
+    sizes.push_back(size);
+  }
+  return sizes;
+}
+
+}  // namespace
+
+BenchOptions::BenchOptions(CLI::App& app)
+    : command_(app.add_subcommand("bench", "Measure a collective operation on this host")) {
+  command_->footer(kFooter);
+  command_->allow_extras(false);
+  command_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  command_->add_option("operation", operation_, "What to measure")->type_name("OPERATION");
+  const auto add = [this](const char* flag, std::string& value, const char* help,
+                          const char* type) {
+    command_->add_option(flag, value, help)->type_name(type)->capture_default_str();
+  };
+  add("-n,--workers", workers_, "How many ranks", "N");
+  add("--sizes", sizes_, "Which sizes, with commas between them", "LIST");
+  add("--dtype", dtype_, "The type of the elements", "TYPE");
+  add("--memory", memory_,
+      "heap: memory of the engine, which the other ranks can see; ordinary: any other", "KIND");
+  command_->add_flag("--consume", consume_, "Reads every result inside the timed region");
+  command_->add_option("--json", json_, "Writes the results to this file, too")->type_name("FILE");
+  command_->add_flag("--worker", worker_)->group("");  // not in the help: for job()
+}
+
+Result<BenchPlan> BenchOptions::plan() const {
+  BenchPlan plan;
+  FARANDOLE_TRY_ASSIGN(plan.operation, operation_named(operation_));
+  FARANDOLE_TRY_ASSIGN(plan.ranks, whole_number("-n", workers_, 1, kWorkersMax));
+  FARANDOLE_TRY_ASSIGN(plan.sizes, sizes_in(sizes_));
+  FARANDOLE_TRY_ASSIGN(plan.dtype, dtype_named(dtype_));
+  if (memory_ != "heap" && memory_ != "ordinary")
+    return refusal("the --memory", memory_, "heap and ordinary");
+  plan.heap = memory_ == "heap";
+  plan.consume = consume_;
+  plan.json = json_;
+  if (command_->count("--json") == 0 || worker_) return plan;
+  // Better now than after minutes of measuring.
+  const Descriptor file(::open(json_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  if (file.valid()) return plan;
+  return Status::fix_call(
+      fmt::format("--json \"{}\": it cannot be written ({}); give a file in a folder that exists",
+                  make_visible(json_), std::strerror(errno)));
+}
+
+Result<JobOptions> BenchOptions::job(const BenchPlan& plan,
+                                     const std::vector<std::string>& words) const {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error)
+    return Status::stop(
+        fmt::format("cannot find its own program ({}); is /proc mounted?", error.message()));
+  JobOptions job;
+  job.workers = plan.ranks;
+  job.command = {program.string()};
+  job.command.insert(job.command.end(), words.begin(), words.end());
+  job.command.push_back("--worker");
+  job.settings = {{"OMP_NUM_THREADS", "1"}};
+  FARANDOLE_TRY_ASSIGN(job.output.prefix, LinePrefix::parse(""));
+  return job;
+}
+
+}  // namespace farandole

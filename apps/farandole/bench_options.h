@@ -1,0 +1,41 @@
+// The command line of `farandole bench`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "bench_plan.h"
+#include "farandole/status.h"
+#include "launcher/job_options.h"
+
+namespace farandole {
+
+// As RunOptions: the parser holds references into it.
+class BenchOptions {
+ public:
+  explicit BenchOptions(CLI::App& app);
+  BenchOptions(const BenchOptions&) = delete;
+  BenchOptions& operator=(const BenchOptions&) = delete;
+
+  bool chosen() const { return command_->parsed(); }
+  // Whether this process is one of those that measure, started by job().
+  bool is_worker() const { return worker_; }
+  // Errors: kFixCall, for the user.
+  Result<BenchPlan> plan() const;
+  // The job whose workers are this program again, with the same words. Errors: kFixCall, kStop.
+  Result<JobOptions> job(const BenchPlan& plan, const std::vector<std::string>& words) const;
+
+ private:
+  CLI::App* command_;  // owned by the parser
+  std::string operation_;
+  std::string workers_ = "2";
+  std::string sizes_ = "8,1K,64K,1M,16M,64M";
+  std::string dtype_ = "float32";
+  std::string memory_ = "heap";
+  std::string json_;
+  bool consume_ = false;
+  bool worker_ = false;
+};
+
+}  // namespace farandole

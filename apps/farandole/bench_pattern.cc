@@ -1,0 +1,87 @@
+#include "bench_pattern.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t kPeriod = 1021;
+constexpr std::size_t kSumMax = 120;  // exact also in int8, and in bfloat16
+
+// Of a small whole number; integers are cut to their lowest bytes, as their sums are.
+std::uint64_t bits_of(DType dtype, std::size_t value) {
+  const auto single = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+  switch (dtype) {
+    case DType::kFloat64:
+      return std::bit_cast<std::uint64_t>(static_cast<double>(value));
+    case DType::kFloat32:
+      return single;
+    case DType::kBFloat16:
+      return single >> 16U;
+    case DType::kFloat16:  // another bias of the exponent, a shorter mantissa
+      return value == 0 ? 0 : (single >> 13U) - ((127U - 15U) << 10U);
+    default:
+      return value;
+  }
+}
+
+}  // namespace
+
+BenchPattern::BenchPattern(DType dtype, int ranks)
+    : element_bytes_(row_of(dtype).bytes),
+      brought_(static_cast<std::size_t>(ranks), Period(kPeriod * element_bytes_)),
+      sum_(kPeriod * element_bytes_) {
+  const std::size_t values = 1 + std::max<std::size_t>(kSumMax / brought_.size(), 1);
+  const auto put = [&](Period& period, std::size_t index, std::size_t value) {
+    const std::uint64_t bits = bits_of(dtype, value);
+    std::memcpy(&period[index * element_bytes_], &bits, element_bytes_);
+  };
+  for (std::size_t index = 0; index < kPeriod; ++index) {
+    std::size_t sum = 0;
+    for (std::size_t rank = 0; rank < brought_.size(); ++rank) {
+      const std::size_t value = (index * 7919 + rank * 104729 + index * index) % kPeriod % values;
+      put(brought_[rank], index, value);
+      sum += value;
+    }
+    put(sum_, index, sum);
+  }
+}
+
+void BenchPattern::write(std::byte* memory, std::size_t bytes, int rank, std::size_t first) const {
+  const Period& period = brought_[static_cast<std::size_t>(rank)];
+  std::size_t from = first % kPeriod * element_bytes_;
+  for (std::size_t begin = 0; begin < bytes; from = 0) {
+    const std::size_t part = std::min(period.size() - from, bytes - begin);
+    std::memcpy(memory + begin, &period[from], part);
+    begin += part;
+  }
+}
+
+bool BenchPattern::holds(const Period& period, const std::byte* memory, std::size_t bytes,
+                         std::size_t first) const {
+  std::size_t from = first % kPeriod * element_bytes_;
+  for (std::size_t begin = 0; begin < bytes; from = 0) {
+    const std::size_t part = std::min(period.size() - from, bytes - begin);
+    if (std::memcmp(memory + begin, &period[from], part) != 0) return false;
+    begin += part;
+  }
+  return true;
+}
+
+bool BenchPattern::is_result(Operation operation, const std::byte* memory, std::size_t bytes,
+                             int rank, std::size_t first) const {
+  const std::size_t piece = bytes / brought_.size();
+  const std::size_t ours = first + static_cast<std::size_t>(rank) * piece / element_bytes_;
+  if (operation == Operation::kAllreduce) return holds(sum_, memory, bytes, first);
+  if (operation == Operation::kReducescatter) return holds(sum_, memory, piece, ours);
+  if (operation == Operation::kBroadcast) return holds(brought_[0], memory, bytes, first);
+  for (std::size_t other = 0; other < brought_.size(); ++other) {
+    const std::size_t begin = operation == Operation::kAlltoall ? ours : first;
+    if (!holds(brought_[other], memory + other * piece, piece, begin)) return false;
+  }
+  return true;
+}
+
+}  // namespace farandole

@@ -1,0 +1,267 @@
+#include "bench_worker.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "base/try.h"
+#include "bench_pattern.h"
+#include "farandole/engine.h"
+#include "launcher/colors.h"
+
+namespace farandole {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+using Memory = std::shared_ptr<std::byte>;
+
+constexpr std::chrono::milliseconds kPatience(100);
+constexpr Seconds kProgressPeriod(0.2);
+constexpr std::size_t kRotatingBuffers = 3;
+constexpr std::size_t kAlignment = 128;
+constexpr int kWarmUps = 3;
+// For each size, about: in the operation, and with writing and checking.
+constexpr double kSecondsMeasured = 0.4;
+constexpr double kSecondsInAll = 3;
+constexpr double kRepetitionsMin = 5;
+constexpr double kRepetitionsMax = 5000;
+
+std::size_t l2_bytes() {
+  const long bytes = ::sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return bytes > 0 ? static_cast<std::size_t>(bytes) : std::size_t{2} << 20;
+}
+
+// Every word of it once; the sum keeps the compiler from leaving that out.
+void read_all(const std::byte* memory, std::size_t bytes) {
+  std::uint64_t sum = 0;
+  for (std::size_t at = 0; at + sizeof(sum) <= bytes; at += sizeof(sum)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, memory + at, sizeof(word));
+    sum += word;
+  }
+  for (std::size_t at = bytes / sizeof(sum) * sizeof(sum); at < bytes; ++at)
+    sum += static_cast<std::uint64_t>(memory[at]);
+  [[maybe_unused]] volatile const std::uint64_t kept = sum;
+}
+
+class BenchWorker {
+ public:
+  BenchWorker(Engine& engine, const BenchPlan& plan)
+      : engine_(engine),
+        plan_(plan),
+        pattern_(plan.dtype, plan.ranks),
+        leads_(engine.place().rank == 0),
+        colors_(wants_colors(STDOUT_FILENO)),
+        shows_progress_(leads_ && ::isatty(STDERR_FILENO) != 0) {}
+
+  Result<std::vector<BenchRow>> run() {
+    say(colored(bench_title(plan_), Color::kBold));
+    say(colored(bench_heading(), Color::kDim));
+    std::vector<BenchRow> rows;
+    for (const std::size_t size : plan_.sizes) {
+      FARANDOLE_TRY_ASSIGN(BenchRow row, measure(plan_.bytes_for(size)));
+      clear_progress();
+      const std::string line = bench_line(plan_, row);
+      say(row.verified ? line : colored(line, Color::kRed));
+      rows.push_back(row);
+    }
+    return rows;
+  }
+
+ private:
+  struct Times {
+    double operation = 0;
+    double all = 0;  // with writing and checking
+  };
+
+  Result<Memory> allocate(std::size_t bytes) {
+    if (plan_.heap) return engine_.allocate(bytes);
+    auto* const memory = new (std::align_val_t{kAlignment}, std::nothrow) std::byte[bytes];
+    if (memory == nullptr)
+      return Status::stop(
+          fmt::format("no memory for {}; choose smaller --sizes", size_text(bytes)));
+    return Memory(
+        memory, [](std::byte* owned) { ::operator delete[](owned, std::align_val_t{kAlignment}); });
+  }
+
+  std::int64_t elements(std::size_t bytes) const {
+    return static_cast<std::int64_t>(bytes / row_of(plan_.dtype).bytes);
+  }
+  // Of one rank's share of what is divided.
+  std::size_t piece(std::size_t bytes) const {
+    return bytes / static_cast<std::size_t>(plan_.ranks);
+  }
+  std::size_t input_bytes(std::size_t bytes) const {
+    return plan_.operation == Operation::kAllgather ? piece(bytes) : bytes;
+  }
+  std::size_t output_bytes(std::size_t bytes) const {
+    return plan_.operation == Operation::kReducescatter ? piece(bytes) : bytes;
+  }
+
+  Result<Outcome> call(const Submission& submission) {
+    FARANDOLE_TRY_ASSIGN(const Handle handle, engine_.submit(submission, kPatience));
+    while (!engine_.wait(handle, kPatience)) continue;
+    Outcome outcome = engine_.take(handle);
+    FARANDOLE_TRY(outcome.status);
+    return outcome;
+  }
+
+  // The largest of all ranks' values, in place.
+  Status largest(std::vector<double>& values) {
+    Submission submission;
+    submission.operation = Operation::kAllreduce;
+    submission.name = "bench.times";
+    submission.dtype = DType::kFloat64;
+    submission.shape = {static_cast<std::int64_t>(values.size())};
+    submission.input = values.data();
+    submission.output = values.data();
+    submission.reduce_op = ReduceOp::kMax;
+    return call(submission).status();
+  }
+
+  Submission submission_for(std::size_t bytes) const {
+    Submission submission;
+    submission.operation = plan_.operation;
+    submission.name = "bench";
+    submission.dtype = plan_.dtype;
+    submission.shape = {elements(input_bytes(bytes))};
+    return submission;
+  }
+
+  Status prepare(std::size_t bytes) {
+    inputs_.clear();
+    output_.reset();
+    const bool rotates = plan_.consume && bytes > l2_bytes();
+    for (std::size_t i = 0; i < (rotates ? kRotatingBuffers : 1); ++i) {
+      FARANDOLE_TRY_ASSIGN(Memory memory, allocate(input_bytes(bytes)));
+      inputs_.push_back(std::move(memory));
+    }
+    if (plan_.operation != Operation::kReducescatter) return {};
+    FARANDOLE_TRY_ASSIGN(output_, allocate(output_bytes(bytes)));
+    return {};
+  }
+
+  // One repetition: write, meet, the timed region, check.
+  Result<Times> repeat(std::size_t bytes, BenchRow& row) {
+    const auto all_began = Clock::now();
+    const int rank = engine_.place().rank;
+    const std::size_t first = ++repetition_;
+    std::byte* const input = inputs_[repetition_ % inputs_.size()].get();
+    pattern_.write(input, input_bytes(bytes), rank, first);
+    Submission submission = submission_for(bytes);
+    submission.input = input;
+    submission.output = output_ ? output_.get() : input;
+    FARANDOLE_TRY(call(Submission{}).status());  // a barrier
+    const auto began = Clock::now();
+    FARANDOLE_TRY_ASSIGN(const Outcome outcome, call(submission));
+    const std::byte* const result =
+        outcome.received ? outcome.received.get() : static_cast<std::byte*>(submission.output);
+    if (plan_.consume) read_all(result, output_bytes(bytes));
+    const auto ended = Clock::now();
+    row.verified &= pattern_.is_result(plan_.operation, result, bytes, rank, first);
+    return Times{Seconds(ended - began).count(), Seconds(Clock::now() - all_began).count()};
+  }
+
+  Result<BenchRow> measure(std::size_t bytes) {
+    BenchRow row{.bytes = bytes, .verified = true};
+    FARANDOLE_TRY(prepare(bytes));
+    Times warm;
+    for (int i = 0; i < kWarmUps; ++i) {
+      show_progress(bytes, 0, 0);
+      FARANDOLE_TRY_ASSIGN(warm, repeat(bytes, row));
+    }
+    std::vector<double> agreed = {warm.operation, warm.all};
+    FARANDOLE_TRY(largest(agreed));
+    const double wanted = std::min(kSecondsMeasured / agreed[0], kSecondsInAll / agreed[1]);
+    std::vector<double> times(
+        static_cast<std::size_t>(std::clamp(wanted, kRepetitionsMin, kRepetitionsMax)));
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      show_progress(bytes, i, times.size());
+      FARANDOLE_TRY_ASSIGN(const Times one, repeat(bytes, row));
+      times[i] = one.operation;
+    }
+    FARANDOLE_TRY(largest(times));
+    std::vector<double> wrong = {row.verified ? 0.0 : 1.0};
+    FARANDOLE_TRY(largest(wrong));
+    row.verified = wrong[0] == 0;
+    std::ranges::sort(times);
+    row.p50_us = times[times.size() / 2] * 1e6;
+    row.p99_us = times[times.size() * 99 / 100] * 1e6;
+    return row;
+  }
+
+  std::string colored(const std::string& text, Color color) const {
+    return colors_ ? in_color(text, color) : text;
+  }
+  void say(const std::string& line) const {
+    if (!leads_) return;
+    std::fprintf(stdout, "%s\n", line.c_str());
+    std::fflush(stdout);
+  }
+  void show_progress(std::size_t bytes, std::size_t done, std::size_t count) {
+    if (!shows_progress_ || Clock::now() - shown_ < kProgressPeriod) return;
+    shown_ = Clock::now();
+    const std::string counted = count > 0 ? fmt::format("{} of {}", done, count) : "warming up";
+    std::fprintf(stderr, "%10s  %-24s\r", size_text(bytes).c_str(), counted.c_str());
+    std::fflush(stderr);
+  }
+  void clear_progress() const {
+    if (shows_progress_) std::fprintf(stderr, "%36s\r", "");
+  }
+
+  Engine& engine_;
+  const BenchPlan& plan_;
+  BenchPattern pattern_;
+  bool leads_;
+  bool colors_;
+  bool shows_progress_;
+  Clock::time_point shown_{};
+  std::size_t repetition_ = 0;
+  std::vector<Memory> inputs_;  // which go round
+  Memory output_;               // where it is apart from the input
+};
+
+Status write_json(const BenchPlan& plan, const std::vector<BenchRow>& rows) {
+  std::ofstream file(plan.json, std::ios::trunc);
+  file << bench_json(plan, rows) << std::flush;
+  if (file) return {};
+  return Status::stop(fmt::format("cannot write {}; is there room on the disk?", plan.json));
+}
+
+Status measure_all(Engine& engine, const BenchPlan& plan) {
+  BenchWorker worker(engine, plan);
+  FARANDOLE_TRY_ASSIGN(const std::vector<BenchRow> rows, worker.run());
+  if (engine.place().rank == 0 && !plan.json.empty()) FARANDOLE_TRY(write_json(plan, rows));
+  if (std::ranges::all_of(rows, &BenchRow::verified)) return {};
+  return Status::stop("a result was wrong; please report it with this machine's /proc/cpuinfo");
+}
+
+int fail(const Status& status) {
+  const std::string text = "farandole bench: " + status.message();
+  std::fprintf(stderr, "%s\n", error_for(STDERR_FILENO, text).c_str());
+  return 1;
+}
+
+}  // namespace
+
+int run_bench_worker(const BenchPlan& plan) {
+  auto options = EngineOptions::from_environment();
+  if (!options.ok()) return fail(options.status());
+  auto engine = Engine::create(*std::move(options));
+  if (!engine.ok()) return fail(engine.status());
+  const Status status = measure_all(**engine, plan);
+  (*engine)->shutdown(status.ok() ? "its measurement is done" : status.message());
+  return status.ok() ? 0 : fail(status);
+}
+
+}  // namespace farandole

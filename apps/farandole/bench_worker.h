@@ -1,0 +1,12 @@
+// One rank of `farandole bench`: the public door only, as any program would use it.
+#pragma once
+
+#include "bench_plan.h"
+
+namespace farandole {
+
+// Joins the job that the launcher has started, measures, and leaves. Rank 0 writes the results.
+// Returns the exit code.
+int run_bench_worker(const BenchPlan& plan);
+
+}  // namespace farandole

@@ -1,0 +1,18 @@
+#include "whole_number.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+namespace farandole {
+
+Result<int> whole_number(std::string_view flag, const std::string& text, int min, int max) {
+  int number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && rest == end && number >= min && number <= max) return number;
+  return Status::fix_call(
+      fmt::format("{} is \"{}\"; it must be a whole number from {} to {}", flag, text, min, max));
+}
+
+}  // namespace farandole

@@ -1,0 +1,14 @@
+// Whole numbers in the words of a command line.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "farandole/status.h"
+
+namespace farandole {
+
+// Errors: kFixCall naming the flag, the text and the limits.
+Result<int> whole_number(std::string_view flag, const std::string& text, int min, int max);
+
+}  // namespace farandole
