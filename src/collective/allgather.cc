@@ -10,11 +10,15 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t part_offset(std::int64_t round) { return round % kRoundParts * kWindow; }
+// Of a member that stages so many bytes.
+Parts parts_of(std::int64_t bytes) {
+  return {.bytes = std::min(kRoundBytes, round_up(bytes, kPartAlignment)),
+          .rounds = rounds_for(bytes, kRoundBytes)};
+}
 
 // How much of `bytes` a round carries.
 std::int64_t part_of(std::int64_t bytes, std::int64_t round) {
-  return std::clamp(bytes - round * kWindow, std::int64_t{0}, kWindow);
+  return std::clamp(bytes - round * kRoundBytes, std::int64_t{0}, kRoundBytes);
 }
 
 }  // namespace
@@ -36,10 +40,11 @@ void Allgather::stage(std::int64_t round) {
     if (round == 0) std::memcpy(entrance.own_inside(), own.data(), own.size());
     return;
   }
-  const std::int64_t bytes = part_of(static_cast<std::int64_t>(own.size()), round);
+  const auto all = static_cast<std::int64_t>(own.size());
+  const std::int64_t bytes = part_of(all, round);
   if (bytes > 0)
-    std::memcpy(entrance.own_staging() + part_offset(round), own.data() + round * kWindow,
-                static_cast<std::size_t>(bytes));
+    std::memcpy(entrance.own_staging() + parts_of(all).offset(entrance.identity(), round),
+                own.data() + round * kRoundBytes, static_cast<std::size_t>(bytes));
 }
 
 void Allgather::enter(Entrance& entrance) const {
@@ -72,7 +77,7 @@ std::optional<std::int64_t> Allgather::meet() {
     group.counts.push_back(rows);
     group.offsets.push_back(std::exchange(total, end));
     if (bytes > 0)
-      rounds = std::max(rounds, is_staged(member, bytes) ? rounds_for(bytes, kWindow) : 1);
+      rounds = std::max(rounds, is_staged(member, bytes) ? rounds_for(bytes, kRoundBytes) : 1);
   }
   output_ = options_.allocate(group.counts);
   return rounds;
@@ -92,8 +97,9 @@ Copy Allgather::copy_of(int member, std::int64_t round) const {
   std::byte* const to = output_ + group.offsets[index];
   const bool ours = member == group.member;
   if (is_staged(member, bytes)) {
-    const std::int64_t begin = round * kWindow;
-    const std::byte* const shown = entrance.staging(member) + part_offset(round);
+    const std::int64_t begin = round * kRoundBytes;
+    const std::byte* const shown =
+        entrance.staging(member) + parts_of(bytes).offset(entrance.identity(), round);
     return {ours ? options_.input + begin : shown, to + begin, part_of(bytes, round)};
   }
   if (round > 0 || bytes == 0) return {};

@@ -19,10 +19,6 @@ constexpr std::int64_t kStaging = static_cast<std::int64_t>(kStagingBytesPerSlot
 constexpr std::int64_t kInside = static_cast<std::int64_t>(kInlineBytes);
 constexpr std::int64_t kSplitBytes = sizeof(std::int64_t);
 
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
 constexpr std::int64_t round_down(std::int64_t value, std::int64_t multiple) {
   return value / multiple * multiple;
 }
@@ -33,10 +29,10 @@ Alltoall::Alltoall(const Group& group, const StepIdentity& identity, Options opt
     : rounds_(Entrance(group, identity)),
       options_(std::move(options)),
       splits_bytes_(group.members() * kSplitBytes),
-      part_bytes_(round_down((kStaging - round_up(splits_bytes_, kPieceAlignment)) / kRoundParts,
-                             kPieceAlignment)),
-      piece_bytes_(round_down(part_bytes_ / group.members(), kPieceAlignment)) {
-  CHECK(piece_bytes_ > 0, "every member has a piece of a window");
+      piece_bytes_max_(
+          round_down(round_down(staging_bytes() / kRoundParts, kPartAlignment) / group.members(),
+                     kPieceAlignment)) {
+  CHECK(piece_bytes_max_ > 0, "every member has a piece of a part");
   CHECK(options_.splits.size() == group.ranks.size(), "there is one split for each member");
   std::int64_t sent = 0;
   for (const std::int64_t rows : options_.splits) {
@@ -53,13 +49,22 @@ bool Alltoall::are_splits_inside() const { return splits_bytes_ <= kInside; }
 
 bool Alltoall::is_inside(std::int64_t sent) const { return sent <= kInside - splits_bytes_; }
 
-std::int64_t Alltoall::piece_of(std::int64_t bytes, std::int64_t round) const {
-  return std::clamp(bytes - round * piece_bytes_, std::int64_t{0}, piece_bytes_);
+std::int64_t Alltoall::staging_bytes() const {
+  return are_splits_inside() ? kStaging : kStaging - round_up(splits_bytes_, kPieceAlignment);
 }
 
-std::int64_t Alltoall::piece_offset(std::int64_t round, int member) const {
-  return round_up(splits_bytes_, kPieceAlignment) + round % kRoundParts * part_bytes_ +
-         member * piece_bytes_;
+// Of a member that stages, and whose largest share for one of the others has so many bytes.
+Alltoall::Pieces Alltoall::pieces_of(std::int64_t largest) const {
+  const std::int64_t bytes = std::min(piece_bytes_max_, round_up(largest, kPieceAlignment));
+  return {.bytes = bytes,
+          .parts = {.bytes = round_up(bytes * rounds_.entrance().group().members(), kPartAlignment),
+                    .rounds = rounds_for(largest, bytes),
+                    .staging_bytes = staging_bytes()}};
+}
+
+Alltoall::Range Alltoall::piece_of(std::int64_t all, const Pieces& pieces, std::int64_t round) {
+  const std::int64_t begin = std::min(round * pieces.bytes, all);
+  return {begin, std::min(pieces.bytes, all - begin)};
 }
 
 void Alltoall::stage(std::int64_t round) {
@@ -69,22 +74,31 @@ void Alltoall::stage(std::int64_t round) {
 
 void Alltoall::stage_splits() {
   const Entrance& entrance = rounds_.entrance();
-  std::byte* const to = are_splits_inside() ? entrance.own_inside() : entrance.own_staging();
+  std::byte* const to =
+      are_splits_inside() ? entrance.own_inside() : entrance.own_staging() + staging_bytes();
   std::memcpy(to, options_.splits.data(), static_cast<std::size_t>(splits_bytes_));
   if (sent_ > 0 && is_inside(sent_) && entrance.group().members() > 1)
     std::memcpy(to + splits_bytes_, options_.input, static_cast<std::size_t>(sent_));
 }
 
 void Alltoall::stage_pieces(std::int64_t round) {
-  const Group& group = rounds_.entrance().group();
-  const std::byte* from = options_.input;
-  for (int member = 0; member < group.members(); ++member) {
-    const std::int64_t all = options_.splits[static_cast<std::size_t>(member)] * options_.row_bytes;
-    const std::int64_t bytes = piece_of(all, round);
-    if (member != group.member && bytes > 0)
-      std::memcpy(rounds_.entrance().own_staging() + piece_offset(round, member),
-                  from + round * piece_bytes_, static_cast<std::size_t>(bytes));
-    from += all;
+  const Entrance& entrance = rounds_.entrance();
+  const int own = entrance.group().member;
+  const std::span<const std::int64_t> splits = options_.splits;
+  std::int64_t largest = 0;
+  for (std::size_t to = 0; to < splits.size(); ++to)
+    if (static_cast<int>(to) != own) largest = std::max(largest, splits[to] * options_.row_bytes);
+  if (largest == 0) return;
+  const Pieces pieces = pieces_of(largest);
+  std::byte* const part = entrance.own_staging() + pieces.parts.offset(entrance.identity(), round);
+  std::int64_t before = 0;
+  for (int to = 0; to < entrance.group().members(); ++to) {
+    const std::int64_t all = splits[static_cast<std::size_t>(to)] * options_.row_bytes;
+    const Range piece = piece_of(all, pieces, round);
+    if (to != own && piece.bytes > 0)
+      std::memcpy(part + to * pieces.bytes, options_.input + before + piece.begin,
+                  static_cast<std::size_t>(piece.bytes));
+    before += all;
   }
 }
 
@@ -109,9 +123,10 @@ void Alltoall::read_splits() {
   group.splits.resize(members * members);
   for (std::size_t index = 0; index < members; ++index) {
     const int member = static_cast<int>(index);
-    std::memcpy(&group.splits[index * members],
-                are_splits_inside() ? entrance.inside(member) : entrance.staging(member),
-                static_cast<std::size_t>(splits_bytes_));
+    std::memcpy(
+        &group.splits[index * members],
+        are_splits_inside() ? entrance.inside(member) : entrance.staging(member) + staging_bytes(),
+        static_cast<std::size_t>(splits_bytes_));
   }
 }
 
@@ -161,8 +176,8 @@ std::optional<std::int64_t> Alltoall::meet() {
     if (!entrance.lends_enough(member, sent.to_all)) return std::nullopt;
     const bool stages = !is_inside(sent.to_all) && !entrance.lends_input(member);
     if (sent.to_all > 0)
-      rounds =
-          std::max({rounds, std::int64_t{1}, stages ? rounds_for(sent.largest, piece_bytes_) : 0});
+      rounds = std::max(
+          {rounds, std::int64_t{1}, stages ? rounds_for(sent.largest, piece_bytes_max_) : 0});
     group.counts.push_back(split(member, group.member));
     group.offsets.push_back(offset);
     offset += group.counts.back() * options_.row_bytes;
@@ -191,8 +206,11 @@ Copy Alltoall::copy_of(int member, std::int64_t round) const {
     if (whole == nullptr && is_inside(sent.to_all)) whole = entrance.inside(member) + splits_bytes_;
   }
   if (whole != nullptr) return round == 0 ? Copy{whole + sent.before, to, bytes} : Copy{};
-  return {entrance.staging(member) + piece_offset(round, group.member), to + round * piece_bytes_,
-          piece_of(bytes, round)};
+  const Pieces pieces = pieces_of(sent.largest);
+  const Range piece = piece_of(bytes, pieces, round);
+  return {entrance.staging(member) + pieces.parts.offset(entrance.identity(), round) +
+              group.member * pieces.bytes,
+          to + piece.begin, piece.bytes};
 }
 
 }  // namespace farandole

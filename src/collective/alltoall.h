@@ -51,11 +51,22 @@ class Alltoall {
     std::int64_t largest = 0;  // bytes for one of the others
   };
 
+  // How a member stages what it sends: a part per round, with a piece for each member.
+  struct Pieces {
+    std::int64_t bytes = 0;
+    Parts parts = {};
+  };
+  // A range of the bytes that a member gets from another one.
+  struct Range {
+    std::int64_t begin = 0;
+    std::int64_t bytes = 0;
+  };
+
   bool are_splits_inside() const;
+  std::int64_t staging_bytes() const;       // for the parts; other splits lie behind them
   bool is_inside(std::int64_t sent) const;  // so many bytes lie behind the splits
-  // How many of `bytes` are the piece of a round, and where it is in the staging memory.
-  std::int64_t piece_of(std::int64_t bytes, std::int64_t round) const;
-  std::int64_t piece_offset(std::int64_t round, int member) const;
+  Pieces pieces_of(std::int64_t largest) const;
+  static Range piece_of(std::int64_t all, const Pieces& pieces, std::int64_t round);
 
   void stage_splits();
   void stage_pieces(std::int64_t round);
@@ -74,10 +85,9 @@ class Alltoall {
 
   Rounds rounds_;
   Options options_;
-  std::int64_t splits_bytes_;  // the splits at the begin of the flag line or the staging memory
-  std::int64_t part_bytes_;    // what a round has of the rest of the staging memory, and
-  std::int64_t piece_bytes_;   // what a member has of that
-  std::int64_t sent_ = 0;      // bytes that we send, the first of the input
+  std::int64_t splits_bytes_;
+  std::int64_t piece_bytes_max_;
+  std::int64_t sent_ = 0;  // bytes that we send, the first of the input
   bool lends_ = false;
   std::byte* output_ = nullptr;
   Copies copies_;

@@ -50,8 +50,7 @@ TEST_P(AlltoallMembers, one_sided_splits) {
 // The largest split decides how many rounds there are for all.
 TEST_P(AlltoallMembers, splits_around_the_border_of_a_piece) {
   const int members = GetParam();
-  const std::int64_t part = (static_cast<std::int64_t>(kStagingBytesPerSlot) - 64) / 4 / 64 * 64;
-  const std::int64_t piece = part / members / 64 * 64;
+  const std::int64_t piece = kRoundBytes / members / 64 * 64;
   std::vector<PreparedCall> calls;
   for (const std::int64_t bytes : {piece - 1, piece, piece + 1, 5 * piece, 5 * piece + 1}) {
     calls.push_back(call_of(members, [&](int, int) { return bytes; }, 1));

@@ -6,15 +6,15 @@
 namespace farandole {
 namespace {
 
-// While the root stages a window, the others copy the one before: with w windows a tensor takes the
-// time of w + 1 copies of a window. Each also costs a wait.
-constexpr std::int64_t kWindowsWanted = 8;
-constexpr std::int64_t kWindowMin = 16 * 1024;
-constexpr std::int64_t kPageBytes = 4096;
+// While the root stages a part, the others copy the one before: with r rounds a tensor takes the
+// time of r + 1 copies of a part. Each also costs a wait.
+constexpr std::int64_t kRoundsWanted = 4;
+constexpr std::int64_t kPartMin = 16 * 1024;
 
-std::int64_t window_for(std::int64_t bytes) {
-  const std::int64_t pages = bytes / kWindowsWanted / kPageBytes;
-  return std::clamp(pages * kPageBytes, kWindowMin, kWindow);
+Parts parts_of(std::int64_t bytes) {
+  const std::int64_t wanted = round_up(rounds_for(bytes, kRoundsWanted), kPartAlignment);
+  const std::int64_t part = std::clamp(wanted, kPartMin, kRoundBytes);
+  return {.bytes = part, .rounds = rounds_for(bytes, part)};
 }
 
 }  // namespace
@@ -22,7 +22,7 @@ std::int64_t window_for(std::int64_t bytes) {
 Broadcast::Broadcast(const Group& group, const StepIdentity& identity, const Options& options)
     : rounds_(Entrance(group, identity)),
       options_(options),
-      window_(window_for(options.bytes)),
+      parts_(parts_of(options.bytes)),
       lends_(rounds_.entrance().is_worth_lending(input(), input().size())) {}
 
 std::span<const std::byte> Broadcast::input() const {
@@ -31,16 +31,17 @@ std::span<const std::byte> Broadcast::input() const {
 }
 
 std::int64_t Broadcast::part_of(std::int64_t round) const {
-  return std::clamp(options_.bytes - round * window_, std::int64_t{0}, window_);
+  return std::clamp(options_.bytes - round * parts_.bytes, std::int64_t{0}, parts_.bytes);
 }
 
 void Broadcast::stage(std::int64_t round) {
   const Entrance& entrance = rounds_.entrance();
   const std::int64_t bytes = part_of(round);
   if (!is_root() || lends_ || bytes == 0 || entrance.group().members() == 1) return;
-  std::byte* const to =
-      is_inside() ? entrance.own_inside() : entrance.own_staging() + round % kRoundParts * kWindow;
-  std::memcpy(to, options_.input + round * window_, static_cast<std::size_t>(bytes));
+  std::byte* const to = is_inside()
+                            ? entrance.own_inside()
+                            : entrance.own_staging() + parts_.offset(entrance.identity(), round);
+  std::memcpy(to, options_.input + round * parts_.bytes, static_cast<std::size_t>(bytes));
 }
 
 void Broadcast::enter(Entrance& entrance) const {
@@ -55,23 +56,23 @@ std::optional<std::int64_t> Broadcast::meet() {
   if (!entrance.extents_equal() || !entrance.lends_enough(options_.root, options_.bytes))
     return std::nullopt;
   if (entrance.lends_input(options_.root) || entrance.group().members() == 1)
-    window_ = std::max(options_.bytes, std::int64_t{1});
-  return rounds_for(options_.bytes, window_);
+    parts_ = {.bytes = options_.bytes, .rounds = options_.bytes == 0 ? 0 : 1};
+  return parts_.rounds;
 }
 
 bool Broadcast::take(std::int64_t round) {
   if (is_root() && options_.output == options_.input) return true;
-  return copies_.advance({shown(round), options_.output + round * window_, part_of(round)});
+  return copies_.advance({shown(round), options_.output + round * parts_.bytes, part_of(round)});
 }
 
 const std::byte* Broadcast::shown(std::int64_t round) const {
-  if (is_root()) return options_.input + round * window_;
+  if (is_root()) return options_.input + round * parts_.bytes;
   const Entrance& entrance = rounds_.entrance();
   const auto bytes = static_cast<std::size_t>(options_.bytes);
   if (const std::byte* const lent = entrance.input(options_.root, bytes); lent != nullptr)
     return lent;
   if (is_inside()) return entrance.inside(options_.root);
-  return entrance.staging(options_.root) + round % kRoundParts * kWindow;
+  return entrance.staging(options_.root) + parts_.offset(entrance.identity(), round);
 }
 
 }  // namespace farandole

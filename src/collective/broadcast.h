@@ -4,8 +4,8 @@
 // - small ones lie inside the flag line: 1 wait, the entry;
 // - in memory that the others can see they are read where they are: 2 waits, one of them for the
 //   root at the end; moved (loads and stores) nothing at the root, 2n elsewhere, the lower bound;
-// - any other are staged in windows, of which a mid-sized tensor has several, so that the others
-//   copy one while the root stages the next: 1 wait per window; moved 2n everywhere.
+// - any other are staged in parts, of which a mid-sized tensor has several, so that the others copy
+//   one while the root stages the next: 1 wait per part; moved 2n everywhere.
 // A root whose output is not its input moves 2n more.
 #pragma once
 
@@ -50,7 +50,7 @@ class Broadcast {
 
   Rounds rounds_;
   Options options_;
-  std::int64_t window_;  // how many bytes a round has; all of them if nothing is staged
+  Parts parts_;  // a single one if nothing is staged
   bool lends_;
   Copies copies_;
 };

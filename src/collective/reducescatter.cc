@@ -6,8 +6,8 @@
 
 #include "base/check.h"
 
-// The part of a round is a window with a piece for every member. Pieces are whole cache lines,
-// thereby also whole elements.
+// The part of a round has a piece for every member. Pieces are whole cache lines, thereby also
+// whole elements. Member 0 has the largest share.
 
 namespace farandole {
 
@@ -15,10 +15,13 @@ Reducescatter::Reducescatter(const Group& group, const StepIdentity& identity,
                              const Options& options)
     : rounds_(Entrance(group, identity)),
       options_(options),
-      piece_bytes_(kWindow / group.members() / kPieceAlignment * kPieceAlignment),
+      piece_bytes_(std::min(kRoundBytes / group.members() / kPieceAlignment * kPieceAlignment,
+                            round_up(share(0).bytes, kPieceAlignment))),
+      parts_{.bytes = round_up(piece_bytes_ * group.members(), kPartAlignment),
+             .rounds = share(0).bytes == 0 ? 0 : rounds_for(share(0).bytes, piece_bytes_)},
       lends_(rounds_.entrance().is_worth_lending(
           input(), static_cast<std::size_t>(options.bytes() - share(group.member).bytes))) {
-  CHECK(piece_bytes_ > 0, "every member has a piece of a window");
+  CHECK(kRoundBytes / group.members() >= kPieceAlignment, "every member has a piece of a part");
   CHECK(options.row_bytes % static_cast<std::int64_t>(row_of(options.reduction.dtype).bytes) == 0,
         "a row consists of whole elements");
 }
@@ -40,7 +43,7 @@ Reducescatter::Range Reducescatter::piece(std::int64_t round, int member) const 
 }
 
 std::int64_t Reducescatter::piece_offset(std::int64_t round, int member) const {
-  return round % kRoundParts * kWindow + member * piece_bytes_;
+  return parts_.offset(rounds_.entrance().identity(), round) + member * piece_bytes_;
 }
 
 void Reducescatter::stage(std::int64_t round) {
@@ -75,10 +78,11 @@ std::optional<std::int64_t> Reducescatter::meet() {
     if (!entrance.lends_enough(member, options_.bytes())) return std::nullopt;
     somebody_stages = somebody_stages || !entrance.lends_input(member);
   }
-  // Member 0 has the largest share.
-  if (is_inside() || !somebody_stages || members == 1)
-    piece_bytes_ = std::max(share(0).bytes, std::int64_t{1});
-  return rounds_for(share(0).bytes, piece_bytes_);
+  if (is_inside() || !somebody_stages || members == 1) {
+    piece_bytes_ = share(0).bytes;
+    parts_.rounds = piece_bytes_ > 0 ? 1 : 0;
+  }
+  return parts_.rounds;
 }
 
 // Pieces are small enough to be reduced at once; a whole share is not.

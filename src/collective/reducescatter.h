@@ -65,6 +65,7 @@ class Reducescatter {
   Rounds rounds_;
   Options options_;
   std::int64_t piece_bytes_;  // of each member in a round; its whole share if nothing is staged
+  Parts parts_;
   bool lends_;
   std::int64_t reduced_ = 0;  // bytes of this round
 };

@@ -1,0 +1,166 @@
+// The ways in which members show what they bring, and their borders: inside the flag line, staged,
+// lent; all members alike and mixed.
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+#include "collective/call_in_test.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::int64_t kInside = static_cast<std::int64_t>(kInlineBytes);
+
+std::vector<OperationRow> operations() {
+  std::vector<OperationRow> rows = steps_of_table();
+  std::erase_if(rows, [](const OperationRow& row) { return row.output_rule == OutputRule::kNone; });
+  return rows;
+}
+
+class Shown : public ::testing::TestWithParam<std::tuple<OperationRow, int>> {
+ protected:
+  Operation operation() const { return std::get<0>(GetParam()).operation; }
+  int members() const { return std::get<1>(GetParam()); }
+
+  // `bytes(member)`: what a member brings, as bytes; where all must bring the same, member 0 says.
+  PreparedCall call_of(const std::function<std::int64_t(int member)>& bytes,
+                       std::vector<bool> in_heap) {
+    CallInTest call = {.operation = operation(),
+                       .reduction = {.dtype = DType::kUInt8},
+                       .root = static_cast<int>(seed_) % members(),
+                       .in_heap = std::move(in_heap),
+                       .seed = ++seed_};
+    const bool uneven = std::get<0>(GetParam()).output_rule == OutputRule::kReceived;
+    for (int member = 0; member < members(); ++member)
+      call.rows.push_back(bytes(uneven ? member : 0));
+    if (operation() == Operation::kAlltoall)
+      for (const std::int64_t rows : call.rows) call.splits.push_back(split_up(rows));
+    return PreparedCall(call);
+  }
+
+  // Each gets about as much, and somebody perhaps nothing.
+  std::vector<std::int64_t> split_up(std::int64_t rows) const {
+    std::vector<std::int64_t> splits;
+    for (int member = 0; member < members(); ++member)
+      splits.push_back((member + 1) * rows / members() - member * rows / members());
+    return splits;
+  }
+
+  std::vector<bool> every_second_in_heap(int first) const {
+    std::vector<bool> in_heap;
+    for (int member = 0; member < members(); ++member) in_heap.push_back((member + first) % 2 == 0);
+    return in_heap;
+  }
+
+  void run(const std::vector<PreparedCall>& calls) {
+    run_in_threads(members(), calls);
+    run_in_random_order(members(), calls, seed_);
+    for (int slow = 0; slow < members(); ++slow) run_with_a_slow_member(members(), calls, slow);
+  }
+
+  unsigned seed_ = 0;
+};
+
+// Of all-to-all the splits take a part of the line.
+TEST_P(Shown, sizes_around_what_fits_into_the_flag_line) {
+  const std::int64_t splits = 8 * members();
+  std::vector<PreparedCall> calls;
+  for (const std::int64_t most : {kInside, kInside - splits})
+    for (const std::int64_t bytes : {most - 1, most, most + 1})
+      for (const int first : {0, 1})
+        calls.push_back(call_of([&](int) { return bytes; }, every_second_in_heap(first)));
+  run(calls);
+}
+
+TEST_P(Shown, sizes_around_a_round_and_around_all_of_the_staging_memory) {
+  const auto staging = static_cast<std::int64_t>(kStagingBytesPerSlot);
+  std::vector<PreparedCall> calls;
+  for (const std::int64_t most : {kRoundBytes, staging})
+    for (const std::int64_t bytes : {most - 1, most, most + 1})
+      calls.push_back(call_of([&](int) { return bytes; }, {}));
+  run_in_threads(members(), calls);
+  run_in_random_order(members(), calls, seed_);
+}
+
+// A large one that lends or stages, beside small ones and such that bring nothing.
+TEST_P(Shown, every_member_in_its_own_way) {
+  const std::int64_t sizes[] = {3 * kRoundBytes + 100, 10, 0, kRoundBytes, 50'000};
+  std::vector<PreparedCall> calls;
+  for (int turn = 0; turn < 5; ++turn)
+    for (const int first : {0, 1})
+      calls.push_back(call_of([&](int member) { return sizes[(member + turn) % 5]; },
+                              every_second_in_heap(first)));
+  run(calls);
+}
+
+TEST_P(Shown, all_in_heaps) {
+  std::vector<PreparedCall> calls;
+  const std::vector<bool> all(static_cast<std::size_t>(members()), true);
+  for (const std::int64_t bytes :
+       {std::int64_t{0}, std::int64_t{7000}, kRoundBytes + 1, 5 * kRoundBytes + 3})
+    calls.push_back(call_of([&](int member) { return bytes + member; }, all));
+  run(calls);
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, Shown,
+                         ::testing::Combine(::testing::ValuesIn(operations()),
+                                            ::testing::Values(1, 2, 3, 5)),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param).name) + "_" +
+                                  std::to_string(std::get<1>(test.param));
+                         });
+
+// The splits of so many members do not fit into a flag line.
+TEST(ShownByVeryMany, splits_beside_staged_pieces) {
+  constexpr int kMembers = 140;
+  CallInTest call = {.operation = Operation::kAlltoall, .reduction = {.dtype = DType::kUInt8}};
+  for (int from = 0; from < kMembers; ++from) {
+    std::vector<std::int64_t>& splits = call.splits.emplace_back();
+    for (int to = 0; to < kMembers; ++to)
+      splits.push_back(from == 3 && to % 50 == 0 ? 9000 : (from + to) % 2);
+    call.rows.push_back(10'000 * kMembers);
+  }
+  run_in_random_order(kMembers, {PreparedCall(call), PreparedCall(call)}, 1);
+}
+
+// Member 1 says by hand that it lends memory which does not lie in its heap.
+class Lenders : public ::testing::TestWithParam<OperationRow> {};
+
+TEST_P(Lenders, memory_outside_of_the_heap_is_a_mismatch_for_all_and_nothing_is_written) {
+  constexpr std::int64_t kBytes = 100'000;
+  GroupInTest group(3);
+  CallInTest call = {.operation = GetParam().operation,
+                     .reduction = {.dtype = DType::kUInt8},
+                     .root = 1,
+                     .rows = {kBytes, kBytes, kBytes}};
+  if (call.operation == Operation::kAlltoall) call.splits.assign(3, {0, kBytes, 0});
+  const PreparedCall prepared(call);
+  std::vector<std::unique_ptr<SideInTest>> sides;
+  std::vector<CollectiveStep> steps;
+  for (const int member : {0, 2}) {
+    sides.push_back(std::make_unique<SideInTest>(prepared, member));
+    steps.push_back(sides.back()->step(group.group(member), step_number(1)));
+    EXPECT_EQ(advance(steps.back()), Progress::kPending);
+  }
+  FlagBoard& board = *group.group(1).board;
+  const std::array<std::int64_t, 3> splits = {0, kBytes, 0};
+  std::memcpy(board.own_inside(1), splits.data(), sizeof(splits));
+  board.enter(1, 1,
+              {.identity = step_number(1).id,
+               .extent = kBytes,
+               .input = GroupInTest::kHeapBytes - static_cast<std::size_t>(kBytes) + 1});
+  for (CollectiveStep& step : steps) EXPECT_EQ(advance(step), Progress::kMismatch);
+  for (const auto& side : sides) EXPECT_TRUE(side->untouched());
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, Lenders, ::testing::ValuesIn([] {
+                           std::vector<OperationRow> rows = operations();
+                           std::erase_if(rows, [](const OperationRow& row) {
+                             return row.operation == Operation::kAllreduce;
+                           });
+                           return rows;
+                         }()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace farandole
