@@ -125,6 +125,7 @@ def open_mpi(task: Task, crowded: bool) -> list[Contender]:
         Contender("openmpi", f"{name}{how}", (*start, *bind, *ob1, *words, str(program)))
         for name, words in variants.items()
         for how, bind in binding.items()
+        if how or not crowded or name in ("cma", "nocma", "sm")  # else bound only: there are many
     ]
 
 
@@ -150,4 +151,5 @@ def mpich(task: Task, crowded: bool) -> list[Contender]:
         Contender("mpich", f"{name}{how}", (*start, *bind, str(program)), variables)
         for name, variables in variants.items()
         for how, bind in binding.items()
+        if not how or name == "default"
     ]
