@@ -23,7 +23,8 @@ void DeathWatch::run() {
 void DeathWatch::close() {
   Execution& execution = job_->arena().execution();
   if (job_->has(Bug::kCloseBellFirst)) job_->ring_everybody();
-  execution.mute(job_->has(Bug::kCloseBellFirst) || job_->has(Bug::kCloseWithoutBell));
+  execution.mute(job_->has(Bug::kCloseBellFirst) || job_->has(Bug::kCloseWithoutBell) ||
+                 job_->options().spins);
   job_->doorbells(member_).close(job_->options().mortal);
   execution.mute(false);
   if (job_->has(Bug::kAcknowledgeByWatch)) job_->doorbells(member_).acknowledge_close();
@@ -128,12 +129,16 @@ std::unique_ptr<ModelThread> member_of(Job& job, int number) {
 }  // namespace
 
 Scenario scenario_of(Job& job) {
+  return scenario_of(job, [&](int number) { return member_of(job, number); });
+}
+
+Scenario scenario_of(Job& job, const MemberMaker& make_member) {
   const Options& options = job.options();
   Scenario scenario;
   scenario.arena = &job.arena();
   scenario.mortal.assign(static_cast<std::size_t>(options.members), false);
   for (int member = 0; member < options.members; ++member)
-    add(scenario, "member " + std::to_string(member), member, member_of(job, member));
+    add(scenario, "member " + std::to_string(member), member, make_member(member));
   if (options.mortal >= 0) {
     scenario.mortal[static_cast<std::size_t>(options.mortal)] =
         options.bug != Bug::kDeathWhileRunning;

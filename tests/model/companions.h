@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "automaton.h"
@@ -88,5 +90,8 @@ class Submitter final : public CopiedThread<Submitter> {
 
 // All threads of the job: members, their watch threads, and who else takes part.
 Scenario scenario_of(Job& job);
+// The same with members of another kind. What is guarded may be added to.
+using MemberMaker = std::function<std::unique_ptr<ModelThread>(int number)>;
+Scenario scenario_of(Job& job, const MemberMaker& make_member);
 
 }  // namespace farandole::model

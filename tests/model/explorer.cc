@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <deque>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "fingerprint_set.h"
 #include "machine.h"
@@ -28,6 +31,7 @@ class Search {
       expand(take());
     }
     finding_.states = seen_.size();
+    if (limits_.must_end && finding_.verdict == Verdict::kHolds) check_that_it_can_end();
     return finding_;
   }
 
@@ -52,9 +56,37 @@ class Search {
   }
 
   void visit(const MachineState& state, std::uint32_t parent, const Choice& choice) {
-    if (!seen_.insert(state.fingerprint())) return;
-    frontier_.push_back({state, static_cast<std::uint32_t>(origins_.size())});
+    const std::uint64_t fingerprint = state.fingerprint();
+    const auto number = static_cast<std::uint32_t>(origins_.size());
+    if (limits_.must_end) {
+      const auto known = numbers_.try_emplace(fingerprint, number).first;
+      const bool dies = choice.kind == Choice::Kind::kDie;  // nobody may count on that
+      if (parent != kNobody && !dies) ways_back_.emplace_back(known->second, parent);
+    }
+    if (!seen_.insert(fingerprint)) return;
+    frontier_.push_back({state, number});
     origins_.push_back({parent, choice});
+  }
+
+  // Backwards from where all have finished.
+  void check_that_it_can_end() {
+    std::sort(ways_back_.begin(), ways_back_.end());
+    std::vector<bool> can_end(origins_.size(), false);
+    for (const std::uint32_t end : ends_) can_end[end] = true;
+    while (!ends_.empty()) {
+      const std::uint32_t to = ends_.back();
+      ends_.pop_back();
+      auto way = std::lower_bound(ways_back_.begin(), ways_back_.end(), std::pair(to, 0U));
+      for (; way != ways_back_.end() && way->first == to; ++way) {
+        if (can_end[way->second]) continue;
+        can_end[way->second] = true;
+        ends_.push_back(way->second);
+      }
+    }
+    const auto lost = std::find(can_end.begin(), can_end.end(), false);
+    if (lost != can_end.end())
+      found(Verdict::kLivelock, "somebody waits for ever",
+            static_cast<std::uint32_t>(lost - can_end.begin()), nullptr);
   }
 
   void expand(const Pending& from) {
@@ -62,7 +94,9 @@ class Search {
     const bool moves = std::any_of(choices_.begin(), choices_.end(), [](const Choice& choice) {
       return choice.kind != Choice::Kind::kDie;
     });
-    if (!moves && !machine_.all_finished(from.state)) {
+    const bool ended = machine_.all_finished(from.state);
+    if (ended && limits_.must_end) ends_.push_back(from.number);
+    if (!moves && !ended) {
       found(Verdict::kDeadlock, machine_.stuck(from.state), from.number, nullptr);
       return;
     }
@@ -97,6 +131,10 @@ class Search {
   std::vector<Origin> origins_;
   std::deque<Pending> frontier_;
   std::vector<Choice> choices_;
+  // For must_end: which states are the end, and what leads to which, target first.
+  std::unordered_map<std::uint64_t, std::uint32_t> numbers_;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> ways_back_;
+  std::vector<std::uint32_t> ends_;
   Finding finding_;
 };
 
@@ -114,6 +152,8 @@ std::string_view name_of(Verdict verdict) {
       return "holds up to the bound";
     case Verdict::kDeadlock:
       return "deadlock";
+    case Verdict::kLivelock:
+      return "livelock";
     case Verdict::kViolation:
       return "violation";
   }

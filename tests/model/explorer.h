@@ -18,9 +18,12 @@ struct Limits {
   bool partial_store_order = false;
   // Breadth first finds the shortest way to what is wrong, depth first often finds one sooner.
   bool depth_first = false;
+  // The end must stay reachable from every state, for threads that look again and again and are so
+  // never stuck. Only of jobs that are explored to their end; costs memory.
+  bool must_end = false;
 };
 
-enum class Verdict : std::uint8_t { kHolds, kBounded, kDeadlock, kViolation };
+enum class Verdict : std::uint8_t { kHolds, kBounded, kDeadlock, kLivelock, kViolation };
 
 struct Finding {
   Verdict verdict = Verdict::kHolds;

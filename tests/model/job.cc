@@ -21,6 +21,8 @@ std::size_t board_bytes(const Options& options) {
 void plant(Bug bug, Plants& plants) {
   plants.weak(Site::kWord) = bug == Bug::kWeakWord;
   plants.weak(Site::kAsleep) = bug == Bug::kWeakAsleep;
+  plants.weak(Site::kPhase) = bug == Bug::kWeakPhase;
+  plants.phase_before_data = bug == Bug::kPhaseBeforeData;
   plants.word_before_payload = bug == Bug::kWordBeforePayload;
   plants.split_word = bug == Bug::kSplitWord;
 }

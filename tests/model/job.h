@@ -32,6 +32,7 @@ enum class Bug : std::uint8_t {
   kCloseBellFirst,
   kLeaveWithoutBell,
   kSubmitWithoutBell,
+  kWeakPhase,
   // These break a promise.
   kOneSlot,
   kWordBeforePayload,
@@ -43,6 +44,18 @@ enum class Bug : std::uint8_t {
   kAcknowledgeByWatch,
   kPollingAfterReport,
   kDeathWhileRunning,
+  // These too, in the sequences of the algorithms.
+  kEntersEarly,
+  kMeetsAlone,
+  kWritesEarly,
+  kPhaseBeforeData,
+  kTakesUnseen,
+  kReducesUnseen,
+  kFetchesUnseen,
+  kLenderDoesNotWait,
+  kOnePartLess,
+  kOneHalf,
+  kOneResultHalf,
 };
 
 struct Options {
@@ -50,6 +63,7 @@ struct Options {
   std::uint32_t steps = 2;
   bool two_phase = false;           // else inline: the data lies in the entries
   bool polls = false;               // looks once before it prepares to sleep
+  bool spins = false;               // never sleeps (flows only): fewer states, for more members
   int mortal = -1;                  // this member may die, the others watch it
   bool withdrawal = false;          // a coordinator stops everybody once, at any time
   std::uint32_t differ_from = ~0u;  // from this step on, generation 1 disagrees about identities

@@ -38,14 +38,28 @@ bool Execution::silenced(const void* place) const {
 }
 
 void Execution::store(const void* place, Value value, std::memory_order order) {
-  const Site site = arena_.site_of(arena_.word_of(place));
-  const bool defers = arena_.plants.word_before_payload || arena_.plants.split_word;
-  if (defers && site == Site::kPayload)
+  const auto& entry = arena_.words_[arena_.word_of(place)];
+  if (entry.constant) {
+    CHECK(value == *entry.constant, "a word that is marked as constant keeps its value");
+    return;
+  }
+  const Plants& plants = arena_.plants;
+  const bool defers = plants.word_before_payload || plants.split_word;
+  if (defers && entry.site == Site::kPayload) {
     deferred_.emplace_back(place, value);
-  else if (defers && site == Site::kWord)
+  } else if (defers && entry.site == Site::kWord) {
     store_entry_word(place, value, order);
-  else
+  } else if (plants.phase_before_data && entry.site == Site::kData) {
+    deferred_.emplace_back(place, value);
+  } else {
     store_now(place, value, order);
+    if (plants.phase_before_data && entry.site == Site::kPhase) store_deferred();
+  }
+}
+
+void Execution::store_deferred() {
+  for (const auto& [place, value] : std::exchange(deferred_, {}))
+    store_now(place, value, std::memory_order_relaxed);
 }
 
 void Execution::store_entry_word(const void* place, Value value, std::memory_order order) {
@@ -57,8 +71,7 @@ void Execution::store_entry_word(const void* place, Value value, std::memory_ord
   } else {
     store_now(place, value, order);
   }
-  for (const auto& [payload, content] : std::exchange(deferred_, {}))
-    store_now(payload, content, std::memory_order_relaxed);
+  store_deferred();
   if (arena_.plants.split_word) store_now(place, value, order);
 }
 
@@ -73,6 +86,7 @@ void Execution::store_now(const void* place, Value value, std::memory_order orde
 
 Value Execution::load(const void* place) {
   if (silenced(place)) return 0;
+  if (const auto& constant = arena_.words_[arena_.word_of(place)].constant) return *constant;
   return perform({.action = Action::kLoad, .word = arena_.word_of(place)});
 }
 
@@ -132,6 +146,10 @@ Word Arena::word_of(const void* place) {
 
 void Arena::mark(const void* place, std::string name, Site site, int owner) {
   words_[word_of(place)] = {std::move(name), site, owner};
+}
+
+void Arena::mark_constant(const void* place, std::string name, Value value) {
+  words_[word_of(place)] = {std::move(name), Site::kOther, kNoOwner, value};
 }
 
 Execution& Arena::execution() {

@@ -43,12 +43,23 @@ struct Operation {
 };
 
 // What a word is for; planted bugs name these.
-enum class Site : std::uint8_t { kOther, kBell, kAsleep, kPayload, kWord, kPhase, kDone, kCount };
+enum class Site : std::uint8_t {
+  kOther,
+  kBell,
+  kAsleep,
+  kPayload,
+  kWord,
+  kPhase,
+  kDone,
+  kData,
+  kCount
+};
 
 // Bugs that change how the shipped code's own operations reach the memory.
 struct Plants {
   std::array<bool, static_cast<std::size_t>(Site::kCount)> weak_store{};  // seq_cst → release
   bool word_before_payload = false;
+  bool phase_before_data = false;
   bool split_word = false;  // generation first, then the payload, then the sequence
 
   bool& weak(Site site) { return weak_store[static_cast<std::size_t>(site)]; }
@@ -81,6 +92,7 @@ class Execution {
  private:
   bool silenced(const void* place) const;
   void store_entry_word(const void* place, Value value, std::memory_order order);
+  void store_deferred();
   void store_now(const void* place, Value value, std::memory_order order);
 
   Arena& arena_;
@@ -109,6 +121,9 @@ class Arena {
   // checked, and its own loads need not be interleaved.
   void mark(const void* place, std::string name, Site site = Site::kOther, int owner = kNoOwner);
 
+  // Names a word that only ever has this value, which is checked: then nobody needs to look.
+  void mark_constant(const void* place, std::string name, Value value);
+
   Word word_of(const void* place);
   const std::string& name_of(Word word) const { return words_[word].name; }
   Site site_of(Word word) const { return words_[word].site; }
@@ -123,6 +138,7 @@ class Arena {
     std::string name;
     Site site;
     int owner;
+    std::optional<Value> constant = std::nullopt;
   };
 
   std::byte* block_;

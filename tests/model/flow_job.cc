@@ -1,0 +1,139 @@
+#include "flow_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "collective/rounds.h"
+
+namespace farandole::model {
+namespace {
+
+constexpr Value kSumBit = Value{1} << 32;
+constexpr std::int64_t kHalves = 2;
+
+}  // namespace
+
+bool Flow::somebody_lends() const {
+  return std::any_of(lends.begin(), lends.end(), [](bool lent) { return lent; });
+}
+
+FlowJob::FlowJob(const Flow& flow, const Options& options)
+    : Job(options), flow_(flow), slices_(flow.shape == Shape::kTwoShots ? options.members : 1) {
+  const bool two_shots = flow.shape == Shape::kTwoShots;
+  copies_ = two_shots ? kHalves : kRoundParts;
+  if (has(Bug::kOnePartLess)) --copies_;
+  if (has(Bug::kOneHalf)) copies_ = 1;
+  copies_ = std::min(copies_, flow.rounds);
+  results_ = std::min(has(Bug::kOneResultHalf) ? std::int64_t{1} : kHalves, flow.rounds);
+  if (!two_shots) results_ = 0;
+  if (flow.shape != Shape::kBarrier) allocate_staging();
+  allocate_lent();
+  fix_constants();
+}
+
+FlowJob::Cell* FlowJob::cell(const std::string& name, Site site, int owner) {
+  auto* const place = reinterpret_cast<Cell*>(arena().allocate(sizeof(Cell)));
+  arena().mark(place, name, site, owner);
+  return place;
+}
+
+void FlowJob::allocate_staging() {
+  for (int member = 0; member < options().members; ++member) {
+    for (std::uint32_t slot = 0; slot < slots(); ++slot) {
+      // What is lent is not copied, and where all lend, nobody fetches.
+      for (std::int64_t part = 0; part < copies_; ++part)
+        copy_cells_.push_back(lends(member) || flow_.inside
+                                  ? nullptr
+                                  : cell(fmt::format("slot {} copy {}[{}]", slot, part, member),
+                                         Site::kData, member));
+      for (std::int64_t half = 0; half < results_; ++half)
+        result_cells_.push_back(all_lend()
+                                    ? nullptr
+                                    : cell(fmt::format("slot {} result {}[{}]", slot, half, member),
+                                           Site::kData, member));
+    }
+  }
+}
+
+void FlowJob::allocate_lent() {
+  for (int member = 0; member < options().members; ++member)
+    for (std::int64_t window = 0; window < flow_.rounds; ++window)
+      for (int slice = 0; slice < slices_; ++slice)
+        lent_cells_.push_back(lends(member)
+                                  ? cell(fmt::format("memory {}.{}[{}]", window, slice, member),
+                                         Site::kOther,
+                                         slices_ == 1 || slice == member ? member : Arena::kNoOwner)
+                                  : nullptr);
+}
+
+// What is the same in all steps needs not be looked at in every order.
+void FlowJob::fix_constants() {
+  const auto* header = reinterpret_cast<const ModelDoorbells::Header*>(
+      reinterpret_cast<const std::byte*>(&bell_line(0)) - sizeof(ModelDoorbells::Header));
+  arena().mark_constant(&header->leavers, "leavers", 0);
+  const auto* lines = reinterpret_cast<const Line*>(board_memory());
+  for (int member = 0; member < options().members; ++member) {
+    const bool lent = lends(member);
+    if (options().spins) arena().mark_constant(&bell_line(member).asleep, "asleep", 0);
+    for (std::uint32_t slot = 0; slot < slots(); ++slot) {
+      const Line& line = lines[static_cast<std::uint32_t>(member) * slots() + slot];
+      const Value input = lent ? static_cast<Value>(member) : kNowhere;
+      arena().mark_constant(&line.extent, "extent", 0);
+      arena().mark_constant(&line.input, "input", input);
+      arena().mark_constant(&line.output, "output",
+                            flow_.shape == Shape::kTwoShots ? input : kNowhere);
+      if (flow_.inside)
+        arena().mark(line.inside.data(), fmt::format("slot {} inside[{}]", slot, member),
+                     Site::kPayload, member);
+    }
+  }
+}
+
+bool FlowJob::all_lend() const {
+  return std::all_of(flow_.lends.begin(), flow_.lends.begin() + options().members,
+                     [](bool lent) { return lent; });
+}
+
+Value FlowJob::value(int member, std::uint32_t step, std::int64_t window) {
+  return Value{step} << 16 | static_cast<Value>(window) << 8 | static_cast<Value>(member + 1);
+}
+
+Value FlowJob::sum(std::uint32_t step, std::int64_t window) const {
+  Value sum = kSumBit;
+  for (int member = 0; member < options().members; ++member) sum += value(member, step, window);
+  return sum;
+}
+
+FlowJob::Cell& FlowJob::copy(int member, std::uint32_t step, std::int64_t window) {
+  const auto line =
+      static_cast<std::int64_t>(static_cast<std::uint32_t>(member) * slots() + slot(step));
+  return *copy_cells_[static_cast<std::size_t>(line * copies_ + window % copies_)];
+}
+
+FlowJob::Cell& FlowJob::result(int member, std::uint32_t step, std::int64_t window) {
+  const auto line =
+      static_cast<std::int64_t>(static_cast<std::uint32_t>(member) * slots() + slot(step));
+  return *result_cells_[static_cast<std::size_t>(line * results_ + window % results_)];
+}
+
+FlowJob::Cell& FlowJob::lent(int member, std::int64_t window, int slice) {
+  return *lent_cells_[static_cast<std::size_t>((member * flow_.rounds + window) * slices_ + slice)];
+}
+
+Value FlowJob::peek(const Cell& cell) {
+  return arena().execution().perform(
+      {.action = Action::kLoad, .ghost = true, .word = arena().word_of(&cell)});
+}
+
+std::vector<Word> FlowJob::guarded() const {
+  std::vector<Word> words = board_words();
+  Arena& memory = Arena::of(board_memory());
+  for (const auto* cells : {&copy_cells_, &result_cells_, &lent_cells_})
+    for (const Cell* const place : *cells)
+      if (place != nullptr) words.push_back(memory.word_of(place));
+  return words;
+}
+
+}  // namespace farandole::model

@@ -1,0 +1,72 @@
+// A flow: steps of one algorithm, one after another, in the flags and the memory that they share.
+// The flags are the shipped ones; what the algorithms move is a few words, one for each place that
+// could be overwritten too early or read too soon.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "job.h"
+
+namespace farandole::model {
+
+inline constexpr std::size_t kFlowMembersMax = 4;
+
+enum class Shape : std::uint8_t { kBarrier, kRounds, kTwoShots };
+
+struct Flow {
+  Shape shape = Shape::kRounds;
+  std::int64_t rounds = 1;  // or windows
+  bool inside = false;      // one round is shown inside the flag line
+  std::array<bool, kFlowMembersMax> lends = {};
+  std::uint32_t mismatch_at = 0;  // in this step odd members have another identity
+
+  bool somebody_lends() const;
+};
+
+class FlowJob : public Job {
+ public:
+  using Cell = ModelAtomics::Atomic<std::uint64_t>;
+  using Line = ModelBoard<kSlots>::Line;
+
+  FlowJob(const Flow& flow, const Options& options);
+
+  const Flow& flow() const { return flow_; }
+  bool lends(int member) const { return flow_.lends[static_cast<std::size_t>(member)]; }
+  bool all_lend() const;
+
+  // What a member brings in a window (or round) of a step, and what comes out there.
+  static Value value(int member, std::uint32_t step, std::int64_t window);
+  Value sum(std::uint32_t step, std::int64_t window) const;
+
+  // Staging memory of a member: its copies, which the others read, by round or window; and what it
+  // has reduced.
+  Cell& copy(int member, std::uint32_t step, std::int64_t window);
+  Cell& result(int member, std::uint32_t step, std::int64_t window);
+  // The memory that a member lends. `slice`: the member that reduces it; 0 where nobody does.
+  Cell& lent(int member, std::int64_t window, int slice);
+
+  // Looks at it without being one more operation of the thread.
+  Value peek(const Cell& cell);
+  // Every word that the members write.
+  std::vector<Word> guarded() const;
+
+ private:
+  void allocate_staging();
+  void allocate_lent();
+  void fix_constants();
+  Cell* cell(const std::string& name, Site site, int owner);
+  std::uint32_t slot(std::uint32_t step) const { return step % slots(); }
+
+  Flow flow_;
+  std::int64_t copies_;  // how many a slot has
+  std::int64_t results_;
+  int slices_;
+  std::vector<Cell*> copy_cells_;
+  std::vector<Cell*> result_cells_;
+  std::vector<Cell*> lent_cells_;
+};
+
+}  // namespace farandole::model

@@ -1,0 +1,119 @@
+// FlowMember: the main thread of a member that runs the steps of a flow: the shipped sequences of
+// flags, with data operations that move words of the model and check each that they read.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <variant>
+
+#include "automaton.h"
+#include "collective/rounds.h"
+#include "collective/two_shots.h"
+#include "flow_job.h"
+
+namespace farandole::model {
+
+inline constexpr std::size_t kWindowsMax = 4;
+
+// The shipped board, with bugs.
+template <std::uint32_t Slots>
+class PlantedBoard : public ModelBoard<Slots> {
+ public:
+  PlantedBoard(FlowJob& job, int member);
+
+  void publish_phase(std::uint32_t phase);
+  bool all_reached(std::uint32_t phase) const;
+
+ private:
+  FlowJob* job_;  // borrowed
+};
+
+// The shipped entrance, with bugs.
+template <std::uint32_t Slots>
+class PlantedEntrance : public BasicEntrance<PlantedBoard<Slots>> {
+ public:
+  using Base = BasicEntrance<PlantedBoard<Slots>>;
+  PlantedEntrance(FlowJob& job, PlantedBoard<Slots>& board, const StepIdentity& identity)
+      : Base(board, identity), job_(&job) {}
+
+  Progress meet() const { return job_->has(Bug::kMeetsAlone) ? Progress::kDone : Base::meet(); }
+  bool lends_input(int member) const {
+    const bool forgets = job_->has(Bug::kLenderDoesNotWait) && member == this->board().member();
+    return !forgets && Base::lends_input(member);
+  }
+
+ private:
+  FlowJob* job_;  // borrowed
+};
+
+template <std::uint32_t Slots>
+class FlowMember final : public CopiedThread<FlowMember<Slots>> {
+ public:
+  FlowMember(FlowJob& job, int number);
+
+  void write_key(ByteWriter& key) const override;
+  bool finished() const override { return mode_ == Mode::kOver; }
+  void run() override;
+
+  // What the shipped sequences call.
+  using Way = PlantedEntrance<Slots>;
+  void stage(std::int64_t window);
+  void enter(Way& way);
+  std::optional<std::int64_t> meet();
+  bool take(std::int64_t round);
+  bool reduce(std::int64_t window);
+  void fetch(std::int64_t window);
+
+ private:
+  // The shipped Barrier is this and no template.
+  struct Barrier {
+    Way way;
+  };
+  using Sequence = std::variant<Barrier, BasicRounds<Way>, BasicTwoShots<Way>>;
+  enum class Mode : std::uint8_t { kBegin, kTurn, kPrepare, kSleep, kOver };
+  using Cell = FlowJob::Cell;
+
+  PlantedBoard<Slots>& board() const { return *live_; }
+  Sequence sequence_of(std::uint32_t step) const;
+  void begin();
+  void turn();
+  void end();
+  Progress advance();
+  void finish_step();
+  void fill_memory(std::uint32_t step);
+  void enter_ahead();
+  void write_early();
+  void wake_up();
+
+  bool lends() const { return job_->lends(number_); }
+  bool is_two_shots() const { return job_->flow().shape == Shape::kTwoShots; }
+  Value& mine(std::int64_t window, int slice) {
+    return memory_[static_cast<std::size_t>(window)][static_cast<std::size_t>(slice)];
+  }
+  void expect(Value found, Value expected, const char* what_broke) const;
+  Value result_in_memory(std::int64_t window, int slice);
+
+  FlowJob* job_;  // borrowed
+  ModelDoorbells* doorbells_;
+  int number_;
+  PlantedBoard<Slots> board_;  // as it was at the last checkpoint
+  // Where sequences point to: all copies of this thread share it, one runs at a time.
+  std::shared_ptr<PlantedBoard<Slots>> live_;
+  Sequence sequence_;
+  Mode mode_ = Mode::kBegin;
+  bool prepared_ = false;
+  std::uint32_t ticket_ = 0;
+  std::uint32_t step_ = 1;
+  // How far the sequence is: each change of its state calls a hook or counts as a move.
+  std::uint32_t hooks_ = 0;
+  std::uint32_t moves_ = 0;
+  // Memory that the others cannot see: the input, and in place of it the output.
+  std::array<std::array<Value, kFlowMembersMax>, kWindowsMax> memory_{};
+};
+
+extern template class FlowMember<1>;
+extern template class FlowMember<2>;
+
+}  // namespace farandole::model
