@@ -107,14 +107,12 @@ Value FlowJob::sum(std::uint32_t step, std::int64_t window) const {
 }
 
 FlowJob::Cell& FlowJob::copy(int member, std::uint32_t step, std::int64_t window) {
-  const auto line =
-      static_cast<std::int64_t>(static_cast<std::uint32_t>(member) * slots() + slot(step));
+  const std::int64_t line = std::int64_t{member} * slots() + slot(step);
   return *copy_cells_[static_cast<std::size_t>(line * copies_ + window % copies_)];
 }
 
 FlowJob::Cell& FlowJob::result(int member, std::uint32_t step, std::int64_t window) {
-  const auto line =
-      static_cast<std::int64_t>(static_cast<std::uint32_t>(member) * slots() + slot(step));
+  const std::int64_t line = std::int64_t{member} * slots() + slot(step);
   return *result_cells_[static_cast<std::size_t>(line * results_ + window % results_)];
 }
 
