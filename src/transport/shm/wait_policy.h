@@ -23,9 +23,10 @@ class WaitPolicy {
 
   static constexpr auto kSpin = std::chrono::microseconds(100);
   static constexpr int kPollsPerReading = 16;  // of the clock, while spinning
-  static constexpr int kPolls = 30;
+  static constexpr int kPolls = 4;             // before the first yield
   static constexpr int kYields = 16;
-  static constexpr auto kLongYield = std::chrono::microseconds(100);
+  // Between the work of a few other ranks on this core and the slice of a stranger (3 ms and more).
+  static constexpr auto kLongYield = std::chrono::milliseconds(1);
   static constexpr int kSkippedWaitsMin = 16;
   static constexpr int kSkippedWaitsMax = 4096;
 

@@ -76,6 +76,13 @@ TEST(WaitPolicy, OneLongYieldEndsYieldingForAWhile) {
   EXPECT_EQ(waits_without_yield(policy, clock), WaitPolicy::kSkippedWaitsMin);
 }
 
+TEST(WaitPolicy, TheWorkOfOtherRanksOnTheCoreIsNoReasonToStopYielding) {
+  WaitPolicy policy(8, 2);
+  SimulatedClock clock;
+  for (int wait = 0; wait < 3; ++wait)
+    EXPECT_EQ(one_wait(policy, clock, microseconds(400)).yields, WaitPolicy::kYields);
+}
+
 TEST(WaitPolicy, AWaitThatEndsDuringALongYieldCountsToo) {
   WaitPolicy policy(4, 2);
   SimulatedClock clock;
