@@ -108,7 +108,14 @@ Value FlowJob::sum(std::uint32_t step, std::int64_t window) const {
 
 FlowJob::Cell& FlowJob::copy(int member, std::uint32_t step, std::int64_t window) {
   const std::int64_t line = std::int64_t{member} * slots() + slot(step);
-  return *copy_cells_[static_cast<std::size_t>(line * copies_ + window % copies_)];
+  return *copy_cells_[static_cast<std::size_t>(line * copies_ + part(step, window))];
+}
+
+// Where the shipped rounds have it, if all parts are in use.
+std::int64_t FlowJob::part(std::uint32_t step, std::int64_t window) const {
+  if (flow_.shape != Shape::kRounds || copies_ < kRoundParts) return window % copies_;
+  const Parts parts = {.bytes = 1, .rounds = flow_.rounds, .staging_bytes = copies_};
+  return parts.offset({.sequence = step}, window);
 }
 
 FlowJob::Cell& FlowJob::result(int member, std::uint32_t step, std::int64_t window) {

@@ -58,6 +58,7 @@ class FlowJob : public Job {
   void allocate_lent();
   void fix_constants();
   Cell* cell(const std::string& name, Site site, int owner);
+  std::int64_t part(std::uint32_t step, std::int64_t window) const;
   std::uint32_t slot(std::uint32_t step) const { return step % slots(); }
 
   Flow flow_;
