@@ -21,6 +21,10 @@ TIMEOUT_S = 150
 Result = dict[str, Any]
 
 
+class WrongResultError(RuntimeError):
+    """Not a matter of luck, as a time-out on a busy machine is."""
+
+
 @dataclass(frozen=True)
 class Task:
     """What is to be measured; sizes in bytes."""
@@ -74,7 +78,7 @@ class Contender:
             said = str(getattr(failure, "stderr", "") or "")
             raise RuntimeError(f"{self.name}: {failure}\n{said[-1000:]}") from None
         if not all(result["verified"] for result in results):
-            raise RuntimeError(f"{self.name}: a result is wrong ({self.line(task, sizes)})")
+            raise WrongResultError(f"{self.name}: a result is wrong ({self.line(task, sizes)})")
         return results
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from contenders import PROGRAMS, Contender, Result, Task
+from contenders import PROGRAMS, Contender, Result, Task, WrongResultError
 from ratios import is_quiet
 
 ROUNDS = 7
@@ -160,9 +160,15 @@ def quiet_rounds(rounds: Sequence[Round]) -> list[Round]:
 def run_rounds(entries: Sequence[Entry], busy: int, count: int, say: Say) -> list[Round]:
     """Rounds in which the machine was itself; half as many more are tried for dropped ones."""
     rounds: list[Round] = []
-    while len(quiet_rounds(rounds) if rounds else []) < count:
-        if len(rounds) == count + (count + 1) // 2:
+    for number in range(1, count + (count + 1) // 2 + 1):
+        if rounds and len(quiet_rounds(rounds)) == count:
             break
-        number = len(rounds) + 1
-        rounds.append(one_round(entries, busy, functools.partial(say_round, say, number)))
+        try:
+            rounds.append(one_round(entries, busy, functools.partial(say_round, say, number)))
+        except WrongResultError:
+            raise
+        except RuntimeError as failure:
+            print(f"round {number} is left out: {failure}", file=sys.stderr)
+    if not rounds:
+        raise SystemExit("no round came to its end")
     return rounds
