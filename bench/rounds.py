@@ -23,6 +23,12 @@ NOT_HOPELESS = 1.5  # and this near when it was tried only once
 PER_SIZE = 2  # so many settings of a library, at most, for each size
 TRIAL_SECONDS = 0.01
 TRIAL_BYTES = 16 << 20  # for more, what is best here is taken
+SPIN = """
+import os
+parent = os.getppid()
+while os.getppid() == parent:  # ends with us, however we end
+    for _ in range(1_000_000): pass
+"""
 Say = Callable[[str], None]
 
 
@@ -118,7 +124,7 @@ def machine_now() -> Round:
 @contextlib.contextmanager
 def busy_processes(count: int) -> Iterator[None]:
     """Others that compute all the time, at the usual priority."""
-    spin = [sys.executable, "-c", "while True: pass"]
+    spin = [sys.executable, "-c", SPIN]
     running = [subprocess.Popen(spin) for _ in range(count)]
     try:
         yield
