@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/cores.h"
+#include "base/descriptor.h"
 #include "launcher/descriptor_need.h"
 #include "system_files.h"
 
@@ -106,19 +107,42 @@ std::string chosen_word(const std::string& text) {
   return close == std::string::npos ? "none" : text.substr(open + 1, close - open - 1);
 }
 
+// Whether shared memory gets a huge page the way the engine asks for one: a touched page, and then
+// MADV_COLLAPSE, which does what shmem_enabled says only where that is `deny`.
+bool shared_memory_gets_huge_pages() {
+  constexpr std::size_t kHugePageBytes = 2 << 20;
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1
+  const Descriptor descriptor(::memfd_create("farandole-doctor", MFD_CLOEXEC));
+  if (!descriptor.valid() || ::ftruncate(descriptor.get(), kHugePageBytes) != 0) return false;
+  void* const place =
+      ::mmap(nullptr, 2 * kHugePageBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (place == MAP_FAILED) return false;
+  auto* const begin = static_cast<char*>(place);
+  char* const aligned = begin + -reinterpret_cast<std::uintptr_t>(begin) % kHugePageBytes;
+  bool works = ::mmap(aligned, kHugePageBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                      descriptor.get(), 0) != MAP_FAILED;
+  if (works) {
+    *static_cast<volatile char*>(aligned) = 1;
+    works = ::madvise(aligned, kHugePageBytes, kCollapse) == 0;
+  }
+  ::munmap(begin, 2 * kHugePageBytes);
+  return works;
+}
+
 Finding huge_pages() {
-  const std::string mode =
-      chosen_word(file_text("/sys/kernel/mm/transparent_hugepage/enabled").value_or(""));
-  const std::string info = file_text("/proc/meminfo").value_or("");
-  const std::string found =
-      fmt::format("transparent: {}; explicit: {} of {} pages of {} free", mode,
-                  number_behind(info, "HugePages_Free").value_or(0),
-                  number_behind(info, "HugePages_Total").value_or(0),
-                  size_text(number_behind(info, "Hugepagesize").value_or(0) * kKiB));
-  if (mode == "always" || mode == "madvise") return {Health::kWorks, found, ""};
-  return {Health::kLimited, found,
-          "large tensors may be copied more slowly; "
-          "`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`"};
+  const std::string folder = "/sys/kernel/mm/transparent_hugepage/";
+  const bool works = shared_memory_gets_huge_pages();
+  const std::string found = fmt::format(
+      "shared memory {} (shmem_enabled: {}); transparent: {}; explicit: {} free",
+      works ? "gets them when asked" : "has none",
+      chosen_word(file_text(folder + "shmem_enabled").value_or("")),
+      chosen_word(file_text(folder + "enabled").value_or("")),
+      number_behind(file_text("/proc/meminfo").value_or(""), "HugePages_Free").value_or(0));
+  if (works) return {Health::kWorks, found, ""};
+  return {
+      Health::kLimited, found,
+      "large tensors take longer; Linux 6.1 or newer is needed, and a shmem_enabled that is not "
+      "`deny`"};
 }
 
 Finding for_workers(std::int64_t workers, const std::string& found, const std::string& advice) {
