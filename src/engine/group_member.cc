@@ -1,8 +1,10 @@
 #include "engine/group_member.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <new>
 #include <numeric>
 #include <utility>
@@ -23,7 +25,17 @@ int member_of(const std::vector<int>& ranks, int rank) {
   return static_cast<int>(found - ranks.begin());
 }
 
-// Memory of ours for what the others bring; null if there is none.
+// Where fresh memory is large, huge pages for it: to touch small ones costs more than to fill them.
+// The memory's first page may be an allocator's as well, which does not mind.
+void ask_for_huge_pages(std::byte* memory, std::size_t bytes) {
+  constexpr std::size_t kPageBytes = 4096;
+  if (bytes < kHugePageBytes) return;
+  std::byte* const begin = memory - reinterpret_cast<std::uintptr_t>(memory) % kPageBytes;
+  ::madvise(begin, static_cast<std::size_t>(memory + bytes - begin), MADV_HUGEPAGE);
+}
+
+// Memory of ours for what the others bring; null if there is none. Not from the heap: a child that
+// the program forks would see it change when it is used again.
 std::byte* memory_for_received(Record& record, std::span<const std::int64_t> rows,
                                std::int64_t bytes_per_row) {
   record.outcome.received_rows.assign(rows.begin(), rows.end());
@@ -32,6 +44,7 @@ std::byte* memory_for_received(Record& record, std::span<const std::int64_t> row
   // An empty result still gets an address of its own.
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   auto* const memory = new (std::align_val_t{kHeapAlignment}, std::nothrow) std::byte[size];
+  if (memory != nullptr) ask_for_huge_pages(memory, size);
   record.outcome.received = std::shared_ptr<std::byte>(memory, [](std::byte* owned) {
     ::operator delete[](owned, std::align_val_t{kHeapAlignment});
   });

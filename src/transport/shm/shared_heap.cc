@@ -117,7 +117,7 @@ Result<std::unique_ptr<SharedHeap>> SharedHeap::create(std::size_t bytes) {
   return std::unique_ptr<SharedHeap>(new SharedHeap(std::make_shared<Pool>(std::move(segment))));
 }
 
-Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes, Contents contents) {
+Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
   const std::size_t size = rounded(bytes, bytes < kLargeBlockBytes ? kHeapAlignment : kPageBytes);
   if (size < bytes) return Status::stop(fmt::format("{} bytes cannot be allocated", bytes));
   Pool::Taken taken;
@@ -129,7 +129,7 @@ Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes, Conte
                                    [pool = pool_](std::byte* begin) { pool->give_back(begin); });
   if (taken.is_fresh)
     pool_->segment->take_huge_pages(taken.begin, pages);
-  else if (contents == Contents::kZero)
+  else
     std::memset(taken.begin, 0, bytes);
   return block;
 }

@@ -21,11 +21,6 @@ inline constexpr std::size_t kLargeBlockBytes = 64 << 10;
 // Of so many freed bytes in large blocks the pages are kept, to be used again.
 inline constexpr std::size_t kWarmBytesMax = 128 << 20;
 
-enum class Contents : std::uint8_t {
-  kZero,
-  kAny,  // what this process has left there, or zero
-};
-
 // Any thread.
 class SharedHeap {
  public:
@@ -35,9 +30,10 @@ class SharedHeap {
   SharedHeap(const SharedHeap&) = delete;
   SharedHeap& operator=(const SharedHeap&) = delete;
 
-  // kHeapAlignment-aligned. What does not fit is memory that peers cannot see. The owner may
-  // outlive the heap: the segment stays mapped until the last block of it is gone. Errors: kStop.
-  Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes, Contents = Contents::kZero);
+  // kHeapAlignment-aligned, zeroed. What does not fit is memory that peers cannot see. The owner
+  // may outlive the heap: the segment stays mapped until the last block of it is gone. A forked
+  // child sees what its parent writes there, also after the block is gone. Errors: kStop.
+  Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes);
 
   // Where memory is that lies wholly in the segment, for peers; nothing for any other memory.
   std::optional<std::uint64_t> location_of(const void* address, std::size_t bytes) const;

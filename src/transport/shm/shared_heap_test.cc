@@ -106,7 +106,7 @@ TEST(SharedHeap, AThousandBlocksTakeTheMemoryOfOne) {
   std::size_t most = 0;
   for (std::size_t i = 0; i < 1000; ++i) {
     const std::size_t bytes = kLargeBlockBytes + i * 4096;
-    const auto block = heap->allocate(bytes, Contents::kAny).value();
+    const auto block = heap->allocate(bytes).value();
     block.get()[0] = block.get()[bytes - 1] = std::byte{1};
     most = std::max(most, bytes_in_use(*heap) - before);
   }
@@ -120,9 +120,6 @@ TEST(SharedHeap, AKeptBlockNeedsNoPagesAgain) {
   std::memset(address, 0xff, 8 * kMiB);
   block.reset();
   EXPECT_GE(bytes_in_use(*heap), 8 * kMiB);
-  block = heap->allocate(8 * kMiB, Contents::kAny).value();
-  EXPECT_EQ(block.get(), address);
-  block.reset();
   block = heap->allocate(8 * kMiB).value();
   EXPECT_EQ(block.get(), address);
   EXPECT_TRUE(all_zero(address, 8 * kMiB));
