@@ -10,13 +10,14 @@ namespace farandole {
 OneShotAllreduce::OneShotAllreduce(const Group& group, const StepIdentity& identity,
                                    const AllreduceOptions& options)
     : rounds_(Entrance(group, identity)), options_(options) {
-  CHECK(options.bytes() <= kBytesMax, "what is shown at once fits into the staging memory");
+  CHECK(options.bytes() <= kBytesMax, "what is shown at once fits into a block");
 }
 
 void OneShotAllreduce::stage(std::int64_t /*round*/) {
-  const Entrance& entrance = rounds_.entrance();
+  Entrance& entrance = rounds_.entrance();
+  if (!is_inside()) block_ = entrance.next_block(static_cast<std::size_t>(options_.bytes()));
   if (options_.joined || options_.count == 0 || entrance.group().members() == 1) return;
-  std::byte* const to = is_inside() ? entrance.own_inside() : entrance.own_staging();
+  std::byte* const to = is_inside() ? entrance.own_inside() : entrance.own_block(block_);
   std::memcpy(to, options_.input, static_cast<std::size_t>(options_.bytes()));
 }
 
@@ -32,7 +33,8 @@ bool OneShotAllreduce::take(std::int64_t /*round*/) {
   group.inputs.clear();
   for (int member = 0; member < group.members(); ++member) {
     if (has_joined(entrance, member)) continue;
-    const std::byte* const shown = is_inside() ? entrance.inside(member) : entrance.staging(member);
+    const std::byte* const shown =
+        is_inside() ? entrance.inside(member) : entrance.block(member, block_);
     group.inputs.push_back(member == group.member ? options_.input : shown);
   }
   const std::array outputs = {options_.output};

@@ -13,7 +13,7 @@ namespace farandole {
 
 class OneShotAllreduce {
  public:
-  static constexpr std::int64_t kBytesMax = static_cast<std::int64_t>(kStagingBytesPerSlot);
+  static constexpr std::int64_t kBytesMax = static_cast<std::int64_t>(kWindowBytes);
 
   // check_reduction() must hold; at most kBytesMax. The memory is borrowed until the step is over.
   OneShotAllreduce(const Group& group, const StepIdentity& identity,
@@ -34,6 +34,7 @@ class OneShotAllreduce {
 
   Rounds rounds_;
   AllreduceOptions options_;
+  std::size_t block_ = 0;
 };
 
 }  // namespace farandole

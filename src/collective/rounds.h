@@ -68,6 +68,7 @@ class BasicRounds {
   explicit BasicRounds(const Way& entrance) : entrance_(entrance) {}
 
   const Way& entrance() const { return entrance_; }
+  Way& entrance() { return entrance_; }
 
   // A bounded amount of work; see Progress. The algorithm has
   //   void stage(round): shows our part of a round; round 0 before we enter;

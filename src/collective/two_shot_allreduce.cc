@@ -43,14 +43,6 @@ TwoShotAllreduce::Range TwoShotAllreduce::slice(Range window, int member) const 
   return {begin, std::min(full, window.count - begin)};
 }
 
-std::int64_t TwoShotAllreduce::copy_offset(std::int64_t index) {
-  return index % 2 * 2 * static_cast<std::int64_t>(kWindowBytes);
-}
-
-std::int64_t TwoShotAllreduce::result_offset(std::int64_t index) {
-  return copy_offset(index) + static_cast<std::int64_t>(kWindowBytes);
-}
-
 std::span<const std::byte> TwoShotAllreduce::input() const {
   if (options_.joined) return {};
   return {options_.input, static_cast<std::size_t>(options_.bytes())};
@@ -63,11 +55,17 @@ std::span<const std::byte> TwoShotAllreduce::output() const {
 
 // Copies the slices that the other members reduce; our own is read from the input directly.
 void TwoShotAllreduce::stage(std::int64_t index) {
-  if (!shows_ || options_.count == 0) return;
+  if (options_.count == 0) return;
+  Entrance& entrance = shots_.entrance();
   const std::int64_t size = options_.element_bytes();
   const Range whole = window(index);
-  const Range own = slice(whole, shots_.entrance().group().member);
-  std::byte* const to = shots_.entrance().own_staging() + copy_offset(index);
+  blocks(index).copy = entrance.next_block(static_cast<std::size_t>(whole.count * size));
+  // The first member has the largest slice.
+  blocks(index).result =
+      entrance.next_block(static_cast<std::size_t>(slice(whole, 0).count * size));
+  if (!shows_) return;
+  const Range own = slice(whole, entrance.group().member);
+  std::byte* const to = entrance.own_block(blocks(index).copy);
   const std::byte* const from = options_.input + whole.begin * size;
   const auto copy = [&](std::int64_t begin, std::int64_t end) {
     if (begin < end)
@@ -129,12 +127,12 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
     const std::byte* const lent = ours ? options_.input : entrance.input(member, bytes);
     group.inputs.push_back(lent != nullptr
                                ? lent + in_tensor
-                               : entrance.staging(member) + copy_offset(index) + in_window);
+                               : entrance.block(member, blocks(index).copy) + in_window);
     std::byte* const wanted = ours ? options_.output : entrance.output(member, bytes);
     if (wanted != nullptr) group.outputs.push_back(wanted + in_tensor);
   }
   if (somebody_fetches_)
-    group.outputs.push_back(entrance.own_staging() + result_offset(index) + in_window);
+    group.outputs.push_back(entrance.own_block(blocks(index).result) + reduced_ * size);
   farandole::reduce(options_.reduction, group.inputs, group.outputs, range.count);
 }
 
@@ -149,7 +147,7 @@ void TwoShotAllreduce::fetch(std::int64_t index) {
     const Range part = slice(whole, member);
     if (member == group.member || part.count == 0) continue;
     std::memcpy(options_.output + (whole.begin + part.begin) * size,
-                entrance.staging(member) + result_offset(index) + part.begin * size,
+                entrance.block(member, blocks(index).result),
                 static_cast<std::size_t>(part.count * size));
   }
 }

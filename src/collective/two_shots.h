@@ -35,6 +35,7 @@ class BasicTwoShots {
   explicit BasicTwoShots(const Way& entrance) : entrance_(entrance) {}
 
   const Way& entrance() const { return entrance_; }
+  Way& entrance() { return entrance_; }
 
   // A bounded amount of work; see Progress. The algorithm has
   //   void stage(window): shows our copy of a window; window 0 before we enter;
