@@ -16,7 +16,7 @@
 
 namespace farandole::bench {
 
-void Member::run(CollectiveCall call) {
+void Member::run(CollectiveCall&& call) {
   ++sequence_;
   CollectiveStep step =
       choose(group_, {.generation = 1, .sequence = sequence_, .id = sequence_}, std::move(call));

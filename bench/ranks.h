@@ -27,7 +27,7 @@ class Member {
   // Memory that the others can map. Ends the program when there is none.
   std::shared_ptr<std::byte> allocate(std::size_t bytes) { return heap_.allocate(bytes).value(); }
   // Runs the next step of the group to its end. Waits as the engine does.
-  void run(CollectiveCall call);
+  void run(CollectiveCall&& call);
 
  private:
   void sleep(CollectiveStep& step, Progress& progress);

@@ -7,23 +7,20 @@
 namespace farandole {
 namespace {
 
-// The costs that the two headers state. What is in memory that the others can see comes cheaper in
-// two shots, but nobody knows that before all have entered.
-CollectiveStep choose_allreduce(const Group& group, const StepIdentity& identity,
-                                const AllreduceOptions& options) {
-  const double members = group.members();
-  const auto bytes = static_cast<double>(options.bytes());
-  const double wait = group.costs.wait_ns * group.costs.bytes_per_ns;  // as many bytes as one takes
-  const double one_shot = wait + (members + 3) * bytes;
-  const double two_shots = 2 * wait + (5 * members - 2) / members * bytes;
-  if (options.bytes() <= OneShotAllreduce::kBytesMax && one_shot <= two_shots)
-    return OneShotAllreduce(group, identity, options);
-  return TwoShotAllreduce(group, identity, options);
+// One shot costs a wait and moves (p + 3) n bytes, two shots cost 2 waits and move (5p − 2)/p · n:
+// one is quicker while (p² − 2p + 2) n is at most p times what a member moves in the time of a
+// wait. Memory that the others can see comes cheaper in two shots, but nobody knows that before all
+// have entered.
+bool is_quicker_in_one_shot(const Group& group, std::int64_t bytes) {
+  const std::int64_t members = group.members();
+  const std::int64_t moved_more = members * members - 2 * members + 2;
+  return bytes <= OneShotAllreduce::kBytesMax &&
+         moved_more * bytes <= members * group.costs.wait_bytes;
 }
 
 }  // namespace
 
-CollectiveStep choose(const Group& group, const StepIdentity& identity, CollectiveCall call) {
+CollectiveStep choose(const Group& group, const StepIdentity& identity, CollectiveCall&& call) {
   const auto bytes = call.count * static_cast<std::int64_t>(row_of(call.dtype).bytes);
   const Reduction reduction = {.dtype = call.dtype,
                                .op = call.reduce_op,
@@ -31,13 +28,16 @@ CollectiveStep choose(const Group& group, const StepIdentity& identity, Collecti
                                .prescale = call.prescale,
                                .postscale = call.postscale};
   switch (call.operation) {
-    case Operation::kAllreduce:
-      return choose_allreduce(group, identity,
-                              {.reduction = reduction,
-                               .count = call.count,
-                               .input = call.input,
-                               .output = call.output,
-                               .joined = call.joined});
+    case Operation::kAllreduce: {
+      const AllreduceOptions options = {.reduction = reduction,
+                                        .count = call.count,
+                                        .input = call.input,
+                                        .output = call.output,
+                                        .joined = call.joined};
+      if (is_quicker_in_one_shot(group, bytes))
+        return CollectiveStep(std::in_place_type<OneShotAllreduce>, group, identity, options);
+      return CollectiveStep(std::in_place_type<TwoShotAllreduce>, group, identity, options);
+    }
     case Operation::kBroadcast:
       return Broadcast(
           group, identity,

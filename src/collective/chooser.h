@@ -57,7 +57,7 @@ using CollectiveStep = std::variant<Barrier, OneShotAllreduce, TwoShotAllreduce,
 
 // `group` is borrowed and outlives the step. check_reduction() must hold for a reduction, and
 // `splits` must fit `rows`. A join is no step of its own.
-CollectiveStep choose(const Group& group, const StepIdentity& identity, CollectiveCall call);
+CollectiveStep choose(const Group& group, const StepIdentity& identity, CollectiveCall&& call);
 
 Progress advance(CollectiveStep& step);
 

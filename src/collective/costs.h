@@ -1,23 +1,24 @@
-// Costs: what waiting and moving cost on this host; from it the chooser knows which algorithm is
-// quickest. The first member of a group writes its own into the group's memory, so all have the
-// same.
+// Costs: what a wait costs on this host, beside moving data; from it the chooser knows which
+// algorithm is quickest. The first member of a group writes its own into the group's memory, so all
+// have the same.
 #pragma once
+
+#include <cstdint>
 
 namespace farandole {
 
 // Roughly: it decides between algorithms whose times differ little where it is wrong.
 struct Costs {
-  double wait_ns = 0;       // until a flag of another member is seen
-  double bytes_per_ns = 0;  // loaded and stored by one member, in memory that is in some cache
+  // What a member loads and stores, in memory that is in some cache, while it would otherwise wait
+  // once for a flag of another member.
+  std::int64_t wait_bytes = 0;
 };
 
-// For `local_ranks` workers on this host, of whose cores `cores` may be used.
+// For `local_ranks` workers on this host, of whose cores `cores` may be used. Measured with
+// bench/collective_bench (docs/performance.md).
 constexpr Costs costs_on(int local_ranks, int cores) {
-  // Measured with bench/collective_bench: see docs/performance.md.
-  if (local_ranks <= cores) return {.wait_ns = 250, .bytes_per_ns = 50};
-  // Whom we wait for must first get a core.
-  const double shared_by = static_cast<double>(local_ranks) / cores;
-  return {.wait_ns = 1000 * shared_by, .bytes_per_ns = 50 / shared_by};
+  // With too few cores, whom we wait for must first get one.
+  return {.wait_bytes = local_ranks <= cores ? 12 << 10 : 48 << 10};
 }
 
 }  // namespace farandole

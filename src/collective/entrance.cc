@@ -12,10 +12,9 @@ bool Entrance::is_visible(std::span<const std::byte> memory) const {
 }
 
 bool Entrance::is_worth_lending(std::span<const std::byte> memory, std::size_t bytes) const {
-  const Costs& costs = group_->costs;
-  const double moved = 2 * static_cast<double>(bytes);  // a load and a store
-  return bytes > kInlineBytes && group_->members() > 1 &&
-         moved > costs.wait_ns * costs.bytes_per_ns && is_visible(memory);
+  const auto moved = 2 * static_cast<std::int64_t>(bytes);  // a load and a store
+  return bytes > kInlineBytes && group_->members() > 1 && moved > group_->costs.wait_bytes &&
+         is_visible(memory);
 }
 
 void Entrance::enter_lending(std::int64_t extent, std::span<const std::byte> input,

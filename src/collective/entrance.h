@@ -43,7 +43,7 @@ class BasicEntrance {
   }
 
   // What a member said when it entered.
-  std::int64_t extent(int member) const { return board_->entry(member).extent; }
+  std::int64_t extent(int member) const { return board_->extent(member); }
   // All members said the same extent.
   bool extents_equal() const {
     for (int member = 1; member < board_->members(); ++member)
@@ -51,7 +51,7 @@ class BasicEntrance {
     return true;
   }
   // A member lets the others read its input where it is.
-  bool lends_input(int member) const { return board_->entry(member).input != kNowhere; }
+  bool lends_input(int member) const { return board_->input(member) != kNowhere; }
   bool somebody_lends_input() const {
     for (int member = 0; member < board_->members(); ++member)
       if (lends_input(member)) return true;

@@ -72,6 +72,12 @@ class BasicFlagBoard {
   // Everybody entered the current step. Only then may entry() and inside() be read.
   bool all_entered() const;
   Entry entry(int member) const;
+  std::int64_t extent(int member) const {
+    return line(member).extent.load(std::memory_order_relaxed);
+  }
+  std::uint64_t input(int member) const {
+    return line(member).input.load(std::memory_order_relaxed);
+  }
   const std::byte* inside(int member) const { return line(member).inside.data(); }
 
   // Our progress in the current step, only ever growing; seq_cst, then rings.
@@ -142,6 +148,8 @@ bool BasicFlagBoard<Atomics, Slots>::all_entered() const {
   const auto expected = std::uint64_t{generation_} << 32 | sequence_;
   for (int other = 0; other < members(); ++other)
     if (line(other).word.load(std::memory_order_seq_cst) != expected) return false;
+  // Nobody looks at our other line any more: it is taken back while there is other work to do.
+  __builtin_prefetch(&slot(member_, sequence_ + 1), 1);
   return true;
 }
 
