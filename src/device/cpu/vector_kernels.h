@@ -97,6 +97,27 @@ struct Chunk {
   }
 };
 
+// A few bytes come through a register and are stored as wide as they are loaded again: a load from
+// several narrower stores has to wait for them.
+[[gnu::always_inline]] inline void copy_rest(std::byte* memory, const std::byte* from,
+                                             std::size_t size) {
+  if (size != 4 && size != 8) {
+    __builtin_memcpy(memory, from, size);
+    return;
+  }
+  Vector<std::uint64_t> few = {};
+  if (size == 4) {
+    std::uint32_t word = 0;
+    __builtin_memcpy(&word, from, sizeof(word));
+    few[0] = word;
+  } else {
+    std::uint64_t word = 0;
+    __builtin_memcpy(&word, from, sizeof(word));
+    few[0] = word;
+  }
+  __builtin_memcpy(memory, &few, sizeof(few));
+}
+
 // What does not fill a chunk takes the same way, by memory of its own.
 template <class Element, class Op, bool kScaled>
 [[gnu::noinline]] void reduce_rest(const KernelJob& job, std::int64_t offset, std::int64_t bytes) {
@@ -104,10 +125,10 @@ template <class Element, class Op, bool kScaled>
   const auto size = static_cast<std::size_t>(bytes);
   alignas(kWidth) std::byte memory[Part::kBytes] = {};
   Part part;
-  __builtin_memcpy(memory, job.inputs[0] + offset, size);
+  copy_rest(memory, job.inputs[0] + offset, size);
   part.read(memory, job);
   for (std::int64_t input = 1; input < job.input_count; ++input) {
-    __builtin_memcpy(memory, job.inputs[input] + offset, size);
+    copy_rest(memory, job.inputs[input] + offset, size);
     part.combine(memory, job);
   }
   part.finish(job);
