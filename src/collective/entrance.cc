@@ -22,16 +22,6 @@ void Entrance::enter_lending(std::int64_t extent, std::span<const std::byte> inp
   enter(extent, location_of(input), location_of(output));
 }
 
-std::size_t Entrance::next_block(std::size_t bytes) {
-  constexpr std::size_t kLineBytes = 64;
-  static_assert(kStagingRingBytes >= 5 * kWindowBytes, "four blocks in a row never overlap");
-  CHECK(bytes <= kWindowBytes, "a block is at most a window");
-  const std::size_t begin = bytes > kStagingRingBytes - ring_end_ ? 0 : ring_end_;
-  ring_end_ = begin + (bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
-  if (met_) group_->ring_end = ring_end_;
-  return begin;
-}
-
 std::byte* Entrance::lent(int member, std::uint64_t location, std::size_t bytes) const {
   if (location == kNowhere) return nullptr;
   return group_->heaps[static_cast<std::size_t>(member)]->at(location, bytes);

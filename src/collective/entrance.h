@@ -69,17 +69,9 @@ class Entrance : public BasicEntrance<FlagBoard> {
  public:
   // `group` is borrowed and outlives this.
   Entrance(const Group& group, const StepIdentity& identity)
-      : BasicEntrance(*group.board, identity), group_(&group), ring_end_(group.ring_end) {}
+      : BasicEntrance(*group.board, identity), group_(&group) {}
 
   const Group& group() const { return *group_; }
-
-  Progress meet() {
-    const Progress met = BasicEntrance::meet();
-    if (met != Progress::kDone) return met;
-    met_ = true;
-    group_->ring_end = ring_end_;
-    return met;
-  }
 
   // Enters, and says where our memory is if the others can see it: they may read the input and
   // write the output until they have told us, in a phase, that they need them no more.
@@ -99,16 +91,6 @@ class Entrance : public BasicEntrance<FlagBoard> {
     return !lends_input(member) || input(member, static_cast<std::size_t>(bytes)) != nullptr;
   }
 
-  // A block of staging memory for `bytes` (at most kWindowBytes): its offset in everybody's ring,
-  // for all members ask for the same blocks in the same order. It overlaps none of the three blocks
-  // before. The ring is larger than a second-level cache: a line that is written again has left the
-  // caches of those who read it, and need not be taken from them, which takes several times as long
-  // as a write to the third level (docs/performance.md). What a step took before all have met is
-  // free again if it is dropped.
-  std::size_t next_block(std::size_t bytes);
-  std::byte* own_block(std::size_t offset) const { return ring_of(group_->member) + offset; }
-  const std::byte* block(int member, std::size_t offset) const { return ring_of(member) + offset; }
-
   // The staging memory for this step, kStagingBytesPerSlot: ours, and, once all have met, anyone's.
   std::byte* own_staging() const { return staging_of(group_->member); }
   const std::byte* staging(int member) const { return staging_of(member); }
@@ -125,13 +107,7 @@ class Entrance : public BasicEntrance<FlagBoard> {
            identity().sequence % kSlots * kStagingBytesPerSlot;
   }
 
-  std::byte* ring_of(int member) const {
-    return group_->stagings[static_cast<std::size_t>(member)] + kSlots * kStagingBytesPerSlot;
-  }
-
   const Group* group_;
-  std::size_t ring_end_;
-  bool met_ = false;
 };
 
 }  // namespace farandole

@@ -12,12 +12,10 @@
 namespace farandole {
 
 // A member's staging memory of one slot: the algorithm's scratch in shared memory, written by that
-// member and readable by all. Four parts of a window.
+// member and readable by all. Both slots together are larger than a second-level cache: see Parts.
 inline constexpr std::size_t kWindowBytes = 256 * 1024;
-inline constexpr std::size_t kStagingBytesPerSlot = 4 * kWindowBytes;
-// A ring of blocks: see Entrance::next_block().
-inline constexpr std::size_t kStagingRingBytes = 16 * kWindowBytes;
-inline constexpr std::size_t kStagingBytes = kSlots * kStagingBytesPerSlot + kStagingRingBytes;
+inline constexpr std::size_t kStagingBytesPerSlot = 8 * kWindowBytes;
+inline constexpr std::size_t kStagingBytes = kSlots * kStagingBytesPerSlot;
 
 // How much one call of advance() copies or reduces, about, where there are no windows.
 inline constexpr std::int64_t kChunkBytes = 256 * 1024;
@@ -31,7 +29,6 @@ struct Group {
   const SharedHeap* heap = nullptr;    // ours; null: we have no memory that the others can see
   std::vector<const PeerHeap*> heaps;  // of each member, ours included
   Costs costs;                         // the same on all members
-  mutable std::size_t ring_end = 0;    // of the steps so far; the same on all members
   // Scratch of the one step that is under way, from when all have entered it; kept to save the
   // allocations.
   mutable std::vector<const std::byte*> inputs = {};

@@ -10,14 +10,19 @@ namespace farandole {
 OneShotAllreduce::OneShotAllreduce(const Group& group, const StepIdentity& identity,
                                    const AllreduceOptions& options)
     : rounds_(Entrance(group, identity)), options_(options) {
-  CHECK(options.bytes() <= kBytesMax, "what is shown at once fits into a block");
+  CHECK(options.bytes() <= kBytesMax,
+        "what is shown at once fits into a part of the staging memory");
+}
+
+std::int64_t OneShotAllreduce::offset() const {
+  const Parts parts = {.bytes = round_up(options_.bytes(), kPartAlignment), .rounds = 1};
+  return parts.offset(rounds_.entrance().identity(), 0);
 }
 
 void OneShotAllreduce::stage(std::int64_t /*round*/) {
-  Entrance& entrance = rounds_.entrance();
-  if (!is_inside()) block_ = entrance.next_block(static_cast<std::size_t>(options_.bytes()));
+  const Entrance& entrance = rounds_.entrance();
   if (options_.joined || options_.count == 0 || entrance.group().members() == 1) return;
-  std::byte* const to = is_inside() ? entrance.own_inside() : entrance.own_block(block_);
+  std::byte* const to = is_inside() ? entrance.own_inside() : entrance.own_staging() + offset();
   std::memcpy(to, options_.input, static_cast<std::size_t>(options_.bytes()));
 }
 
@@ -34,7 +39,7 @@ bool OneShotAllreduce::take(std::int64_t /*round*/) {
   for (int member = 0; member < group.members(); ++member) {
     if (has_joined(entrance, member)) continue;
     const std::byte* const shown =
-        is_inside() ? entrance.inside(member) : entrance.block(member, block_);
+        is_inside() ? entrance.inside(member) : entrance.staging(member) + offset();
     group.inputs.push_back(member == group.member ? options_.input : shown);
   }
   const std::array outputs = {options_.output};

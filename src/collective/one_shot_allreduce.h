@@ -30,11 +30,11 @@ class OneShotAllreduce {
   std::optional<std::int64_t> meet() const;
   bool take(std::int64_t round);
 
+  std::int64_t offset() const;  // in the staging memory
   bool is_inside() const { return options_.bytes() <= static_cast<std::int64_t>(kInlineBytes); }
 
   Rounds rounds_;
   AllreduceOptions options_;
-  std::size_t block_ = 0;
 };
 
 }  // namespace farandole

@@ -20,45 +20,9 @@
 
 #include "base/check.h"
 #include "collective/entrance.h"
+#include "collective/staging.h"
 
 namespace farandole {
-
-// How much a round shows at most, and how many parts the staging memory has at least.
-inline constexpr std::int64_t kRoundBytes = static_cast<std::int64_t>(kWindowBytes);
-inline constexpr std::int64_t kRoundParts = 4;
-static_assert(kRoundParts * kRoundBytes <= static_cast<std::int64_t>(kStagingBytesPerSlot));
-
-// How many rounds of so many bytes each.
-constexpr std::int64_t rounds_for(std::int64_t bytes, std::int64_t each) {
-  return bytes / each + (bytes % each != 0 ? 1 : 0);
-}
-
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return rounds_for(value, multiple) * multiple;
-}
-
-// The parts of the staging memory that a member shows the rounds of a step in. Steps go through all
-// of it in turn, also when they need little: a line that the others still have in their caches is
-// slow to write, and one that was written just now is slow to read (broadcast of 64 KiB: 8.2 µs in
-// the same place, 3.5 µs in turn).
-struct Parts {
-  std::int64_t bytes = kRoundBytes;  // of each
-  std::int64_t rounds = 1;
-  std::int64_t staging_bytes = static_cast<std::int64_t>(kStagingBytesPerSlot);
-
-  // Where the part of a round begins.
-  std::int64_t offset(const StepIdentity& identity, std::int64_t round) const {
-    const std::int64_t count = staging_bytes / bytes;
-    CHECK(count >= kRoundParts, "no part is overwritten too early");
-    const std::int64_t steps_before = identity.sequence / kSlots % count;
-    return (steps_before * (rounds % count) + round) % count * bytes;
-  }
-};
-
-// Parts begin at multiples of a page.
-inline constexpr std::int64_t kPartAlignment = 4096;
-// What is shown for one member begins here: no cache line is for two of them.
-inline constexpr std::int64_t kPieceAlignment = 64;
 
 // One per step; one thread at a time (the baton's holder). `Way` is an Entrance, or, for the model
 // explorer, a BasicEntrance.
@@ -68,7 +32,6 @@ class BasicRounds {
   explicit BasicRounds(const Way& entrance) : entrance_(entrance) {}
 
   const Way& entrance() const { return entrance_; }
-  Way& entrance() { return entrance_; }
 
   // A bounded amount of work; see Progress. The algorithm has
   //   void stage(round): shows our part of a round; round 0 before we enter;

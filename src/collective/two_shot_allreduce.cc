@@ -12,10 +12,6 @@ constexpr std::int64_t kLineBytes = 64;
 constexpr std::int64_t kPageBytes = 4096;
 constexpr std::int64_t kPagesMin = 16;
 
-constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
 }  // namespace
 
 TwoShotAllreduce::TwoShotAllreduce(const Group& group, const StepIdentity& identity,
@@ -43,6 +39,12 @@ TwoShotAllreduce::Range TwoShotAllreduce::slice(Range window, int member) const 
   return {begin, std::min(full, window.count - begin)};
 }
 
+std::int64_t TwoShotAllreduce::part_offset(std::int64_t index) const {
+  const Parts parts = {.bytes = std::min(kRoundBytes, round_up(options_.bytes(), kPartAlignment)),
+                       .rounds = rounds_for(options_.bytes(), kRoundBytes)};
+  return parts.offset(shots_.entrance().identity(), index);
+}
+
 std::span<const std::byte> TwoShotAllreduce::input() const {
   if (options_.joined) return {};
   return {options_.input, static_cast<std::size_t>(options_.bytes())};
@@ -55,17 +57,12 @@ std::span<const std::byte> TwoShotAllreduce::output() const {
 
 // Copies the slices that the other members reduce; our own is read from the input directly.
 void TwoShotAllreduce::stage(std::int64_t index) {
-  if (options_.count == 0) return;
-  Entrance& entrance = shots_.entrance();
+  if (!shows_ || options_.count == 0) return;
+  const Entrance& entrance = shots_.entrance();
   const std::int64_t size = options_.element_bytes();
   const Range whole = window(index);
-  blocks(index).copy = entrance.next_block(static_cast<std::size_t>(whole.count * size));
-  // The first member has the largest slice.
-  blocks(index).result =
-      entrance.next_block(static_cast<std::size_t>(slice(whole, 0).count * size));
-  if (!shows_) return;
   const Range own = slice(whole, entrance.group().member);
-  std::byte* const to = entrance.own_block(blocks(index).copy);
+  std::byte* const to = entrance.own_staging() + part_offset(index);
   const std::byte* const from = options_.input + whole.begin * size;
   const auto copy = [&](std::int64_t begin, std::int64_t end) {
     if (begin < end)
@@ -127,12 +124,12 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
     const std::byte* const lent = ours ? options_.input : entrance.input(member, bytes);
     group.inputs.push_back(lent != nullptr
                                ? lent + in_tensor
-                               : entrance.block(member, blocks(index).copy) + in_window);
+                               : entrance.staging(member) + part_offset(index) + in_window);
     std::byte* const wanted = ours ? options_.output : entrance.output(member, bytes);
     if (wanted != nullptr) group.outputs.push_back(wanted + in_tensor);
   }
   if (somebody_fetches_)
-    group.outputs.push_back(entrance.own_block(blocks(index).result) + reduced_ * size);
+    group.outputs.push_back(entrance.own_staging() + part_offset(index) + in_window);
   farandole::reduce(options_.reduction, group.inputs, group.outputs, range.count);
 }
 
@@ -147,7 +144,7 @@ void TwoShotAllreduce::fetch(std::int64_t index) {
     const Range part = slice(whole, member);
     if (member == group.member || part.count == 0) continue;
     std::memcpy(options_.output + (whole.begin + part.begin) * size,
-                entrance.block(member, blocks(index).result),
+                entrance.staging(member) + part_offset(index) + part.begin * size,
                 static_cast<std::size_t>(part.count * size));
   }
 }

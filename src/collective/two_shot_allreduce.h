@@ -11,13 +11,13 @@
 // A member that has joined brings no input and keeps no result, but reduces its slices.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 
 #include "collective/allreduce.h"
+#include "collective/staging.h"
 #include "collective/two_shots.h"
 
 namespace farandole {
@@ -40,12 +40,9 @@ class TwoShotAllreduce {
 
   Range window(std::int64_t index) const;
   Range slice(Range window, int member) const;  // what a member reduces, counted in the window
-  // Where a member's copy of a window and its reduced slice of it are in its staging ring.
-  struct Blocks {
-    std::size_t copy = 0;
-    std::size_t result = 0;
-  };
-  Blocks& blocks(std::int64_t index) { return blocks_[static_cast<std::size_t>(index % 2)]; }
+  // Where a window is in every member's staging memory. There a member shows what the others need
+  // of it: its input, but, in the place of its own slice, the reduced slice.
+  std::int64_t part_offset(std::int64_t index) const;
 
   template <class Way>
   friend class BasicTwoShots;  // which calls these five
@@ -64,8 +61,7 @@ class TwoShotAllreduce {
   bool shows_ = false;         // the others cannot see our input
   bool all_in_place_ = false;  // all inputs and outputs can be seen by all: one window
   bool somebody_fetches_ = true;
-  std::array<Blocks, 2> blocks_;  // of this window and the next
-  std::int64_t reduced_ = 0;      // elements of our slice of this window
+  std::int64_t reduced_ = 0;  // elements of our slice of this window
 };
 
 }  // namespace farandole

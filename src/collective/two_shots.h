@@ -6,17 +6,15 @@
 // "my slice of window w is reduced". A member goes, for w = 0, 1, …:
 //   wait all ≥ 2w; reduce w; publish 2w + 1; stage w + 1; publish 2w + 2; wait all ≥ 2w + 1;
 //   fetch w.
-// Window w lives in half w mod 2 of the staging memory. Neither of its parts, the copy and the
-// reduced slice, is overwritten early:
-// - stage(w + 1) overwrites the copy of w − 1, which the others read while they reduce w − 1. We do
-//   it after reduce(w), so all were at ≥ 2w, and they publish 2w after having reduced w − 1.
-// - reduce(w) overwrites our slice of w − 2, which the others read while they fetch w − 2. All were
-//   at ≥ 2w by then, and they stage w only after reduce(w − 1), which follows fetch(w − 2).
-// The slot is used again in the step after the next, which nobody enters before all have completed
-// this one. In place: stage(w + 1) reads the user's memory of window w + 1, which is written first
-// by reduce(w + 1); what reduce(w) and fetch(w) write lies in window w, staged before.
-// Memory that is lent is read, and written, by the others in reduce only: its owner completes after
-// all have said that they reduced the last window.
+// The windows live in the parts of the staging memory in turn, and there are three of them at
+// least. There a member has its copy of the slices that the others reduce and, between them, its
+// own slice, reduced. stage(w + 1) overwrites window w − 2 or an earlier one. We do it after
+// reduce(w), so all were at ≥ 2w, and they stage w only after reduce(w − 1), which follows fetch(w
+// − 2): everybody has what we showed of it. The slot is used again in the step after the next,
+// which nobody enters before all have completed this one. In place: stage(w + 1) reads the user's
+// memory of window w + 1, which is written first by reduce(w + 1); what reduce(w) and fetch(w)
+// write lies in window w, staged before. Memory that is lent is read, and written, by the others in
+// reduce only: its owner completes after all have said that they reduced the last window.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +33,6 @@ class BasicTwoShots {
   explicit BasicTwoShots(const Way& entrance) : entrance_(entrance) {}
 
   const Way& entrance() const { return entrance_; }
-  Way& entrance() { return entrance_; }
 
   // A bounded amount of work; see Progress. The algorithm has
   //   void stage(window): shows our copy of a window; window 0 before we enter;
