@@ -13,7 +13,9 @@ constexpr std::int64_t kPartMin = 16 * 1024;
 
 Parts parts_of(std::int64_t bytes) {
   const std::int64_t wanted = round_up(rounds_for(bytes, kRoundsWanted), kPartAlignment);
-  const std::int64_t part = std::clamp(wanted, kPartMin, kRoundBytes);
+  const std::int64_t most =
+      std::min(kRoundBytes, round_up(std::max<std::int64_t>(bytes, 1), kPartAlignment));
+  const std::int64_t part = std::clamp(wanted, std::min(kPartMin, most), most);
   return {.bytes = part, .rounds = rounds_for(bytes, part)};
 }
 
