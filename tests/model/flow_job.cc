@@ -11,7 +11,7 @@ namespace farandole::model {
 namespace {
 
 constexpr Value kSumBit = Value{1} << 32;
-constexpr std::int64_t kHalves = 2;
+constexpr std::int64_t kWindowParts = 3;  // as few as two_shots.h asks for
 
 }  // namespace
 
@@ -22,12 +22,10 @@ bool Flow::somebody_lends() const {
 FlowJob::FlowJob(const Flow& flow, const Options& options)
     : Job(options), flow_(flow), slices_(flow.shape == Shape::kTwoShots ? options.members : 1) {
   const bool two_shots = flow.shape == Shape::kTwoShots;
-  copies_ = two_shots ? kHalves : kRoundParts;
-  if (has(Bug::kOnePartLess)) --copies_;
-  if (has(Bug::kOneHalf)) copies_ = 1;
+  copies_ = two_shots ? kWindowParts : kRoundParts;
+  if (has(Bug::kOnePartLess) || has(Bug::kTwoWindowParts)) --copies_;
   copies_ = std::min(copies_, flow.rounds);
-  results_ = std::min(has(Bug::kOneResultHalf) ? std::int64_t{1} : kHalves, flow.rounds);
-  if (!two_shots) results_ = 0;
+  results_ = two_shots ? copies_ : 0;
   if (flow.shape != Shape::kBarrier) allocate_staging();
   allocate_lent();
   fix_constants();
@@ -48,10 +46,10 @@ void FlowJob::allocate_staging() {
                                   ? nullptr
                                   : cell(fmt::format("slot {} copy {}[{}]", slot, part, member),
                                          Site::kData, member));
-      for (std::int64_t half = 0; half < results_; ++half)
+      for (std::int64_t part = 0; part < results_; ++part)
         result_cells_.push_back(all_lend()
                                     ? nullptr
-                                    : cell(fmt::format("slot {} result {}[{}]", slot, half, member),
+                                    : cell(fmt::format("slot {} result {}[{}]", slot, part, member),
                                            Site::kData, member));
     }
   }

@@ -151,6 +151,8 @@ void FlowMember<Slots>::stage(std::int64_t window) {
                               sizeof(value));
   else
     job_->copy(number_, step_, window).store(value, kRelaxed);
+  // A slice of one window may lie where another window has the copies.
+  if (is_two_shots()) job_->result(number_, step_, window).store(value, kRelaxed);
 }
 
 template <std::uint32_t Slots>

@@ -40,7 +40,7 @@ constexpr Kind kOneShot = {"OneShotStaged", {}};
 constexpr Kind kRounds = {"Rounds", {.rounds = kRoundParts + 2}};
 constexpr Kind kLentRounds = {"RoundsLent", {.rounds = 2, .lends = kAll}};
 constexpr Kind kMixedRounds = {"RoundsMixed", {.rounds = 2, .lends = kFirst}};
-constexpr Kind kShots = {"TwoShots", {.shape = Shape::kTwoShots, .rounds = 3}};
+constexpr Kind kShots = {"TwoShots", {.shape = Shape::kTwoShots, .rounds = 4}};
 constexpr Kind kLentShots = {"TwoShotsLent", {.shape = Shape::kTwoShots, .lends = kAll}};
 constexpr Kind kMixedShots = {"TwoShotsMixed",
                               {.shape = Shape::kTwoShots, .rounds = 2, .lends = kFirst}};
@@ -171,9 +171,9 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"one slot only", kOneSlot, kBarrier, ""},
       {"one slot only", kOneSlot, kInside, ""},
       {"one slot only", kOneSlot, kOneShot, ""},
-      // These wait for a phase that was overwritten.
+      // This one waits for a phase that was overwritten.
       {"one slot only", kOneSlot, kRounds, kSleeps},
-      {"one slot only", kOneSlot, kShots, kSleeps},
+      {"one slot only", kOneSlot, kShots, kResult},
       {"word before the data inside the line", kWordBeforePayload, kInside, ""},
       {"meets without waiting", kMeetsAlone, kOneShot, kPart},
       {"meets without waiting", kMeetsAlone, kLentShots, kCopy},
@@ -188,8 +188,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"lender does not wait", kFetchesUnseen, kLentShots, "a wrong sum"},
       {"reduces without waiting", kReducesUnseen, kShots, kCopy},
       {"fetches without waiting", kFetchesUnseen, kShots, kResult},
-      {"one half", kOneHalf, kShots, kCopy},
-      {"one half for results", kOneResultHalf, kShots, kResult},
+      {"two parts for windows", kTwoWindowParts, kShots, kResult},
   };
   return bugs;
 }

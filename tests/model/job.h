@@ -54,8 +54,7 @@ enum class Bug : std::uint8_t {
   kFetchesUnseen,
   kLenderDoesNotWait,
   kOnePartLess,
-  kOneHalf,
-  kOneResultHalf,
+  kTwoWindowParts,
 };
 
 struct Options {
