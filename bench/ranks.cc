@@ -30,6 +30,8 @@ void Member::run(CollectiveCall&& call) {
       continue;
     }
     switch (policy_.next(clock_)) {
+      case WaitPolicy::Action::kLook:
+        break;
       case WaitPolicy::Action::kPoll:
         cpu_pause();
         break;

@@ -36,8 +36,8 @@ class BasicEntrance {
   Progress meet() const {
     if (!board_->all_entered()) return Progress::kPending;
     for (int member = 0; member < board_->members(); ++member) {
-      const Entry entry = board_->entry(member);
-      if (entry.identity != identity_.id || entry.extent < 0) return Progress::kMismatch;
+      if (board_->identity(member) != identity_.id || board_->extent(member) < 0)
+        return Progress::kMismatch;
     }
     return Progress::kDone;
   }

@@ -102,7 +102,9 @@ Progress BasicRounds<Way>::meet(Algorithm& algorithm) {
 template <class Way>
 template <class Algorithm>
 Progress BasicRounds<Way>::take(Algorithm& algorithm) {
-  if (!entrance_.board().all_reached(static_cast<std::uint32_t>(round_))) return Progress::kPending;
+  // Round 0 was staged before the entry.
+  if (round_ > 0 && !entrance_.board().all_reached(static_cast<std::uint32_t>(round_)))
+    return Progress::kPending;
   if (!algorithm.take(round_)) return Progress::kMoved;
   ++round_;
   if (round_ == rounds_) return end_rounds();

@@ -458,6 +458,8 @@ std::size_t Loop::carry(const Wanted& wanted, std::size_t missing, TimePoint dea
       continue;
     }
     switch (options_.policy.next(clock_)) {
+      case WaitPolicy::Action::kLook:
+        break;
       case WaitPolicy::Action::kPoll:
         cpu_pause();
         break;

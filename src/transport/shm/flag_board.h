@@ -72,6 +72,9 @@ class BasicFlagBoard {
   // Everybody entered the current step. Only then may entry() and inside() be read.
   bool all_entered() const;
   Entry entry(int member) const;
+  std::uint64_t identity(int member) const {
+    return line(member).identity.load(std::memory_order_relaxed);
+  }
   std::int64_t extent(int member) const {
     return line(member).extent.load(std::memory_order_relaxed);
   }

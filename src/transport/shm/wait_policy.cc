@@ -24,7 +24,7 @@ WaitPolicy::Action WaitPolicy::next(const Clock& clock) {
   if (yielded_) learn_from_yield(clock);
   if (own_core_ ? spins_on(clock) : polls_ < kPolls) {
     ++polls_;
-    return Action::kPoll;
+    return own_core_ && polls_ <= kLooks ? Action::kLook : Action::kPoll;
   }
   if (!own_core_ && yields_ < kYields) {
     ++yields_;

@@ -16,13 +16,15 @@ namespace farandole {
 class WaitPolicy {
  public:
   enum class Action : std::uint8_t {
+    kLook,   // at once: a pause is longer than what a flag of another core takes to come
     kPoll,   // pause for an instant, then look
     kYield,  // give the core away, then look
     kSleep,  // prepare_sleep(), look, sleep()
   };
 
   static constexpr auto kSpin = std::chrono::microseconds(100);
-  static constexpr int kPollsPerReading = 16;  // of the clock, while spinning
+  static constexpr int kLooks = 64;            // before the first pause, while spinning
+  static constexpr int kPollsPerReading = 16;  // of the clock, likewise
   static constexpr int kPolls = 4;             // before the first yield
   static constexpr int kYields = 16;
   // Between the work of a few other ranks on this core and the slice of a stranger (3 ms and more).

@@ -12,16 +12,21 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 struct Counts {
+  int looks = 0;
   int polls = 0;
   int yields = 0;
 };
 
-// One wait until the policy says sleep; a poll takes 1 µs, a yield `yield`.
+// One wait until the policy says sleep; a look takes 10 ns, a poll 1 µs, a yield `yield`.
 Counts one_wait(WaitPolicy& policy, SimulatedClock& clock, Duration yield = microseconds(3)) {
   Counts counts;
   policy.begin_wait(clock);
   for (;;) {
     switch (policy.next(clock)) {
+      case Action::kLook:
+        ++counts.looks;
+        clock.advance(std::chrono::nanoseconds(10));
+        break;
       case Action::kPoll:
         ++counts.polls;
         clock.advance(microseconds(1));
@@ -47,7 +52,8 @@ TEST(WaitPolicy, SpinsWhenEveryRankHasACore) {
   WaitPolicy policy(2, 2);
   SimulatedClock clock;
   const auto counts = one_wait(policy, clock);
-  EXPECT_GE(counts.polls, 100);
+  EXPECT_EQ(counts.looks, WaitPolicy::kLooks);
+  EXPECT_GE(counts.polls, 100 - WaitPolicy::kPollsPerReading);
   EXPECT_LE(counts.polls, 100 + 2 * WaitPolicy::kPollsPerReading);
   EXPECT_EQ(counts.yields, 0);
 }
@@ -56,7 +62,7 @@ TEST(WaitPolicy, SpinsAgainAfterASleep) {
   WaitPolicy policy(1, 2);
   SimulatedClock clock;
   one_wait(policy, clock);
-  EXPECT_EQ(policy.next(clock), Action::kPoll);
+  EXPECT_EQ(policy.next(clock), Action::kLook);
 }
 
 TEST(WaitPolicy, PollsThenYieldsThenSleepsWhenCoresAreShared) {
@@ -64,6 +70,7 @@ TEST(WaitPolicy, PollsThenYieldsThenSleepsWhenCoresAreShared) {
   SimulatedClock clock;
   for (int wait = 0; wait < 3; ++wait) {
     const auto counts = one_wait(policy, clock);
+    EXPECT_EQ(counts.looks, 0);
     EXPECT_EQ(counts.polls, WaitPolicy::kPolls);
     EXPECT_EQ(counts.yields, WaitPolicy::kYields);
   }
