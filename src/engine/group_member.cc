@@ -126,6 +126,7 @@ GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
   group_.costs = memory.costs();
   for (int member = 0; member < group_.members(); ++member)
     group_.stagings.push_back(memory.staging(member));
+  formed.segment->take_huge_pages(memory.staging(group_.member), kStagingBytes);
   Doorbells& doorbells = *formation.doorbells;
   if (group_.member > 0) {
     const int me = group_.member;

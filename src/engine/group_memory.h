@@ -31,17 +31,17 @@ class GroupMemory {
 
  private:
   static constexpr std::size_t kCostsBytes = kFlagLineBytes;
-  static constexpr std::size_t kPageBytes = 4096;
   static_assert(sizeof(Costs) <= kCostsBytes);
+  static_assert(kStagingBytes % kHugePageBytes == 0);
 
   static std::size_t rings_begin(int members) {
     return kCostsBytes + FlagBoard::bytes_needed(members);
   }
-  // At a page, so that none is written by two members.
+  // In huge pages of their own, if there are any.
   static std::size_t stagings_begin(int members) {
     const std::size_t end = rings_begin(members) +
                             2 * static_cast<std::size_t>(members - 1) * MessageRing::bytes_needed();
-    return (end + kPageBytes - 1) / kPageBytes * kPageBytes;
+    return (end + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   }
   std::byte* ring(int index) const {
     return memory_ + rings_begin(members_) +
