@@ -64,8 +64,10 @@ using GroupId = std::uint32_t;
 inline constexpr GroupId kWorld = 0;
 
 // One collective call of one rank. The memory is borrowed until the call is done (see poll()) or
-// the engine is destroyed; shape is in elements, outermost dimension first, C-contiguous. Which
-// fields have a meaning follows from the operation's row.
+// the engine is destroyed. What the outputs hold after kRebuildGroup is undefined; in memory of
+// allocate(), ranks that have not yet noticed the end may even write them for a moment. Shape is in
+// elements, outermost dimension first, C-contiguous. Which fields have a meaning follows from the
+// operation's row.
 struct Submission {
   Operation operation = Operation::kBarrier;
   // Calls with the same name on all members of the group belong together. Empty: the lowest free

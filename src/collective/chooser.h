@@ -48,7 +48,10 @@ struct CollectiveCall {
 
 // A step on its way. All algorithms keep these promises:
 // - universal entry: no user memory is written and nobody is done before all have entered;
-// - a member that is done has stored every flag that the others still need: it may leave at once;
+// - once a member is done, all have stored every flag that anybody still needs: it may leave at
+//   once, and the others finish without waiting;
+// - when a member has left before that, or a rank has died, nobody completes a step with what it
+//   has read of memory that is lent: the owner may have it back;
 // - dropping a step that not all have entered leaves no trace (FlagBoard::withdraw comes with it);
 // - advance() does about one window of work, blocks never, and must not be called after kDone or
 //   kMismatch. One thread at a time (the baton's holder).

@@ -57,6 +57,9 @@ class BasicEntrance {
       if (lends_input(member)) return true;
     return false;
   }
+  // Somebody has lent memory, and may have got it back while we read it, for the group ends. Then
+  // nobody may hear from us that we have read all, and so nobody completes the step.
+  bool is_spoiled() const { return somebody_lends_input() && board_->somebody_is_gone(); }
 
  private:
   Board* board_;

@@ -48,9 +48,9 @@ struct StepIdentity {
 };
 
 // What advance() says. A step never blocks and does about one window of work per call.
-// Once a step is kDone, every flag that the other members still need from us has been stored, and
-// our staging and the flag line stay as they are until all have entered the next step: we may
-// leave, the others can still finish.
+// Once a step is kDone, all members have stored every flag that anybody still needs, and our
+// staging and the flag line stay as they are until all have entered the next step: we may leave,
+// the others finish without waiting.
 enum class Progress : std::uint8_t {
   kPending,   // nothing to do until a flag of another member changes: sleeping is allowed
   kMoved,     // did some work: call again before sleeping, no bell rings for what is left

@@ -55,6 +55,7 @@ class GroupInTest {
 
   int members() const { return static_cast<int>(groups_.size()); }
   SharedHeap& heap(int member) { return *heaps_[static_cast<std::size_t>(member)]; }
+  Doorbells& doorbells(int member) { return *doorbells_[static_cast<std::size_t>(member)]; }
   Group& group(int member) { return groups_[static_cast<std::size_t>(member)]; }
 
   // Runs the function for each member in a thread of its own.
@@ -86,8 +87,8 @@ class GroupInTest {
     return Progress::kPending;
   }
 
-  // Runs one step of every member in one thread. A member that is done is gone for good: nobody
-  // may need it any more.
+  // Runs one step of every member in one thread. A member that is done is gone for good: from then
+  // on nobody may have to wait.
   void finish_in_random_order(std::vector<CollectiveStep>& steps, unsigned seed) {
     std::mt19937 random(seed);
     std::vector<bool> pending(steps.size(), false);
@@ -106,6 +107,8 @@ class GroupInTest {
       pending[member] = progress == Progress::kPending;
       if (progress == Progress::kDone) open.erase(open.begin() + static_cast<long>(chosen));
       ASSERT_FALSE(all_of(open, pending)) << "all that are left wait, seed " << seed;
+      ASSERT_FALSE(progress == Progress::kPending && open.size() < steps.size())
+          << "member " << member << " waits, though another one is done, seed " << seed;
     }
   }
 

@@ -10,9 +10,11 @@
 // stage(w + 1) overwrites round w − 3 or an earlier one. We do it after our round w − 1, in which
 // all were at ≥ w − 1, and they publish w − 1 after their round w − 3: everybody has taken what we
 // showed in round w − 3. So no further phase is needed. The slot is used again in the step after
-// the next, which nobody enters before all have completed this one. Only a member that has lent its
-// input must wait in the end, for its owner may change it at once: all publish one more phase when
-// they have taken everything, and lenders wait for it.
+// the next, which nobody enters before all have completed this one.
+// Where a member has lent its input, all publish one more phase when they have taken everything,
+// and all wait for it: the lender, because its owner may change the input at once, and the others,
+// because who is done may leave at once, which ends the waiting of all. A member that finds the
+// group at its end before does not publish it.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +45,7 @@ class BasicRounds {
   Progress advance(Algorithm& algorithm);
 
  private:
-  enum class State : std::uint8_t { kEnter, kMeet, kStage, kTake, kGetBack, kOver };
+  enum class State : std::uint8_t { kEnter, kMeet, kStage, kTake, kGiveBack, kGetBack, kOver };
 
   std::uint32_t last_phase() const { return static_cast<std::uint32_t>(rounds_); }
   template <class Algorithm>
@@ -51,6 +53,7 @@ class BasicRounds {
   template <class Algorithm>
   Progress take(Algorithm& algorithm);
   Progress end_rounds();
+  Progress give_back();
   Progress get_back();
 
   Way entrance_;
@@ -78,6 +81,8 @@ Progress BasicRounds<Way>::advance(Algorithm& algorithm) {
       return Progress::kMoved;
     case State::kTake:
       return take(algorithm);
+    case State::kGiveBack:
+      return give_back();
     case State::kGetBack:
       return get_back();
     case State::kOver:
@@ -115,18 +120,24 @@ Progress BasicRounds<Way>::take(Algorithm& algorithm) {
 template <class Way>
 Progress BasicRounds<Way>::end_rounds() {
   if (rounds_ > 0 && entrance_.somebody_lends_input()) {
-    entrance_.board().publish_phase(last_phase());
-    state_ = State::kGetBack;
-    return get_back() == Progress::kDone ? Progress::kDone : Progress::kMoved;
+    state_ = State::kGiveBack;
+    return give_back();
   }
   state_ = State::kOver;
   return Progress::kDone;
 }
 
 template <class Way>
+Progress BasicRounds<Way>::give_back() {
+  if (entrance_.is_spoiled()) return Progress::kPending;
+  entrance_.board().publish_phase(last_phase());
+  state_ = State::kGetBack;
+  return get_back() == Progress::kDone ? Progress::kDone : Progress::kMoved;
+}
+
+template <class Way>
 Progress BasicRounds<Way>::get_back() {
-  const bool lent = entrance_.lends_input(entrance_.board().member());
-  if (lent && !entrance_.board().all_reached(last_phase())) return Progress::kPending;
+  if (!entrance_.board().all_reached(last_phase())) return Progress::kPending;
   state_ = State::kOver;
   return Progress::kDone;
 }

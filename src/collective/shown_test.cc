@@ -123,6 +123,40 @@ TEST(ShownByVeryMany, splits_beside_staged_pieces) {
   run_in_random_order(kMembers, {PreparedCall(call), PreparedCall(call)}, 1);
 }
 
+// Member 0 has died; its memory and that of the others may have its owner again.
+class Spoiled : public ::testing::TestWithParam<OperationRow> {};
+
+TEST_P(Spoiled, what_is_lent_completes_no_step_after_a_death) {
+  constexpr std::int64_t kBytes = 600'000;
+  GroupInTest group(3);
+  CallInTest call = {.operation = GetParam().operation,
+                     .reduction = {.dtype = DType::kUInt8},
+                     .root = 1,
+                     .rows = {kBytes, kBytes, kBytes},
+                     .in_heap = {true, true, true}};
+  if (call.operation == Operation::kAlltoall)
+    call.splits.assign(3, {kBytes / 3, kBytes / 3, kBytes / 3});
+  const PreparedCall prepared(call);
+  std::vector<std::unique_ptr<SideInTest>> sides;
+  std::vector<CollectiveStep> steps;
+  for (int member = 0; member < 3; ++member) {
+    sides.push_back(std::make_unique<SideInTest>(prepared, member, &group.heap(member)));
+    steps.push_back(sides.back()->step(group.group(member), step_number(1)));
+    EXPECT_EQ(advance(steps.back()), member < 2 ? Progress::kPending : Progress::kMoved);
+  }
+  group.doorbells(1).close(0);
+  for (int turn = 0; turn < 3; ++turn) {
+    for (CollectiveStep& step : steps) {
+      Progress progress = Progress::kMoved;
+      while (progress == Progress::kMoved) progress = advance(step);
+      EXPECT_EQ(progress, Progress::kPending);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, Spoiled, ::testing::ValuesIn(operations()),
+                         [](const auto& test) { return std::string(test.param.name); });
+
 // Member 1 says by hand that it lends memory which does not lie in its heap.
 class Lenders : public ::testing::TestWithParam<OperationRow> {};
 

@@ -14,7 +14,8 @@
 // which nobody enters before all have completed this one. In place: stage(w + 1) reads the user's
 // memory of window w + 1, which is written first by reduce(w + 1); what reduce(w) and fetch(w)
 // write lies in window w, staged before. Memory that is lent is read, and written, by the others in
-// reduce only: its owner completes after all have said that they reduced the last window.
+// reduce only: its owner completes after all have said that they reduced the last window. A member
+// that finds the group at its end before does not say so.
 #pragma once
 
 #include <cstdint>
@@ -45,12 +46,14 @@ class BasicTwoShots {
   Progress advance(Algorithm& algorithm);
 
  private:
-  enum class State : std::uint8_t { kEnter, kMeet, kReduce, kFetch, kOver };
+  enum class State : std::uint8_t { kEnter, kMeet, kReduce, kShow, kFetch, kOver };
 
   template <class Algorithm>
   Progress meet(Algorithm& algorithm);
   template <class Algorithm>
   Progress reduce(Algorithm& algorithm);
+  template <class Algorithm>
+  Progress show(Algorithm& algorithm);
   template <class Algorithm>
   Progress fetch(Algorithm& algorithm);
 
@@ -73,6 +76,8 @@ Progress BasicTwoShots<Way>::advance(Algorithm& algorithm) {
       return meet(algorithm);
     case State::kReduce:
       return reduce(algorithm);
+    case State::kShow:
+      return show(algorithm);
     case State::kFetch:
       return fetch(algorithm);
     case State::kOver:
@@ -96,11 +101,21 @@ Progress BasicTwoShots<Way>::meet(Algorithm& algorithm) {
 template <class Way>
 template <class Algorithm>
 Progress BasicTwoShots<Way>::reduce(Algorithm& algorithm) {
-  const auto phase = static_cast<std::uint32_t>(2 * window_);
-  if (!entrance_.board().all_reached(phase)) return Progress::kPending;
+  if (!entrance_.board().all_reached(static_cast<std::uint32_t>(2 * window_)))
+    return Progress::kPending;
   if (!algorithm.reduce(window_)) return Progress::kMoved;
+  state_ = State::kShow;
+  return show(algorithm);
+}
+
+template <class Way>
+template <class Algorithm>
+Progress BasicTwoShots<Way>::show(Algorithm& algorithm) {
+  const auto phase = static_cast<std::uint32_t>(2 * window_);
+  const bool is_last = window_ + 1 == windows_;
+  if (is_last && entrance_.is_spoiled()) return Progress::kPending;
   entrance_.board().publish_phase(phase + 1);
-  if (window_ + 1 < windows_) {
+  if (!is_last) {
     algorithm.stage(window_ + 1);
     entrance_.board().publish_phase(phase + 2);
   }

@@ -134,10 +134,8 @@ Result<std::shared_ptr<std::byte>> Engine::allocate(std::size_t bytes) {
 void Engine::shutdown(const std::string& reason, const std::string& traceback) {
   if (parts_->abandoned) return;
   std::call_once(parts_->left, [&] {
-    // First the others' death must not reach us any more, then we stop writing, then we say so.
-    parts_->watch->stop();
-    parts_->loop->stop();
-    parts_->loop->leave(reason);
+    parts_->watch->stop();  // the others' death must not reach us any more
+    parts_->loop->stop(reason);
     parts_->recorder->left(reason, traceback, parts_->clock->now());
     try {
       (*parts_->log)(Level::kInfo, "left the job: " + reason);

@@ -232,7 +232,7 @@ void Loop::give_up(const Status& status, std::string_view reason) {
   release_baton();
 }
 
-void Loop::stop() {
+void Loop::stop(std::optional<std::string_view> reason) {
   {
     auto state = state_.lock();
     if (std::exchange(state->stopping, true)) return;
@@ -248,20 +248,21 @@ void Loop::stop() {
     state->baton_held = true;
   }
   try {
-    end_by_shutdown();
+    end_by_shutdown(reason);
   } catch (const std::bad_alloc&) {
     die_of_memory();
   }
   release_baton();
 }
 
-void Loop::end_by_shutdown() {
+void Loop::end_by_shutdown(std::optional<std::string_view> reason) {
   std::vector<Record*> finished;
   accept_submissions(finished);
-  for (auto& member : members_) {
-    member->advance(finished);  // the last messages to the others, if there is room
+  // The last messages to the others, if there is room.
+  for (auto& member : members_) member->advance(finished);
+  if (reason) leave(*reason);
+  for (auto& member : members_)
     member->end(Status::rebuild_group("this rank has called shutdown()"), finished);
-  }
   publish(finished);
 }
 

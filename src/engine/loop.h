@@ -1,5 +1,6 @@
 // Loop: the engine's only loop. Whoever holds the baton makes progress for all groups: a caller of
-// wait(), the caller of submit() for one look, else the thread "progress". Everybody else sleeps.
+// wait(), or of submit(), which without a limit looks only once, else the thread "progress".
+// Everybody else sleeps.
 #pragma once
 
 #include <atomic>
@@ -63,11 +64,10 @@ class Loop {
   // All groups of this rank end with `status`, and it leaves the job with `reason`. Any thread.
   void give_up(const Status& status, std::string_view reason);
 
-  // Ends what is in flight with kRebuildGroup and the thread; then nothing of this loop touches
-  // shared memory any more. Idempotent.
-  void stop();
-  // Tells the others that this rank leaves, and why. Only the first reason counts. Any thread.
-  void leave(std::string_view reason);
+  // Ends the thread, and what is in flight with kRebuildGroup; then nothing of this loop touches
+  // shared memory any more. With a reason it tells the others, before that, that this rank leaves.
+  // Only the first call counts.
+  void stop(std::optional<std::string_view> reason = {});
 
  private:
   // What somebody waits for: a call, or those of a batch, whose handles follow one another.
@@ -83,7 +83,7 @@ class Loop {
     std::vector<Record*> inbox;      // submitted, not yet seen by the holder of the baton
     std::map<GroupId, Status> over;  // groups that have ended, and why
     std::set<GroupId> closed;        // groups that are being removed, or were
-    int waiters = 0;                 // callers inside wait()
+    int waiters = 0;                 // callers inside wait(), or submit() with a limit
     int takers = 0;                  // callers inside take_baton(); they go first
     bool baton_held = false;
     bool baton_in_background = false;  // by the thread "progress"
@@ -117,7 +117,11 @@ class Loop {
   bool advance();
   bool advance_all();
   [[noreturn]] void die_of_memory();
-  void end_by_shutdown();
+  void end_by_shutdown(std::optional<std::string_view> reason);
+  // Tells the others that this rank leaves, and why. Only the first reason counts. When our calls
+  // end, their memory is ours again, and the others may still read it: so this comes before, and
+  // after the last that we write.
+  void leave(std::string_view reason);
   bool accept_submissions(std::vector<Record*>& finished);
   void end_groups(std::vector<Record*>& finished);
   void end_all_if_one_is_broken(std::vector<Record*>& finished);

@@ -4,6 +4,8 @@ namespace farandole::model {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
+// In memory that its owner has back, after a call that failed.
+constexpr Value kGivenBack = 7;
 
 }  // namespace
 
@@ -23,9 +25,15 @@ void PlantedBoard<Slots>::publish_phase(std::uint32_t phase) {
 template <std::uint32_t Slots>
 bool PlantedBoard<Slots>::all_reached(std::uint32_t phase) const {
   if (job_->has(Bug::kTakesUnseen)) return true;
+  if (job_->has(Bug::kLenderDoesNotWait) && phase == job_->flow().rounds) return true;
   if (phase > 0 && job_->has(phase % 2 == 0 ? Bug::kReducesUnseen : Bug::kFetchesUnseen))
     return true;
   return ModelBoard<Slots>::all_reached(phase);
+}
+
+template <std::uint32_t Slots>
+bool PlantedBoard<Slots>::somebody_is_gone() const {
+  return !job_->has(Bug::kShowsWhatIsSpoiled) && ModelBoard<Slots>::somebody_is_gone();
 }
 
 template <std::uint32_t Slots>
@@ -52,6 +60,7 @@ void FlowMember<Slots>::write_key(ByteWriter& key) const {
   key.put(number_);
   key.put(mode_);
   key.put(prepared_);
+  key.put(spoiled_);
   for (const auto value : {ticket_, step_, hooks_, moves_, board_.generation(), board_.sequence()})
     key.put(value);
   for (const auto& window : memory_)
@@ -98,16 +107,18 @@ void FlowMember<Slots>::begin() {
   mode_ = Mode::kTurn;
 }
 
-// As the engine's: looks at everything, and sleeps when nothing can be done.
+// As the engine's: looks at everything, and sleeps when nothing can be done. When somebody has died
+// it finishes what it can before it ends.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::turn() {
-  const bool mortal = job_->options().mortal >= 0;
-  if (step_ > job_->options().steps || (mortal && doorbells_->closed_by())) {
-    end();
-    return;
-  }
+  if (step_ > job_->options().steps) return end();
+  const bool closed = job_->options().mortal >= 0 && doorbells_->closed_by();
   const Progress progress = advance();
   if (progress == Progress::kPending) {
+    if (closed) {
+      get_memory_back();
+      return end();
+    }
     if (!job_->options().spins) mode_ = prepared_ ? Mode::kSleep : Mode::kPrepare;
     return;
   }
@@ -125,6 +136,15 @@ void FlowMember<Slots>::end() {
   mode_ = Mode::kOver;
 }
 
+// The call has failed, and the owner of the memory does with it what he likes.
+template <std::uint32_t Slots>
+void FlowMember<Slots>::get_memory_back() {
+  const int slices = is_two_shots() ? board().members() : 1;
+  for (std::int64_t window = 0; lends() && window < job_->flow().rounds; ++window)
+    for (int slice = 0; slice < slices; ++slice)
+      job_->lent(number_, window, slice).store(kGivenBack, kRelaxed);
+}
+
 template <std::uint32_t Slots>
 Progress FlowMember<Slots>::advance() {
   if (auto* const rounds = std::get_if<BasicRounds<Way>>(&sequence_)) return rounds->advance(*this);
@@ -137,6 +157,14 @@ Progress FlowMember<Slots>::advance() {
 template <std::uint32_t Slots>
 void FlowMember<Slots>::expect(Value found, Value expected, const char* what_broke) const {
   require(job_->arena(), found == expected, what_broke);
+}
+
+template <std::uint32_t Slots>
+void FlowMember<Slots>::expect_or_spoil(Value found, Value expected, const char* what_broke) {
+  if (found == kGivenBack)
+    spoiled_ = true;
+  else
+    expect(found, expected, what_broke);
 }
 
 template <std::uint32_t Slots>
@@ -198,7 +226,7 @@ bool FlowMember<Slots>::take(std::int64_t round) {
                                sizeof(found));
     else
       found = job_->copy(member, step_, round).load(kRelaxed);
-    expect(found, job_->value(member, step_, round), "a wrong part was taken");
+    expect_or_spoil(found, job_->value(member, step_, round), "a wrong part was taken");
   }
   return true;
 }
@@ -215,9 +243,9 @@ bool FlowMember<Slots>::reduce(std::int64_t window) {
       found = mine(window, number_);
     else
       found = job_->copy(member, step_, window).load(kRelaxed);
-    expect(found, job_->value(member, step_, window), "a wrong copy was reduced");
+    expect_or_spoil(found, job_->value(member, step_, window), "a wrong copy was reduced");
   }
-  const Value sum = job_->sum(step_, window);
+  const Value sum = spoiled_ ? kGivenBack : job_->sum(step_, window);
   for (int member = 0; member < members; ++member)
     if (job_->lends(member)) job_->lent(member, window, number_).store(sum, kRelaxed);
   if (!lends()) mine(window, number_) = sum;
@@ -232,7 +260,7 @@ void FlowMember<Slots>::fetch(std::int64_t window) {
   for (int member = 0; member < board().members(); ++member) {
     if (member == number_) continue;
     const Value found = job_->result(member, step_, window).load(kRelaxed);
-    expect(found, job_->sum(step_, window), "a wrong result was fetched");
+    expect_or_spoil(found, job_->sum(step_, window), "a wrong result was fetched");
     mine(window, member) = found;
   }
 }
@@ -245,6 +273,7 @@ Value FlowMember<Slots>::result_in_memory(std::int64_t window, int slice) {
 // The owner of the memory takes the result and brings something new, at once.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::finish_step() {
+  require(job_->arena(), !spoiled_, "a step was completed with memory that was given back");
   if (is_two_shots())
     for (std::int64_t window = 0; window < job_->flow().rounds; ++window)
       for (int slice = 0; slice < board().members(); ++slice)

@@ -25,6 +25,7 @@ class PlantedBoard : public ModelBoard<Slots> {
 
   void publish_phase(std::uint32_t phase);
   bool all_reached(std::uint32_t phase) const;
+  bool somebody_is_gone() const;
 
  private:
   FlowJob* job_;  // borrowed
@@ -39,10 +40,6 @@ class PlantedEntrance : public BasicEntrance<PlantedBoard<Slots>> {
       : Base(board, identity), job_(&job) {}
 
   Progress meet() const { return job_->has(Bug::kMeetsAlone) ? Progress::kDone : Base::meet(); }
-  bool lends_input(int member) const {
-    const bool forgets = job_->has(Bug::kLenderDoesNotWait) && member == this->board().member();
-    return !forgets && Base::lends_input(member);
-  }
 
  private:
   FlowJob* job_;  // borrowed
@@ -82,6 +79,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   void end();
   Progress advance();
   void finish_step();
+  void get_memory_back();
   void fill_memory(std::uint32_t step);
   void enter_ahead();
   void write_early();
@@ -93,6 +91,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
     return memory_[static_cast<std::size_t>(window)][static_cast<std::size_t>(slice)];
   }
   void expect(Value found, Value expected, const char* what_broke) const;
+  void expect_or_spoil(Value found, Value expected, const char* what_broke);
   Value result_in_memory(std::int64_t window, int slice);
 
   FlowJob* job_;  // borrowed
@@ -109,6 +108,8 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   // How far the sequence is: each change of its state calls a hook or counts as a move.
   std::uint32_t hooks_ = 0;
   std::uint32_t moves_ = 0;
+  bool spoiled_ =
+      false;  // something that we read was lent, and its owner had it back; or it came from that
   // Memory that the others cannot see: the input, and in place of it the output.
   std::array<std::array<Value, kFlowMembersMax>, kWindowsMax> memory_{};
 };

@@ -204,6 +204,17 @@ TEST(Flow, EveryPlantedBugIsFound) {
   }
 }
 
+// A lender that learns of the death has its memory back while another one still reads it.
+TEST(Flow, WhatWasGivenBackCompletesNoStep) {
+  for (const Kind& kind : {kLentRounds, kMixedRounds, kLentShots, kMixedShots}) {
+    const Options options = {
+        .members = 3, .steps = 2, .spins = true, .mortal = 2, .bug = Bug::kShowsWhatIsSpoiled};
+    const Finding finding = explore_flow(kind.flow, options, {});
+    print(std::string("shows what is spoiled, ") + kind.name, finding);
+    EXPECT_EQ(finding.verdict, Verdict::kViolation) << kind.name;
+  }
+}
+
 // Who spins needs no bell, but finds the rest, waiting for ever included.
 TEST(Flow, ThreeThatSpinFindThePlantedBugs) {
   for (const PlantedBug& planted : planted_bugs()) {

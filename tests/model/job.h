@@ -53,6 +53,7 @@ enum class Bug : std::uint8_t {
   kReducesUnseen,
   kFetchesUnseen,
   kLenderDoesNotWait,
+  kShowsWhatIsSpoiled,
   kOnePartLess,
   kTwoWindowParts,
 };

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/platform.h"
 #include "transport/shm/doorbells.h"
 
 namespace farandole {
@@ -88,6 +89,10 @@ class BasicFlagBoard {
   // A member's phase in the current step (seq_cst). Needs all_entered().
   std::uint32_t phase(int member) const;
   bool all_reached(std::uint32_t phase) const;
+
+  // A member has left its job, or a rank has died: the group ends. False: who lent us memory for
+  // the current step had not got it back when we last read of it.
+  bool somebody_is_gone() const;
 
   // Steps > prefix were not entered by all: forget ours. They come again, with the same numbers,
   // under a newer generation. Nothing may have been written for them.
@@ -181,6 +186,16 @@ bool BasicFlagBoard<Atomics, Slots>::all_reached(std::uint32_t phase) const {
   for (int other = 0; other < members(); ++other)
     if (this->phase(other) < phase) return false;
   return true;
+}
+
+template <class Atomics, std::uint32_t Slots>
+bool BasicFlagBoard<Atomics, Slots>::somebody_is_gone() const {
+  finish_loads();
+  if (doorbells_->closed_by()) return true;
+  if (doorbells_->leavers() == 0) return false;
+  for (const int rank : ranks_)
+    if (doorbells_->has_left(rank)) return true;
+  return false;
 }
 
 template <class Atomics, std::uint32_t Slots>

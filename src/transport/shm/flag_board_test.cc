@@ -25,6 +25,8 @@ class Boards {
       boards_.emplace_back(memory_->data(), rank, ranks, *doorbells_[static_cast<size_t>(rank)]);
   }
   FlagBoard& operator[](int rank) { return boards_[static_cast<size_t>(rank)]; }
+  // For the board of a group of some of them: the beginning of ours.
+  std::byte* pair_memory() { return memory_->data(); }
   Doorbells& doorbells(int rank) { return *doorbells_[static_cast<size_t>(rank)]; }
 
  private:
@@ -103,6 +105,17 @@ TEST(FlagBoard, WithdrawalKeepsThePrefix) {
   boards[0].withdraw(1);
   EXPECT_EQ(boards[0].generation(), 1u);
   EXPECT_TRUE(boards[0].all_entered());
+}
+
+TEST(FlagBoard, WhoIsGoneIsAMemberThatHasLeftOrAnyRankThatHasDied) {
+  Boards boards(3);
+  FlagBoard pair(boards.pair_memory(), 0, {0, 1}, boards.doorbells(0));
+  EXPECT_FALSE(boards[0].somebody_is_gone() || pair.somebody_is_gone());
+  boards.doorbells(2).leave("done");
+  EXPECT_TRUE(boards[0].somebody_is_gone());
+  EXPECT_FALSE(pair.somebody_is_gone());
+  boards.doorbells(1).close(2);
+  EXPECT_TRUE(pair.somebody_is_gone());
 }
 
 TEST(FlagBoardDeathTest, ThereMustBeACurrentStep) {
