@@ -87,6 +87,7 @@ std::optional<std::int64_t> TwoShotAllreduce::meet() {
   somebody_fetches_ = false;
   for (int member = 0; member < members; ++member) {
     if (has_joined(entrance, member)) continue;
+    if (!entrance.lends_enough(member, options_.bytes())) return std::nullopt;
     all_lend = all_lend && entrance.input(member, bytes) != nullptr;
     somebody_fetches_ = somebody_fetches_ || entrance.output(member, bytes) == nullptr;
   }
