@@ -201,6 +201,20 @@ TEST(Engine, LeavingAfterTheLastStepHarmsNobody) {
     });
 }
 
+// Nor may the others' leaves take it from one whose memory is still being read.
+TEST(Engine, LeavingAfterTheLastStepHarmsNobodyWhoLendsMemory) {
+  for (int round = 0; round < 30; ++round)
+    run_job(4, {}, [](Engine& engine) {
+      constexpr std::int64_t kBytes = 3 << 20;
+      const auto memory = engine.allocate(kBytes).value();
+      Submission submission;
+      submission.operation = Operation::kBroadcast;
+      submission.shape = {kBytes};
+      submission.input = submission.output = memory.get();
+      EXPECT_EQ(finish(engine, engine.submit(submission, kHangGuard)).status, Status());
+    });
+}
+
 TEST(Engine, ShutdownEndsWhatIsPending) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(10, 1.0F);
