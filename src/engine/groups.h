@@ -72,7 +72,7 @@ class Groups {
   Guarded<Table> table_;
 };
 
-// A member of a group that we belong to, with scratch memory of its own. Errors: kStop.
+// A member of a group that we belong to, with staging memory of its own. Errors: kStop.
 Result<std::unique_ptr<GroupMember>> make_group_member(const FormedGroup& group,
                                                        const Formation& formation,
                                                        FlightRecorder& recorder,
