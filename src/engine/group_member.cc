@@ -126,7 +126,6 @@ GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
   group_.costs = memory.costs();
   for (int member = 0; member < group_.members(); ++member)
     group_.stagings.push_back(memory.staging(member));
-  formed.segment->take_huge_pages(memory.staging(group_.member), kStagingBytes);
   Doorbells& doorbells = *formation.doorbells;
   if (group_.member > 0) {
     const int me = group_.member;
@@ -141,6 +140,11 @@ GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
                                 {memory.ring_to_coordinator(member), doorbells, rank},
                                 {}});
   }
+}
+
+void GroupMember::take_huge_pages() {
+  segment_->take_huge_pages(group_.stagings[static_cast<std::size_t>(group_.member)],
+                            kStagingBytes);
 }
 
 void GroupMember::submit(Record& record) {

@@ -32,6 +32,9 @@ class GroupMember {
   GroupId id() const { return id_; }
   const std::vector<int>& ranks() const { return group_.ranks; }
 
+  // For our staging memory, before the first step: it takes memory at once.
+  void take_huge_pages();
+
   // Takes part in it from now on. The record stays where it is until it comes out of advance().
   void submit(Record& record);
 

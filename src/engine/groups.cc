@@ -52,7 +52,10 @@ Result<std::unique_ptr<GroupMember>> make_group_member(const FormedGroup& group,
                                                        const Formation& formation,
                                                        FlightRecorder& recorder,
                                                        const Clock& clock) {
-  return std::make_unique<GroupMember>(group, formation, recorder, clock);
+  auto member = std::make_unique<GroupMember>(group, formation, recorder, clock);
+  // The world is worth the memory from the start; of other groups there may be many.
+  if (group.id == kWorld) member->take_huge_pages();
+  return member;
 }
 
 Groups::Groups(Surroundings surroundings)
