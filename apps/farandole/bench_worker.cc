@@ -85,7 +85,15 @@ class BenchWorker {
   };
 
   Result<Memory> allocate(std::size_t bytes) {
-    if (plan_.heap) return engine_.allocate(bytes);
+    if (plan_.heap) {
+      auto memory = engine_.allocate(bytes);
+      if (!memory.ok() || engine_.is_shared(memory->get(), bytes)) return memory;
+      return Status::fix_call(fmt::format(
+          "the heap that the ranks share has no room for {}; choose smaller --sizes, raise "
+          "FARANDOLE_HEAP_BYTES (or `ulimit -v`, from which the size of the heap follows), or "
+          "measure --memory ordinary",
+          size_text(bytes)));
+    }
     auto* const memory = new (std::align_val_t{kAlignment}, std::nothrow) std::byte[bytes];
     if (memory == nullptr)
       return Status::stop(

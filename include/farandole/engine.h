@@ -162,6 +162,10 @@ class Engine {
   // gives no more.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes);
 
+  // Whether the other ranks of this host see this memory: calls on it need no copy. True for what
+  // comes from allocate() while the heap has room (see heap_bytes). Any thread.
+  bool is_shared(const void* memory, std::size_t bytes) const;
+
   // Leaves the job: the others' calls that need this rank end with an error that carries
   // `reason`. Ours that are pending end with kRebuildGroup. Idempotent. `traceback` is for the
   // launcher: where the exception was raised that ends this process; empty when none does.

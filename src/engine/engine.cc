@@ -131,6 +131,10 @@ Result<std::shared_ptr<std::byte>> Engine::allocate(std::size_t bytes) {
   return with_memory(what, [&] { return parts_->formation.heap->allocate(bytes); });
 }
 
+bool Engine::is_shared(const void* memory, std::size_t bytes) const {
+  return !parts_->abandoned && parts_->formation.heap->location_of(memory, bytes).has_value();
+}
+
 void Engine::shutdown(const std::string& reason, const std::string& traceback) {
   if (parts_->abandoned) return;
   std::call_once(parts_->left, [&] {

@@ -98,6 +98,14 @@ def test_a_rank_without_memory_ends_the_job() -> None:
     assert "the job has failed" in launched.errors
 
 
+def test_what_is_called_heap_is_the_shared_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FARANDOLE_HEAP_BYTES", str(4 << 20))
+    launched = run("bench", "allreduce", "-n", "2", "--sizes", "8,16M", "--memory", "heap")
+    assert launched.process.returncode == 1
+    assert "the heap that the ranks share has no room for 16 MiB" in launched.errors
+    assert "FARANDOLE_HEAP_BYTES" in launched.errors
+
+
 def test_on_a_terminal() -> None:
     pid, descriptor = pty.fork()
     if pid == 0:
