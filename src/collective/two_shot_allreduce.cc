@@ -12,6 +12,9 @@ constexpr std::int64_t kLineBytes = 64;
 constexpr std::int64_t kPageBytes = 4096;
 constexpr std::int64_t kPagesMin = 16;
 
+// Beyond the second-level cache moving less is quicker again.
+constexpr std::int64_t kReducedByAllMax = 512 * 1024;
+
 }  // namespace
 
 TwoShotAllreduce::TwoShotAllreduce(const Group& group, const StepIdentity& identity,
@@ -23,7 +26,7 @@ TwoShotAllreduce::TwoShotAllreduce(const Group& group, const StepIdentity& ident
                  {options.input, static_cast<std::size_t>(options.bytes())})) {}
 
 TwoShotAllreduce::Range TwoShotAllreduce::window(std::int64_t index) const {
-  if (all_in_place_) return {0, options_.count};
+  if (is_one_window_) return {0, options_.count};
   const std::int64_t full = static_cast<std::int64_t>(kWindowBytes) / options_.element_bytes();
   const std::int64_t begin = index * full;
   return {begin, std::min(full, options_.count - begin)};
@@ -84,22 +87,27 @@ std::optional<std::int64_t> TwoShotAllreduce::meet() {
   const auto bytes = static_cast<std::size_t>(options_.bytes());
   const int members = entrance.group().members();
   bool all_lend = true;
+  bool all_apart = members == 2 && options_.bytes() <= kReducedByAllMax;
   somebody_fetches_ = false;
   for (int member = 0; member < members; ++member) {
     if (has_joined(entrance, member)) continue;
     if (!entrance.lends_enough(member, options_.bytes())) return std::nullopt;
+    const Entry said = entrance.board().entry(member);
+    all_apart = all_apart && said.input != said.output;
     all_lend = all_lend && entrance.input(member, bytes) != nullptr;
     somebody_fetches_ = somebody_fetches_ || entrance.output(member, bytes) == nullptr;
   }
+  reduces_all_ = all_lend && all_apart;
   // Alone there is nobody who would have to see it.
-  all_in_place_ = members == 1 || (all_lend && !somebody_fetches_);
-  if (members == 1) somebody_fetches_ = false;
-  return all_in_place_ ? 1 : (options_.bytes() - 1) / static_cast<std::int64_t>(kWindowBytes) + 1;
+  if (members == 1 || reduces_all_) somebody_fetches_ = false;
+  is_one_window_ = members == 1 || (all_lend && !somebody_fetches_);
+  return is_one_window_ ? 1 : (options_.bytes() - 1) / static_cast<std::int64_t>(kWindowBytes) + 1;
 }
 
 // Windows are small enough to be reduced at once; a whole tensor is not.
 bool TwoShotAllreduce::reduce(std::int64_t index) {
-  const Range own = slice(window(index), shots_.entrance().group().member);
+  Range own = slice(window(index), shots_.entrance().group().member);
+  if (reduces_all_) own = {0, options_.joined ? 0 : options_.count};
   const std::int64_t chunk = kChunkBytes / options_.element_bytes();
   const std::int64_t count = std::min(chunk, own.count - reduced_);
   if (count > 0) reduce_range(index, {own.begin + reduced_, count});
@@ -126,7 +134,9 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
     group.inputs.push_back(lent != nullptr
                                ? lent + in_tensor
                                : entrance.staging(member) + part_offset(index) + in_window);
-    std::byte* const wanted = ours ? options_.output : entrance.output(member, bytes);
+    std::byte* const wanted = ours           ? options_.output
+                              : reduces_all_ ? nullptr
+                                             : entrance.output(member, bytes);
     if (wanted != nullptr) group.outputs.push_back(wanted + in_tensor);
   }
   if (somebody_fetches_)
@@ -138,10 +148,11 @@ void TwoShotAllreduce::fetch(std::int64_t index) {
   const Entrance& entrance = shots_.entrance();
   const Group& group = entrance.group();
   const auto bytes = static_cast<std::size_t>(options_.bytes());
-  if (options_.joined || entrance.output(group.member, bytes) != nullptr) return;
+  const bool is_there = is_one_window_ || entrance.output(group.member, bytes) != nullptr;
+  if (options_.joined || is_there) return;
   const std::int64_t size = options_.element_bytes();
   const Range whole = window(index);
-  for (int member = 0; !all_in_place_ && member < group.members(); ++member) {
+  for (int member = 0; member < group.members(); ++member) {
     const Range part = slice(whole, member);
     if (member == group.member || part.count == 0) continue;
     std::memcpy(options_.output + (whole.begin + part.begin) * size,

@@ -3,6 +3,8 @@
 // In memory that the others can see it works in place: each member loads its slice from where all
 // members have it and stores the sum to where all want it. Cost for n bytes: 2 waits; moved per
 // member (loads and stores) 2n, the lower bound (S8 in docs/performance.md).
+// Up to 512 KiB, two members whose outputs lie apart from their inputs each reduce everything, for
+// themselves: 3n moved, but no line is written that the other holds, which takes longer.
 // What the others cannot see is staged, in windows that stay in the cache: each member shows a
 // window in its staging memory, and fetches the slices of the others from theirs; its own slice is
 // read from the input and written to the output directly, never copied. Cost for p members: 2 waits
@@ -58,8 +60,9 @@ class TwoShotAllreduce {
 
   TwoShots shots_;
   AllreduceOptions options_;
-  bool shows_ = false;         // the others cannot see our input
-  bool all_in_place_ = false;  // all inputs and outputs can be seen by all: one window
+  bool shows_ = false;          // the others cannot see our input
+  bool is_one_window_ = false;  // nothing is staged
+  bool reduces_all_ = false;    // each member everything, for itself
   bool somebody_fetches_ = true;
   std::int64_t reduced_ = 0;  // elements of our slice of this window
 };
