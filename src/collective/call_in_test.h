@@ -29,8 +29,10 @@ inline Buffer random_elements(DType dtype, std::int64_t count, unsigned seed) {
       std::memcpy(&buffer[index * sizeof(Format)], &element, sizeof(element));
     }
   };
-  if (dtype == DType::kFloat16) convert.operator()<Float16>(to_float16);
-  if (dtype == DType::kBFloat16) convert.operator()<BFloat16>(to_bfloat16);
+  if (dtype == DType::kFloat16)
+    convert.operator()<Float16>([](float value) { return to_float16(value); });
+  if (dtype == DType::kBFloat16)
+    convert.operator()<BFloat16>([](float value) { return to_bfloat16(value); });
   if (dtype == DType::kFloat32) convert.operator()<float>([](float value) { return value; });
   if (dtype == DType::kFloat64) convert.operator()<double>([](float value) { return value / 3.0; });
   return buffer;
