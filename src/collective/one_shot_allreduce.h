@@ -13,7 +13,7 @@ namespace farandole {
 
 class OneShotAllreduce {
  public:
-  static constexpr std::int64_t kBytesMax = static_cast<std::int64_t>(kWindowBytes);
+  static constexpr std::int64_t kBytesMax = kRoundBytes;
 
   // check_reduction() must hold; at most kBytesMax. The memory is borrowed until the step is over.
   OneShotAllreduce(const Group& group, const StepIdentity& identity,

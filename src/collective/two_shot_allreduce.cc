@@ -27,7 +27,7 @@ TwoShotAllreduce::TwoShotAllreduce(const Group& group, const StepIdentity& ident
 
 TwoShotAllreduce::Range TwoShotAllreduce::window(std::int64_t index) const {
   if (is_one_window_) return {0, options_.count};
-  const std::int64_t full = static_cast<std::int64_t>(kWindowBytes) / options_.element_bytes();
+  const std::int64_t full = kRoundBytes / options_.element_bytes();
   const std::int64_t begin = index * full;
   return {begin, std::min(full, options_.count - begin)};
 }
@@ -44,7 +44,7 @@ TwoShotAllreduce::Range TwoShotAllreduce::slice(Range window, int member) const 
 
 std::int64_t TwoShotAllreduce::part_offset(std::int64_t index) const {
   const Parts parts = {.bytes = std::min(kRoundBytes, round_up(options_.bytes(), kPartAlignment)),
-                       .rounds = rounds_for(options_.bytes(), kRoundBytes)};
+                       .rounds = windows()};
   return parts.offset(shots_.entrance().identity(), index);
 }
 
@@ -101,7 +101,7 @@ std::optional<std::int64_t> TwoShotAllreduce::meet() {
   // Alone there is nobody who would have to see it.
   if (members == 1 || reduces_all_) somebody_fetches_ = false;
   is_one_window_ = members == 1 || (all_lend && !somebody_fetches_);
-  return is_one_window_ ? 1 : (options_.bytes() - 1) / static_cast<std::int64_t>(kWindowBytes) + 1;
+  return is_one_window_ ? 1 : windows();
 }
 
 // Windows are small enough to be reduced at once; a whole tensor is not.

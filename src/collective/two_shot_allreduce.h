@@ -40,6 +40,8 @@ class TwoShotAllreduce {
     std::int64_t count = 0;
   };
 
+  // How many there are when something is staged.
+  std::int64_t windows() const { return rounds_for(options_.bytes(), kRoundBytes); }
   Range window(std::int64_t index) const;
   Range slice(Range window, int member) const;  // what a member reduces, counted in the window
   // Where a window is in every member's staging memory. There a member shows what the others need

@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-// Decisions only: it sleeps never, and reads the clock that it is given as rarely as it can, for
+// Decisions only: it never sleeps, and reads the clock that it is given as rarely as it can, for
 // that costs as much as a look at the flags. For the baton's holder; one thread at a time.
 class WaitPolicy {
  public:
