@@ -36,6 +36,7 @@ struct OperationRow {
   bool reduces = false;      // has a reduce op, a prescale and a postscale
   bool rooted = false;       // has a root, the only one whose input is read
   bool runs_joined = false;  // goes on when some members have joined; the others are refused then
+  bool fusible = false;      // several of one dtype, reduce op and scales may share one transfer
 };
 
 // Indexed by Operation; the order is part of the protocol between ranks of one job.
@@ -45,7 +46,8 @@ inline constexpr std::array<OperationRow, 7> kOperations = {{
      .shape_rule = ShapeRule::kAll,
      .output_rule = OutputRule::kGiven,
      .reduces = true,
-     .runs_joined = true},
+     .runs_joined = true,
+     .fusible = true},
     {.operation = Operation::kBroadcast,
      .name = "broadcast",
      .shape_rule = ShapeRule::kAll,

@@ -3,10 +3,9 @@
 
 #include <chrono>
 
-namespace farandole {
+#include "base/time_point.h"
 
-using TimePoint = std::chrono::steady_clock::time_point;
-using Duration = std::chrono::steady_clock::duration;
+namespace farandole {
 
 class Clock {
  public:

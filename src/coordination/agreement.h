@@ -1,18 +1,28 @@
-// Agreement: one member's part in deciding what its group runs next. Pure: messages and
-// submissions go in, messages and decisions come out; no socket, thread, clock or shared memory.
-// Learn mode of design §3: followers announce what is ready, the coordinator (member 0) matches by
-// name, decides the order and answers with steps. One thread at a time.
+// Agreement: one member's part in deciding what its group runs next. Pure: messages, submissions
+// and times go in, messages and decisions come out; no socket, thread, clock or shared memory.
+//
+// Predict, enter, verify (design §3). A member enters what it thinks comes next. If all members have
+// entered a turn with the same identity, that was the agreement, and no message was sent. Else they
+// replan: the coordinator (member 0) stops all, learns how far everybody is, and answers with the
+// next generation; what was not entered by all is withdrawn and comes again.
+// - queue: at first, what comes next is the oldest submission of our own, or the batch it is in.
+// - learn: after a surprise followers announce what is ready, and the coordinator decides.
+// - plan: what was seen to repeat is known as atoms (sets of submissions, in an order, in buckets)
+//   and the successions between them; what comes next is the next bucket.
 // Join: a member that has submitted a kJoin counts as having announced everything that runs_joined
 // (operation.h); what does not run joined is refused on all, naming the joined ranks. When all have
-// joined, all are released at once. The name of a join is the submitter's own business.
+// joined, all are released at once. As long as anyone has joined, the group learns.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/time_point.h"
 #include "coordination/decision.h"
 #include "coordination/messages.h"
 #include "coordination/signature.h"
@@ -20,30 +30,65 @@
 
 namespace farandole {
 
-// How many names of a group have an id at the same time; the least recent one makes room.
-inline constexpr std::size_t kNamesMax = 65536;
+struct AgreementOptions {
+  // How many names of a group have an id at the same time; the least recent one makes room.
+  std::size_t names_max = 65536;
+  // Submissions of up to so many bytes together may share a step; 0: every one has its own. The
+  // same on all members.
+  std::int64_t fusion_bytes = 0;
+  // How long a planned submission waits in vain for the predicted step before we raise a replan.
+  // Doubled when that proves needless, up to 16 times.
+  Duration grace = std::chrono::milliseconds(10);
+};
+
+// What the program has done and seen when it submits: of it the coordinator learns what belongs
+// together, and what must not be fused. Properties of the program, never of timing.
+struct Moment {
+  // How many completions the user has seen, in any group, by a wait() or by a poll() that was true.
+  std::uint32_t waits = 0;
+  // How many times the user had, at a submission to this group, seen everything completed that it
+  // had submitted to it before.
+  std::uint32_t quiet_points = 0;
+  // 0: submitted alone. Else the batch's number on this rank: all of a batch have the same.
+  std::uint32_t batch = 0;
+
+  friend bool operator==(const Moment&, const Moment&) = default;
+};
 
 class Agreement {
  public:
   // `ranks` are the world ranks of the members, ascending; used in texts. `member` is our index.
-  Agreement(int member, std::vector<int> ranks, std::size_t names_max = kNamesMax);
+  Agreement(int member, std::vector<int> ranks, const AgreementOptions& options = {});
   ~Agreement();
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;
 
-  // Our user is ready for this. Errors: kFixCall when the name is in flight here or out of bounds,
-  // or this member has joined and was not released yet.
-  Status submit(Signature signature);
+  // Our user is ready for this. `known` is borrowed until the ticket comes back in a decision that
+  // was completed(). A batch comes in one row, its last one with `batch_ends`. Errors: kFixCall when
+  // the name is in flight here or out of bounds, or this member has joined and was not released yet.
+  Status submit(Ticket ticket, const KnownSignature& known, const Moment& moment, bool batch_ends,
+                TimePoint now);
   // A message from a peer; messages of one peer arrive in order, once. Errors: kStop when the
   // bytes are not a message of ours; the group is over then.
-  Status receive(int from, std::span<const std::byte> message);
+  Status receive(int from, std::span<const std::byte> message, TimePoint now);
+  // Time passes. Needed at deadline() at the latest.
+  void look(TimePoint now);
+  std::optional<TimePoint> deadline() const;
 
-  // What is to be sent, in order per receiver. Empty when there is nothing. Both of these pack what
-  // came together, so ask after a round of submit() and receive(), until both are empty.
+  // What is to be sent, in order per receiver. Empty when there is nothing. This packs what came
+  // together, so ask after a round of the calls above and below, until it is empty.
   std::optional<OutgoingMessage> next_message();
-  // What was decided, in the group's order. A decided name is no longer in flight here, once its
-  // decision was taken.
-  std::optional<Decision> next_decision();
+
+  // What this member is to enter now; null when nothing is, or what it entered is neither completed
+  // nor withdrawn. From here on it counts as entered. Ours until completed() or a withdrawal.
+  const Decision* next_decision();
+  // All members have entered it alike, and it is done here. Its tickets are no longer in flight.
+  void completed();
+  // All members have entered that turn, and not alike.
+  void surprised();
+  // Whether what was entered last has been withdrawn (true once): forget that entry. Its tickets are
+  // in flight as before and come again.
+  bool take_withdrawal();
 
  private:
   class Parts;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "farandole/dtype.h"
@@ -39,6 +40,19 @@ bool same_bits(double a, double b);
 
 struct SignatureHash {
   std::size_t operator()(const Signature& signature) const;
+};
+
+// Stands for all of a signature, the same in all processes of a job, and different for different
+// ones: two of a job's n signatures are alike with a chance of n² / 2^65.
+std::uint64_t digest_of(const Signature& signature);
+
+// A signature that is submitted again and again, with its digest.
+struct KnownSignature {
+  explicit KnownSignature(Signature known)
+      : signature(std::move(known)), digest(digest_of(signature)) {}
+
+  Signature signature;
+  std::uint64_t digest;
 };
 
 // What makes this no signature (an empty or endless name, a negative dimension, an endless scale, a
