@@ -64,10 +64,10 @@ class Agreement {
   Agreement& operator=(const Agreement&) = delete;
 
   // Our user is ready for this. `known` is borrowed until the ticket comes back in a decision that
-  // was completed(). A batch comes in one row, its last one with `batch_ends`. Errors: kFixCall when
-  // the name is in flight here or out of bounds, or this member has joined and was not released yet.
-  Status submit(Ticket ticket, const KnownSignature& known, const Moment& moment, bool batch_ends,
-                TimePoint now);
+  // was completed(). All of a batch is submitted before next_decision() is asked again. Errors:
+  // kFixCall when the name is in flight here or out of bounds, or this member has joined and was not
+  // released yet.
+  Status submit(Ticket ticket, const KnownSignature& known, const Moment& moment, TimePoint now);
   // A message from a peer; messages of one peer arrive in order, once. Errors: kStop when the
   // bytes are not a message of ours; the group is over then.
   Status receive(int from, std::span<const std::byte> message, TimePoint now);
