@@ -20,12 +20,12 @@ constexpr int kCoordinator = 0;
 // coordinator's own member, by the same messages handed over directly.
 class Agreement::Parts {
  public:
-  Parts(int member, std::vector<int> ranks, std::size_t names_max)
-      : member_(member), ranks_(std::move(ranks)), follower_(rank_of(member)) {
-    if (member == kCoordinator) coordinator_.emplace(ranks_, names_max);
+  Parts(int member, std::vector<int> ranks, const AgreementOptions& options)
+      : member_(member), ranks_(std::move(ranks)), follower_(rank_of(member), options) {
+    if (member == kCoordinator) coordinator_.emplace(ranks_, options.names_max);
   }
 
-  Status submit(Signature signature) { return follower_.submit(std::move(signature)); }
+  Follower& follower() { return follower_; }
 
   Status receive(int from, std::span<const std::byte> message) {
     const auto status = hand_over(from, message);
@@ -44,7 +44,7 @@ class Agreement::Parts {
     return message;
   }
 
-  std::optional<Decision> next_decision() {
+  const Decision* next_decision() {
     flush();
     return follower_.next_decision();
   }
@@ -66,19 +66,15 @@ class Agreement::Parts {
   // Announcements go out or, on the coordinator's member, straight to it; then what was decided. A
   // decision can make our follower announce again, hence the loop.
   void flush() {
-    if (!coordinator_) {
-      while (auto message = follower_.next_message())
-        outgoing_.push_back({kCoordinator, *std::move(message)});
-      return;
-    }
-    for (;;) {
-      if (const auto message = follower_.next_message()) {
+    while (follower_.has_message() || (coordinator_ && coordinator_->has_message())) {
+      auto message = follower_.next_message();
+      if (message && coordinator_) {
         const auto announced = coordinator_->receive(kCoordinator, *message);
         CHECK(announced.ok(), "our own announcements are right");
-      } else if (auto stream = coordinator_->next_message()) {
-        broadcast(*std::move(stream));
+      } else if (message) {
+        outgoing_.push_back({kCoordinator, *std::move(message)});
       } else {
-        return;
+        broadcast(*coordinator_->next_message());
       }
     }
   }
@@ -98,19 +94,32 @@ class Agreement::Parts {
   std::deque<OutgoingMessage> outgoing_;
 };
 
-Agreement::Agreement(int member, std::vector<int> ranks, std::size_t names_max)
-    : parts_(std::make_unique<Parts>(member, std::move(ranks), names_max)) {}
+Agreement::Agreement(int member, std::vector<int> ranks, const AgreementOptions& options)
+    : parts_(std::make_unique<Parts>(member, std::move(ranks), options)) {}
 
 Agreement::~Agreement() = default;
 
-Status Agreement::submit(Signature signature) { return parts_->submit(std::move(signature)); }
+Status Agreement::submit(Ticket ticket, const KnownSignature& known, const Moment& moment,
+                         TimePoint /*now*/) {
+  return parts_->follower().submit(ticket, known, moment);
+}
 
-Status Agreement::receive(int from, std::span<const std::byte> message) {
+Status Agreement::receive(int from, std::span<const std::byte> message, TimePoint /*now*/) {
   return parts_->receive(from, message);
 }
 
+void Agreement::look(TimePoint /*now*/) {}
+
+std::optional<TimePoint> Agreement::deadline() const { return std::nullopt; }
+
 std::optional<OutgoingMessage> Agreement::next_message() { return parts_->next_message(); }
 
-std::optional<Decision> Agreement::next_decision() { return parts_->next_decision(); }
+const Decision* Agreement::next_decision() { return parts_->next_decision(); }
+
+void Agreement::completed() { parts_->follower().completed(); }
+
+void Agreement::surprised() { parts_->follower().surprised(); }
+
+bool Agreement::take_withdrawal() { return parts_->follower().take_withdrawal(); }
 
 }  // namespace farandole

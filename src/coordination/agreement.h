@@ -1,10 +1,10 @@
 // Agreement: one member's part in deciding what its group runs next. Pure: messages, submissions
 // and times go in, messages and decisions come out; no socket, thread, clock or shared memory.
 //
-// Predict, enter, verify (design §3). A member enters what it thinks comes next. If all members have
-// entered a turn with the same identity, that was the agreement, and no message was sent. Else they
-// replan: the coordinator (member 0) stops all, learns how far everybody is, and answers with the
-// next generation; what was not entered by all is withdrawn and comes again.
+// Predict, enter, verify (design §3). A member enters what it thinks comes next. If all members
+// have entered a turn with the same identity, that was the agreement, and no message was sent. Else
+// they replan: the coordinator (member 0) stops all, learns how far everybody is, and answers with
+// the next generation; what was not entered by all is withdrawn and comes again.
 // - queue: at first, what comes next is the oldest submission of our own, or the batch it is in.
 // - learn: after a surprise followers announce what is ready, and the coordinator decides.
 // - plan: what was seen to repeat is known as atoms (sets of submissions, in an order, in buckets)
@@ -15,7 +15,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,37 +22,14 @@
 
 #include "base/bytes.h"
 #include "base/time_point.h"
+#include "coordination/agreement_options.h"
 #include "coordination/decision.h"
 #include "coordination/messages.h"
+#include "coordination/moment.h"
 #include "coordination/signature.h"
 #include "farandole/status.h"
 
 namespace farandole {
-
-struct AgreementOptions {
-  // How many names of a group have an id at the same time; the least recent one makes room.
-  std::size_t names_max = 65536;
-  // Submissions of up to so many bytes together may share a step; 0: every one has its own. The
-  // same on all members.
-  std::int64_t fusion_bytes = 0;
-  // How long a planned submission waits in vain for the predicted step before we raise a replan.
-  // Doubled when that proves needless, up to 16 times.
-  Duration grace = std::chrono::milliseconds(10);
-};
-
-// What the program has done and seen when it submits: of it the coordinator learns what belongs
-// together, and what must not be fused. Properties of the program, never of timing.
-struct Moment {
-  // How many completions the user has seen, in any group, by a wait() or by a poll() that was true.
-  std::uint32_t waits = 0;
-  // How many times the user had, at a submission to this group, seen everything completed that it
-  // had submitted to it before.
-  std::uint32_t quiet_points = 0;
-  // 0: submitted alone. Else the batch's number on this rank: all of a batch have the same.
-  std::uint32_t batch = 0;
-
-  friend bool operator==(const Moment&, const Moment&) = default;
-};
 
 class Agreement {
  public:
@@ -65,8 +41,8 @@ class Agreement {
 
   // Our user is ready for this. `known` is borrowed until the ticket comes back in a decision that
   // was completed(). All of a batch is submitted before next_decision() is asked again. Errors:
-  // kFixCall when the name is in flight here or out of bounds, or this member has joined and was not
-  // released yet.
+  // kFixCall when the name is in flight here or out of bounds, or this member has joined and was
+  // not released yet.
   Status submit(Ticket ticket, const KnownSignature& known, const Moment& moment, TimePoint now);
   // A message from a peer; messages of one peer arrive in order, once. Errors: kStop when the
   // bytes are not a message of ours; the group is over then.
@@ -86,8 +62,8 @@ class Agreement {
   void completed();
   // All members have entered that turn, and not alike.
   void surprised();
-  // Whether what was entered last has been withdrawn (true once): forget that entry. Its tickets are
-  // in flight as before and come again.
+  // Whether what was entered last has been withdrawn (true once): forget that entry. Its tickets
+  // are in flight as before and come again.
   bool take_withdrawal();
 
  private:

@@ -29,7 +29,15 @@ Status Coordinator::receive(int from, std::span<const std::byte> message) {
   CHECK(from >= 0 && static_cast<std::size_t>(from) < ranks_.size(), "the sender is a member");
   FARANDOLE_TRY_ASSIGN(const auto items, decode_announcements(message));
   for (const auto& item : items) {
-    if (member(from).joined && !std::holds_alternative<AnnounceAgain>(item))
+    const bool announces =
+        !std::holds_alternative<Raise>(item) && !std::holds_alternative<Report>(item);
+    if (announces && mode_ == Mode::kQueue)
+      return Status::stop("it announces something in generation 1");
+    if (mode_ == Mode::kStopped && member(from).report)
+      return Status::stop("it goes on after its report");
+    // What was announced before the report will be announced again after the answer.
+    if (announces && mode_ == Mode::kStopped) continue;
+    if (announces && member(from).joined && !std::holds_alternative<AnnounceAgain>(item))
       return Status::stop("it announces something new after it has joined");
     FARANDOLE_TRY(std::visit(
         [this, from](const auto& alternative) { return apply(from, alternative); }, item));
@@ -37,20 +45,87 @@ Status Coordinator::receive(int from, std::span<const std::byte> message) {
   return {};
 }
 
+Status Coordinator::apply(int /*from*/, const Raise& item) {
+  if (mode_ == Mode::kStopped) return {};
+  if (item.generation != generation_)
+    return Status::stop(fmt::format("it raises in generation {}, the current one is {}",
+                                    item.generation, generation_));
+  stop();
+  return {};
+}
+
+void Coordinator::stop() {
+  mode_ = Mode::kStopped;
+  for (auto& member : members_) member.report.reset();
+  stream_.add(StreamItem(Stop{generation_}));
+}
+
+Status Coordinator::apply(int from, const Report& item) {
+  if (mode_ != Mode::kStopped || item.generation != generation_)
+    return Status::stop(
+        fmt::format("it reports for generation {}, which nobody asked for", item.generation));
+  FARANDOLE_TRY(problem_of_report(item));
+  member(from).report = item;
+  if (std::ranges::all_of(members_, [](const Member& one) { return one.report.has_value(); }))
+    answer();
+  return {};
+}
+
+// A member enters a number when it has completed the one before it, which all have entered.
+Status Coordinator::problem_of_report(const Report& item) const {
+  for (std::size_t index = 0; index < members_.size(); ++index) {
+    const auto& other = members_[index].report;
+    if (!other) continue;
+    const auto ahead = item.completed - other->completed;
+    const bool possible = ahead == 0 || (ahead == 1 && other->entered == 1) ||
+                          (ahead == kNumberMax && item.entered == 1);
+    if (possible) continue;
+    return Status::stop(
+        fmt::format("it reports {} completed and {} entered, rank {} reported {} and {}",
+                    item.completed, item.entered, ranks_[index], other->completed, other->entered));
+  }
+  return {};
+}
+
+// Up to which all have entered alike. Between two reports one may have completed what the other
+// has only entered: then all have entered it.
+std::uint32_t Coordinator::common_prefix() const {
+  const auto& first = *members_.front().report;
+  bool alike = true;
+  std::uint32_t completed = first.completed;
+  for (const auto& [joined, due, report] : members_) {
+    alike &= report->completed == first.completed && report->entered == 1 &&
+             report->identity == first.identity;
+    if (report->completed == completed + 1) ++completed;
+  }
+  return alike ? completed + 1 : completed;
+}
+
+// All that was announced before is announced again if it still counts.
+void Coordinator::answer() {
+  const auto prefix = common_prefix();
+  pending_.clear();
+  for (auto& member : members_) member = {};
+  ++generation_;
+  sequence_next_ = prefix + 1;
+  mode_ = Mode::kLearn;
+  stream_.add(StreamItem(Answer{generation_, prefix, 0}));
+}
+
 Status Coordinator::apply(int from, const AnnounceInFull& item) {
-  return note_in_full(from, item.signature);
+  return note_in_full(from, item.signature, item.moment);
 }
 
 Status Coordinator::apply(int from, const AnnounceById& item) {
   if (item.id > id_defined_last_)
     return Status::stop(fmt::format("it announces the id {}, the last that was given is {}",
                                     item.id, id_defined_last_));
-  const auto* signature = names_.find(item.id);
-  if (signature == nullptr) {  // forgotten meanwhile
+  const auto* known = names_.find(item.id);
+  if (known == nullptr) {  // forgotten meanwhile
     ++member(from).announcements_due;
     return {};
   }
-  return note(from, *signature, item.id);
+  return note(from, known->signature, item.id, item.moment);
 }
 
 Status Coordinator::apply(int from, const AnnounceAgain& item) {
@@ -58,7 +133,7 @@ Status Coordinator::apply(int from, const AnnounceAgain& item) {
     return Status::stop(fmt::format("it announces `{}` again, which was not forgotten",
                                     shortened(item.signature.name, 200)));
   --member(from).announcements_due;
-  FARANDOLE_TRY(note_in_full(from, item.signature));
+  FARANDOLE_TRY(note_in_full(from, item.signature, item.moment));
   if (member(from).counts_as_joined()) examine_again();
   return {};
 }
@@ -73,14 +148,15 @@ Status Coordinator::apply(int from, const AnnounceJoin& /*item*/) {
 // Who gets a definition had announced the signature and got its step with it, or has joined and
 // cannot announce before the release, which comes later: so nobody announces in full what has an
 // id.
-Status Coordinator::note_in_full(int from, const Signature& signature) {
-  if (const auto id = names_.find(signature))
+Status Coordinator::note_in_full(int from, const Signature& signature, const Moment& moment) {
+  if (const auto id = names_.id_of(digest_of(signature)); id != 0)
     return Status::stop(fmt::format("it announces `{}` in full, which has the id {}",
-                                    shortened(signature.name, 200), *id));
-  return note(from, signature, 0);
+                                    shortened(signature.name, 200), id));
+  return note(from, signature, 0, moment);
 }
 
-Status Coordinator::note(int from, const Signature& signature, std::uint32_t id) {
+Status Coordinator::note(int from, const Signature& signature, std::uint32_t id,
+                         const Moment& moment) {
   auto& candidates = pending_[signature.name];
   for (const auto& candidate : candidates) {
     if (std::ranges::find(candidate.members, from) != candidate.members.end())
@@ -89,8 +165,9 @@ Status Coordinator::note(int from, const Signature& signature, std::uint32_t id)
   }
   auto same = std::ranges::find(candidates, signature, &Candidate::signature);
   if (same == candidates.end())
-    same = candidates.insert(candidates.end(), Candidate{signature, id, {}});
+    same = candidates.insert(candidates.end(), Candidate{signature, id, {}, {}});
   same->members.push_back(from);
+  same->moments.push_back(moment);
   if (is_complete(candidates)) {
     const auto complete = pending_.extract(signature.name);
     decide(complete.key(), complete.mapped());
@@ -137,7 +214,7 @@ void Coordinator::release_when_all_joined() {
   if (!std::ranges::all_of(members_, &Member::counts_as_joined)) return;
   CHECK(pending_.empty(), "what waits for nobody is decided");
   stream_.add(StreamItem(
-      ReleaseAll{kGeneration, sequence_next_++, ranks_[static_cast<std::size_t>(joined_last_)]}));
+      ReleaseAll{generation_, sequence_next_++, ranks_[static_cast<std::size_t>(joined_last_)]}));
   for (auto& member : members_) member.joined = false;
 }
 
@@ -153,13 +230,13 @@ void Coordinator::decide(const std::string& name, const Candidates& candidates) 
 }
 
 void Coordinator::refuse(const std::string& name, std::string text) {
-  stream_.add(StreamItem(Refuse{kGeneration, sequence_next_++, name, std::move(text)}));
+  stream_.add(StreamItem(Refuse{generation_, sequence_next_++, name, std::move(text)}));
 }
 
 void Coordinator::issue(const Candidate& candidate) {
   const auto id = candidate.id != 0 ? candidate.id : define(candidate.signature);
   names_.touch(id);
-  stream_.add(StreamItem(Issue{kGeneration, sequence_next_++, id}));
+  stream_.add(StreamItem(Issue{generation_, sequence_next_++, id}));
 }
 
 std::uint32_t Coordinator::define(const Signature& signature) {
@@ -173,7 +250,7 @@ std::uint32_t Coordinator::define(const Signature& signature) {
 
 void Coordinator::forget(std::uint32_t id) {
   // Who announced it by this id will announce it again on seeing the Forget.
-  const auto& signature = *names_.find(id);
+  const auto& signature = names_.find(id)->signature;
   if (const auto pending = pending_.find(signature.name); pending != pending_.end()) {
     auto& candidates = pending->second;
     const auto fallen = std::ranges::find(candidates, id, &Candidate::id);

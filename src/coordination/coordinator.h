@@ -1,7 +1,8 @@
-// Coordinator: member 0's part in agreeing. It matches the announcements of all members by name and
-// writes one ordered stream of decisions for everybody.
-// State: learn (a name that all have announced becomes the next step, or a refusal; who has joined
-// counts as having announced it). Further states add their messages and their handlers here.
+// Coordinator: member 0's part in agreeing. It leads the replans, matches the announcements of all
+// members by name, and writes one ordered stream for everybody.
+// While the group learns, a name that all have announced becomes the next step, or a refusal; who
+// has joined counts as having announced it.
+// A replan: somebody raises, all are told to stop, all report, and the answer says what stays.
 #pragma once
 
 #include <cstddef>
@@ -25,17 +26,21 @@ class Coordinator {
   // `ranks` are the world ranks of the members, for texts. `names_max` bounds the table of ids.
   Coordinator(std::vector<int> ranks, std::size_t names_max);
 
-  // The announcements of a member, 0 … members − 1. Errors: kStop saying what is wrong with them.
+  // What a member says, 0 … members − 1; our own first, after a stop. Errors: kStop saying what is
+  // wrong with them.
   Status receive(int from, std::span<const std::byte> message);
   // The next message of the stream; every member gets each of them, in this order.
   std::optional<Bytes> next_message() { return stream_.take(); }
+  bool has_message() const { return !stream_.empty(); }
 
  private:
+  enum class Mode { kQueue, kLearn, kStopped };
   // The members that announced one signature under a name.
   struct Candidate {
     Signature signature;
     std::uint32_t id;  // by which they announced it; 0 if in full
     std::vector<int> members;
+    std::vector<Moment> moments;  // of each of them
   };
   using Candidates = std::vector<Candidate>;
 
@@ -44,6 +49,7 @@ class Coordinator {
     // How many of its announcements fell to a forgotten id. It will announce them again: until then
     // it does not count as joined, for it has submitted something that is not known here.
     std::size_t announcements_due = 0;
+    std::optional<Report> report;  // while all are stopped
 
     bool counts_as_joined() const { return joined && announcements_due == 0; }
   };
@@ -52,8 +58,14 @@ class Coordinator {
   Status apply(int from, const AnnounceById& item);
   Status apply(int from, const AnnounceAgain& item);
   Status apply(int from, const AnnounceJoin& item);
-  Status note_in_full(int from, const Signature& signature);
-  Status note(int from, const Signature& signature, std::uint32_t id);
+  Status apply(int from, const Raise& item);
+  Status apply(int from, const Report& item);
+  Status problem_of_report(const Report& item) const;
+  void stop();
+  std::uint32_t common_prefix() const;
+  void answer();
+  Status note_in_full(int from, const Signature& signature, const Moment& moment);
+  Status note(int from, const Signature& signature, std::uint32_t id, const Moment& moment);
   std::vector<int> missing(const Candidates& candidates) const;
   bool is_complete(const Candidates& candidates) const;
   void examine_again();
@@ -73,7 +85,9 @@ class Coordinator {
   std::size_t names_max_;
   NameTable names_;
   std::uint32_t id_defined_last_ = 0;
-  std::uint32_t sequence_next_ = 1;
+  Mode mode_ = Mode::kQueue;
+  std::uint32_t generation_ = 1;
+  std::uint32_t sequence_next_ = 1;                      // while the group learns
   std::unordered_map<std::string, Candidates> pending_;  // by name
   MessagePacker stream_;
 };

@@ -33,67 +33,82 @@ std::vector<StreamItem> stream(Coordinator& coordinator) {
   return decode_stream(*message).value();
 }
 
+// The group of this one learns from now on, in generation 2.
+void learn(Coordinator& coordinator, int members) {
+  ASSERT_EQ(feed(coordinator, 0, {Raise{1, Raise::Cause::kSurprise, 0, 0, {}}}), Status());
+  for (int member = 0; member < members; ++member)
+    ASSERT_EQ(feed(coordinator, member, {Report{1, 0, 0, 0}}), Status());
+  EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Stop{1}), StreamItem(Answer{2, 0, 0})));
+}
+
+AnnounceInFull in_full(const Signature& signature) { return {signature, {}}; }
+AnnounceById by_id(std::uint32_t id) { return {id, {}}; }
+AnnounceAgain again(const Signature& signature) { return {signature, {}}; }
+
 // Both members of a group announce this in full.
 void decide(Coordinator& coordinator, const std::string& name) {
   for (const int member : {0, 1})
-    ASSERT_EQ(feed(coordinator, member, {AnnounceInFull{named(name)}}), Status());
+    ASSERT_EQ(feed(coordinator, member, {in_full(named(name))}), Status());
 }
 
 TEST(Coordinator, IssuesWhatAllHaveAnnounced) {
   Coordinator coordinator({0, 1}, 10);
-  ASSERT_EQ(feed(coordinator, 1, {AnnounceInFull{named("a")}, AnnounceInFull{named("b")}}),
-            Status());
+  learn(coordinator, 2);
+  ASSERT_EQ(feed(coordinator, 1, {in_full(named("a")), in_full(named("b"))}), Status());
   EXPECT_THAT(stream(coordinator), IsEmpty());
-  ASSERT_EQ(feed(coordinator, 0, {AnnounceInFull{named("b")}, AnnounceInFull{named("a")}}),
-            Status());
+  ASSERT_EQ(feed(coordinator, 0, {in_full(named("b")), in_full(named("a"))}), Status());
   EXPECT_THAT(stream(coordinator),
-              ElementsAre(StreamItem(Define{1, named("b")}), StreamItem(Issue{1, 1, 1}),
-                          StreamItem(Define{2, named("a")}), StreamItem(Issue{1, 2, 2})));
+              ElementsAre(StreamItem(Define{1, named("b")}), StreamItem(Issue{2, 1, 1}),
+                          StreamItem(Define{2, named("a")}), StreamItem(Issue{2, 2, 2})));
 }
 
 TEST(Coordinator, DefinesANameOnce) {
   Coordinator coordinator({0, 1}, 10);
+  learn(coordinator, 2);
   decide(coordinator, "a");
   stream(coordinator);
-  for (const int member : {1, 0}) ASSERT_EQ(feed(coordinator, member, {AnnounceById{1}}), Status());
-  EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Issue{1, 2, 1})));
+  for (const int member : {1, 0}) ASSERT_EQ(feed(coordinator, member, {by_id(1)}), Status());
+  EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Issue{2, 2, 1})));
 }
 
 TEST(Coordinator, ForgetsTheLeastRecentNameWhenTheTableIsFull) {
   Coordinator coordinator({0, 1}, 2);
+  learn(coordinator, 2);
   decide(coordinator, "a");
   decide(coordinator, "b");
-  for (const int member : {0, 1}) ASSERT_EQ(feed(coordinator, member, {AnnounceById{1}}), Status());
+  for (const int member : {0, 1}) ASSERT_EQ(feed(coordinator, member, {by_id(1)}), Status());
   stream(coordinator);
   decide(coordinator, "c");
   EXPECT_THAT(stream(coordinator),
               ElementsAre(StreamItem(Forget{2}), StreamItem(Define{3, named("c")}),
-                          StreamItem(Issue{1, 4, 3})));
+                          StreamItem(Issue{2, 4, 3})));
 }
 
 TEST(Coordinator, IgnoresAnnouncementsOfForgottenIds) {
   Coordinator coordinator({0, 1}, 1);
+  learn(coordinator, 2);
   decide(coordinator, "a");
-  ASSERT_EQ(feed(coordinator, 0, {AnnounceById{1}}), Status());  // before it is forgotten
+  ASSERT_EQ(feed(coordinator, 0, {by_id(1)}), Status());  // before it is forgotten
   decide(coordinator, "b");
-  ASSERT_EQ(feed(coordinator, 1, {AnnounceById{1}}), Status());  // after
+  ASSERT_EQ(feed(coordinator, 1, {by_id(1)}), Status());  // after
   stream(coordinator);
-  ASSERT_EQ(feed(coordinator, 1, {AnnounceAgain{named("a")}}), Status());
+  ASSERT_EQ(feed(coordinator, 1, {again(named("a"))}), Status());
   EXPECT_THAT(stream(coordinator), IsEmpty());
-  ASSERT_EQ(feed(coordinator, 0, {AnnounceAgain{named("a")}}), Status());
+  ASSERT_EQ(feed(coordinator, 0, {again(named("a"))}), Status());
   EXPECT_THAT(stream(coordinator),
               ElementsAre(StreamItem(Forget{2}), StreamItem(Define{3, named("a")}),
-                          StreamItem(Issue{1, 3, 3})));
+                          StreamItem(Issue{2, 3, 3})));
 }
 
 TEST(Coordinator, AMismatchMayMixIdsAndFullAnnouncements) {
   Coordinator coordinator({0, 1}, 1);
+  learn(coordinator, 2);
   decide(coordinator, "a");
   stream(coordinator);
   auto changed = named("a");
   changed.operation = Operation::kAllreduce;
-  ASSERT_EQ(feed(coordinator, 0, {AnnounceById{1}}), Status());
-  ASSERT_EQ(feed(coordinator, 1, {AnnounceInFull{changed}}), Status());
+  ASSERT_EQ(feed(coordinator, 0, {by_id(1)}), Status());
+  ASSERT_EQ(feed(coordinator, 1, {in_full(changed)}), Status());
   const auto items = stream(coordinator);
   ASSERT_EQ(items.size(), 1U);
   EXPECT_EQ(std::get<Refuse>(items[0]).name, "a");
@@ -104,100 +119,184 @@ TEST(Coordinator, AnnouncementsThatCannotBeStop) {
     std::vector<Announcement> items;
     std::string problem;
   } cases[] = {
-      {{AnnounceById{2}}, "it announces the id 2, the last that was given is 1"},
-      {{AnnounceInFull{named("a")}}, "it announces `a` in full, which has the id 1"},
-      {{AnnounceById{1}, AnnounceById{1}}, "it announces `a` a second time"},
-      {{AnnounceInFull{named("b")}, AnnounceInFull{named("b")}}, "it announces `b` a second time"},
-      {{AnnounceAgain{named("b")}}, "it announces `b` again, which was not forgotten"},
-      {{AnnounceJoin{}, AnnounceInFull{named("b")}},
-       "it announces something new after it has joined"},
-      {{AnnounceJoin{}, AnnounceById{1}}, "it announces something new after it has joined"},
+      {{by_id(2)}, "it announces the id 2, the last that was given is 1"},
+      {{in_full(named("a"))}, "it announces `a` in full, which has the id 1"},
+      {{by_id(1), by_id(1)}, "it announces `a` a second time"},
+      {{in_full(named("b")), in_full(named("b"))}, "it announces `b` a second time"},
+      {{again(named("b"))}, "it announces `b` again, which was not forgotten"},
+      {{AnnounceJoin{}, in_full(named("b"))}, "it announces something new after it has joined"},
+      {{AnnounceJoin{}, by_id(1)}, "it announces something new after it has joined"},
       {{AnnounceJoin{}, AnnounceJoin{}}, "it announces something new after it has joined"},
   };
   for (const auto& [items, problem] : cases) {
     Coordinator coordinator({0, 1}, 10);
+    learn(coordinator, 2);
     decide(coordinator, "a");
     EXPECT_EQ(feed(coordinator, 1, items), Status::stop(problem));
   }
 }
 
+TEST(Coordinator, TheAnswerKeepsWhatAllHaveEnteredAlike) {
+  const struct {
+    std::vector<Report> reports;
+    std::uint32_t prefix;
+  } cases[] = {
+      {{{1, 4, 0, 0}, {1, 4, 0, 0}, {1, 4, 0, 0}}, 4},
+      {{{1, 4, 1, 7}, {1, 4, 1, 7}, {1, 4, 1, 7}}, 5},
+      {{{1, 4, 1, 7}, {1, 4, 1, 7}, {1, 4, 1, 8}}, 4},
+      {{{1, 4, 1, 7}, {1, 4, 0, 0}, {1, 4, 1, 7}}, 4},
+      {{{1, 4, 1, 7}, {1, 5, 0, 0}, {1, 4, 1, 7}}, 5},
+      {{{1, 5, 1, 9}, {1, 4, 1, 7}, {1, 5, 1, 9}}, 5},
+      {{{1, 0xFFFFFFFF, 1, 7}, {1, 0, 1, 8}, {1, 0xFFFFFFFF, 1, 7}}, 0},
+  };
+  for (const auto& [reports, prefix] : cases) {
+    Coordinator coordinator({0, 1, 2}, 10);
+    ASSERT_EQ(feed(coordinator, 2, {Raise{1, Raise::Cause::kSurprise, 0, 0, {}}}), Status());
+    EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Stop{1})));
+    for (int member = 0; member < 3; ++member) {
+      EXPECT_THAT(stream(coordinator), IsEmpty());
+      ASSERT_EQ(feed(coordinator, member, {reports[static_cast<std::size_t>(member)]}), Status());
+    }
+    EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Answer{2, prefix, 0})));
+  }
+}
+
+TEST(Coordinator, WhatWasAnnouncedBeforeTheReportIsForgotten) {
+  Coordinator coordinator({0, 1}, 10);
+  learn(coordinator, 2);
+  const auto a = in_full(named("a"));
+  const Raise raise{2, Raise::Cause::kSurprise, 0, 0, {}};
+  ASSERT_EQ(feed(coordinator, 1, {a, raise, raise, a, AnnounceJoin{}, a, Report{2, 0, 0, 0}}),
+            Status());
+  ASSERT_EQ(feed(coordinator, 0, {a, raise, Report{2, 0, 0, 0}, a}), Status());
+  EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Stop{2}), StreamItem(Answer{3, 0, 0})));
+  ASSERT_EQ(feed(coordinator, 1, {a}), Status());
+  EXPECT_THAT(stream(coordinator),
+              ElementsAre(StreamItem(Define{1, named("a")}), StreamItem(Issue{3, 1, 1})));
+}
+
+TEST(Coordinator, ReplansThatCannotBeStop) {
+  const Raise raise{2, Raise::Cause::kSurprise, 0, 0, {}};
+  const struct {
+    std::vector<Announcement> items;
+    std::string problem;
+  } cases[] = {
+      {{Raise{3, Raise::Cause::kSurprise, 0, 0, {}}},
+       "it raises in generation 3, the current one is 2"},
+      {{Report{2, 0, 0, 0}}, "it reports for generation 2, which nobody asked for"},
+      {{raise, Report{1, 0, 0, 0}}, "it reports for generation 1, which nobody asked for"},
+      {{raise, Report{2, 9, 0, 0}, raise}, "it goes on after its report"},
+      {{raise, Report{2, 9, 0, 0}, Report{2, 9, 0, 0}}, "it goes on after its report"},
+      {{raise, Report{2, 9, 0, 0}, AnnounceJoin{}}, "it goes on after its report"},
+  };
+  for (const auto& [items, problem] : cases) {
+    Coordinator coordinator({0, 1}, 10);
+    learn(coordinator, 2);
+    EXPECT_EQ(feed(coordinator, 1, items), Status::stop(problem));
+  }
+  Coordinator coordinator({0, 1}, 10);
+  EXPECT_EQ(feed(coordinator, 1, {AnnounceJoin{}}),
+            Status::stop("it announces something in generation 1"));
+}
+
+TEST(Coordinator, ReportsThatContradictEachOtherStop) {
+  const std::pair<Report, std::string> cases[] = {
+      {{1, 6, 0, 0}, "it reports 6 completed and 0 entered, rank 3 reported 4 and 1"},
+      {{1, 3, 0, 0}, "it reports 3 completed and 0 entered, rank 3 reported 4 and 1"},
+      {{1, 2, 1, 7}, "it reports 2 completed and 1 entered, rank 3 reported 4 and 1"},
+  };
+  for (const auto& [report, problem] : cases) {
+    Coordinator coordinator({3, 5}, 10);
+    ASSERT_EQ(feed(coordinator, 0, {Raise{1, Raise::Cause::kSurprise, 0, 0, {}}}), Status());
+    ASSERT_EQ(feed(coordinator, 0, {Report{1, 4, 1, 7}}), Status());
+    EXPECT_EQ(feed(coordinator, 1, {report}), Status::stop(problem));
+  }
+  Coordinator coordinator({3, 5}, 10);
+  ASSERT_EQ(feed(coordinator, 0, {Raise{1, Raise::Cause::kSurprise, 0, 0, {}}}), Status());
+  ASSERT_EQ(feed(coordinator, 0, {Report{1, 4, 0, 0}}), Status());
+  EXPECT_EQ(feed(coordinator, 1, {Report{1, 5, 0, 0}}),
+            Status::stop("it reports 5 completed and 0 entered, rank 3 reported 4 and 0"));
+}
+
 TEST(Coordinator, ReleasesAllByTheRankThatJoinedLast) {
   Coordinator coordinator({3, 5, 8}, 10);
+  learn(coordinator, 3);
   for (const std::uint32_t sequence : {1U, 2U}) {
     for (const int member : {2, 0}) {
       ASSERT_EQ(feed(coordinator, member, {AnnounceJoin{}}), Status());
       EXPECT_THAT(stream(coordinator), IsEmpty());
     }
     ASSERT_EQ(feed(coordinator, 1, {AnnounceJoin{}}), Status());
-    EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(ReleaseAll{1, sequence, 5})));
+    EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(ReleaseAll{2, sequence, 5})));
   }
 }
 
 TEST(Coordinator, ExaminesWhatIsPendingWhenSomebodyJoins) {
   Coordinator coordinator({3, 5, 8}, 10);
+  learn(coordinator, 3);
   const auto reduced = allreduce("b");
   for (const int member : {0, 2}) {
-    ASSERT_EQ(feed(coordinator, member, {AnnounceInFull{reduced}, AnnounceInFull{named("a")}}),
-              Status());
+    ASSERT_EQ(feed(coordinator, member, {in_full(reduced), in_full(named("a"))}), Status());
   }
   EXPECT_THAT(stream(coordinator), IsEmpty());
   ASSERT_EQ(feed(coordinator, 1, {AnnounceJoin{}}), Status());
   EXPECT_THAT(
       stream(coordinator),
-      ElementsAre(StreamItem(Refuse{1, 1, "a",
+      ElementsAre(StreamItem(Refuse{2, 1, "a",
                                     "barrier `a` cannot run: rank 5 has joined and has no "
                                     "more data; until all have joined, only allreduce goes "
                                     "on. Call barrier before the first rank joins, or after "
                                     "join has returned"}),
-                  StreamItem(Define{1, reduced}), StreamItem(Issue{1, 2, 1})));
+                  StreamItem(Define{1, reduced}), StreamItem(Issue{2, 2, 1})));
 }
 
 // Member 1 has announced `a` by an id that is forgotten, before or after its join came.
 TEST(Coordinator, AJoinCountsOnceWhatWasForgottenIsAnnouncedAgain) {
   for (const bool joins_first : {false, true}) {
     Coordinator coordinator({0, 1, 2}, 1);
+    learn(coordinator, 3);
     for (const int member : {0, 1, 2})
-      ASSERT_EQ(feed(coordinator, member, {AnnounceInFull{allreduce("a")}}), Status());
+      ASSERT_EQ(feed(coordinator, member, {in_full(allreduce("a"))}), Status());
     for (const int member : {0, 1, 2})
-      ASSERT_EQ(feed(coordinator, member, {AnnounceInFull{allreduce("b")}}), Status());
+      ASSERT_EQ(feed(coordinator, member, {in_full(allreduce("b"))}), Status());
     if (!joins_first) {
-      ASSERT_EQ(feed(coordinator, 1, {AnnounceById{1}, AnnounceJoin{}}), Status());
+      ASSERT_EQ(feed(coordinator, 1, {by_id(1), AnnounceJoin{}}), Status());
     } else {
       for (const int member : {0, 2})
-        ASSERT_EQ(feed(coordinator, member, {AnnounceInFull{allreduce("c")}}), Status());
-      ASSERT_EQ(feed(coordinator, 1, {AnnounceById{2}, AnnounceJoin{}}), Status());
+        ASSERT_EQ(feed(coordinator, member, {in_full(allreduce("c"))}), Status());
+      ASSERT_EQ(feed(coordinator, 1, {by_id(2), AnnounceJoin{}}), Status());
     }
     stream(coordinator);
-    const auto again = joins_first ? allreduce("b") : allreduce("a");
+    const auto forgotten = joins_first ? allreduce("b") : allreduce("a");
     for (const int member : {0, 2})
-      ASSERT_EQ(feed(coordinator, member, {AnnounceInFull{again}}), Status());
+      ASSERT_EQ(feed(coordinator, member, {in_full(forgotten)}), Status());
     EXPECT_THAT(stream(coordinator), IsEmpty());
-    ASSERT_EQ(feed(coordinator, 1, {AnnounceAgain{again}}), Status());
+    ASSERT_EQ(feed(coordinator, 1, {again(forgotten)}), Status());
     const std::uint32_t id = joins_first ? 4 : 3;
     EXPECT_THAT(stream(coordinator),
-                ElementsAre(StreamItem(Forget{id - 1}), StreamItem(Define{id, again}),
-                            StreamItem(Issue{1, id, id})));
+                ElementsAre(StreamItem(Forget{id - 1}), StreamItem(Define{id, forgotten}),
+                            StreamItem(Issue{2, id, id})));
   }
 }
 
 // `a` and `b` wait for the one that joins; `a` makes `b` be forgotten, which makes `b` wait again.
 TEST(Coordinator, ADecisionMayTakeBackAnnouncementsOfTheNext) {
   Coordinator coordinator({0, 1, 2}, 1);
+  learn(coordinator, 3);
   for (const int member : {0, 1, 2})
-    ASSERT_EQ(feed(coordinator, member, {AnnounceInFull{allreduce("b")}}), Status());
+    ASSERT_EQ(feed(coordinator, member, {in_full(allreduce("b"))}), Status());
   for (const int member : {0, 1})
-    ASSERT_EQ(feed(coordinator, member, {AnnounceById{1}, AnnounceInFull{allreduce("a")}}),
-              Status());
+    ASSERT_EQ(feed(coordinator, member, {by_id(1), in_full(allreduce("a"))}), Status());
   stream(coordinator);
   ASSERT_EQ(feed(coordinator, 2, {AnnounceJoin{}}), Status());
   EXPECT_THAT(stream(coordinator),
               ElementsAre(StreamItem(Forget{1}), StreamItem(Define{2, allreduce("a")}),
-                          StreamItem(Issue{1, 2, 2})));
+                          StreamItem(Issue{2, 2, 2})));
   for (const int member : {0, 1})
-    ASSERT_EQ(feed(coordinator, member, {AnnounceAgain{allreduce("b")}}), Status());
+    ASSERT_EQ(feed(coordinator, member, {again(allreduce("b"))}), Status());
   EXPECT_THAT(stream(coordinator),
               ElementsAre(StreamItem(Forget{2}), StreamItem(Define{3, allreduce("b")}),
-                          StreamItem(Issue{1, 3, 3})));
+                          StreamItem(Issue{2, 3, 3})));
 }
 
 }  // namespace

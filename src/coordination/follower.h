@@ -1,7 +1,6 @@
-// Follower: one member's part in agreeing. It announces what its user submits and turns the
-// coordinator's stream into decisions. Every member has one, the coordinator's too.
-// State: learn (announce everything, take steps as they come; once joined, also those of others).
-// Further states add their items to the stream and their handlers here.
+// Follower: one member's part in agreeing. It predicts what comes next, takes part in replans, and
+// while it learns, announces what its user submits and turns the coordinator's stream into
+// decisions. Every member has one, the coordinator's too.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +8,12 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
-#include <unordered_set>
+#include <vector>
 
 #include "base/bytes.h"
+#include "coordination/agreement_options.h"
 #include "coordination/decision.h"
+#include "coordination/in_flight.h"
 #include "coordination/messages.h"
 #include "coordination/name_table.h"
 #include "coordination/signature.h"
@@ -24,38 +24,70 @@ namespace farandole {
 class Follower {
  public:
   // `rank` is our rank in the world, for texts.
-  explicit Follower(int rank) : rank_(rank) {}
+  Follower(int rank, const AgreementOptions& options) : rank_(rank), options_(options) {}
 
-  // Errors: kFixCall when the name is in flight here, the signature is out of bounds, or we have
-  // joined and the release was not taken yet.
-  Status submit(Signature signature);
-  // A message of the coordinator's stream. Errors: kStop saying what is wrong with it; the group is
-  // over then, for nothing that follows in the stream can be trusted.
+  // As in Agreement; a message comes from the coordinator, and goes to it.
+  Status submit(Ticket ticket, const KnownSignature& known, const Moment& moment);
   Status receive(std::span<const std::byte> message);
-
-  std::optional<Bytes> next_message() { return announcements_.take(); }
-  // A name is in flight until its decision has been taken here.
-  std::optional<Decision> next_decision();
+  std::optional<Bytes> next_message() { return messages_.take(); }
+  bool has_message() const { return !messages_.empty(); }
+  const Decision* next_decision();
+  void completed();
+  void surprised();
+  bool take_withdrawal();
 
  private:
+  enum class Mode { kQueue, kLearn };
+  struct Issued {
+    Decision decision;
+    InFlight::Slot slot = InFlight::kNone;
+  };
+  struct Join {
+    Ticket ticket;
+    bool released = false;  // in the stream; over when that was completed
+  };
+
+  Status problem_of_submission(const KnownSignature& known) const;
+  void announce(InFlight::Slot slot);
+  void raise(Raise::Cause cause);
   Status apply(const Define& item);
   Status apply(const Forget& item);
   Status apply(const Issue& item);
   Status apply(const Refuse& item);
   Status apply(const ReleaseAll& item);
+  Status apply(const Stop& item);
+  Status apply(const Answer& item);
+  Status problem_of_answer(const Answer& item) const;
+  InFlight::Slot announced(std::uint64_t name_digest, const std::string& name) const;
   Status expect_next(std::uint32_t generation, std::uint32_t sequence);
-  Result<Step> step_of(const Issue& item, const Signature& signature) const;
+  void take_back(InFlight::Slot slot);
+  bool enter_issued();
+  bool enter_from_queue();
+  void begin_step();
+  void add_to_step(InFlight::Slot slot);
+  void end_step();
+  Turn next_turn() const { return {generation_, completed_ + 1}; }
 
   int rank_;
+  AgreementOptions options_;
+  Mode mode_ = Mode::kQueue;
+  std::uint32_t generation_ = 1;
+  bool stopped_ = false;
+  bool raised_ = false;  // in this generation
+
+  std::uint32_t completed_ = 0;  // sequence
+  bool entered_ = false;
+  bool withdrawn_ = false;             // and nobody has asked yet
+  Decision decision_;                  // entered, or what was there before
+  std::vector<InFlight::Slot> slots_;  // of what is entered
+
+  InFlight in_flight_;
+  std::optional<Join> join_;
   NameTable names_;
   std::uint32_t id_defined_last_ = 0;
-  std::uint32_t sequence_next_ = 1;
-  std::unordered_map<std::string, Signature> waiting_;  // announced, no decision yet
-  std::unordered_set<std::string> decided_;             // the names in decisions_
-  std::deque<Decision> decisions_;
-  std::optional<std::string> join_name_;  // of our join, until its release was taken
-  bool joined_ = false;                   // until the release in the stream
-  MessagePacker announcements_;
+  std::uint32_t sequence_issued_last_ = 0;
+  std::deque<Issued> issued_;  // not entered yet
+  MessagePacker messages_;
 };
 
 }  // namespace farandole

@@ -2,14 +2,18 @@
 
 #include <gmock/gmock.h>
 
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "coordination/digest.h"
 
 namespace farandole {
 namespace {
 
 using testing::ElementsAre;
+using testing::IsEmpty;
 
 Signature named(const std::string& name) {
   Signature signature;
@@ -17,68 +21,286 @@ Signature named(const std::string& name) {
   return signature;
 }
 
-Signature allreduce(const std::string& name) {
-  return {.name = name, .operation = Operation::kAllreduce, .dimensions = {7}};
+Signature allreduce(const std::string& name, std::vector<std::int64_t> dimensions = {7}) {
+  return {.name = name, .operation = Operation::kAllreduce, .dimensions = std::move(dimensions)};
 }
 
 Signature join(const std::string& name) {
   return {.name = name, .operation = Operation::kJoin, .dimensions = {}};
 }
 
-Status feed(Follower& follower, const std::vector<StreamItem>& items) {
-  MessagePacker packer;
-  for (const auto& item : items) packer.add(item);
-  return follower.receive(*packer.take());
+Step step_of(Turn turn, const std::vector<Signature>& signatures, std::vector<Ticket> tickets) {
+  Digest digest;
+  for (const auto& signature : signatures) digest.add(digest_of(signature));
+  digest.add(signatures.size());
+  return {turn, signatures.size() == 1 ? digest_of(signatures[0]) : digest.value(),
+          std::move(tickets), std::nullopt};
 }
 
-std::vector<Announcement> announced(Follower& follower) {
-  const auto message = follower.next_message();
-  if (!message) return {};
-  return decode_announcements(*message).value();
+Step joined_step(Turn turn, const Signature& signature) {
+  return {turn, digest_of(signature), {}, signature};
 }
 
-// A follower that got the step 1, `a` with id 1, and has taken it.
-void run_one_step(Follower& follower) {
-  ASSERT_EQ(follower.submit(named("a")), Status());
-  EXPECT_THAT(announced(follower), ElementsAre(Announcement(AnnounceInFull{named("a")})));
-  ASSERT_EQ(feed(follower, {Define{1, named("a")}, Issue{1, 1, 1}}), Status());
-  EXPECT_EQ(follower.next_decision(), Decision(Step{1, 1, 1, "a"}));
+// The follower of rank 4 and the submissions that it borrows.
+class One {
+ public:
+  explicit One(const AgreementOptions& options = {}) : follower_(4, options) {}
+
+  Follower& follower() { return follower_; }
+
+  Status submit(const Signature& signature, const Moment& moment = {}) {
+    known_.emplace_back(signature);
+    return follower_.submit(++ticket_last_, known_.back(), moment);
+  }
+
+  Status feed(const std::vector<StreamItem>& items) {
+    MessagePacker packer;
+    for (const auto& item : items) packer.add(item);
+    return follower_.receive(*packer.take());
+  }
+
+  std::vector<Announcement> said() {
+    const auto message = follower_.next_message();
+    if (!message) return {};
+    return decode_announcements(*message).value();
+  }
+
+  // All that can be entered, completed at once.
+  std::vector<Decision> run() {
+    std::vector<Decision> all;
+    while (const auto* decision = follower_.next_decision()) {
+      all.push_back(*decision);
+      follower_.completed();
+    }
+    return all;
+  }
+
+  // From now on it is told what comes next, in generation 2.
+  void learn() {
+    ASSERT_EQ(feed({Stop{1}, Answer{2, 0, 0}}), Status());
+    ASSERT_THAT(said(), ElementsAre(Announcement(Report{1, 0, 0, 0})));
+  }
+
+  // Learns, and has run the step 1, `a` with id 1.
+  void run_one_step() {
+    learn();
+    ASSERT_EQ(submit(named("a"), {1, 2, 3}), Status());
+    EXPECT_THAT(said(), ElementsAre(Announcement(AnnounceInFull{named("a"), {1, 2, 3}})));
+    ASSERT_EQ(feed({Define{1, named("a")}, Issue{2, 1, 1}}), Status());
+    EXPECT_THAT(run(), ElementsAre(Decision(step_of({2, 1}, {named("a")}, {1}))));
+  }
+
+ private:
+  std::deque<KnownSignature> known_;
+  Ticket ticket_last_ = 0;
+  Follower follower_;
+};
+
+TEST(Follower, RunsItsOwnQueueAtFirstAndSaysNothing) {
+  One one;
+  EXPECT_EQ(one.follower().next_decision(), nullptr);
+  ASSERT_EQ(one.submit(named("b")), Status());
+  ASSERT_EQ(one.submit(named("a")), Status());
+  const auto* decision = one.follower().next_decision();
+  ASSERT_NE(decision, nullptr);
+  EXPECT_EQ(*decision, Decision(step_of({1, 1}, {named("b")}, {1})));
+  EXPECT_EQ(one.follower().next_decision(), nullptr);
+  one.follower().completed();
+  EXPECT_THAT(one.run(), ElementsAre(Decision(step_of({1, 2}, {named("a")}, {2}))));
+  EXPECT_THAT(one.said(), IsEmpty());
+}
+
+TEST(Follower, WhatIsOfOneBatchIsFusedAsFarAsItMayBe) {
+  const Moment batch{.batch = 5};
+  const Moment other{.batch = 6};
+  One one({.fusion_bytes = 20});
+  const auto halves = [](const std::string& name) {
+    auto signature = allreduce(name);
+    signature.dtype = DType::kFloat16;
+    return signature;
+  };
+  for (const auto* name : {"a", "b", "c"}) ASSERT_EQ(one.submit(allreduce(name), batch), Status());
+  ASSERT_EQ(one.submit(halves("d"), batch), Status());
+  ASSERT_EQ(one.submit(halves("e"), other), Status());
+  ASSERT_EQ(one.submit(allreduce("f"), other), Status());
+  ASSERT_EQ(one.submit(allreduce("g")), Status());
+  ASSERT_EQ(one.submit(allreduce("h")), Status());
+  ASSERT_EQ(one.submit(named("i"), batch), Status());
+  ASSERT_EQ(one.submit(named("j"), batch), Status());
+  EXPECT_THAT(
+      one.run(),
+      ElementsAre(step_of({1, 1}, {allreduce("a"), allreduce("b")}, {1, 2}),
+                  step_of({1, 2}, {allreduce("c")}, {3}), step_of({1, 3}, {halves("d")}, {4}),
+                  step_of({1, 4}, {halves("e")}, {5}), step_of({1, 5}, {allreduce("f")}, {6}),
+                  step_of({1, 6}, {allreduce("g")}, {7}), step_of({1, 7}, {allreduce("h")}, {8}),
+                  step_of({1, 8}, {named("i")}, {9}), step_of({1, 9}, {named("j")}, {10})));
+}
+
+TEST(Follower, WithoutFusionEveryOneOfABatchHasItsOwnStep) {
+  One one;
+  for (const auto* name : {"a", "b"})
+    ASSERT_EQ(one.submit(allreduce(name, {0}), {.batch = 1}), Status());
+  EXPECT_EQ(one.run().size(), 2U);
+}
+
+TEST(Follower, ASurpriseIsRaisedOnceAndReportedWhenAllStop) {
+  One one;
+  ASSERT_EQ(one.submit(named("a")), Status());
+  ASSERT_NE(one.follower().next_decision(), nullptr);
+  one.follower().surprised();
+  one.follower().surprised();
+  EXPECT_THAT(one.said(), ElementsAre(Announcement(Raise{1, Raise::Cause::kSurprise, 0, 0, {}})));
+  ASSERT_EQ(one.feed({Stop{1}}), Status());
+  one.follower().surprised();
+  EXPECT_THAT(one.said(), ElementsAre(Announcement(Report{1, 0, 1, digest_of(named("a"))})));
+  ASSERT_EQ(one.submit(named("b")), Status());
+  EXPECT_EQ(one.follower().next_decision(), nullptr);
+  EXPECT_THAT(one.said(), IsEmpty());
+}
+
+TEST(Follower, WhatWasEnteredBeyondThePrefixComesBackToItsPlace) {
+  One one({.fusion_bytes = 100});
+  ASSERT_EQ(one.submit(allreduce("a"), {.batch = 1}), Status());
+  ASSERT_EQ(one.submit(allreduce("b"), {.batch = 1}), Status());
+  ASSERT_EQ(one.submit(allreduce("c")), Status());
+  ASSERT_NE(one.follower().next_decision(), nullptr);
+  ASSERT_EQ(one.feed({Stop{1}, Answer{2, 0, 0}}), Status());
+  EXPECT_EQ(one.follower().next_decision(), nullptr);
+  EXPECT_TRUE(one.follower().take_withdrawal());
+  EXPECT_FALSE(one.follower().take_withdrawal());
+  const auto said = one.said();
+  ASSERT_EQ(said.size(), 4U);  // the report comes first
+  EXPECT_EQ(said[1], Announcement(AnnounceInFull{allreduce("a"), {.batch = 1}}));
+  EXPECT_EQ(said[2], Announcement(AnnounceInFull{allreduce("b"), {.batch = 1}}));
+  EXPECT_EQ(said[3], Announcement(AnnounceInFull{allreduce("c"), {}}));
+  ASSERT_EQ(one.feed({Define{1, allreduce("c")}, Issue{2, 1, 1}}), Status());
+  EXPECT_THAT(one.run(), ElementsAre(Decision(step_of({2, 1}, {allreduce("c")}, {3}))));
+}
+
+TEST(Follower, WhatAllHaveEnteredGoesOnThroughAReplan) {
+  One one;
+  ASSERT_EQ(one.submit(named("a")), Status());
+  ASSERT_EQ(one.submit(named("b")), Status());
+  ASSERT_NE(one.follower().next_decision(), nullptr);
+  ASSERT_EQ(one.feed({Stop{1}, Answer{2, 1, 0}}), Status());
+  EXPECT_FALSE(one.follower().take_withdrawal());
+  EXPECT_EQ(one.follower().next_decision(), nullptr);
+  const auto said = one.said();
+  ASSERT_EQ(said.size(), 2U);
+  EXPECT_EQ(said[1], Announcement(AnnounceInFull{named("b"), {}}));
+  one.follower().completed();
+  ASSERT_EQ(one.feed({Define{1, named("b")}, Issue{2, 2, 1}}), Status());
+  EXPECT_THAT(one.run(), ElementsAre(Decision(step_of({2, 2}, {named("b")}, {2}))));
+}
+
+TEST(Follower, WhatIsCompletedAfterTheReportCounts) {
+  One one;
+  ASSERT_EQ(one.submit(named("a")), Status());
+  ASSERT_NE(one.follower().next_decision(), nullptr);
+  ASSERT_EQ(one.feed({Stop{1}}), Status());
+  one.follower().completed();
+  ASSERT_EQ(one.feed({Answer{2, 1, 0}}), Status());
+  ASSERT_EQ(one.submit(named("a")), Status());
+  ASSERT_EQ(one.feed({Define{1, named("a")}, Issue{2, 2, 1}}), Status());
+  EXPECT_THAT(one.run(), ElementsAre(Decision(step_of({2, 2}, {named("a")}, {2}))));
+}
+
+TEST(Follower, WhatWasIssuedAndNotEnteredIsAnnouncedAfresh) {
+  One one;
+  one.learn();
+  ASSERT_EQ(one.submit(named("a")), Status());
+  ASSERT_EQ(one.submit(named("b")), Status());
+  one.said();
+  ASSERT_EQ(one.feed({Define{1, named("b")}, Issue{2, 1, 1}, Refuse{2, 2, "a", "why"}, Stop{2},
+                      Answer{3, 0, 0}}),
+            Status());
+  EXPECT_THAT(one.said(), ElementsAre(Announcement(Report{2, 0, 0, 0}),
+                                      Announcement(AnnounceInFull{named("a"), {}}),
+                                      Announcement(AnnounceById{1, {}})));
+  EXPECT_THAT(one.run(), IsEmpty());
+}
+
+TEST(Follower, AJoinIsASurpriseUntilTheGroupLearns) {
+  One one;
+  ASSERT_EQ(one.submit(named("a")), Status());
+  ASSERT_EQ(one.submit(join("j")), Status());
+  EXPECT_THAT(one.said(), ElementsAre(Announcement(Raise{1, Raise::Cause::kSurprise, 0, 0, {}})));
+  ASSERT_EQ(one.feed({Stop{1}, Answer{2, 0, 0}}), Status());
+  EXPECT_THAT(one.said(), ElementsAre(Announcement(Report{1, 0, 0, 0}),
+                                      Announcement(AnnounceInFull{named("a"), {}}),
+                                      Announcement(AnnounceJoin{})));
+}
+
+TEST(Follower, ASubmissionOrAJoinWhileAllAreStoppedIsAnnouncedAfterTheAnswer) {
+  One one;
+  one.learn();
+  ASSERT_EQ(one.feed({Stop{2}}), Status());
+  one.said();
+  ASSERT_EQ(one.submit(named("a")), Status());
+  ASSERT_EQ(one.submit(join("j")), Status());
+  EXPECT_THAT(one.said(), IsEmpty());
+  ASSERT_EQ(one.feed({Answer{3, 0, 0}}), Status());
+  EXPECT_THAT(one.said(), ElementsAre(Announcement(AnnounceInFull{named("a"), {}}),
+                                      Announcement(AnnounceJoin{})));
+}
+
+// Whether it was entered or not.
+TEST(Follower, AReleaseThatIsWithdrawnIsNone) {
+  for (const bool entered : {false, true}) {
+    One one;
+    one.learn();
+    ASSERT_EQ(one.submit(join("j")), Status());
+    ASSERT_EQ(one.feed({ReleaseAll{2, 1, 0}}), Status());
+    if (entered) {
+      ASSERT_NE(one.follower().next_decision(), nullptr);
+    }
+    one.said();
+    ASSERT_EQ(one.feed({Stop{2}, Answer{3, 0, 0}}), Status());
+    EXPECT_EQ(one.follower().take_withdrawal(), entered);
+    EXPECT_THAT(
+        one.said(),
+        ElementsAre(Announcement(Report{2, 0, entered ? std::uint8_t{1} : std::uint8_t{0}, 0}),
+                    Announcement(AnnounceJoin{})));
+    ASSERT_EQ(one.feed({ReleaseAll{3, 1, 4}}), Status());
+    EXPECT_THAT(one.run(), ElementsAre(Decision(Release{{3, 1}, 1, 4})));
+    EXPECT_EQ(one.submit(named("a")), Status());
+  }
 }
 
 TEST(Follower, AnnouncesByIdOnceThereIsOne) {
-  Follower follower(4);
-  run_one_step(follower);
-  ASSERT_EQ(follower.submit(named("a")), Status());
-  EXPECT_THAT(announced(follower), ElementsAre(Announcement(AnnounceById{1})));
+  One one;
+  one.run_one_step();
+  ASSERT_EQ(one.submit(named("a")), Status());
+  EXPECT_THAT(one.said(), ElementsAre(Announcement(AnnounceById{1, {}})));
 }
 
 TEST(Follower, AnnouncesAgainWhenTheIdIsForgottenBeforeTheDecision) {
-  Follower follower(4);
-  run_one_step(follower);
-  ASSERT_EQ(follower.submit(named("a")), Status());
-  announced(follower);
-  ASSERT_EQ(feed(follower, {Forget{1}}), Status());
-  EXPECT_THAT(announced(follower), ElementsAre(Announcement(AnnounceAgain{named("a")})));
+  One one;
+  one.run_one_step();
+  ASSERT_EQ(one.submit(named("a"), {7, 8, 9}), Status());
+  one.said();
+  ASSERT_EQ(one.feed({Forget{1}}), Status());
+  EXPECT_THAT(one.said(), ElementsAre(Announcement(AnnounceAgain{named("a"), {7, 8, 9}})));
 }
 
 TEST(Follower, DoesNotAnnounceAgainWhatIsDecided) {
-  Follower follower(4);
-  run_one_step(follower);
-  ASSERT_EQ(follower.submit(named("a")), Status());
-  announced(follower);
-  ASSERT_EQ(feed(follower, {Issue{1, 2, 1}, Forget{1}}), Status());
-  EXPECT_TRUE(announced(follower).empty());
+  One one;
+  one.run_one_step();
+  ASSERT_EQ(one.submit(named("a")), Status());
+  one.said();
+  ASSERT_EQ(one.feed({Issue{2, 2, 1}, Forget{1}}), Status());
+  EXPECT_THAT(one.said(), IsEmpty());
 }
 
 TEST(Follower, DoesNotAnnounceAgainWhatItAnnouncedInFull) {
-  Follower follower(4);
-  run_one_step(follower);
+  One one;
+  one.run_one_step();
   auto changed = named("a");
   changed.dimensions = {2};
-  ASSERT_EQ(follower.submit(changed), Status());
-  announced(follower);
-  ASSERT_EQ(feed(follower, {Forget{1}}), Status());
-  EXPECT_TRUE(announced(follower).empty());
+  ASSERT_EQ(one.submit(changed), Status());
+  one.said();
+  ASSERT_EQ(one.feed({Forget{1}}), Status());
+  EXPECT_THAT(one.said(), IsEmpty());
 }
 
 TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
@@ -86,104 +308,132 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
     std::vector<StreamItem> items;
     std::string problem;
   } cases[] = {
-      {{Issue{1, 2, 9}}, "step 2 has the id 9, which stands for nothing"},
-      {{Issue{1, 3, 1}}, "it decides number 3 of generation 1, expected is 2 of 1"},
-      {{Issue{2, 2, 1}}, "it decides number 2 of generation 2, expected is 2 of 1"},
-      {{Issue{1, 2, 1}}, "step 2 is `a`, which rank 4 has not announced like this"},
-      {{Define{2, named("b")}, Issue{1, 2, 2}},
+      {{Issue{2, 2, 9}}, "step 2 has the id 9, which stands for nothing"},
+      {{Issue{2, 3, 1}}, "it decides number 3 of generation 2, expected is 2 of 2"},
+      {{Issue{3, 2, 1}}, "it decides number 2 of generation 3, expected is 2 of 2"},
+      {{Issue{2, 2, 1}}, "step 2 is `a`, which rank 4 has not announced like this"},
+      {{Define{2, named("b")}, Issue{2, 2, 2}},
        "step 2 is `b`, which rank 4 has not announced like this"},
       {{Define{1, named("b")}}, "it gives the id 1 to `b`, after id 1 was given"},
       {{Define{2, named("a")}}, "it gives the id 2 to `a`, which has the id 1"},
       {{Forget{2}}, "it forgets the id 2, which stands for nothing"},
       {{Forget{1}, Forget{1}}, "it forgets the id 1, which stands for nothing"},
-      {{Refuse{1, 2, "a", "why"}}, "it refuses `a`, which rank 4 has not announced"},
-      {{ReleaseAll{1, 2, 4}}, "it releases rank 4, which has not joined"},
+      {{Refuse{2, 2, "a", "why"}}, "it refuses `a`, which rank 4 has not announced"},
+      {{ReleaseAll{2, 2, 4}}, "it releases rank 4, which has not joined"},
+      {{Stop{3}}, "it stops generation 3, rank 4 is in 2"},
+      {{Stop{2}, Stop{2}}, "it stops generation 2, rank 4 has stopped in 2"},
+      {{Stop{2}, Issue{2, 2, 1}}, "it decides number 2, which is not its to decide"},
+      {{Answer{3, 1, 0}}, "it begins generation 3, rank 4 is in 2"},
+      {{Stop{2}, Answer{4, 1, 0}}, "it begins generation 4, rank 4 has stopped in 2"},
+      {{Stop{2}, Answer{3, 2, 0}},
+       "it says that number 2 is entered by all, rank 4 has completed 1"},
+      {{Stop{2}, Answer{3, 0, 0}},
+       "it says that number 0 is entered by all, rank 4 has completed 1"},
   };
   for (const auto& [items, problem] : cases) {
-    Follower follower(4);
-    run_one_step(follower);
-    EXPECT_EQ(feed(follower, items), Status::stop(problem));
+    One one;
+    one.run_one_step();
+    EXPECT_EQ(one.feed(items), Status::stop(problem));
   }
+  One one;
+  ASSERT_EQ(one.submit(named("a")), Status());
+  ASSERT_NE(one.follower().next_decision(), nullptr);
+  EXPECT_EQ(one.feed({Refuse{1, 1, "a", "why"}}),
+            Status::stop("it decides number 1, which is not its to decide"));
+  EXPECT_EQ(one.feed({Stop{1}, Answer{2, 2, 0}}),
+            Status::stop("it says that number 2 is entered by all, rank 4 has entered 1"));
 }
 
 TEST(Follower, AStepForAnotherSignatureOfTheNameStops) {
   const Status wrong = Status::stop("step 2 is `a`, which rank 4 has not announced like this");
   for (const bool joins : {false, true}) {
-    Follower follower(4);
-    run_one_step(follower);
+    One one;
+    one.run_one_step();
     auto changed = named("a");
     changed.root_rank = 3;
-    ASSERT_EQ(follower.submit(changed), Status());
+    ASSERT_EQ(one.submit(changed), Status());
     if (joins) {
-      ASSERT_EQ(follower.submit(join("j")), Status());
+      ASSERT_EQ(one.submit(join("j")), Status());
     }
-    EXPECT_EQ(feed(follower, {Issue{1, 2, 1}}), wrong);
+    EXPECT_EQ(one.feed({Issue{2, 2, 1}}), wrong);
   }
 }
 
 TEST(Follower, WhatCannotBeSubmittedIsSaid) {
-  Follower follower(4);
-  EXPECT_EQ(follower.submit(named("")),
+  One one;
+  EXPECT_EQ(one.submit(named("")),
             Status::fix_call("rank 4 cannot submit this: the name is empty"));
-  ASSERT_EQ(follower.submit(named("a")), Status());
-  EXPECT_EQ(follower.submit(named("a")),
+  ASSERT_EQ(one.submit(named("a")), Status());
+  EXPECT_EQ(one.submit(named("a")),
             Status::fix_call("barrier `a`: this name is still in flight on rank 4; wait for the "
                              "earlier call, or give this one another name"));
-  EXPECT_EQ(follower.submit(join("a")),
+  EXPECT_EQ(one.submit(join("a")),
             Status::fix_call("join `a`: this name is still in flight on rank 4; wait for the "
                              "earlier call, or give this one another name"));
-  ASSERT_EQ(follower.submit(join("j")), Status());
-  EXPECT_EQ(follower.submit(named("b")),
+  ASSERT_EQ(one.submit(join("j")), Status());
+  EXPECT_EQ(one.submit(named("b")),
             Status::fix_call("barrier `b`: rank 4 has joined and so has no more data; submit "
                              "nothing until join has returned"));
-  EXPECT_EQ(announced(follower).size(), 2U);
 }
 
 TEST(Follower, TakesStepsOfOthersOnceItHasJoined) {
-  Follower follower(4);
+  One one;
+  one.learn();
   const auto reduced = allreduce("j");  // the name of our join is nobody's business
-  ASSERT_EQ(follower.submit(join("j")), Status());
-  EXPECT_THAT(announced(follower), ElementsAre(Announcement(AnnounceJoin{})));
-  ASSERT_EQ(feed(follower, {Define{1, reduced}, Issue{1, 1, 1}, Issue{1, 2, 1}, Forget{1},
-                            Define{2, allreduce("b")}, Issue{1, 3, 2}, ReleaseAll{1, 4, 0}}),
+  ASSERT_EQ(one.submit(join("j")), Status());
+  EXPECT_THAT(one.said(), ElementsAre(Announcement(AnnounceJoin{})));
+  ASSERT_EQ(one.feed({Define{1, reduced}, Issue{2, 1, 1}, Issue{2, 2, 1}, Forget{1},
+                      Define{2, allreduce("b")}, Issue{2, 3, 2}, ReleaseAll{2, 4, 0}}),
             Status());
-  EXPECT_EQ(follower.next_decision(), Decision(Step{1, 1, 1, "j", reduced}));
-  EXPECT_EQ(follower.next_decision(), Decision(Step{1, 2, 1, "j", reduced}));
-  EXPECT_EQ(follower.next_decision(), Decision(Step{1, 3, 2, "b", allreduce("b")}));
-  EXPECT_EQ(follower.next_decision(), Decision(Release{1, 4, "j", 0}));
-  EXPECT_TRUE(announced(follower).empty());
-  ASSERT_EQ(follower.submit(allreduce("b")), Status());
-  EXPECT_THAT(announced(follower), ElementsAre(Announcement(AnnounceById{2})));
+  EXPECT_THAT(one.run(), ElementsAre(joined_step({2, 1}, reduced), joined_step({2, 2}, reduced),
+                                     joined_step({2, 3}, allreduce("b")), Release{{2, 4}, 1, 0}));
+  EXPECT_THAT(one.said(), IsEmpty());
+  ASSERT_EQ(one.submit(allreduce("b")), Status());
+  EXPECT_THAT(one.said(), ElementsAre(Announcement(AnnounceById{2, {}})));
+}
+
+// The others have completed it, announced it again, and need nobody else for it.
+TEST(Follower, TakesAStepWithoutDataWhileItsOwnOfThatNameIsUnderWay) {
+  One one;
+  one.learn();
+  ASSERT_EQ(one.submit(allreduce("a")), Status());
+  ASSERT_EQ(one.submit(join("j")), Status());
+  ASSERT_EQ(one.feed({Define{1, allreduce("a")}, Issue{2, 1, 1}}), Status());
+  ASSERT_NE(one.follower().next_decision(), nullptr);
+  ASSERT_EQ(one.feed({Issue{2, 2, 1}}), Status());
+  one.follower().completed();
+  EXPECT_THAT(one.run(), ElementsAre(Decision(joined_step({2, 2}, allreduce("a")))));
 }
 
 TEST(Follower, OnlyWhatRunsJoinedComesToAMemberThatHasJoined) {
-  Follower follower(4);
-  ASSERT_EQ(follower.submit(join("j")), Status());
-  EXPECT_EQ(feed(follower, {Define{1, named("a")}, Issue{1, 1, 1}}),
+  One one;
+  one.learn();
+  ASSERT_EQ(one.submit(join("j")), Status());
+  EXPECT_EQ(one.feed({Define{1, named("a")}, Issue{2, 1, 1}}),
             Status::stop("step 1 is `a`, which rank 4 has not announced like this"));
 }
 
 TEST(Follower, WhatOthersAreRefusedIsPassedByAMemberThatHasJoined) {
-  Follower follower(4);
-  ASSERT_EQ(follower.submit(named("mine")), Status());
-  ASSERT_EQ(follower.submit(join("j")), Status());
-  ASSERT_EQ(feed(follower, {Refuse{1, 1, "theirs", "why"}, Refuse{1, 2, "mine", "why"}}), Status());
-  EXPECT_EQ(follower.next_decision(), Decision(Pass{1, 1, "theirs"}));
-  EXPECT_EQ(follower.next_decision(), Decision(Refusal{1, 2, "mine", Status::fix_call("why")}));
-  EXPECT_EQ(follower.next_decision(), std::nullopt);
+  One one;
+  one.learn();
+  ASSERT_EQ(one.submit(named("mine")), Status());
+  ASSERT_EQ(one.submit(join("j")), Status());
+  ASSERT_EQ(one.feed({Refuse{2, 1, "theirs", "why"}, Refuse{2, 2, "mine", "why"}}), Status());
+  EXPECT_THAT(one.run(), ElementsAre(Pass{{2, 1}}, Refusal{{2, 2}, 1, Status::fix_call("why")}));
 }
 
 TEST(Follower, AfterTheReleaseItIsAMemberLikeOthers) {
   const std::pair<StreamItem, std::string> cases[] = {
-      {Issue{1, 2, 1}, "step 2 is `a`, which rank 4 has not announced like this"},
-      {Refuse{1, 2, "a", "why"}, "it refuses `a`, which rank 4 has not announced"},
-      {ReleaseAll{1, 2, 4}, "it releases rank 4, which has not joined"},
+      {Issue{2, 2, 1}, "step 2 is `a`, which rank 4 has not announced like this"},
+      {Refuse{2, 2, "a", "why"}, "it refuses `a`, which rank 4 has not announced"},
+      {ReleaseAll{2, 2, 4}, "it releases rank 4, which has not joined"},
   };
   for (const auto& [item, problem] : cases) {
-    Follower follower(4);
-    ASSERT_EQ(follower.submit(join("j")), Status());
-    ASSERT_EQ(feed(follower, {Define{1, allreduce("a")}, ReleaseAll{1, 1, 4}}), Status());
-    EXPECT_EQ(feed(follower, {item}), Status::stop(problem));
+    One one;
+    one.learn();
+    ASSERT_EQ(one.submit(join("j")), Status());
+    ASSERT_EQ(one.feed({Define{1, allreduce("a")}, ReleaseAll{2, 1, 4}}), Status());
+    EXPECT_EQ(one.feed({item}), Status::stop(problem));
   }
 }
 

@@ -18,11 +18,15 @@ enum class Tag : std::uint8_t {
   kAnnounceById = 2,
   kAnnounceAgain = 3,
   kAnnounceJoin = 4,
-  kDefine = 5,
-  kForget = 6,
-  kIssue = 7,
-  kRefuse = 8,
-  kReleaseAll = 9,
+  kRaise = 5,
+  kReport = 6,
+  kDefine = 7,
+  kForget = 8,
+  kIssue = 9,
+  kRefuse = 10,
+  kReleaseAll = 11,
+  kStop = 12,
+  kAnswer = 13,
 };
 
 constexpr std::string_view name_of(Kind kind) {
@@ -56,22 +60,68 @@ Signature get_signature(ByteReader& reader) {
   return signature;
 }
 
+void put_moment(ByteWriter& writer, const Moment& moment) {
+  writer.put(moment.waits);
+  writer.put(moment.quiet_points);
+  writer.put(moment.batch);
+}
+
+Moment get_moment(ByteReader& reader) {
+  Moment moment;
+  moment.waits = reader.get<std::uint32_t>();
+  moment.quiet_points = reader.get<std::uint32_t>();
+  moment.batch = reader.get<std::uint32_t>();
+  return moment;
+}
+
+void put_list(ByteWriter& writer, const std::vector<std::uint32_t>& list) {
+  CHECK(list.size() <= kListMax, "a list fits into a message");
+  writer.put(static_cast<std::uint16_t>(list.size()));
+  for (const auto number : list) writer.put(number);
+}
+
+std::vector<std::uint32_t> get_list(ByteReader& reader) {
+  std::vector<std::uint32_t> list;
+  const auto count = reader.get<std::uint16_t>();
+  for (int index = 0; index < count && reader.ok(); ++index)
+    list.push_back(reader.get<std::uint32_t>());
+  return list;
+}
+
 struct Encoder {
   ByteWriter& writer;
 
   void operator()(const AnnounceInFull& item) {
     writer.put(Tag::kAnnounceInFull);
     put_signature(writer, item.signature);
+    put_moment(writer, item.moment);
   }
   void operator()(const AnnounceById& item) {
     writer.put(Tag::kAnnounceById);
     writer.put(item.id);
+    put_moment(writer, item.moment);
   }
   void operator()(const AnnounceAgain& item) {
     writer.put(Tag::kAnnounceAgain);
     put_signature(writer, item.signature);
+    put_moment(writer, item.moment);
   }
   void operator()(const AnnounceJoin& /*item*/) { writer.put(Tag::kAnnounceJoin); }
+  void operator()(const Raise& item) {
+    writer.put(Tag::kRaise);
+    writer.put(item.generation);
+    writer.put(item.cause);
+    writer.put(item.atom);
+    writer.put(item.bucket);
+    put_list(writer, item.ready);
+  }
+  void operator()(const Report& item) {
+    writer.put(Tag::kReport);
+    writer.put(item.generation);
+    writer.put(item.completed);
+    writer.put(item.entered);
+    writer.put(item.identity);
+  }
   void operator()(const Define& item) {
     writer.put(Tag::kDefine);
     writer.put(item.id);
@@ -102,6 +152,16 @@ struct Encoder {
     writer.put(item.sequence);
     writer.put(item.last_rank);
   }
+  void operator()(const Stop& item) {
+    writer.put(Tag::kStop);
+    writer.put(item.generation);
+  }
+  void operator()(const Answer& item) {
+    writer.put(Tag::kAnswer);
+    writer.put(item.generation);
+    writer.put(item.prefix);
+    writer.put(item.atom);
+  }
 };
 
 template <class Item>
@@ -121,6 +181,17 @@ struct Examiner {
     return problem_of_call(item.signature);
   }
   std::string operator()(const AnnounceJoin& /*item*/) const { return {}; }
+  std::string operator()(const Raise& item) const {
+    if (item.cause > Raise::Cause::kSuccession)
+      return fmt::format("a raise has the cause {}", static_cast<int>(item.cause));
+    if (item.ready.size() > kListMax)
+      return fmt::format("a list has {} numbers", item.ready.size());
+    return {};
+  }
+  std::string operator()(const Report& item) const {
+    if (item.entered > 1) return fmt::format("a report has {} entries", item.entered);
+    return {};
+  }
   std::string operator()(const Define& item) const {
     auto problem = problem_of_id(item.id);
     return problem.empty() ? problem_of_call(item.signature) : problem;
@@ -138,6 +209,8 @@ struct Examiner {
     if (item.last_rank < 0) return fmt::format("a release names the rank {}", item.last_rank);
     return {};
   }
+  std::string operator()(const Stop& /*item*/) const { return {}; }
+  std::string operator()(const Answer& /*item*/) const { return {}; }
 
  private:
   // Of what is matched by its name; a join is not.
@@ -153,11 +226,41 @@ struct Examiner {
 };
 
 std::optional<Announcement> get_item(ByteReader& reader, Tag tag, const Announcement* /*type*/) {
-  if (tag == Tag::kAnnounceInFull) return AnnounceInFull{get_signature(reader)};
-  if (tag == Tag::kAnnounceById) return AnnounceById{reader.get<std::uint32_t>()};
-  if (tag == Tag::kAnnounceAgain) return AnnounceAgain{get_signature(reader)};
-  if (tag == Tag::kAnnounceJoin) return AnnounceJoin{};
-  return std::nullopt;
+  switch (tag) {
+    case Tag::kAnnounceInFull: {
+      auto signature = get_signature(reader);
+      return AnnounceInFull{std::move(signature), get_moment(reader)};
+    }
+    case Tag::kAnnounceById: {
+      const auto id = reader.get<std::uint32_t>();
+      return AnnounceById{id, get_moment(reader)};
+    }
+    case Tag::kAnnounceAgain: {
+      auto signature = get_signature(reader);
+      return AnnounceAgain{std::move(signature), get_moment(reader)};
+    }
+    case Tag::kAnnounceJoin:
+      return AnnounceJoin{};
+    case Tag::kRaise: {
+      Raise item{};
+      item.generation = reader.get<std::uint32_t>();
+      item.cause = reader.get<Raise::Cause>();
+      item.atom = reader.get<std::uint32_t>();
+      item.bucket = reader.get<std::uint32_t>();
+      item.ready = get_list(reader);
+      return item;
+    }
+    case Tag::kReport: {
+      Report item{};
+      item.generation = reader.get<std::uint32_t>();
+      item.completed = reader.get<std::uint32_t>();
+      item.entered = reader.get<std::uint8_t>();
+      item.identity = reader.get<std::uint64_t>();
+      return item;
+    }
+    default:
+      return std::nullopt;
+  }
 }
 
 std::optional<StreamItem> get_item(ByteReader& reader, Tag tag, const StreamItem* /*type*/) {
@@ -183,6 +286,13 @@ std::optional<StreamItem> get_item(ByteReader& reader, Tag tag, const StreamItem
       const auto generation = reader.get<std::uint32_t>();
       const auto sequence = reader.get<std::uint32_t>();
       return ReleaseAll{generation, sequence, reader.get<std::int32_t>()};
+    }
+    case Tag::kStop:
+      return Stop{reader.get<std::uint32_t>()};
+    case Tag::kAnswer: {
+      const auto generation = reader.get<std::uint32_t>();
+      const auto prefix = reader.get<std::uint32_t>();
+      return Answer{generation, prefix, reader.get<std::uint32_t>()};
     }
     default:
       return std::nullopt;

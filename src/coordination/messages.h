@@ -1,6 +1,6 @@
-// The control messages of a group, as bytes. Followers send announcements to the coordinator; the
-// coordinator sends one ordered stream, the same to every member. A message is a kind and its
-// items.
+// The control messages of a group, as bytes. Followers send announcements, raises and reports to
+// the coordinator; the coordinator sends one ordered stream, the same to every member. A message is
+// a kind and its items.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "coordination/moment.h"
 #include "coordination/signature.h"
 #include "farandole/status.h"
 
@@ -22,6 +23,9 @@ inline constexpr std::size_t kMessageBytesMax = 16384;
 // Of a refusal, so that it fits into a message together with its name.
 inline constexpr std::size_t kRefusalTextBytesMax = 8192;
 
+// How many numbers a list in an item has at most.
+inline constexpr std::size_t kListMax = 1024;
+
 struct OutgoingMessage {
   int to;       // member
   Bytes bytes;  // at most kMessageBytesMax
@@ -30,20 +34,47 @@ struct OutgoingMessage {
 // Follower → coordinator: "this is ready here".
 struct AnnounceInFull {
   Signature signature;
+  Moment moment;
   friend bool operator==(const AnnounceInFull&, const AnnounceInFull&) = default;
 };
 struct AnnounceById {
   std::uint32_t id;
+  Moment moment;
   friend bool operator==(const AnnounceById&, const AnnounceById&) = default;
 };
 struct AnnounceAgain {  // what was announced by an id that has been forgotten before the decision
   Signature signature;
+  Moment moment;
   friend bool operator==(const AnnounceAgain&, const AnnounceAgain&) = default;
 };
 struct AnnounceJoin {  // nothing new comes from here until all are released
   friend bool operator==(const AnnounceJoin&, const AnnounceJoin&) = default;
 };
-using Announcement = std::variant<AnnounceInFull, AnnounceById, AnnounceAgain, AnnounceJoin>;
+// "What we predict and what is happening do not go together."
+struct Raise {
+  enum class Cause : std::uint8_t {
+    kSurprise,    // all have entered a turn, and not alike; or somebody joins
+    kBucket,      // of the next bucket of the plan only a part is ready, and it goes no further
+    kSuccession,  // an atom has ended, and what is ready begins none that may follow
+  };
+  std::uint32_t generation;
+  Cause cause;
+  std::uint32_t atom;    // in which we are; 0 if in none
+  std::uint32_t bucket;  // of the atom, counted from 0
+  // kBucket: the ids that are ready of it. kSuccession: the atoms of which something is ready, as
+  // it was submitted.
+  std::vector<std::uint32_t> ready;
+  friend bool operator==(const Raise&, const Raise&) = default;
+};
+struct Report {  // "we have stopped here"
+  std::uint32_t generation;
+  std::uint32_t completed;  // sequence
+  std::uint8_t entered;     // after that: 0 or 1
+  std::uint64_t identity;   // of what was entered
+  friend bool operator==(const Report&, const Report&) = default;
+};
+using Announcement =
+    std::variant<AnnounceInFull, AnnounceById, AnnounceAgain, AnnounceJoin, Raise, Report>;
 
 // Coordinator → every member, in the group's order.
 struct Define {  // from now on this id stands for this signature
@@ -74,7 +105,17 @@ struct ReleaseAll {  // all have joined, this rank of the world as the last
   std::int32_t last_rank;
   friend bool operator==(const ReleaseAll&, const ReleaseAll&) = default;
 };
-using StreamItem = std::variant<Define, Forget, Issue, Refuse, ReleaseAll>;
+struct Stop {  // enter nothing more in this generation, and report
+  std::uint32_t generation;
+  friend bool operator==(const Stop&, const Stop&) = default;
+};
+struct Answer {  // what was entered up to the prefix stays, all else is withdrawn; go on from there
+  std::uint32_t generation;
+  std::uint32_t prefix;  // sequence
+  std::uint32_t atom;    // with the plan, at the beginning of this one; 0: announce everything
+  friend bool operator==(const Answer&, const Answer&) = default;
+};
+using StreamItem = std::variant<Define, Forget, Issue, Refuse, ReleaseAll, Stop, Answer>;
 
 // Fills messages with items, each as full as it may be.
 class MessagePacker {
@@ -83,6 +124,7 @@ class MessagePacker {
   void add(const StreamItem& item);
   // The next message; closes the one that is being filled when it is the only one.
   std::optional<Bytes> take();
+  bool empty() const { return full_.empty() && open_.empty(); }
 
  private:
   void append(std::uint8_t kind, Bytes item);

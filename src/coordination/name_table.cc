@@ -6,24 +6,23 @@
 
 namespace farandole {
 
-const Signature* NameTable::find(std::uint32_t id) const {
+const KnownSignature* NameTable::find(std::uint32_t id) const {
   const auto found = entries_.find(id);
-  return found == entries_.end() ? nullptr : found->second.signature;
+  return found == entries_.end() ? nullptr : &found->second.known;
 }
 
-std::optional<std::uint32_t> NameTable::find(const Signature& signature) const {
-  const auto found = ids_.find(signature);
-  if (found == ids_.end()) return std::nullopt;
-  return found->second;
+std::uint32_t NameTable::id_of(std::uint64_t digest) const {
+  const auto found = ids_.find(digest);
+  return found == ids_.end() ? 0 : found->second;
 }
 
-const Signature& NameTable::define(std::uint32_t id, Signature signature) {
-  const auto [at, is_new] = ids_.emplace(std::move(signature), id);
-  CHECK(is_new, "a signature has one id at a time");
-  const bool is_new_id =
-      entries_.emplace(id, Entry{&at->first, uses_.insert(uses_.end(), id)}).second;
+const KnownSignature& NameTable::define(std::uint32_t id, Signature signature) {
+  const auto [at, is_new_id] = entries_.try_emplace(
+      id, Entry{KnownSignature(std::move(signature)), uses_.insert(uses_.end(), id)});
   CHECK(is_new_id, "an id stands for one signature");
-  return at->first;
+  const bool is_new = ids_.emplace(at->second.known.digest, id).second;
+  CHECK(is_new, "a signature has one id at a time");
+  return at->second.known;
 }
 
 void NameTable::touch(std::uint32_t id) {
@@ -36,7 +35,7 @@ void NameTable::forget(std::uint32_t id) {
   const auto found = entries_.find(id);
   CHECK(found != entries_.end(), "only an id of the table can be forgotten");
   uses_.erase(found->second.use);
-  ids_.erase(ids_.find(*found->second.signature));
+  ids_.erase(found->second.known.digest);
   entries_.erase(found);
 }
 

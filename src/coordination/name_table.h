@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <optional>
 #include <unordered_map>
 
 #include "coordination/signature.h"
@@ -20,11 +19,12 @@ class NameTable {
 
   std::size_t size() const { return ids_.size(); }
   // The signature of an id, null if there is none; stays valid until it is forgotten.
-  const Signature* find(std::uint32_t id) const;
-  std::optional<std::uint32_t> find(const Signature& signature) const;
+  const KnownSignature* find(std::uint32_t id) const;
+  // The id of the signature with this digest, 0 if there is none.
+  std::uint32_t id_of(std::uint64_t digest) const;
 
   // Neither the id nor the signature may be in the table. A new entry is the most recent one.
-  const Signature& define(std::uint32_t id, Signature signature);
+  const KnownSignature& define(std::uint32_t id, Signature signature);
   // The id must be in the table, for both.
   void touch(std::uint32_t id);
   void forget(std::uint32_t id);
@@ -34,12 +34,12 @@ class NameTable {
  private:
   using Uses = std::list<std::uint32_t>;  // ids, least recent first
   struct Entry {
-    const Signature* signature;  // the key in ids_, whose address is stable
+    KnownSignature known;
     Uses::iterator use;
   };
 
   Uses uses_;
-  std::unordered_map<Signature, std::uint32_t, SignatureHash> ids_;
+  std::unordered_map<std::uint64_t, std::uint32_t> ids_;  // by digest
   std::unordered_map<std::uint32_t, Entry> entries_;
 };
 

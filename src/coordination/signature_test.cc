@@ -35,8 +35,9 @@ TEST(Signature, EveryPartCounts) {
     auto other = sample();
     change(other);
     EXPECT_FALSE(other == sample());
+    EXPECT_NE(digest_of(other), digest_of(sample()));
   }
-  EXPECT_EQ(SignatureHash()(sample()), SignatureHash()(sample()));
+  EXPECT_EQ(digest_of(sample()), digest_of(sample()));
 }
 
 TEST(Signature, ScalesAreComparedBitByBit) {
@@ -45,14 +46,27 @@ TEST(Signature, ScalesAreComparedBitByBit) {
   auto minus_zero = zero;
   minus_zero.prescale = -0.0;
   EXPECT_FALSE(zero == minus_zero);
-  EXPECT_NE(SignatureHash()(zero), SignatureHash()(minus_zero));
+  EXPECT_NE(digest_of(zero), digest_of(minus_zero));
 
   auto tenth = sample();
   tenth.postscale = 0.1;
   auto next = tenth;
   next.postscale = std::nextafter(0.1, 1);
   EXPECT_FALSE(tenth == next);
-  EXPECT_NE(SignatureHash()(tenth), SignatureHash()(next));
+  EXPECT_NE(digest_of(tenth), digest_of(next));
+}
+
+TEST(KnownSignature, HoldsWhatIsComputedOnce) {
+  const KnownSignature known(sample());
+  EXPECT_EQ(known.signature, sample());
+  EXPECT_EQ(known.digest, digest_of(sample()));
+  EXPECT_EQ(known.name_digest, digest_of(std::string_view("w")));
+  EXPECT_EQ(known.bytes, 24);
+  EXPECT_EQ(known.problem, "");
+  auto wrong = sample();
+  wrong.dimensions = {-1};
+  EXPECT_EQ(KnownSignature(wrong).bytes, 0);
+  EXPECT_EQ(KnownSignature(wrong).problem, problem_of(wrong));
 }
 
 TEST(Signature, WithinItsBounds) {

@@ -1,0 +1,55 @@
+#include "coordination/digest.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <set>
+#include <string>
+
+namespace farandole {
+namespace {
+
+std::uint64_t digest(std::uint64_t number) {
+  Digest digest;
+  digest.add(number);
+  return digest.value();
+}
+
+std::uint64_t digest(const std::string& text) {
+  Digest digest;
+  digest.add(text);
+  return digest.value();
+}
+
+TEST(Digest, EveryByteAndTheOrderCount) {
+  std::set<std::uint64_t> seen = {digest(""), digest(std::string(1, 0)), digest(std::string(8, 0))};
+  std::string text = "a name of 25 bytes, or so";
+  seen.insert(digest(text));
+  for (auto& letter : text) {
+    letter ^= 1;
+    seen.insert(digest(text));
+    letter ^= 1;
+  }
+  EXPECT_EQ(seen.size(), text.size() + 4);
+
+  Digest there;
+  there.add(1);
+  there.add(2);
+  Digest back;
+  back.add(2);
+  back.add(1);
+  EXPECT_NE(there.value(), back.value());
+}
+
+// Of 64 bits about half change when one does.
+TEST(Digest, EveryBitCountsEverywhere) {
+  for (unsigned bit = 0; bit < 64; ++bit) {
+    int changed = 0;
+    for (std::uint64_t number = 1; number <= 1000; ++number)
+      changed += std::popcount(digest(number) ^ digest(number ^ (std::uint64_t{1} << bit)));
+    EXPECT_NEAR(changed, 32000, 1000) << bit;
+  }
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,83 @@
+#include "coordination/in_flight.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t kPlacesAtFirst = 64;
+
+}  // namespace
+
+InFlight::InFlight() : places_(kPlacesAtFirst) {}
+
+InFlight::Slot InFlight::add(Ticket ticket, const KnownSignature& known, const Moment& moment) {
+  if (2 * (size_ + 1) > places_.size()) grow();
+  Slot slot = static_cast<Slot>(submissions_.size());
+  if (unused_.empty()) {
+    submissions_.emplace_back();
+  } else {
+    slot = unused_.back();
+    unused_.pop_back();
+  }
+  submissions_[slot] = {.ticket = ticket, .known = &known, .moment = moment, .earlier = last_};
+  (last_ == kNone ? first_ : submissions_[last_].later) = slot;
+  last_ = slot;
+  ++size_;
+  take_place(known.name_digest, slot);
+  return slot;
+}
+
+void InFlight::remove(Slot slot) {
+  leave_place(slot);
+  const Submission& gone = submissions_[slot];
+  (gone.earlier == kNone ? first_ : submissions_[gone.earlier].later) = gone.later;
+  (gone.later == kNone ? last_ : submissions_[gone.later].earlier) = gone.earlier;
+  --size_;
+  unused_.push_back(slot);
+}
+
+InFlight::Slot InFlight::find(std::uint64_t name_digest, std::string_view name) const {
+  for (auto place = home_of(name_digest); places_[place].slot != kNone; place = after(place)) {
+    if (places_[place].name_digest != name_digest) continue;
+    const Slot slot = places_[place].slot;
+    if (submissions_[slot].known->signature.name == name) return slot;
+  }
+  return kNone;
+}
+
+void InFlight::take_place(std::uint64_t name_digest, Slot slot) {
+  auto place = home_of(name_digest);
+  while (places_[place].slot != kNone) place = after(place);
+  places_[place] = {name_digest, slot};
+}
+
+// What stands behind it moves up, unless that would put it before its home: so a search may end at
+// the first free place.
+void InFlight::leave_place(Slot slot) {
+  auto hole = home_of(submissions_[slot].known->name_digest);
+  while (places_[hole].slot != slot) {
+    CHECK(places_[hole].slot != kNone, "only what is in flight is removed");
+    hole = after(hole);
+  }
+  const auto distance = [this](std::size_t from, std::size_t to) {
+    return (to - from) & (places_.size() - 1);
+  };
+  for (auto place = after(hole); places_[place].slot != kNone; place = after(place)) {
+    const auto home = home_of(places_[place].name_digest);
+    if (distance(home, place) < distance(hole, place)) continue;
+    places_[hole] = places_[place];
+    hole = place;
+  }
+  places_[hole] = {};
+}
+
+void InFlight::grow() {
+  const auto before = std::exchange(places_, std::vector<Place>(2 * places_.size()));
+  for (const auto& place : before)
+    if (place.slot != kNone) take_place(place.name_digest, place.slot);
+}
+
+}  // namespace farandole

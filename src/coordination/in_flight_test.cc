@@ -1,0 +1,97 @@
+#include "coordination/in_flight.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+using testing::ElementsAre;
+
+KnownSignature named(const std::string& name) {
+  Signature signature;
+  signature.name = name;
+  return KnownSignature(signature);
+}
+
+std::vector<Ticket> tickets(const InFlight& in_flight) {
+  std::vector<Ticket> all;
+  for (auto slot = in_flight.first(); slot != InFlight::kNone; slot = in_flight[slot].later)
+    all.push_back(in_flight[slot].ticket);
+  return all;
+}
+
+TEST(InFlight, KeepsTheOrderOfSubmission) {
+  const auto a = named("a");
+  const auto b = named("b");
+  const auto c = named("c");
+  InFlight in_flight;
+  const auto first = in_flight.add(1, a, {.waits = 4});
+  in_flight.add(2, b, {});
+  const auto last = in_flight.add(3, c, {});
+  EXPECT_THAT(tickets(in_flight), ElementsAre(1, 2, 3));
+  EXPECT_EQ(in_flight[first].moment.waits, 4U);
+
+  in_flight.remove(in_flight.find(b));
+  EXPECT_THAT(tickets(in_flight), ElementsAre(1, 3));
+  in_flight.remove(first);
+  in_flight.add(4, b, {});
+  EXPECT_THAT(tickets(in_flight), ElementsAre(3, 4));
+  in_flight.remove(last);
+  in_flight.remove(in_flight.find(b));
+  EXPECT_EQ(in_flight.first(), InFlight::kNone);
+  EXPECT_EQ(in_flight.size(), 0U);
+  in_flight.add(5, a, {});
+  EXPECT_THAT(tickets(in_flight), ElementsAre(5));
+}
+
+TEST(InFlight, NamesOfOneDigestAreToldApart) {
+  const auto a = named("a");
+  auto b = named("b");
+  b.name_digest = a.name_digest;
+  InFlight in_flight;
+  const auto first = in_flight.add(1, a, {});
+  EXPECT_EQ(in_flight.find(b), InFlight::kNone);
+  const auto second = in_flight.add(2, b, {});
+  EXPECT_EQ(in_flight.find(a), first);
+  EXPECT_EQ(in_flight.find(b), second);
+  in_flight.remove(first);
+  EXPECT_EQ(in_flight.find(a), InFlight::kNone);
+  EXPECT_EQ(in_flight.find(b), second);
+}
+
+// Against a list that is searched from its beginning; digests that crowd make places collide.
+TEST(InFlight, FindsWhatIsThereAfterAnyAddsAndRemoves) {
+  std::mt19937_64 random(7);
+  std::vector<std::unique_ptr<KnownSignature>> known;
+  for (int index = 0; index < 300; ++index) {
+    known.push_back(std::make_unique<KnownSignature>(named(std::to_string(index))));
+    if (index % 2 == 0) known.back()->name_digest %= 32;
+  }
+  InFlight in_flight;
+  std::vector<std::size_t> expected;
+  for (int round = 0; round < 20000; ++round) {
+    const auto index = random() % known.size();
+    const auto found = in_flight.find(*known[index]);
+    const auto at = std::ranges::find(expected, index);
+    ASSERT_EQ(found != InFlight::kNone, at != expected.end());
+    if (found == InFlight::kNone) {
+      in_flight.add(index, *known[index], {});
+      expected.push_back(index);
+    } else {
+      ASSERT_EQ(in_flight[found].ticket, index);
+      in_flight.remove(found);
+      expected.erase(at);
+    }
+    ASSERT_EQ(in_flight.size(), expected.size());
+  }
+  EXPECT_THAT(tickets(in_flight), testing::ElementsAreArray(expected));
+}
+
+}  // namespace
+}  // namespace farandole

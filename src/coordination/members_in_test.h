@@ -1,0 +1,208 @@
+// Members: all members of a group in one thread, for tests. Messages wait in channels until they
+// are delivered; what members enter meets on a board that compares as the flag board does.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordination/agreement.h"
+
+namespace farandole {
+
+class Members {
+ public:
+  explicit Members(std::vector<int> ranks, const AgreementOptions& options = {}) {
+    for (std::size_t member = 0; member < ranks.size(); ++member)
+      members_.push_back(std::make_unique<Member>(static_cast<int>(member), ranks, options));
+  }
+
+  Agreement& operator[](int member) { return at(member).agreement; }
+  int size() const { return static_cast<int>(members_.size()); }
+
+  Status submit(int member, const Signature& signature, const Moment& moment = {}) {
+    auto& one = at(member);
+    auto& known = one.known[digest_of(signature)];
+    if (!known) known = std::make_unique<KnownSignature>(signature);
+    const Ticket ticket = ++one.ticket_last;
+    auto status = one.agreement.submit(ticket, *known, moment, now_);
+    if (status.ok()) one.submitted[ticket] = signature.name;
+    return status;
+  }
+
+  void submit_everywhere(const Signature& signature) {
+    for (int member = 0; member < size(); ++member) ASSERT_EQ(submit(member, signature), Status());
+  }
+
+  // Collects what is to be sent; returns the number of messages.
+  int collect() {
+    int count = 0;
+    for (int member = 0; member < size(); ++member) {
+      while (auto message = at(member).agreement.next_message()) {
+        EXPECT_LE(message->bytes.size(), kMessageBytesMax);
+        channels_[{member, message->to}].push_back(std::move(message->bytes));
+        ++count;
+      }
+    }
+    return count;
+  }
+
+  // At most `most` messages.
+  void deliver(int from, int to, int most = 1 << 30) {
+    auto& channel = channels_[{from, to}];
+    for (; !channel.empty() && most > 0; channel.pop_front(), --most)
+      ASSERT_EQ(at(to).agreement.receive(from, channel.front(), now_), Status());
+  }
+
+  // Until no message is left; returns how many there were.
+  int deliver_all() {
+    int messages = 0;
+    for (bool again = true; again;) {
+      messages += collect();
+      again = false;
+      for (auto& [ends, channel] : channels_) {
+        if (channel.empty()) continue;
+        again = true;
+        deliver(ends.first, ends.second);
+      }
+    }
+    return messages;
+  }
+
+  // One look of a member at its agreement and at the board; true if something moved.
+  bool advance(int member) {
+    auto& one = at(member);
+    if (one.agreement.take_withdrawal()) {
+      EXPECT_TRUE(one.entry.has_value());
+      one.lines[one.entry->turn.sequence % 2] = {};
+      one.entry.reset();
+      return true;
+    }
+    if (!one.entry) {
+      const auto* decision = one.agreement.next_decision();
+      if (decision == nullptr) return false;
+      one.entry = entry_of(*decision);
+      one.decision = decision;
+      EXPECT_EQ(one.entry->turn.sequence, one.completed + 1);
+      one.lines[one.entry->turn.sequence % 2] = *one.entry;
+      return true;
+    }
+    return meet(one);
+  }
+
+  // Until nothing moves; returns the number of messages.
+  int run() {
+    int messages = 0;
+    for (bool again = true; again;) {
+      again = false;
+      for (int member = 0; member < size(); ++member) again |= advance(member);
+      const int delivered = deliver_all();
+      messages += delivered;
+      again |= delivered > 0;
+    }
+    return messages;
+  }
+
+  // What was completed since the last time, like "a", "a+b", "joined a", "refused x: why", "pass",
+  // "released by 3".
+  std::vector<std::string> take_log(int member) { return std::exchange(at(member).log, {}); }
+  // Of this member's submissions, by name, that were completed or refused.
+  bool is_in_flight(int member, const std::string& name) {
+    for (const auto& [ticket, submitted] : at(member).submitted)
+      if (submitted == name) return true;
+    return false;
+  }
+  bool nothing_in_flight(int member) { return at(member).submitted.empty(); }
+  std::uint32_t generation(int member) { return at(member).generation; }
+
+  void pass_time(Duration duration) {
+    now_ += duration;
+    for (auto& member : members_) member->agreement.look(now_);
+  }
+  std::optional<TimePoint> deadline(int member) { return at(member).agreement.deadline(); }
+  TimePoint now() const { return now_; }
+
+ private:
+  struct Entry {
+    Turn turn{0, 0};
+    std::uint64_t identity = 0;
+    bool surprised = false;
+  };
+  struct Member {
+    Member(int member, const std::vector<int>& ranks, const AgreementOptions& options)
+        : agreement(member, ranks, options) {}
+
+    Agreement agreement;
+    std::map<std::uint64_t, std::unique_ptr<KnownSignature>> known;
+    std::map<Ticket, std::string> submitted;
+    Ticket ticket_last = 0;
+    std::optional<Entry> entry;
+    std::array<Entry, 2> lines;
+    std::uint32_t completed = 0;
+    std::uint32_t generation = 1;
+    std::vector<std::string> log;
+    const Decision* decision = nullptr;
+  };
+
+  Member& at(int member) { return *members_[static_cast<std::size_t>(member)]; }
+
+  static Entry entry_of(const Decision& decision) {
+    const auto* step = std::get_if<Step>(&decision);
+    const auto turn = std::visit([](const auto& what) { return what.turn; }, decision);
+    return {turn, step == nullptr ? 0 : step->identity};
+  }
+
+  bool meet(Member& one) {
+    bool alike = true;
+    for (const auto& other : members_) {
+      const auto& line = other->lines[one.entry->turn.sequence % 2];
+      if (line.turn != one.entry->turn) return false;
+      alike &= line.identity == one.entry->identity;
+    }
+    if (!alike) {
+      if (std::exchange(one.entry->surprised, true)) return false;
+      one.agreement.surprised();
+      return true;
+    }
+    complete(one);
+    return true;
+  }
+
+  static void complete(Member& one) {
+    one.completed = one.entry->turn.sequence;
+    one.generation = one.entry->turn.generation;
+    one.entry.reset();
+    const auto take = [&one](Ticket ticket) {
+      const auto submitted = one.submitted.extract(ticket);
+      EXPECT_FALSE(submitted.empty());
+      return submitted.mapped();
+    };
+    std::string text;
+    if (const auto* step = std::get_if<Step>(one.decision)) {
+      for (const auto ticket : step->tickets) text += (text.empty() ? "" : "+") + take(ticket);
+      if (step->joined) text = "joined " + step->joined->name;
+    } else if (const auto* refusal = std::get_if<Refusal>(one.decision)) {
+      EXPECT_EQ(refusal->status.code(), StatusCode::kFixCall);
+      text = "refused " + take(refusal->ticket) + ": " + refusal->status.message();
+    } else if (const auto* release = std::get_if<Release>(one.decision)) {
+      text = take(release->ticket) + " released by " + std::to_string(release->last_rank);
+    } else {
+      text = "pass";
+    }
+    one.log.push_back(text);
+    one.agreement.completed();
+  }
+
+  std::vector<std::unique_ptr<Member>> members_;
+  std::map<std::pair<int, int>, std::deque<Bytes>> channels_;
+  TimePoint now_;
+};
+
+}  // namespace farandole
