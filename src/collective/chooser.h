@@ -53,8 +53,8 @@ struct CollectiveCall {
 // - when a member has left before that, or a rank has died, nobody completes a step with what it
 //   has read of memory that is lent: the owner may have it back;
 // - dropping a step that not all have entered leaves no trace (FlagBoard::withdraw comes with it);
-// - advance() does about one window of work, blocks never, and must not be called after kDone or
-//   kMismatch. One thread at a time (the baton's holder).
+// - advance() does about one window of work, blocks never, and must not be called after kDone,
+//   kSurprise or kMismatch. One thread at a time (the baton's holder).
 using CollectiveStep = std::variant<Barrier, OneShotAllreduce, TwoShotAllreduce, Broadcast,
                                     Allgather, Reducescatter, Alltoall>;
 

@@ -31,15 +31,20 @@ class BasicEntrance {
     entered_ = true;
   }
 
-  // kPending until every member has entered; then kMismatch if an entry is for another step or
-  // makes no sense, else kDone, and what the members said may be read.
+  // kPending until every member has entered; then kSurprise if an entry is for another step,
+  // kMismatch if one makes no sense, else kDone: the step is everybody's for good, and what the
+  // members said may be read. What was withdrawn meanwhile is kPending: an answer is on its way.
   Progress meet() const {
     if (!board_->all_entered()) return Progress::kPending;
+    bool alike = true;
+    bool makes_sense = true;
     for (int member = 0; member < board_->members(); ++member) {
-      if (board_->identity(member) != identity_.id || board_->extent(member) < 0)
-        return Progress::kMismatch;
+      alike = alike && board_->identity(member) == identity_.id;
+      makes_sense = makes_sense && board_->extent(member) >= 0;
     }
-    return Progress::kDone;
+    if (!board_->still_entered()) return Progress::kPending;
+    if (!alike) return Progress::kSurprise;
+    return makes_sense ? Progress::kDone : Progress::kMismatch;
   }
 
   // What a member said when it entered.

@@ -40,11 +40,12 @@ struct Group {
   int members() const { return static_cast<int>(ranks.size()); }
 };
 
-// Which step this is, agreed by all members; what they compare when they enter.
+// Which step this is. The turn says which entries belong together; the id, what the step does, is
+// what members compare when all have entered.
 struct StepIdentity {
   std::uint32_t generation = 1;
   std::uint32_t sequence = 0;
-  std::uint32_t id = 0;
+  std::uint64_t id = 0;
 };
 
 // What advance() says. A step never blocks and does about one window of work per call.
@@ -55,7 +56,8 @@ enum class Progress : std::uint8_t {
   kPending,   // nothing to do until a flag of another member changes: sleeping is allowed
   kMoved,     // did some work: call again before sleeping, no bell rings for what is left
   kDone,      // the outputs are complete; do not call again
-  kMismatch,  // somebody entered another step, or its entry makes no sense; nothing was written
+  kSurprise,  // all have entered this turn, but not all this step; nobody writes anything in it
+  kMismatch,  // somebody's entry makes no sense; nothing was written
 };
 
 }  // namespace farandole

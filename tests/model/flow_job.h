@@ -21,7 +21,7 @@ struct Flow {
   std::int64_t rounds = 1;  // or windows
   bool inside = false;      // one round is shown inside the flag line
   std::array<bool, kFlowMembersMax> lends = {};
-  std::uint32_t mismatch_at = 0;  // in this step odd members have another identity
+  std::uint32_t surprise_at = 0;  // in this step odd members have another identity
 
   bool somebody_lends() const;
 };

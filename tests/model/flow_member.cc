@@ -48,7 +48,7 @@ FlowMember<Slots>::FlowMember(FlowJob& job, int number)
 template <std::uint32_t Slots>
 auto FlowMember<Slots>::sequence_of(std::uint32_t step) const -> Sequence {
   const Flow& flow = job_->flow();
-  const bool differs = step == flow.mismatch_at && number_ % 2 == 1;
+  const bool differs = step == flow.surprise_at && number_ % 2 == 1;
   const Way way(*job_, board(), {.sequence = step, .id = differs ? 1000 + step : step});
   if (flow.shape == Shape::kRounds) return BasicRounds<Way>(way);
   if (flow.shape == Shape::kTwoShots) return BasicTwoShots<Way>(way);
@@ -125,8 +125,8 @@ void FlowMember<Slots>::turn() {
   if (progress == Progress::kMoved) ++moves_;
   if (progress == Progress::kDone) finish_step();
   wake_up();
-  if (progress != Progress::kMismatch) return;
-  require(job_->arena(), step_ == job_->flow().mismatch_at, "a wrong identity was read");
+  if (progress != Progress::kSurprise) return;
+  require(job_->arena(), step_ == job_->flow().surprise_at, "a wrong identity was read");
   end();
 }
 
@@ -209,7 +209,7 @@ void FlowMember<Slots>::write_early() {
 template <std::uint32_t Slots>
 std::optional<std::int64_t> FlowMember<Slots>::meet() {
   ++hooks_;
-  require(job_->arena(), step_ != job_->flow().mismatch_at, "a mismatch was not seen");
+  require(job_->arena(), step_ != job_->flow().surprise_at, "a surprise was not seen");
   return job_->flow().rounds;
 }
 

@@ -136,9 +136,9 @@ TEST_P(EachKind, HoldsWithFourUpToTheBound) {
 }
 
 // All see it, and nobody writes or sleeps.
-TEST(Flow, AMismatchIsSeenByAll) {
+TEST(Flow, ASurpriseIsSeenByAll) {
   for (Kind kind : {kBarrier, kRounds, kLentShots}) {
-    kind.flow.mismatch_at = 2;
+    kind.flow.surprise_at = 2;
     expect_to_hold(kind, {.steps = 3});
     expect_to_hold(kind, {.steps = 3, .mortal = 1});
     expect_to_hold(kind, {.members = 3, .steps = 3, .spins = true});

@@ -25,6 +25,7 @@ void plant(Bug bug, Plants& plants) {
   plants.phase_before_data = bug == Bug::kPhaseBeforeData;
   plants.word_before_payload = bug == Bug::kWordBeforePayload;
   plants.split_word = bug == Bug::kSplitWord;
+  plants.no_word_zero = bug == Bug::kNoWordZero;
 }
 
 }  // namespace

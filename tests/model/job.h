@@ -42,7 +42,9 @@ enum class Bug : std::uint8_t {
   kNaivePrefix,
   kReportByWatch,
   kAcknowledgeByWatch,
-  kPollingAfterReport,
+  kEntersAfterReport,
+  kMeetsAtOneLook,
+  kNoWordZero,
   kDeathWhileRunning,
   // These too, in the sequences of the algorithms.
   kEntersEarly,

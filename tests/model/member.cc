@@ -6,7 +6,7 @@ template <std::uint32_t Slots>
 Member<Slots>::Member(Job& job, int number)
     : job_(&job),
       doorbells_(&job.doorbells(number)),
-      board_(job.board_memory(), number, job.ranks(), job.doorbells(number)),
+      board_(job, number),
       number_(number),
       mode_(job.options().polls ? Mode::kLook : Mode::kPrepare) {}
 
@@ -16,6 +16,7 @@ void Member<Slots>::write_key(ByteWriter& key) const {
   key.put(mode_);
   key.put(stage_);
   key.put(task_);
+  key.put(met_);
   for (const bool flag : {prepared_, reported_, answered_}) key.put(flag);
   for (const auto value :
        {prefix_, step_, ticket_, taken_step_, board_.generation(), board_.sequence()})
@@ -76,7 +77,9 @@ auto Member<Slots>::look() -> Task {
     const Value inbox = job_->inbox[static_cast<std::size_t>(number_)].await(0);
     if (inbox >= 1 && !reported_) return Task::kReport;
     if (inbox >= 2 && reported_) return Task::kFollowAnswer;
-    if (reported_ && !job_->has(Bug::kPollingAfterReport)) return Task::kNothing;
+    // Stopped: what was entered goes on, and nothing new is entered.
+    const bool may_enter = !reported_ || job_->has(Bug::kEntersAfterReport);
+    if (stage_ == Stage::kEnter && !may_enter) return Task::kNothing;
   }
   if (step_can_go_on()) return Task::kStep;
   if (options.leaver >= 0 && options.leaver != number_ && doorbells_->leaver(options.leaver))
@@ -94,15 +97,26 @@ bool Member<Slots>::step_can_go_on() {
         return false;
       return true;
     case Stage::kRun:
-      return job_->has(Bug::kPayloadPerPeer) ? look_per_peer() : board_.all_entered();
+      met_ = meet();
+      return met_ != Progress::kPending;
     case Stage::kPhase:
       return board_.all_reached(1);
     case Stage::kComplete:
       return !options.withdrawal || answered_;
-    case Stage::kMismatch:
+    case Stage::kSurprised:
       return false;
   }
   return false;
+}
+
+template <std::uint32_t Slots>
+Progress Member<Slots>::meet() {
+  if (job_->has(Bug::kPayloadPerPeer))
+    return look_per_peer() ? Progress::kDone : Progress::kPending;
+  const StepIdentity identity = {.generation = board_.generation(),
+                                 .sequence = board_.sequence(),
+                                 .id = job_->identity(number_, board_.generation(), step_)};
+  return BasicEntrance(board_, identity).meet();
 }
 
 // The bug: takes each peer's payload as soon as that peer has entered, and keeps it for the step.
@@ -172,7 +186,7 @@ void Member<Slots>::act_step() {
     case Stage::kComplete:
       leave();
       break;
-    case Stage::kMismatch:
+    case Stage::kSurprised:
       break;
   }
 }
@@ -205,18 +219,17 @@ void Member<Slots>::end_bells() {
 template <std::uint32_t Slots>
 void Member<Slots>::read_entries() {
   Arena& arena = job_->arena();
-  std::int64_t sum = 0;
-  bool alike = true;
-  for (int other = 0; other < board_.members(); ++other) {
-    const Entry entry = board_.entry(other);
-    sum += job_->has(Bug::kPayloadPerPeer) ? taken_[static_cast<std::size_t>(other)] : entry.extent;
-    alike = alike && entry.identity == job_->identity(number_, generation(), step_);
-  }
-  require(arena, alike || step_ >= job_->options().differ_from, "a wrong identity was read");
-  if (!alike) {
-    stage_ = Stage::kMismatch;
+  const bool surprised = met_ == Progress::kSurprise;
+  met_ = Progress::kPending;
+  require(arena, !surprised || step_ >= job_->options().differ_from, "a wrong identity was read");
+  if (surprised) {
+    stage_ = Stage::kSurprised;
     return;
   }
+  std::int64_t sum = 0;
+  for (int other = 0; other < board_.members(); ++other)
+    sum += job_->has(Bug::kPayloadPerPeer) ? taken_[static_cast<std::size_t>(other)]
+                                           : board_.extent(other);
   require(arena, sum == job_->sum(generation(), step_), "a wrong sum");
   if (job_->options().two_phase) {
     if (job_->has(Bug::kPhaseWithoutBell)) arena.execution().mute(true);
@@ -253,7 +266,7 @@ bool Member<Slots>::leaves_now() const {
 template <std::uint32_t Slots>
 Report Member<Slots>::progress() const {
   const bool inside =
-      stage_ == Stage::kRun || stage_ == Stage::kPhase || stage_ == Stage::kMismatch;
+      stage_ == Stage::kRun || stage_ == Stage::kPhase || stage_ == Stage::kSurprised;
   return {.completed = step_ - 1, .entered = inside ? step_ : step_ - 1};
 }
 
@@ -281,8 +294,9 @@ void Member<Slots>::follow_answer() {
     job_->withdrawn[step].set(1);
   }
   answered_ = true;
-  board_.withdraw(prefix_);
   if (mine.entered <= prefix_) return;  // what was entered goes on under its own generation
+  board_.withdraw();
+  met_ = Progress::kPending;
   step_ = prefix_ + 1;
   stage_ = Stage::kEnter;
 }

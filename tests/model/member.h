@@ -7,11 +7,28 @@
 #include <cstdint>
 
 #include "automaton.h"
+#include "collective/entrance.h"
 #include "job.h"
 
 namespace farandole::model {
 
 inline constexpr std::size_t kMembersMax = 4;
+
+// The shipped board, with a bug.
+template <std::uint32_t Slots>
+class LookedAtOnce : public ModelBoard<Slots> {
+ public:
+  LookedAtOnce(Job& job, int member)
+      : ModelBoard<Slots>(job.board_memory(), member, job.ranks(), job.doorbells(member)),
+        job_(&job) {}
+
+  bool still_entered() const {
+    return job_->has(Bug::kMeetsAtOneLook) || ModelBoard<Slots>::still_entered();
+  }
+
+ private:
+  Job* job_;  // borrowed
+};
 
 template <std::uint32_t Slots>
 class Member final : public CopiedThread<Member<Slots>> {
@@ -25,12 +42,13 @@ class Member final : public CopiedThread<Member<Slots>> {
  private:
   enum class Mode : std::uint8_t { kLook, kPrepare, kLookAgain, kAct, kSleep, kOver };
   // What the current step waits for.
-  enum class Stage : std::uint8_t { kEnter, kRun, kPhase, kComplete, kMismatch };
+  enum class Stage : std::uint8_t { kEnter, kRun, kPhase, kComplete, kSurprised };
   // What a look has found to do.
   enum class Task : std::uint8_t { kNothing, kStep, kReport, kFollowAnswer, kLeave, kSeeLeaver };
 
   Task look();
   bool step_can_go_on();
+  Progress meet();
   bool look_per_peer();
   void act();
   void act_step();
@@ -55,11 +73,12 @@ class Member final : public CopiedThread<Member<Slots>> {
 
   Job* job_;  // borrowed
   ModelDoorbells* doorbells_;
-  ModelBoard<Slots> board_;
+  LookedAtOnce<Slots> board_;
   int number_;
   Mode mode_;
   Stage stage_ = Stage::kEnter;
   Task task_ = Task::kNothing;
+  Progress met_ = Progress::kPending;  // what the last look at the current step has found
   bool prepared_ = false;
   bool reported_ = false;
   bool answered_ = false;

@@ -44,6 +44,7 @@ void Execution::store(const void* place, Value value, std::memory_order order) {
     return;
   }
   const Plants& plants = arena_.plants;
+  if (plants.no_word_zero && entry.site == Site::kWord && value == 0) return;
   const bool defers = plants.word_before_payload || plants.split_word;
   if (defers && entry.site == Site::kPayload) {
     deferred_.emplace_back(place, value);
@@ -66,8 +67,8 @@ void Execution::store_entry_word(const void* place, Value value, std::memory_ord
   if (arena_.plants.split_word) {
     const Value before =
         perform({.action = Action::kLoad, .ghost = true, .word = arena_.word_of(place)});
-    const Value generation_only = (value & kGenerationBits) | (before & ~kGenerationBits);
-    store_now(place, generation_only, std::memory_order_relaxed);
+    const Value sequence_only = (before & kGenerationBits) | (value & ~kGenerationBits);
+    store_now(place, sequence_only, std::memory_order_relaxed);
   } else {
     store_now(place, value, order);
   }

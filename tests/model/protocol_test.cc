@@ -42,7 +42,7 @@ const std::vector<Case>& whole_jobs() {
       {"SecondDiesTwoPhase", {.steps = 2, .two_phase = true, .mortal = 1}},
       {"SecondDiesPolling", {.steps = 2, .polls = true, .mortal = 1}},
       {"Withdrawal", {.steps = 1, .withdrawal = true}},
-      {"WithdrawalAfterMismatch",
+      {"WithdrawalAfterSurprise",
        {.steps = 1, .two_phase = true, .withdrawal = true, .differ_from = 1}},
       {"PartialStoreOrder", {.steps = 3}, {.partial_store_order = true}},
       {"PartialStoreOrderTwoPhase", {.steps = 4, .two_phase = true}, {.partial_store_order = true}},
@@ -62,6 +62,10 @@ const std::vector<Case>& large_jobs() {
       {"WithdrawalOfTwoSteps", {.steps = 2, .withdrawal = true, .differ_from = 2}},
       {"WithdrawalTwoSlots", {.steps = 3, .two_phase = true, .withdrawal = true}},
       {"WithdrawalOfThree", {.members = 3, .steps = 1, .withdrawal = true}},
+      {"WithdrawalOfThreeAfterSurprise",
+       {.members = 3, .steps = 1, .withdrawal = true, .differ_from = 1}},
+      {"WithdrawalOfTwoStepsTwoPhase",
+       {.steps = 2, .two_phase = true, .withdrawal = true, .differ_from = 1}},
       {"Four", {.members = 4, .steps = 1}},
       {"PartialStoreOrderWithdrawal",
        {.steps = 2, .withdrawal = true},
@@ -120,13 +124,14 @@ struct PlantedBug {
   bool depth_first = false;
 };
 
-// Every bug that the checking of the first draft named, and three more of its kind.
+// Every bug that the checking of the first draft named, and more of its kind.
 const std::vector<PlantedBug>& planted_bugs() {
   using enum Bug;
   constexpr auto kStuck = Verdict::kDeadlock;
   constexpr auto kBroken = Verdict::kViolation;
   constexpr const char* kSleeps = "sleeps on bell";
   const Options withdrawal = {.steps = 1, .withdrawal = true};
+  const Options reentry = {.steps = 1, .withdrawal = true, .differ_from = 1};
   const Options death = {.steps = 2, .mortal = 1};
   static const std::vector<PlantedBug> bugs = {
       {"weak flag store", kWeakWord, kStuck, kSleeps},
@@ -143,7 +148,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"submit without a bell", kSubmitWithoutBell, kStuck, kSleeps, {.late_submit = true}},
       {"one slot only", kOneSlot, kBroken, "wrong identity"},
       {"word before payload", kWordBeforePayload, kBroken, "wrong identity"},
-      {"generation and sequence in two words", kSplitWord, kBroken, "wrong sum", withdrawal, true},
+      {"sequence and generation in two words", kSplitWord, kBroken, "wrong identity", {.steps = 3}},
       {"payload read per peer", kPayloadPerPeer, kBroken, "wrong sum", withdrawal, true},
       {"sequence restarted at a generation",
        kSequenceRestarted,
@@ -154,7 +159,9 @@ const std::vector<PlantedBug>& planted_bugs() {
        withdrawal, true},
       {"report by the watch thread", kReportByWatch, kBroken, "", withdrawal, true},
       {"acknowledgement by the watch thread", kAcknowledgeByWatch, kBroken, "fenced", death},
-      {"polling between report and answer", kPollingAfterReport, kBroken, "", withdrawal, true},
+      {"entering between report and answer", kEntersAfterReport, kBroken, "", withdrawal, true},
+      {"met at one look", kMeetsAtOneLook, kBroken, "", reentry, true},
+      {"a word that is not taken back", kNoWordZero, kBroken, "", reentry, true},
       {"death declared while it runs", kDeathWhileRunning, kBroken, "fenced", death},
   };
   return bugs;

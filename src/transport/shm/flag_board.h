@@ -4,6 +4,9 @@
 // entered it, so whoever enters step k knows that all have entered k − 1 and need nothing of k − 2
 // any more: the line and whatever belongs to its slot may be overwritten, and nobody counts who is
 // done. Generation and sequence are one word, published last. Sequences count modulo 2^32.
+// A step that not all have entered alike may be withdrawn and come again under a newer generation,
+// while somebody still looks at the old entry: so whoever withdraws takes its word back first, and
+// whoever looks believes an entry only if all words are still the same afterwards.
 #pragma once
 
 #include <array>
@@ -70,14 +73,17 @@ class BasicFlagBoard {
   // Publishes our entry (phase 0, payload relaxed, then the word seq_cst) and rings. We must have
   // completed the step before. From here on this is the current step.
   void enter(std::uint32_t generation, std::uint32_t sequence, const Entry& entry);
-  // Everybody entered the current step. Only then may entry() and inside() be read.
+  // Everybody entered the current step, or had. Only then may identity() and extent() be read.
   bool all_entered() const;
+  // After those: whether they belong to one another, for nobody has withdrawn meanwhile. Where the
+  // identities were equal nobody ever will, and everything else may be read.
+  bool still_entered() const;
   Entry entry(int member) const;
   std::uint64_t identity(int member) const {
-    return line(member).identity.load(std::memory_order_relaxed);
+    return line(member).identity.load(std::memory_order_acquire);
   }
   std::int64_t extent(int member) const {
-    return line(member).extent.load(std::memory_order_relaxed);
+    return line(member).extent.load(std::memory_order_acquire);
   }
   std::uint64_t input(int member) const {
     return line(member).input.load(std::memory_order_relaxed);
@@ -94,9 +100,9 @@ class BasicFlagBoard {
   // the current step had not got it back when we last read of it.
   bool somebody_is_gone() const;
 
-  // Steps > prefix were not entered by all: forget ours. They come again, with the same numbers,
-  // under a newer generation. Nothing may have been written for them.
-  void withdraw(std::uint32_t prefix);
+  // The current step was not entered by all alike: forget it. Its number comes again under a newer
+  // generation. Nothing may have been written for it.
+  void withdraw();
 
  private:
   // The line of a member for the current step.
@@ -108,10 +114,8 @@ class BasicFlagBoard {
   Line& slot(int member, std::uint32_t sequence) const {
     return lines_[static_cast<std::uint32_t>(member) * Slots + sequence % Slots];
   }
-  // a ≥ b, for sequences less than 2^31 apart.
-  static bool reached(std::uint32_t a, std::uint32_t b) {
-    return static_cast<std::int32_t>(a - b) >= 0;
-  }
+  bool all_say(std::uint64_t word) const;
+  std::uint64_t current_word() const { return std::uint64_t{generation_} << 32 | sequence_; }
   void ring_others();
 
   Line* lines_;
@@ -142,22 +146,33 @@ void BasicFlagBoard<Atomics, Slots>::enter(std::uint32_t generation, std::uint32
   generation_ = generation;
   sequence_ = sequence;
   Line& mine = line(member_);
-  mine.identity.store(entry.identity, std::memory_order_relaxed);
-  mine.extent.store(entry.extent, std::memory_order_relaxed);
+  // Nobody sees these before a word that we took back (withdraw()).
+  mine.identity.store(entry.identity, std::memory_order_release);
+  mine.extent.store(entry.extent, std::memory_order_release);
   mine.input.store(entry.input, std::memory_order_relaxed);
   mine.output.store(entry.output, std::memory_order_relaxed);
   mine.phase.store(0, std::memory_order_relaxed);
-  mine.word.store(std::uint64_t{generation} << 32 | sequence, std::memory_order_seq_cst);
+  mine.word.store(current_word(), std::memory_order_seq_cst);
   ring_others();
 }
 
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::all_entered() const {
-  const auto expected = std::uint64_t{generation_} << 32 | sequence_;
-  for (int other = 0; other < members(); ++other)
-    if (line(other).word.load(std::memory_order_seq_cst) != expected) return false;
+  if (!all_say(current_word())) return false;
   // Nobody looks at our other line any more: it is taken back while there is other work to do.
   __builtin_prefetch(&slot(member_, sequence_ + 1), 1);
+  return true;
+}
+
+template <class Atomics, std::uint32_t Slots>
+bool BasicFlagBoard<Atomics, Slots>::still_entered() const {
+  return all_say(current_word());
+}
+
+template <class Atomics, std::uint32_t Slots>
+bool BasicFlagBoard<Atomics, Slots>::all_say(std::uint64_t word) const {
+  for (int other = 0; other < members(); ++other)
+    if (line(other).word.load(std::memory_order_seq_cst) != word) return false;
   return true;
 }
 
@@ -199,9 +214,9 @@ bool BasicFlagBoard<Atomics, Slots>::somebody_is_gone() const {
 }
 
 template <class Atomics, std::uint32_t Slots>
-void BasicFlagBoard<Atomics, Slots>::withdraw(std::uint32_t prefix) {
-  // The line may stay as it is: its generation is over, so its word matches no step to come.
-  if (generation_ != 0 && !reached(prefix, sequence_)) generation_ = 0;
+void BasicFlagBoard<Atomics, Slots>::withdraw() {
+  line(member_).word.store(0, std::memory_order_seq_cst);
+  generation_ = 0;
 }
 
 template <class Atomics, std::uint32_t Slots>

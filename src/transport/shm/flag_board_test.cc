@@ -90,7 +90,7 @@ TEST(FlagBoard, AWithdrawnStepComesAgainUnderANewerGeneration) {
   Boards boards(2);
   for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, 1, {});
   boards[0].enter(1, 2, {.identity = 7});
-  for (int rank = 0; rank < 2; ++rank) boards[rank].withdraw(1);
+  boards[0].withdraw();
   EXPECT_EQ(boards[0].generation(), 0u);
   boards[1].enter(2, 2, {.identity = 8});
   EXPECT_FALSE(boards[1].all_entered());
@@ -99,12 +99,15 @@ TEST(FlagBoard, AWithdrawnStepComesAgainUnderANewerGeneration) {
   EXPECT_EQ(boards[1].entry(0).identity, 9u);
 }
 
-TEST(FlagBoard, WithdrawalKeepsThePrefix) {
+// What is entered again must not pass for the old entry.
+TEST(FlagBoard, WhoLooksSeesThatSomebodyHasWithdrawn) {
   Boards boards(2);
-  for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, 1, {});
-  boards[0].withdraw(1);
-  EXPECT_EQ(boards[0].generation(), 1u);
-  EXPECT_TRUE(boards[0].all_entered());
+  for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, 1, {.identity = 5});
+  EXPECT_TRUE(boards[0].all_entered() && boards[0].still_entered());
+  boards[1].withdraw();
+  EXPECT_FALSE(boards[0].still_entered());
+  boards[1].enter(2, 1, {.identity = 6});
+  EXPECT_FALSE(boards[0].all_entered() || boards[0].still_entered());
 }
 
 TEST(FlagBoard, WhoIsGoneIsAMemberThatHasLeftOrAnyRankThatHasDied) {
@@ -122,6 +125,7 @@ TEST(FlagBoardDeathTest, ThereMustBeACurrentStep) {
   Boards boards(1);
   EXPECT_DEATH((void)boards[0].all_entered(), "current step");
   EXPECT_DEATH(boards[0].publish_phase(1), "current step");
+  EXPECT_DEATH(boards[0].withdraw(), "current step");
 }
 
 // Sleeps whenever there is nothing to do, as the baton's holder does.
