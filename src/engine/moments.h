@@ -1,0 +1,37 @@
+// Moments: what the program has done and seen, counted at its submissions. From this the agreement
+// learns what belongs together (coordination/moment.h). A plain container: the engine guards it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "coordination/moment.h"
+#include "farandole/engine.h"
+
+namespace farandole {
+
+class Moments {
+ public:
+  // Must come before anything else of a group. When std::bad_alloc comes out nothing has changed.
+  void know(GroupId group) { groups_.try_emplace(group); }
+  // The number of a batch that is about to be submitted.
+  std::uint32_t next_batch() { return ++batches_; }
+  // A submission to the group, now. `batch`: 0 for one alone.
+  Moment submitted(GroupId group, std::uint32_t batch);
+  // The user has learnt that a submission to the group is complete, for the first time.
+  void seen(GroupId group);
+  // The user never will: this cannot hold back the next quiet point for ever. Nothing was seen.
+  void dropped(GroupId group) { --groups_[group].unseen; }
+
+ private:
+  struct Counts {
+    std::uint64_t unseen = 0;
+    std::uint32_t quiet_points = 0;
+  };
+
+  std::map<GroupId, Counts> groups_;
+  std::uint32_t waits_ = 0;
+  std::uint32_t batches_ = 0;
+};
+
+}  // namespace farandole
