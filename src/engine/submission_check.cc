@@ -164,6 +164,22 @@ Signature signature_of(const Submission& submission) {
   return signature;
 }
 
+bool describes(const Signature& signature, const Submission& submission) {
+  const OperationRow& row = row_of(submission.operation);
+  if (signature.operation != submission.operation || signature.name != submission.name)
+    return false;
+  if (row.rooted && signature.root_rank != submission.root_rank) return false;
+  if (row.reduces && (signature.reduce_op != submission.reduce_op ||
+                      !same_bits(signature.prescale, submission.prescale) ||
+                      !same_bits(signature.postscale, submission.postscale)))
+    return false;
+  if (row.shape_rule == ShapeRule::kNone) return true;
+  std::span<const std::int64_t> dimensions = submission.shape;
+  if (row.shape_rule == ShapeRule::kAllButFirst) dimensions = dimensions.subspan(1);
+  return signature.dtype == submission.dtype &&
+         std::ranges::equal(signature.dimensions, dimensions);
+}
+
 std::int64_t element_count(const Submission& submission) {
   std::int64_t count = 1;
   for (const std::int64_t dimension : submission.shape) count *= dimension;

@@ -23,6 +23,8 @@ std::string title(const Submission& submission);
 
 // What must be equal on all ranks. Needs a name and a checked submission.
 Signature signature_of(const Submission& submission);
+// Whether `signature` is signature_of(submission), without making it.
+bool describes(const Signature& signature, const Submission& submission);
 
 // Elements, and bytes of one index of the first dimension. Of a checked submission.
 std::int64_t element_count(const Submission& submission);
