@@ -103,6 +103,7 @@ class Meeting {
   // Memory first, the member record last: who has met a member can count on its memory.
   Status publish(Formation& formation) {
     formation.costs = costs_on(options_.place.local_size, usable_cores());
+    formation.bucket_bytes = options_.bucket_bytes;
     const std::size_t bytes = options_.heap_bytes == 0
                                   ? heap_bytes(heap_limits(), options_.place.local_size)
                                   : options_.heap_bytes;

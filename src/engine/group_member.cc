@@ -16,8 +16,16 @@
 namespace farandole {
 namespace {
 
-// Of decisions without a signature; those of signatures start at 1.
-constexpr std::uint32_t kNoId = 0;
+// What a decision that moves no data does, as its identity.
+constexpr std::uint64_t kNothing = 0;
+
+Ticket ticket_of(Record& record) { return reinterpret_cast<std::uintptr_t>(&record); }
+
+// The record stays where it is as long as it is in flight.
+Record& record_of(Ticket ticket) { return *reinterpret_cast<Record*>(ticket); }
+
+// How many names of a group have an id, and a signature that is kept.
+constexpr std::size_t kNamesMax = 65536;
 
 int member_of(const std::vector<int>& ranks, int rank) {
   const auto found = std::find(ranks.begin(), ranks.end(), rank);
@@ -51,7 +59,7 @@ std::byte* memory_for_received(Record& record, std::span<const std::int64_t> row
   return memory;
 }
 
-CollectiveCall call_of(Record& record, const std::vector<int>& ranks) {
+CollectiveCall call_of_one(Record& record, const std::vector<int>& ranks) {
   const Submission& submission = record.submission;
   const OperationRow& row = row_of(submission.operation);
   CollectiveCall call;
@@ -114,7 +122,11 @@ GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
       board_(GroupMemory(formed.segment->data(), static_cast<int>(formed.ranks.size())).board(),
              member_of(formed.ranks, formation.doorbells->rank()), formed.ranks,
              *formation.doorbells),
-      agreement_(member_of(formed.ranks, formation.doorbells->rank()), formed.ranks) {
+      known_(kNamesMax),
+      fusion_(*formation.heap, formation.bucket_bytes),
+      agreement_(member_of(formed.ranks, formation.doorbells->rank()), formed.ranks,
+                 {.names_max = kNamesMax,
+                  .fusion_bytes = static_cast<std::int64_t>(formation.bucket_bytes)}) {
   group_.member = board_.member();
   group_.ranks = formed.ranks;
   group_.board = &board_;
@@ -148,8 +160,11 @@ void GroupMember::take_huge_pages() {
 }
 
 void GroupMember::submit(Record& record) {
-  in_flight_.emplace(record.submission.name, &record);
-  const Status status = agreement_.submit(signature_of(record.submission));
+  record.place = in_flight_.size();
+  in_flight_.push_back(&record);
+  record.known = &known_.take(record.submission);
+  const Status status =
+      agreement_.submit(ticket_of(record), record.known->known, record.moment, record.submitted);
   CHECK(status.ok(), "the table lets a name in flight through only once");
 }
 
@@ -157,18 +172,26 @@ bool GroupMember::advance(std::vector<Record*>& finished) {
   if (ended_) return false;
   bool moved = receive_messages(finished);
   if (ended_) return true;
-  moved |= take_decisions();
-  moved |= run_step(finished);
+  moved |= run_decision(finished);
+  if (ended_) return true;
   moved |= send_messages();
   return moved;
+}
+
+void GroupMember::look(TimePoint now) {
+  if (!ended_) agreement_.look(now);
+}
+
+std::optional<TimePoint> GroupMember::deadline() const {
+  return ended_ ? std::nullopt : agreement_.deadline();
 }
 
 void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   if (ended_) return;
   ended_ = status;
   step_.reset();
-  decided_.clear();
-  for (const auto& [name, record] : std::exchange(in_flight_, {})) {
+  decision_ = nullptr;
+  for (Record* const record : std::exchange(in_flight_, {})) {
     record->outcome.status = Status::rebuild_group(
         fmt::format("{} cannot finish: {}", title(record->submission), status.message()));
     finished.push_back(record);
@@ -185,7 +208,7 @@ bool GroupMember::receive_messages(std::vector<Record*>& finished) {
   for (auto& [member, line] : lines_) {
     while (const auto message = line.in.try_receive()) {
       moved = true;
-      const Status status = agreement_.receive(member, *message);
+      const Status status = agreement_.receive(member, *message, clock_.now());
       if (status.ok()) continue;
       end(status, finished);
       return true;
@@ -207,31 +230,96 @@ bool GroupMember::send_messages() {
   return moved;
 }
 
-bool GroupMember::take_decisions() {
-  bool moved = false;
-  while (auto decision = agreement_.next_decision()) {
-    moved = true;
-    decided_.push_back(*std::move(decision));
+// Each round of this either enters what is new or goes on with what is entered already: whoever is
+// told that we have entered something may count on it, though we pack it first.
+bool GroupMember::run_decision(std::vector<Record*>& finished) {
+  forget_what_is_withdrawn();
+  if (decision_ == nullptr && !begin_decision(finished)) return false;
+  if (stage_ == Stage::kSurprised) return false;
+  if (stage_ == Stage::kPack) {
+    if (!fusion_.pack()) return true;
+    step_.emplace(make_step(*decision_));
+    stage_ = Stage::kRun;
   }
-  return moved;
+  if (stage_ == Stage::kRun) return run_step(finished);
+  if (!fusion_.unpack()) return true;
+  finish_decision(finished);
+  return true;
+}
+
+void GroupMember::forget_what_is_withdrawn() {
+  if (!agreement_.take_withdrawal()) return;
+  if (step_) board_.withdraw();
+  step_.reset();
+  decision_ = nullptr;
+  stage_ = Stage::kNone;
+}
+
+bool GroupMember::begin_decision(std::vector<Record*>& finished) {
+  decision_ = agreement_.next_decision();
+  if (decision_ == nullptr) return false;
+  runs_ = false;
+  const auto* const step = std::get_if<Step>(decision_);
+  if (step == nullptr || step->tickets.size() < 2) {
+    step_.emplace(make_step(*decision_));
+    stage_ = Stage::kRun;
+    return true;
+  }
+  stage_ = Stage::kPack;
+  const Status status = settle_fusion(*step);
+  if (!status.ok()) end(status, finished);
+  return status.ok();
 }
 
 bool GroupMember::run_step(std::vector<Record*>& finished) {
-  if (!step_) {
-    if (decided_.empty()) return false;
-    step_.emplace(make_step(decided_.front()));
-  }
   const Progress progress = farandole::advance(*step_);
-  if (progress == Progress::kPending) return false;
-  if (progress == Progress::kMoved) return true;
+  switch (progress) {
+    case Progress::kPending:
+      return false;
+    case Progress::kMoved:
+      note_that_it_runs();
+      return true;
+    case Progress::kSurprise:
+      stage_ = Stage::kSurprised;
+      agreement_.surprised();
+      return true;
+    case Progress::kMismatch:
+      end(Status::stop("an entry of its members makes no sense, which is a bug in Farandole"),
+          finished);
+      return true;
+    case Progress::kDone:
+      break;
+  }
   step_.reset();
-  if (progress == Progress::kMismatch) {
-    end(Status::stop("its members entered different steps, which is a bug in Farandole"), finished);
-    return true;
+  const auto* const step = std::get_if<Step>(decision_);
+  if (step != nullptr && step->tickets.size() > 1) {
+    stage_ = Stage::kUnpack;
+    if (!fusion_.unpack()) return true;
   }
   finish_decision(finished);
-  decided_.pop_front();
   return true;
+}
+
+// All have entered it: what the launcher sees as waiting for others does so no more. Where it is
+// done at once, nobody needs to know.
+void GroupMember::note_that_it_runs() {
+  const auto* const step = std::get_if<Step>(decision_);
+  if (std::exchange(runs_, true) || step == nullptr) return;
+  const TimePoint now = clock_.now();
+  for (const Ticket ticket : step->tickets) recorder_.running(record_of(ticket).handle, now);
+}
+
+Status GroupMember::settle_fusion(const Step& step) {
+  fusion_.clear();
+  for (const Ticket ticket : step.tickets) {
+    const Submission& submission = record_of(ticket).submission;
+    CHECK(row_of(submission.operation).fusible, "only what may share a transfer is fused");
+    const auto element_bytes = static_cast<std::int64_t>(row_of(submission.dtype).bytes);
+    fusion_.add({.input = static_cast<const std::byte*>(submission.input),
+                 .output = static_cast<std::byte*>(submission.output),
+                 .bytes = element_count(submission) * element_bytes});
+  }
+  return fusion_.settle();
 }
 
 // What moves no data is entered like a barrier: in the end all have heard of it.
@@ -240,30 +328,49 @@ CollectiveStep GroupMember::make_step(const Decision& decision) {
   if (step == nullptr)
     return std::visit(
         [this](const auto& other) -> CollectiveStep {
-          return Barrier(group_, {other.generation, other.sequence, kNoId});
+          return Barrier(group_, {other.turn.generation, other.turn.sequence, kNothing});
         },
         decision);
-  const StepIdentity identity{step->generation, step->sequence, step->id};
-  if (step->joined) return choose(group_, identity, call_without_data(*step->joined));
-  Record& record = *in_flight_.at(step->name);
-  recorder_.running(record.handle, clock_.now());
-  return choose(group_, identity, call_of(record, group_.ranks));
+  return choose(group_, {step->turn.generation, step->turn.sequence, step->identity},
+                call_of(*step));
+}
+
+CollectiveCall GroupMember::call_of(const Step& step) {
+  if (step.joined) return call_without_data(*step.joined);
+  CollectiveCall call = call_of_one(record_of(step.tickets.front()), group_.ranks);
+  if (step.tickets.size() < 2) return call;
+  call.count = fusion_.bytes() / static_cast<std::int64_t>(row_of(call.dtype).bytes);
+  call.input = fusion_.memory();
+  call.output = fusion_.memory();
+  return call;
 }
 
 void GroupMember::finish_decision(std::vector<Record*>& finished) {
-  const Decision& decision = decided_.front();
-  const auto* const step = std::get_if<Step>(&decision);
-  if (std::holds_alternative<Pass>(decision) || (step != nullptr && step->joined)) return;
-  const auto node = in_flight_.extract(
-      std::visit([](const auto& what) -> const std::string& { return what.name; }, decision));
-  CHECK(!node.empty(), "only what is in flight here is decided");
-  Record& record = *node.mapped();
-  if (const auto* const refusal = std::get_if<Refusal>(&decision))
+  if (const auto* const step = std::get_if<Step>(decision_)) {
+    for (const Ticket ticket : step->tickets) {
+      Record& record = record_of(ticket);
+      record.outcome.status = status_of_finished(record);
+      finish(record, finished);
+    }
+  } else if (const auto* const refusal = std::get_if<Refusal>(decision_)) {
+    Record& record = record_of(refusal->ticket);
     record.outcome.status = refusal->status;
-  else if (const auto* const release = std::get_if<Release>(&decision))
+    finish(record, finished);
+  } else if (const auto* const release = std::get_if<Release>(decision_)) {
+    Record& record = record_of(release->ticket);
     record.outcome.last_joined = release->last_rank;
-  else
-    record.outcome.status = status_of_finished(record);
+    finish(record, finished);
+  }
+  decision_ = nullptr;
+  stage_ = Stage::kNone;
+  agreement_.completed();
+}
+
+void GroupMember::finish(Record& record, std::vector<Record*>& finished) {
+  KnownSignatures::give_back(*record.known);
+  in_flight_[record.place] = in_flight_.back();
+  in_flight_[record.place]->place = record.place;
+  in_flight_.pop_back();
   finished.push_back(&record);
 }
 

@@ -1,13 +1,12 @@
-// GroupMember: our part in one group. Carries announcements and steps between Agreement and the
-// message rings, and runs the group's steps one after another. Never blocks; only the holder of
-// the baton comes in here.
+// GroupMember: our part in one group. Carries messages between Agreement and the message rings, and
+// runs what it decides, one decision after another, each entered on the flag board. Never blocks;
+// only the holder of the baton comes in here.
 #pragma once
 
 #include <deque>
 #include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -15,6 +14,8 @@
 #include "collective/group.h"
 #include "coordination/agreement.h"
 #include "engine/formation.h"
+#include "engine/fusion_buffer.h"
+#include "engine/known_signatures.h"
 #include "engine/submission_table.h"
 #include "timeline/flight_record.h"
 #include "transport/shm/message_ring.h"
@@ -38,9 +39,12 @@ class GroupMember {
   // Takes part in it from now on. The record stays where it is until it comes out of advance().
   void submit(Record& record);
 
-  // One round: messages in, decisions, the current step, messages out. Records that got their
-  // outcome are appended to `finished`. True if anything moved.
+  // One round: messages in, the current decision, messages out. Records that got their outcome are
+  // appended to `finished`. True if anything moved.
   bool advance(std::vector<Record*>& finished);
+  // Time passes, of which advance() knows nothing. Needed at deadline() at the latest.
+  void look(TimePoint now);
+  std::optional<TimePoint> deadline() const;
 
   // Ends everything in flight with kRebuildGroup because of `status`; nothing moves afterwards.
   // Only the first end counts.
@@ -58,11 +62,26 @@ class GroupMember {
     std::deque<Bytes> waiting;  // no room in the ring yet
   };
 
+  // How far the current decision is.
+  enum class Stage : std::uint8_t {
+    kNone,       // there is none
+    kPack,       // before we enter a fused step
+    kRun,        // entered, or about to be
+    kSurprised,  // all have entered, and not alike: it will be withdrawn
+    kUnpack,     // a fused step is done
+  };
+
   bool receive_messages(std::vector<Record*>& finished);
-  bool take_decisions();
+  bool run_decision(std::vector<Record*>& finished);
+  bool begin_decision(std::vector<Record*>& finished);
+  void forget_what_is_withdrawn();
   bool run_step(std::vector<Record*>& finished);
+  Status settle_fusion(const Step& step);
   CollectiveStep make_step(const Decision& decision);
+  CollectiveCall call_of(const Step& step);
+  void note_that_it_runs();
   void finish_decision(std::vector<Record*>& finished);
+  void finish(Record& record, std::vector<Record*>& finished);
   bool send_messages();
 
   GroupId id_;
@@ -71,10 +90,14 @@ class GroupMember {
   std::shared_ptr<Segment> segment_;  // of the group; shared by the engines of one process
   FlagBoard board_;
   Group group_;
-  Agreement agreement_;
+  KnownSignatures known_;
+  FusionBuffer fusion_;
+  Agreement agreement_;        // borrows from known_
   std::map<int, Line> lines_;  // by member: the coordinator has all, a follower member 0 only
-  std::map<std::string, Record*> in_flight_;
-  std::deque<Decision> decided_;  // the first one is being run
+  std::vector<Record*> in_flight_;
+  const Decision* decision_ = nullptr;  // borrowed from agreement_, until it is done or withdrawn
+  Stage stage_ = Stage::kNone;
+  bool runs_ = false;  // and the flight record knows
   std::optional<CollectiveStep> step_;
   std::optional<Status> ended_;
 };

@@ -22,8 +22,8 @@ namespace {
 constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24);
 // How often a waiting rank looks whether FARANDOLE_STALL_LIMIT has passed.
 constexpr std::chrono::milliseconds kStallCheck(250);
-// How often a caller whose calls move looks whether its time is over: reading the clock costs as
-// much as a move.
+// How often whoever moves something reads the clock, for its own limit and for the members: that
+// costs as much as a move.
 constexpr int kMovesPerReading = 16;
 
 }  // namespace
@@ -60,10 +60,13 @@ Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles
     if (state->stopping)
       return Status::fix_call("the engine is shut down; call init() before this operation");
     state->inbox.reserve(state->inbox.size() + batch.size());
+    for (const Submission& submission : batch) state->moments.know(submission.group);
     FARANDOLE_TRY(add_all(*state, batch, handles));
+    const std::uint32_t number = batch.size() > 1 ? state->moments.next_batch() : 0;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       Record* const record = state->table.find(handles[i]);
       record->submitted = now;
+      record->moment = state->moments.submitted(record->submission.group, number);
       recorder_.submitted(record->handle, record->submission, now);
       state->inbox.push_back(record);
     }
@@ -115,18 +118,32 @@ Status Loop::refusal_of(const State& state, GroupId group) {
 
 bool Loop::poll(Handle handle) {
   auto state = state_.lock();
-  return state->is_done(handle);
+  Record* const record = state->table.find(handle);
+  state->see(record);
+  return record == nullptr || record->finished;
+}
+
+void Loop::State::see(Record* record) {
+  if (record == nullptr || !record->finished || std::exchange(record->seen, true)) return;
+  moments.seen(record->submission.group);
 }
 
 bool Loop::wait(Handle handle, std::chrono::milliseconds limit) {
   const TimePoint deadline = clock_.now() + std::min(limit, kNoLimit);
   {
     auto state = state_.lock();
-    if (state->is_done(handle)) return true;
+    Record* const record = state->table.find(handle);
+    state->see(record);
+    if (record == nullptr || record->finished) return true;
     ++state->waiters;
     if (state->baton_in_background) doorbells_.ring_self();  // it hands the baton over
   }
-  return wait_for({handle, 1}, deadline, false);
+  const bool done = wait_for({handle, 1}, deadline, false);
+  if (done) {
+    auto state = state_.lock();
+    state->see(state->table.find(handle));
+  }
+  return done;
 }
 
 // Of a caller that counts as a waiter already. One that has the baton has just submitted all that
@@ -158,7 +175,7 @@ bool Loop::wait_for(const Wanted& wanted, TimePoint deadline, bool has_baton) {
 
 Outcome Loop::take(Handle handle) {
   auto state = state_.lock();
-  const Record* const record = state->table.find(handle);
+  Record* const record = state->table.find(handle);
   Outcome none;
   if (record == nullptr)
     none.status =
@@ -167,13 +184,18 @@ Outcome Loop::take(Handle handle) {
                                      handle));
   else if (!record->finished)
     none.status = Status::retry(fmt::format("`{}` is not done yet", record->submission.name));
-  else
+  else {
+    state->see(record);
     return state->table.remove(handle);
+  }
   return none;
 }
 
 void Loop::drop(Handle handle) {
   auto state = state_.lock();
+  Record* const record = state->table.find(handle);
+  if (record != nullptr && !std::exchange(record->seen, true))
+    state->moments.dropped(record->submission.group);
   state->table.drop(handle);
 }
 
@@ -309,6 +331,14 @@ bool Loop::advance_all() {
   if (unsent != unsent_) unsent_ = unsent;  // a load is cheaper than a store
   if (!finished.empty()) publish(finished);
   return moved || !finished.empty();
+}
+
+void Loop::look(TimePoint now) {
+  try {
+    for (auto& member : members_) member->look(now);
+  } catch (const std::bad_alloc&) {
+    die_of_memory();
+  }
 }
 
 bool Loop::accept_submissions(std::vector<Record*>& finished) {
@@ -455,7 +485,10 @@ std::size_t Loop::carry(const Wanted& wanted, std::size_t missing, TimePoint dea
   while (missing_ > 0 && !time_is_over && !stopping_ && !called_away_) {
     if (advance()) {
       options_.policy.begin_wait(clock_);
-      time_is_over = ++moves % kMovesPerReading == 0 && clock_.now() >= deadline;
+      if (++moves % kMovesPerReading != 0) continue;
+      const TimePoint now = clock_.now();
+      look(now);
+      time_is_over = now >= deadline;
       continue;
     }
     switch (options_.policy.next(clock_)) {
@@ -479,15 +512,22 @@ std::size_t Loop::carry(const Wanted& wanted, std::size_t missing, TimePoint dea
 
 // No spinning here: the processor belongs to those who compute.
 void Loop::carry_in_background() {
-  while (!called_away(true))
-    if (!advance()) sleep(true, clock_.now() + kNoLimit);
+  for (int moves = 0; !called_away(true);) {
+    if (!advance())
+      sleep(true, clock_.now() + kNoLimit);
+    else if (++moves % kMovesPerReading == 0)
+      look(clock_.now());
+  }
 }
 
 void Loop::sleep(bool in_background, TimePoint deadline) {
   const std::uint32_t ticket = doorbells_.prepare_sleep();
+  look(clock_.now());
   const bool moved = advance();
   const bool wanted_is_done = wanted_.count > 0 && missing_ == 0;
   if (moved || wanted_is_done || called_away(in_background)) return doorbells_.cancel_sleep();
+  for (const auto& member : members_)
+    if (const auto theirs = member->deadline()) deadline = std::min(deadline, *theirs);
   Duration limit = deadline - clock_.now();
   if (options_.stall_limit.count() > 0) limit = std::min<Duration>(limit, kStallCheck);
   doorbells_.sleep(ticket, limit);

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/guarded.h"
 #include "engine/group_member.h"
+#include "engine/moments.h"
 #include "engine/submission_table.h"
 #include "timeline/flight_record.h"
 #include "transport/shm/doorbells.h"
@@ -80,6 +81,7 @@ class Loop {
 
   struct State {
     SubmissionTable table;
+    Moments moments;
     std::vector<Record*> inbox;      // submitted, not yet seen by the holder of the baton
     std::map<GroupId, Status> over;  // groups that have ended, and why
     std::set<GroupId> closed;        // groups that are being removed, or were
@@ -90,6 +92,8 @@ class Loop {
     bool stopping = false;
 
     bool baton_is_free() const { return !baton_held && !stopping && takers == 0; }
+    // The user learns of the call, which may be null, that it is done if it is.
+    void see(Record* record);
     // Unknown handles count as done.
     bool is_done(Handle handle) {
       const Record* const record = table.find(handle);
@@ -116,6 +120,8 @@ class Loop {
   // The holder of the baton only, without the lock:
   bool advance();
   bool advance_all();
+  // Tells the members the time. advance() does not: reading the clock costs as much as it does.
+  void look(TimePoint now);
   [[noreturn]] void die_of_memory();
   void end_by_shutdown(std::optional<std::string_view> reason);
   // Tells the others that this rank leaves, and why. Only the first reason counts. When our calls

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "coordination/moment.h"
+#include "engine/known_signatures.h"
 #include "farandole/engine.h"
 
 namespace farandole {
@@ -22,9 +24,14 @@ struct Record {
   Submission submission;
   std::optional<int> automatic_index;  // when the engine chose the name
   TimePoint submitted{};
+  Moment moment;
+  // Of the group's member: the signature, and the place among those in flight there.
+  KnownSignatures::Entry* known = nullptr;
+  std::size_t place = 0;
   Outcome outcome;
   bool finished = false;
   bool dropped = false;
+  bool seen = false;  // the user knows that it is finished, or does not want to
 };
 
 class SubmissionTable {

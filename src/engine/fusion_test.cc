@@ -1,0 +1,154 @@
+// Fused steps: several allreduces as one transfer give what each of them gives alone, bit by bit.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <barrier>
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "engine/spied_group_in_test.h"
+
+namespace farandole {
+namespace {
+
+using Buffers = std::vector<std::vector<std::byte>>;
+
+constexpr int kSize = 3;
+constexpr std::size_t kBucketBytes = 1 << 20;
+// Some begin where a vector of the processor would not.
+constexpr std::array<std::int64_t, 6> kCounts = {3, 1, 0, 5000, 70'001, 64};
+
+struct Kind {
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  double prescale = 1;
+  double postscale = 1;
+};
+
+std::vector<Kind> kinds() {
+  std::vector<Kind> all;
+  for (const DTypeRow& row : kDTypes) {
+    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax}) {
+      if (row.dtype == DType::kBool && op == ReduceOp::kAverage) continue;
+      all.push_back({row.dtype, op});
+      all.push_back({row.dtype, op, 0.3, 1.7});
+    }
+  }
+  return all;
+}
+
+// Small enough numbers in every dtype for sums that are rounded, and never not-a-number.
+Buffers inputs_of(const Kind& kind, int rank) {
+  std::mt19937 random(static_cast<unsigned>(rank));
+  Buffers buffers;
+  for (const std::int64_t count : kCounts) {
+    const auto bytes = static_cast<std::size_t>(count) * row_of(kind.dtype).bytes;
+    std::vector<std::byte> buffer(bytes);
+    // The high byte of a float16 stays below 0x7c, of a bfloat16 and wider ones below 0x7f.
+    for (std::byte& byte : buffer) byte = static_cast<std::byte>(random() % 0x40);
+    buffers.push_back(std::move(buffer));
+  }
+  return buffers;
+}
+
+std::vector<Submission> batch_of(const Kind& kind, Buffers& inputs, Buffers& outputs) {
+  std::vector<Submission> batch;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    Submission submission;
+    submission.operation = Operation::kAllreduce;
+    submission.name = "t" + std::to_string(i);
+    submission.dtype = kind.dtype;
+    submission.shape = {kCounts[i]};
+    submission.input = inputs[i].data();
+    submission.output = outputs[i].data();
+    submission.reduce_op = kind.op;
+    submission.prescale = kind.prescale;
+    submission.postscale = kind.postscale;
+    batch.push_back(submission);
+  }
+  return batch;
+}
+
+void run_batch(Engine& engine, const std::vector<Submission>& batch) {
+  const auto handles = engine.submit_batch(batch, kHangGuard);
+  ASSERT_TRUE(handles.ok()) << handles.status().message();
+  for (const Handle handle : *handles) ASSERT_EQ(engine.take(handle).status, Status());
+}
+
+TEST(Fusion, ResultsAreThoseOfSingleSteps) {
+  std::barrier<> together(kSize);
+  run_spied_job(kSize, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
+    for (const Kind& kind : kinds()) {
+      Buffers inputs = inputs_of(kind, engine.place().rank);
+      Buffers alone = inputs;
+      Buffers fused = inputs;
+      for (const Submission& submission : batch_of(kind, inputs, alone))
+        ASSERT_EQ(finish(engine, engine.submit(submission)).status, Status());
+      together.arrive_and_wait();
+      const std::uint32_t before = spy.steps();
+      together.arrive_and_wait();
+      run_batch(engine, batch_of(kind, inputs, fused));
+      ASSERT_EQ(fused, alone) << row_of(kind.dtype).name << " " << name_of(kind.op);
+      together.arrive_and_wait();
+      EXPECT_EQ(spy.steps(), before + 1) << "the batch was no single step";
+      together.arrive_and_wait();
+    }
+  });
+}
+
+TEST(Fusion, InPlaceInOneBlockOrNot) {
+  run_spied_job(kSize, kBucketBytes, [&](Engine& engine, const GroupSpy&) {
+    constexpr std::size_t kTensors = 8;
+    constexpr std::size_t kEach = 10'000;
+    const auto block = engine.allocate(kTensors * kEach * sizeof(float)).value();
+    auto* const values = reinterpret_cast<float*>(block.get());
+    const int rank = engine.place().rank;
+    for (int round = 0; round < 4; ++round) {
+      std::vector<Submission> batch;
+      std::vector<std::vector<float>> apart(kTensors, std::vector<float>(kEach));
+      for (std::size_t t = 0; t < kTensors; ++t) {
+        // From round to round another rank has its tensors somewhere else, and one backwards.
+        const std::size_t place = rank == (round + 1) % kSize ? kTensors - 1 - t : t;
+        float* const memory = rank == round ? apart[t].data() : values + place * kEach;
+        std::fill_n(memory, kEach, static_cast<float>(t + 1));
+        Submission submission;
+        submission.operation = Operation::kAllreduce;
+        submission.name = "t" + std::to_string(t);
+        submission.dtype = DType::kFloat32;
+        submission.shape = {static_cast<std::int64_t>(kEach)};
+        submission.input = memory;
+        submission.output = memory;
+        batch.push_back(submission);
+      }
+      run_batch(engine, batch);
+      for (std::size_t t = 0; t < kTensors; ++t) {
+        const auto* const result = static_cast<const float*>(batch[t].output);
+        ASSERT_EQ(std::count(result, result + kEach, static_cast<float>(kSize * (t + 1))),
+                  static_cast<std::ptrdiff_t>(kEach));
+      }
+    }
+  });
+}
+
+// What is more than a bucket takes several steps, and another dtype its own.
+TEST(Fusion, ABucketHasItsBounds) {
+  std::barrier<> together(2);
+  run_spied_job(2, 4000, [&](Engine& engine, const GroupSpy& spy) {
+    std::vector<std::vector<float>> values(6, std::vector<float>(500, 1.0F));
+    std::vector<Submission> batch;
+    for (std::size_t t = 0; t < values.size(); ++t)
+      batch.push_back(allreduce_of(values[t], "t" + std::to_string(t)));
+    batch[5].dtype = DType::kInt32;
+    together.arrive_and_wait();
+    const std::uint32_t before = spy.steps();
+    together.arrive_and_wait();
+    run_batch(engine, batch);
+    for (std::size_t t = 0; t + 1 < values.size(); ++t) ASSERT_EQ(values[t].back(), 2.0F);
+    together.arrive_and_wait();
+    ASSERT_EQ(spy.steps(), before + 4);
+  });
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,79 @@
+// For tests: looks into the memory of the world's group from outside. Ranks that are threads meet
+// in this store, which keeps the segment that the first member publishes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "engine/group_memory.h"
+#include "engine/job_in_test.h"
+#include "rendezvous/memory_store.h"
+#include "transport/shm/segment.h"
+
+namespace farandole {
+
+class GroupSpy final : public Store {
+ public:
+  explicit GroupSpy(int members) : members_(members) {}
+
+  Status set(const std::string& key, StoreValue value) override {
+    if (key.ends_with("/group/0"))
+      segment_ = *Segment::attach(value.descriptors.at(0), GroupMemory::bytes_needed(members_));
+    return store_.set(key, std::move(value));
+  }
+  Result<StoreValue> wait(const std::string& key, const WaitLimit& limit) override {
+    return store_.wait(key, limit);
+  }
+  Result<std::int64_t> add(const std::string& key, std::int64_t delta) override {
+    return store_.add(key, delta);
+  }
+  Status remove(const std::string& key) override { return store_.remove(key); }
+
+  // What all members have sent one another in control messages since the beginning.
+  std::uint64_t message_bytes() const {
+    const GroupMemory memory(segment_->data(), members_);
+    std::uint64_t sum = 0;
+    for (int member = 1; member < members_; ++member)
+      sum += written(memory.ring_to_coordinator(member)) +
+             written(memory.ring_from_coordinator(member));
+    return sum;
+  }
+  // How many steps the first member has entered; at rest only.
+  std::uint32_t steps() const {
+    const auto* const lines =
+        reinterpret_cast<const FlagBoard::Line*>(GroupMemory(segment_->data(), members_).board());
+    std::uint32_t last = 0;
+    for (std::uint32_t slot = 0; slot < kSlots; ++slot)
+      last = std::max(last,
+                      static_cast<std::uint32_t>(lines[slot].word.load(std::memory_order_seq_cst)));
+    return last;
+  }
+
+ private:
+  static std::uint64_t written(std::byte* ring) {
+    return reinterpret_cast<MessageRing::Position*>(ring)->bytes.load(std::memory_order_seq_cst);
+  }
+
+  MemoryStore store_;
+  int members_;
+  std::shared_ptr<Segment> segment_;  // shared by engines and us
+};
+
+// Runs body(engine, spy) on `size` threads, each with its own engine of one job.
+template <class Body>
+void run_spied_job(int size, std::size_t bucket_bytes, Body body) {
+  const auto spy = std::make_shared<GroupSpy>(size);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      auto options = options_of(rank, size);
+      options.bucket_bytes = bucket_bytes;
+      const auto engine = must(assemble(options, spy));
+      body(*engine, *spy);
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace farandole

@@ -1,0 +1,194 @@
+// What the agreement promises its users: any order of submissions, no messages once the program
+// repeats, and nothing lost or written when a prediction was wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include "engine/spied_group_in_test.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kBucketBytes = 16'384;
+
+struct Tensors {
+  std::vector<std::vector<float>> values;
+
+  explicit Tensors(int count) {
+    for (int t = 0; t < count; ++t)
+      values.emplace_back(static_cast<std::size_t>(1 + 97 * t), static_cast<float>(t + 1));
+  }
+};
+
+// One iteration of a training loop: everything once, in an order of this rank's own; then all of it
+// is waited for.
+void iterate(Engine& engine, int tensors, std::mt19937& random, GroupId group = kWorld) {
+  Tensors all(tensors);
+  std::vector<std::size_t> order(all.values.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::shuffle(order, random);
+  std::vector<Handle> handles(order.size());
+  for (const std::size_t t : order) {
+    const auto handle = engine.submit(allreduce_of(all.values[t], "t" + std::to_string(t), group));
+    ASSERT_TRUE(handle.ok()) << handle.status().message();
+    handles[t] = *handle;
+  }
+  const auto members = static_cast<float>(engine.ranks_of(group).size());
+  for (std::size_t t = 0; t < handles.size(); ++t) {
+    ASSERT_TRUE(engine.wait(handles[t], kHangGuard));
+    ASSERT_EQ(engine.take(handles[t]).status, Status());
+    ASSERT_EQ(all.values[t].back(), members * static_cast<float>(t + 1));
+  }
+}
+
+TEST(SteadyState, BlockingCallsInTheSameOrderSendNoMessageAtAll) {
+  constexpr int kSize = 3;
+  std::barrier<> together(kSize);
+  run_spied_job(kSize, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
+    for (int round = 0; round < 50; ++round) {
+      std::vector<float> values(static_cast<std::size_t>(1 + round % 5), 1.0F);
+      ASSERT_EQ(allreduce(engine, values), Status());
+      ASSERT_EQ(barrier(engine), Status());
+    }
+    together.arrive_and_wait();
+    EXPECT_EQ(spy.message_bytes(), 0U);
+    together.arrive_and_wait();
+  });
+}
+
+// Both predict what the other one has not got. Nothing is written, and what was withdrawn comes
+// again.
+TEST(Replan, AWithdrawnStepLeavesItsOutputsUntouched) {
+  constexpr int kSize = 2;
+  std::barrier<> together(kSize);
+  run_spied_job(kSize, 1 << 20, [&](Engine& engine, const GroupSpy&) {
+    const int rank = engine.place().rank;
+    for (const bool batches : {true, false}) {
+      std::vector<std::vector<float>> values(4, std::vector<float>(30'000, 1.0F));
+      const auto submit = [&](int half) {
+        std::vector<Submission> calls;
+        for (const int t : {2 * half, 2 * half + 1})
+          calls.push_back(
+              allreduce_of(values[static_cast<std::size_t>(t)], "t" + std::to_string(t)));
+        if (batches) return engine.submit_batch(calls).value();
+        return std::vector{engine.submit(calls[0]).value(), engine.submit(calls[1]).value()};
+      };
+      auto handles = submit(rank);
+      for (const Handle handle : handles) EXPECT_FALSE(engine.wait(handle, milliseconds(50)));
+      for (const auto& tensor : values)
+        EXPECT_EQ(std::ranges::count(tensor, 1.0F), std::ssize(tensor));
+      together.arrive_and_wait();
+      for (const Handle handle : submit(1 - rank)) handles.push_back(handle);
+      for (const Handle handle : handles) {
+        EXPECT_TRUE(engine.wait(handle, kHangGuard));
+        EXPECT_EQ(engine.take(handle).status, Status());
+      }
+      for (const auto& tensor : values)
+        EXPECT_EQ(std::ranges::count(tensor, static_cast<float>(kSize)), std::ssize(tensor));
+    }
+  });
+}
+
+struct GroupCall {
+  std::string name;
+  GroupId group = kWorld;
+  std::vector<float> values;
+  Handle handle = 0;
+};
+
+// Five tensors in every group that this rank is in, in an order of its own.
+std::vector<GroupCall> calls_of(const Engine& engine, GroupId groups, std::mt19937& random) {
+  std::vector<GroupCall> calls;
+  for (GroupId group = 0; group < groups; ++group)
+    for (int t = 0; t < 5; ++t)
+      calls.push_back({"t" + std::to_string(t), group, std::vector<float>(100, 1.0F)});
+  std::erase_if(calls, [&](const GroupCall& call) {
+    return std::ranges::count(engine.ranks_of(call.group), engine.place().rank) == 0;
+  });
+  std::ranges::shuffle(calls, random);
+  return calls;
+}
+
+TEST(Replan, OverlappingGroupsEachInItsOwnOrder) {
+  const std::vector<std::vector<int>> groups = {{0, 1}, {1, 2}, {0, 2}};
+  run_job(3, groups, [](Engine& engine) {
+    std::mt19937 random(static_cast<unsigned>(engine.place().rank) + 7);
+    for (int round = 0; round < 40; ++round) {
+      std::vector<GroupCall> calls = calls_of(engine, 4, random);
+      for (GroupCall& call : calls)
+        call.handle = engine.submit(allreduce_of(call.values, call.name, call.group)).value();
+      std::ranges::shuffle(calls, random);
+      for (const GroupCall& call : calls) {
+        ASSERT_TRUE(engine.wait(call.handle, kHangGuard));
+        ASSERT_EQ(engine.take(call.handle).status, Status());
+        ASSERT_EQ(call.values.back(), call.group == kWorld ? 3.0F : 2.0F);
+      }
+    }
+  });
+}
+
+// In a plan there is no announcement that could be compared: the deviation is a surprise first.
+TEST(Replan, AMismatchInAPlanIsAnErrorOnEveryRankAndTheJobGoesOn) {
+  constexpr int kSize = 3;
+  run_spied_job(kSize, kBucketBytes, [](Engine& engine, const GroupSpy&) {
+    const int rank = engine.place().rank;
+    std::mt19937 random(static_cast<unsigned>(rank));
+    for (int iteration = 0; iteration < 20; ++iteration) iterate(engine, 6, random);
+    for (int iteration = 0; iteration < 3; ++iteration) {
+      Tensors all(6);
+      std::vector<Handle> handles;
+      for (std::size_t t = 0; t < 6; ++t) {
+        Submission call = allreduce_of(all.values[t], "t" + std::to_string(t));
+        if (t == 2 && rank == 1) call.dtype = DType::kInt32;
+        handles.push_back(engine.submit(call).value());
+      }
+      for (std::size_t t = 0; t < 6; ++t) {
+        ASSERT_TRUE(engine.wait(handles[t], kHangGuard));
+        const Status status = engine.take(handles[t]).status;
+        if (t != 2) {
+          ASSERT_EQ(status, Status());
+          ASSERT_EQ(all.values[t].back(), kSize * static_cast<float>(t + 1));
+          continue;
+        }
+        ASSERT_EQ(status.code(), StatusCode::kFixCall);
+        EXPECT_THAT(status.message(), HasSubstr("`t2`"));
+        EXPECT_THAT(status.message(), HasSubstr("int32"));
+        EXPECT_THAT(status.message(), HasSubstr("float32"));
+        ASSERT_EQ(all.values[t].back(), 3.0F);
+      }
+    }
+    for (int iteration = 0; iteration < 20; ++iteration) iterate(engine, 6, random);
+  });
+}
+
+// The last rank has more data than the others, first with nothing learnt, then in a plan.
+TEST(Replan, JoinsComeOutOfAnyMode) {
+  constexpr int kSize = 3;
+  run_spied_job(kSize, kBucketBytes, [](Engine& engine, const GroupSpy&) {
+    const int rank = engine.place().rank;
+    std::mt19937 random(static_cast<unsigned>(rank));
+    for (const int iterations : {0, 20, 3}) {
+      for (int iteration = 0; iteration < iterations; ++iteration) iterate(engine, 6, random);
+      for (int extra = 0; extra < rank; ++extra) {
+        std::vector<float> values(1000, 1.0F);
+        ASSERT_EQ(allreduce(engine, values, "t3"), Status());
+        ASSERT_EQ(values.back(), static_cast<float>(kSize - 1 - extra));
+      }
+      Submission join;
+      join.operation = Operation::kJoin;
+      const Outcome outcome = finish(engine, engine.submit(join));
+      ASSERT_EQ(outcome.status, Status());
+      ASSERT_EQ(outcome.last_joined, kSize - 1);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace farandole
