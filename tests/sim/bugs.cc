@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -46,16 +47,6 @@ std::function<Tap(const Script&)> on_stream(std::function<void(State&, Items&)> 
 }
 
 struct Nothing {};
-
-void swap_two_steps(Nothing& /*state*/, Items& items) {
-  Issue* first = nullptr;
-  for (auto& item : items) {
-    auto* issue = std::get_if<Issue>(&item);
-    if (issue == nullptr) continue;
-    if (first != nullptr) std::swap(first->id, issue->id);
-    first = first == nullptr ? issue : nullptr;
-  }
-}
 
 void swap_two_names(Nothing& /*state*/, Items& items) {
   Define* first = nullptr;
@@ -99,13 +90,22 @@ void reuse_ids(Reuse& reuse, Items& items) {
   }
 }
 
-// The coordinator counts the last member as soon as the one before it has announced.
+// The coordinator counts the last member as soon as the one before it has announced, unless the
+// last one has announced something before.
 Tap decide_too_early(const Script& script) {
-  return [&script](Envelope envelope) -> std::vector<Envelope> {
+  auto announced = std::make_shared<std::set<int>>();  // groups; the tap's copies own it
+  return [&script, announced](Envelope envelope) -> std::vector<Envelope> {
     const int last = last_member(script, envelope.group);
-    if (envelope.to != 0 || envelope.from != last - 1) return {std::move(envelope)};
-    Envelope forged{envelope.group, last, 0, envelope.bytes};
-    return {std::move(envelope), std::move(forged)};
+    if (envelope.to != 0 || last == 0) return {std::move(envelope)};
+    auto items = decode_announcements(envelope.bytes).value();
+    std::erase_if(items,
+                  [](const auto& item) { return !std::holds_alternative<AnnounceInFull>(item); });
+    if (envelope.from == last && !items.empty()) announced->insert(envelope.group);
+    if (envelope.from != last - 1 || announced->contains(envelope.group))
+      return {std::move(envelope)};
+    auto envelopes = packed({envelope.group, last, 0, {}}, items);
+    envelopes.push_back(std::move(envelope));
+    return envelopes;
   };
 }
 
@@ -194,6 +194,85 @@ Tap do_not_compare_scales(const Script& script) {
   };
 }
 
+// A tap on what the followers of a group tell the coordinator.
+template <class State>
+std::function<Tap(const Script&)> on_announcements(
+    std::function<void(State&, std::vector<Announcement>&)> change) {
+  return [change](const Script& /*script*/) -> Tap {
+    auto states = std::make_shared<std::map<std::pair<int, int>, State>>();  // by group and member
+    return [change, states](Envelope envelope) -> std::vector<Envelope> {
+      if (envelope.to != 0) return {std::move(envelope)};
+      auto items = decode_announcements(envelope.bytes).value();
+      change((*states)[{envelope.group, envelope.from}], items);
+      return packed(envelope, items);
+    };
+  };
+}
+
+template <class Item>
+void lose(Nothing& /*state*/, std::vector<Announcement>& items) {
+  std::erase_if(items, [](const auto& item) { return std::holds_alternative<Item>(item); });
+}
+
+// Without rule A2: what was entered and not completed is not reported, or what was completed.
+void report_no_entry(Nothing& /*state*/, std::vector<Announcement>& items) {
+  for (auto& item : items)
+    if (auto* report = std::get_if<Report>(&item)) report->entered = 0;
+}
+
+void report_one_too_few(Nothing& /*state*/, std::vector<Announcement>& items) {
+  for (auto& item : items)
+    if (auto* report = std::get_if<Report>(&item); report != nullptr && report->completed > 0)
+      --report->completed;
+}
+
+void report_no_identity(Nothing& /*state*/, std::vector<Announcement>& items) {
+  for (auto& item : items)
+    if (auto* report = std::get_if<Report>(&item)) report->identity = 1;
+}
+
+// Without rule A1: the last member withdraws what it has entered and all have entered.
+Tap withdraw_what_stays(const Script& script) {
+  auto reports = std::make_shared<std::map<int, Report>>();  // by group
+  return [&script, reports](Envelope envelope) -> std::vector<Envelope> {
+    const int last = last_member(script, envelope.group);
+    if (envelope.to == 0 && envelope.from == last) {
+      const auto items = decode_announcements(envelope.bytes).value();
+      for (const auto& item : items)
+        if (const auto* report = std::get_if<Report>(&item)) (*reports)[envelope.group] = *report;
+    }
+    if (envelope.from != 0 || envelope.to != last) return {std::move(envelope)};
+    auto items = decode_stream(envelope.bytes).value();
+    const auto& report = (*reports)[envelope.group];
+    for (auto& item : items)
+      if (auto* answer = std::get_if<Answer>(&item);
+          answer != nullptr && report.entered != 0 && answer->prefix == report.completed + 1)
+        --answer->prefix;
+    return packed(envelope, items);
+  };
+}
+
+void answer_one_too_many(Nothing& /*state*/, Items& items) {
+  for (auto& item : items)
+    if (auto* answer = std::get_if<Answer>(&item)) ++answer->prefix;
+}
+
+// Without rule A3.
+void begin_again_at_one(Nothing& /*state*/, Items& items) {
+  for (auto& item : items)
+    if (auto* answer = std::get_if<Answer>(&item)) answer->prefix = 0;
+}
+
+// The answer is of the generation that it ends.
+void stay_in_the_generation(Nothing& /*state*/, Items& items) {
+  for (auto& item : items)
+    if (auto* answer = std::get_if<Answer>(&item)) --answer->generation;
+}
+
+void never_stop(Nothing& /*state*/, Items& items) {
+  std::erase_if(items, [](const auto& item) { return std::holds_alternative<Stop>(item); });
+}
+
 // Does something to every tenth message.
 std::function<Tap(const Script&)> every_tenth(
     std::function<std::vector<Envelope>(Envelope)> change) {
@@ -219,9 +298,7 @@ Tap overtake(const Script& /*script*/) {
   };
 }
 
-}  // namespace
-
-std::vector<NamedBug> all_bugs() {
+std::vector<NamedBug> wire_bugs() {
   const auto lose = [](const Envelope& /*envelope*/) { return std::vector<Envelope>(); };
   const auto repeat = [](const Envelope& envelope) {
     return std::vector<Envelope>{envelope, envelope};
@@ -231,43 +308,97 @@ std::vector<NamedBug> all_bugs() {
     return std::vector<Envelope>{std::move(envelope)};
   };
   return {
-      {"a step is issued before the last member announced",
-       {decide_too_early, {}},
-       "has not submitted it"},
+      {"a message is lost", {every_tenth(lose), {}}, "deadlock"},
+      {"a message comes twice", {every_tenth(repeat), {}}, "a second time"},
+      {"a message is damaged", {every_tenth(damage), {}}, "control message"},
+      {"a message overtakes another", {overtake, {}}, "control message"},
+      {"a step is issued before the last member announced", {decide_too_early, {}}, "it announces"},
       {"a forgotten name is not announced again", {do_not_announce_again, {}}, "deadlock"},
-      {"two steps change places on one member", {on_stream<Nothing>(swap_two_steps), {}}, "sees"},
+      {"a join does not make the coordinator examine what is pending",
+       {do_not_examine_again, {}},
+       "deadlock"},
+      {"a release leaves a member joined", {stay_joined, {}}, "after it has joined"},
+      {"scales are not compared", {do_not_compare_scales, {}}, "has not announced like this"},
+  };
+}
+
+std::vector<NamedBug> stream_bugs() {
+  return {
       {"two names change places on one member",
        {on_stream<Nothing>(swap_two_names), {}},
-       "another saw"},
+       "is not over"},
       {"an id is given again after it was forgotten", {on_stream<Reuse>(reuse_ids), {}}, "the id"},
       {"the table of names grows beyond its bound",
        {on_stream<Nothing>(never_forget), {}},
        "names have an id"},
       {"the text of a refusal differs", {on_stream<Nothing>(change_a_text), {}}, "another saw"},
-      {"a message is lost", {every_tenth(lose), {}}, "deadlock"},
-      {"a message comes twice", {every_tenth(repeat), {}}, "a second time"},
-      {"a message is damaged", {every_tenth(damage), {}}, "control message"},
-      {"a message overtakes another", {overtake, {}}, "control message"},
-      {"a step completes before the last member entered",
-       {{}, {.completes_before_the_last_entered = true}},
-       "gave the sum"},
-      {"a join does not make the coordinator examine what is pending",
-       {do_not_examine_again, {}},
-       "deadlock"},
-      {"a release leaves a member joined", {stay_joined, {}}, "after it has joined"},
       {"a release does not come", {on_stream<Nothing>(release_nobody), {}}, "deadlock"},
       {"a release names another rank on one member",
        {on_stream<Nothing>(name_another_last), {}},
        "was the last"},
+  };
+}
+
+std::vector<NamedBug> replan_bugs() {
+  return {
+      {"A1: one member withdraws what all have entered",
+       {withdraw_what_stays, {}},
+       "is entered by all, rank"},
+      {"A1: generations are not compared on the board",
+       {{}, {.ignores_generations = true}},
+       "is not in it"},
+      {"A2: a report does not say what was entered",
+       {on_announcements<Nothing>(report_no_entry), {}},
+       "our own decisions are right",
+       true},
+      {"A2: a report says one completed too few",
+       {on_announcements<Nothing>(report_one_too_few), {}},
+       "our own decisions are right",
+       true},
+      {"A2: a report says another identity",
+       {on_announcements<Nothing>(report_no_identity), {}},
+       "our own decisions are right",
+       true},
+      {"A3: the sequence begins again at 1",
+       {on_stream<Nothing>(begin_again_at_one), {}},
+       "it says that number 0 is entered by all"},
+      {"the prefix is one too long on one member",
+       {on_stream<Nothing>(answer_one_too_many), {}},
+       "deadlock"},
+      {"an answer does not begin a generation",
+       {on_stream<Nothing>(stay_in_the_generation), {}},
+       "control message"},
+      {"a raise is lost", {on_announcements<Nothing>(lose<Raise>), {}}, "deadlock"},
+      {"a report is lost", {on_announcements<Nothing>(lose<Report>), {}}, "deadlock"},
+      {"a stop is lost", {on_stream<Nothing>(never_stop), {}}, "deadlock"},
+  };
+}
+
+std::vector<NamedBug> engine_bugs() {
+  return {
+      {"a step completes before the last member entered",
+       {{}, {.completes_before_the_last_entered = true}},
+       "is not in it"},
+      {"the identity holds what may differ", {{}, {.identity_holds_the_rows = true}}, "deadlock"},
+      {"each member chooses its algorithm", {{}, {.each_chooses_its_algorithm = true}}, "deadlock"},
+      {"a surprise is not told", {{}, {.takes_no_notice_of_surprises = true}}, "deadlock"},
       {"a release names one that was not the last to join",
        {{}, {.releases_name_the_first_member = true}},
        "was the last to join"},
       {"a member that has joined brings data",
        {{}, {.the_joined_bring_data = true}},
        "gave the sum"},
-      {"scales are not compared", {do_not_compare_scales, {}}, "was to be refused"},
       {"one survivor is not told of a death", {{}, {.one_survivor_is_not_told = true}}, "deadlock"},
   };
+}
+
+}  // namespace
+
+std::vector<NamedBug> all_bugs() {
+  auto bugs = wire_bugs();
+  for (auto more : {stream_bugs(), replan_bugs(), engine_bugs()})
+    bugs.insert(bugs.end(), more.begin(), more.end());
+  return bugs;
 }
 
 }  // namespace farandole::sim

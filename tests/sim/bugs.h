@@ -14,6 +14,7 @@ struct NamedBug {
   std::string name;
   Bug bug;
   std::string symptom;  // a part of what the simulation must say
+  bool stops = false;   // it is a CHECK of the code itself that says so
 
   friend std::ostream& operator<<(std::ostream& out, const NamedBug& named) {
     return out << named.name;

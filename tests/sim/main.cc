@@ -1,8 +1,12 @@
 // sim: runs simulated jobs. Without arguments the number of seeds that CI runs.
-//   --seeds N  [--first S]  N seeds, from S on
-//   --seed S                one seed, with its whole story
+//   --seeds N [--first S]        N seeds, from S on
+//   --seed S                     one seed, with its whole story
+//   --kind any|free|loop|large   what the seeds are made into; with the others
+//   --scale [--members N]        what agreement costs, with up to N members
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <csignal>
@@ -13,6 +17,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "scale.h"
 #include "simulation.h"
 
 namespace farandole::sim {
@@ -21,25 +26,52 @@ namespace {
 struct Arguments {
   std::uint64_t first = 1;
   std::uint64_t seeds = SIM_SEEDS;
+  Kind kind = Kind::kAny;
   bool tells_all = false;
+  bool scale = false;
+  int members_max = 8192;
 };
+
+constexpr std::array<std::string_view, 4> kKinds = {"any", "free", "loop", "large"};
+
+std::optional<int> number_of(std::string_view kind) {
+  const auto* const found = std::ranges::find(kKinds, kind);
+  if (found == kKinds.end()) return std::nullopt;
+  return static_cast<int>(found - kKinds.begin());
+}
+
+bool take(Arguments& arguments, std::string_view flag, std::string_view text) {
+  if (flag == "--kind") {
+    const auto kind = number_of(text);
+    if (kind) arguments.kind = static_cast<Kind>(*kind);
+    return kind.has_value();
+  }
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return false;
+  if (flag == "--seeds") {
+    arguments.seeds = number;
+  } else if (flag == "--first") {
+    arguments.first = number;
+  } else if (flag == "--seed") {
+    arguments.first = number;
+    arguments.seeds = 1;
+    arguments.tells_all = true;
+  } else if (flag == "--members") {
+    arguments.members_max = static_cast<int>(std::min<std::uint64_t>(number, 8192));
+  } else {
+    return false;
+  }
+  return true;
+}
 
 std::optional<Arguments> parse(std::span<char* const> words) {
   Arguments arguments;
-  for (std::size_t index = 0; index < words.size(); index += 2) {
-    if (index + 1 == words.size()) return std::nullopt;
+  for (std::size_t index = 0; index < words.size(); ++index) {
     const std::string_view flag = words[index];
-    const std::string_view text = words[index + 1];
-    std::uint64_t number = 0;
-    const auto [end, error] = std::from_chars(text.begin(), text.end(), number);
-    if (error != std::errc() || end != text.end()) return std::nullopt;
-    if (flag == "--seeds") {
-      arguments.seeds = number;
-    } else if (flag == "--first") {
-      arguments.first = number;
-    } else if (flag == "--seed") {
-      arguments = {.first = number, .seeds = 1, .tells_all = true};
-    } else {
+    if (flag == "--scale") {
+      arguments.scale = true;
+    } else if (++index == words.size() || !take(arguments, flag, words[index])) {
       return std::nullopt;
     }
   }
@@ -49,9 +81,11 @@ std::optional<Arguments> parse(std::span<char* const> words) {
 // What to say when a CHECK stops the program in the middle of a job.
 std::array<char, 100> last_words;
 
-void remember(std::uint64_t seed) {
-  const auto written = fmt::format_to_n(last_words.begin(), last_words.size() - 1,
-                                        "repeat it with: ./dev sim --seed {}\n", seed);
+void remember(std::uint64_t seed, Kind kind) {
+  const auto name = kKinds.at(static_cast<std::size_t>(kind));
+  const auto written = fmt::format_to_n(
+      last_words.begin(), last_words.size() - 1, "repeat it with: ./dev sim --seed {}{}{}\n", seed,
+      kind == Kind::kAny ? "" : " --kind ", kind == Kind::kAny ? "" : name);
   *written.out = '\0';
 }
 
@@ -61,37 +95,48 @@ void say_last_words(int /*signal*/) {
   std::fputs(last_words.data(), stderr);
 }
 
+// The sum of many findings.
+struct Totals {
+  std::uint64_t number = 0;
+  Findings all;
+  std::uint64_t deaths = 0;
+  std::uint64_t silent = 0;
+
+  void add(const Findings& one) {
+    number = number * 0x100000001b3U ^ one.number;
+    all.steps += one.steps;
+    all.steps_joined += one.steps_joined;
+    all.steps_fused += one.steps_fused;
+    all.refusals += one.refusals;
+    all.releases += one.releases;
+    all.withdrawals += one.withdrawals;
+    all.messages += one.messages;
+    deaths += one.somebody_died ? 1U : 0U;
+    silent += one.became_silent ? 1U : 0U;
+  }
+};
+
 int run(const Arguments& arguments) {
   constexpr Telling kLastLines{60};
   constexpr Telling kAloud{1, true};
-  std::uint64_t number = 0;
-  std::uint64_t steps = 0;
-  std::uint64_t steps_joined = 0;
-  std::uint64_t refusals = 0;
-  std::uint64_t releases = 0;
-  std::uint64_t messages = 0;
-  std::uint64_t deaths = 0;
+  Totals totals;
   for (std::uint64_t seed = arguments.first; seed - arguments.first < arguments.seeds; ++seed) {
-    remember(seed);
-    const auto report = simulate(seed, arguments.tells_all ? kAloud : kLastLines);
-    if (report.problem && !arguments.tells_all) fmt::print("{}\n", fmt::join(report.lines, "\n"));
-    if (report.problem) {
-      fmt::print("FAILED: {}\nrepeat it with: ./dev sim --seed {}\n", *report.problem, seed);
+    remember(seed, arguments.kind);
+    const auto findings =
+        simulate({seed, arguments.kind}, arguments.tells_all ? kAloud : kLastLines);
+    if (findings.problem) {
+      if (!arguments.tells_all) fmt::print("{}\n", fmt::join(findings.lines, "\n"));
+      fmt::print("FAILED: {}\n{}", *findings.problem, last_words.data());
       return 1;
     }
-    number = number * 0x100000001b3U ^ report.number;
-    steps += report.steps;
-    steps_joined += report.steps_joined;
-    refusals += report.refusals;
-    releases += report.releases;
-    messages += report.messages;
-    deaths += report.somebody_died ? 1U : 0U;
+    totals.add(findings);
   }
+  const auto& all = totals.all;
   fmt::print(
-      "{} seeds from {}: {} steps ({} joined), {} refusals, {} releases, {} messages, {} jobs with "
-      "a death; all is well (stories {:016x})\n",
-      arguments.seeds, arguments.first, steps, steps_joined, refusals, releases, messages, deaths,
-      number);
+      "{} seeds from {}: {} steps ({} joined, {} fused), {} refusals, {} releases, {} withdrawals, "
+      "{} messages; {} jobs with a death, {} that fell silent; all is well (stories {:016x})\n",
+      arguments.seeds, arguments.first, all.steps, all.steps_joined, all.steps_fused, all.refusals,
+      all.releases, all.withdrawals, all.messages, totals.deaths, totals.silent, totals.number);
   return 0;
 }
 
@@ -102,8 +147,15 @@ int main(int count, char** words) {
   const auto arguments =
       farandole::sim::parse({words + 1, static_cast<std::size_t>(count > 0 ? count - 1 : 0)});
   if (!arguments) {
-    fmt::print(stderr, "usage: {} [--seed S | --seeds N [--first S]]\n", words[0]);
+    fmt::print(stderr,
+               "usage: {} [--seed S | --seeds N [--first S]] [--kind any|free|loop|large]\n"
+               "       {} --scale [--members N]\n",
+               words[0], words[0]);
     return 2;
+  }
+  if (arguments->scale) {
+    fmt::print("{}", farandole::sim::scale_report(arguments->members_max));
+    return 0;
   }
   std::signal(SIGABRT, farandole::sim::say_last_words);
   return farandole::sim::run(*arguments);

@@ -27,10 +27,11 @@ Network::Network(const Script& script, Timeline& timeline, Random& random, Refer
       referee_(referee),
       tap_(std::move(tap)),
       delay_max_(static_cast<int>(script.delay_max)) {
-  for (const auto names_max : script.names_max) watches_.emplace_back(names_max);
+  for (const auto& options : script.options) watches_.emplace_back(options.names_max);
 }
 
 void Network::send(Envelope envelope) {
+  if (referee_.is_silent()) referee_.blow("a control message, though nothing is new");
   if (const auto problem = watch(envelope.group).sent(envelope); !problem.empty())
     referee_.blow(problem);
   if (!tap_) {
@@ -47,6 +48,16 @@ void Network::put(Envelope envelope) {
   channel.last_arrival = std::max(channel.last_arrival, arrival);
   channel.messages.push_back(std::move(envelope.bytes));
   timeline_.add(channel.last_arrival, Deliver{envelope.group, envelope.from, envelope.to});
+}
+
+// Mostly at once: stores leave a processor within less than a message takes.
+void Network::settle(int group, int member, int writes) {
+  auto& last = settled_last_[{group, member}];
+  for (; writes > 0; --writes) {
+    const Time delay = random_.chance(70) ? 0 : random_.between(0, delay_max_);
+    last = std::max(last, timeline_.now() + delay);
+    timeline_.add(last, Settle{group, member});
+  }
 }
 
 Envelope Network::take(const Deliver& deliver) {

@@ -1,5 +1,5 @@
 // The simulated network and the order of time: FIFO channels with random delays, and the queue of
-// what happens next. A tap may tamper with what is sent; that is how bugs are planted.
+// what happens next. A tap may tamper with what is sent; that is how most bugs are planted.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 #include <optional>
 #include <queue>
 #include <tuple>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -29,6 +30,10 @@ struct Deliver {  // the head of a channel arrives
   int from;  // member
   int to;
 };
+struct Settle {  // a member's oldest write on its board is seen by the others
+  int group;
+  int member;
+};
 struct Run {
   int worker;
 };
@@ -39,7 +44,7 @@ struct Learn {  // a survivor is told of a death
   int worker;
   int dead;
 };
-using Happening = std::variant<Deliver, Run, Die, Learn>;
+using Happening = std::variant<Deliver, Settle, Run, Die, Learn>;
 
 class Timeline {
  public:
@@ -74,6 +79,8 @@ class Network {
   void send(Envelope envelope);
   // For a Deliver that has come.
   Envelope take(const Deliver& deliver);
+  // A member has written on its board: so many Settles are to come, in their order.
+  void settle(int group, int member, int writes);
   std::uint64_t messages() const { return messages_; }
 
  private:
@@ -93,6 +100,7 @@ class Network {
   int delay_max_;
   std::vector<WireWatch> watches_;                         // by group
   std::map<std::tuple<int, int, int>, Channel> channels_;  // by group, from, to
+  std::map<std::pair<int, int>, Time> settled_last_;       // by group, member
   std::uint64_t messages_ = 0;
 };
 

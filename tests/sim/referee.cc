@@ -1,6 +1,7 @@
 #include "referee.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,22 +12,7 @@
 namespace farandole::sim {
 namespace {
 
-const std::string& name_of(const Decision& decision) {
-  return std::visit([](const auto& what) -> const std::string& { return what.name; }, decision);
-}
-
-std::string words(const Decision& decision) {
-  const auto name = shortened(name_of(decision), 40);
-  if (const auto* step = std::get_if<Step>(&decision))
-    return fmt::format("step {}.{} `{}` (id {})", step->generation, step->sequence, name, step->id);
-  if (const auto* refusal = std::get_if<Refusal>(&decision))
-    return fmt::format("refusal {} of `{}` ({})", refusal->sequence, name,
-                       refusal->status.message());
-  if (const auto* pass = std::get_if<Pass>(&decision))
-    return fmt::format("pass {} of `{}`", pass->sequence, name);
-  const auto& release = std::get<Release>(decision);
-  return fmt::format("release {}, rank {} was the last", release.sequence, release.last_rank);
-}
+std::string words(const Turn& turn) { return fmt::format("{}.{}", turn.generation, turn.sequence); }
 
 // "ranks 0, 2–3", by other means than the code under test.
 std::string words(const std::vector<int>& ranks) {
@@ -49,24 +35,30 @@ std::string culprit_value(const Signature& common, const Signature& odd) {
   return "77";  // in a shape, or a scale
 }
 
-// Without what is each member's own.
-Decision without_own(Decision decision) {
-  if (auto* step = std::get_if<Step>(&decision)) step->joined.reset();
-  if (auto* release = std::get_if<Release>(&decision)) release->name.clear();
-  if (const auto* refusal = std::get_if<Refusal>(&decision))
-    return Pass{refusal->generation, refusal->sequence, refusal->name};
-  return decision;
-}
+// Lists of ranks are cut where they get too long for a text.
+std::string beginning(const std::string& text) { return text.substr(0, 150); }
+
+bool is_later(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) > 0; }
 
 }  // namespace
+
+const Turn& Entered::turn() const {
+  return std::visit([](const auto& any) -> const Turn& { return any.turn; }, decision);
+}
+
+std::uint64_t Entered::identity() const {
+  const auto* step = std::get_if<Step>(&decision);
+  return step == nullptr ? 0 : step->identity;
+}
 
 Referee::Referee(const Script& script) : script_(script) {
   for (const auto& members : script.groups) {
     boards_.emplace_back();
-    boards_.back().taken.resize(members.size());
+    boards_.back().members.resize(members.size());
   }
   for (int number = 0; number < static_cast<int>(script.calls.size()); ++number) {
     const auto& call = call_of(number);
+    parts_.emplace_back(static_cast<std::size_t>(script.workers));
     if (!call.is_join()) board_of(call.group).undecided[call.common.name].push_back(number);
   }
 }
@@ -75,126 +67,205 @@ void Referee::blow(std::string problem) {
   if (!problem_) problem_ = std::move(problem);
 }
 
-void Referee::submitted(int worker, int number) {
-  if (!outcomes_.emplace(std::pair(worker, number), Outcome::kInFlight).second)
+void Referee::began(int iteration) {
+  if (script_.silent_from == iteration) ++began_last_;
+}
+
+bool Referee::is_silent() const {
+  if (!script_.silent_from || died_) return false;
+  return *script_.silent_from == 0 || began_last_ == script_.workers;
+}
+
+Referee::Member& Referee::member_of(int group, int worker) {
+  return board_of(group).members[static_cast<std::size_t>(*script_.member_of(group, worker))];
+}
+
+void Referee::submitted(int worker, int number, const Moment& moment) {
+  auto& part = of(number, worker);
+  if (part.outcome != Outcome::kNone)
     blow(fmt::format("worker {} submits call {} twice", worker, number));
+  part = {Outcome::kInFlight, moment.waits};
 }
 
 void Referee::join_reached(int group, int worker) { board_of(group).joined_last = worker; }
 
-// Calls of one name are decided in the order of the script.
-int Referee::decide_next(Board& board, const std::string& name) {
-  auto& calls = board.undecided[name];
-  if (calls.empty()) return -1;
-  const int number = calls.front();
-  calls.pop_front();
-  return number;
+void Referee::entered(int group, int worker, const Entered& what) {
+  auto& member = member_of(group, worker);
+  const auto& turn = what.turn();
+  if (member.entered)
+    blow(fmt::format("worker {} enters {} of group {} while it is in {}", worker, words(turn),
+                     group, words(member.entered->turn())));
+  if (turn.sequence != member.completed + 1)
+    blow(fmt::format("worker {} enters {} of group {}, but it has completed {}", worker,
+                     words(turn), group, member.completed));
+  if (is_later(member.generation_last, turn.generation))
+    blow(fmt::format("worker {} enters {} of group {} after one of generation {}", worker,
+                     words(turn), group, member.generation_last));
+  member.generation_last = turn.generation;
+  for (const int call : what.calls)
+    if (outcome(worker, call) != Outcome::kInFlight)
+      blow(fmt::format("worker {} enters {} of group {} with call {}, not in flight", worker,
+                       words(turn), group, call));
+  member.entered = what;
 }
 
-// All members see all decisions in one order.
-void Referee::decided(int group, int worker, int call, const Decision& decision) {
-  auto& board = board_of(group);
-  auto& taken = board.taken[static_cast<std::size_t>(*script_.member_of(group, worker))];
-  const auto what = without_own(decision);
-  if (taken == board.decisions.size()) {
-    const bool is_release = std::holds_alternative<Release>(decision);
-    const int number = is_release ? call : decide_next(board, name_of(decision));
-    if (number < 0) {
-      blow(fmt::format("{} of group {}: there is no such call", words(decision), group));
-      return;
-    }
-    check_new(group, call_of(number), decision);
-    board.decisions.push_back({what, number});
+// Nobody may take back what anybody may be writing.
+void Referee::withdrawn(int group, int worker) {
+  auto& member = member_of(group, worker);
+  ++withdrawals_;
+  if (!member.entered) {
+    blow(fmt::format("worker {} withdraws what it has not entered in group {}", worker, group));
+    return;
   }
-  const auto& expected = board.decisions[taken];
-  if (!(expected.decision == what))
-    blow(fmt::format("decision {} of group {}: worker {} sees {}, another saw {}", taken, group,
-                     worker, words(decision), words(expected.decision)));
-  else if (call >= 0 && call != expected.call)
-    blow(fmt::format("worker {}: {} is about call {}, not {}", worker, words(decision),
-                     expected.call, call));
-  else
-    check_own(group, worker, expected.call, decision);
-  ++taken;
+  if (member.entered->turn().sequence <= board_of(group).agreed.size())
+    blow(fmt::format("worker {} withdraws {} of group {}, on which all had agreed", worker,
+                     words(member.entered->turn()), group));
+  member.entered.reset();
 }
 
-// What nobody has seen before.
-void Referee::check_new(int group, const Call& call, const Decision& decision) {
+void Referee::agreed(int group, int worker) {
   auto& board = board_of(group);
-  const auto [generation, sequence] =
-      std::visit([](const auto& any) { return std::pair(any.generation, any.sequence); }, decision);
-  if (generation != 1 || sequence != ++board.sequence_last)
-    blow(fmt::format("{} of group {}, expected is 1.{}", words(decision), group,
-                     board.sequence_last));
-  check_all_submitted(call, words(decision));
-  if (const auto* step = std::get_if<Step>(&decision)) {
-    check_new_step(group, call, *step);
-  } else if (const auto* release = std::get_if<Release>(&decision)) {
-    check_new_release(group, *release);
+  const auto& entered = *member_of(group, worker).entered;
+  const auto sequence = entered.turn().sequence;
+  if (sequence == board.agreed.size() + 1) {
+    Agreed what{entered.turn(), entered.identity(), entered.calls};
+    for (const auto& member : board.members)
+      if (member.entered && !member.entered->calls.empty()) what.calls = member.entered->calls;
+    check_alike(group, what);
+    if (problem_) return;
+    check_new(group, what);
+    count(what, entered.decision);
+    board.agreed.push_back(std::move(what));
+  }
+  if (problem_) return;
+  const auto& what = board.agreed[sequence - 1];
+  if (!(what.turn == entered.turn()) || what.identity != entered.identity())
+    blow(fmt::format("worker {} is in {} of group {}, others agreed on {}", worker,
+                     words(entered.turn()), group, words(what.turn)));
+  for (const int number : what.calls) check_own(worker, number, entered);
+}
+
+// All are in it, in the same.
+void Referee::check_alike(int group, const Agreed& what) {
+  const auto& members = script_.members(group);
+  const auto& board = board_of(group);
+  for (std::size_t index = 0; index < members.size(); ++index) {
+    const auto& entered = board.members[index].entered;
+    if (!entered || !(entered->turn() == what.turn))
+      blow(fmt::format("{} of group {} is thought to be everybody's, worker {} is not in it",
+                       words(what.turn), group, members[index]));
+    else if (entered->identity() != what.identity ||
+             (!entered->calls.empty() && entered->calls != what.calls))
+      blow(fmt::format("{} of group {}: worker {} has entered calls {}, others {}",
+                       words(what.turn), group, members[index], fmt::join(entered->calls, " "),
+                       fmt::join(what.calls, " ")));
+  }
+}
+
+void Referee::check_new(int group, const Agreed& what) {
+  auto& board = board_of(group);
+  if (what.calls.empty()) blow(fmt::format("{} of group {} is of nobody", words(what.turn), group));
+  for (const int number : what.calls) {
+    const auto& call = call_of(number);
+    check_all_submitted(call, what);
+    if (!call.is_join()) check_order(board, number, what);
+  }
+  for (const auto& member : board.members)
+    for (const int number : what.calls) check_kind(call_of(number), member.entered->decision, what);
+  for (const auto& member : board.members)
+    if (const auto* release = std::get_if<Release>(&member.entered->decision))
+      check_release(group, *release);
+  if (script_.never_fuses_across_waits) check_waits(what);
+}
+
+void Referee::count(const Agreed& what, const Decision& decision) {
+  if (std::holds_alternative<Step>(decision)) {
+    ++steps_;
+    if (!call_of(what.calls.front()).joined.empty()) ++steps_joined_;
+    if (what.calls.size() > 1) ++steps_fused_;
+  } else if (std::holds_alternative<Release>(decision)) {
+    ++releases_;
   } else {
     ++refusals_;
-    if (!call.is_refused())
-      blow(fmt::format("{} of group {}: the call was to be done", words(decision), group));
   }
 }
 
-// What one member gets of it, according to whether it has joined.
-void Referee::check_own(int group, int worker, int number, const Decision& decision) {
-  const bool joined = std::ranges::binary_search(call_of(number).joined, worker);
-  if (const auto* step = std::get_if<Step>(&decision)) {
-    check_joined(worker, number, *step);
-  } else if (const auto* refusal = std::get_if<Refusal>(&decision)) {
-    const auto [first, is_new] = board_of(group).refusals.emplace(number, *refusal);
-    if (!(first->second == *refusal))
-      blow(fmt::format("worker {} sees {}, another saw {}", worker, words(decision),
-                       words(Decision(first->second))));
-    check_refusal(worker, number, *refusal);
-  }
-  if (!std::holds_alternative<Step>(decision) && joined != std::holds_alternative<Pass>(decision))
-    blow(fmt::format("worker {} {} joined and gets {}", worker, joined ? "has" : "has not",
-                     words(decision)));
-}
-
-void Referee::check_all_submitted(const Call& call, const std::string& what) {
+void Referee::check_all_submitted(const Call& call, const Agreed& what) {
   const auto number = static_cast<int>(&call - script_.calls.data());
   for (const int maker : call.makers)
     if (outcome(maker, number) == Outcome::kNone)
-      blow(fmt::format("{} of group {}: worker {} has not submitted it", what, call.group, maker));
+      blow(fmt::format("{} of group {}: worker {} has not submitted call {}", words(what.turn),
+                       call.group, maker, number));
   for (const int worker : call.joined)
     if (outcome(worker, call.join) == Outcome::kNone)
-      blow(fmt::format("{} of group {}: worker {} has not joined", what, call.group, worker));
+      blow(fmt::format("{} of group {}: worker {} has not joined", words(what.turn), call.group,
+                       worker));
 }
 
-void Referee::check_new_step(int group, const Call& call, const Step& step) {
-  auto& board = board_of(group);
-  ++steps_;
-  if (!call.joined.empty()) ++steps_joined_;
-  if (call.is_refused()) blow(fmt::format("{} of group {} was to be refused", words(step), group));
-  const auto [at, is_new] = board.ids.emplace(step.id, call.common);
-  if (!is_new && !(at->second == call.common))
-    blow(fmt::format("{} of group {}: the id stood for another signature", words(step), group));
+// Calls of one name are decided in the order of the script.
+void Referee::check_order(Board& board, int number, const Agreed& what) {
+  auto& calls = board.undecided[call_of(number).common.name];
+  if (calls.empty() || calls.front() != number)
+    blow(fmt::format("{} of group {} is call {}, out of its order", words(what.turn),
+                     call_of(number).group, number));
+  else
+    calls.pop_front();
 }
 
-void Referee::check_new_release(int group, const Release& release) {
-  ++releases_;
-  if (release.last_rank != board_of(group).joined_last)
-    blow(fmt::format("{} of group {}: worker {} was the last to join", words(release), group,
-                     board_of(group).joined_last));
+void Referee::check_kind(const Call& call, const Decision& decision, const Agreed& what) {
+  const bool refuses =
+      std::holds_alternative<Refusal>(decision) || std::holds_alternative<Pass>(decision);
+  if (call.is_join() != std::holds_alternative<Release>(decision))
+    blow(fmt::format("{} of group {}: a release is for joins", words(what.turn), call.group));
+  else if (refuses && !call.is_refused())
+    blow(fmt::format("{} of group {}: the call was to be done", words(what.turn), call.group));
+  else if (!refuses && call.is_refused())
+    blow(fmt::format("{} of group {} was to be refused", words(what.turn), call.group));
 }
 
-// Who has joined gets the step with its signature, and nobody else.
-void Referee::check_joined(int worker, int number, const Step& step) {
+void Referee::check_waits(const Agreed& what) {
+  for (const int maker : call_of(what.calls.front()).makers)
+    for (const int number : what.calls)
+      if (of(number, maker).waits != of(what.calls.front(), maker).waits)
+        blow(fmt::format("{} of group {}: worker {} has waited between its calls {}",
+                         words(what.turn), call_of(number).group, maker,
+                         fmt::join(what.calls, " ")));
+}
+
+// What one member gets of it, according to whether it has joined.
+void Referee::check_own(int worker, int number, const Entered& entered) {
   const auto& call = call_of(number);
   const bool joined = std::ranges::binary_search(call.joined, worker);
-  if (joined != step.joined.has_value())
-    blow(fmt::format("{}: worker {} {} joined", words(step), worker, joined ? "has" : "has not"));
-  else if (joined && !(*step.joined == call.common))
-    blow(fmt::format("{}: worker {} gets another signature", words(step), worker));
+  if (const auto* step = std::get_if<Step>(&entered.decision)) {
+    if (joined != step->joined.has_value() || joined != entered.calls.empty())
+      blow(fmt::format("{}: worker {} {} joined", words(step->turn), worker,
+                       joined ? "has" : "has not"));
+    else if (joined && !(*step->joined == call.common))
+      blow(fmt::format("{}: worker {} gets another signature", words(step->turn), worker));
+  } else if (const auto* refusal = std::get_if<Refusal>(&entered.decision)) {
+    check_refusal(worker, number, *refusal);
+  } else if (std::holds_alternative<Release>(entered.decision)) {
+    return;
+  }
+  if (!std::holds_alternative<Step>(entered.decision) &&
+      joined != std::holds_alternative<Pass>(entered.decision))
+    blow(fmt::format("worker {} {} joined and gets another decision in {}", worker,
+                     joined ? "has" : "has not", words(entered.turn())));
+}
+
+void Referee::check_release(int group, const Release& release) {
+  if (release.last_rank != board_of(group).joined_last)
+    blow(fmt::format("{} of group {} names rank {}, worker {} was the last to join",
+                     words(release.turn), group, release.last_rank, board_of(group).joined_last));
 }
 
 void Referee::check_refusal(int worker, int number, const Refusal& refusal) {
   const auto& call = call_of(number);
   const auto& text = refusal.status.message();
+  const auto [first, is_new] = refusals_seen_.emplace(number, text);
+  if (first->second != text)
+    blow(fmt::format("worker {} is refused call {}: {}; another saw: {}", worker, number, text,
+                     first->second));
   const auto missing = [&](std::string_view what) {
     if (text.find(what) == std::string::npos)
       blow(fmt::format("worker {}: the refusal does not say `{}`: {}", worker, what, text));
@@ -203,42 +274,35 @@ void Referee::check_refusal(int worker, int number, const Refusal& refusal) {
   missing(shortened(call.common.name, 100).substr(0, 90));
   if (!call.is_mismatch()) {
     missing(row_of(call.common.operation).name);
-    missing(words(call.joined) + (call.joined.size() == 1 ? " has joined" : " have joined"));
+    missing(
+        beginning(words(call.joined) + (call.joined.size() == 1 ? " has joined" : " have joined")));
   }
   for (const auto& [who, odd] : call.odd) {
     std::vector<int> alike;
     for (const auto& [other, signature] : call.odd)
       if (signature == odd) alike.push_back(other);
-    missing(words(alike) + ": ");
+    missing(beginning(words(alike) + ": "));
     missing(culprit_value(call.common, odd));
   }
 }
 
-void Referee::entered(int group, int worker, const Step& step, std::int64_t value) {
-  auto& entries = board_of(group).entries[step.sequence];
-  if (!entries.emplace(worker, value).second)
-    blow(fmt::format("worker {} enters {} of group {} twice", worker, words(step), group));
+void Referee::completed(int group, int worker) {
+  auto& member = member_of(group, worker);
+  member.entered.reset();
+  ++member.completed;
 }
 
-int Referee::entries(int group, std::uint32_t sequence) const {
-  const auto& entries = boards_[static_cast<std::size_t>(group)].entries;
-  const auto found = entries.find(sequence);
-  return found == entries.end() ? 0 : static_cast<int>(found->second.size());
-}
-
-std::int64_t Referee::sum(int group, std::uint32_t sequence) const {
-  std::int64_t sum = 0;
-  for (const auto& [worker, value] : boards_[static_cast<std::size_t>(group)].entries.at(sequence))
-    sum += value;
-  return sum;
-}
-
-void Referee::done(int worker, int number, std::int64_t sum) {
-  std::int64_t expected = 0;
-  for (const int maker : call_of(number).makers) expected += Call::value(number, maker);
-  if (sum != expected)
-    blow(fmt::format("worker {}: call {} gave the sum {}, right is {}", worker, number, sum,
-                     expected));
+void Referee::done(int worker, int number, std::int64_t sum, std::int64_t rows) {
+  const auto& call = call_of(number);
+  std::int64_t sum_right = 0;
+  std::int64_t rows_right = 0;
+  for (const int maker : call.makers) {
+    sum_right += Call::value(number, maker);
+    rows_right += call.extent(number, maker);
+  }
+  if (sum != sum_right || rows != rows_right)
+    blow(fmt::format("worker {}: call {} gave the sum {} and {} rows, right is {} and {}", worker,
+                     number, sum, rows, sum_right, rows_right));
   end(worker, number, Outcome::kDone);
 }
 
@@ -249,15 +313,10 @@ void Referee::released(int worker, int call) { end(worker, call, Outcome::kDone)
 void Referee::lost(int worker, int call) { end(worker, call, Outcome::kLost); }
 
 void Referee::end(int worker, int call, Outcome outcome) {
-  auto& current = outcomes_[{worker, call}];
+  auto& current = of(call, worker).outcome;
   if (current != Outcome::kInFlight)
     blow(fmt::format("worker {}: call {} ends, which was not in flight", worker, call));
   current = outcome;
-}
-
-Outcome Referee::outcome(int worker, int call) const {
-  const auto found = outcomes_.find({worker, call});
-  return found == outcomes_.end() ? Outcome::kNone : found->second;
 }
 
 void Referee::check_end() {
@@ -269,8 +328,8 @@ void Referee::check_end() {
         blow(fmt::format("worker {}: call {} did not come to its end", worker, number));
   }
   for (const auto& board : boards_)
-    for (const auto& taken : board.taken)
-      if (taken != board.decisions.size()) blow("a decision did not reach every member");
+    for (const auto& member : board.members)
+      if (member.completed != board.agreed.size()) blow("a step did not reach every member");
 }
 
 }  // namespace farandole::sim

@@ -1,5 +1,5 @@
-// Referee: knows everything, and blows the whistle at the first thing that must not be. It also is
-// the board on which members enter their steps, so it sees who entered what.
+// Referee: knows everything, and blows the whistle at the first thing that must not be. It sees who
+// has entered what when it happens, which no member can.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,7 @@
 #include <deque>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "coordination/decision.h"
@@ -19,6 +17,15 @@ namespace farandole::sim {
 
 enum class Outcome : std::uint8_t { kNone, kInFlight, kDone, kRefused, kLost };
 
+// What a member enters: a decision with the numbers of its calls, none where it has joined.
+struct Entered {
+  Decision decision;
+  std::vector<int> calls;
+
+  const Turn& turn() const;
+  std::uint64_t identity() const;
+};
+
 class Referee {
  public:
   explicit Referee(const Script& script);
@@ -27,71 +34,100 @@ class Referee {
   const std::optional<std::string>& problem() const { return problem_; }
   void blow(std::string problem);
 
-  void submitted(int worker, int number);
+  // A program begins an iteration of its loop.
+  void began(int iteration);
+  // Somebody died: the job is over, and who has not heard of it may still raise.
+  void died() { died_ = true; }
+  // Whether no control message may be sent any more.
+  bool is_silent() const;
+
+  void submitted(int worker, int number, const Moment& moment);
   // A worker's join has come to the group's coordinator.
   void join_reached(int group, int worker);
-  // A member of the group took its next decision; `call` is what it had in flight under that name,
-  // −1 for a step that it gets because it has joined.
-  void decided(int group, int worker, int call, const Decision& decision);
-  // A member enters its next step with its number.
-  void entered(int group, int worker, const Step& step, std::int64_t value);
-  // How many members have entered a step, and the sum of their numbers.
-  int entries(int group, std::uint32_t sequence) const;
-  std::int64_t sum(int group, std::uint32_t sequence) const;
-  // The end of call `number`. `sum` is what a done call gave.
-  void done(int worker, int number, std::int64_t sum);
+  // A member enters its next turn, takes its entry back, finds that all have entered alike, and
+  // comes to the end of it.
+  void entered(int group, int worker, const Entered& what);
+  void withdrawn(int group, int worker);
+  void agreed(int group, int worker);
+  void completed(int group, int worker);
+  // The end of call `number`. `sum` and `rows` are what a done call gave.
+  void done(int worker, int number, std::int64_t sum, std::int64_t rows);
   void refused(int worker, int call);
   void released(int worker, int call);
   void lost(int worker, int call);
 
-  Outcome outcome(int worker, int call) const;
+  Outcome outcome(int worker, int call) const { return of(call, worker).outcome; }
   // Nothing happens any more and everybody lives: is everything done that was to be done?
   void check_end();
 
   std::uint64_t steps() const { return steps_; }
   std::uint64_t refusals() const { return refusals_; }
-  // Of the steps: those that somebody got because it had joined.
+  // Of the steps: those that somebody got because it had joined, and those of several calls.
   std::uint64_t steps_joined() const { return steps_joined_; }
+  std::uint64_t steps_fused() const { return steps_fused_; }
   std::uint64_t releases() const { return releases_; }
+  std::uint64_t withdrawals() const { return withdrawals_; }
 
  private:
-  // A step or a release as its first member saw it, without what is each member's own.
-  struct Common {
-    Decision decision;
-    int call;
+  struct Member {
+    std::size_t completed = 0;          // turns
+    std::optional<Entered> entered;     // and neither completed nor withdrawn
+    std::uint32_t generation_last = 1;  // of its entries
+  };
+  // A turn that all have entered alike.
+  struct Agreed {
+    Turn turn;
+    std::uint64_t identity;
+    std::vector<int> calls;
   };
   struct Board {
-    std::vector<Common> decisions;
-    std::vector<std::size_t> taken;                    // by member: how many of them
-    std::map<int, Refusal> refusals;                   // by call, as its first member saw it
-    std::uint32_t sequence_last = 0;                   // of decisions
-    std::map<std::uint32_t, Signature> ids;            // what each id stood for, ever
+    std::vector<Member> members;
+    std::vector<Agreed> agreed;
     std::map<std::string, std::deque<int>> undecided;  // by name, the calls to come
     int joined_last = -1;                              // by the coordinator's order
-    std::map<std::uint32_t, std::map<int, std::int64_t>> entries;  // sequence → worker → number
+  };
+  // One worker's part in one call.
+  struct Part {
+    Outcome outcome = Outcome::kNone;
+    std::uint32_t waits = 0;  // at the submission
   };
 
   Board& board_of(int group) { return boards_[static_cast<std::size_t>(group)]; }
-  const Call& call_of(int number) const { return script_.calls[static_cast<std::size_t>(number)]; }
-  // The call that this new decision must be about.
-  int decide_next(Board& board, const std::string& name);
-  void check_new(int group, const Call& call, const Decision& decision);
-  void check_own(int group, int worker, int number, const Decision& decision);
-  void check_all_submitted(const Call& call, const std::string& what);
-  void check_new_step(int group, const Call& call, const Step& step);
-  void check_new_release(int group, const Release& release);
-  void check_joined(int worker, int number, const Step& step);
+  Member& member_of(int group, int worker);
+  const Call& call_of(int number) const { return script_.call(number); }
+  Part& of(int call, int worker) {
+    return parts_[static_cast<std::size_t>(call)][static_cast<std::size_t>(worker)];
+  }
+  const Part& of(int call, int worker) const {
+    return parts_[static_cast<std::size_t>(call)][static_cast<std::size_t>(worker)];
+  }
+
+  // What nobody has found before.
+  void check_new(int group, const Agreed& what);
+  void check_alike(int group, const Agreed& what);
+  void check_own(int worker, int number, const Entered& entered);
+  void check_all_submitted(const Call& call, const Agreed& what);
+  void check_order(Board& board, int number, const Agreed& what);
+  void check_kind(const Call& call, const Decision& decision, const Agreed& what);
+  void check_waits(const Agreed& what);
+  void check_release(int group, const Release& release);
   void check_refusal(int worker, int number, const Refusal& refusal);
+  void count(const Agreed& what, const Decision& decision);
   void end(int worker, int call, Outcome outcome);
 
   const Script& script_;
   std::vector<Board> boards_;
-  std::map<std::pair<int, int>, Outcome> outcomes_;  // by worker and call
+  std::vector<std::vector<Part>> parts_;      // by call and worker
+  std::map<int, std::string> refusals_seen_;  // by call: the text, as its first member saw it
+  int began_last_ = 0;                        // workers that are where silence begins
+  bool died_ = false;
   std::optional<std::string> problem_;
   std::uint64_t steps_ = 0;
   std::uint64_t steps_joined_ = 0;
+  std::uint64_t steps_fused_ = 0;
   std::uint64_t refusals_ = 0;
   std::uint64_t releases_ = 0;
+  std::uint64_t withdrawals_ = 0;
 };
 
 }  // namespace farandole::sim

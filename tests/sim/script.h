@@ -1,5 +1,5 @@
 // Script: a random but correct job. Who is in which group, which calls the job makes, and what each
-// worker's program does in which order. If the engine is right, every script comes to its end.
+// worker's program does in which order. If the agreement is right, every script comes to its end.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "coordination/agreement.h"
 #include "coordination/signature.h"
 #include "story.h"
 
@@ -36,12 +37,20 @@ struct Call {
   }
   // What a worker puts into the sum.
   static std::int64_t value(int call, int worker) { return call * 1000003LL + worker * 7919LL + 1; }
+  // How many rows it brings to an all-gather or alltoall: each its own number, maybe none.
+  std::int64_t extent(int call, int worker) const {
+    const bool ragged = row_of(common.operation).shape_rule == ShapeRule::kAllButFirst;
+    return ragged ? (call * 31LL + worker * 17LL) % 5 : 0;
+  }
 };
 
 // What a program does; calls by their number.
 struct Submit {
   int call;
   bool twice;  // and at once again, which must be refused
+};
+struct SubmitBatch {  // as a whole, in this order
+  std::vector<int> calls;
 };
 struct SubmitByPoll {  // the order depends on whether `polled` is done by then
   int polled;
@@ -55,7 +64,10 @@ struct Pause {
   Time time;
   bool stopped;  // nothing of the worker runs, as if it were in SIGSTOP; else only the program
 };
-using Action = std::variant<Submit, SubmitByPoll, Wait, Pause>;
+struct Begin {  // an iteration of a loop
+  int iteration;
+};
+using Action = std::variant<Submit, SubmitBatch, SubmitByPoll, Wait, Pause, Begin>;
 
 struct Death {
   int worker;
@@ -64,17 +76,24 @@ struct Death {
 
 struct Script {
   int workers = 0;
-  std::vector<std::vector<int>> groups;  // ascending
-  std::vector<std::size_t> names_max;    // by group
+  std::vector<std::vector<int>> groups;   // ascending
+  std::vector<AgreementOptions> options;  // by group
   std::vector<Call> calls;
   std::vector<std::vector<Action>> programs;  // by worker
   std::vector<Death> deaths;
-  Time delay_max = 0;  // of a message or a wake-up
+  Time delay_max = 0;  // of a message, a wake-up or a flag
+  Time pauses = 0;     // of all programs together
+  // From where all programs are in this iteration, no control message may be sent.
+  std::optional<int> silent_from = {};
+  // Waits are the same in each iteration, so no step may hold two calls with one between them.
+  bool never_fuses_across_waits = false;
 
+  const std::vector<int>& members(int group) const {
+    return groups[static_cast<std::size_t>(group)];
+  }
+  const Call& call(int number) const { return calls[static_cast<std::size_t>(number)]; }
   // Our index in a group; nothing for those outside.
   std::optional<int> member_of(int group, int worker) const;
 };
-
-Script random_script(std::uint64_t seed);
 
 }  // namespace farandole::sim

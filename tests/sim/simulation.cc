@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <memory>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "board.h"
 #include "random.h"
 #include "referee.h"
 #include "story.h"
@@ -14,34 +16,34 @@
 namespace farandole::sim {
 namespace {
 
-// More than any script needs: a job that goes on and on has no end.
-constexpr std::uint64_t kHappeningsMax = 3'000'000;
-
 class Simulation {
  public:
-  Simulation(std::uint64_t seed, Telling telling, const Bug& bug)
-      : script_(random_script(seed)),
-        random_(~seed),
+  Simulation(const Seed& seed, Telling telling, const Bug& bug)
+      : script_(random_script(seed.number, seed.kind)),
+        random_(~seed.number),
         story_(telling),
         referee_(script_),
         network_(script_, timeline_, random_, referee_, bug.tap ? bug.tap(script_) : Tap()),
-        around_{script_, bug.flaws, timeline_, random_, network_, referee_, story_} {
+        around_{script_, bug.flaws, timeline_, random_, network_, boards_, referee_, story_} {
+    for (const auto& members : script_.groups)
+      boards_.emplace_back(static_cast<int>(members.size()));
     for (int number = 0; number < script_.workers; ++number)
       workers_.push_back(std::make_unique<SimulatedWorker>(number, around_));
   }
 
-  Report run() {
+  Findings run() {
     tell_cast();
     for (int worker = 0; worker < script_.workers; ++worker)
       timeline_.add(random_.between(0, static_cast<int>(script_.delay_max)), Run{worker});
     for (const auto& [worker, time] : script_.deaths) timeline_.add(time, Die{worker});
 
-    std::uint64_t happenings = 0;
+    const Time limit = time_limit();
     while (!referee_.problem()) {
       const auto next = timeline_.next();
       if (!next) break;
       std::visit([this](const auto& what) { happen(what); }, *next);
-      if (++happenings > kHappeningsMax) referee_.blow("the job does not come to an end");
+      if (timeline_.now() > limit)
+        referee_.blow(fmt::format("the job is not over after {} µs", limit));
     }
     if (!referee_.problem()) check_end();
     if (referee_.problem()) story_.tell(timeline_.now(), "WRONG: {}", *referee_.problem());
@@ -50,9 +52,12 @@ class Simulation {
             .lines = story_.lines(),
             .steps = referee_.steps(),
             .steps_joined = referee_.steps_joined(),
+            .steps_fused = referee_.steps_fused(),
             .refusals = referee_.refusals(),
             .releases = referee_.releases(),
+            .withdrawals = referee_.withdrawals(),
             .messages = network_.messages(),
+            .became_silent = referee_.is_silent(),
             .somebody_died = died_};
   }
 
@@ -61,8 +66,11 @@ class Simulation {
     story_.tell(0, "{} workers, {} calls, delays up to {} µs", script_.workers,
                 script_.calls.size(), script_.delay_max);
     for (std::size_t group = 0; group < script_.groups.size(); ++group)
-      story_.tell(0, "group {}: workers {}; at most {} names", group,
-                  fmt::join(script_.groups[group], " "), script_.names_max[group]);
+      story_.tell(
+          0, "group {}: workers {}; at most {} names, steps of {} bytes, grace {} µs", group,
+          fmt::join(script_.groups[group], " "), script_.options[group].names_max,
+          script_.options[group].fusion_bytes,
+          std::chrono::ceil<std::chrono::microseconds>(script_.options[group].grace).count());
   }
 
   SimulatedWorker& worker(int number) { return *workers_[static_cast<std::size_t>(number)]; }
@@ -73,11 +81,22 @@ class Simulation {
     worker(members[static_cast<std::size_t>(deliver.to)]).receive(envelope);
   }
 
+  // Whoever waits for a flag is woken when the last one has come.
+  void happen(const Settle& settle) {
+    const auto group = static_cast<std::size_t>(settle.group);
+    if (!boards_[group].settle(settle.member)) return;
+    for (const int member : script_.groups[group]) {
+      const Time delay = random_.between(0, static_cast<int>(script_.delay_max));
+      timeline_.add(timeline_.now() + delay, Run{member});
+    }
+  }
+
   void happen(const Run& run) { worker(run.worker).run(); }
 
   void happen(const Die& death) {
     if (!worker(death.worker).alive() || all_finished()) return;
     died_ = true;
+    referee_.died();
     worker(death.worker).die();
     bool tells = !around_.flaws.one_survivor_is_not_told;
     for (int other = 0; other < script_.workers; ++other) {
@@ -100,10 +119,22 @@ class Simulation {
     std::vector<std::string> waiting;
     for (const auto& one : workers_)
       if (one->alive() && !one->finished()) waiting.push_back(one->waiting_for());
-    if (!waiting.empty())
-      referee_.blow(fmt::format("deadlock: {}", fmt::join(waiting, "; ")));
-    else if (!died_)
-      referee_.check_end();
+    if (!waiting.empty()) {
+      const auto many = waiting.size();
+      if (many > 6) waiting.resize(6);
+      referee_.blow(fmt::format("deadlock of {}: {}", many, fmt::join(waiting, "; ")));
+    }
+    if (died_ || referee_.problem()) return;
+    referee_.check_end();
+  }
+
+  // Bounded: what the calls may take together, also as victims of replans.
+  Time time_limit() const {
+    Time grace = 0;
+    for (const auto& options : script_.options)
+      grace += std::chrono::ceil<std::chrono::microseconds>(options.grace).count();
+    const auto calls = static_cast<Time>(script_.calls.size()) + 10;
+    return script_.pauses + calls * (60 * script_.delay_max + 2 * grace);
   }
 
   Script script_;
@@ -112,6 +143,7 @@ class Simulation {
   Story story_;
   Referee referee_;
   Network network_;
+  std::vector<SimulatedBoard> boards_;
   Surroundings around_;
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;
   bool died_ = false;
@@ -119,7 +151,7 @@ class Simulation {
 
 }  // namespace
 
-Report simulate(std::uint64_t seed, Telling telling, const Bug& bug) {
+Findings simulate(const Seed& seed, Telling telling, const Bug& bug) {
   return Simulation(seed, telling, bug).run();
 }
 

@@ -1,8 +1,11 @@
 #include "wire_watch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -24,18 +27,37 @@ struct ItemWords {
     return fmt::format("announces `{}` again", shown(item.signature.name));
   }
   std::string operator()(const AnnounceJoin& /*item*/) const { return "joins"; }
+  std::string operator()(const Raise& item) const {
+    static constexpr std::array<std::string_view, 3> kCauses = {"a surprise", "its bucket waits",
+                                                                "no atom follows"};
+    return fmt::format("raises a replan of generation {}: {}, atom {}, bucket {}, ready {}",
+                       item.generation, kCauses.at(static_cast<std::size_t>(item.cause)), item.atom,
+                       item.bucket, fmt::join(item.ready, " "));
+  }
+  std::string operator()(const Report& item) const {
+    return fmt::format("reports {}.{} completed, {}", item.generation, item.completed,
+                       item.entered == 0 ? "nothing entered"
+                                         : fmt::format("{:04x} entered", item.identity & 0xffffU));
+  }
   std::string operator()(const Define& item) const {
     return fmt::format("id {} is `{}`", item.id, shown(item.signature.name));
   }
   std::string operator()(const Forget& item) const { return fmt::format("forget id {}", item.id); }
   std::string operator()(const Issue& item) const {
-    return fmt::format("step {} is id {}", item.sequence, item.id);
+    return fmt::format("{}.{} is id {}", item.generation, item.sequence, item.id);
   }
   std::string operator()(const Refuse& item) const {
     return fmt::format("refuse `{}`", shown(item.name));
   }
   std::string operator()(const ReleaseAll& item) const {
     return fmt::format("release all, rank {} was the last to join", item.last_rank);
+  }
+  std::string operator()(const Stop& item) const {
+    return fmt::format("stop generation {}", item.generation);
+  }
+  std::string operator()(const Answer& item) const {
+    return fmt::format("generation {} begins after {}, {}", item.generation, item.prefix,
+                       item.atom == 0 ? "learn" : fmt::format("plan at atom {}", item.atom));
   }
 };
 

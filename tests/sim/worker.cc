@@ -1,8 +1,10 @@
 #include "worker.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <variant>
 
@@ -14,6 +16,8 @@ namespace {
 
 std::string shown(const std::string& name) { return shortened(name, 30); }
 
+TimePoint point(Time time) { return TimePoint(std::chrono::microseconds(time)); }
+
 bool holds_a_join(const Bytes& message) {
   const auto announcements = decode_announcements(message);
   return announcements.ok() && std::ranges::any_of(*announcements, [](const auto& announcement) {
@@ -21,23 +25,19 @@ bool holds_a_join(const Bytes& message) {
          });
 }
 
+std::string words(const Turn& turn) { return fmt::format("{}.{}", turn.generation, turn.sequence); }
+
 }  // namespace
 
 SimulatedWorker::SimulatedWorker(int number, Surroundings& surroundings)
-    : number_(number), around_(surroundings) {
+    : number_(number), around_(surroundings), seen_(around_.script.calls.size()) {
   const auto& script = around_.script;
   for (int group = 0; group < static_cast<int>(script.groups.size()); ++group) {
     const auto member = script.member_of(group, number);
     if (!member) continue;
-    Seat seat{.group = group,
-              .member = *member,
-              .agreement = {},
-              .inbox = {},
-              .in_flight = {},
-              .queue = {}};
-    seat.agreement =
-        std::make_unique<Agreement>(*member, script.groups[static_cast<std::size_t>(group)],
-                                    script.names_max[static_cast<std::size_t>(group)]);
+    Seat seat{.group = group, .member = *member};
+    seat.agreement = std::make_unique<Agreement>(*member, script.members(group),
+                                                 script.options[static_cast<std::size_t>(group)]);
     seats_.emplace(group, std::move(seat));
   }
 }
@@ -46,15 +46,15 @@ const std::vector<Action>& SimulatedWorker::program() const {
   return around_.script.programs[static_cast<std::size_t>(number_)];
 }
 
-void SimulatedWorker::wake(int worker, Time at_least) {
+void SimulatedWorker::wake(Time at_least) {
   const Time delay = around_.random.between(0, static_cast<int>(around_.script.delay_max));
-  around_.timeline.add(std::max(around_.timeline.now() + delay, at_least), Run{worker});
+  around_.timeline.add(std::max(around_.timeline.now() + delay, at_least), Run{number_});
 }
 
 void SimulatedWorker::receive(const Envelope& envelope) {
   if (!alive_ || dead_) return;
   seats_.at(envelope.group).inbox.emplace_back(envelope.from, envelope.bytes);
-  wake(number_);
+  wake();
 }
 
 void SimulatedWorker::run() {
@@ -63,8 +63,11 @@ void SimulatedWorker::run() {
   while (progress()) {
   }
   const bool pausing = now < resume_at_;
-  if (!pausing && !finished() && step_program()) wake(number_);
-  for (auto& [group, seat] : seats_) send_messages(seat);
+  if (!pausing && !finished() && step_program()) wake();
+  for (auto& [group, seat] : seats_) {
+    look_at_the_time(seat);
+    send_messages(seat);
+  }
 }
 
 void SimulatedWorker::die() {
@@ -85,13 +88,13 @@ void SimulatedWorker::learn(int dead) {
   }
   dead_ = dead;
   for (auto& [group, seat] : seats_) {
-    for (const auto& [name, call] : seat.in_flight) around_.referee.lost(number_, call);
-    for (const auto& [step, call] : seat.queue)
-      if (call >= 0) around_.referee.lost(number_, call);
+    for (const auto& [ticket, submission] : seat.in_flight)
+      around_.referee.lost(number_, submission.call);
+    seat.attempt.reset();
+    seat.agreement.reset();  // before what it borrows
     seat.in_flight.clear();
-    seat.queue.clear();
   }
-  wake(number_, resume_at_);
+  wake(resume_at_);
 }
 
 bool SimulatedWorker::progress() {
@@ -100,8 +103,10 @@ bool SimulatedWorker::progress() {
   for (auto& [group, seat] : seats_) {
     again = take_messages(seat) || again;
     if (around_.random.chance(50)) send_messages(seat);
-    again = take_decisions(seat) || again;
-    again = run_steps(seat) || again;
+    if (seat.agreement->take_withdrawal()) withdraw(seat);
+    again = enter(seat) || again;
+    again = look(seat) || again;
+    again = finish(seat) || again;
   }
   return again && !around_.referee.problem();
 }
@@ -110,24 +115,11 @@ bool SimulatedWorker::take_messages(Seat& seat) {
   const bool some = !seat.inbox.empty();
   for (; !seat.inbox.empty(); seat.inbox.pop_front()) {
     const auto& [from, bytes] = seat.inbox.front();
-    const auto status = seat.agreement->receive(from, bytes);
+    const auto status = seat.agreement->receive(from, bytes, point(around_.timeline.now()));
     if (!status.ok()) around_.referee.blow(status.message());
     if (seat.member != 0 || !holds_a_join(bytes)) continue;
-    const auto& members = around_.script.groups[static_cast<std::size_t>(seat.group)];
+    const auto& members = around_.script.members(seat.group);
     around_.referee.join_reached(seat.group, members[static_cast<std::size_t>(from)]);
-  }
-  return some;
-}
-
-bool SimulatedWorker::take_decisions(Seat& seat) {
-  reach_coordinator(seat);
-  bool some = false;
-  while (auto decision = seat.agreement->next_decision()) {
-    some = true;
-    if (auto* release = std::get_if<Release>(&*decision);
-        release != nullptr && around_.flaws.releases_name_the_first_member)
-      release->last_rank = around_.script.groups[static_cast<std::size_t>(seat.group)].front();
-    if (!take(seat, *decision)) return false;
   }
   return some;
 }
@@ -135,77 +127,6 @@ bool SimulatedWorker::take_decisions(Seat& seat) {
 // An agreement hands our own join to the coordinator beside it when it is asked for something.
 void SimulatedWorker::reach_coordinator(Seat& seat) {
   if (std::exchange(seat.joins, false)) around_.referee.join_reached(seat.group, number_);
-}
-
-bool SimulatedWorker::take(Seat& seat, const Decision& decision) {
-  const Time now = around_.timeline.now();
-  if (std::holds_alternative<Pass>(decision)) {
-    around_.referee.decided(seat.group, number_, -1, decision);
-    return true;
-  }
-  const auto* step = std::get_if<Step>(&decision);
-  const auto& name =
-      std::visit([](const auto& what) -> const std::string& { return what.name; }, decision);
-  int call = -1;
-  if (step == nullptr || !step->joined) {
-    const auto found = seat.in_flight.find(name);
-    if (found == seat.in_flight.end()) {
-      around_.referee.blow(
-          fmt::format("worker {} gets a decision about `{}`, not in flight", number_, shown(name)));
-      return false;
-    }
-    call = found->second;
-    seat.in_flight.erase(found);
-  }
-  around_.referee.decided(seat.group, number_, call, decision);
-  if (step != nullptr) {
-    around_.story.tell(now, "worker {} gets step {} of group {}: `{}`, id {}{}", number_,
-                       step->sequence, seat.group, shown(name), step->id,
-                       step->joined ? ", as it has joined" : "");
-    seat.queue.emplace_back(*step, call);
-  } else if (const auto* refusal = std::get_if<Refusal>(&decision)) {
-    around_.story.tell(now, "worker {} is refused call {} of group {}: {}", number_, call,
-                       seat.group, refusal->status.message());
-    around_.referee.refused(number_, call);
-  } else {
-    around_.story.tell(now, "worker {} is released in group {}, rank {} was the last to join",
-                       number_, seat.group, std::get<Release>(decision).last_rank);
-    around_.referee.released(number_, call);
-  }
-  return true;
-}
-
-bool SimulatedWorker::run_steps(Seat& seat) {
-  if (seat.queue.empty()) return false;
-  if (!seat.entered) enter(seat);
-  const auto& [step, call] = seat.queue.front();
-  const auto members =
-      static_cast<int>(around_.script.groups[static_cast<std::size_t>(seat.group)].size());
-  const int wanted =
-      members > 1 && around_.flaws.completes_before_the_last_entered ? members - 1 : members;
-  if (around_.referee.entries(seat.group, step.sequence) < wanted) return false;
-
-  const auto sum = around_.referee.sum(seat.group, step.sequence);
-  around_.story.tell(around_.timeline.now(), "worker {} completes step {} of group {}: {}", number_,
-                     step.sequence, seat.group, sum);
-  if (call >= 0) around_.referee.done(number_, call, sum);
-  seat.queue.pop_front();
-  seat.entered = false;
-  return true;
-}
-
-void SimulatedWorker::enter(Seat& seat) {
-  const auto& [step, call] = seat.queue.front();
-  const auto& members = around_.script.groups[static_cast<std::size_t>(seat.group)];
-  seat.entered = true;
-  const bool has_data = call >= 0 || around_.flaws.the_joined_bring_data;
-  const auto value = has_data ? Call::value(call, number_) : 0;
-  around_.referee.entered(seat.group, number_, step, value);
-  around_.story.tell(around_.timeline.now(), "worker {} enters step {} of group {} with {}",
-                     number_, step.sequence, seat.group, value);
-  if (around_.referee.entries(seat.group, step.sequence) < static_cast<int>(members.size())) return;
-  for (const int other : members)
-    if (other != number_) wake(other);
 }
 
 void SimulatedWorker::send_messages(Seat& seat) {
@@ -216,9 +137,233 @@ void SimulatedWorker::send_messages(Seat& seat) {
                        number_, message->to, seat.group, words_of(message->bytes));
     around_.network.send({seat.group, seat.member, message->to, std::move(message->bytes)});
     if (around_.random.chance(5)) {  // the rest later; in between this worker may die
-      wake(number_);
+      wake();
       return;
     }
+  }
+}
+
+// Looks too often rather than too late, but for a wake-up's delay.
+void SimulatedWorker::look_at_the_time(Seat& seat) {
+  if (dead_ || around_.flaws.never_looks_at_the_time) return;
+  const auto now = point(around_.timeline.now());
+  auto deadline = seat.agreement->deadline();
+  if ((deadline && *deadline <= now) || around_.random.chance(10)) {
+    seat.agreement->look(now);
+    deadline = seat.agreement->deadline();
+  }
+  if (!deadline) return;
+  const auto left = std::chrono::ceil<std::chrono::microseconds>(*deadline - now).count();
+  const Time at = around_.timeline.now() + std::max<Time>(left, 1);
+  if (at == seat.look_at) return;
+  seat.look_at = at;
+  around_.timeline.add(at, Run{number_});
+}
+
+bool SimulatedWorker::enter(Seat& seat) {
+  reach_coordinator(seat);
+  if (seat.attempt) return false;
+  const auto* decision = seat.agreement->next_decision();
+  if (decision == nullptr) return false;
+  Attempt attempt{.entered = {*decision, {}}};
+  if (!find_calls(seat, *decision, attempt.entered.calls)) return false;
+  if (auto* release = std::get_if<Release>(&attempt.entered.decision);
+      release != nullptr && around_.flaws.releases_name_the_first_member)
+    release->last_rank = around_.script.members(seat.group).front();
+  attempt.identity = attempt.entered.identity();
+  if (around_.flaws.identity_holds_the_rows)
+    for (const int call : attempt.entered.calls)
+      attempt.identity +=
+          static_cast<std::uint64_t>(around_.script.call(call).extent(call, number_));
+  around_.referee.entered(seat.group, number_, attempt.entered);
+  tell_of(seat, attempt);
+  seat.attempt = std::move(attempt);
+  write(seat);
+  return true;
+}
+
+// The numbers of a decision's calls.
+bool SimulatedWorker::find_calls(const Seat& seat, const Decision& decision,
+                                 std::vector<int>& calls) {
+  std::vector<Ticket> tickets;
+  if (const auto* step = std::get_if<Step>(&decision)) tickets = step->tickets;
+  if (const auto* refusal = std::get_if<Refusal>(&decision)) tickets = {refusal->ticket};
+  if (const auto* release = std::get_if<Release>(&decision)) tickets = {release->ticket};
+  for (const auto ticket : tickets) {
+    const auto found = seat.in_flight.find(ticket);
+    if (found == seat.in_flight.end()) {
+      around_.referee.blow(
+          fmt::format("worker {} gets a decision about something not in flight", number_));
+      return false;
+    }
+    calls.push_back(found->second.call);
+  }
+  return true;
+}
+
+void SimulatedWorker::tell_of(const Seat& seat, const Attempt& attempt) {
+  const Time now = around_.timeline.now();
+  const auto turn = words(attempt.entered.turn());
+  const auto calls = fmt::format("{}", fmt::join(attempt.entered.calls, " "));
+  const auto& decision = attempt.entered.decision;
+  if (const auto* step = std::get_if<Step>(&decision)) {
+    around_.story.tell(now, "worker {} enters {} of group {}: {}{} ({:04x})", number_, turn,
+                       seat.group, step->joined ? "without data, as it has joined" : "calls ",
+                       calls, attempt.identity & 0xffffU);
+  } else if (const auto* refusal = std::get_if<Refusal>(&decision)) {
+    around_.story.tell(now, "worker {} enters {} of group {}: call {} is refused, {}", number_,
+                       turn, seat.group, calls, refusal->status.message());
+  } else if (const auto* release = std::get_if<Release>(&decision)) {
+    around_.story.tell(now, "worker {} enters {} of group {}: the release, rank {} joined last",
+                       number_, turn, seat.group, release->last_rank);
+  } else {
+    around_.story.tell(now, "worker {} enters {} of group {}: others are refused", number_, turn,
+                       seat.group);
+  }
+}
+
+Entry SimulatedWorker::entry_of(const Attempt& attempt) const {
+  Entry entry{.identity = attempt.identity};
+  for (const int call : attempt.entered.calls) {
+    entry.values.push_back(Call::value(call, number_));
+    entry.extents.push_back(around_.script.call(call).extent(call, number_));
+  }
+  if (entry.values.empty() && around_.flaws.the_joined_bring_data) {
+    entry.values.push_back(1);
+    entry.extents.push_back(1);
+  }
+  return entry;
+}
+
+// The entry first, then its word; the others see both later.
+void SimulatedWorker::write(Seat& seat) {
+  const auto turn = seat.attempt->entered.turn();
+  board(seat).write_entry(seat.member, turn.sequence, entry_of(*seat.attempt));
+  board(seat).write_word(seat.member, turn.sequence, SimulatedBoard::word_of(turn));
+  around_.network.settle(seat.group, seat.member, 2);
+}
+
+void SimulatedWorker::withdraw(Seat& seat) {
+  around_.referee.withdrawn(seat.group, number_);
+  if (!seat.attempt) return;
+  const auto turn = seat.attempt->entered.turn();
+  around_.story.tell(around_.timeline.now(), "worker {} withdraws {} of group {}", number_,
+                     words(turn), seat.group);
+  if (seat.attempt->state == Attempt::State::kAgreed)
+    around_.referee.blow(fmt::format("worker {} withdraws {} of group {}, which it saw agreed",
+                                     number_, words(turn), seat.group));
+  seat.attempt.reset();
+  if (around_.flaws.keeps_its_word_when_it_withdraws) return;
+  board(seat).write_word(seat.member, turn.sequence, 0);
+  around_.network.settle(seat.group, seat.member, 1);
+}
+
+// Whether a member's word is the same as ours, as far as we can see.
+bool SimulatedWorker::is_mine(const Seat& seat, const Attempt& attempt, int member) {
+  const auto turn = attempt.entered.turn();
+  const auto word = board(seat).word(seat.member, member, turn.sequence);
+  const auto mine = SimulatedBoard::word_of(turn);
+  if (around_.flaws.ignores_generations)
+    return static_cast<std::uint32_t>(word) == static_cast<std::uint32_t>(mine);
+  return word == mine;
+}
+
+// All words, all identities, and all words once more; between any two of these reads the others may
+// go on. True if something has come of it.
+bool SimulatedWorker::look(Seat& seat) {
+  if (!seat.attempt || seat.attempt->state != Attempt::State::kLooking) return false;
+  auto& attempt = *seat.attempt;
+  const int members = board(seat).members();
+  const int stages = around_.flaws.looks_only_once ? 2 : 3;
+  const int end = stages * members;
+  const bool is_cut = members > 1 && around_.random.chance(15);
+  const int stop = is_cut ? around_.random.between(attempt.looked_at, end - 1) : end;
+  int missing = around_.flaws.completes_before_the_last_entered && members > 1 ? 1 : 0;
+  if (attempt.looked_at == 0) attempt.is_other = false;
+  for (; attempt.looked_at < stop; ++attempt.looked_at) {
+    const int stage = attempt.looked_at / members;
+    const int member = attempt.looked_at % members;
+    if (stage == 1) {
+      const auto& entry = board(seat).entry(seat.member, member, attempt.entered.turn().sequence);
+      attempt.is_other = attempt.is_other || entry.identity != attempt.identity;
+    } else if (!is_mine(seat, attempt, member) && --missing < 0) {
+      attempt.looked_at = 0;  // whoever changes it next wakes us
+      return false;
+    }
+  }
+  if (attempt.looked_at < end) {
+    wake();
+    return false;
+  }
+  const auto turn = attempt.entered.turn();
+  if (attempt.is_other && !around_.flaws.completes_before_the_last_entered) {
+    attempt.state = Attempt::State::kSurprised;
+    around_.story.tell(around_.timeline.now(), "worker {} is surprised by {} of group {}", number_,
+                       words(turn), seat.group);
+    if (!around_.flaws.takes_no_notice_of_surprises) seat.agreement->surprised();
+    return true;
+  }
+  attempt.state = Attempt::State::kAgreed;
+  around_.referee.agreed(seat.group, number_);
+  return true;
+}
+
+// What all have entered alike runs: at once, or in steps that need the others.
+bool SimulatedWorker::finish(Seat& seat) {
+  if (!seat.attempt || seat.attempt->state != Attempt::State::kAgreed) return false;
+  if (around_.referee.problem()) return false;
+  if (around_.random.chance(10)) {  // it takes its time
+    wake();
+    return false;
+  }
+  auto& attempt = *seat.attempt;
+  const bool chooses_alone = around_.flaws.each_chooses_its_algorithm;
+  const auto choice = chooses_alone ? static_cast<std::uint64_t>(number_) : attempt.identity;
+  if (choice % 2 == 1 && !all_are_done(seat, attempt)) return false;
+  end_step(seat, attempt);
+  seat.agreement->completed();
+  const auto calls = attempt.entered.calls;
+  seat.attempt.reset();
+  std::erase_if(seat.in_flight, [&](const auto& entry) {
+    return std::ranges::find(calls, entry.second.call) != calls.end();
+  });
+  return true;
+}
+
+bool SimulatedWorker::all_are_done(Seat& seat, Attempt& attempt) {
+  const auto turn = attempt.entered.turn();
+  const auto word = SimulatedBoard::word_of(turn);
+  if (!std::exchange(attempt.says_done, true)) {
+    board(seat).write_done(seat.member, turn.sequence, word);
+    around_.network.settle(seat.group, seat.member, 1);
+  }
+  for (int member = 0; member < board(seat).members(); ++member)
+    if (board(seat).done(seat.member, member, turn.sequence) != word) return false;
+  return true;
+}
+
+void SimulatedWorker::end_step(Seat& seat, const Attempt& attempt) {
+  const auto turn = attempt.entered.turn();
+  const auto& calls = attempt.entered.calls;
+  around_.referee.completed(seat.group, number_);
+  std::vector<std::int64_t> sums(calls.size());
+  std::vector<std::int64_t> rows(calls.size());
+  for (int member = 0; member < board(seat).members(); ++member) {
+    const auto& entry = board(seat).entry(seat.member, member, turn.sequence);
+    for (std::size_t index = 0; index < std::min(calls.size(), entry.values.size()); ++index) {
+      sums[index] += entry.values[index];
+      rows[index] += entry.extents[index];
+    }
+  }
+  around_.story.tell(around_.timeline.now(), "worker {} completes {} of group {}: {}", number_,
+                     words(turn), seat.group, fmt::join(sums, " "));
+  for (std::size_t index = 0; index < calls.size(); ++index) {
+    if (std::holds_alternative<Step>(attempt.entered.decision))
+      around_.referee.done(number_, calls[index], sums[index], rows[index]);
+    else if (std::holds_alternative<Release>(attempt.entered.decision))
+      around_.referee.released(number_, calls[index]);
+    else
+      around_.referee.refused(number_, calls[index]);
   }
 }
 
@@ -237,19 +382,28 @@ bool SimulatedWorker::step_program() {
 }
 
 bool SimulatedWorker::act(const Submit& action) {
-  submit(action.call, action.twice);
+  submit(action.call, 0, action.twice);
+  return true;
+}
+
+bool SimulatedWorker::act(const SubmitBatch& action) {
+  ++batch_last_;
+  for (const int call : action.calls) submit(call, batch_last_, false);
   return true;
 }
 
 bool SimulatedWorker::act(const SubmitByPoll& action) {
   const bool done = around_.referee.outcome(number_, action.polled) != Outcome::kInFlight;
-  submit(done ? action.first : action.second, false);
-  submit(done ? action.second : action.first, false);
+  if (done) see(action.polled);
+  submit(done ? action.first : action.second, 0, false);
+  submit(done ? action.second : action.first, 0, false);
   return true;
 }
 
 bool SimulatedWorker::act(const Wait& action) {
-  return around_.referee.outcome(number_, action.call) != Outcome::kInFlight;
+  const bool done = around_.referee.outcome(number_, action.call) != Outcome::kInFlight;
+  if (done) see(action.call);
+  return done;
 }
 
 bool SimulatedWorker::act(const Pause& action) {
@@ -259,35 +413,60 @@ bool SimulatedWorker::act(const Pause& action) {
   return true;
 }
 
-void SimulatedWorker::submit(int number, bool twice) {
-  const auto& call = around_.script.calls[static_cast<std::size_t>(number)];
-  const auto& signature = call.of(number_);
+bool SimulatedWorker::act(const Begin& action) {
+  around_.story.tell(around_.timeline.now(), "worker {} begins iteration {}", number_,
+                     action.iteration);
+  around_.referee.began(action.iteration);
+  return true;
+}
+
+Moment SimulatedWorker::moment(const Seat& seat, std::uint32_t batch) const {
+  return {.waits = around_.flaws.counts_no_waits ? 0 : waits_,
+          .quiet_points = seat.quiet_points,
+          .batch = batch};
+}
+
+// Our program sees the end of a call.
+void SimulatedWorker::see(int number) {
+  if (seen_[static_cast<std::size_t>(number)]) return;
+  seen_[static_cast<std::size_t>(number)] = true;
+  ++waits_;
+  --seats_.at(around_.script.call(number).group).unseen;
+}
+
+void SimulatedWorker::submit(int number, std::uint32_t batch, bool twice) {
+  const auto& call = around_.script.call(number);
   auto& seat = seats_.at(call.group);
-  around_.referee.submitted(number_, number);
+  if (seat.unseen++ == 0) ++seat.quiet_points;
+  around_.referee.submitted(number_, number, {.waits = waits_});
   if (dead_) {
     around_.referee.lost(number_, number);
     return;
   }
-  around_.story.tell(around_.timeline.now(), "worker {} submits call {} to group {}: `{}`", number_,
-                     number, call.group, shown(signature.name));
-  const auto status = seat.agreement->submit(signature);
+  around_.story.tell(around_.timeline.now(), "worker {} submits call {} to group {}: `{}`{}",
+                     number_, number, call.group, shown(call.of(number_).name),
+                     batch == 0 ? "" : fmt::format(", batch {}", batch));
+  const auto now = point(around_.timeline.now());
+  auto known = std::make_unique<KnownSignature>(call.of(number_));
+  const auto status = seat.agreement->submit(++ticket_last_, *known, moment(seat, batch), now);
   if (!status.ok()) around_.referee.blow(status.message());
-  seat.in_flight.emplace(signature.name, number);
-  seat.joins = seat.member == 0 && call.is_join();
+  seat.in_flight.emplace(ticket_last_, Submission{number, std::move(known)});
+  seat.joins = seat.joins || (seat.member == 0 && call.is_join());
   if (twice) {
-    const auto again = seat.agreement->submit(call.common);
+    const KnownSignature common(call.common);
+    const auto again = seat.agreement->submit(++ticket_last_, common, moment(seat, batch), now);
     if (again.code() != StatusCode::kFixCall ||
         again.message().find(call.is_join() ? "has joined" : "in flight") == std::string::npos)
       around_.referee.blow(fmt::format("worker {}: call {} twice is no error", number_, number));
   }
-  if (around_.random.chance(50)) send_messages(seat);
+  if (batch == 0 && around_.random.chance(50)) send_messages(seat);
 }
 
 std::string SimulatedWorker::waiting_for() const {
   if (finished()) return fmt::format("worker {} has finished", number_);
   const auto* wait = std::get_if<Wait>(&program()[next_action_]);
   if (wait == nullptr) return fmt::format("worker {} is in action {}", number_, next_action_);
-  const auto& call = around_.script.calls[static_cast<std::size_t>(wait->call)];
+  const auto& call = around_.script.call(wait->call);
   return fmt::format("worker {} waits for call {} (`{}` of group {})", number_, wait->call,
                      shown(call.common.name), call.group);
 }

@@ -1,8 +1,10 @@
 // SimulatedWorker: one process of the job. It runs its program and plays the engine: it feeds its
-// Agreements, enters decided steps in their order, one at a time in each group, and completes them.
+// Agreements, enters what they say on the boards, looks whether all have entered it alike, and
+// completes it.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
@@ -11,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "board.h"
 #include "coordination/agreement.h"
 #include "network.h"
 #include "random.h"
@@ -26,6 +29,14 @@ struct Flaws {
   bool one_survivor_is_not_told = false;
   bool the_joined_bring_data = false;
   bool releases_name_the_first_member = false;
+  bool looks_only_once = false;
+  bool keeps_its_word_when_it_withdraws = false;
+  bool ignores_generations = false;
+  bool never_looks_at_the_time = false;
+  bool identity_holds_the_rows = false;
+  bool each_chooses_its_algorithm = false;
+  bool counts_no_waits = false;
+  bool takes_no_notice_of_surprises = false;
 };
 
 // What the workers share; all outlive them.
@@ -35,6 +46,7 @@ struct Surroundings {
   Timeline& timeline;
   Random& random;
   Network& network;
+  std::vector<SimulatedBoard>& boards;  // by group
   Referee& referee;
   Story& story;
 };
@@ -57,35 +69,68 @@ class SimulatedWorker {
   std::string waiting_for() const;
 
  private:
+  // One of our calls, until its end. The agreement borrows the signature.
+  struct Submission {
+    int call;
+    std::unique_ptr<KnownSignature> known;
+  };
+  // What we have entered and neither completed nor withdrawn.
+  struct Attempt {
+    enum class State : std::uint8_t { kLooking, kSurprised, kAgreed };
+    Entered entered;
+    std::uint64_t identity = 0;  // on the board
+    State state = State::kLooking;
+    int looked_at = 0;      // how far the look has come: words, identities, words
+    bool is_other = false;  // an identity differs
+    bool says_done = false;
+  };
   // Our membership of one group.
   struct Seat {
     int group;
     int member;
-    std::unique_ptr<Agreement> agreement;
-    std::deque<std::pair<int, Bytes>> inbox;
-    std::map<std::string, int> in_flight;    // name → call, until its decision
-    std::deque<std::pair<Step, int>> queue;  // decided steps with their calls, −1 if we have joined
-    bool entered = false;                    // the head of the queue
+    std::unique_ptr<Agreement> agreement = {};
+    std::deque<std::pair<int, Bytes>> inbox = {};
+    std::map<Ticket, Submission> in_flight = {};
+    std::optional<Attempt> attempt = {};
+    std::uint32_t quiet_points = 0;
+    int unseen = 0;      // submissions whose end our program has not seen
     bool joins = false;  // on the coordinator's member: our join has not reached it
+    Time look_at = -1;   // a Run for the deadline is on its way
   };
 
   const std::vector<Action>& program() const;
-  void wake(int worker, Time at_least = 0);
+  SimulatedBoard& board(const Seat& seat) {
+    return around_.boards[static_cast<std::size_t>(seat.group)];
+  }
+  void wake(Time at_least = 0);
   bool progress();
   bool take_messages(Seat& seat);
-  bool take_decisions(Seat& seat);
-  bool take(Seat& seat, const Decision& decision);
   void reach_coordinator(Seat& seat);
-  bool run_steps(Seat& seat);
-  void enter(Seat& seat);
   void send_messages(Seat& seat);
+  void look_at_the_time(Seat& seat);
+
+  bool enter(Seat& seat);
+  void tell_of(const Seat& seat, const Attempt& attempt);
+  bool find_calls(const Seat& seat, const Decision& decision, std::vector<int>& calls);
+  Entry entry_of(const Attempt& attempt) const;
+  void write(Seat& seat);
+  void withdraw(Seat& seat);
+  bool look(Seat& seat);
+  bool is_mine(const Seat& seat, const Attempt& attempt, int member);
+  bool finish(Seat& seat);
+  bool all_are_done(Seat& seat, Attempt& attempt);
+  void end_step(Seat& seat, const Attempt& attempt);
 
   bool step_program();
   bool act(const Submit& action);
+  bool act(const SubmitBatch& action);
   bool act(const SubmitByPoll& action);
   bool act(const Wait& action);
   bool act(const Pause& action);
-  void submit(int number, bool twice);
+  bool act(const Begin& action);
+  void submit(int number, std::uint32_t batch, bool twice);
+  Moment moment(const Seat& seat, std::uint32_t batch) const;
+  void see(int number);
 
   int number_;
   Surroundings& around_;
@@ -95,6 +140,10 @@ class SimulatedWorker {
   Time stopped_until_ = 0;
   bool alive_ = true;
   std::optional<int> dead_;  // who ended the job
+  std::vector<bool> seen_;   // by call: its end
+  std::uint32_t waits_ = 0;
+  std::uint32_t batch_last_ = 0;
+  Ticket ticket_last_ = 0;
 };
 
 }  // namespace farandole::sim

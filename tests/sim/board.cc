@@ -1,0 +1,83 @@
+#include "board.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace farandole::sim {
+
+SimulatedBoard::SimulatedBoard(int members) : boards_(static_cast<std::size_t>(members)) {
+  for (auto& tally : words_) tally[0] = members;
+  for (auto& tally : dones_) tally[0] = members;
+}
+
+void SimulatedBoard::write_entry(int member, std::uint32_t sequence, Entry entry) {
+  write(member,
+        {.kind = Write::Kind::kEntry, .slot = slot_of(sequence), .entry = std::move(entry)});
+}
+
+void SimulatedBoard::write_word(int member, std::uint32_t sequence, std::uint64_t word) {
+  write(member, {.kind = Write::Kind::kWord, .slot = slot_of(sequence), .word = word});
+}
+
+void SimulatedBoard::write_done(int member, std::uint32_t sequence, std::uint64_t word) {
+  write(member, {.kind = Write::Kind::kDone, .slot = slot_of(sequence), .word = word});
+}
+
+void SimulatedBoard::apply(Line& line, const Write& write) {
+  switch (write.kind) {
+    case Write::Kind::kEntry:
+      line.entry = write.entry;
+      return;
+    case Write::Kind::kWord:
+      line.word = write.word;
+      return;
+    case Write::Kind::kDone:
+      line.done = write.word;
+      return;
+  }
+}
+
+void SimulatedBoard::write(int member, Write write) {
+  apply(side(member).own[write.slot], write);
+  side(member).writes.push_back(std::move(write));
+}
+
+bool SimulatedBoard::settle(int member) {
+  auto& writes = side(member).writes;
+  CHECK(!writes.empty(), "one settling for each write");
+  const auto write = std::move(writes.front());
+  writes.pop_front();
+  auto& line = side(member).seen[write.slot];
+  const auto word = line.word;
+  const auto done = line.done;
+  apply(line, write);
+  if (write.kind == Write::Kind::kWord) return count(words_[write.slot], word, line.word);
+  if (write.kind == Write::Kind::kDone) return count(dones_[write.slot], done, line.done);
+  return false;
+}
+
+bool SimulatedBoard::count(Tally& tally, std::uint64_t before, std::uint64_t now) const {
+  if (--tally[before] == 0) tally.erase(before);
+  return ++tally[now] == members();
+}
+
+const SimulatedBoard::Line& SimulatedBoard::line(int reader, int member,
+                                                 std::uint32_t sequence) const {
+  const auto& side = boards_[static_cast<std::size_t>(member)];
+  return (reader == member ? side.own : side.seen)[slot_of(sequence)];
+}
+
+std::uint64_t SimulatedBoard::word(int reader, int member, std::uint32_t sequence) const {
+  return line(reader, member, sequence).word;
+}
+
+std::uint64_t SimulatedBoard::done(int reader, int member, std::uint32_t sequence) const {
+  return line(reader, member, sequence).done;
+}
+
+const Entry& SimulatedBoard::entry(int reader, int member, std::uint32_t sequence) const {
+  return line(reader, member, sequence).entry;
+}
+
+}  // namespace farandole::sim

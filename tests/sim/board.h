@@ -1,0 +1,82 @@
+// SimulatedBoard: the flag board of one group. As on the real one a member has two lines, an entry
+// is written before its word, and nothing is written but by the line's owner. What a member writes
+// is seen by the others later, in the order in which it was written; the member itself sees it at
+// once.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "coordination/decision.h"
+
+namespace farandole::sim {
+
+// What a line says beside its word. The values are the data of a step, one for each of its calls.
+struct Entry {
+  std::uint64_t identity = 0;
+  std::vector<std::int64_t> values = {};
+  std::vector<std::int64_t> extents = {};
+};
+
+class SimulatedBoard {
+ public:
+  explicit SimulatedBoard(int members);
+
+  static std::uint64_t word_of(const Turn& turn) {
+    return std::uint64_t{turn.generation} << 32U | turn.sequence;
+  }
+
+  int members() const { return static_cast<int>(boards_.size()); }
+  // Each of these writes is seen by the others when it has been settled.
+  void write_entry(int member, std::uint32_t sequence, Entry entry);
+  void write_word(int member, std::uint32_t sequence, std::uint64_t word);
+  // "I have done my part": for algorithms that need it of all.
+  void write_done(int member, std::uint32_t sequence, std::uint64_t word);
+  // The oldest write of a member is seen from now on. True if now all words, or all dones, of a
+  // slot are equal to the others': somebody may have waited for that.
+  bool settle(int member);
+
+  // As `reader` sees the line of `member`.
+  std::uint64_t word(int reader, int member, std::uint32_t sequence) const;
+  std::uint64_t done(int reader, int member, std::uint32_t sequence) const;
+  const Entry& entry(int reader, int member, std::uint32_t sequence) const;
+
+ private:
+  struct Line {
+    std::uint64_t word = 0;
+    std::uint64_t done = 0;
+    Entry entry = {};
+  };
+  struct Write {
+    enum class Kind : std::uint8_t { kEntry, kWord, kDone };
+    Kind kind;
+    std::size_t slot;
+    std::uint64_t word = 0;
+    Entry entry = {};
+  };
+  // How many members have which word in a slot.
+  using Tally = std::map<std::uint64_t, int>;
+  // A member's lines, as it sees them itself and as the others do.
+  struct Side {
+    std::array<Line, 2> own;
+    std::array<Line, 2> seen;
+    std::deque<Write> writes;
+  };
+
+  static std::size_t slot_of(std::uint32_t sequence) { return sequence % 2; }
+  const Line& line(int reader, int member, std::uint32_t sequence) const;
+  Side& side(int member) { return boards_[static_cast<std::size_t>(member)]; }
+  static void apply(Line& line, const Write& write);
+  void write(int member, Write write);
+  bool count(Tally& tally, std::uint64_t before, std::uint64_t now) const;
+
+  std::vector<Side> boards_;
+  std::array<Tally, 2> words_;
+  std::array<Tally, 2> dones_;
+};
+
+}  // namespace farandole::sim

@@ -1,0 +1,359 @@
+#include "free_script.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "random_calls.h"
+
+namespace farandole::sim {
+namespace {
+
+// A script is a list of phases. In a phase every member of a group makes the same calls, once each.
+// A program waits in a phase only for calls of earlier phases, or for those of this phase after it
+// has submitted all of its own; or the phase has one order for everybody. So no program can lock
+// itself up.
+// A group may join during some phases: each member joins in one of them, after some of that phase's
+// calls, and makes none of the calls that follow. It may wait for the release after the last one.
+struct Phase {
+  struct Join {
+    int call;
+    std::set<int> workers;  // those that join in this phase
+  };
+
+  bool in_one_order;  // everybody submits in this order and waits after each call
+  std::vector<int> calls = {};
+  std::vector<std::vector<int>> batches = {};  // some of the calls: submitted together
+  std::vector<Join> joins = {};
+  std::vector<int> releases = {};  // joins that can be waited for at the end of this phase
+};
+
+// The calls of a job, phase by phase.
+class JobWriter {
+ public:
+  JobWriter(Random& random, Script& script)
+      : random_(random),
+        script_(script),
+        mismatches_percent_(random.chance(40) ? 12 : 0),
+        joins_percent_(random.chance(50) ? 40 : 0),
+        batches_percent_(random.chance(50) ? 50 : 0),
+        joining_(script.groups.size()) {
+    const bool long_names = random.chance(8);
+    for (std::size_t group = 0; group < script.groups.size(); ++group) {
+      for (int index = random.between(1, 8); index > 0; --index) {
+        auto name = "n" + std::to_string(index);
+        if (long_names) name.resize(static_cast<std::size_t>(random.between(10, 4096)), 'x');
+        names_.push_back({static_cast<int>(group), std::move(name)});
+      }
+    }
+  }
+
+  // A few phases, some of them repeated as a training loop repeats them.
+  std::vector<Phase> write() {
+    const int calls_max = script_.workers <= 12 ? 8 : 3;
+    std::vector<std::vector<Template>> loop;
+    for (int count = random_.between(1, 3); count > 0; --count)
+      loop.push_back(write_template(random_.between(1, calls_max)));
+    const int rounds = random_.between(1, script_.workers <= 12 ? 12 : 3);
+    phases_left_ = rounds * static_cast<int>(loop.size());
+    std::vector<Phase> phases;
+    for (; phases_left_ > 0; --phases_left_) {
+      auto& calls = loop[phases.size() % loop.size()];
+      if (random_.chance(10)) calls = write_template(random_.between(1, calls_max));
+      phases.push_back(instance_of(calls));
+    }
+    return phases;
+  }
+
+ private:
+  struct Template {
+    int group;
+    Signature signature;
+  };
+
+  std::vector<Template> write_template(int count) {
+    auto names = names_;
+    random_.shuffle(names);
+    if (names.size() > static_cast<std::size_t>(count))
+      names.resize(static_cast<std::size_t>(count));
+    std::vector<Template> calls;
+    for (const auto& [group, name] : names)
+      calls.push_back({group, random_signature(random_, name)});
+    return calls;
+  }
+
+  // A group in the phases in which its members join.
+  struct Joining {
+    int call = -1;
+    int phases_left = 0;             // none: nobody is joining
+    std::map<int, int> joins_after;  // by worker: how many calls in this phase …
+    std::map<int, int> joins_in;     // … how many phases from now
+  };
+
+  Phase instance_of(const std::vector<Template>& templates) {
+    Phase phase{.in_one_order = random_.chance(20)};
+    for (std::size_t group = 0; group < joining_.size(); ++group)
+      if (joining_[group].phases_left == 0 && random_.chance(joins_percent_))
+        start_joining(static_cast<int>(group));
+    std::vector<int> calls_before(script_.groups.size());  // by group
+    for (const auto& [group, signature] : templates) {
+      Call call{group, signature};
+      choose_makers(call, phase.in_one_order, calls_before[static_cast<std::size_t>(group)]++);
+      if (call.makers.empty()) continue;
+      if (call.makers.size() > 1 && random_.chance(mismatches_percent_)) add_odd(random_, call);
+      phase.calls.push_back(static_cast<int>(script_.calls.size()));
+      script_.calls.push_back(std::move(call));
+    }
+    for (auto& joining : joining_)
+      if (joining.phases_left > 0) end_phase(joining, phase);
+    if (random_.chance(batches_percent_)) choose_batch(phase);
+    return phase;
+  }
+
+  // Calls of one group that all members make, in any order.
+  void choose_batch(Phase& phase) {
+    auto calls = phase.calls;
+    random_.shuffle(calls);
+    std::vector<int> batch;
+    for (const int number : calls) {
+      const auto& call = script_.calls[static_cast<std::size_t>(number)];
+      if (!call.joined.empty()) continue;
+      if (batch.empty() || script_.call(batch.front()).group == call.group) batch.push_back(number);
+    }
+    if (batch.size() > 1) phase.batches.push_back(std::move(batch));
+  }
+
+  void start_joining(int group) {
+    Signature signature;
+    signature.name = "join";
+    signature.operation = Operation::kJoin;
+    Call call{group, signature};
+    call.makers = script_.groups[static_cast<std::size_t>(group)];
+    auto& joining = joining_[static_cast<std::size_t>(group)];
+    joining.call = static_cast<int>(script_.calls.size());
+    joining.phases_left = random_.between(1, std::min(phases_left_, 3));
+    for (const int worker : call.makers) {
+      joining.joins_in[worker] = random_.below(joining.phases_left);
+      joining.joins_after[worker] = random_.below(4);
+      if (!random_.chance(30)) continue;
+      signature.name = "join of " + std::to_string(worker);
+      call.odd.emplace(worker, signature);
+    }
+    script_.calls.push_back(std::move(call));
+  }
+
+  void choose_makers(Call& call, bool in_one_order, int calls_before) {
+    const auto& joining = joining_[static_cast<std::size_t>(call.group)];
+    if (joining.phases_left > 0) call.join = joining.call;
+    for (const int worker : script_.groups[static_cast<std::size_t>(call.group)]) {
+      const bool makes =
+          joining.phases_left == 0 || makes_call(joining, worker, in_one_order, calls_before);
+      (makes ? call.makers : call.joined).push_back(worker);
+    }
+  }
+
+  bool makes_call(const Joining& joining, int worker, bool in_one_order, int calls_before) {
+    const int joins_in = joining.joins_in.at(worker);
+    if (joins_in != 0) return joins_in > 0;
+    return in_one_order ? calls_before < joining.joins_after.at(worker) : random_.chance(50);
+  }
+
+  static void end_phase(Joining& joining, Phase& phase) {
+    Phase::Join join{joining.call, {}};
+    for (auto& [worker, joins_in] : joining.joins_in)
+      if (joins_in-- == 0) join.workers.insert(worker);
+    phase.joins.push_back(std::move(join));
+    if (--joining.phases_left == 0) phase.releases.push_back(joining.call);
+  }
+
+  Random& random_;
+  Script& script_;
+  int mismatches_percent_;
+  int joins_percent_;
+  int batches_percent_;
+  std::vector<Joining> joining_;  // by group
+  int phases_left_ = 0;
+  std::vector<std::pair<int, std::string>> names_;  // (group, name)
+};
+
+// One worker's program through the phases.
+class ProgramWriter {
+ public:
+  ProgramWriter(Random& random, const Script& script, int worker)
+      : random_(random), script_(script), worker_(worker), pauses_percent_(random.below(15)) {}
+
+  void add(const Phase& phase) {
+    std::vector<int> mine;
+    for (const int number : phase.calls)
+      if (std::ranges::binary_search(call(number).makers, worker_)) mine.push_back(number);
+    if (!phase.in_one_order) {
+      random_.shuffle(mine);
+      if (random_.chance(30)) start_with_own_group(mine);
+    }
+    for (const auto& join : phase.joins)
+      if (join.workers.contains(worker_)) add_join(mine, join.call, phase.in_one_order);
+    if (phase.in_one_order) {
+      submit_in_turn(mine);
+    } else {
+      for (const auto& batch : phase.batches) gather(mine, batch);
+      submit_all(mine, phase.batches);
+      for (const int number : mine)
+        if (!call(number).is_join()) open_.push_back(number);
+    }
+    for (const int join : phase.releases)
+      if (script_.member_of(call(join).group, worker_)) open_.push_back(join);
+    if (phase.in_one_order) return;
+    random_.shuffle(open_);
+    if (random_.chance(70)) wait_for_some(random_.chance(70) ? 0 : 1);
+  }
+
+  std::vector<Action> finish() {
+    wait_for_some(0);
+    return std::move(actions_);
+  }
+  Time pauses() const { return pauses_; }
+
+ private:
+  const Call& call(int number) const { return script_.calls[static_cast<std::size_t>(number)]; }
+
+  // A join comes after our calls in its group. In a phase of one order it comes at once, for others
+  // may already wait for a call that needs it.
+  void add_join(std::vector<int>& calls, int join, bool at_once) {
+    auto place = std::find_if(calls.rbegin(), calls.rend(), [&](int number) {
+                   return call(number).group == call(join).group;
+                 }).base();
+    if (!at_once) place += random_.between(0, static_cast<int>(calls.end() - place));
+    calls.insert(place, join);
+  }
+
+  void submit_in_turn(const std::vector<int>& calls) {
+    for (const int number : calls) {
+      submit(number);
+      if (!call(number).is_join()) wait(number);
+    }
+  }
+
+  // Group by group, each worker beginning with another one.
+  void start_with_own_group(std::vector<int>& calls) {
+    const auto groups = static_cast<int>(script_.groups.size());
+    std::vector<int> ordered;
+    for (int turn = 0; turn < groups; ++turn) {
+      for (const int number : calls)
+        if (call(number).group == (worker_ + turn) % groups) ordered.push_back(number);
+    }
+    calls = std::move(ordered);
+  }
+
+  // A batch comes where its first call is. Who makes one of its calls makes all of them.
+  static void gather(std::vector<int>& calls, const std::vector<int>& batch) {
+    const auto first = std::ranges::find(calls, batch.front());
+    if (first == calls.end()) return;
+    const auto is_later = [&](int number) {
+      return number != batch.front() && std::ranges::find(batch, number) != batch.end();
+    };
+    std::erase_if(calls, is_later);
+    const auto place = std::ranges::find(calls, batch.front()) + 1;
+    calls.insert(place, batch.begin() + 1, batch.end());
+  }
+
+  using Batches = std::vector<std::vector<int>>;
+
+  static Batches::const_iterator batch_from(const Batches& batches, int number) {
+    return std::ranges::find_if(batches,
+                                [&](const auto& batch) { return batch.front() == number; });
+  }
+
+  void submit_all(const std::vector<int>& calls, const Batches& batches) {
+    for (std::size_t index = 0; index < calls.size(); ++index) {
+      if (random_.chance(pauses_percent_)) pause();
+      if (!open_.empty() && random_.chance(15)) wait(random_.pick(open_));
+      const auto batch = batch_from(batches, calls[index]);
+      const bool has_next = index + 1 < calls.size() && !call(calls[index]).is_join() &&
+                            !call(calls[index + 1]).is_join() &&
+                            batch_from(batches, calls[index + 1]) == batches.end();
+      if (batch != batches.end()) {
+        submit_batch(*batch);
+        index += batch->size() - 1;
+      } else if (has_next && random_.chance(10)) {
+        submit_by_poll(calls[index], calls[index + 1]);
+        ++index;
+      } else {
+        submit(calls[index]);
+      }
+    }
+  }
+
+  void submit_by_poll(int first, int second) {
+    make_free(first);
+    make_free(second);
+    if (!open_.empty()) {
+      actions_.emplace_back(SubmitByPoll{random_.pick(open_), first, second});
+    } else {
+      submit(second);
+      submit(first);
+    }
+  }
+
+  void submit(int number) {
+    make_free(number);
+    actions_.emplace_back(Submit{number, random_.chance(5)});
+  }
+
+  void submit_batch(const std::vector<int>& batch) {
+    for (const int number : batch) make_free(number);
+    actions_.emplace_back(SubmitBatch{batch});
+  }
+
+  // A name can be submitted again when the call before is done, anything when a join is.
+  void make_free(int number) {
+    const auto& wanted = call(number);
+    const auto blocks = [&](int other) {
+      const auto& earlier = call(other);
+      return earlier.group == wanted.group &&
+             (earlier.is_join() || earlier.common.name == wanted.common.name);
+    };
+    for (auto found = std::ranges::find_if(open_, blocks); found != open_.end();
+         found = std::ranges::find_if(open_, blocks))
+      wait(*found);
+  }
+
+  void wait(int number) {
+    actions_.emplace_back(Wait{number});
+    std::erase(open_, number);
+  }
+
+  void wait_for_some(std::size_t left) {
+    while (open_.size() > left) wait(open_.back());
+  }
+
+  void pause() {
+    const Time time = random_.between(1, 5) * script_.delay_max;
+    pauses_ += time;
+    actions_.emplace_back(Pause{time, random_.chance(30)});
+  }
+
+  Random& random_;
+  const Script& script_;
+  int worker_;
+  int pauses_percent_;
+  Time pauses_ = 0;
+  std::vector<int> open_;  // submitted in earlier phases, not waited for
+  std::vector<Action> actions_;
+};
+
+}  // namespace
+
+void write_free_script(Random& random, Script& script) {
+  const auto phases = JobWriter(random, script).write();
+  for (int worker = 0; worker < script.workers; ++worker) {
+    ProgramWriter program(random, script, worker);
+    for (const auto& phase : phases) program.add(phase);
+    script.pauses += program.pauses();
+    script.programs.push_back(program.finish());
+  }
+}
+
+}  // namespace farandole::sim

@@ -1,0 +1,284 @@
+#include "loop_script.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "random_calls.h"
+
+namespace farandole::sim {
+namespace {
+
+enum class Style : std::uint8_t {
+  kAllThenWait,  // submit everything, wait for everything
+  kInTurn,       // wait after each; the same order everywhere
+  kWindow,       // wait for the last but one, or so; the same order everywhere
+  kOverlapping,  // wait for the iteration before this one: there are no quiet points
+};
+
+enum class Order : std::uint8_t {
+  kOne,          // always and everywhere the same
+  kByIteration,  // another one in each iteration, the same everywhere
+  kByWorker,     // another one in each iteration and on each worker
+};
+
+struct Template {
+  int group;
+  Signature signature;
+};
+// What is submitted together: one, or a batch.
+using Unit = std::vector<Template>;
+// Between the stages of an iteration all wait for everything.
+using Stage = std::vector<Unit>;
+using Variant = std::vector<Stage>;
+
+// The same of one iteration, with calls.
+using Units = std::vector<std::vector<int>>;
+struct Iteration {
+  std::vector<Units> stages;
+  std::vector<int> joins;  // everybody makes them at the end
+};
+
+class LoopWriter {
+ public:
+  LoopWriter(Random& random, Script& script)
+      : random_(random), script_(script), is_large_(script.workers > 64) {
+    const int style = random.below(100);
+    style_ = style < 50   ? Style::kAllThenWait
+             : style < 65 ? Style::kInTurn
+             : style < 85 ? Style::kWindow
+                          : Style::kOverlapping;
+    const int order = random.below(100);
+    order_ = order < 25 ? Order::kOne : order < 35 ? Order::kByIteration : Order::kByWorker;
+    if (style_ == Style::kWindow) order_ = Order::kOne;
+    if (style_ == Style::kInTurn && order_ == Order::kByWorker) order_ = Order::kByIteration;
+    for (auto& options : script.options) {
+      options.names_max = 65536;
+      options.grace = std::chrono::microseconds(60 * script.delay_max);
+    }
+  }
+
+  void write() {
+    for (int count = random_.chance(50) ? 1 : random_.between(2, 3); count > 0; --count)
+      variants_.push_back(random_variant());
+    choose_pattern();
+    const auto iterations = write_iterations();
+    for (int worker = 0; worker < script_.workers; ++worker)
+      script_.programs.push_back(program(worker, iterations));
+    choose_promises();
+  }
+
+ private:
+  Variant random_variant() {
+    // A variant may begin as another does, or hold the same calls in part.
+    Variant variant(static_cast<std::size_t>(random_.chance(70) ? 1 : 2));
+    std::set<std::pair<int, std::string>> taken;
+    for (auto& stage : variant)
+      for (int count = random_.between(1, is_large_ ? 2 : 6); count > 0; --count)
+        if (auto unit = random_unit(taken); !unit.empty()) stage.push_back(std::move(unit));
+    std::erase_if(variant, [](const auto& stage) { return stage.empty(); });
+    return variant;
+  }
+
+  Unit random_unit(std::set<std::pair<int, std::string>>& taken) {
+    const int group = random_.below(static_cast<int>(script_.groups.size()));
+    Unit unit;
+    for (int count = random_.chance(80) ? 1 : random_.between(2, 4); count > 0; --count) {
+      const auto name = "n" + std::to_string(random_.below(is_large_ ? 4 : 16));
+      if (!taken.emplace(group, name).second) continue;
+      const auto known = signatures_.find({group, name});
+      if (known != signatures_.end()) {
+        unit.push_back({group, known->second});
+        continue;
+      }
+      unit.push_back({group, random_.chance(80) ? random_allreduce(random_, name)
+                                                : random_signature(random_, name)});
+      signatures_.emplace(std::pair(group, name), unit.back().signature);
+    }
+    return unit;
+  }
+
+  // Which variant comes when: in a period, or by chance.
+  void choose_pattern() {
+    const int count = is_large_ ? random_.between(4, 8) : random_.between(8, 12);
+    interruptions_percent_ = is_large_ || random_.chance(60) ? 0 : 8;
+    disturbed_ = interruptions_percent_ == 0 ? 0 : 12;
+    const int length = is_large_ ? count : disturbed_ + kIterationsToLearn + count;
+    const auto variants = static_cast<int>(variants_.size());
+    std::vector<int> period;
+    for (int left = random_.between(1, 4); left > 0; --left)
+      period.push_back(random_.below(variants));
+    const bool by_chance = random_.chance(20);
+    for (int iteration = 0; iteration < length; ++iteration)
+      pattern_.push_back(by_chance ? random_.below(variants)
+                                   : period[static_cast<std::size_t>(iteration) % period.size()]);
+  }
+
+  std::vector<Iteration> write_iterations() {
+    std::vector<Iteration> iterations;
+    for (std::size_t number = 0; number < pattern_.size(); ++number) {
+      Iteration iteration;
+      const bool disturbs = static_cast<int>(number) < disturbed_;
+      for (const auto& stage : variants_[static_cast<std::size_t>(pattern_[number])]) {
+        Units units;
+        for (const auto& unit : stage) units.push_back(calls_of(unit, disturbs));
+        if (disturbs && random_.chance(interruptions_percent_)) units.push_back(extra_call());
+        if (order_ == Order::kByIteration) random_.shuffle(units);
+        iteration.stages.push_back(std::move(units));
+      }
+      if (disturbs && random_.chance(interruptions_percent_ / 2))
+        iteration.joins.push_back(join_call());
+      iterations.push_back(std::move(iteration));
+    }
+    return iterations;
+  }
+
+  int add_call(int group, const Signature& signature) {
+    Call call{group, signature};
+    call.makers = script_.members(group);
+    script_.calls.push_back(std::move(call));
+    return static_cast<int>(script_.calls.size()) - 1;
+  }
+
+  std::vector<int> calls_of(const Unit& unit, bool disturbs) {
+    std::vector<int> calls;
+    for (const auto& [group, signature] : unit) {
+      calls.push_back(add_call(group, signature));
+      auto& call = script_.calls.back();
+      if (!disturbs || call.makers.size() == 1 || !random_.chance(interruptions_percent_ / 4))
+        continue;
+      add_odd(random_, call);
+      is_disturbed_ = true;
+    }
+    return calls;
+  }
+
+  // Something that belongs to no variant; all make it.
+  std::vector<int> extra_call() {
+    is_disturbed_ = true;
+    const int group = random_.below(static_cast<int>(script_.groups.size()));
+    return {add_call(group, random_signature(random_, "extra" + std::to_string(random_.below(3))))};
+  }
+
+  int join_call() {
+    is_disturbed_ = true;
+    Signature signature;
+    signature.name = "join";
+    signature.operation = Operation::kJoin;
+    return add_call(random_.below(static_cast<int>(script_.groups.size())), signature);
+  }
+
+  std::vector<Action> program(int worker, const std::vector<Iteration>& iterations) {
+    actions_.clear();
+    open_.clear();
+    last_.clear();
+    pauses_percent_ = random_.chance(50) ? 0 : random_.below(10);
+    for (std::size_t number = 0; number < iterations.size(); ++number) {
+      actions_.emplace_back(Begin{static_cast<int>(number)});
+      for (const auto& stage : iterations[number].stages) add_stage(worker, stage);
+      for (const int join : iterations[number].joins) {
+        if (!is_maker(worker, join)) continue;
+        actions_.emplace_back(Submit{join, false});
+        wait_for_all();
+        actions_.emplace_back(Wait{join});
+      }
+      for (const int earlier : last_) wait(earlier);
+      last_ = open_;
+    }
+    wait_for_all();
+    return std::move(actions_);
+  }
+
+  bool is_maker(int worker, int number) const {
+    return std::ranges::binary_search(script_.call(number).makers, worker);
+  }
+
+  void add_stage(int worker, Units units) {
+    std::erase_if(units, [&](const auto& unit) { return !is_maker(worker, unit.front()); });
+    if (order_ == Order::kByWorker) random_.shuffle(units);
+    const auto window = static_cast<std::size_t>(style_ == Style::kInTurn ? 0 : 2);
+    for (std::size_t index = 0; index < units.size(); ++index) {
+      if (random_.chance(pauses_percent_)) pause();
+      const bool polls = order_ == Order::kByWorker && style_ == Style::kAllThenWait &&
+                         index + 1 < units.size() && !open_.empty() &&
+                         units[index].size() + units[index + 1].size() == 2 && random_.chance(4);
+      if (polls) {
+        const int polled = random_.pick(open_);
+        actions_.emplace_back(SubmitByPoll{polled, units[index][0], units[index + 1][0]});
+        open_.push_back(units[index][0]);
+        open_.push_back(units[++index][0]);
+        continue;
+      }
+      submit(units[index]);
+      if (style_ == Style::kAllThenWait || style_ == Style::kOverlapping) continue;
+      while (open_.size() > window) wait(open_.front());
+    }
+    if (style_ != Style::kOverlapping) wait_for_all();
+  }
+
+  // Of one name there may be one in flight.
+  void submit(const std::vector<int>& unit) {
+    for (const int number : unit) {
+      const auto same = [&](int other) {
+        return script_.call(other).group == script_.call(number).group &&
+               script_.call(other).common.name == script_.call(number).common.name;
+      };
+      while (std::ranges::any_of(open_, same)) wait(*std::ranges::find_if(open_, same));
+    }
+    if (unit.size() == 1)
+      actions_.emplace_back(Submit{unit.front(), random_.chance(1)});
+    else
+      actions_.emplace_back(SubmitBatch{unit});
+    open_.insert(open_.end(), unit.begin(), unit.end());
+  }
+
+  void wait(int number) {
+    if (std::erase(open_, number) > 0) actions_.emplace_back(Wait{number});
+  }
+
+  void wait_for_all() {
+    if (order_ == Order::kByWorker) random_.shuffle(open_);
+    while (!open_.empty()) wait(open_.back());
+  }
+
+  void pause() {
+    const Time time = random_.between(1, 5) * script_.delay_max;
+    script_.pauses += time;
+    actions_.emplace_back(Pause{time, random_.chance(30)});
+  }
+
+  void choose_promises() {
+    script_.never_fuses_across_waits = style_ == Style::kWindow && !is_disturbed_;
+    const bool fuses = std::ranges::any_of(
+        script_.options, [](const auto& options) { return options.fusion_bytes > 0; });
+    if (order_ != Order::kByWorker && !is_disturbed_ && !fuses) script_.silent_from = 0;
+  }
+
+  Random& random_;
+  Script& script_;
+  bool is_large_;
+  Style style_;
+  Order order_;
+  std::vector<Variant> variants_;
+  std::map<std::pair<int, std::string>, Signature> signatures_;  // by group and name
+  std::vector<int> pattern_;
+  int interruptions_percent_ = 0;
+  int disturbed_ = 0;  // iterations in which something else may happen
+  bool is_disturbed_ = false;
+  // Of the program that is being written.
+  int pauses_percent_ = 0;
+  std::vector<int> open_;  // submitted, not waited for
+  std::vector<int> last_;  // of these: those of the iteration before
+  std::vector<Action> actions_;
+};
+
+}  // namespace
+
+void write_loop_script(Random& random, Script& script) { LoopWriter(random, script).write(); }
+
+}  // namespace farandole::sim

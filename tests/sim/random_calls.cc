@@ -1,0 +1,118 @@
+#include "random_calls.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+
+namespace farandole::sim {
+
+int random_workers(Random& random) {
+  const int kind = random.below(100);
+  if (kind < 65) return random.between(2, 5);
+  if (kind < 90) return random.between(6, 12);
+  if (kind < 98) return random.between(13, 32);
+  return random.between(33, 64);
+}
+
+std::vector<std::vector<int>> random_groups(Random& random, int workers) {
+  if (workers == 3 && random.chance(50)) return {{0, 1}, {1, 2}, {0, 2}};
+  std::vector<int> all(static_cast<std::size_t>(workers));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<std::vector<int>> groups;
+  for (int count = random.between(1, 3); count > 0; --count) {
+    auto members = all;
+    if (random.chance(50)) {
+      random.shuffle(members);
+      members.resize(static_cast<std::size_t>(random.between(random.chance(90) ? 2 : 1, workers)));
+      std::sort(members.begin(), members.end());
+    }
+    groups.push_back(std::move(members));
+  }
+  return groups;
+}
+
+AgreementOptions random_options(Random& random, Time delay_max) {
+  AgreementOptions options;
+  options.names_max = static_cast<std::size_t>(random.chance(60) ? 65536 : random.between(1, 4));
+  options.fusion_bytes = random.pick(std::vector<std::int64_t>{0, 100, 2000, 1 << 20});
+  // Some are so short that they end for no reason.
+  const Time grace = delay_max * random.pick(std::vector<Time>{1, 5, 40}) + 1;
+  options.grace = std::chrono::microseconds(grace);
+  return options;
+}
+
+Signature random_signature(Random& random, std::string name) {
+  Signature signature;
+  signature.name = std::move(name);
+  if (!random.chance(30))  // else an allreduce, the only one that goes on when somebody has joined
+    signature.operation = static_cast<Operation>(random.below(static_cast<int>(Operation::kJoin)));
+  else
+    signature.operation = Operation::kAllreduce;
+  const auto& row = row_of(signature.operation);
+  if (row.shape_rule == ShapeRule::kNone) return signature;
+  signature.dtype = random.chance(50) ? DType::kFloat32 : DType::kInt64;
+  for (int count = random.below(4); count > 0; --count)
+    signature.dimensions.push_back(random.between(1, 9));
+  if (row.reduces && random.chance(20)) signature.reduce_op = ReduceOp::kMin;
+  if (row.reduces && random.chance(20)) signature.prescale = random.chance(50) ? 0 : 0.1;
+  if (row.reduces && random.chance(20)) signature.postscale = 1.0 / 3;
+  return signature;
+}
+
+Signature random_allreduce(Random& random, std::string name) {
+  Signature signature;
+  signature.name = std::move(name);
+  signature.operation = Operation::kAllreduce;
+  signature.dtype = random.chance(80) ? DType::kFloat32 : DType::kInt64;
+  for (int count = random.below(3); count > 0; --count)
+    signature.dimensions.push_back(random.between(1, 9));
+  return signature;
+}
+
+Signature changed(Random& random, Signature signature) {
+  const auto& row = row_of(signature.operation);
+  const int part = row.shape_rule == ShapeRule::kNone ? 0 : random.below(row.reduces ? 7 : 5);
+  switch (part) {
+    case 0:
+      signature.operation =
+          signature.operation == Operation::kBarrier ? Operation::kAllgather : Operation::kBarrier;
+      signature.prescale = signature.postscale = 1;
+      break;
+    case 1:
+      if (row.reduces) signature.reduce_op = ReduceOp::kMax;
+      signature.dimensions.push_back(77);
+      break;
+    case 2:
+      if (row.rooted) signature.root_rank = 1;
+      signature.dtype = DType::kFloat16;
+      break;
+    case 3:
+      signature.dtype = DType::kBool;
+      break;
+    case 5:
+      signature.prescale = signature.prescale == 0 ? -0.0 : 77;
+      break;
+    case 6:
+      signature.postscale = 77;
+      break;
+    default:
+      signature.dimensions.assign({5, 6, 77});
+  }
+  return signature;
+}
+
+void add_odd(Random& random, Call& call) {
+  auto members = call.makers;
+  random.shuffle(members);
+  const auto last = static_cast<int>(members.size()) - 1;
+  members.resize(static_cast<std::size_t>(random.between(1, last)));
+  auto other = changed(random, call.common);
+  for (const int worker : members) {
+    if (random.chance(20)) other = changed(random, call.common);
+    call.odd.emplace(worker, other);
+  }
+}
+
+}  // namespace farandole::sim

@@ -1,0 +1,45 @@
+#include "random_script.h"
+
+#include "free_script.h"
+#include "loop_script.h"
+#include "random.h"
+#include "random_calls.h"
+
+namespace farandole::sim {
+namespace {
+
+Kind random_kind(Random& random) {
+  const int kind = random.below(400);
+  if (kind == 0) return Kind::kLarge;
+  return kind < 200 ? Kind::kFree : Kind::kLoop;
+}
+
+void add_deaths(Random& random, Script& script) {
+  for (int count = random.chance(80) ? 1 : 2; count > 0; --count)
+    script.deaths.push_back(
+        {random.below(script.workers), random.below(30) * script.delay_max + random.below(50)});
+}
+
+}  // namespace
+
+Script random_script(std::uint64_t seed, Kind kind) {
+  Random random(seed);
+  const auto chosen = random_kind(random);
+  if (kind == Kind::kAny) kind = chosen;
+  Script script;
+  script.workers = kind == Kind::kLarge  ? random.between(100, random.chance(30) ? 1024 : 300)
+                   : kind == Kind::kLoop ? random.between(2, random.chance(80) ? 5 : 16)
+                                         : random_workers(random);
+  script.groups = random_groups(random, script.workers);
+  script.delay_max = random.chance(20) ? 2 : random.between(10, 200);
+  for (std::size_t group = 0; group < script.groups.size(); ++group)
+    script.options.push_back(random_options(random, script.delay_max));
+  if (kind == Kind::kLoop || (kind == Kind::kLarge && random.chance(50)))
+    write_loop_script(random, script);
+  else
+    write_free_script(random, script);
+  if (random.chance(kind == Kind::kLoop ? 10 : 25)) add_deaths(random, script);
+  return script;
+}
+
+}  // namespace farandole::sim

@@ -1,0 +1,289 @@
+#include "scale.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/check.h"
+#include "coordination/agreement.h"
+#include "random.h"
+
+namespace farandole::sim {
+namespace {
+
+constexpr int kStepsMax = 64;
+constexpr int kTensors = 32;
+
+using Clock = std::chrono::steady_clock;
+
+class Cluster {
+ public:
+  Cluster(int members, int tensors, std::int64_t fusion_bytes) : random_(1) {
+    std::vector<int> ranks(static_cast<std::size_t>(members));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    for (int member = 0; member < members; ++member)
+      members_.push_back(
+          std::make_unique<Member>(member, ranks, AgreementOptions{.fusion_bytes = fusion_bytes}));
+    for (int tensor = 0; tensor < tensors; ++tensor) {
+      Signature signature;
+      signature.name = fmt::format("layer{}.weight", tensor);
+      signature.operation = Operation::kAllreduce;
+      signature.dtype = DType::kFloat32;
+      signature.dimensions = {256};
+      known_.emplace_back(signature);
+    }
+  }
+
+  StepCost step(bool in_one_order) {
+    cost_ = {};
+    ++steps_;
+    const auto begin = Clock::now();
+    coordinator_time_ = {};
+    std::vector<std::size_t> order(known_.size());
+    std::iota(order.begin(), order.end(), 0);
+    for (auto& member : members_) {
+      if (!in_one_order) random_.shuffle(order);
+      member->hops = 0;
+      member->messages = 0;
+      submit(*member, order);
+    }
+    completed_ = 0;
+    while (completed_ < known_.size()) {
+      const bool moves = exchange() | enter();
+      CHECK(moves, "the step goes on");
+    }
+    exchange();
+    for (const auto& member : members_) {
+      cost_.hops = std::max(cost_.hops, member->hops);
+      cost_.messages_busiest = std::max(cost_.messages_busiest, member->messages);
+    }
+    const auto nanoseconds = std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
+    cost_.nanoseconds_rank = nanoseconds / static_cast<double>(members_.size());
+    cost_.nanoseconds_coordinator =
+        std::chrono::duration<double, std::nano>(coordinator_time_).count();
+    return cost_;
+  }
+
+ private:
+  struct Member {
+    Member(int our_number, const std::vector<int>& ranks, const AgreementOptions& options)
+        : number(our_number), agreement(our_number, ranks, options) {}
+
+    int number;
+    Agreement agreement;
+    const Decision* entered = nullptr;
+    int hops = 0;
+    std::uint64_t messages = 0;
+  };
+  struct UnderWay {
+    int from;
+    int to;
+    int hops;
+    Bytes bytes;
+  };
+
+  // Calls into an agreement, timed apart for the coordinator's member.
+  template <class Function>
+  auto timed(const Member& member, Function function) {
+    if (member.number != 0) return function();
+    const auto begin = Clock::now();
+    const Charge charge{coordinator_time_, begin};
+    return function();
+  }
+  struct Charge {
+    Clock::duration& total;
+    Clock::time_point begin;
+    ~Charge() { total += Clock::now() - begin; }
+  };
+
+  void submit(Member& member, const std::vector<std::size_t>& order) {
+    const Moment moment{.waits = steps_ * static_cast<std::uint32_t>(known_.size()),
+                        .quiet_points = steps_};
+    timed(member, [&] {
+      for (const auto tensor : order) {
+        const auto status = member.agreement.submit(tensor, known_[tensor], moment, {});
+        CHECK(status.ok(), "every name is free again");
+      }
+    });
+  }
+
+  // Whether messages were on their way.
+  bool exchange() {
+    bool some = false;
+    do {
+      for (auto& member : members_) collect(*member);
+      some = some || !network_.empty();
+      for (; !network_.empty(); network_.pop_front()) deliver(network_.front());
+      for (auto& member : members_) collect(*member);
+    } while (!network_.empty());
+    return some;
+  }
+
+  void collect(Member& member) {
+    timed(member, [&] {
+      while (auto message = member.agreement.next_message()) {
+        ++cost_.messages;
+        ++member.messages;
+        cost_.bytes += message->bytes.size();
+        network_.push_back(
+            {member.number, message->to, member.hops + 1, std::move(message->bytes)});
+      }
+    });
+  }
+
+  void deliver(const UnderWay& message) {
+    auto& member = *members_[static_cast<std::size_t>(message.to)];
+    ++member.messages;
+    member.hops = std::max(member.hops, message.hops);
+    timed(member, [&] {
+      const auto status = member.agreement.receive(message.from, message.bytes, {});
+      CHECK(status.ok(), "the messages are right");
+    });
+  }
+
+  // Everybody enters; when all have, the board has its say.
+  bool enter() {
+    bool some = false;
+    for (auto& member : members_) {
+      if (timed(*member, [&] { return member->agreement.take_withdrawal(); }))
+        member->entered = nullptr;
+      if (member->entered != nullptr) continue;
+      member->entered = timed(*member, [&] { return member->agreement.next_decision(); });
+      some = some || member->entered != nullptr;
+    }
+    const auto* first = std::get_if<Step>(members_.front()->entered);
+    if (first == nullptr) return some;
+    bool alike = true;
+    for (const auto& member : members_) {
+      if (member->entered == nullptr) return some;
+      const auto& step = std::get<Step>(*member->entered);
+      if (!(step.turn == first->turn)) return some;
+      alike = alike && step.identity == first->identity;
+    }
+    if (alike)
+      complete(first->tickets.size());
+    else
+      surprise();
+    return true;
+  }
+
+  // Who has completed has heard from everybody: the chains of messages meet here.
+  void complete(std::size_t tensors) {
+    int hops = 0;
+    for (const auto& member : members_) hops = std::max(hops, member->hops);
+    for (auto& member : members_) {
+      member->hops = hops;
+      member->entered = nullptr;
+      timed(*member, [&] { member->agreement.completed(); });
+    }
+    completed_ += tensors;
+    surprised_ = 0;
+  }
+
+  void surprise() {
+    CHECK(++surprised_ < 3, "a surprise is over soon");
+    for (auto& member : members_) timed(*member, [&] { member->agreement.surprised(); });
+  }
+
+  Random random_;
+  std::vector<KnownSignature> known_;
+  std::vector<std::unique_ptr<Member>> members_;
+  std::deque<UnderWay> network_;
+  std::uint32_t steps_ = 0;
+  std::size_t completed_ = 0;  // tensors, in this step
+  int surprised_ = 0;
+  StepCost cost_;
+  Clock::duration coordinator_time_ = {};
+};
+
+std::uint64_t logarithm(int members) {
+  return static_cast<std::uint64_t>(std::bit_width(static_cast<unsigned>(members - 1)));
+}
+
+std::string row(int members, const std::string& name, const StepCost& cost) {
+  return fmt::format("| {} | {} | {} | {} | {} | {} | {:.1f} | {:.1f} |\n", members, name,
+                     cost.messages, cost.messages_busiest, cost.hops, cost.bytes,
+                     cost.nanoseconds_rank / 1000, cost.nanoseconds_coordinator / 1000);
+}
+
+std::string row(int members, const HorovodModel& model) {
+  return fmt::format("| {} | {} | {} | {} | {} | {} | – | – |\n", members, model.name,
+                     model.messages, model.messages_busiest, model.hops, model.bytes);
+}
+
+}  // namespace
+
+ScaleCosts measure_scale(int members, int tensors) {
+  ScaleCosts costs;
+  {
+    Cluster same(members, tensors, 0);
+    for (int warm = 0; warm < 2; ++warm) same.step(true);
+    costs.predicted = same.step(true);
+  }
+  Cluster cluster(members, tensors, 1 << 20);
+  costs.surprise = cluster.step(false);
+  costs.learning = cluster.step(false);
+  for (int silent = 0; silent < 3;) {
+    costs.planned = cluster.step(false);
+    ++costs.steps_to_plan;
+    silent = costs.planned.messages == 0 ? silent + 1 : 0;
+    CHECK(costs.steps_to_plan < kStepsMax, "what repeats is learnt");
+  }
+  costs.steps_to_plan -= 3 - 2;  // the silent ones do not count, the first two do
+  return costs;
+}
+
+HorovodModel horovod_cached_mpi(int members) {
+  constexpr std::uint64_t kBytes = 136;  // 17 words: 1,024 bits and three flags
+  const auto p = static_cast<std::uint64_t>(members);
+  const auto hops = logarithm(members);
+  return {"Horovod, cached, MPI (model)", p * hops, 2 * hops, p * hops * kBytes, hops};
+}
+
+HorovodModel horovod_cached_gloo(int members) {
+  constexpr std::uint64_t kBytes = 136;
+  const auto p = static_cast<std::uint64_t>(members);
+  const auto hops = 2 * (p - 1);
+  return {"Horovod, cached, Gloo (model)", p * hops, 2 * hops, hops * kBytes, hops};
+}
+
+HorovodModel horovod_uncached_mpi(int members, int tensors) {
+  constexpr std::uint64_t kBytes = 80;  // of a request, or of a response
+  const auto p = static_cast<std::uint64_t>(members);
+  const auto list = static_cast<std::uint64_t>(tensors) * kBytes;
+  return {"Horovod, uncached, MPI (model)", 4 * (p - 1), 2 * (p - 1) + 2 * logarithm(members),
+          2 * (p - 1) * (list + 4), 4 * logarithm(members)};
+}
+
+std::string scale_report(int members_max) {
+  std::string text = fmt::format(
+      "One training step of {} tensors of 1 KiB; all are submitted, then waited for.\n\n"
+      "| members | way | messages | of the busiest member | hops | bytes | µs per rank | µs of the "
+      "coordinator |\n| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+      kTensors);
+  for (const int members : {8, 64, 1024, 8192}) {
+    if (members > members_max) break;
+    const auto costs = measure_scale(members, kTensors);
+    text += row(members, "predicted", costs.predicted);
+    text += row(members, "planned", costs.planned);
+    text += row(members, "learning", costs.learning);
+    text += row(members, "the first surprise", costs.surprise);
+    text += row(members, horovod_cached_mpi(members));
+    text += row(members, horovod_cached_gloo(members));
+    text += row(members, horovod_uncached_mpi(members, kTensors));
+  }
+  return text;
+}
+
+}  // namespace farandole::sim
