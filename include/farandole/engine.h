@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "farandole/device.h"
 #include "farandole/dtype.h"
 #include "farandole/operation.h"
 #include "farandole/status.h"
@@ -75,6 +76,9 @@ struct Submission {
   std::string name;
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;
+  // Where the program's tensor lies; must be the same on all ranks. Input and output are memory of
+  // this process all the same: what lies on a device has been copied there.
+  DeviceType device = DeviceType::kCpu;
   std::vector<std::int64_t> shape;
   const void* input = nullptr;  // broadcast: read on the root only
   // Allreduce, broadcast: may equal input. Reduce-scatter: scattered_rows() rows, apart from input.

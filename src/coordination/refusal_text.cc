@@ -21,6 +21,7 @@ constexpr std::size_t kRanksBytesMax = 300;
 struct Differences {
   bool operation = false;
   bool dtype = false;
+  bool device = false;
   bool shape = false;
   bool reduce_op = false;
   bool root_rank = false;
@@ -34,6 +35,7 @@ Differences differences_of(const std::vector<Variant>& variants) {
   for (const auto& [signature, ranks] : variants) {
     differences.operation |= signature.operation != first.operation;
     differences.dtype |= signature.dtype != first.dtype;
+    differences.device |= signature.device != first.device;
     differences.shape |= signature.dimensions != first.dimensions;
     differences.reduce_op |= signature.reduce_op != first.reduce_op;
     differences.root_rank |= signature.root_rank != first.root_rank;
@@ -48,6 +50,7 @@ std::string words_of(const Differences& differences) {
   if (differences.operation) return "the operation differs";
   std::vector<std::string_view> words;
   if (differences.dtype) words.emplace_back("dtype");
+  if (differences.device) words.emplace_back("device");
   if (differences.shape) words.emplace_back("shape");
   if (differences.reduce_op) words.emplace_back("reduce op");
   if (differences.root_rank) words.emplace_back("root rank");
@@ -82,6 +85,7 @@ std::string value_of(const Signature& signature, const Differences& differences)
   if (row.shape_rule != ShapeRule::kNone) {
     words.emplace_back(row_of(signature.dtype).name);
     words.emplace_back(shape_of(signature));
+    if (differences.device) words.emplace_back(find_row(signature.device)->name);
   }
   if (differences.reduce_op && row.reduces)
     words.emplace_back(fmt::format("reduce op {}", name_of(signature.reduce_op)));

@@ -108,6 +108,14 @@ TEST(RefusalText, Roots) {
                      "rank 2: bool [1] root rank 5"));
 }
 
+TEST(RefusalText, Devices) {
+  auto other = allreduce({8});
+  other.device = DeviceType::kCuda;
+  EXPECT_EQ(refusal_text({{allreduce({8}), {0, 2}}, {other, {1}}}),
+            mismatch("allreduce `x`",
+                     "the device differs. ranks 0, 2: float32 [8] cpu; rank 1: float32 [8] cuda"));
+}
+
 TEST(RefusalText, AReceivedTensorHasAFreeFirstDimension) {
   for (const auto operation : {Operation::kAllgather, Operation::kAlltoall}) {
     const auto one = tensor(operation, DType::kInt64, {7});

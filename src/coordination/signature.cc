@@ -30,7 +30,7 @@ std::string problem_of_scale(const Signature& signature, std::string_view which,
 
 bool operator==(const Signature& a, const Signature& b) {
   const auto parts = [](const Signature& s) {
-    return std::tie(s.name, s.operation, s.dtype, s.reduce_op, s.root_rank, s.dimensions);
+    return std::tie(s.name, s.operation, s.dtype, s.device, s.reduce_op, s.root_rank, s.dimensions);
   };
   return parts(a) == parts(b) && same_bits(a.prescale, b.prescale) &&
          same_bits(a.postscale, b.postscale);
@@ -45,6 +45,7 @@ std::size_t SignatureHash::operator()(const Signature& signature) const {
   };
   mix(static_cast<std::uint64_t>(signature.operation));
   mix(static_cast<std::uint64_t>(signature.dtype));
+  mix(static_cast<std::uint64_t>(signature.device));
   mix(bits_of(signature.prescale));
   mix(bits_of(signature.postscale));
   for (const auto dimension : signature.dimensions) mix(static_cast<std::uint64_t>(dimension));
@@ -65,6 +66,8 @@ std::string problem_of(const Signature& signature) {
     return of_name("this number is no operation", static_cast<int>(signature.operation));
   if (static_cast<std::size_t>(signature.dtype) >= kDTypes.size())
     return of_name("this number is no element type", static_cast<int>(signature.dtype));
+  if (find_row(signature.device) == nullptr)
+    return of_name("this number is no device", static_cast<int>(signature.device));
   if (static_cast<std::size_t>(signature.reduce_op) >= kReduceOpNames.size())
     return of_name("this number is no reduction", static_cast<int>(signature.reduce_op));
   if (signature.dimensions.size() > kDimensionsMax) {

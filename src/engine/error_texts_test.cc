@@ -23,8 +23,11 @@ Submission of(Submission submission, Operation operation) {
 std::vector<BadCall> bad_calls() {
   return {
       {[](Submission& s) { s.dtype = static_cast<DType>(200); },
-       "operation 0, dtype 200 and reduce op 0: one of these numbers is in no table; do all parts "
-       "of Farandole have the same version?"},
+       "operation 0, dtype 200, device 1 and reduce op 0: one of these numbers is in no table; do "
+       "all parts of Farandole have the same version?"},
+      {[](Submission& s) { s.device = static_cast<DeviceType>(0); },
+       "operation 0, dtype 9, device 0 and reduce op 0: one of these numbers is in no table; do "
+       "all parts of Farandole have the same version?"},
       {[](Submission& s) { s.group = 7; },
        "there is no group 7; groups are given to init() on all ranks, or added later"},
       {[](Submission& s) { s.group = 1; },
