@@ -69,7 +69,7 @@ Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles
     }
     inbox_filled_.store(true);
     baton_is_ours = !std::exchange(state->baton_held, true);
-    if (waits) ++state->waiters;
+    if (waits) begin_wait(*state, handles.front(), now);
   }
   if (!baton_is_ours) doorbells_.ring_self();
   if (waits) {
@@ -119,14 +119,23 @@ bool Loop::poll(Handle handle) {
 }
 
 bool Loop::wait(Handle handle, std::chrono::milliseconds limit) {
-  const TimePoint deadline = clock_.now() + std::min(limit, kNoLimit);
+  const TimePoint now = clock_.now();
   {
     auto state = state_.lock();
     if (state->is_done(handle)) return true;
-    ++state->waiters;
+    begin_wait(*state, handle, now);
     if (state->baton_in_background) doorbells_.ring_self();  // it hands the baton over
   }
-  return wait_for({handle, 1}, deadline, false);
+  return wait_for({handle, 1}, now + std::min(limit, kNoLimit), false);
+}
+
+// The record tells where the program waits, and for how long it did.
+void Loop::begin_wait(State& state, Handle handle, TimePoint now) {
+  if (state.waiters++ == 0) recorder_.blocked(handle, now);
+}
+
+void Loop::end_wait(State& state, TimePoint now) {
+  if (--state.waiters == 0) recorder_.unblocked(now);
 }
 
 // Of a caller that counts as a waiter already. One that has the baton has just submitted all that
@@ -145,8 +154,9 @@ bool Loop::wait_for(const Wanted& wanted, TimePoint deadline, bool has_baton) {
       missing = s.missing(wanted);
       return missing == 0 || s.baton_is_free();
     });
-    if (missing == 0 || !woke || clock_.now() >= deadline) {
-      --state->waiters;
+    const TimePoint now = missing == 0 ? state->published : clock_.now();
+    if (missing == 0 || !woke || now >= deadline) {
+      end_wait(*state, now);
       next_one = next(*state);
       break;
     }
@@ -434,6 +444,7 @@ void Loop::publish(const std::vector<Record*>& finished) {
   bool somebody_waits = false;
   {
     auto state = state_.lock();
+    state->published = now;
     for (Record* const record : finished) {
       recorder_.finished(record->handle, record->outcome.status.ok(), now);
       if (wanted_.has(record->handle)) --missing_;
