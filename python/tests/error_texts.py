@@ -153,7 +153,7 @@ class ErrorTexts:
             "name must be text, the same on all ranks; got 3",
         )
         for op in ("sum", 1):
-            known = "Sum, Average, Min, Max, Product"
+            known = "Sum, Average, Min, Max, Product, AverageOfPresent"
             yield (
                 lambda op=op: hvd.allreduce(tensor, op=op),
                 f"op must be one of {known}, as this module has them; got {op!r}",

@@ -2,6 +2,7 @@
 
 from farandole import (
     Average,
+    AverageOfPresent,
     CallError,
     FarandoleError,
     Group,
@@ -76,6 +77,7 @@ from farandole.torch.state import (
 
 __all__ = [
     "Average",
+    "AverageOfPresent",
     "CallError",
     "DistributedOptimizer",
     "FarandoleError",
