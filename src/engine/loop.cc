@@ -13,6 +13,7 @@
 
 #include "base/own_thread.h"
 #include "base/platform.h"
+#include "base/time_slice.h"
 #include "base/try.h"
 #include "engine/submission_check.h"
 
@@ -501,6 +502,7 @@ void Loop::sleep(bool in_background, TimePoint deadline) {
   if (moved || wanted_is_done || called_away(in_background)) return doorbells_.cancel_sleep();
   Duration limit = deadline - clock_.now();
   if (options_.stall_limit.count() > 0) limit = std::min<Duration>(limit, kStallCheck);
+  take_short_time_slices();
   doorbells_.sleep(ticket, limit);
 }
 
