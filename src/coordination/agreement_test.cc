@@ -186,8 +186,11 @@ TEST(Agreement, AMismatchIsRefusedOnAllMembersWithOneText) {
   EXPECT_EQ(refusal.name, "x");
   EXPECT_EQ(refusal.status.code(), StatusCode::kFixCall);
   EXPECT_EQ(refusal.status.message(),
-            "allreduce `x` was submitted differently on different ranks: the dtype differs. "
-            "ranks 0, 2–3: float32 [10, 3]; rank 1: float64 [10, 3]. "
+            "allreduce `x` was submitted differently on different ranks: the dtype differs; rank 1 "
+            "is at odds with the others\n"
+            "                  dtype     shape\n"
+            "  ranks 0, 2, 3   float32   [10, 3]\n"
+            "  rank 1          float64   [10, 3]\n"
             "Submit the same on every rank, or give different tensors different names");
   EXPECT_EQ(std::get<Step>(first[1]).name, "y");
   EXPECT_EQ(std::get<Step>(first[1]).sequence, 2U);
@@ -225,8 +228,12 @@ TEST(Agreement, TheSameNameWithAnotherOperationIsAMismatch) {
   ASSERT_EQ(decisions.size(), 1U);
   EXPECT_EQ(std::get<Refusal>(decisions[0]).status,
             Status::fix_call("`x` was submitted differently on different ranks: the operation "
-                             "differs. rank 0: allreduce float32 [10, 3]; rank 1: barrier. Submit "
-                             "the same on every rank, or give different tensors different names"));
+                             "differs\n"
+                             "           operation   dtype     shape\n"
+                             "  rank 0   allreduce   float32   [10, 3]\n"
+                             "  rank 1   barrier     -         -\n"
+                             "Submit the same on every rank, or give different tensors different "
+                             "names"));
 }
 
 TEST(Agreement, OtherScalesAreAMismatch) {
@@ -240,9 +247,12 @@ TEST(Agreement, OtherScalesAreAMismatch) {
   ASSERT_EQ(decisions.size(), 1U);
   EXPECT_EQ(std::get<Refusal>(decisions[0]).status,
             Status::fix_call("allreduce `x` was submitted differently on different ranks: the "
-                             "postscale differs. rank 0: float32 [10, 3] postscale 1; rank 1: "
-                             "float32 [10, 3] postscale 0.5. Submit the same on every rank, or "
-                             "give different tensors different names"));
+                             "postscale differs\n"
+                             "           dtype     postscale   shape\n"
+                             "  rank 0   float32   1           [10, 3]\n"
+                             "  rank 1   float32   0.5         [10, 3]\n"
+                             "Submit the same on every rank, or give different tensors different "
+                             "names"));
   EXPECT_EQ(members.decisions(0), decisions);
   members.submit_everywhere(scaled);
   members.deliver_all();
