@@ -47,6 +47,9 @@ struct EngineOptions {
   // How many bytes of gradients a frontend puts in one bucket. All ranks must have
   // the same; the engine compares it and hands it on.
   std::size_t bucket_bytes = 0;
+  // After how many steps of an optimizer a frontend compares the parameters of all ranks; 0: never.
+  // All ranks must have the same; the engine compares it and hands it on.
+  std::uint64_t check_parameters = 0;
   // How large the memory is that the other ranks of the host can see: only what is touched of it
   // costs memory. 0: as much as the machine has, if this process may map the heaps of all ranks.
   std::size_t heap_bytes = 0;
