@@ -83,8 +83,8 @@ TEST(Signature, OutOfBounds) {
             "`w`: this number is no element type (99)");
   EXPECT_EQ(problem_after([](Signature& s) { s.device = static_cast<DeviceType>(0); }),
             "`w`: this number is no device (0)");
-  EXPECT_EQ(problem_after([](Signature& s) { s.reduce_op = static_cast<ReduceOp>(5); }),
-            "`w`: this number is no reduction (5)");
+  EXPECT_EQ(problem_after([](Signature& s) { s.reduce_op = static_cast<ReduceOp>(99); }),
+            "`w`: this number is no reduction (99)");
   EXPECT_EQ(problem_after([](Signature& s) { s.dimensions.resize(kDimensionsMax + 1); }),
             "`w` has 65 dimensions, at most 64 are allowed");
   EXPECT_EQ(problem_after([](Signature& s) { s.dimensions = {3, -4}; }),
