@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/cores.h"
 #include "base/platform.h"
+#include "base/time_slice.h"
 #include "transport/shm/heap_size.h"
 
 namespace farandole::bench {
@@ -50,10 +51,9 @@ void Member::run(CollectiveCall&& call) {
 void Member::sleep(CollectiveStep& step, Progress& progress) {
   const std::uint32_t ticket = doorbells_.prepare_sleep();
   progress = advance(step);
-  if (progress == Progress::kPending)
-    doorbells_.sleep(ticket, std::chrono::seconds(1));
-  else
-    doorbells_.cancel_sleep();
+  if (progress != Progress::kPending) return doorbells_.cancel_sleep();
+  take_short_time_slices();
+  doorbells_.sleep(ticket, std::chrono::seconds(1));
 }
 
 Ranks::Ranks(int ranks)

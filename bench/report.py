@@ -74,13 +74,12 @@ def series(entry: Entry, size: int, rounds: Sequence[Round], tail: bool) -> list
 def best_of(
     family: str, size: int, entries: Sequence[Entry], rounds: Sequence[Round], tail: bool
 ) -> tuple[str, list[float]]:
-    """The member of a family with the least median, and its numbers in the rounds."""
-    found = [
-        (entry.contender.name, series(entry, size, rounds, tail))
-        for entry in entries
-        if entry.family == family and size in entry.sizes
-    ]
-    return min(found, key=lambda pair: statistics.median(pair[1]))
+    """The fastest member of a family, and its numbers in the rounds."""
+    fastest = min(
+        (entry for entry in entries if entry.family == family and size in entry.sizes),
+        key=lambda entry: statistics.median(series(entry, size, rounds, tail=False)),
+    )
+    return fastest.contender.name, series(fastest, size, rounds, tail)
 
 
 def judge(bar: Bar, part: Part, entries: Sequence[Entry], rounds: Sequence[Round]) -> Judgement:

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "farandole/device.h"
 #include "farandole/dtype.h"
 #include "farandole/operation.h"
 #include "farandole/status.h"
@@ -46,6 +47,9 @@ struct EngineOptions {
   // How many bytes of gradients a frontend puts in one bucket. All ranks must have
   // the same; the engine compares it and hands it on.
   std::size_t bucket_bytes = 0;
+  // After how many steps of an optimizer a frontend compares the parameters of all ranks; 0: never.
+  // All ranks must have the same; the engine compares it and hands it on.
+  std::uint64_t check_parameters = 0;
   // How large the memory is that the other ranks of the host can see: only what is touched of it
   // costs memory. 0: as much as the machine has, if this process may map the heaps of all ranks.
   std::size_t heap_bytes = 0;
@@ -75,6 +79,9 @@ struct Submission {
   std::string name;
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;
+  // Where the program's tensor lies; must be the same on all ranks. Input and output are memory of
+  // this process all the same: what lies on a device has been copied there.
+  DeviceType device = DeviceType::kCpu;
   std::vector<std::int64_t> shape;
   const void* input = nullptr;  // broadcast: read on the root only
   // Allreduce, broadcast: may equal input. Reduce-scatter: scattered_rows() rows, apart from input.

@@ -90,11 +90,18 @@ constexpr std::int64_t first_scattered_row(std::int64_t rows, int members, int m
   return rows / members * member + (member < larger ? member : larger);
 }
 
-enum class ReduceOp : std::uint8_t { kSum, kAverage, kMin, kMax, kProduct };
+enum class ReduceOp : std::uint8_t {
+  kSum,
+  kAverage,  // over all members, those that have joined included
+  kMin,
+  kMax,
+  kProduct,
+  kAverageOfPresent,  // over the members that have not joined
+};
 
 // Indexed by ReduceOp; the order is part of the protocol between ranks of one job.
-inline constexpr std::array<std::string_view, 5> kReduceOpNames = {"sum", "average", "min", "max",
-                                                                   "product"};
+inline constexpr std::array<std::string_view, 6> kReduceOpNames = {
+    "sum", "average", "min", "max", "product", "average_of_present"};
 
 constexpr std::string_view name_of(ReduceOp op) {
   return kReduceOpNames[static_cast<std::size_t>(op)];

@@ -29,6 +29,7 @@ BoundEngine::BoundEngine(std::vector<std::vector<int>> groups) {
   raise_if_failed(options.status());
   options->groups = std::move(groups);
   bucket_bytes_ = options->bucket_bytes;
+  check_parameters_ = options->check_parameters;
   options->interrupted = [this] {
     const nb::gil_scoped_acquire locked;
     --visitors_;  // the handler may call shutdown()
@@ -120,6 +121,7 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def_prop_ro("cross_rank", [](const BoundEngine& self) { return self.place().cross_rank; })
       .def_prop_ro("cross_size", [](const BoundEngine& self) { return self.place().cross_size; })
       .def_prop_ro("bucket_bytes", &BoundEngine::bucket_bytes)
+      .def_prop_ro("check_parameters", &BoundEngine::check_parameters)
       .def_prop_ro("forked", &BoundEngine::forked)
       .def("ranks_of",
            [](BoundEngine& self, GroupId group) { return self.running()->ranks_of(group); })

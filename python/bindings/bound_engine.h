@@ -38,6 +38,7 @@ class BoundEngine {
   // These answer always.
   const Place& place() const { return place_; }
   std::size_t bucket_bytes() const { return bucket_bytes_; }
+  std::uint64_t check_parameters() const { return check_parameters_; }
   bool forked() const { return forked_; }
 
   GroupId add_group(const std::vector<int>& ranks);
@@ -82,6 +83,7 @@ class BoundEngine {
   std::atomic<int> visitors_ = 0;
   Place place_;
   std::size_t bucket_bytes_ = 0;
+  std::uint64_t check_parameters_ = 0;
   bool forked_ = false;
 };
 

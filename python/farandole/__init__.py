@@ -20,12 +20,13 @@ from farandole.lifecycle import (
     shutdown,
     size,
 )
-from farandole.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
+from farandole.reduce_op import Average, AverageOfPresent, Max, Min, Product, ReduceOp, Sum
 
 __version__ = core.version
 
 __all__ = [
     "Average",
+    "AverageOfPresent",
     "CallError",
     "FarandoleError",
     "Group",

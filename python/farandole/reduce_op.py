@@ -14,6 +14,8 @@ class ReduceOp(enum.IntEnum):
     Min = core.reduce_ops["min"]
     Max = core.reduce_ops["max"]
     Product = core.reduce_ops["product"]
+    AverageOfPresent = core.reduce_ops["average_of_present"]
+    """The average over the ranks that have not joined; Average divides by all, as Horovod does."""
 
 
 Sum = ReduceOp.Sum
@@ -21,6 +23,7 @@ Average = ReduceOp.Average
 Min = ReduceOp.Min
 Max = ReduceOp.Max
 Product = ReduceOp.Product
+AverageOfPresent = ReduceOp.AverageOfPresent
 
 
 def checked(op: ReduceOp) -> ReduceOp:

@@ -87,7 +87,7 @@ class ErrorTexts:
         hvd.init()
         for cases in (self.groups, self.calls, self.tensors, self.objects, self.state):
             self.expect(cases())
-        for cases in (self.optimizers, self.gradients, self.memory, self.leaving):
+        for cases in (self.parameters, self.optimizers, self.gradients, self.memory, self.leaving):
             self.expect(cases())
         hvd.init()
         places = places_of_errors()
@@ -153,7 +153,7 @@ class ErrorTexts:
             "name must be text, the same on all ranks; got 3",
         )
         for op in ("sum", 1):
-            known = "Sum, Average, Min, Max, Product"
+            known = "Sum, Average, Min, Max, Product, AverageOfPresent"
             yield (
                 lambda op=op: hvd.allreduce(tensor, op=op),
                 f"op must be one of {known}, as this module has them; got {op!r}",
@@ -242,6 +242,39 @@ class ErrorTexts:
             "the optimizer state of rank 1 cannot be sent: ['param_groups'][0]['lr'] is of the "
             "type object, which cannot be sent; numbers, text, tensors, lists, tuples and "
             "dictionaries can",
+        )
+
+    def parameters(self) -> Iterator[Case]:
+        tensor = torch.full((2,), float(hvd.rank()))
+        yield (
+            lambda: hvd.check_parameters({"a": tensor}),
+            "the parameters are not the same on all ranks: 1 of 1 differs, `a` (float32 [2])\n"
+            "  rank 0   digest c804ce198ec337e3\n"
+            "  rank 1   digest 0f9fec7a06ff3471\n"
+            "  the values of an element are up to 1 apart\n"
+            "Give all ranks the same values: broadcast_parameters(model.state_dict(), root_rank=0) "
+            "after the model is built and after a checkpoint is loaded",
+        )
+        unknown = "the parameters cannot be compared: ranks 0, 1 cannot read them\n  ranks 0, 1   "
+        for wrong in (torch.nn.Linear(2, 2), tensor, 3):
+            yield (
+                lambda wrong=wrong: hvd.check_parameters(wrong),
+                f"{unknown}params must be model.named_parameters(), model.state_dict() or a list "
+                f"of tensors; it is of the type {type(wrong).__name__}",
+            )
+        yield (
+            lambda: hvd.check_parameters([("a", tensor), ("a", tensor)]),
+            f"{unknown}params has the name `a` twice; give each tensor its own",
+        )
+        yield (
+            lambda: hvd.check_parameters({"epoch": 3}),
+            f"{unknown}params has `epoch` of the type int, but only tensors can be compared: leave "
+            "it out",
+        )
+        yield (
+            lambda: hvd.check_parameters([torch.ones(2, 2).to_sparse()]),
+            f"{unknown}`0` is of the layout torch.sparse_coo, and has no bytes to compare: leave "
+            "it out",
         )
 
     def optimizers(self) -> Iterator[Case]:

@@ -194,6 +194,8 @@ class GroupChecks(Suite):
         self.expect_all(results, [total] * 4, "float32")
         mean = total / self.size  # of all ranks, as in Horovod
         self.expect(api.allreduce(self.tensor((5,))), mean, "float32", exact=False)
+        of_present = api.allreduce(self.tensor((5,)), op=api.AverageOfPresent)
+        self.expect(of_present, total / len(ranks), "float32", exact=False)
         for op in ("Min", "Max", "Product"):
             wanted = reference.allreduce(inputs, op, "float32")
             self.expect(api.allreduce(self.tensor((5,)), op=getattr(api, op)), wanted, "float32")

@@ -67,7 +67,7 @@ class MismatchChecks(Suite):
             yield ["[*]", "[*, 2]"], right, (operation, (self.size,), "float32", {})
             yield ["int32", "float32"], right, (operation, shape, "int32", {})
         right = ("broadcast", *FLOATS, {"root_rank": 0})
-        yield ["root rank 1", "root rank 0"], right, ("broadcast", *FLOATS, {"root_rank": 1})
+        yield ["root rank", "1", "0"], right, ("broadcast", *FLOATS, {"root_rank": 1})
         yield ["allgather", "broadcast"], right, ("allgather", *FLOATS, {})
         right = ("allreduce", *FLOATS, {"op": api.Sum})
         yield ["reducescatter", "allreduce"], right, ("reducescatter", *FLOATS, {"op": api.Sum})

@@ -20,6 +20,11 @@ def test_optimizer(size: int) -> None:
     run_checks(size, "torch_optimizer:OptimizerChecks")
 
 
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_parameters(size: int) -> None:
+    run_checks(size, "torch_parameters:ParameterChecks")
+
+
 def test_large_tensors() -> None:
     """About 5 GiB."""
     lines = Path("/proc/meminfo").read_text().splitlines()

@@ -122,6 +122,15 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .flag = "--bucket-bytes",
      .help = "Gradients are averaged together in buckets of at most this many bytes; with 0 each "
              "gradient has its own."},
+    {.knob = Knob::kCheckParameters,
+     .name = "FARANDOLE_CHECK_PARAMETERS",
+     .type = KnobType::kInteger,
+     .default_value = "0",
+     .min = 0,
+     .max = std::int64_t{1} << 40,
+     .flag = "--check-parameters",
+     .help = "After its first step, and then every so many steps, an optimizer checks that the "
+             "parameters are the same on all ranks, and says which one is not; 0 means never."},
     {.knob = Knob::kHeapBytes,
      .name = "FARANDOLE_HEAP_BYTES",
      .type = KnobType::kInteger,

@@ -27,11 +27,12 @@ enum class Knob : std::uint8_t {
   kStallWarning,
   kStallLimit,
   kBucketBytes,
+  kCheckParameters,
   kHeapBytes,
   kLogLevel,
   kLogHideTime,
 };
-inline constexpr std::size_t kKnobs = 15;
+inline constexpr std::size_t kKnobs = 16;
 
 enum class KnobType : std::uint8_t {
   kInteger,

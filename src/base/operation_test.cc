@@ -29,6 +29,7 @@ TEST(ReduceOps, have_the_name_of_their_enum) {
   EXPECT_EQ(name_of(ReduceOp::kMin), "min");
   EXPECT_EQ(name_of(ReduceOp::kMax), "max");
   EXPECT_EQ(name_of(ReduceOp::kProduct), "product");
+  EXPECT_EQ(name_of(ReduceOp::kAverageOfPresent), "average_of_present");
 }
 
 }  // namespace

@@ -2,14 +2,14 @@
 
 namespace farandole {
 
-bool extents_fit(const Entrance& entrance, std::int64_t bytes) {
-  bool somebody_brings = false;
+int count_present(const Entrance& entrance, std::int64_t bytes) {
+  int present = 0;
   for (int member = 0; member < entrance.group().members(); ++member) {
     const std::int64_t extent = entrance.extent(member);
-    if (extent != bytes && extent != kJoinedExtent + bytes) return false;
-    somebody_brings = somebody_brings || extent == bytes;
+    if (extent != bytes && extent != kJoinedExtent + bytes) return 0;
+    if (extent == bytes) ++present;
   }
-  return somebody_brings;
+  return present;
 }
 
 }  // namespace farandole

@@ -35,7 +35,13 @@ inline bool has_joined(const Entrance& entrance, int member) {
   return entrance.extent(member) >= kJoinedExtent;
 }
 
-// All bring this number of bytes, or have joined and expect it; and somebody brings.
-bool extents_fit(const Entrance& entrance, std::int64_t bytes);
+// How many members bring something, once all have met; 0 when what they say makes no sense: all
+// bring this number of bytes, or have joined and expect it, and somebody brings.
+int count_present(const Entrance& entrance, std::int64_t bytes);
+
+// The divisor becomes that of what so many members bring.
+inline void divide_by(Reduction& reduction, int present) {
+  if (reduction.op == ReduceOp::kAverageOfPresent) reduction.divisor = present;
+}
 
 }  // namespace farandole

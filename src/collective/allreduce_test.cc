@@ -71,25 +71,37 @@ TEST(AllreduceJoined, the_others_get_their_sums_and_the_joined_touch_nothing) {
   }
 }
 
-TEST(AllreduceJoined, the_average_is_over_all_members) {
+// Of three members, who bring sixes, threes and, having joined, nothing.
+template <std::size_t kCount>
+float average(ReduceOp op) {
   GroupInTest group(3);
-  const std::array<float, 2> inputs = {6, 3};
-  std::array<float, 2> outputs{};
+  std::array<std::vector<float>, 2> memory = {std::vector<float>(kCount, 6),
+                                              std::vector<float>(kCount, 3)};
   std::vector<CollectiveStep> steps;
   for (int member = 0; member < 3; ++member) {
     CollectiveCall call = {.operation = Operation::kAllreduce,
                            .dtype = DType::kFloat32,
-                           .reduce_op = ReduceOp::kAverage,
-                           .count = 1,
+                           .reduce_op = op,
+                           .count = kCount,
                            .joined = member == 2};
     if (!call.joined) {
-      call.input = reinterpret_cast<const std::byte*>(&inputs[static_cast<std::size_t>(member)]);
-      call.output = reinterpret_cast<std::byte*>(&outputs[static_cast<std::size_t>(member)]);
+      call.output = reinterpret_cast<std::byte*>(memory[static_cast<std::size_t>(member)].data());
+      call.input = call.output;
     }
     steps.push_back(choose(group.group(member), step_number(1), std::move(call)));
   }
   group.finish_in_random_order(steps, 1);
-  EXPECT_EQ(outputs, (std::array<float, 2>{3, 3}));
+  EXPECT_EQ(memory[0], std::vector<float>(kCount, memory[0][0]));
+  EXPECT_EQ(memory[0], memory[1]);
+  return memory[0][0];
+}
+
+TEST(AllreduceJoined, the_average_is_over_all_members_or_over_those_that_are_present) {
+  constexpr std::size_t kInTwoShots = kWindowBytes;
+  EXPECT_EQ(average<1>(ReduceOp::kAverage), 3);
+  EXPECT_EQ(average<kInTwoShots>(ReduceOp::kAverage), 3);
+  EXPECT_EQ(average<1>(ReduceOp::kAverageOfPresent), 4.5F);
+  EXPECT_EQ(average<kInTwoShots>(ReduceOp::kAverageOfPresent), 4.5F);
 }
 
 // What two members say, each of whom brings nothing that is looked at before all have entered.

@@ -104,6 +104,8 @@ struct PreparedCall {
       pointers.push_back(inputs[member].data());
       rows = call.rows[member];
     }
+    if (call.reduction.op == ReduceOp::kAverageOfPresent)
+      call.reduction.divisor = static_cast<int>(pointers.size());
     reduced_.resize(static_cast<std::size_t>(rows * call.row_bytes()));
     const std::array outputs = {reduced_.data()};
     reduce(call.reduction, pointers, outputs, rows * call.row_elements);

@@ -25,8 +25,8 @@ class Conformance : public ::testing::TestWithParam<std::tuple<OperationRow, int
   std::vector<ReduceOp> reduce_ops(DType dtype) const {
     std::vector<ReduceOp> ops = {ReduceOp::kSum};
     if (row_of(operation()).reduces)
-      ops = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax,
-             ReduceOp::kProduct};
+      ops = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
+             ReduceOp::kMax, ReduceOp::kProduct, ReduceOp::kAverageOfPresent};
     std::erase_if(ops, [&](ReduceOp op) { return !check_reduction(dtype, op).ok(); });
     return ops;
   }

@@ -26,8 +26,10 @@ void OneShotAllreduce::stage(std::int64_t /*round*/) {
   std::memcpy(to, options_.input, static_cast<std::size_t>(options_.bytes()));
 }
 
-std::optional<std::int64_t> OneShotAllreduce::meet() const {
-  if (!extents_fit(rounds_.entrance(), options_.bytes())) return std::nullopt;
+std::optional<std::int64_t> OneShotAllreduce::meet() {
+  const int present = count_present(rounds_.entrance(), options_.bytes());
+  if (present == 0) return std::nullopt;
+  divide_by(options_.reduction, present);
   return options_.count == 0 ? 0 : 1;
 }
 

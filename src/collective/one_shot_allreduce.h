@@ -27,7 +27,7 @@ class OneShotAllreduce {
   friend class BasicRounds;  // which calls these four
   void stage(std::int64_t round);
   void enter(Entrance& entrance) const { entrance.enter(extent_of(options_)); }
-  std::optional<std::int64_t> meet() const;
+  std::optional<std::int64_t> meet();
   bool take(std::int64_t round);
 
   std::int64_t offset() const;  // in the staging memory

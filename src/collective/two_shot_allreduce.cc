@@ -82,7 +82,9 @@ void TwoShotAllreduce::enter(Entrance& entrance) const {
 
 std::optional<std::int64_t> TwoShotAllreduce::meet() {
   const Entrance& entrance = shots_.entrance();
-  if (!extents_fit(entrance, options_.bytes())) return std::nullopt;
+  const int present = count_present(entrance, options_.bytes());
+  if (present == 0) return std::nullopt;
+  divide_by(options_.reduction, present);
   if (options_.count == 0) return 0;
   const auto bytes = static_cast<std::size_t>(options_.bytes());
   const int members = entrance.group().members();

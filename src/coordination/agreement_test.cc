@@ -157,12 +157,15 @@ TEST(Agreement, AMismatchIsRefusedOnAllMembersWithOneText) {
       ASSERT_EQ(members.submit(member, tensor("y")), Status());
     }
     members.run();
-    expect_everywhere(
-        members,
-        {"refused x: allreduce `x` was submitted differently on different ranks: the dtype "
-         "differs. ranks 0, 2–3: float32 [10, 3]; rank 1: float64 [10, 3]. "
-         "Submit the same on every rank, or give different tensors different names",
-         "y"});
+    expect_everywhere(members,
+                      {"refused x: allreduce `x` was submitted differently on different ranks: the "
+                       "dtype differs; "
+                       "rank 1 is at odds with the others\n"
+                       "                  dtype     shape\n"
+                       "  ranks 0, 2, 3   float32   [10, 3]\n"
+                       "  rank 1          float64   [10, 3]\n"
+                       "Submit the same on every rank, or give different tensors different names",
+                       "y"});
     members.submit_everywhere(tensor("x"));  // the name is free again
     members.run();
     expect_everywhere(members, {"x"});
@@ -190,8 +193,11 @@ TEST(Agreement, TheSameNameWithAnotherOperationIsAMismatch) {
   members.run();
   expect_everywhere(members,
                     {"refused x: `x` was submitted differently on different ranks: the operation "
-                     "differs. rank 0: allreduce float32 [10, 3]; rank 1: barrier. Submit "
-                     "the same on every rank, or give different tensors different names"});
+                     "differs\n"
+                     "           operation   dtype     shape\n"
+                     "  rank 0   allreduce   float32   [10, 3]\n"
+                     "  rank 1   barrier     -         -\n"
+                     "Submit the same on every rank, or give different tensors different names"});
 }
 
 TEST(Agreement, OtherScalesAreAMismatch) {
@@ -203,9 +209,11 @@ TEST(Agreement, OtherScalesAreAMismatch) {
   members.run();
   expect_everywhere(members,
                     {"refused x: allreduce `x` was submitted differently on different ranks: the "
-                     "postscale differs. rank 0: float32 [10, 3] postscale 1; rank 1: "
-                     "float32 [10, 3] postscale 0.5. Submit the same on every rank, or "
-                     "give different tensors different names"});
+                     "postscale differs\n"
+                     "           dtype     postscale   shape\n"
+                     "  rank 0   float32   1           [10, 3]\n"
+                     "  rank 1   float32   0.5         [10, 3]\n"
+                     "Submit the same on every rank, or give different tensors different names"});
   members.submit_everywhere(scaled);
   members.run();
   expect_everywhere(members, {"x"});

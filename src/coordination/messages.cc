@@ -37,6 +37,7 @@ void put_signature(ByteWriter& writer, const Signature& signature) {
   writer.put_text(signature.name);
   writer.put(signature.operation);
   writer.put(signature.dtype);
+  writer.put(signature.device);
   writer.put(signature.reduce_op);
   writer.put(signature.root_rank);
   writer.put(std::bit_cast<std::uint64_t>(signature.prescale));
@@ -50,6 +51,7 @@ Signature get_signature(ByteReader& reader) {
   signature.name = reader.get_text();
   signature.operation = reader.get<Operation>();
   signature.dtype = reader.get<DType>();
+  signature.device = reader.get<DeviceType>();
   signature.reduce_op = reader.get<ReduceOp>();
   signature.root_rank = reader.get<std::int32_t>();
   signature.prescale = std::bit_cast<double>(reader.get<std::uint64_t>());

@@ -18,6 +18,7 @@ Signature sample() {
   signature.name = "grad/ä";
   signature.operation = Operation::kAllreduce;
   signature.dtype = DType::kBFloat16;
+  signature.device = DeviceType::kCuda;
   signature.reduce_op = ReduceOp::kMax;
   signature.root_rank = 3;
   signature.prescale = -0.0;

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include "base/check.h"
 #include "coordination/messages.h"
@@ -14,52 +17,16 @@ namespace {
 
 constexpr std::size_t kVariantsShownMax = 8;
 constexpr std::size_t kNameShownBytesMax = 200;
-constexpr std::size_t kShapeBytesMax = 200;
-constexpr std::size_t kRanksBytesMax = 300;
+constexpr std::size_t kValueBytesMax = 200;
+constexpr std::size_t kRanksBytesMax = 60;
 
-// Which parts of the signatures are not the same everywhere.
-struct Differences {
-  bool operation = false;
-  bool dtype = false;
-  bool shape = false;
-  bool reduce_op = false;
-  bool root_rank = false;
-  bool prescale = false;
-  bool postscale = false;
+// One thing that may differ, and a column of the table. Values are the same when their texts are.
+struct Attribute {
+  std::string_view name;
+  std::string (*value)(const Signature& signature);
+  bool (*applies)(const OperationRow& row);
+  bool shown_always = false;  // it says which tensor this is
 };
-
-Differences differences_of(const std::vector<Variant>& variants) {
-  Differences differences;
-  const auto& first = variants.front().signature;
-  for (const auto& [signature, ranks] : variants) {
-    differences.operation |= signature.operation != first.operation;
-    differences.dtype |= signature.dtype != first.dtype;
-    differences.shape |= signature.dimensions != first.dimensions;
-    differences.reduce_op |= signature.reduce_op != first.reduce_op;
-    differences.root_rank |= signature.root_rank != first.root_rank;
-    differences.prescale |= !same_bits(signature.prescale, first.prescale);
-    differences.postscale |= !same_bits(signature.postscale, first.postscale);
-  }
-  return differences;
-}
-
-// Of another operation everything else differs as well: that would only distract.
-std::string words_of(const Differences& differences) {
-  if (differences.operation) return "the operation differs";
-  std::vector<std::string_view> words;
-  if (differences.dtype) words.emplace_back("dtype");
-  if (differences.shape) words.emplace_back("shape");
-  if (differences.reduce_op) words.emplace_back("reduce op");
-  if (differences.root_rank) words.emplace_back("root rank");
-  if (differences.prescale) words.emplace_back("prescale");
-  if (differences.postscale) words.emplace_back("postscale");
-  std::string text = words.size() == 1 ? "the " : "";
-  for (std::size_t index = 0; index < words.size(); ++index) {
-    if (index > 0) text += index + 1 == words.size() ? " and " : ", ";
-    text += words[index];
-  }
-  return text + (words.size() == 1 ? " differs" : " differ");
-}
 
 std::string shape_of(const Signature& signature) {
   std::string text = "[";
@@ -72,39 +39,141 @@ std::string shape_of(const Signature& signature) {
     text += fmt::format("{}{}", separator, dimension);
     separator = ", ";
   }
-  return shortened(text + "]", kShapeBytesMax);
+  return text + "]";
 }
 
-std::string value_of(const Signature& signature, const Differences& differences) {
-  const auto& row = row_of(signature.operation);
-  std::vector<std::string> words;
-  if (differences.operation) words.emplace_back(row.name);
-  if (row.shape_rule != ShapeRule::kNone) {
-    words.emplace_back(row_of(signature.dtype).name);
-    words.emplace_back(shape_of(signature));
+bool always(const OperationRow& /*row*/) { return true; }
+bool has_tensor(const OperationRow& row) { return row.shape_rule != ShapeRule::kNone; }
+bool reduces(const OperationRow& row) { return row.reduces; }
+bool is_rooted(const OperationRow& row) { return row.rooted; }
+
+// The operation is the first, for it decides what else has a meaning; the shape may be long, and is
+// the last.
+constexpr std::array<Attribute, 8> kAttributes = {{
+    {"operation", [](const Signature& s) { return std::string(row_of(s.operation).name); }, always},
+    {"dtype", [](const Signature& s) { return std::string(row_of(s.dtype).name); }, has_tensor,
+     true},
+    {"device", [](const Signature& s) { return std::string(find_row(s.device)->name); },
+     has_tensor},
+    {"reduce op", [](const Signature& s) { return std::string(name_of(s.reduce_op)); }, reduces},
+    {"root rank", [](const Signature& s) { return std::to_string(s.root_rank); }, is_rooted},
+    {"prescale", [](const Signature& s) { return fmt::format("{}", s.prescale); }, reduces},
+    {"postscale", [](const Signature& s) { return fmt::format("{}", s.postscale); }, reduces},
+    {"shape", shape_of, has_tensor, true},
+}};
+
+using Attributes = std::vector<const Attribute*>;
+
+Attributes attributes_that_differ(const std::vector<Variant>& variants) {
+  const auto& first = variants.front().signature;
+  Attributes differing;
+  for (const auto& attribute : kAttributes) {
+    const bool differs = std::ranges::any_of(variants, [&](const Variant& variant) {
+      return attribute.value(variant.signature) != attribute.value(first);
+    });
+    if (differs) differing.push_back(&attribute);
   }
-  if (differences.reduce_op && row.reduces)
-    words.emplace_back(fmt::format("reduce op {}", name_of(signature.reduce_op)));
-  if (differences.root_rank && row.rooted)
-    words.emplace_back(fmt::format("root rank {}", signature.root_rank));
-  if (differences.prescale && row.reduces)
-    words.emplace_back(fmt::format("prescale {}", signature.prescale));
-  if (differences.postscale && row.reduces)
-    words.emplace_back(fmt::format("postscale {}", signature.postscale));
-  return fmt::format("{}", fmt::join(words, " "));
+  return differing;
+}
+
+Attributes columns_of(const std::vector<Variant>& variants, const Attributes& differing) {
+  Attributes columns;
+  for (const auto& attribute : kAttributes) {
+    const bool has_meaning = std::ranges::any_of(variants, [&](const Variant& variant) {
+      return attribute.applies(row_of(variant.signature.operation));
+    });
+    const bool differs = std::ranges::find(differing, &attribute) != differing.end();
+    if (has_meaning && (differs || attribute.shown_always)) columns.push_back(&attribute);
+  }
+  return columns;
+}
+
+// "dtype and shape differ". Of another operation everything else differs as well: that would only
+// distract.
+std::string words_of(const Attributes& differing) {
+  if (differing.size() == 1 || differing.front()->name == "operation")
+    return fmt::format("the {} differs", differing.front()->name);
+  std::string text;
+  for (std::size_t index = 0; index < differing.size(); ++index) {
+    if (index > 0) text += index + 1 == differing.size() ? " and " : ", ";
+    text += differing[index]->name;
+  }
+  return text + " differ";
+}
+
+// As many as a line of the table has room for, and how many there are.
+std::string short_rank_list(const std::vector<int>& ranks) {
+  auto whole = rank_list(ranks);
+  if (whole.size() <= kRanksBytesMax) return whole;
+  const auto count = fmt::format(" … ({} ranks)", ranks.size());
+  return whole.substr(0, whole.rfind(',', kRanksBytesMax - count.size()) + 1) + count;
+}
+
+// Who is not with the majority, if there is one. The largest variant comes first.
+std::string minority_of(const std::vector<Variant>& variants) {
+  std::vector<int> others;
+  for (const auto& variant : std::span(variants).subspan(1))
+    others.insert(others.end(), variant.ranks.begin(), variant.ranks.end());
+  if (others.size() >= variants.front().ranks.size()) return {};
+  return fmt::format("; {} {} at odds with the others", short_rank_list(others),
+                     others.size() == 1 ? "is" : "are");
+}
+
+using TableRow = std::vector<std::string>;
+
+// How many columns of a terminal a UTF-8 text takes that has no wide characters.
+std::size_t width_of(const std::string& text) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }));
+}
+
+std::string table_of(const std::vector<TableRow>& rows) {
+  std::vector<std::size_t> widths(rows.front().size());
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i)
+      line += (i == 0 ? "  " : "   ") + row[i] + std::string(widths[i] - width_of(row[i]), ' ');
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+// What ranks have under a name, one row for each variant.
+std::string table_of(std::span<const Variant> variants, const Attributes& columns) {
+  std::vector<TableRow> rows(1, TableRow{""});
+  for (const auto* const column : columns) rows.front().emplace_back(column->name);
+  for (const auto& [signature, ranks] : variants) {
+    auto& row = rows.emplace_back(1, short_rank_list(ranks));
+    for (const auto* const column : columns) {
+      const bool applies = column->applies(row_of(signature.operation));
+      row.push_back(applies ? shortened(column->value(signature), kValueBytesMax) : "-");
+    }
+  }
+  return table_of(rows);
+}
+
+std::string rest_of(std::span<const Variant> variants) {
+  std::vector<int> ranks;
+  for (const auto& variant : variants)
+    ranks.insert(ranks.end(), variant.ranks.begin(), variant.ranks.end());
+  return fmt::format("  and {} more {}: {}\n", variants.size(),
+                     variants.size() == 1 ? "variant" : "variants", short_rank_list(ranks));
 }
 
 }  // namespace
 
 std::string rank_list(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
+  std::ranges::sort(ranks);
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t first = 0; first < ranks.size();) {
     std::size_t last = first;
     while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
     if (first > 0) text += ", ";
     text += std::to_string(ranks[first]);
-    if (last > first) text += "–" + std::to_string(ranks[last]);
+    if (last > first) text += (last == first + 1 ? ", " : "-") + std::to_string(ranks[last]);
     first = last + 1;
   }
   return text;
@@ -112,30 +181,30 @@ std::string rank_list(std::vector<int> ranks) {
 
 std::string refusal_text(std::vector<Variant> variants) {
   CHECK(variants.size() >= 2, "one variant is no mismatch");
-  for (auto& variant : variants) std::sort(variant.ranks.begin(), variant.ranks.end());
-  std::sort(variants.begin(), variants.end(),
-            [](const Variant& a, const Variant& b) { return a.ranks < b.ranks; });
+  for (auto& variant : variants) std::ranges::sort(variant.ranks);
+  // The odd ones come last.
+  std::ranges::sort(variants, [](const Variant& a, const Variant& b) {
+    return a.ranks.size() != b.ranks.size() ? a.ranks.size() > b.ranks.size() : a.ranks < b.ranks;
+  });
 
-  const auto differences = differences_of(variants);
+  const auto differing = attributes_that_differ(variants);
+  CHECK(!differing.empty(), "variants differ");
   const auto& first = variants.front().signature;
-  std::string text =
-      fmt::format("{}`{}` was submitted differently on different ranks: {}. ",
-                  differences.operation ? "" : fmt::format("{} ", row_of(first.operation).name),
-                  shortened(first.name, kNameShownBytesMax), words_of(differences));
-
+  const bool other_operations = differing.front()->name == "operation";
+  const auto of_operation =
+      other_operations ? std::string() : fmt::format("{} ", row_of(first.operation).name);
   const auto shown = std::min(variants.size(), kVariantsShownMax);
-  for (std::size_t index = 0; index < shown; ++index) {
-    text += fmt::format("{}{}: {}", index > 0 ? "; " : "",
-                        shortened(rank_list(variants[index].ranks), kRanksBytesMax),
-                        value_of(variants[index].signature, differences));
-  }
-  if (const auto rest = variants.size() - shown; rest > 0)
-    text += fmt::format("; and {} more {}", rest, rest == 1 ? "variant" : "variants");
-  text += ". Submit the same on every rank, or give different tensors different names";
-  return shortened(text, kRefusalTextBytesMax);
+  const auto rest = std::span(variants).subspan(shown);
+  return fmt::format(
+      "{}`{}` was submitted differently on different ranks: {}{}\n{}{}"
+      "Submit the same on every rank, or give different tensors different names",
+      of_operation, shortened(first.name, kNameShownBytesMax), words_of(differing),
+      minority_of(variants),
+      table_of(std::span(variants).first(shown), columns_of(variants, differing)),
+      rest.empty() ? "" : rest_of(rest));
 }
 
-std::string joined_text(const Signature& signature, std::vector<int> joined_ranks) {
+std::string joined_text(const Signature& signature, const std::vector<int>& joined_ranks) {
   CHECK(!joined_ranks.empty(), "somebody has joined");
   std::vector<std::string_view> going_on;
   for (const auto& row : kOperations)
@@ -145,9 +214,8 @@ std::string joined_text(const Signature& signature, std::vector<int> joined_rank
   return fmt::format(
       "{0} `{1}` cannot run: {2} {3} joined and {3} no more data; until all have joined, only {4} "
       "goes on. Call {0} before the first rank joins, or after join has returned",
-      row.name, shortened(signature.name, kNameShownBytesMax),
-      shortened(rank_list(std::move(joined_ranks)), kRanksBytesMax), one ? "has" : "have",
-      fmt::join(going_on, ", "));
+      row.name, shortened(signature.name, kNameShownBytesMax), short_rank_list(joined_ranks),
+      one ? "has" : "have", fmt::join(going_on, ", "));
 }
 
 }  // namespace farandole

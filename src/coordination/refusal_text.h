@@ -16,15 +16,16 @@ struct Variant {
   std::vector<int> ranks;
 };
 
-// Names the tensor, what differs, who has which value, and what to do; at most
-// kRefusalTextBytesMax. All variants have the same name; there are at least two.
+// Names the tensor and what differs, shows who has which value as a table of several lines, says
+// what to do; at most kRefusalTextBytesMax. All variants have the same name; there are at least
+// two.
 std::string refusal_text(std::vector<Variant> variants);
 
 // For a call whose operation does not run joined; `joined_ranks` have not submitted it. Names them,
 // what goes on, and what to do; at most kRefusalTextBytesMax.
-std::string joined_text(const Signature& signature, std::vector<int> joined_ranks);
+std::string joined_text(const Signature& signature, const std::vector<int>& joined_ranks);
 
-// "rank 3", "ranks 0, 2–5": sorts.
+// "rank 3", "ranks 0-2, 5": sorts.
 std::string rank_list(std::vector<int> ranks);
 
 }  // namespace farandole

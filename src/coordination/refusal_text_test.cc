@@ -1,8 +1,10 @@
 #include "coordination/refusal_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -30,39 +32,93 @@ Signature allreduce(std::vector<std::int64_t> dimensions) {
 
 TEST(RankList, JoinsNeighbours) {
   EXPECT_EQ(rank_list({4}), "rank 4");
-  EXPECT_EQ(rank_list({1, 0}), "ranks 0–1");
-  EXPECT_EQ(rank_list({0, 2, 3, 4, 9}), "ranks 0, 2–4, 9");
+  EXPECT_EQ(rank_list({1, 0}), "ranks 0, 1");
+  EXPECT_EQ(rank_list({0, 2, 3, 4, 9}), "ranks 0, 2-4, 9");
 }
 
-// A refusal of `x`, from what differs to who has what.
-std::string mismatch(const std::string& which, const std::string& values) {
-  return which + " was submitted differently on different ranks: " + values +
-         ". Submit the same on every rank, or give different tensors different names";
+// A refusal of `x`; the table is given without the indentation of its lines.
+std::string mismatch(const std::string& which, const std::string& differing,
+                     const std::vector<std::string>& table) {
+  return which + " was submitted differently on different ranks: " + differing + "\n  " +
+         fmt::format("{}", fmt::join(table, "\n  ")) +
+         "\nSubmit the same on every rank, or give different tensors different names";
 }
 
-TEST(RefusalText, NamesTheTensorTheDifferenceAndWhoHasWhat) {
-  auto wide = tensor(Operation::kAllreduce, DType::kFloat64, {10, 3});
-  EXPECT_EQ(refusal_text({{wide, {1}}, {allreduce({10, 3}), {3, 2, 0}}}),
-            "allreduce `x` was submitted differently on different ranks: the dtype differs. "
-            "ranks 0, 2–3: float32 [10, 3]; rank 1: float64 [10, 3]. "
+std::vector<int> ranks_without(int ranks, const std::vector<int>& left_out) {
+  std::vector<int> all;
+  for (int rank = 0; rank < ranks; ++rank)
+    if (std::ranges::find(left_out, rank) == left_out.end()) all.push_back(rank);
+  return all;
+}
+
+// As a user meets it, with 2, 4 and 64 ranks.
+
+TEST(RefusalText, OfTwoRanks) {
+  EXPECT_EQ(refusal_text({{tensor(Operation::kAllreduce, DType::kFloat64, {10, 3}), {1}},
+                          {allreduce({10, 3}), {0}}}),
+            "allreduce `x` was submitted differently on different ranks: the dtype differs\n"
+            "           dtype     shape\n"
+            "  rank 0   float32   [10, 3]\n"
+            "  rank 1   float64   [10, 3]\n"
             "Submit the same on every rank, or give different tensors different names");
 }
 
-TEST(RefusalText, SaysAllThatDiffers) {
-  auto other = tensor(Operation::kAllreduce, DType::kInt8, {4});
-  other.reduce_op = ReduceOp::kMax;
-  EXPECT_EQ(refusal_text({{allreduce({}), {0}}, {other, {1}}}),
-            mismatch("allreduce `x`",
-                     "dtype, shape and reduce op differ. "
-                     "rank 0: float32 [] reduce op sum; rank 1: int8 [4] reduce op max"));
-  other.prescale = 0.5;
-  other.postscale = 2;
-  EXPECT_EQ(refusal_text({{allreduce({}), {0}}, {other, {1}}}),
-            mismatch("allreduce `x`",
-                     "dtype, shape, reduce op, prescale and postscale differ. "
-                     "rank 0: float32 [] reduce op sum prescale 1 postscale 1; "
-                     "rank 1: int8 [4] reduce op max prescale 0.5 postscale 2"));
+TEST(RefusalText, OfFourRanks) {
+  auto other = tensor(Operation::kAllreduce, DType::kBFloat16, {10, 128});
+  other.reduce_op = ReduceOp::kAverage;
+  EXPECT_EQ(refusal_text({{other, {1}}, {allreduce({10, 3}), {3, 2, 0}}}),
+            "allreduce `x` was submitted differently on different ranks: dtype, reduce op and "
+            "shape differ; rank 1 is at odds with the others\n"
+            "                  dtype      reduce op   shape\n"
+            "  ranks 0, 2, 3   float32    sum         [10, 3]\n"
+            "  rank 1          bfloat16   average     [10, 128]\n"
+            "Submit the same on every rank, or give different tensors different names");
 }
+
+TEST(RefusalText, OfSixtyFourRanks) {
+  auto halved = allreduce({4096, 1024});
+  halved.prescale = 0.5;
+  auto on_device = allreduce({4096, 1024});
+  on_device.device = DeviceType::kCuda;
+  EXPECT_EQ(refusal_text({{allreduce({4096, 1024}), ranks_without(64, {9, 40, 41, 42})},
+                          {on_device, {9}},
+                          {halved, {40, 41, 42}}}),
+            "allreduce `x` was submitted differently on different ranks: device and prescale "
+            "differ; ranks 9, 40-42 are at odds with the others\n"
+            "                            dtype     device   prescale   shape\n"
+            "  ranks 0-8, 10-39, 43-63   float32   cpu      1          [4096, 1024]\n"
+            "  ranks 40-42               float32   cpu      0.5        [4096, 1024]\n"
+            "  rank 9                    float32   cuda     1          [4096, 1024]\n"
+            "Submit the same on every rank, or give different tensors different names");
+}
+
+TEST(RefusalText, OfSixtyFourRanksThatAllDiffer) {
+  std::vector<Variant> variants;
+  for (int rank = 0; rank < 64; ++rank) variants.push_back({allreduce({rank + 5}), {rank}});
+  EXPECT_EQ(
+      refusal_text(variants),
+      mismatch("allreduce `x`", "the shape differs",
+               {"         dtype     shape", "rank 0   float32   [5]", "rank 1   float32   [6]",
+                "rank 2   float32   [7]", "rank 3   float32   [8]", "rank 4   float32   [9]",
+                "rank 5   float32   [10]", "rank 6   float32   [11]", "rank 7   float32   [12]",
+                "and 56 more variants: ranks 8-63"}));
+  variants.resize(9);
+  EXPECT_THAT(refusal_text(variants), HasSubstr("[12]\n  and 1 more variant: rank 8\nSubmit"));
+}
+
+TEST(RefusalText, OfEverySecondRank) {
+  std::vector<int> even;
+  std::vector<int> odd;
+  for (int rank = 0; rank < 64; ++rank) (rank % 2 == 0 ? even : odd).push_back(rank);
+  EXPECT_EQ(
+      refusal_text({{allreduce({1}), odd}, {allreduce({2}), even}}),
+      mismatch("allreduce `x`", "the shape differs",
+               {std::string(60, ' ') + "dtype     shape",
+                "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, … (32 ranks)   float32   [2]",
+                "ranks 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, … (32 ranks)   float32   [1]"}));
+}
+
+// One attribute each.
 
 TEST(RefusalText, Scales) {
   for (const auto operation : {Operation::kAllreduce, Operation::kReducescatter}) {
@@ -71,15 +127,17 @@ TEST(RefusalText, Scales) {
     auto two = one;
     two.prescale = 1.0 / 3;
     EXPECT_EQ(refusal_text({{one, {0, 2}}, {two, {1}}}),
-              mismatch(which,
-                       "the prescale differs. ranks 0, 2: float32 [8] prescale 1; "
-                       "rank 1: float32 [8] prescale 0.3333333333333333"));
+              mismatch(which, "the prescale differs; rank 1 is at odds with the others",
+                       {"             dtype     prescale             shape",
+                        "ranks 0, 2   float32   1                    [8]",
+                        "rank 1       float32   0.3333333333333333   [8]"}));
     two = one;
     two.postscale = 0.125;
     EXPECT_EQ(refusal_text({{one, {0}}, {two, {1}}}),
-              mismatch(which,
-                       "the postscale differs. rank 0: float32 [8] postscale 1; "
-                       "rank 1: float32 [8] postscale 0.125"));
+              mismatch(which, "the postscale differs",
+                       {"         dtype     postscale   shape",  //
+                        "rank 0   float32   1           [8]",    //
+                        "rank 1   float32   0.125       [8]"}));
   }
 }
 
@@ -92,10 +150,10 @@ TEST(RefusalText, ScalesThatAreAlmostAlike) {
   two.prescale = -0.0;
   two.postscale = std::nextafter(0.1, 1);
   EXPECT_EQ(refusal_text({{one, {0}}, {two, {1}}}),
-            mismatch("allreduce `x`",
-                     "prescale and postscale differ. "
-                     "rank 0: float32 [8] prescale 0 postscale 0.1; "
-                     "rank 1: float32 [8] prescale -0 postscale 0.10000000000000002"));
+            mismatch("allreduce `x`", "prescale and postscale differ",
+                     {"         dtype     prescale   postscale             shape",
+                      "rank 0   float32   0          0.1                   [8]",
+                      "rank 1   float32   -0         0.10000000000000002   [8]"}));
 }
 
 TEST(RefusalText, Roots) {
@@ -103,9 +161,20 @@ TEST(RefusalText, Roots) {
   auto two = one;
   two.root_rank = 5;
   EXPECT_EQ(refusal_text({{one, {0, 1}}, {two, {2}}}),
-            mismatch("broadcast `x`",
-                     "the root rank differs. ranks 0–1: bool [1] root rank 0; "
-                     "rank 2: bool [1] root rank 5"));
+            mismatch("broadcast `x`", "the root rank differs; rank 2 is at odds with the others",
+                     {"             dtype   root rank   shape",  //
+                      "ranks 0, 1   bool    0           [1]",    //
+                      "rank 2       bool    5           [1]"}));
+}
+
+TEST(RefusalText, Devices) {
+  auto other = allreduce({8});
+  other.device = DeviceType::kCuda;
+  EXPECT_EQ(refusal_text({{allreduce({8}), {0, 2}}, {other, {1}}}),
+            mismatch("allreduce `x`", "the device differs; rank 1 is at odds with the others",
+                     {"             dtype     device   shape",  //
+                      "ranks 0, 2   float32   cpu      [8]",    //
+                      "rank 1       float32   cuda     [8]"}));
 }
 
 TEST(RefusalText, AReceivedTensorHasAFreeFirstDimension) {
@@ -113,19 +182,11 @@ TEST(RefusalText, AReceivedTensorHasAFreeFirstDimension) {
     const auto one = tensor(operation, DType::kInt64, {7});
     const auto two = tensor(operation, DType::kInt64, {});
     EXPECT_EQ(refusal_text({{one, {0}}, {two, {1}}}),
-              mismatch(std::string(row_of(operation).name) + " `x`",
-                       "the shape differs. rank 0: int64 [*, 7]; rank 1: int64 [*]"));
+              mismatch(std::string(row_of(operation).name) + " `x`", "the shape differs",
+                       {"         dtype   shape",   //
+                        "rank 0   int64   [*, 7]",  //
+                        "rank 1   int64   [*]"}));
   }
-}
-
-TEST(RefusalText, AReduceScatter) {
-  const auto one = tensor(Operation::kReducescatter, DType::kInt64, {7, 2});
-  auto two = tensor(Operation::kReducescatter, DType::kInt64, {8, 2});
-  two.reduce_op = ReduceOp::kAverage;
-  EXPECT_EQ(refusal_text({{one, {0}}, {two, {1}}}),
-            mismatch("reducescatter `x`",
-                     "shape and reduce op differ. rank 0: int64 [7, 2] reduce op sum; "
-                     "rank 1: int64 [8, 2] reduce op average"));
 }
 
 TEST(RefusalText, AnotherOperationComesFirst) {
@@ -136,15 +197,46 @@ TEST(RefusalText, AnotherOperationComesFirst) {
   auto broadcast = tensor(Operation::kBroadcast, DType::kInt8, {2});
   broadcast.root_rank = 1;
   EXPECT_EQ(refusal_text({{barrier, {0}}, {averaged, {1}}, {broadcast, {2}}}),
-            mismatch("`x`",
-                     "the operation differs. rank 0: barrier; "
-                     "rank 1: allreduce float32 [2] reduce op average prescale 2; "
-                     "rank 2: broadcast int8 [2] root rank 1"));
+            mismatch("`x`", "the operation differs",
+                     {"         operation   dtype     reduce op   root rank   prescale   shape",
+                      "rank 0   barrier     -         -           -           -          -",
+                      "rank 1   allreduce   float32   average     -           2          [2]",
+                      "rank 2   broadcast   int8      -           1           -          [2]"}));
   EXPECT_EQ(refusal_text({{tensor(Operation::kAlltoall, DType::kBool, {3}), {0}},
                           {tensor(Operation::kReducescatter, DType::kBool, {3}), {1}}}),
-            mismatch("`x`",
-                     "the operation differs. rank 0: alltoall bool [*, 3]; "
-                     "rank 1: reducescatter bool [3]"));
+            mismatch("`x`", "the operation differs",
+                     {"         operation       dtype   shape",   //
+                      "rank 0   alltoall        bool    [*, 3]",  //
+                      "rank 1   reducescatter   bool    [3]"}));
+}
+
+TEST(RefusalText, StaysWithinItsBounds) {
+  std::vector<Variant> variants;
+  for (int rank = 0; rank < 64; ++rank) {
+    variants.push_back({allreduce(std::vector<std::int64_t>(64, 1'000'000'000 + rank)), {rank}});
+    auto& signature = variants.back().signature;
+    signature.name = std::string(kNameBytesMax, 'n');
+    signature.prescale = -1.0 / 3 * (rank + 1);
+    signature.postscale = 1e-300 / (rank + 1);
+    signature.reduce_op = rank % 2 == 0 ? ReduceOp::kAverage : ReduceOp::kProduct;
+  }
+  const auto text = refusal_text(variants);
+  EXPECT_LE(text.size(), kRefusalTextBytesMax);
+  EXPECT_THAT(text, HasSubstr("nnn…` was submitted"));
+  EXPECT_THAT(text, HasSubstr("\n  rank 7   float32   "));
+  EXPECT_THAT(text, HasSubstr("000…\n  and 56 more variants: ranks 8-63\nSubmit the same"));
+}
+
+TEST(RefusalText, EvenManyLoneRanksFit) {
+  std::vector<Variant> variants(2);
+  for (int rank = 0; rank < 100'000; ++rank)
+    variants[static_cast<std::size_t>(rank % 2)].ranks.push_back(rank);
+  variants[0].signature = allreduce({1});
+  variants[1].signature = allreduce({2});
+  const auto text = refusal_text(variants);
+  EXPECT_LE(text.size(), 500U);
+  EXPECT_THAT(text,
+              HasSubstr("  ranks 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, … (50000 ranks)   float32"));
 }
 
 TEST(JoinedText, NamesTheJoinedRanksWhatGoesOnAndWhatToDo) {
@@ -153,7 +245,7 @@ TEST(JoinedText, NamesTheJoinedRanksWhatGoesOnAndWhatToDo) {
             "joined, only allreduce goes on. Call alltoall before the first rank joins, or after "
             "join has returned");
   EXPECT_EQ(joined_text(tensor(Operation::kReducescatter, DType::kBool, {3}), {0, 5, 4}),
-            "reducescatter `x` cannot run: ranks 0, 4–5 have joined and have no more data; until "
+            "reducescatter `x` cannot run: ranks 0, 4, 5 have joined and have no more data; until "
             "all have joined, only allreduce goes on. Call reducescatter before the first rank "
             "joins, or after join has returned");
 }
@@ -166,44 +258,7 @@ TEST(JoinedText, StaysWithinItsBounds) {
   const auto text = joined_text(signature, ranks);
   EXPECT_LT(text.size(), 1000U);
   EXPECT_THAT(text, HasSubstr("nnn…` cannot run: ranks 0, 2, 4"));
-  EXPECT_THAT(text, HasSubstr("… have joined"));
-}
-
-TEST(RefusalText, ShowsEightVariants) {
-  std::vector<Variant> variants;
-  std::string shown;
-  for (int rank = 0; rank < 9; ++rank) {
-    variants.push_back({allreduce({rank}), {rank}});
-    if (rank < 8) shown += fmt::format("{0}rank {1}: float32 [{1}]", rank > 0 ? "; " : "", rank);
-  }
-  EXPECT_EQ(refusal_text(variants),
-            mismatch("allreduce `x`", "the shape differs. " + shown + "; and 1 more variant"));
-  variants.push_back({allreduce({9}), {9}});
-  EXPECT_EQ(refusal_text(variants),
-            mismatch("allreduce `x`", "the shape differs. " + shown + "; and 2 more variants"));
-}
-
-TEST(RefusalText, StaysWithinItsBounds) {
-  std::vector<Variant> variants;
-  for (int rank = 0; rank < 64; ++rank) {
-    variants.push_back({allreduce(std::vector<std::int64_t>(64, 1'000'000'000 + rank)), {rank}});
-    variants.back().signature.name = std::string(kNameBytesMax, 'n');
-  }
-  const auto text = refusal_text(variants);
-  EXPECT_LE(text.size(), kRefusalTextBytesMax);
-  EXPECT_THAT(text, HasSubstr("rank 7: "));
-  EXPECT_THAT(text, HasSubstr("; and 56 more variants. Submit the same"));
-}
-
-TEST(RefusalText, EvenManyLoneRanksFit) {
-  std::vector<Variant> variants(2);
-  for (int rank = 0; rank < 100'000; ++rank)
-    variants[static_cast<std::size_t>(rank % 2)].ranks.push_back(rank);
-  variants[0].signature = allreduce({1});
-  variants[1].signature = allreduce({2});
-  const auto text = refusal_text(variants);
-  EXPECT_LE(text.size(), kRefusalTextBytesMax);
-  EXPECT_THAT(text, HasSubstr("ranks 1, 3, 5"));
+  EXPECT_THAT(text, HasSubstr(", … (50000 ranks) have joined"));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ std::string problem_of_scale(const Signature& signature, std::string_view which,
 
 bool operator==(const Signature& a, const Signature& b) {
   const auto parts = [](const Signature& s) {
-    return std::tie(s.name, s.operation, s.dtype, s.reduce_op, s.root_rank, s.dimensions);
+    return std::tie(s.name, s.operation, s.dtype, s.device, s.reduce_op, s.root_rank, s.dimensions);
   };
   return parts(a) == parts(b) && same_bits(a.prescale, b.prescale) &&
          same_bits(a.postscale, b.postscale);
@@ -50,6 +50,7 @@ std::uint64_t digest_of(const Signature& signature) {
   digest.add(signature.name);
   digest.add(static_cast<std::uint64_t>(signature.operation));
   digest.add(static_cast<std::uint64_t>(signature.dtype));
+  digest.add(static_cast<std::uint64_t>(signature.device));
   digest.add(static_cast<std::uint64_t>(signature.reduce_op));
   digest.add(static_cast<std::uint64_t>(signature.root_rank));
   digest.add(bits_of(signature.prescale));
@@ -83,6 +84,8 @@ std::string problem_of(const Signature& signature) {
     return of_name("this number is no operation", static_cast<int>(signature.operation));
   if (static_cast<std::size_t>(signature.dtype) >= kDTypes.size())
     return of_name("this number is no element type", static_cast<int>(signature.dtype));
+  if (find_row(signature.device) == nullptr)
+    return of_name("this number is no device", static_cast<int>(signature.device));
   if (static_cast<std::size_t>(signature.reduce_op) >= kReduceOpNames.size())
     return of_name("this number is no reduction", static_cast<int>(signature.reduce_op));
   if (signature.dimensions.size() > kDimensionsMax) {

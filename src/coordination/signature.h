@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "farandole/device.h"
 #include "farandole/dtype.h"
 #include "farandole/operation.h"
 
@@ -26,9 +27,10 @@ struct Signature {
   std::string name;
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kUInt8;
-  ReduceOp reduce_op = ReduceOp::kSum;  // kSum where it has no meaning
-  std::int32_t root_rank = 0;           // 0 where it has no meaning
-  double prescale = 1;                  // finite; 1 where it has no meaning
+  DeviceType device = DeviceType::kCpu;  // kCpu where there is no tensor
+  ReduceOp reduce_op = ReduceOp::kSum;   // kSum where it has no meaning
+  std::int32_t root_rank = 0;            // 0 where it has no meaning
+  double prescale = 1;                   // finite; 1 where it has no meaning
   double postscale = 1;
   // The dimensions that must be equal, by the operation's ShapeRule: all, all but the first, none.
   std::vector<std::int64_t> dimensions;

@@ -25,6 +25,7 @@ TEST(Signature, EveryPartCounts) {
       [](Signature& s) { s.name = "v"; },
       [](Signature& s) { s.operation = Operation::kBarrier; },
       [](Signature& s) { s.dtype = DType::kInt8; },
+      [](Signature& s) { s.device = DeviceType::kCuda; },
       [](Signature& s) { s.reduce_op = ReduceOp::kMax; },
       [](Signature& s) { s.root_rank = 1; },
       [](Signature& s) { s.prescale = 0.5; },
@@ -94,8 +95,10 @@ TEST(Signature, OutOfBounds) {
             "`w`: this number is no operation (200)");
   EXPECT_EQ(problem_after([](Signature& s) { s.dtype = static_cast<DType>(99); }),
             "`w`: this number is no element type (99)");
-  EXPECT_EQ(problem_after([](Signature& s) { s.reduce_op = static_cast<ReduceOp>(5); }),
-            "`w`: this number is no reduction (5)");
+  EXPECT_EQ(problem_after([](Signature& s) { s.device = static_cast<DeviceType>(0); }),
+            "`w`: this number is no device (0)");
+  EXPECT_EQ(problem_after([](Signature& s) { s.reduce_op = static_cast<ReduceOp>(99); }),
+            "`w`: this number is no reduction (99)");
   EXPECT_EQ(problem_after([](Signature& s) { s.dimensions.resize(kDimensionsMax + 1); }),
             "`w` has 65 dimensions, at most 64 are allowed");
   EXPECT_EQ(problem_after([](Signature& s) { s.dimensions = {3, -4}; }),

@@ -521,6 +521,11 @@ TEST(Engine, TheFlightRecordTellsWhatHappens) {
     EXPECT_EQ(report.calls[0].name, "grad");
     EXPECT_EQ(report.calls[0].elements, 6);
     EXPECT_EQ(report.calls[0].state, CallState::kDone);
+    EXPECT_EQ(report.counts.calls, 1U);
+    EXPECT_EQ(report.counts.bytes, 24U);
+    EXPECT_EQ(report.wait.handle, report.calls[0].handle);
+    EXPECT_TRUE(report.wait.until.has_value());
+    EXPECT_LE(report.counts.blocked, std::chrono::steady_clock::now() - report.since);
     if (rank == 1) {
       EXPECT_EQ(barrier(*engine), Status());  // the other one's call is on its way
       engine->shutdown("uncaught ValueError: x", "Traceback: here");

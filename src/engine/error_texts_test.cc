@@ -23,8 +23,11 @@ Submission of(Submission submission, Operation operation) {
 std::vector<BadCall> bad_calls() {
   return {
       {[](Submission& s) { s.dtype = static_cast<DType>(200); },
-       "operation 0, dtype 200 and reduce op 0: one of these numbers is in no table; do all parts "
-       "of Farandole have the same version?"},
+       "operation 0, dtype 200, device 1 and reduce op 0: one of these numbers is in no table; do "
+       "all parts of Farandole have the same version?"},
+      {[](Submission& s) { s.device = static_cast<DeviceType>(0); },
+       "operation 0, dtype 9, device 0 and reduce op 0: one of these numbers is in no table; do "
+       "all parts of Farandole have the same version?"},
       {[](Submission& s) { s.group = 7; },
        "there is no group 7; groups are given to init() on all ranks, or added later"},
       {[](Submission& s) { s.group = 1; },
@@ -185,6 +188,13 @@ TEST(ErrorTexts, OfFormationsWhoseMembersDiffer) {
                   "same in all workers",
                   "rank 1 has buckets of 7 bytes, rank 0 of 0; FARANDOLE_BUCKET_BYTES must be the "
                   "same in all workers");
+  other = options_of(1, 2);
+  other.check_parameters = 100;
+  expect_refusals(options_of(0, 2), other,
+                  "rank 0 has FARANDOLE_CHECK_PARAMETERS=0, rank 1 has 100; it must be the same in "
+                  "all workers",
+                  "rank 1 has FARANDOLE_CHECK_PARAMETERS=100, rank 0 has 0; it must be the same in "
+                  "all workers");
   other = options_of(1, 2, {{0}});
   expect_refusals(options_of(0, 2), other,
                   "rank 0 calls init with the groups [], rank 1 with [[0]]; all ranks must give "
@@ -212,6 +222,25 @@ TEST(ErrorTexts, OfFormationsWhoseMembersDiffer) {
   const auto store = std::make_shared<MemoryStore>();
   EXPECT_EQ(assemble(large, store).status(),
             Status::fix_call("32 groups are too many; at most 31 are possible"));
+}
+
+TEST(ErrorTexts, OfTensorsOnDifferentDevices) {
+  run_job(3, {}, [](Engine& engine) {
+    std::vector<float> values(3, 1.0F);
+    auto call = allreduce_of(values, "grad");
+    if (engine.place().rank == 1) call.device = DeviceType::kCuda;
+    EXPECT_EQ(finish(engine, engine.submit(call, kHangGuard)).status,
+              Status::fix_call(
+                  "allreduce `grad` was submitted differently on different ranks: the device "
+                  "differs; rank 1 is at odds with the others\n"
+                  "               dtype     device   shape\n"
+                  "  ranks 0, 2   float32   cpu      [3]\n"
+                  "  rank 1       float32   cuda     [3]\n"
+                  "Submit the same on every rank, or give different tensors different names"));
+    call.device = DeviceType::kCuda;  // the same everywhere, with memory that we can read
+    EXPECT_EQ(finish(engine, engine.submit(call, kHangGuard)).status, Status());
+    EXPECT_EQ(values[0], 3.0F);
+  });
 }
 
 TEST(ErrorTexts, OfAMissingRank) {

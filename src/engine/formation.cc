@@ -115,8 +115,13 @@ class Meeting {
       FARANDOLE_TRY(publish_group(store_, keys::group(epoch_, id), members, formation.costs));
     }
     StoreValue value;
-    value.bytes =
-        keys::MemberRecord{"", ::getpid(), size(), options_.bucket_bytes, options_.groups}.encode();
+    value.bytes = keys::MemberRecord{"",
+                                     ::getpid(),
+                                     size(),
+                                     options_.bucket_bytes,
+                                     options_.check_parameters,
+                                     options_.groups}
+                      .encode();
     FARANDOLE_TRY_ASSIGN(auto process, open_own_process());
     FARANDOLE_TRY_ASSIGN(auto heap, duplicate(formation.heap->segment()));
     value.descriptors.push_back(std::move(process));
@@ -166,7 +171,7 @@ class Meeting {
 
   // Tells the others why this rank cannot take part, so that they need not wait for the time-out.
   void announce_failure(const Status& status) {
-    const keys::MemberRecord record{failure_text(status), ::getpid(), size(), 0, {}};
+    const keys::MemberRecord record{failure_text(status), ::getpid(), size(), 0, 0, {}};
     // The first word counts: an error here means that it was said already.
     if (!member_published_) (void)store_.set(keys::member(epoch_, rank()), {record.encode(), {}});
     announce_end(record.failure);
@@ -241,6 +246,11 @@ class Meeting {
           "rank {} has buckets of {} bytes, rank {} of {}; FARANDOLE_BUCKET_BYTES must be the same "
           "in all workers",
           rank(), options_.bucket_bytes, other, record.bucket_bytes));
+    if (record.check_parameters != options_.check_parameters)
+      return Status::fix_call(
+          fmt::format("rank {} has FARANDOLE_CHECK_PARAMETERS={}, rank {} has {}; it must be the "
+                      "same in all workers",
+                      rank(), options_.check_parameters, other, record.check_parameters));
     if (record.groups != options_.groups)
       return Status::fix_call(
           fmt::format("rank {} calls init with the groups {}, rank {} with {}; all ranks must give "

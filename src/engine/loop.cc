@@ -13,6 +13,7 @@
 
 #include "base/own_thread.h"
 #include "base/platform.h"
+#include "base/time_slice.h"
 #include "base/try.h"
 #include "engine/submission_check.h"
 
@@ -72,7 +73,7 @@ Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles
     }
     inbox_filled_.store(true);
     baton_is_ours = !std::exchange(state->baton_held, true);
-    if (waits) ++state->waiters;
+    if (waits) begin_wait(*state, handles.front(), now);
   }
   if (!baton_is_ours) doorbells_.ring_self();
   if (waits) {
@@ -129,21 +130,30 @@ void Loop::State::see(Record* record) {
 }
 
 bool Loop::wait(Handle handle, std::chrono::milliseconds limit) {
-  const TimePoint deadline = clock_.now() + std::min(limit, kNoLimit);
+  const TimePoint now = clock_.now();
   {
     auto state = state_.lock();
     Record* const record = state->table.find(handle);
     state->see(record);
     if (record == nullptr || record->finished) return true;
-    ++state->waiters;
+    begin_wait(*state, handle, now);
     if (state->baton_in_background) doorbells_.ring_self();  // it hands the baton over
   }
-  const bool done = wait_for({handle, 1}, deadline, false);
+  const bool done = wait_for({handle, 1}, now + std::min(limit, kNoLimit), false);
   if (done) {
     auto state = state_.lock();
     state->see(state->table.find(handle));
   }
   return done;
+}
+
+// The record tells where the program waits, and for how long it did.
+void Loop::begin_wait(State& state, Handle handle, TimePoint now) {
+  if (state.waiters++ == 0) recorder_.blocked(handle, now);
+}
+
+void Loop::end_wait(State& state, TimePoint now) {
+  if (--state.waiters == 0) recorder_.unblocked(now);
 }
 
 // Of a caller that counts as a waiter already. One that has the baton has just submitted all that
@@ -162,8 +172,9 @@ bool Loop::wait_for(const Wanted& wanted, TimePoint deadline, bool has_baton) {
       missing = s.missing(wanted);
       return missing == 0 || s.baton_is_free();
     });
-    if (missing == 0 || !woke || clock_.now() >= deadline) {
-      --state->waiters;
+    const TimePoint now = missing == 0 ? state->published : clock_.now();
+    if (missing == 0 || !woke || now >= deadline) {
+      end_wait(*state, now);
       next_one = next(*state);
       break;
     }
@@ -464,6 +475,7 @@ void Loop::publish(const std::vector<Record*>& finished) {
   bool somebody_waits = false;
   {
     auto state = state_.lock();
+    state->published = now;
     for (Record* const record : finished) {
       recorder_.finished(record->handle, record->outcome.status.ok(), now);
       if (wanted_.has(record->handle)) --missing_;
@@ -530,6 +542,7 @@ void Loop::sleep(bool in_background, TimePoint deadline) {
     if (const auto theirs = member->deadline()) deadline = std::min(deadline, *theirs);
   Duration limit = deadline - clock_.now();
   if (options_.stall_limit.count() > 0) limit = std::min<Duration>(limit, kStallCheck);
+  take_short_time_slices();
   doorbells_.sleep(ticket, limit);
 }
 

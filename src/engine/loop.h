@@ -86,6 +86,7 @@ class Loop {
     std::map<GroupId, Status> over;  // groups that have ended, and why
     std::set<GroupId> closed;        // groups that are being removed, or were
     int waiters = 0;                 // callers inside wait(), or submit() with a limit
+    TimePoint published{};           // when calls were finished last
     int takers = 0;                  // callers inside take_baton(); they go first
     bool baton_held = false;
     bool baton_in_background = false;  // by the thread "progress"
@@ -135,6 +136,8 @@ class Loop {
   void end_if_stalled(std::vector<Record*>& finished);
   std::optional<End> end_of(const GroupMember& member) const;
   void publish(const std::vector<Record*>& finished);
+  void begin_wait(State& state, Handle handle, TimePoint now);
+  void end_wait(State& state, TimePoint now);
   bool wait_for(const Wanted& wanted, TimePoint deadline, bool has_baton);
   std::size_t carry(const Wanted& wanted, std::size_t missing, TimePoint deadline);
   void carry_in_background();

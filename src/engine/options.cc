@@ -23,6 +23,7 @@ Result<EngineOptions> EngineOptions::from_environment() {
   options.stall_limit = std::chrono::seconds(knobs.integer(Knob::kStallLimit));
   options.flight_record_descriptor = number(Knob::kFlightRecordDescriptor);
   options.bucket_bytes = static_cast<std::size_t>(knobs.integer(Knob::kBucketBytes));
+  options.check_parameters = static_cast<std::uint64_t>(knobs.integer(Knob::kCheckParameters));
   options.heap_bytes = static_cast<std::size_t>(knobs.integer(Knob::kHeapBytes));
   options.log_level = knobs.text(Knob::kLogLevel);
   options.log_hide_time = knobs.integer(Knob::kLogHideTime) != 0;

@@ -19,12 +19,13 @@ Status check_enumerations(const Submission& submission) {
   const auto operation = static_cast<std::size_t>(submission.operation);
   const auto dtype = static_cast<std::size_t>(submission.dtype);
   const auto reduce_op = static_cast<std::size_t>(submission.reduce_op);
-  if (operation < kOperations.size() && dtype < kDTypes.size() && reduce_op < kReduceOpNames.size())
+  if (operation < kOperations.size() && dtype < kDTypes.size() &&
+      reduce_op < kReduceOpNames.size() && find_row(submission.device) != nullptr)
     return {};
   return Status::fix_call(fmt::format(
-      "operation {}, dtype {} and reduce op {}: one of these numbers is in no table; do "
+      "operation {}, dtype {}, device {} and reduce op {}: one of these numbers is in no table; do "
       "all parts of Farandole have the same version?",
-      operation, dtype, reduce_op));
+      operation, dtype, static_cast<int>(submission.device), reduce_op));
 }
 
 Status check_membership(const Submission& submission, std::span<const int> ranks, int rank) {
@@ -159,6 +160,7 @@ Signature signature_of(const Submission& submission) {
   const auto rule = row.shape_rule;
   if (rule == ShapeRule::kNone) return signature;
   signature.dtype = submission.dtype;
+  signature.device = submission.device;
   const auto skipped = rule == ShapeRule::kAllButFirst ? 1 : 0;
   signature.dimensions.assign(submission.shape.begin() + skipped, submission.shape.end());
   return signature;

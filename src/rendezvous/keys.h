@@ -41,6 +41,7 @@ struct MemberRecord {
   std::int64_t pid = 0;
   std::int32_t size = 1;
   std::uint64_t bucket_bytes = 0;
+  std::uint64_t check_parameters = 0;
   std::vector<std::vector<int>> groups;
 
   Bytes encode() const;

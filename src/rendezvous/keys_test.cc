@@ -10,6 +10,7 @@ TEST(MemberRecord, SurvivesTheWire) {
                       .pid = 712,
                       .size = 4,
                       .bucket_bytes = 1 << 20,
+                      .check_parameters = 100,
                       .groups = {{0, 1}, {1, 2, 3}}};
   const auto decoded = MemberRecord::decode(record.encode());
   ASSERT_TRUE(decoded.ok());
@@ -17,12 +18,17 @@ TEST(MemberRecord, SurvivesTheWire) {
   EXPECT_EQ(decoded->pid, 712);
   EXPECT_EQ(decoded->size, 4);
   EXPECT_EQ(decoded->bucket_bytes, 1U << 20);
+  EXPECT_EQ(decoded->check_parameters, 100U);
   EXPECT_EQ(decoded->groups, record.groups);
 }
 
 TEST(MemberRecord, RefusesEveryTruncationAndExcess) {
-  const MemberRecord record{
-      .failure = "", .pid = 1, .size = 2, .bucket_bytes = 0, .groups = {{0, 1}}};
+  const MemberRecord record{.failure = "",
+                            .pid = 1,
+                            .size = 2,
+                            .bucket_bytes = 0,
+                            .check_parameters = 0,
+                            .groups = {{0, 1}}};
   Bytes bytes = record.encode();
   for (std::size_t length = 0; length < bytes.size(); ++length)
     EXPECT_FALSE(MemberRecord::decode(std::span(bytes).first(length)).ok()) << length;

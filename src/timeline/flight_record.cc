@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <limits>
 #include <span>
 
 #include "base/check.h"
@@ -60,6 +61,21 @@ struct alignas(64) Line {
   Text<kFlightNameBytes> name;
 };
 
+// What one thread at a time writes, so that adding needs no more than a load and a store.
+struct alignas(64) Counters {
+  std::atomic<std::uint64_t> calls;
+  std::atomic<std::uint64_t> bytes;
+  std::atomic<std::int64_t> blocked;
+  std::atomic<std::uint64_t> wait_handle;
+  std::atomic<std::int64_t> wait_since;
+  std::atomic<std::int64_t> wait_until;  // 0 while it waits
+
+  template <typename Number>
+  static void add(std::atomic<Number>& counter, Number more) {
+    counter.store(counter.load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+  }
+};
+
 struct Record {
   std::atomic<std::uint32_t> life;
   std::atomic<std::uint32_t> blamed;  // the rank + 1
@@ -67,6 +83,7 @@ struct Record {
   std::array<std::atomic<std::uint32_t>, kGroupsKept> groups;  // the number + 1
   Text<kReasonBytes> reason;
   Text<kTracebackBytes> traceback;
+  Counters counters;
   std::array<Line, kFlightCalls> lines;
 };
 
@@ -76,7 +93,11 @@ const Record& record_in(const std::byte* memory) {
 }
 
 std::int64_t count_of(TimePoint time) { return time.time_since_epoch().count(); }
-TimePoint time_of(std::int64_t count) { return TimePoint(Duration(count)); }
+// Another process wrote this, perhaps wildly: times can be subtracted from each other all the same.
+std::int64_t sane(std::int64_t count) {
+  return count < 0 || count > std::numeric_limits<std::int64_t>::max() / 4 ? 0 : count;
+}
+TimePoint time_of(std::int64_t count) { return TimePoint(Duration(sane(count))); }
 
 Line& line_of(std::byte* memory, Handle handle) {
   return record_in(memory).lines[handle % kFlightCalls];
@@ -137,6 +158,11 @@ void FlightRecorder::begin(TimePoint now) {
   record.blamed.store(0, std::memory_order_relaxed);
   record.reason.write("");
   record.traceback.write("");
+  Counters& counters = record.counters;
+  for (auto* counter : {&counters.calls, &counters.bytes, &counters.wait_handle})
+    counter->store(0, std::memory_order_relaxed);
+  for (auto* time : {&counters.blocked, &counters.wait_since, &counters.wait_until})
+    time->store(0, std::memory_order_relaxed);
   live(memory_, FlightLife::kForming, now);
 }
 
@@ -172,6 +198,9 @@ void FlightRecorder::submitted(Handle handle, const Submission& submission, Time
   line.name_hash.store(hash_of(submission.name), std::memory_order_release);
   line.name.write(submission.name);
   line.handle.store(handle, std::memory_order_release);
+  if (row_of(submission.operation).output_rule == OutputRule::kNone) return;
+  Counters::add(record_in(memory_).counters.bytes,
+                static_cast<std::uint64_t>(elements) * row_of(submission.dtype).bytes);
 }
 
 void FlightRecorder::running(Handle handle, TimePoint now) {
@@ -180,6 +209,22 @@ void FlightRecorder::running(Handle handle, TimePoint now) {
 
 void FlightRecorder::finished(Handle handle, bool well, TimePoint now) {
   change(memory_, handle, well ? CallState::kDone : CallState::kFailed, now);
+  if (well) Counters::add<std::uint64_t>(record_in(memory_).counters.calls, 1);
+}
+
+void FlightRecorder::blocked(Handle handle, TimePoint now) {
+  Counters& counters = record_in(memory_).counters;
+  counters.wait_handle.store(handle, std::memory_order_relaxed);
+  counters.wait_since.store(count_of(now), std::memory_order_relaxed);
+  counters.wait_until.store(0, std::memory_order_release);
+}
+
+void FlightRecorder::unblocked(TimePoint now) {
+  Counters& counters = record_in(memory_).counters;
+  const std::int64_t time = count_of(now) - counters.wait_since.load(std::memory_order_relaxed);
+  // What has ended the wait may have looked at the clock before it began.
+  if (time > 0) Counters::add(counters.blocked, time);
+  counters.wait_until.store(std::max<std::int64_t>(count_of(now), 1), std::memory_order_release);
 }
 
 void FlightRecorder::blame(int rank) {
@@ -195,6 +240,25 @@ void FlightRecorder::left(std::string_view reason, std::string_view traceback, T
   record_in(memory_).traceback.write(traceback);
   live(memory_, FlightLife::kLeft, now);
 }
+
+namespace {
+
+FlightWait read_wait(const Counters& counters) {
+  FlightWait wait;
+  const std::int64_t until = counters.wait_until.load(std::memory_order_acquire);
+  if (until != 0) wait.until = time_of(until);
+  wait.since = time_of(counters.wait_since.load(std::memory_order_relaxed));
+  wait.handle = counters.wait_handle.load(std::memory_order_relaxed);
+  return wait;
+}
+
+FlightCounts read_counts(const Counters& counters) {
+  return {.calls = counters.calls.load(std::memory_order_relaxed),
+          .bytes = counters.bytes.load(std::memory_order_relaxed),
+          .blocked = Duration(sane(counters.blocked.load(std::memory_order_relaxed)))};
+}
+
+}  // namespace
 
 FlightReport read_flight_record(const std::byte* memory) {
   const Record& record = record_in(memory);
@@ -213,6 +277,8 @@ FlightReport read_flight_record(const std::byte* memory) {
   for (const Line& line : record.lines)
     if (auto call = read_line(line)) report.calls.push_back(*std::move(call));
   std::ranges::sort(report.calls, {}, &FlightCall::handle);
+  report.counts = read_counts(record.counters);
+  report.wait = read_wait(record.counters);
   return report;
 }
 

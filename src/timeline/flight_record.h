@@ -49,9 +49,9 @@ struct FlightCall {
 };
 
 // The writing side. One engine at a time. Any thread, but the calls for one handle in order, and
-// submitted() not from two threads at once. Only the last kFlightCalls are kept: what is in flight
-// while so many others are submitted is seen no more, and a state that is written just then may
-// stand at the newer call until that one's own next state.
+// none of submitted(), finished(), and the two of blocking, from two threads at once. Only the last
+// kFlightCalls are kept: what is in flight while so many others are submitted is seen no more, and
+// a state that is written just then may stand at the newer call until that one's own next state.
 class FlightRecorder {
  public:
   static std::size_t bytes_needed();
@@ -67,12 +67,32 @@ class FlightRecorder {
   void submitted(Handle handle, const Submission& submission, TimePoint now);
   void running(Handle handle, TimePoint now);
   void finished(Handle handle, bool well, TimePoint now);
+  // The program waits inside a call of ours, for this handle: from when the first of its threads
+  // does so until none does any more.
+  void blocked(Handle handle, TimePoint now);
+  void unblocked(TimePoint now);
   // This rank's calls fail because that one is gone. Only the first counts.
   void blame(int rank);
   void left(std::string_view reason, std::string_view traceback, TimePoint now);
 
  private:
   std::byte* memory_;
+};
+
+// What a worker has done since its last init().
+struct FlightCounts {
+  std::uint64_t calls = 0;  // that have ended well
+  std::uint64_t bytes = 0;  // of the tensors that it gave to calls, also to those in flight
+  // How long its program was blocked in calls, while they waited for other ranks or data moved;
+  // without what goes on now.
+  Duration blocked{};
+};
+
+// Where the program waits, or did so last.
+struct FlightWait {
+  Handle handle = 0;  // 0: nowhere yet
+  TimePoint since{};
+  std::optional<TimePoint> until;  // nothing while it waits
 };
 
 // What the launcher finds.
@@ -84,6 +104,8 @@ struct FlightReport {
   std::string traceback;           // of the exception that ended its program; empty if none did
   std::vector<GroupId> groups;
   std::vector<FlightCall> calls;  // by handle, the last one last
+  FlightCounts counts;
+  FlightWait wait;
 };
 
 FlightReport read_flight_record(const std::byte* memory);

@@ -64,6 +64,49 @@ TEST_F(FlightRecordTest, TellsTheLifeOfACall) {
   EXPECT_FALSE(report.calls[0].in_flight());
 }
 
+TEST_F(FlightRecordTest, CountsWhatWasDone) {
+  recorder_.begin(at(1));
+  recorder_.submitted(1, call("grad", {2, 3}), at(2));
+  recorder_.submitted(2, call("empty", {0}), at(2));
+  Submission barrier;
+  barrier.name = "barrier";
+  barrier.operation = Operation::kBarrier;
+  recorder_.submitted(3, barrier, at(2));
+  recorder_.finished(1, true, at(3));
+  recorder_.finished(2, false, at(3));
+  FlightReport report = read_flight_record(memory_);
+  EXPECT_EQ(report.counts.calls, 1U);
+  EXPECT_EQ(report.counts.bytes, 24U);
+  for (Handle handle = 4; handle < 4 + kFlightCalls; ++handle)
+    recorder_.submitted(handle, call("x", {1}), at(4));
+  recorder_.finished(3, true, at(5));  // also without a line
+  report = read_flight_record(memory_);
+  EXPECT_EQ(report.counts.calls, 2U);
+  EXPECT_EQ(report.counts.bytes, 24U + 4 * kFlightCalls);
+  recorder_.begin(at(6));
+  report = read_flight_record(memory_);
+  EXPECT_EQ(report.counts.calls, 0U);
+  EXPECT_EQ(report.counts.bytes, 0U);
+}
+
+TEST_F(FlightRecordTest, TellsWhereTheProgramWaitsAndForHowLongItDid) {
+  recorder_.begin(at(1));
+  EXPECT_EQ(read_flight_record(memory_).wait.handle, 0U);
+  recorder_.blocked(7, at(2));
+  FlightReport report = read_flight_record(memory_);
+  EXPECT_EQ(report.wait.handle, 7U);
+  EXPECT_EQ(report.wait.since, at(2));
+  EXPECT_EQ(report.wait.until, std::nullopt);
+  EXPECT_EQ(report.counts.blocked, Duration());
+  recorder_.unblocked(at(5));
+  recorder_.blocked(8, at(6));
+  recorder_.unblocked(at(6) - std::chrono::nanoseconds(1));  // its end was seen before it began
+  report = read_flight_record(memory_);
+  EXPECT_EQ(report.wait.handle, 8U);
+  EXPECT_EQ(report.wait.until, at(6) - std::chrono::nanoseconds(1));
+  EXPECT_EQ(report.counts.blocked, std::chrono::seconds(3));
+}
+
 TEST_F(FlightRecordTest, KeepsTheLastCallsOnly) {
   recorder_.begin(at(0));
   for (Handle handle = 1; handle <= kFlightCalls + 3; ++handle)
@@ -141,6 +184,8 @@ TEST_F(FlightRecordTest, RandomBytesAreReadAsWellAsTheyCanBe) {
     EXPECT_LE(report.reason.size(), 1024U);
     EXPECT_LE(report.traceback.size(), 16U * 1024);
     EXPECT_LE(report.calls.size(), kFlightCalls);
+    EXPECT_GE(report.counts.blocked, Duration());
+    EXPECT_GE(at(1) - report.wait.since, Duration::min() / 2);  // can be told without overflow
     for (const FlightCall& call : report.calls) {
       EXPECT_LE(call.state, CallState::kFailed);
       EXPECT_LT(static_cast<std::size_t>(call.operation), kOperations.size());

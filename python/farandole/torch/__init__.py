@@ -2,6 +2,7 @@
 
 from farandole import (
     Average,
+    AverageOfPresent,
     CallError,
     FarandoleError,
     Group,
@@ -69,6 +70,9 @@ from farandole.torch.operations import (
 from farandole.torch.optimizer import (
     DistributedOptimizer,
 )
+from farandole.torch.parameters import (
+    check_parameters,
+)
 from farandole.torch.state import (
     broadcast_optimizer_state,
     broadcast_parameters,
@@ -76,6 +80,7 @@ from farandole.torch.state import (
 
 __all__ = [
     "Average",
+    "AverageOfPresent",
     "CallError",
     "DistributedOptimizer",
     "FarandoleError",
@@ -105,6 +110,7 @@ __all__ = [
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
+    "check_parameters",
     "cross_rank",
     "cross_size",
     "global_process_set",

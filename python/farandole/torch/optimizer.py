@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.reduce_op import Average, ReduceOp, checked
 from farandole.torch.gradients import Gradients
+from farandole.torch.parameters import PeriodicCheck
 
 
 def DistributedOptimizer(  # noqa: N802
@@ -33,14 +34,14 @@ def DistributedOptimizer(  # noqa: N802
     dense. backward_passes_per_step: how many passes add up before a step. Besides, there are
     synchronize(), skip_synchronize() and set_backward_passes_per_step().
     """
-    lifecycle.engine()  # raises outside a job
+    engine = lifecycle.engine()
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise CallError(
             f"optimizer must be a torch.optim.Optimizer; got a {type(optimizer).__name__}"
         )
     if isinstance(optimizer, _Distributed):
         raise CallError("optimizer is a DistributedOptimizer already: use it as it is")
-    _check_names(named_parameters, optimizer)
+    names = _checked_names(named_parameters, optimizer)
     _check_passes(backward_passes_per_step)
     arguments.group_number(process_set)
     process_set.rank()  # raises outside the set
@@ -52,6 +53,9 @@ def DistributedOptimizer(  # noqa: N802
         name = f"gradients.{process_set.next_optimizer()}"
         distributed._gradients = Gradients(name, checked(op), backward_passes_per_step, process_set)
         distributed._gradients.add(_parameters(optimizer.param_groups))
+        if every := engine.check_parameters:
+            distributed._check = PeriodicCheck(every, f"{name}.parameters", process_set)
+            distributed._names = names
     return distributed
 
 
@@ -59,11 +63,12 @@ def _parameters(groups: Iterable[dict[str, Any]]) -> list[torch.Tensor]:
     return [parameter for group in groups for parameter in group["params"]]
 
 
-def _check_names(
+def _checked_names(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None, optimizer: torch.optim.Optimizer
-) -> None:
+) -> dict[int, str]:
+    """The names of the optimizer's parameters, by id()."""
     if named_parameters is None:
-        return
+        return {}
     pairs = list(named_parameters)
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise CallError(
@@ -77,14 +82,16 @@ def _check_names(
             f"named_parameters has names that occur twice: {', '.join(twice)}; give each parameter "
             "a name of its own"
         )
-    named = {id(parameter) for _, parameter in pairs}
-    unnamed = [p for p in _parameters(optimizer.param_groups) if id(p) not in named]
+    named = {id(parameter): name for name, parameter in pairs}
+    ours = _parameters(optimizer.param_groups)
+    unnamed = [p for p in ours if id(p) not in named]
     if unnamed:
         shapes = ", ".join(str(tuple(parameter.shape)) for parameter in unnamed[:5])
         raise CallError(
             f"named_parameters lacks {len(unnamed)} parameters of the optimizer, of shape "
             f"{shapes}; give the names of all"
         )
+    return {id(p): named[id(p)] for p in ours}
 
 
 def _check_passes(passes: int) -> None:
@@ -97,6 +104,8 @@ class _Distributed(torch.optim.Optimizer):
 
     _gradients: Gradients | None = None  # None when this rank is alone
     _synchronizing = True
+    _check: PeriodicCheck | None = None
+    _names: Mapping[int, str] = {}
 
     def synchronize(self) -> None:
         """Waits until the gradients are combined; to look at or clip them before step()."""
@@ -119,6 +128,15 @@ class _Distributed(torch.optim.Optimizer):
             self._gradients.restart(passes)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        result = self._step(closure)
+        if self._check is not None:
+            self._check.after_step(self._named_parameters)
+        return result
+
+    # The wrapped class calls the step hooks; this keeps torch from calling them twice.
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def _step(self, closure: Callable[[], Any] | None) -> Any:
         gradients = self._gradients
         # Some optimizers take no closure at all.
         closures = () if closure is None else (closure,)
@@ -135,15 +153,19 @@ class _Distributed(torch.optim.Optimizer):
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() context after "
                 "optimizer.synchronize(); the gradients are not combined a second time",
-                stacklevel=2,
+                stacklevel=3,
             )
         else:
             gradients.reduce()
         gradients.reduced = False
         return super().step()
 
-    # The wrapped class calls the step hooks; this keeps torch from calling them twice.
-    step.hooked = True  # type: ignore[attr-defined]
+    def _named_parameters(self) -> dict[str, torch.Tensor]:
+        return {
+            self._names.get(id(parameter), f"param_groups[{g}]['params'][{p}]"): parameter
+            for g, group in enumerate(self.param_groups)
+            for p, parameter in enumerate(group["params"])
+        }
 
     def _synchronized(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def evaluate() -> Any:

@@ -10,13 +10,15 @@
 namespace farandole {
 namespace {
 
-// Null where the combination has no meaning.
+// Null where the combination has no meaning. The averages differ in the divisor only.
 Kernel kernel_for(const InstructionSet& set, const Reduction& reduction, std::size_t inputs) {
   const auto dtype = static_cast<std::size_t>(reduction.dtype);
-  const KernelRow& row = (*set.kernels)[dtype][static_cast<std::size_t>(reduction.op)];
+  const ReduceOp op =
+      reduction.op == ReduceOp::kAverageOfPresent ? ReduceOp::kAverage : reduction.op;
+  const KernelRow& row = (*set.kernels)[dtype][static_cast<std::size_t>(op)];
   const bool scaled = reduction.prescale != 1 || reduction.postscale != 1;
   const Kernel kernel = scaled ? row.scaled : inputs == 2 ? row.pair : row.plain;
-  return kernel != nullptr ? kernel : integer_kernel(reduction.dtype, reduction.op);
+  return kernel != nullptr ? kernel : integer_kernel(reduction.dtype, op);
 }
 
 }  // namespace

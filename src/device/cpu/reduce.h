@@ -18,7 +18,7 @@ Status check_reduction(DType dtype, ReduceOp op);
 struct Reduction {
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  int divisor = 1;       // kAverage: the sum is divided by this
+  int divisor = 1;       // of the averages: the sum is divided by this
   double prescale = 1;   // of every input
   double postscale = 1;  // of the result
 };

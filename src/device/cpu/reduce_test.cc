@@ -21,8 +21,8 @@ namespace {
 
 using Buffer = std::vector<std::byte>;
 
-constexpr std::array kAllOps = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax,
-                                ReduceOp::kProduct};
+constexpr std::array kAllOps = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
+                                ReduceOp::kMax, ReduceOp::kProduct, ReduceOp::kAverageOfPresent};
 
 template <class T>
 T read_as(const Buffer& buffer, std::size_t index) {
@@ -75,6 +75,7 @@ T reference_integer(const Reduction& reduction, const std::vector<T>& inputs) {
       result = static_cast<T>(static_cast<std::uint64_t>(sum));
       break;
     case ReduceOp::kAverage:
+    case ReduceOp::kAverageOfPresent:
       result = static_cast<T>(wrapped / reduction.divisor);
       break;
     case ReduceOp::kMin:
@@ -90,6 +91,10 @@ T reference_integer(const Reduction& reduction, const std::vector<T>& inputs) {
   return scaled_integer(result, reduction.postscale);
 }
 
+bool is_average(ReduceOp op) {
+  return op == ReduceOp::kAverage || op == ReduceOp::kAverageOfPresent;
+}
+
 // Floats: in the accumulator type, in rank order. Of 0 and −0, which are equal, the last one stays.
 template <class T>
 T reference_float(const Reduction& reduction, const std::vector<T>& inputs) {
@@ -98,13 +103,13 @@ T reference_float(const Reduction& reduction, const std::vector<T>& inputs) {
   T result = values[0];
   for (std::size_t rank = 1; rank < values.size(); ++rank) {
     const T value = values[rank];
-    if (op == ReduceOp::kSum || op == ReduceOp::kAverage) result += value;
+    if (op == ReduceOp::kSum || is_average(op)) result += value;
     if (op == ReduceOp::kProduct) result *= value;
     if (std::isnan(result)) continue;
     if (op == ReduceOp::kMin && (std::isnan(value) || value <= result)) result = value;
     if (op == ReduceOp::kMax && (std::isnan(value) || value >= result)) result = value;
   }
-  if (op == ReduceOp::kAverage) result /= static_cast<T>(reduction.divisor);
+  if (is_average(op)) result /= static_cast<T>(reduction.divisor);
   return all_scaled(std::vector<T>{result}, reduction.postscale)[0];
 }
 
@@ -506,15 +511,15 @@ TEST(ReduceDeathTest, scales_that_are_no_numbers_are_a_bug) {
   EXPECT_DEATH(reduced<float>({.op = ReduceOp::kAverage, .divisor = 0}, {1}), "divided by");
 }
 
-TEST(CheckReduction, refuses_only_the_average_of_bool) {
+TEST(CheckReduction, refuses_only_the_averages_of_bool) {
   for (const DTypeRow& row : kDTypes) {
     for (const ReduceOp op : kAllOps) {
       const Status status = check_reduction(row.dtype, op);
-      const bool refused = row.dtype == DType::kBool && op == ReduceOp::kAverage;
+      const bool refused = row.dtype == DType::kBool && is_average(op);
       EXPECT_EQ(status.ok(), !refused) << row.name << " " << name_of(op);
       if (!refused) continue;
       EXPECT_EQ(status.code(), StatusCode::kFixCall);
-      EXPECT_THAT(status.message(), ::testing::HasSubstr("average of bool"));
+      EXPECT_THAT(status.message(), ::testing::HasSubstr(std::string(name_of(op)) + " of bool"));
     }
   }
 }

@@ -1,0 +1,84 @@
+"""The texts about parameters that differ, as users read them."""
+
+from __future__ import annotations
+
+from farandole.parameter_check import Parameter, difference, rank_list
+
+
+def parameters(**digests: str) -> dict[str, Parameter]:
+    return {name: Parameter("float32 [4]", digest) for name, digest in digests.items()}
+
+
+def test_rank_list() -> None:
+    assert rank_list([3]) == "rank 3"
+    assert rank_list([0, 1]) == "ranks 0, 1"
+    assert rank_list([0, 1, 2, 5, 7, 8, 9]) == "ranks 0-2, 5, 7-9"
+    assert (
+        rank_list(range(0, 200, 2)) == "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, … (100 ranks)"
+    )
+
+
+def test_one_of_two_ranks() -> None:
+    same, other = parameters(a="11", b="22"), parameters(a="11", b="33")
+    found = difference({0: same, 1: other})
+    assert (found.name, found.is_of_values, found.failed) == ("b", True, False)
+    assert found.details == (
+        "1 of 2 differs, `b` (float32 [4])\n  rank 0   digest 22\n  rank 1   digest 33"
+    )
+
+
+def test_the_odd_one_of_many_is_named_and_comes_last() -> None:
+    same, other = parameters(a="11", b="22", c="33"), parameters(a="11", b="23", c="34")
+    found = difference({rank: other if rank == 1 else same for rank in range(64)})
+    assert found.details == (
+        "2 of 3 differ, the first is `b` (float32 [4]); rank 1 is "
+        "at odds with the others\n"
+        "  ranks 0, 2-63   digest 22\n"
+        "  rank 1          digest 23"
+    )
+
+
+def test_all_differ() -> None:
+    found = difference({rank: parameters(a=f"{rank:016x}") for rank in range(64)})
+    lines = found.details.splitlines()
+    assert lines[0] == "1 of 1 differs, `a` (float32 [4])"
+    assert lines[1] == "  rank 0   digest 0000000000000000"
+    assert lines[9:] == ["  and 56 more variants: ranks 8-63"]
+    assert len(lines) == 10
+
+
+def test_other_shapes_and_dtypes() -> None:
+    one, two = parameters(a="11", b="22"), parameters(a="11", b="22")
+    two["b"] = Parameter("float64 [4]", "22")
+    found = difference({0: one, 1: one, 2: two, 3: one})
+    assert (found.name, found.is_of_values) == ("b", False)
+    assert found.details == (
+        "1 of 2 differs, `b`; rank 2 is at odds with the others\n"
+        "  ranks 0, 1, 3   float32 [4]\n"
+        "  rank 2          float64 [4]"
+    )
+
+
+def test_a_missing_parameter() -> None:
+    found = difference({0: parameters(a="11", b="22"), 1: parameters(a="11"), 2: parameters(a="0")})
+    assert (found.name, found.is_of_values) == ("b", False)
+    assert found.details == (
+        "ranks 1, 2 do not have `b`\n"
+        "  ranks 1, 2   1 parameter\n"
+        "  rank 0       2 parameters, `b` is float32 [4]"
+    )
+
+
+def test_other_names() -> None:
+    found = difference({0: parameters(a="11", b="22"), 1: parameters(a="11", c="22")})
+    assert found.details == (
+        "rank 1 does not have `b`\n"
+        "  rank 0   2 parameters, `b` is float32 [4]\n"
+        "  rank 1   2 parameters, among them `c`, which others do not have"
+    )
+
+
+def test_a_rank_that_cannot_say() -> None:
+    found = difference({0: parameters(a="11"), 1: "`a` is on the device meta"})
+    assert (found.failed, found.problem) == (True, "cannot be compared")
+    assert found.details == "rank 1 cannot read them\n  rank 1   `a` is on the device meta"

@@ -1,0 +1,231 @@
+"""check_parameters, and the check that an optimizer makes by itself, with real ranks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from conformance import Conformance
+from torch import nn
+from torch_frontend import TorchFrontend
+
+import farandole.torch as hvd
+
+
+def network(seed: int = 3) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def tensors() -> dict[str, torch.Tensor]:
+    """What is the same everywhere, of many kinds."""
+    matrix = torch.arange(6.0).reshape(2, 3)
+    return {
+        "float": matrix,
+        "bfloat16": matrix.bfloat16(),
+        "transposed": matrix.t(),
+        "strided": torch.arange(20)[::3],
+        "complex": torch.complex(matrix, -matrix).conj(),
+        "bool": matrix > 2,
+        "counts": torch.arange(7, dtype=torch.int64),
+        "scalar": torch.tensor(2.5),
+        "empty": torch.empty(3, 0),
+        "nan": torch.tensor([float("nan"), 1.0]),
+        "parameter": nn.Parameter(torch.ones(300, 400)),
+    }
+
+
+class ParameterChecks:
+    expect_error = Conformance.expect_error
+    api = TorchFrontend.api
+
+    def __init__(self) -> None:
+        hvd.init()
+        self.rank, self.size = hvd.rank(), hvd.size()
+        self.odd = self.rank == 1  # the rank that has something else
+        self.others = "rank 0" if self.size == 2 else "ranks 0, 2"
+        self.at_odds = "" if self.size == 2 else "; rank 1 is at odds with the others"
+
+    def check_equal(self) -> None:
+        hvd.check_parameters(tensors())
+        hvd.check_parameters(tensors().items(), "named")
+        hvd.check_parameters(list(tensors().values()))
+        hvd.check_parameters(network().named_parameters())
+        hvd.check_parameters(network().state_dict(), name="state")
+        hvd.check_parameters({})
+        hvd.check_parameters(reversed(tensors().items()) if self.odd else tensors().items())
+
+    def expect_difference(self, change: Callable[[dict[str, torch.Tensor]], Any], text: str) -> str:
+        """Where rank 1 has changed its tensors."""
+        if self.size == 1:
+            return ""
+        mine = tensors()
+        if self.odd:
+            change(mine)
+        found = self.expect_error(text, hvd.check_parameters, mine, "check")
+        texts = hvd.allgather_object(found)
+        assert texts == [found] * self.size
+        hvd.check_parameters(tensors(), "check")  # the job goes on
+        return found
+
+    def check_one_element(self) -> None:
+        def change(mine: dict[str, torch.Tensor]) -> None:
+            mine["bfloat16"][1, 2] += 1
+
+        text = self.expect_difference(change, "`bfloat16`")
+        if self.size > 1:
+            first, *rows, spread, advice = text.splitlines()
+            assert first == (
+                "the parameters are not the same on all ranks: 1 of 11 differs, `bfloat16` "
+                f"(bfloat16 [2, 3]){self.at_odds}"
+            )
+            assert [row.split("   ")[0].strip() for row in rows] == [self.others, "rank 1"], rows
+            assert spread == "  the values of an element are up to 1 apart"
+            assert advice.startswith("Give all ranks the same values: broadcast_parameters(")
+
+    def check_several(self) -> None:
+        def change(mine: dict[str, torch.Tensor]) -> None:
+            mine["counts"][0] = -5
+            mine["parameter"].data[299, 399] = 3.25
+
+        text = self.expect_difference(change, "2 of 11 differ, the first is `counts` (int64 [7])")
+        assert self.size == 1 or "up to 5 apart" in text
+
+    def check_bits_count(self) -> None:
+        def zeros(mine: dict[str, torch.Tensor]) -> None:
+            mine["float"][0, 0] = -0.0
+
+        self.expect_difference(zeros, "one rank has 0.0, another one -0.0")
+
+        def nan(mine: dict[str, torch.Tensor]) -> None:
+            mine["nan"].view(torch.int32)[0] ^= 1
+
+        self.expect_difference(nan, "some of the values are NaN or infinite")
+
+        def true(mine: dict[str, torch.Tensor]) -> None:
+            mine["bool"][0, 0] = True
+
+        self.expect_difference(true, "`bool` (bool [2, 3])")
+
+    def check_other_kinds(self) -> None:
+        def dtype(mine: dict[str, torch.Tensor]) -> None:
+            mine["float"] = mine["float"].double()
+
+        text = self.expect_difference(dtype, "1 of 11 differs, `float`")
+        if self.size > 1:
+            rows = [row.split("   ")[-1].strip() for row in text.splitlines()[1:3]]
+            assert rows == ["float32 [2, 3]", "float64 [2, 3]"], rows
+
+        def shape(mine: dict[str, torch.Tensor]) -> None:
+            mine["empty"] = torch.empty(0, 3)
+
+        text = self.expect_difference(shape, "1 of 11 differs, `empty`")
+        if self.size > 1:
+            rows = [row.split("   ")[-1].strip() for row in text.splitlines()[1:3]]
+            assert rows == ["float32 [3, 0]", "float32 [0, 3]"], rows
+
+    def check_other_names(self) -> None:
+        self.expect_difference(
+            lambda mine: mine.pop("scalar"),
+            "the parameters are not the same on all ranks: rank 1 does not have `scalar`\n",
+        )
+        self.expect_difference(
+            lambda mine: mine.update(more=torch.ones(1)),
+            f"{'rank 0 does' if self.size == 2 else 'ranks 0, 2 do'} not have `more`\n",
+        )
+
+        def rename(mine: dict[str, torch.Tensor]) -> None:
+            mine["module.bool"] = mine.pop("bool")
+
+        self.expect_difference(rename, "among them `module.bool`, which others do not have")
+
+    def check_a_rank_that_cannot_read(self) -> None:
+        self.expect_difference(
+            lambda mine: mine.update(bool=torch.ones(1, device="meta")),
+            "the parameters cannot be compared: rank 1 cannot read them\n"
+            "  rank 1   `bool` is on the device meta, and has no bytes to compare",
+        )
+        self.expect_difference(
+            lambda mine: mine.update(bool=torch.ones(1).to_sparse()), "torch.sparse_coo"
+        )
+        self.expect_difference(
+            lambda mine: mine.update(bool=3), "`bool` of the type int, but only tensors can be"
+        )
+
+    def check_wrong_calls(self) -> None:
+        """All of them, and told to all by all."""
+        self.expect_error("of the type Tensor", hvd.check_parameters, torch.ones(3))
+        self.expect_error("of the type int", hvd.check_parameters, 3)
+        pair = ("a", torch.ones(1))
+        self.expect_error("`a` twice", hvd.check_parameters, [pair, pair])
+        self.expect_error("name must be text", hvd.check_parameters, {}, 3)
+        hvd.check_parameters(tensors())
+
+    def check_process_sets(self) -> None:
+        if self.size < 3:
+            return
+        pair = hvd.add_process_set([0, 2])
+        mine = {"a": torch.tensor([1.0 if self.rank != 1 else 2.0])}
+        if pair.included():
+            hvd.check_parameters(mine, process_set=pair)
+            mine["a"] += self.rank
+            self.expect_error("rank 2", hvd.check_parameters, mine, process_set=pair)
+        else:
+            self.expect_error("not a member", hvd.check_parameters, mine, process_set=pair)
+        hvd.remove_process_set(pair)
+
+    def check_joined_ranks_do_not_count(self) -> None:
+        if self.size < 3:
+            return
+        mine = {"a": torch.full((3,), float(self.rank == 0))}
+        if self.rank != 0:
+            hvd.check_parameters(mine, "left")
+            mine["a"] += self.rank
+            text = self.expect_error("`a`", hvd.check_parameters, mine, "left")
+            assert "rank 0" not in text and "up to 1 apart" in text
+        hvd.join()
+
+    def restart(self, every: int) -> None:
+        hvd.shutdown()
+        os.environ["FARANDOLE_CHECK_PARAMETERS"] = str(every)
+        hvd.init()
+
+    def train(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        model(torch.full((2, 5), float(self.rank))).square().mean().backward()
+        optimizer.step()
+
+    def check_optimizers_check_every_so_many_steps(self) -> None:
+        self.restart(3)
+        model = network()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+        )
+        for _ in range(4):
+            self.train(model, optimizer)
+        if self.odd:
+            model[2].weight.data[0, 0] += 0.5
+        for _ in range(2):
+            self.train(model, optimizer)
+        if self.size > 1:
+            text = self.expect_error("`2.weight`", self.train, model, optimizer)
+            assert text.startswith(
+                "the parameters are not the same on all ranks after step 7 of the optimizer: "
+            ), text
+            assert "They were the same after step 4: look for" in text
+        self.restart(0)
+
+    def check_optimizers_check_their_first_step(self) -> None:
+        self.restart(1000)
+        model = network(seed=self.rank)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        if self.size > 1:
+            text = self.expect_error("param_groups[0]['params'][0]", self.train, model, optimizer)
+            assert "after step 1 of the optimizer" in text
+            assert "broadcast_parameters(" in text
+        hvd.broadcast_parameters(model.state_dict(), 0)
+        for _ in range(3):
+            self.train(model, optimizer)
+        self.restart(0)
