@@ -44,8 +44,9 @@ struct EngineOptions {
   // Memory shared with the launcher, in which it reads what we are doing
   // (timeline/flight_record.h); −1 when nobody reads it. Borrowed: mapped by create().
   int flight_record_descriptor = -1;
-  // How many bytes of gradients a frontend puts in one bucket. All ranks must have
-  // the same; the engine compares it and hands it on.
+  // How many bytes of gradients a frontend puts in one bucket, and up to how many the allreduces of
+  // other calls share a transfer; 0: each has its own. All ranks must have the same; the engine
+  // compares it.
   std::size_t bucket_bytes = 0;
   // After how many steps of an optimizer a frontend compares the parameters of all ranks; 0: never.
   // All ranks must have the same; the engine compares it and hands it on.

@@ -120,8 +120,9 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .min = 0,
      .max = std::int64_t{1} << 40,
      .flag = "--bucket-bytes",
-     .help = "Gradients are averaged together in buckets of at most this many bytes; with 0 each "
-             "gradient has its own."},
+     .help =
+         "Gradients are averaged together in buckets of at most this many bytes, and tensors of "
+         "other calls that are alike in transfers of at most as many; with 0 each has its own."},
     {.knob = Knob::kCheckParameters,
      .name = "FARANDOLE_CHECK_PARAMETERS",
      .type = KnobType::kInteger,

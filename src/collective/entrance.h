@@ -33,7 +33,7 @@ class BasicEntrance {
 
   // kPending until every member has entered; then kSurprise if an entry is for another step,
   // kMismatch if one makes no sense, else kDone: the step is everybody's for good, and what the
-  // members said may be read. What was withdrawn meanwhile is kPending: an answer is on its way.
+  // members said may be read.
   Progress meet() const {
     if (!board_->all_entered()) return Progress::kPending;
     bool alike = true;
@@ -42,7 +42,6 @@ class BasicEntrance {
       alike = alike && board_->identity(member) == identity_.id;
       makes_sense = makes_sense && board_->extent(member) >= 0;
     }
-    if (!board_->still_entered()) return Progress::kPending;
     if (!alike) return Progress::kSurprise;
     return makes_sense ? Progress::kDone : Progress::kMismatch;
   }

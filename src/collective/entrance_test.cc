@@ -80,29 +80,6 @@ TEST(Entrance, a_negative_extent_is_a_mismatch_for_all) {
   EXPECT_EQ(wrong.meet(), Progress::kMismatch);
 }
 
-// A board on which somebody has withdrawn, or not, between two looks at it.
-struct BoardInTest {
-  std::uint64_t other = 1;  // the identity that the other member has entered
-  bool withdrawn = false;
-
-  void enter(std::uint32_t, std::uint32_t, const Entry&) {}
-  int members() const { return 2; }
-  bool all_entered() const { return true; }
-  bool still_entered() const { return !withdrawn; }
-  std::uint64_t identity(int member) const { return member == 0 ? 1 : other; }
-  std::int64_t extent(int) const { return 0; }
-};
-
-TEST(Entrance, what_was_withdrawn_while_we_looked_is_neither_met_nor_a_surprise) {
-  for (const std::uint64_t other : {1, 2}) {
-    BoardInTest board{.other = other};
-    const BasicEntrance<BoardInTest> entrance(board, {.sequence = 1, .id = 1});
-    EXPECT_EQ(entrance.meet(), other == 1 ? Progress::kDone : Progress::kSurprise);
-    board.withdrawn = true;
-    EXPECT_EQ(entrance.meet(), Progress::kPending);
-  }
-}
-
 TEST(EntranceDeathTest, entering_twice_is_a_bug) {
   GroupInTest group(1);
   Entrance entrance(group.group(0), step_number(1));

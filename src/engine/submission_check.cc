@@ -178,7 +178,7 @@ bool describes(const Signature& signature, const Submission& submission) {
   if (row.shape_rule == ShapeRule::kNone) return true;
   std::span<const std::int64_t> dimensions = submission.shape;
   if (row.shape_rule == ShapeRule::kAllButFirst) dimensions = dimensions.subspan(1);
-  return signature.dtype == submission.dtype &&
+  return signature.dtype == submission.dtype && signature.device == submission.device &&
          std::ranges::equal(signature.dimensions, dimensions);
 }
 

@@ -49,7 +49,8 @@ template <std::uint32_t Slots>
 auto FlowMember<Slots>::sequence_of(std::uint32_t step) const -> Sequence {
   const Flow& flow = job_->flow();
   const bool differs = step == flow.surprise_at && number_ % 2 == 1;
-  const Way way(*job_, board(), {.sequence = step, .id = differs ? 1000 + step : step});
+  const Way way(*job_, board(),
+                {.sequence = step, .id = identity_of(differs ? 1000 + step : step)});
   if (flow.shape == Shape::kRounds) return BasicRounds<Way>(way);
   if (flow.shape == Shape::kTwoShots) return BasicTwoShots<Way>(way);
   return Barrier{way};
@@ -195,7 +196,7 @@ void FlowMember<Slots>::enter(Way& way) {
 template <std::uint32_t Slots>
 void FlowMember<Slots>::enter_ahead() {
   PlantedBoard<Slots> ahead = board();
-  ahead.enter(1, step_ + 1, {.identity = step_ + 1, .extent = 0});
+  ahead.enter(1, step_ + 1, {.identity = identity_of(step_ + 1), .extent = 0});
 }
 
 // Clears what it is going to write.

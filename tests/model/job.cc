@@ -25,7 +25,6 @@ void plant(Bug bug, Plants& plants) {
   plants.phase_before_data = bug == Bug::kPhaseBeforeData;
   plants.word_before_payload = bug == Bug::kWordBeforePayload;
   plants.split_word = bug == Bug::kSplitWord;
-  plants.no_word_zero = bug == Bug::kNoWordZero;
 }
 
 }  // namespace
@@ -112,7 +111,7 @@ void Job::ring_everybody() {
 
 Value Job::identity(int member, std::uint32_t generation, std::uint32_t step) const {
   const bool differs = generation == 1 && step >= options_.differ_from && member % 2 == 1;
-  return differs ? 1000 + step : step;
+  return identity_of(differs ? 1000 + step : step);
 }
 
 std::int64_t Job::payload(int member, std::uint32_t generation, std::uint32_t step) const {

@@ -43,8 +43,7 @@ enum class Bug : std::uint8_t {
   kReportByWatch,
   kAcknowledgeByWatch,
   kEntersAfterReport,
-  kMeetsAtOneLook,
-  kNoWordZero,
+  kIdentityAlone,
   kDeathWhileRunning,
   // These too, in the sequences of the algorithms.
   kEntersEarly,
@@ -73,6 +72,9 @@ struct Options {
   bool late_submit = false;         // another thread of member 0 submits its last step
   Bug bug = Bug::kNone;
 };
+
+// What a step does, by its number: mixed with the words of two steps (FlagBoard) never the same.
+constexpr Value identity_of(std::uint32_t step) { return Value{16} * step; }
 
 // Owns the memory; the threads of the model borrow it. Neither copies nor moves.
 class Job {

@@ -14,19 +14,27 @@ namespace farandole::model {
 
 inline constexpr std::size_t kMembersMax = 4;
 
-// The shipped board, with a bug.
+// The shipped board, with a bug: identities are stored as they are, without their words.
 template <std::uint32_t Slots>
-class LookedAtOnce : public ModelBoard<Slots> {
+class MixedBoard : public ModelBoard<Slots> {
  public:
-  LookedAtOnce(Job& job, int member)
-      : ModelBoard<Slots>(job.board_memory(), member, job.ranks(), job.doorbells(member)),
-        job_(&job) {}
+  using Base = ModelBoard<Slots>;
+  MixedBoard(Job& job, int member)
+      : Base(job.board_memory(), member, job.ranks(), job.doorbells(member)), job_(&job) {}
 
-  bool still_entered() const {
-    return job_->has(Bug::kMeetsAtOneLook) || ModelBoard<Slots>::still_entered();
+  void enter(std::uint32_t generation, std::uint32_t sequence, Entry entry) {
+    entry.identity ^= unmixed(generation, sequence);
+    Base::enter(generation, sequence, entry);
+  }
+  std::uint64_t identity(int member) const {
+    return Base::identity(member) ^ unmixed(this->generation(), this->sequence());
   }
 
  private:
+  std::uint64_t unmixed(std::uint32_t generation, std::uint32_t sequence) const {
+    return job_->has(Bug::kIdentityAlone) ? std::uint64_t{generation} << 32 | sequence : 0;
+  }
+
   Job* job_;  // borrowed
 };
 
@@ -73,7 +81,7 @@ class Member final : public CopiedThread<Member<Slots>> {
 
   Job* job_;  // borrowed
   ModelDoorbells* doorbells_;
-  LookedAtOnce<Slots> board_;
+  MixedBoard<Slots> board_;
   int number_;
   Mode mode_;
   Stage stage_ = Stage::kEnter;

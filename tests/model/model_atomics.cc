@@ -44,7 +44,6 @@ void Execution::store(const void* place, Value value, std::memory_order order) {
     return;
   }
   const Plants& plants = arena_.plants;
-  if (plants.no_word_zero && entry.site == Site::kWord && value == 0) return;
   const bool defers = plants.word_before_payload || plants.split_word;
   if (defers && entry.site == Site::kPayload) {
     deferred_.emplace_back(place, value);

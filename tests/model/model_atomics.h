@@ -60,8 +60,7 @@ struct Plants {
   std::array<bool, static_cast<std::size_t>(Site::kCount)> weak_store{};  // seq_cst → release
   bool word_before_payload = false;
   bool phase_before_data = false;
-  bool split_word = false;    // sequence first, then the payload, then the generation
-  bool no_word_zero = false;  // a word is never taken back
+  bool split_word = false;  // sequence first, then the payload, then the generation
 
   bool& weak(Site site) { return weak_store[static_cast<std::size_t>(site)]; }
 };

@@ -160,8 +160,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"report by the watch thread", kReportByWatch, kBroken, "", withdrawal, true},
       {"acknowledgement by the watch thread", kAcknowledgeByWatch, kBroken, "fenced", death},
       {"entering between report and answer", kEntersAfterReport, kBroken, "", withdrawal, true},
-      {"met at one look", kMeetsAtOneLook, kBroken, "", reentry, true},
-      {"a word that is not taken back", kNoWordZero, kBroken, "", reentry, true},
+      {"an identity without its word", kIdentityAlone, kBroken, "wrong sum", reentry, true},
       {"death declared while it runs", kDeathWhileRunning, kBroken, "fenced", death},
   };
   return bugs;

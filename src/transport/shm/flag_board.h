@@ -4,9 +4,9 @@
 // entered it, so whoever enters step k knows that all have entered k − 1 and need nothing of k − 2
 // any more: the line and whatever belongs to its slot may be overwritten, and nobody counts who is
 // done. Generation and sequence are one word, published last. Sequences count modulo 2^32.
-// A step that not all have entered alike may be withdrawn and come again under a newer generation,
-// while somebody still looks at the old entry: so whoever withdraws takes its word back first, and
-// whoever looks believes an entry only if all words are still the same afterwards.
+// A step that not all have entered alike may be withdrawn, and come again under a newer generation
+// while somebody still looks at the old entry: so the identity is stored mixed with its word, and
+// what is entered again never looks like what was entered before.
 #pragma once
 
 #include <array>
@@ -42,8 +42,8 @@ class BasicFlagBoard {
   using Atomic = typename Atomics::template Atomic<T>;
 
   struct alignas(kFlagLineBytes) Line {
-    Atomic<std::uint64_t> word;  // generation << 32 | sequence
-    Atomic<std::uint64_t> identity;
+    Atomic<std::uint64_t> word;      // generation << 32 | sequence
+    Atomic<std::uint64_t> identity;  // ^ word
     Atomic<std::int64_t> extent;
     Atomic<std::uint64_t> input;
     Atomic<std::uint64_t> output;
@@ -73,17 +73,16 @@ class BasicFlagBoard {
   // Publishes our entry (phase 0, payload relaxed, then the word seq_cst) and rings. We must have
   // completed the step before. From here on this is the current step.
   void enter(std::uint32_t generation, std::uint32_t sequence, const Entry& entry);
-  // Everybody entered the current step, or had. Only then may identity() and extent() be read.
+  // Everybody entered the current step. Only then may identity() be read, and, if it is the same of
+  // all members, everything else. If not, somebody may have withdrawn by now, and entered again:
+  // its identity is then none that it or anybody else has said here.
   bool all_entered() const;
-  // After those: whether they belong to one another, for nobody has withdrawn meanwhile. Where the
-  // identities were equal nobody ever will, and everything else may be read.
-  bool still_entered() const;
-  Entry entry(int member) const;
   std::uint64_t identity(int member) const {
-    return line(member).identity.load(std::memory_order_acquire);
+    return line(member).identity.load(std::memory_order_relaxed) ^ word();
   }
+  Entry entry(int member) const;
   std::int64_t extent(int member) const {
-    return line(member).extent.load(std::memory_order_acquire);
+    return line(member).extent.load(std::memory_order_relaxed);
   }
   std::uint64_t input(int member) const {
     return line(member).input.load(std::memory_order_relaxed);
@@ -114,8 +113,7 @@ class BasicFlagBoard {
   Line& slot(int member, std::uint32_t sequence) const {
     return lines_[static_cast<std::uint32_t>(member) * Slots + sequence % Slots];
   }
-  bool all_say(std::uint64_t word) const;
-  std::uint64_t current_word() const { return std::uint64_t{generation_} << 32 | sequence_; }
+  std::uint64_t word() const { return std::uint64_t{generation_} << 32 | sequence_; }
   void ring_others();
 
   Line* lines_;
@@ -146,40 +144,29 @@ void BasicFlagBoard<Atomics, Slots>::enter(std::uint32_t generation, std::uint32
   generation_ = generation;
   sequence_ = sequence;
   Line& mine = line(member_);
-  // Nobody sees these before a word that we took back (withdraw()).
-  mine.identity.store(entry.identity, std::memory_order_release);
-  mine.extent.store(entry.extent, std::memory_order_release);
+  mine.identity.store(entry.identity ^ word(), std::memory_order_relaxed);
+  mine.extent.store(entry.extent, std::memory_order_relaxed);
   mine.input.store(entry.input, std::memory_order_relaxed);
   mine.output.store(entry.output, std::memory_order_relaxed);
   mine.phase.store(0, std::memory_order_relaxed);
-  mine.word.store(current_word(), std::memory_order_seq_cst);
+  mine.word.store(word(), std::memory_order_seq_cst);
   ring_others();
 }
 
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::all_entered() const {
-  if (!all_say(current_word())) return false;
+  const std::uint64_t expected = word();
+  for (int other = 0; other < members(); ++other)
+    if (line(other).word.load(std::memory_order_seq_cst) != expected) return false;
   // Nobody looks at our other line any more: it is taken back while there is other work to do.
   __builtin_prefetch(&slot(member_, sequence_ + 1), 1);
   return true;
 }
 
 template <class Atomics, std::uint32_t Slots>
-bool BasicFlagBoard<Atomics, Slots>::still_entered() const {
-  return all_say(current_word());
-}
-
-template <class Atomics, std::uint32_t Slots>
-bool BasicFlagBoard<Atomics, Slots>::all_say(std::uint64_t word) const {
-  for (int other = 0; other < members(); ++other)
-    if (line(other).word.load(std::memory_order_seq_cst) != word) return false;
-  return true;
-}
-
-template <class Atomics, std::uint32_t Slots>
 Entry BasicFlagBoard<Atomics, Slots>::entry(int member) const {
   const Line& theirs = line(member);
-  return {.identity = theirs.identity.load(std::memory_order_relaxed),
+  return {.identity = identity(member),
           .extent = theirs.extent.load(std::memory_order_relaxed),
           .input = theirs.input.load(std::memory_order_relaxed),
           .output = theirs.output.load(std::memory_order_relaxed)};
@@ -215,7 +202,8 @@ bool BasicFlagBoard<Atomics, Slots>::somebody_is_gone() const {
 
 template <class Atomics, std::uint32_t Slots>
 void BasicFlagBoard<Atomics, Slots>::withdraw() {
-  line(member_).word.store(0, std::memory_order_seq_cst);
+  CHECK(generation_ != 0, "there must be a current step");
+  // The line may stay as it is: its generation is over, so its word matches no step to come.
   generation_ = 0;
 }
 
