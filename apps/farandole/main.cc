@@ -4,8 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -45,6 +47,14 @@ int refuse(const char* who, const std::string& why, const char* help) {
   const auto text = farandole::error_for(STDERR_FILENO, std::string(who) + ": " + why);
   std::fprintf(stderr, "%s\nSee `%s`.\n", text.c_str(), help);
   return kUsageError;
+}
+
+// What was printed has arrived: a full disk must not look like success.
+int after_printing(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  std::fprintf(stderr, "farandole: the standard output could not be written (%s)\n",
+               std::strerror(errno));
+  return code == 0 ? 1 : code;
 }
 
 int refuse_run(const std::string& why) {
@@ -127,9 +137,9 @@ int main(int count, char** arguments) {
   }
   if (run_options.chosen()) return run(run_options, line.after);
   if (bench_options.chosen()) return bench(bench_options, line.before);
-  if (doctor->parsed()) return farandole::run_doctor(as_json);
+  if (doctor->parsed()) return after_printing(farandole::run_doctor(as_json));
   if (!knobs->parsed()) return no_such_command(app.remaining());
   const auto table = markdown ? farandole::knob_table_markdown() : farandole::knob_table_text();
   std::fputs(table.c_str(), stdout);
-  return 0;
+  return after_printing(0);
 }

@@ -86,6 +86,7 @@ class Agent {
   void wait_for_the_left(TimePoint deadline);
   void tell_the_end();
   int finish(int exit_code);
+  int check_output(int exit_code);
 
   const AgentSetup& setup_;
   Poller poller_;
@@ -389,7 +390,15 @@ int Agent::finish(int exit_code) {
   // A slow reader gets all of it, unless the user has no patience.
   while (!output_.everything_is_written() && !keeper_is_gone_ && !in_a_hurry_)
     for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
-  return exit_code;
+  return check_output(exit_code);
+}
+
+// Whoever reads a file of our output has to know that it is not whole.
+int Agent::check_output(int exit_code) {
+  const auto loss = output_.loss();
+  if (!loss || keeper_is_gone_) return exit_code;
+  std::fprintf(stderr, "farandole: %s\n", loss->c_str());
+  return exit_code == 0 ? 1 : exit_code;
 }
 
 }  // namespace
