@@ -317,7 +317,8 @@ std::vector<WatchedWorker> Agent::watched_workers() const {
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const int rank = static_cast<int>(i);
     const auto end = supervision_->end_of(rank);
-    watched.push_back({.pid = workers_[i].pid,
+    watched.push_back({.host = output_.host(),
+                       .pid = workers_[i].pid,
                        .report = read_flight_record(records_[i]->data()),
                        .end = end ? describe(*end) : "",
                        .stopped_by = supervision_->stopped_by(rank)});
