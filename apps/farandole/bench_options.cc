@@ -45,7 +45,8 @@ the timed region includes reading the result. algbw is size / p50; busbw is algb
 for allreduce, x 1 for broadcast and x (n-1)/n for the others.
 
 --json FILE writes a list of objects with operation, bytes, ranks, dtype, memory, consume, p50_us,
-p99_us, algbw_gbps, busbw_gbps and verified. The exit code is 1 when a result was wrong.
+p99_us, algbw_gbps, busbw_gbps and verified; after every size, so that it has what was measured when
+the job is interrupted. The exit code is 1 when a result was wrong.
 )";
 
 Status refusal(std::string_view what, const std::string& word, const std::string& known) {
@@ -134,8 +135,8 @@ Result<BenchPlan> BenchOptions::plan() const {
   plan.consume = consume_;
   plan.json = json_;
   if (command_->count("--json") == 0 || worker_) return plan;
-  // Better now than after minutes of measuring.
-  const Descriptor file(::open(json_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
+  // Better now than after minutes of measuring. What an earlier run has left there goes at once.
+  const Descriptor file(::open(json_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (file.valid()) return plan;
   return Status::fix_call(
       fmt::format("--json \"{}\": it cannot be written ({}); give a file in a folder that exists",

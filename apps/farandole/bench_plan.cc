@@ -30,9 +30,9 @@ std::string size_text(std::size_t bytes) {
 }
 
 std::string bench_title(const BenchPlan& plan) {
-  return fmt::format("{} of {} on {} ranks, in {} memory{}", row_of(plan.operation).name,
-                     row_of(plan.dtype).name, plan.ranks, plan.heap ? "heap" : "ordinary",
-                     plan.consume ? ", results read" : "");
+  return fmt::format("{} of {} on {} rank{}, in {} memory{}", row_of(plan.operation).name,
+                     row_of(plan.dtype).name, plan.ranks, plan.ranks == 1 ? "" : "s",
+                     plan.heap ? "heap" : "ordinary", plan.consume ? ", results read" : "");
 }
 
 std::string bench_heading() {

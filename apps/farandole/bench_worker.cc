@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
 #include <new>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -68,12 +70,14 @@ class BenchWorker {
     say(colored(bench_title(plan_), Color::kBold));
     say(colored(bench_heading(), Color::kDim));
     std::vector<BenchRow> rows;
+    FARANDOLE_TRY(write_json(rows));
     for (const std::size_t size : plan_.sizes) {
       FARANDOLE_TRY_ASSIGN(BenchRow row, measure(plan_.bytes_for(size)));
       clear_progress();
       const std::string line = bench_line(plan_, row);
       say(row.verified ? line : colored(line, Color::kRed));
       rows.push_back(row);
+      FARANDOLE_TRY(write_json(rows));
     }
     return rows;
   }
@@ -208,6 +212,15 @@ class BenchWorker {
     return row;
   }
 
+  // Everything again: the list needs its end. A job that is interrupted has all sizes but the last.
+  Status write_json(const std::vector<BenchRow>& rows) const {
+    if (!leads_ || plan_.json.empty()) return {};
+    std::ofstream file(plan_.json, std::ios::trunc);
+    file << bench_json(plan_, rows) << std::flush;
+    if (file) return {};
+    return Status::stop(fmt::format("cannot write {}; is there room on the disk?", plan_.json));
+  }
+
   std::string colored(const std::string& text, Color color) const {
     return colors_ ? in_color(text, color) : text;
   }
@@ -239,22 +252,17 @@ class BenchWorker {
   Memory output_;               // where it is apart from the input
 };
 
-Status write_json(const BenchPlan& plan, const std::vector<BenchRow>& rows) {
-  std::ofstream file(plan.json, std::ios::trunc);
-  file << bench_json(plan, rows) << std::flush;
-  if (file) return {};
-  return Status::stop(fmt::format("cannot write {}; is there room on the disk?", plan.json));
-}
-
 Status measure_all(Engine& engine, const BenchPlan& plan) {
   BenchWorker worker(engine, plan);
   FARANDOLE_TRY_ASSIGN(const std::vector<BenchRow> rows, worker.run());
-  if (engine.place().rank == 0 && !plan.json.empty()) FARANDOLE_TRY(write_json(plan, rows));
   if (std::ranges::all_of(rows, &BenchRow::verified)) return {};
   return Status::stop("a result was wrong; please report it with this machine's /proc/cpuinfo");
 }
 
+// What has failed has failed for all, and the others name the first cause: so one of them tells it.
 int fail(const Status& status) {
+  const char* const rank = std::getenv("FARANDOLE_RANK");
+  if (rank != nullptr && std::string_view(rank) != "0") return 1;
   const std::string text = "farandole bench: " + status.message();
   std::fprintf(stderr, "%s\n", error_for(STDERR_FILENO, text).c_str());
   return 1;

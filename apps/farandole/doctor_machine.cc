@@ -20,7 +20,9 @@
 
 #include "base/cores.h"
 #include "base/descriptor.h"
+#include "base/knobs.h"
 #include "launcher/descriptor_need.h"
+#include "launcher/heap_share.h"
 #include "system_files.h"
 
 namespace farandole {
@@ -153,6 +155,43 @@ Finding for_workers(std::int64_t workers, const std::string& found, const std::s
           workers < usable_cores() ? advice : ""};
 }
 
+// What `ulimit -v` and `ulimit -f` say of this process, and what follows for the ranks' heaps.
+Finding limit_of_bytes(__rlimit_resource resource, const std::string& name,
+                       const std::string& advice) {
+  rlimit limit{};
+  if (::getrlimit(resource, &limit) != 0) return {Health::kLimited, std::strerror(errno), ""};
+  const std::int64_t soft = soft_limit(limit);
+  if (soft == kNoLimit) return {Health::kWorks, "unlimited (" + name + ")", ""};
+  return {Health::kLimited, fmt::format("{} ({})", size_text(soft), name), advice};
+}
+
+Finding address_space() {
+  return limit_of_bytes(
+      RLIMIT_AS, "`ulimit -v`",
+      "every rank maps the heaps of all ranks, and frameworks map much: raise it");
+}
+
+Finding file_size() {
+  return limit_of_bytes(RLIMIT_FSIZE, "`ulimit -f`",
+                        "shared memory counts as a file here, too: raise it");
+}
+
+// Of a job with a rank on every core.
+Finding shared_heap() {
+  const int ranks = usable_cores();
+  const auto knobs = Knobs::read([](const char* name) -> const char* { return std::getenv(name); });
+  if (!knobs.ok()) return {Health::kLimited, knobs.status().message(), ""};
+  const std::int64_t chosen = knobs->integer(Knob::kHeapBytes);
+  const std::int64_t given = chosen != 0 ? chosen : default_heap_bytes(ranks);
+  const std::string found = fmt::format(
+      "{} for each rank{}; only what is used costs memory", size_text(given),
+      chosen != 0 ? " (FARANDOLE_HEAP_BYTES)" : fmt::format(", if there are {}", ranks));
+  const auto memory = number_behind(file_text("/proc/meminfo").value_or(""), "MemTotal");
+  if (chosen != 0 || !memory || given >= *memory * kKiB) return {Health::kWorks, found, ""};
+  return {Health::kLimited, found,
+          "tensors beyond that are copied: raise `ulimit -v` and `ulimit -f`"};
+}
+
 // The launcher raises its own soft limit to the hard one, and needs a few for each worker; a worker
 // keeps the soft one, and needs one for each other worker.
 Finding open_files() {
@@ -225,7 +264,10 @@ std::vector<Check> machine_checks() {
           single_check("huge pages", false, huge_pages),
           single_check("open files", true, open_files),
           single_check("processes", true, processes),
-          single_check("locked memory", false, locked_memory)};
+          single_check("locked memory", false, locked_memory),
+          single_check("address space", false, address_space),
+          single_check("file size", false, file_size),
+          single_check("shared heap", false, shared_heap)};
 }
 
 }  // namespace farandole

@@ -4,8 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "launcher/colors.h"
 #include "launcher/keeper.h"
 #include "run_options.h"
+#include "status.h"
 
 namespace {
 
@@ -45,6 +48,14 @@ int refuse(const char* who, const std::string& why, const char* help) {
   const auto text = farandole::error_for(STDERR_FILENO, std::string(who) + ": " + why);
   std::fprintf(stderr, "%s\nSee `%s`.\n", text.c_str(), help);
   return kUsageError;
+}
+
+// What was printed has arrived: a full disk must not look like success.
+int after_printing(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  std::fprintf(stderr, "farandole: the standard output could not be written (%s)\n",
+               std::strerror(errno));
+  return code == 0 ? 1 : code;
 }
 
 int refuse_run(const std::string& why) {
@@ -78,12 +89,12 @@ std::string in_our_words(const CLI::ParseError& error) {
 }
 
 int no_such_command(const std::vector<std::string>& words) {
-  return refuse(
-      "farandole",
-      "there is no command `" + (words.empty() ? "--" : words.front()) +
-          "`; there are run, bench, doctor and knobs; a program is started by `farandole run -n "
-          "2 python train.py`",
-      "farandole --help");
+  return refuse("farandole",
+                "there is no command `" + (words.empty() ? "--" : words.front()) +
+                    "`; there are run, status, bench, doctor and knobs; a program is started by "
+                    "`farandole run -n "
+                    "2 python train.py`",
+                "farandole --help");
 }
 
 }  // namespace
@@ -107,6 +118,12 @@ int main(int count, char** arguments) {
   auto* doctor = app.add_subcommand("doctor", "Tell what works on this machine, and why not");
   doctor->add_flag("--json", as_json, "As a JSON list of objects");
   doctor->allow_extras(false);
+  std::string job;
+  auto* status = app.add_subcommand("status", "Show your jobs on this host, rank by rank");
+  status->add_option("job", job, "The process number of one `farandole run`")->type_name("JOB");
+  status->add_flag("--json", as_json, "As a JSON list of objects");
+  status->footer(farandole::kStatusFooter);
+  status->allow_extras(false);
   if (count == 1) {
     std::fputs(app.help().c_str(), stderr);
     return kUsageError;
@@ -127,9 +144,10 @@ int main(int count, char** arguments) {
   }
   if (run_options.chosen()) return run(run_options, line.after);
   if (bench_options.chosen()) return bench(bench_options, line.before);
-  if (doctor->parsed()) return farandole::run_doctor(as_json);
+  if (doctor->parsed()) return after_printing(farandole::run_doctor(as_json));
+  if (status->parsed()) return after_printing(farandole::run_status(job, as_json));
   if (!knobs->parsed()) return no_such_command(app.remaining());
   const auto table = markdown ? farandole::knob_table_markdown() : farandole::knob_table_text();
   std::fputs(table.c_str(), stdout);
-  return 0;
+  return after_printing(0);
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string_view>
@@ -21,13 +22,6 @@ std::string name_of(const FlightCall& call) {
   return make_visible(name) + "…";
 }
 
-std::string with_commas(std::int64_t number) {
-  std::string text = std::to_string(number);
-  for (auto at = static_cast<std::int64_t>(text.size()) - 3; at > 0; at -= 3)
-    text.insert(static_cast<std::size_t>(at), 1, ',');
-  return text;
-}
-
 }  // namespace
 
 std::string title_of(const FlightCall& call) {
@@ -37,8 +31,10 @@ std::string title_of(const FlightCall& call) {
 std::string describe(const FlightCall& call) {
   std::string details;
   if (row_of(call.operation).output_rule != OutputRule::kNone)
-    details = fmt::format("{}, {} element{}", row_of(call.dtype).name, with_commas(call.elements),
-                          call.elements == 1 ? "" : "s");
+    details = fmt::format(
+        "{}, {} element{}", row_of(call.dtype).name,
+        with_commas(static_cast<std::uint64_t>(std::max<std::int64_t>(call.elements, 0))),
+        call.elements == 1 ? "" : "s");
   if (call.group != kWorld)
     details += fmt::format("{}group {}", details.empty() ? "" : ", ", call.group);
   return details.empty() ? title_of(call) : fmt::format("{} ({})", title_of(call), details);
@@ -49,6 +45,18 @@ std::string describe(Duration time) {
   if (ms < 1000) return fmt::format("{} ms", ms);
   if (ms < 100'000) return fmt::format("{}.{} s", ms / 1000, ms % 1000 / 100);
   return fmt::format("{} min {} s", ms / 60'000, ms % 60'000 / 1000);
+}
+
+std::string with_commas(std::uint64_t number) {
+  std::string text = std::to_string(number);
+  for (auto at = static_cast<std::int64_t>(text.size()) - 3; at > 0; at -= 3)
+    text.insert(static_cast<std::size_t>(at), 1, ',');
+  return text;
+}
+
+std::string count_of_calls(std::uint64_t number) {
+  if (number == 0) return "no call";
+  return fmt::format("{} call{}", with_commas(number), number == 1 ? "" : "s");
 }
 
 }  // namespace farandole

@@ -1,6 +1,7 @@
 // A collective call and times, in words.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/clock.h"
@@ -14,5 +15,9 @@ std::string title_of(const FlightCall& call);
 std::string describe(const FlightCall& call);
 // "3 ms", "2.1 s", "4 min 10 s".
 std::string describe(Duration time);
+// "1,204".
+std::string with_commas(std::uint64_t number);
+// "no call", "1 call", "1,204 calls".
+std::string count_of_calls(std::uint64_t number);
 
 }  // namespace farandole

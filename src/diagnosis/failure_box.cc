@@ -35,13 +35,20 @@ std::string what_it_raised(const FlightReport& record) {
   return "raised " + make_visible(reason);
 }
 
+// With fewer batches than the others, for one.
+std::string after_calls(const FlightReport& record) {
+  if (record.life == FlightLife::kOutside || record.life == FlightLife::kForming) return {};
+  return ", after " + count_of_calls(record.counts.calls);
+}
+
 std::string how_it_ended(const Failure& failure) {
   const ProcessEnd& how = failure.end.how;
   if (failure.ended_by_us) return "was ended with " + signal_name(how.signal) + " by the launcher";
   if (probably_killed_for_memory(failure.end))
     return "was probably killed by the kernel for memory (SIGKILL)";
   if (how.signal != 0) return "was " + describe(how);
-  if (how.code == 0) return "ended with exit code 0 while others still needed it";
+  if (how.code == 0)
+    return "ended with exit code 0 while others still needed it" + after_calls(failure.end.record);
   return describe(how);
 }
 

@@ -136,11 +136,13 @@ TEST(FailureBox, EndedWell) {
   Failure made = member_failure({.code = 0}, CallState::kFailed, seconds(130));
   made.end.record.life = FlightLife::kLeft;
   made.end.record.reason = "its program ended";
+  made.end.record.counts.calls = 1204;
   made.exit_code = 1;
   made.others = "rank 0: exited with code 1";
   EXPECT_EQ(drawn(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
-│ rank 1 (pid 711) ended with exit code 0 while others still needed it         │
+│ rank 1 (pid 711) ended with exit code 0 while others still needed it, after  │
+│   1,204 calls                                                                │
 │ last call   allreduce `grad/fc2` (float32, 200,000 elements), failed 2 min   │
 │             10 s before the end                                              │
 │                                                                              │

@@ -2,24 +2,15 @@
 // flight records of all workers say at one moment.
 #pragma once
 
-#include <sys/types.h>
-
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "diagnosis/scene.h"
 #include "timeline/flight_record.h"
 
 namespace farandole {
-
-// What is known of one worker now.
-struct WatchedWorker {
-  pid_t pid = 0;
-  FlightReport report;
-  std::string end;     // "exited with code 0"; empty while it lives
-  int stopped_by = 0;  // a signal
-};
 
 struct StallLimits {
   Duration limit{};         // waiting up to so long is nothing
@@ -38,8 +29,7 @@ struct StallVerdict {
   std::vector<int> unexplained;
 };
 
-// Pure. `workers` by rank. Nothing if nobody waits too long, or nobody can be named for whom.
-std::optional<StallVerdict> stall_verdict(const std::vector<WatchedWorker>& workers,
-                                          const StallLimits& limits, TimePoint now);
+// Pure. Nothing if nobody waits too long, or nobody can be named for whom.
+std::optional<StallVerdict> stall_verdict(const Scene& scene, const StallLimits& limits);
 
 }  // namespace farandole

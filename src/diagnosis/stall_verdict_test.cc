@@ -31,6 +31,7 @@ class StallVerdictTest : public ::testing::Test {
   explicit StallVerdictTest(int size = 3) {
     for (int rank = 0; rank < size; ++rank) {
       WatchedWorker worker;
+      worker.host = "b";
       worker.pid = 710 + rank;
       worker.report.life = FlightLife::kMember;
       worker.report.since = ago(100);
@@ -55,17 +56,21 @@ class StallVerdictTest : public ::testing::Test {
     report(rank).calls.push_back(made);
     return report(rank).calls.back();
   }
+  // Its program waits in it.
   FlightCall& waits(int rank, const std::string& name, double time) {
+    report(rank).wait = {.handle = handles_ + 1, .since = ago(time), .until = {}};
     return call(rank, CallState::kWaiting, name, time, time);
   }
   FlightCall& done(int rank, const std::string& name, double time) {
     return call(rank, CallState::kDone, name, time + 1, time);
   }
   std::vector<std::string> lines() {
-    const auto verdict = stall_verdict(workers_, kLimits, kNow);
+    const auto verdict = stall_verdict(Scene(workers_, kNow), kLimits);
     return verdict ? verdict->lines : std::vector<std::string>();
   }
-  std::vector<int> unexplained() { return stall_verdict(workers_, kLimits, kNow)->unexplained; }
+  std::vector<int> unexplained() {
+    return stall_verdict(Scene(workers_, kNow), kLimits)->unexplained;
+  }
 
   std::vector<WatchedWorker> workers_;
   Handle handles_ = 0;
@@ -82,11 +87,11 @@ TEST_F(StallVerdictTest, NamesTheCallAndWhoIsMissing) {
   waits(2, "x", 3);
   EXPECT_THAT(lines(),
               ElementsAre("stalled: allreduce `x` (float32, 10 elements) waits for rank 1",
-                          "  ranks 0, 2 wait for 3.0 s to 11.2 s",
-                          "  rank 1 (pid 711) has not called it; its last call, allreduce `w`, "
+                          "  ranks 0, 2 have been waiting in it for 3.0 s to 11.2 s",
+                          "  rank 1 (b, pid 711) has not called it; its last call, allreduce `w`, "
                           "finished 12.0 s ago"));
   EXPECT_THAT(unexplained(), ElementsAre(1));
-  const auto verdict = stall_verdict(workers_, kLimits, kNow);
+  const auto verdict = stall_verdict(Scene(workers_, kNow), kLimits);
   EXPECT_EQ(verdict->rank, 0);
   EXPECT_EQ(verdict->title, "allreduce `x`");
   EXPECT_EQ(verdict->since, ago(11.2));
@@ -101,16 +106,18 @@ TEST_F(StallVerdictTest, AnEarlierCallOfTheNameIsNotThisOne) {
 TEST_F(StallVerdictTest, WhoNeverCalledAnything) {
   waits(0, "x", 11);
   waits(1, "x", 11);
-  EXPECT_THAT(lines().back(),
-              "  rank 2 (pid 712) has not called it; nor any other since init(), 1 min 40 s ago");
+  EXPECT_THAT(
+      lines().back(),
+      "  rank 2 (b, pid 712) has not called it; nor any other since init(), 1 min 40 s ago");
 }
 
 TEST_F(StallVerdictTest, WhatTheMissingDo) {
   workers_.resize(1);
   waits(0, "x", 11);
   for (int rank = 1; rank < 6; ++rank)
-    workers_.push_back({.pid = 710 + rank, .report = {}, .end = ""});
+    workers_.push_back({.host = "b", .pid = 710 + rank, .report = {}, .end = ""});
   worker(1).end = "exited with code 0";
+  report(1).counts.calls = 1204;
   worker(2).stopped_by = SIGSTOP;
   report(4).life = FlightLife::kForming;
   report(5).life = FlightLife::kLeft;
@@ -118,11 +125,13 @@ TEST_F(StallVerdictTest, WhatTheMissingDo) {
   report(4).since = ago(1);
   EXPECT_THAT(
       lines(),
-      ElementsAre("stalled: allreduce `x` (float32, 10 elements) waits for ranks 1-5",
-                  "  rank 0 waits for 11.0 s", "  rank 1 (pid 711) has ended (exited with code 0)",
-                  "  rank 2 (pid 712) is stopped (SIGSTOP); `kill -CONT 712` lets it go on",
-                  "  rank 3 (pid 713) has not called init()", "  rank 4 (pid 714) waits in init()",
-                  "  rank 5 (pid 715) has left the job (it called shutdown()\\x07)"));
+      ElementsAre(
+          "stalled: allreduce `x` (float32, 10 elements) waits for ranks 1-5",
+          "  rank 0 has been waiting in it for 11.0 s",
+          "  rank 1 (b, pid 711) has ended (exited with code 0) after 1,204 calls",
+          "  rank 2 (b, pid 712) is stopped (SIGSTOP); `kill -CONT 712` lets it go on",
+          "  rank 3 (b, pid 713) has not called init()", "  rank 4 (b, pid 714) waits in init()",
+          "  rank 5 (b, pid 715) has left the job (it called shutdown()\\x07) after no call"));
   EXPECT_THAT(unexplained(), ElementsAre(3));
 }
 
@@ -140,11 +149,60 @@ TEST_F(StallVerdictTest, WhoWaitsElsewhereSaysForWhom) {
   waits(0, "a", 20);
   waits(1, "b", 15);
   done(2, "z", 30);
-  EXPECT_THAT(lines(), ElementsAre("stalled: allreduce `a` (float32, 10 elements) waits for ranks "
-                                   "1, 2",
-                                   "  rank 0 waits for 20.0 s", "  ranks 0, 1 wait for each other:",
-                                   "  rank 0 (pid 710) waits in allreduce `a` for ranks 1, 2",
-                                   "  rank 1 (pid 711) waits in allreduce `b` for ranks 0, 2"));
+  EXPECT_THAT(
+      lines(),
+      ElementsAre("stalled: ranks 0, 1 wait for each other:",
+                  "  rank 0 (b, pid 710) has been waiting for 20.0 s in allreduce `a` (float32, 10 "
+                  "elements) for ranks 1, 2",
+                  "  rank 1 (b, pid 711) has been waiting for 15.0 s in allreduce `b` (float32, 10 "
+                  "elements) for ranks 0, 2",
+                  "  all ranks of a group must make the same blocking calls, in the same order"));
+  EXPECT_THAT(unexplained(), ElementsAre(0, 1));
+}
+
+// Two ranks wait for each other, and the one that waits longest waits for them.
+TEST_F(StallVerdictTest, ACircleIsFoundFromOutside) {
+  for (const int rank : {0, 1}) report(rank).groups.push_back(1);
+  waits(2, "c", 30);
+  waits(0, "a", 20).group = 1;
+  waits(1, "b", 15).group = 1;
+  EXPECT_THAT(lines()[0], "stalled: ranks 0, 1 wait for each other:");
+}
+
+TEST_F(StallVerdictTest, ACircleBeginsWithItsLowestRank) {
+  waits(1, "b", 20);
+  waits(0, "a", 15);
+  done(2, "z", 30);
+  EXPECT_THAT(lines()[1], HasSubstr("rank 0 (b, pid 710)"));
+}
+
+// Their calls wait, but their programs are somewhere else, and may yet make the other call.
+TEST_F(StallVerdictTest, AsynchronousCallsMakeNoCircle) {
+  for (const int rank : {0, 1}) {
+    waits(rank, rank == 0 ? "a" : "b", 20);
+    report(rank).wait = {};
+  }
+  EXPECT_THAT(lines()[0], "stalled: allreduce `a` (float32, 10 elements) waits for ranks 1, 2");
+  EXPECT_THAT(unexplained(), ElementsAre(1, 2));
+}
+
+// Python looks for signals between two waits.
+TEST_F(StallVerdictTest, WhoLeavesACallForAMomentStillWaitsInIt) {
+  waits(0, "a", 20);
+  waits(1, "b", 15);
+  done(2, "z", 30);
+  report(1).wait.until = ago(0.2);
+  EXPECT_THAT(lines()[0], "stalled: ranks 0, 1 wait for each other:");
+  report(1).wait.until = ago(0.3);
+  EXPECT_THAT(lines()[0], HasSubstr("`a` (float32, 10 elements) waits for ranks 1, 2"));
+}
+
+TEST_F(StallVerdictTest, AnotherThreadMayWaitInAnotherCall) {
+  waits(0, "a", 20);
+  waits(1, "b", 15);
+  done(1, "c", 1);
+  report(1).wait.handle = report(1).calls.back().handle;
+  EXPECT_THAT(lines()[0], "stalled: ranks 0, 1 wait for each other:");
 }
 
 TEST_F(StallVerdictTest, AChainIsNoCircle) {
@@ -155,8 +213,9 @@ TEST_F(StallVerdictTest, AChainIsNoCircle) {
   waits(1, "b", 15).group = 2;
   EXPECT_THAT(lines(),
               ElementsAre("stalled: allreduce `a` (float32, 10 elements, group 1) waits for rank 1",
-                          "  rank 0 waits for 20.0 s",
-                          "  rank 1 (pid 711) waits in allreduce `b` for rank 2"));
+                          "  rank 0 has been waiting in it for 20.0 s",
+                          "  rank 1 (b, pid 711) waits in allreduce `b` (float32, 10 elements, "
+                          "group 2) for rank 2"));
   EXPECT_THAT(unexplained(), IsEmpty());
 }
 
@@ -168,12 +227,16 @@ TEST_F(StallVerdictTest, ThreeGroupsInACircle) {
   waits(0, "a", 20).group = 1;
   waits(1, "b", 15).group = 2;
   waits(2, "c", 12).group = 3;
-  EXPECT_THAT(lines(),
-              ElementsAre("stalled: allreduce `a` (float32, 10 elements, group 1) waits for rank 1",
-                          "  rank 0 waits for 20.0 s", "  ranks 0-2 wait for each other:",
-                          "  rank 0 (pid 710) waits in allreduce `a` for rank 1",
-                          "  rank 1 (pid 711) waits in allreduce `b` for rank 2",
-                          "  rank 2 (pid 712) waits in allreduce `c` for rank 0"));
+  EXPECT_THAT(
+      lines(),
+      ElementsAre("stalled: ranks 0-2 wait for each other:",
+                  "  rank 0 (b, pid 710) has been waiting for 20.0 s in allreduce `a` (float32, 10 "
+                  "elements, group 1) for rank 1",
+                  "  rank 1 (b, pid 711) has been waiting for 15.0 s in allreduce `b` (float32, 10 "
+                  "elements, group 2) for rank 2",
+                  "  rank 2 (b, pid 712) has been waiting for 12.0 s in allreduce `c` (float32, 10 "
+                  "elements, group 3) for rank 0",
+                  "  all ranks of a group must make the same blocking calls, in the same order"));
 }
 
 TEST_F(StallVerdictTest, OtherGroupsMembersAreNotMissed) {
@@ -190,8 +253,8 @@ TEST_F(StallVerdictTest, AStoppedRankHoldsEvenARunningCall) {
   worker(1).stopped_by = SIGTSTP;
   EXPECT_THAT(lines(),
               ElementsAre("stalled: allreduce `big` (float32, 10 elements) waits for rank 1",
-                          "  ranks 0-2 wait for 30.0 s",
-                          "  rank 1 (pid 711) is stopped (SIGTSTP); `kill -CONT 711` lets it go "
+                          "  ranks 0, 2 have been waiting in it for 30.0 s",
+                          "  rank 1 (b, pid 711) is stopped (SIGTSTP); `kill -CONT 711` lets it go "
                           "on"));
 }
 
@@ -215,7 +278,8 @@ TEST_F(StallVerdictTest, WhoHasJoinedIsMissedOnlyWhereItCannotTakePart) {
   workers_[1].report.calls.clear();
   waits(2, "g", 50).operation = Operation::kAllgather;
   EXPECT_THAT(lines()[0], HasSubstr("allgather `g`"));
-  EXPECT_THAT(lines(), Contains("  rank 0 (pid 710) has joined"));
+  EXPECT_THAT(lines(),
+              Contains("  rank 0 (b, pid 710) has finished its data (join) after no call"));
 }
 
 TEST_F(StallVerdictTest, InitWaitsForWhoHasNotCalledIt) {
@@ -227,10 +291,10 @@ TEST_F(StallVerdictTest, InitWaitsForWhoHasNotCalledIt) {
   report(2).since = ago(1);
   report(1) = {};
   EXPECT_THAT(lines(), ElementsAre("stalled: init() waits for rank 1",
-                                   "  ranks 0, 2 wait for 1.0 s to 12.0 s",
-                                   "  rank 1 (pid 711) has not called init()"));
+                                   "  ranks 0, 2 have been waiting in it for 1.0 s to 12.0 s",
+                                   "  rank 1 (b, pid 711) has not called init()"));
   EXPECT_THAT(unexplained(), ElementsAre(1));
-  EXPECT_EQ(stall_verdict(workers_, kLimits, kNow)->handle, 0U);
+  EXPECT_EQ(stall_verdict(Scene(workers_, kNow), kLimits)->handle, 0U);
   report(0).since = ago(9);
   EXPECT_THAT(lines(), IsEmpty());
 }
@@ -243,12 +307,15 @@ TEST_F(StallVerdictTest, InitWaitsForAStoppedRank) {
   EXPECT_THAT(lines(), IsEmpty());
   worker(2).stopped_by = SIGSTOP;
   EXPECT_THAT(lines()[0], "stalled: init() waits for rank 2");
+  for (const int rank : {0, 1}) worker(rank).stopped_by = SIGSTOP;
+  EXPECT_THAT(lines()[0], "stalled: init() waits for ranks 0-2");
+  EXPECT_THAT(lines()[1], "  nobody else is in it");
 }
 
 TEST_F(StallVerdictTest, TimeInWhichTheUserHadStoppedTheJobDoesNotCount) {
   waits(0, "x", 60);
-  EXPECT_FALSE(stall_verdict(workers_, {seconds(10), ago(5)}, kNow).has_value());
-  EXPECT_TRUE(stall_verdict(workers_, {seconds(10), ago(10)}, kNow).has_value());
+  EXPECT_FALSE(stall_verdict(Scene(workers_, kNow), {seconds(10), ago(5)}).has_value());
+  EXPECT_TRUE(stall_verdict(Scene(workers_, kNow), {seconds(10), ago(10)}).has_value());
 }
 
 // All have all they can have in flight. Comparing every call with every other would take minutes.
@@ -267,12 +334,12 @@ TEST(StallVerdict, ManyRanksWithManyCallsAreLookedAtOnce) {
       worker.report.calls.push_back(call);
     }
   }
-  EXPECT_FALSE(stall_verdict(workers, kLimits, kNow).has_value());
+  EXPECT_FALSE(stall_verdict(Scene(workers, kNow), kLimits).has_value());
   workers.back().report.calls.pop_back();
   for (WatchedWorker& worker : workers)
     if (worker.report.calls.size() == kFlightCalls)
       worker.report.calls.back().state = CallState::kWaiting;
-  const auto verdict = stall_verdict(workers, kLimits, kNow);
+  const auto verdict = stall_verdict(Scene(workers, kNow), kLimits);
   ASSERT_TRUE(verdict.has_value());
   EXPECT_THAT(verdict->lines[0], HasSubstr("waits for rank 255"));
 }

@@ -30,7 +30,7 @@ StallWatch::Report StallWatch::look(const std::vector<WatchedWorker>& workers, T
       report.lines.push_back(last.title + " went on after " + describe(now - last.since));
     if (fate != Fate::kWaits) told_.reset();
   }
-  auto verdict = stall_verdict(workers, {limit_, counts_from_}, now);
+  auto verdict = stall_verdict(Scene(workers, now), {limit_, counts_from_});
   if (!verdict) return report;
   const bool known =
       told_ && told_->verdict.rank == verdict->rank && told_->verdict.handle == verdict->handle;

@@ -41,9 +41,9 @@ TEST_F(StallWatchTest, TellsAtOneTwoAndFourTimesTheLimit) {
   EXPECT_THAT(first.lines[0], HasSubstr("barrier `b` waits for rank 1"));
   EXPECT_THAT(first.unexplained, ElementsAre(1));
   EXPECT_THAT(after(9).lines, IsEmpty());
-  EXPECT_THAT(after(1).lines[1], HasSubstr("rank 0 waits for 20.0 s"));
+  EXPECT_THAT(after(1).lines[1], HasSubstr("rank 0 has been waiting in it for 20.0 s"));
   EXPECT_THAT(after(19).lines, IsEmpty());
-  EXPECT_THAT(after(1).lines[1], HasSubstr("rank 0 waits for 40.0 s"));
+  EXPECT_THAT(after(1).lines[1], HasSubstr("rank 0 has been waiting in it for 40.0 s"));
   EXPECT_THAT(after(39).lines, IsEmpty());
 }
 
@@ -109,7 +109,7 @@ TEST_F(StallWatchTest, AJobThatTheUserHadStoppedStartsAnew) {
   now_ += seconds(60);
   watch_.job_continued(now_);
   EXPECT_THAT(after(9).lines, IsEmpty());
-  EXPECT_THAT(after(1).lines[1], HasSubstr("rank 0 waits for 10.0 s"));
+  EXPECT_THAT(after(1).lines[1], HasSubstr("rank 0 has been waiting in it for 10.0 s"));
 }
 
 }  // namespace

@@ -43,10 +43,11 @@ Status Loop::start() {
   try {
     progress_ = std::thread(&Loop::run, this);
   } catch (const std::system_error& error) {
-    return Status::stop(fmt::format(
-        "cannot start the progress thread ({}); raise `ulimit -u` or the pids limit of the "
-        "container",
-        error.what()));
+    return Status::stop(
+        fmt::format("cannot start the progress thread ({}); raise `ulimit -u` or the pids limit of "
+                    "the container, "
+                    "or, since a thread needs room for its stack, `ulimit -v`",
+                    error.what()));
   }
   return {};
 }

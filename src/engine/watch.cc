@@ -40,7 +40,8 @@ Status Watch::start() {
     thread_ = std::thread(&Watch::run, this);
   } catch (const std::system_error& error) {
     return Status::stop(fmt::format(
-        "cannot start the watch thread ({}); raise `ulimit -u` or the pids limit of the container",
+        "cannot start the watch thread ({}); raise `ulimit -u` or the pids limit of the container, "
+        "or, since a thread needs room for its stack, `ulimit -v`",
         error.what()));
   }
   return {};

@@ -1,5 +1,7 @@
 #include "launcher/agent.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -25,6 +27,7 @@
 #include "launcher/descriptor_need.h"
 #include "launcher/farewell.h"
 #include "launcher/job_output.h"
+#include "launcher/job_sheet.h"
 #include "launcher/memory_kills.h"
 #include "launcher/poller.h"
 #include "launcher/process_tree.h"
@@ -86,11 +89,13 @@ class Agent {
   void wait_for_the_left(TimePoint deadline);
   void tell_the_end();
   int finish(int exit_code);
+  int check_output(int exit_code);
 
   const AgentSetup& setup_;
   Poller poller_;
   std::unique_ptr<StoreServer> store_;
   JobOutput output_;
+  std::unique_ptr<JobSheet> sheet_;                // what others may read of all this
   std::vector<StartedWorker> workers_;             // by rank
   std::vector<std::shared_ptr<Segment>> records_;  // by rank; what the workers write into them
   std::optional<Supervision> supervision_;
@@ -134,6 +139,15 @@ Status Agent::start_all() {
     return Status::stop(
         "the launcher cannot watch its own descriptors; the limit is in "
         "/proc/sys/fs/epoll/max_user_watches");
+  FARANDOLE_TRY_ASSIGN(
+      sheet_,
+      JobSheet::create({.keeper = ::getppid(),
+                        .agent = ::getpid(),
+                        .started = now(),
+                        .host = output_.host(),
+                        .command = fmt::format("{}", fmt::join(setup_.options.command, " ")),
+                        .workers = {}},
+                       workers));
   const auto inherited = inherited_environment();
   tell_threads(inherited);
   for (int rank = 0; rank < workers; ++rank) FARANDOLE_TRY(start_one(rank, inherited));
@@ -146,7 +160,7 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
                        store_->add_client("rank " + std::to_string(rank)));
   FARANDOLE_TRY_ASSIGN(const JobOutput::WorkerEnds ends, output_.add_worker());
   FARANDOLE_TRY_ASSIGN(auto record,
-                       Segment::create("farandole-flight-record", FlightRecorder::bytes_needed()));
+                       Segment::create(kFlightRecordName, FlightRecorder::bytes_needed()));
   const WorkerDescriptors descriptors{rendezvous.get(), record->descriptor().get()};
   const auto environment = merge_environment(
       {defaults(), inherited, options.settings, place_of(rank, options.workers, descriptors)});
@@ -164,7 +178,7 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   output_.worker_started(worker.pid);
   workers_.push_back(std::move(worker));
-  record->close_descriptor();
+  sheet_->worker_started(rank, workers_.back().pid, record->descriptor().get());
   records_.push_back(std::move(record));
   return {};
 }
@@ -256,6 +270,7 @@ void Agent::worker_ended(std::size_t rank) {
   end.record = read_flight_record(records_.at(rank)->data());
   end.memory_kills = memory_kills_.lately();
   end.at = now();
+  sheet_->worker_ended(static_cast<int>(rank), end.how);
   const bool killed = end.how.signal != 0;
   say_farewell(*store_, static_cast<int>(rank), setup_.options.workers,
                "rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid) +
@@ -271,6 +286,7 @@ void Agent::note_stops() {
     const auto worker = std::ranges::find(workers_, info.si_pid, &StartedWorker::pid);
     if (worker == workers_.end() || !supervision_) continue;
     const int rank = static_cast<int>(worker - workers_.begin());
+    sheet_->worker_stopped(rank, info.si_code == CLD_CONTINUED ? 0 : info.si_status);
     if (info.si_code == CLD_CONTINUED)
       carry_out(supervision_->worker_continued(rank));
     else if (!user_has_stopped_the_job_)
@@ -316,7 +332,8 @@ std::vector<WatchedWorker> Agent::watched_workers() const {
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     const int rank = static_cast<int>(i);
     const auto end = supervision_->end_of(rank);
-    watched.push_back({.pid = workers_[i].pid,
+    watched.push_back({.host = output_.host(),
+                       .pid = workers_[i].pid,
                        .report = read_flight_record(records_[i]->data()),
                        .end = end ? describe(*end) : "",
                        .stopped_by = supervision_->stopped_by(rank)});
@@ -389,7 +406,15 @@ int Agent::finish(int exit_code) {
   // A slow reader gets all of it, unless the user has no patience.
   while (!output_.everything_is_written() && !keeper_is_gone_ && !in_a_hurry_)
     for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
-  return exit_code;
+  return check_output(exit_code);
+}
+
+// Whoever reads a file of our output has to know that it is not whole.
+int Agent::check_output(int exit_code) {
+  const auto loss = output_.loss();
+  if (!loss || keeper_is_gone_) return exit_code;
+  std::fprintf(stderr, "farandole: %s\n", loss->c_str());
+  return exit_code == 0 ? 1 : exit_code;
 }
 
 }  // namespace

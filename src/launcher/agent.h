@@ -8,6 +8,9 @@
 
 namespace farandole {
 
+// Of its process, in 15 letters.
+inline constexpr const char* kAgentName = "farandole-agent";
+
 // What the keeper prepares for its agent.
 struct AgentSetup {
   const JobOptions& options;

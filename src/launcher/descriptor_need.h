@@ -4,10 +4,12 @@
 
 namespace farandole {
 
-// Of each worker two streams, a socket, its handle, and the two descriptors that it publishes.
-inline constexpr int kDescriptorsPerWorker = 6;
-// For some time the segments of groups, what the next worker inherits, and a look into /proc.
-inline constexpr int kDescriptorsOfTheMoment = 16;
+// Of each worker two streams, a socket, its handle, its flight record, and the two descriptors that
+// it publishes.
+inline constexpr int kDescriptorsPerWorker = 7;
+// The job sheet; for some time the segments of groups, what the next worker inherits, and a look
+// into /proc.
+inline constexpr int kDescriptorsOfTheMoment = 17;
 // What the launcher has open before it starts a worker.
 inline constexpr int kDescriptorsAtStart = 9;
 

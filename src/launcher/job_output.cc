@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -217,6 +218,14 @@ void JobOutput::read_the_rest() {
 void JobOutput::close() {
   for (auto& target : targets_) target.sink.write(target.screen.close());
   watch_for_room();
+}
+
+std::optional<std::string> JobOutput::loss() const {
+  for (std::size_t i = 0; i < targets_.size(); ++i)
+    if (const int failure = targets_[i].sink.failure(); failure != 0)
+      return std::string(i == 0 ? "the standard output" : "the standard error") +
+             " could not be written (" + std::strerror(failure) + "); lines are missing there";
+  return std::nullopt;
 }
 
 bool JobOutput::everything_is_written() const {

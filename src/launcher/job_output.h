@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -39,6 +40,8 @@ class JobOutput {
   // The ends for the next rank. Errors: kStop.
   Result<WorkerEnds> add_worker();
 
+  // Of this machine.
+  const std::string& host() const { return host_; }
   // The rank whose ends were made last runs as this process.
   void worker_started(pid_t pid);
 
@@ -58,6 +61,8 @@ class JobOutput {
   // The last line is complete; from here on only room_ready() until everything_is_written().
   void close();
   bool everything_is_written() const;
+  // What of all this was lost, and why; nothing if all was written.
+  std::optional<std::string> loss() const;
 
  private:
   struct Stream {

@@ -97,7 +97,7 @@ ProcessEnd forward_signals(pid_t agent, const Descriptor& signals) {
 int become_the_agent(const JobOptions& options, const InheritedState& state,
                      const Descriptor& keeper, const sigset_t& taken) {
   ::setpgid(0, 0);
-  ::prctl(PR_SET_NAME, "farandole-agent");
+  ::prctl(PR_SET_NAME, kAgentName);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   // Not the keeper's: only this one must not block.
   const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));

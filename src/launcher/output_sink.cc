@@ -32,7 +32,7 @@ OutputSink::OutputSink(int descriptor)
     : borrowed_(descriptor), terminal_(reopened_terminal(descriptor)) {}
 
 void OutputSink::write(std::string_view bytes) {
-  if (closed_ || broken_) return;
+  if (closed_ || failure_ != 0) return;
   pending_ += bytes;
   flush();
 }
@@ -47,7 +47,8 @@ void OutputSink::flush() {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       break;
     } else if (errno != EINTR) {
-      (errno == EPIPE ? closed_ : broken_) = true;
+      closed_ = errno == EPIPE;
+      failure_ = closed_ ? 0 : errno;
       done = pending_.size();
     }
   }

@@ -28,13 +28,15 @@ class OutputSink {
   bool full() const { return pending_.size() >= kFullBytes; }
   // Nobody reads any more; everything further is dropped.
   bool closed() const { return closed_; }
+  // Why something could not be written, as errno says it; 0 if all could, or nobody reads.
+  int failure() const { return failure_; }
 
  private:
   int borrowed_;
   Descriptor terminal_;
   std::string pending_;
   bool closed_ = false;
-  bool broken_ = false;  // the disk is full or gone: the job goes on without its output
+  int failure_ = 0;  // the disk is full or gone: the job goes on without its output
 };
 
 }  // namespace farandole

@@ -7,7 +7,6 @@
 #include <deque>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,14 +16,6 @@
 #include "launcher/worker_process.h"
 
 namespace farandole {
-
-// The frames of the main thread, innermost first, in what `py-spy dump` has written about process
-// `pid`; all of it if there are only other threads, nothing if there is none: then it is an error
-// text. At most 12 lines.
-std::vector<std::string> main_thread_in(std::string_view dump, pid_t pid);
-
-// The last line with something in it.
-std::string last_line_of(std::string_view text);
 
 // The py-spy to run: "py-spy" if it is in PATH, else the path of the one beside our own program,
 // where it is when its environment is not activated; empty without one.

@@ -31,7 +31,9 @@ class Launched:
         *arguments: str,
         environment: dict[str, str] | None = None,
         before_exec: Callable[[], object] | None = None,
+        seconds: int = HANG_SECONDS,
     ) -> None:
+        self.seconds = seconds
         self.mark = f"FARANDOLE_TEST_MARK={uuid.uuid4().hex}"
         name, value = self.mark.split("=")
         inherited = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
@@ -50,7 +52,7 @@ class Launched:
 
     def __enter__(self) -> Launched:
         signal.signal(signal.SIGALRM, self._hangs)
-        signal.alarm(HANG_SECONDS)
+        signal.alarm(self.seconds)
         return self
 
     def __exit__(
@@ -65,7 +67,7 @@ class Launched:
         self.process.communicate()
 
     def _hangs(self, _signal: int, _frame: FrameType | None) -> None:
-        raise TimeoutError(f"no end after {HANG_SECONDS} s; so far:\n{self.output}{self.errors}")
+        raise TimeoutError(f"no end after {self.seconds} s; so far:\n{self.output}{self.errors}")
 
     def read_until(self, text: str, times: int = 1) -> None:
         """Reads the standard output until `text` came so often."""

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,31 @@ def test_a_rank_without_memory_ends_the_job() -> None:
         assert launched.left() == []
     assert "no memory for 4 GiB; choose smaller --sizes" in launched.errors
     assert "the job has failed" in launched.errors
+
+
+def test_an_interrupted_run_keeps_what_it_has_measured(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text("what another run has left")
+    words = ["allreduce", "-n", "2", "--sizes", "8," + ",".join(["64M"] * 100)]
+    with Launched("bench", *words, "--json", str(file)) as launched:
+        launched.read_until(" yes\n")
+        launched.send(signal.SIGINT)
+        assert launched.end() == 128 + signal.SIGINT
+        assert launched.left() == []
+    rows = json.loads(file.read_text())
+    assert 1 <= len(rows) < 100
+    assert rows[0]["bytes"] == 8 and rows[0]["verified"] is True
+
+
+def test_nothing_is_left_of_an_earlier_run(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text("what another run has left")
+    environment = {"FARANDOLE_HEAP_BYTES": str(4 << 20)}
+    words = ["allreduce", "-n", "3", "--sizes", "16M", "--json", str(file)]
+    launched = run("bench", *words, environment=environment)
+    assert launched.process.returncode == 1
+    assert json.loads(file.read_text()) == []
+    assert launched.errors.count("has no room for 16 MiB") == 1, launched.errors
 
 
 def test_what_is_called_heap_is_the_shared_heap(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ NAMES = [
     *KERNEL,
     *("worker terminals", "memory of others"),
     *("cores", "memory", "/dev/shm", "huge pages", "open files", "processes", "locked memory"),
+    *("address space", "file size", "shared heap"),
     *("python3", "farandole for Python", *FRAMEWORKS, "py-spy", "CUDA driver", "NCCL"),
 ]
 
@@ -116,7 +117,7 @@ def test_the_affinity_is_a_limit() -> None:
     assert rows["cores"]["found"].startswith("1 of ")
 
 
-@pytest.mark.parametrize(("limit", "code"), [(32, 0), (20, 1)])
+@pytest.mark.parametrize(("limit", "code"), [(33, 0), (20, 1)])
 def test_few_descriptors(limit: int, code: int) -> None:
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
@@ -184,6 +185,30 @@ def test_locked_memory_is_tried() -> None:
     _, rows = doctor_with(none)
     assert rows["locked memory"]["state"] == "limited"
     assert rows["locked memory"]["to_do"] == "raise `ulimit -l`"
+
+
+def test_limits_that_make_heaps_small() -> None:
+    def little() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (256 << 20, 256 << 20))
+
+    before = doctor()
+    assert before["shared heap"]["found"].endswith("; only what is used costs memory")
+    code, rows = doctor_with(little)
+    assert code == 0
+    assert rows["address space"]["found"] == "4.0 GiB (`ulimit -v`)"
+    assert rows["file size"]["found"] == "256 MiB (`ulimit -f`)"
+    assert "raise it" in rows["address space"]["to_do"] + rows["file size"]["to_do"]
+    ranks = re.match(r"(\d+) MiB for each rank, if there are (\d+);", rows["shared heap"]["found"])
+    assert ranks is not None, rows["shared heap"]
+    assert int(ranks[1]) == min(256, 1024 // int(ranks[2]) // 2 * 2)
+    assert "raise `ulimit -v` and `ulimit -f`" in rows["shared heap"]["to_do"]
+
+
+def test_a_heap_that_was_chosen() -> None:
+    row = doctor({"FARANDOLE_HEAP_BYTES": str(64 << 20)})["shared heap"]
+    assert row["state"] == "works"
+    assert row["found"].startswith("64 MiB for each rank (FARANDOLE_HEAP_BYTES); only")
 
 
 ENOSYS = 38

@@ -12,7 +12,7 @@ RUN = "farandole run: {}\nSee `farandole run --help`.\n"
 TOP = "farandole: {}\nSee `farandole --help`.\n"
 HOSTS = "jobs over several hosts do not work yet; without it the job runs on this host"
 COMMANDS = (
-    "; there are run, bench, doctor and knobs; a program is started by "
+    "; there are run, status, bench, doctor and knobs; a program is started by "
     "`farandole run -n 2 python train.py`"
 )
 NAMES = "; that is made of letters, digits and _, and does not begin with a digit"

@@ -172,3 +172,32 @@ def test_a_full_disk_does_not_end_the_job(tmp_path: Path) -> None:
         notices[0],
     )
     assert f"64\t{tmp_path}" in job.stderr
+
+
+FULL = "could not be written (No space left on device)"
+
+
+def test_output_that_is_lost_is_no_success() -> None:
+    words = (command(), "run", "-n", "2", *QUIET, "sh", "-c", "echo hello")
+    with Path("/dev/full").open("w") as full:
+        job = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert job.returncode == 1
+    assert job.stderr == f"farandole: the standard output {FULL}; lines are missing there\n"
+
+
+def test_the_first_failure_is_still_the_jobs() -> None:
+    words = (command(), "run", "-n", "1", *QUIET, "sh", "-c", "echo hello; exit 7")
+    with Path("/dev/full").open("w") as full:
+        job = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert job.returncode == 7
+    assert job.stderr.endswith("; lines are missing there\n")
+
+
+@pytest.mark.parametrize("what", ["knobs", "doctor"])
+def test_what_was_not_printed_is_no_success(what: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        job = subprocess.run(
+            [command(), what], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert job.returncode == 1
+    assert job.stderr == f"farandole: the standard output {FULL}\n"

@@ -148,4 +148,14 @@ void Segment::take_huge_pages(std::byte* begin, std::size_t bytes) {
 
 Segment::~Segment() { ::munmap(data_, size_); }
 
+std::unique_ptr<SegmentView> SegmentView::attach(const Descriptor& descriptor) {
+  const auto size = Segment::sealed_size(descriptor);
+  if (!size.ok()) return nullptr;
+  void* const memory = ::mmap(nullptr, *size, PROT_READ, MAP_SHARED, descriptor.get(), 0);
+  if (memory == MAP_FAILED) return nullptr;
+  return std::unique_ptr<SegmentView>(new SegmentView(static_cast<std::byte*>(memory), *size));
+}
+
+SegmentView::~SegmentView() { ::munmap(const_cast<std::byte*>(data_), size_); }
+
 }  // namespace farandole

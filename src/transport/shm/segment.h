@@ -49,6 +49,7 @@ class Segment {
   void take_huge_pages(std::byte* begin, std::size_t bytes);
 
  private:
+  friend class SegmentView;
   Segment(std::byte* data, std::size_t size, Descriptor descriptor)
       : data_(data), size_(size), descriptor_(std::move(descriptor)) {}
   static Result<std::size_t> sealed_size(const Descriptor& descriptor);
@@ -57,6 +58,26 @@ class Segment {
   std::byte* data_;
   std::size_t size_;
   Descriptor descriptor_;
+};
+
+// Somebody else's segment, mapped for reading only while this lives. Neither copies nor moves.
+class SegmentView {
+ public:
+  // Of a descriptor that may have been opened for reading only. Null when it is no segment, or
+  // there is no room for it.
+  static std::unique_ptr<SegmentView> attach(const Descriptor& descriptor);
+  ~SegmentView();
+  SegmentView(const SegmentView&) = delete;
+  SegmentView& operator=(const SegmentView&) = delete;
+
+  const std::byte* data() const { return data_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  SegmentView(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
+
+  const std::byte* data_;
+  std::size_t size_;
 };
 
 }  // namespace farandole

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 namespace farandole {
 namespace {
@@ -78,6 +79,20 @@ TEST(Segment, MemoryStaysWithoutDescriptor) {
   EXPECT_FALSE(segment->descriptor().valid());
   segment->data()[0] = std::byte{1};
   EXPECT_EQ(segment->data()[0], std::byte{1});
+}
+
+TEST(Segment, CanBeLookedAtWithoutTheRightToWrite) {
+  const auto segment = Segment::create("test", 5000).value();
+  const std::string path = "/proc/self/fd/" + std::to_string(segment->descriptor().get());
+  const Descriptor only_read(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const auto view = SegmentView::attach(only_read);
+  ASSERT_NE(view, nullptr);
+  EXPECT_EQ(view->size(), segment->size());
+  segment->data()[4999] = std::byte{7};
+  EXPECT_EQ(view->data()[4999], std::byte{7});
+  const Descriptor unsealed(::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(SegmentView::attach(unsealed), nullptr);
+  EXPECT_EQ(SegmentView::attach(Descriptor()), nullptr);
 }
 
 TEST(Segment, CannotChangeItsSizeAnyMore) {

@@ -1,4 +1,4 @@
-#include "launcher/stack_look.h"
+#include "diagnosis/stack_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,12 +18,12 @@ constexpr std::string_view kDump =
     "Thread 42 (active): \"MainThread\"\n    evaluate (eval.py:88)\n    <module> (train.py:3)\n\n"
     "Thread 43 (idle)\n    run (pool.py:1)\n";
 
-TEST(StackLook, ShowsTheMainThread) {
+TEST(StackText, ShowsTheMainThread) {
   EXPECT_THAT(main_thread_in(kDump, 42),
               ElementsAre("    evaluate (eval.py:88)", "    <module> (train.py:3)"));
 }
 
-TEST(StackLook, AnErrorIsNoStack) {
+TEST(StackText, AnErrorIsNoStack) {
   const std::string error = "Error: Permission denied\nTry sudo\x1b\n\n";
   EXPECT_THAT(main_thread_in(error, 42), IsEmpty());
   EXPECT_EQ(last_line_of(error), "Try sudo\\x1b");
@@ -31,11 +31,11 @@ TEST(StackLook, AnErrorIsNoStack) {
   EXPECT_EQ(last_line_of("\n"), "");
 }
 
-TEST(StackLook, ShowsAllWhenThereIsNoSuchThread) {
+TEST(StackText, ShowsAllWhenThereIsNoSuchThread) {
   EXPECT_THAT(main_thread_in(kDump, 4), SizeIs(9));
 }
 
-TEST(StackLook, CutsDeepStacks) {
+TEST(StackText, CutsDeepStacks) {
   std::string dump = "Thread 42 (active)\n";
   for (int i = 0; i < 100; ++i) dump += "    f (x.py:1)\n";
   EXPECT_THAT(main_thread_in(dump, 42), SizeIs(12));

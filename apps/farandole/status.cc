@@ -1,0 +1,133 @@
+#include "status.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/visible_text.h"
+#include "launcher/colors.h"
+#include "launcher/job_list.h"
+#include "whole_number.h"
+
+namespace farandole {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double seconds_of(Duration time) { return std::chrono::duration<double>(time).count(); }
+
+Json as_json_value(const std::optional<FlightCall>& call) {
+  if (!call) return nullptr;
+  return {{"operation", row_of(call->operation).name},
+          {"name", call->name},
+          {"group", call->group},
+          {"dtype", row_of(call->dtype).name},
+          {"elements", call->elements}};
+}
+
+Json as_json_value(const RankStatus& status, std::size_t rank, TimePoint now) {
+  Json value{{"rank", rank}, {"pid", status.pid}, {"state", name_of(status.state)}};
+  value["seconds"] = status.since ? Json(std::max(0.0, seconds_of(now - *status.since))) : Json();
+  value["reason"] = status.reason;
+  value["call"] = as_json_value(status.call);
+  value["waits_for"] = status.waits_for;
+  value["calls"] = status.counts.calls;
+  value["bytes"] = status.counts.bytes;
+  value["waited_seconds"] = seconds_of(status.counts.blocked);
+  value["in_job_seconds"] = status.in_job ? Json(seconds_of(*status.in_job)) : Json();
+  return value;
+}
+
+std::string as_json_text(const std::vector<JobStatus>& jobs) {
+  auto list = Json::array();
+  for (const JobStatus& job : jobs) {
+    auto ranks = Json::array();
+    for (const RankStatus& status : job.ranks)
+      ranks.push_back(as_json_value(status, ranks.size(), job.looked));
+    list.push_back({{"pid", job.pid},
+                    {"host", job.host},
+                    {"command", job.command},
+                    {"seconds", std::max(0.0, seconds_of(job.looked - job.started))},
+                    {"size", job.ranks.size()},
+                    {"ranks", std::move(ranks)}});
+  }
+  // Names may hold bytes that are no UTF-8.
+  return list.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+TableStyle style_of_output() {
+  TableStyle style{.colors = wants_colors(STDOUT_FILENO)};
+  winsize window{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0)
+    style.columns = window.ws_col;
+  return style;
+}
+
+std::string as_tables(const std::vector<JobStatus>& jobs) {
+  std::string text;
+  for (const JobStatus& job : jobs) {
+    if (!text.empty()) text += '\n';
+    for (const auto& line : job_table(job, style_of_output())) text += line + "\n";
+  }
+  return text;
+}
+
+void complain(const std::string& what) {
+  std::fprintf(stderr, "%s\n", error_for(STDERR_FILENO, "farandole status: " + what).c_str());
+}
+
+}  // namespace
+
+const char* const kStatusFooter = R"(
+Examples:
+  farandole status
+  farandole status 4711 --json
+
+Columns: calls that have ended well; the bytes of the tensors that went into calls; how long the
+program was blocked in calls, waiting for other ranks or while data moved, and the share of its time
+in the job. The rank with the smallest share is the one that the others wait for.
+
+--json writes a list of objects with pid, host, command, seconds, size and ranks; each of these with
+rank, pid, state, seconds (in this state), reason, call (operation, name, group, dtype, elements) and
+waits_for, calls, bytes, waited_seconds and in_job_seconds. What is not known is null. A state is
+outside (has not called init()), init, computes, waits, runs, joined, stopped, left or ended.
+
+The exit code is 0 when there is a job to show, else 1. Nothing is sent to the jobs: their launchers'
+memory is read, which the kernel allows to the same user.
+)";
+
+int run_status(const std::string& job, bool as_json) {
+  int wanted = 0;
+  if (!job.empty()) {
+    const auto number = whole_number("JOB", job, 1, std::numeric_limits<int>::max());
+    if (!number.ok()) {
+      complain(number.status().message() + ", the process number of its `farandole run`");
+      return 2;
+    }
+    wanted = *number;
+  }
+  JobList list = running_jobs();
+  for (const pid_t pid : list.unreadable)
+    complain(
+        fmt::format("the job of process {} cannot be read; it may be of another version, "
+                    "whose own `farandole status` shows it",
+                    pid));
+  if (wanted != 0) std::erase_if(list.jobs, [&](const auto& one) { return one.pid != wanted; });
+  if (as_json)
+    std::fputs(as_json_text(list.jobs).c_str(), stdout);
+  else
+    std::fputs(as_tables(list.jobs).c_str(), stdout);
+  if (!list.jobs.empty()) return 0;
+  complain(wanted != 0 ? fmt::format("no job {} of yours runs on this host", wanted)
+                       : "no job of yours runs on this host");
+  return 1;
+}
+
+}  // namespace farandole

@@ -1,0 +1,120 @@
+#include "diagnosis/job_status.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "base/visible_text.h"
+#include "diagnosis/call_text.h"
+#include "diagnosis/rank_names.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::string_view kPlain = "\x1b[0m";
+constexpr std::string_view kBold = "\x1b[1m";
+constexpr std::string_view kYellow = "\x1b[33m";
+constexpr std::string_view kRed = "\x1b[31m";
+
+std::string_view color_of(RankState state) {
+  switch (state) {
+    case RankState::kWaits:
+    case RankState::kForming:
+      return kYellow;
+    case RankState::kStopped:
+    case RankState::kLeft:
+    case RankState::kEnded:
+      return kRed;
+    default:
+      return {};
+  }
+}
+
+// Text is cut before it is colored.
+class Lines {
+ public:
+  explicit Lines(const TableStyle& style) : style_(style) {}
+
+  void add(std::string_view text, std::string_view color = {}) { add_row({}, text, color); }
+  // Only what comes after the numbers is colored, or cut.
+  void add_row(const std::string& numbers, std::string_view text, std::string_view color) {
+    const std::string cut = cut_to(text, std::max(1, style_.columns - columns_of(numbers)));
+    const bool colored = style_.colors && !color.empty();
+    lines_.push_back(numbers + (colored ? std::string(color).append(cut).append(kPlain) : cut));
+  }
+  std::vector<std::string> take() { return std::move(lines_); }
+
+ private:
+  const TableStyle& style_;
+  std::vector<std::string> lines_;
+};
+
+// Five digits at most: "1023 KiB", "3.2 GiB".
+std::string size_of(std::uint64_t bytes) {
+  constexpr std::array<std::string_view, 7> kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  auto size = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; size >= 1023.5 && unit + 1 < kUnits.size(); ++unit) size /= 1024;
+  const bool whole = unit == 0 || size >= 99.95;
+  return fmt::format("{:.{}f} {}", size, whole ? 0 : 1, kUnits.at(unit));
+}
+
+// Short also where `describe` has minutes and seconds.
+std::string time_of(Duration time) {
+  const double seconds = std::chrono::duration<double>(time).count();
+  if (seconds < 100) return fmt::format("{:.1f} s", seconds);
+  return seconds < 6000 ? fmt::format("{:.0f} min", seconds / 60)
+                        : fmt::format("{:.1f} h", seconds / 3600);
+}
+
+std::string share_of(const RankStatus& rank) {
+  if (!rank.in_job || rank.in_job->count() == 0) return "–";
+  const auto share =
+      static_cast<double>(rank.counts.blocked.count()) / static_cast<double>(rank.in_job->count());
+  return fmt::format("{:.0f} %", 100 * std::min(share, 1.0));
+}
+
+// What others have yet to call, once for all that wait in it.
+void add_waits(const JobStatus& job, Lines& lines) {
+  std::map<std::pair<GroupId, std::uint64_t>, std::vector<int>> waiting;
+  for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
+    const auto& call = job.ranks[rank].call;
+    if (call && job.ranks[rank].state == RankState::kWaits)
+      waiting[{call->group, call->name_hash}].push_back(static_cast<int>(rank));
+  }
+  for (const auto& [key, ranks] : waiting) {
+    const RankStatus& first = job.ranks[static_cast<std::size_t>(ranks.front())];
+    lines.add(fmt::format("{} {} for {} in {}", name_ranks(ranks),
+                          ranks.size() == 1 ? "waits" : "wait", name_ranks(first.waits_for),
+                          describe(*first.call)));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> job_table(const JobStatus& job, const TableStyle& style) {
+  Lines lines(style);
+  lines.add(fmt::format("job {} on {}: {} rank{}, for {}", job.pid, make_visible(job.host),
+                        job.ranks.size(), job.ranks.size() == 1 ? "" : "s",
+                        describe(std::max(job.looked - job.started, Duration()))),
+            kBold);
+  lines.add("  " + make_visible(job.command));
+  lines.add("rank     pid      calls    bytes   waited share  now");
+  for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
+    const RankStatus& one = job.ranks[rank];
+    lines.add_row(fmt::format("{:>4} {:>7} {:>10} {:>8} {:>8} {:>5}  ", rank, one.pid,
+                              with_commas(one.counts.calls), size_of(one.counts.bytes),
+                              time_of(one.counts.blocked), share_of(one)),
+                  describe(one, job.looked), color_of(one.state));
+  }
+  add_waits(job, lines);
+  return lines.take();
+}
+
+}  // namespace farandole

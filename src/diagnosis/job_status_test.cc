@@ -1,0 +1,100 @@
+#include "diagnosis/job_status.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <string>
+
+#include "base/visible_text.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+
+constexpr TimePoint kNow{seconds(10'000)};
+
+JobStatus job_with(std::vector<RankStatus> ranks) {
+  return {.pid = 4711,
+          .host = "node7",
+          .command = "python train.py",
+          .started = kNow - seconds(123),
+          .looked = kNow,
+          .ranks = std::move(ranks)};
+}
+
+RankStatus waits_for(int rank, const std::string& name) {
+  RankStatus status;
+  status.pid = 4720;
+  status.state = RankState::kWaits;
+  status.since = kNow - milliseconds(3200);
+  status.call.emplace();
+  status.call->operation = Operation::kAllreduce;
+  status.call->dtype = DType::kFloat32;
+  status.call->elements = 1234;
+  status.call->name = name;
+  status.waits_for = {rank};
+  status.counts = {.calls = 1204, .bytes = 1'288'490'189, .blocked = milliseconds(12'300)};
+  status.in_job = seconds(123);
+  return status;
+}
+
+TEST(JobStatus, ATableOfRanksAndTheCallsThatWait) {
+  RankStatus late;
+  late.pid = 4722;
+  late.state = RankState::kComputes;
+  late.since = kNow - milliseconds(3400);
+  late.counts = {.calls = 1203, .bytes = 1'287'000'000, .blocked = milliseconds(140)};
+  late.in_job = seconds(123);
+  RankStatus ended;
+  ended.pid = 4723;
+  ended.state = RankState::kEnded;
+  ended.reason = "exited with code 0";
+  ended.counts = {.calls = 7, .bytes = 800, .blocked = seconds(7200)};
+  const auto job = job_with({waits_for(2, "grad"), waits_for(2, "grad"), late, ended});
+  EXPECT_THAT(
+      job_table(job, {}),
+      ElementsAre("job 4711 on node7: 4 ranks, for 2 min 3 s", "  python train.py",
+                  "rank     pid      calls    bytes   waited share  now",
+                  "   0    4720      1,204  1.2 GiB   12.3 s  10 %  waits 3.2 s for rank 2",
+                  "   1    4720      1,204  1.2 GiB   12.3 s  10 %  waits 3.2 s for rank 2",
+                  "   2    4722      1,203  1.2 GiB    0.1 s   0 %  computes for 3.4 s",
+                  "   3    4723          7    800 B    2.0 h     –  exited with code 0",
+                  "ranks 0, 1 wait for rank 2 in allreduce `grad` (float32, 1,234 elements)"));
+}
+
+TEST(JobStatus, LongTextsAreCutAndNothingIsACommandForTheTerminal) {
+  auto job = job_with({waits_for(2, std::string(60, 'n') + "\x1b[31m")});
+  job.command = "sh -c 'echo \x1b]0;title\a'" + std::string(200, 'x');
+  job.ranks[0].waits_for = {1, 3, 5, 7, 9, 11, 13};
+  job.ranks[0].counts = {.calls = 9'999'999, .bytes = 1ULL << 60U, .blocked = seconds(5000)};
+  for (const int columns : {60, 80, 100}) {
+    for (const auto& line : job_table(job, {.columns = columns})) {
+      EXPECT_LE(columns_of(line), columns) << line;
+      EXPECT_EQ(line.find('\x1b'), std::string::npos);
+    }
+  }
+  EXPECT_EQ(job_table(job, {})[3],
+            "   0    4720  9,999,999  1.0 EiB   83 min 100 %  waits 3.2 s for ranks 1, 3, 5,…");
+}
+
+TEST(JobStatus, ColorsForWhoWaitsAndWhoIsNotThere) {
+  auto job = job_with({waits_for(1, "x")});
+  job.ranks[0].counts = {};
+  job.ranks[0].in_job = Duration();
+  EXPECT_EQ(job_table(job, {.colors = true})[3],
+            "   0    4720          0      0 B    0.0 s     –  \x1b[33mwaits 3.2 s for rank "
+            "1\x1b[0m");
+  job.ranks[0].state = RankState::kStopped;
+  job.ranks[0].reason = "SIGSTOP";
+  EXPECT_EQ(job_table(job, {.colors = true})[3],
+            "   0    4720          0      0 B    0.0 s     –  \x1b[31mis stopped "
+            "(SIGSTOP)\x1b[0m");
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,99 @@
+#include "diagnosis/rank_status.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/process_end.h"
+#include "base/visible_text.h"
+#include "diagnosis/call_text.h"
+#include "diagnosis/rank_names.h"
+
+namespace farandole {
+namespace {
+
+// Of a member that runs.
+void look_at_member(const Scene& scene, int rank, RankStatus& status) {
+  const FlightReport& report = scene.worker(rank).report;
+  const FlightCall* const call = scene.blocking_call(rank);
+  if (call == nullptr) {
+    status.state = RankState::kComputes;
+    status.since = report.wait.until.value_or(report.since);
+    return;
+  }
+  status.call = *call;
+  status.since = call->submitted;
+  if (call->operation == Operation::kJoin) {
+    status.state = RankState::kJoined;
+    return;
+  }
+  status.waits_for = scene.missing(*call);
+  status.state = status.waits_for.empty() ? RankState::kRuns : RankState::kWaits;
+}
+
+void look_at_life(const Scene& scene, int rank, RankStatus& status) {
+  const FlightReport& report = scene.worker(rank).report;
+  if (report.life != FlightLife::kOutside) status.since = report.since;
+  switch (report.life) {
+    case FlightLife::kOutside:
+      status.state = RankState::kOutside;
+      return;
+    case FlightLife::kForming:
+      status.state = RankState::kForming;
+      return;
+    case FlightLife::kLeft:
+      status.state = RankState::kLeft;
+      status.reason = make_visible(report.reason);
+      return;
+    case FlightLife::kMember:
+      return look_at_member(scene, rank, status);
+  }
+}
+
+}  // namespace
+
+RankStatus rank_status(const Scene& scene, int rank) {
+  const WatchedWorker& worker = scene.worker(rank);
+  const FlightReport& report = worker.report;
+  RankStatus status;
+  status.pid = worker.pid;
+  look_at_life(scene, rank, status);
+  status.counts = report.counts;
+  const bool member = worker.end.empty() && report.life == FlightLife::kMember;
+  if (member) status.in_job = std::max(scene.now() - report.since, Duration());
+  if (member && report.wait.handle != 0 && !report.wait.until)
+    status.counts.blocked += std::max(scene.now() - report.wait.since, Duration());
+  if (worker.end.empty() && worker.stopped_by == 0) return status;
+  status.state = worker.end.empty() ? RankState::kStopped : RankState::kEnded;
+  status.reason = worker.end.empty() ? signal_name(worker.stopped_by) : worker.end;
+  status.since = std::nullopt;
+  return status;
+}
+
+std::string describe(const RankStatus& status, TimePoint now) {
+  const std::string time = status.since ? describe(std::max(now - *status.since, Duration())) : "";
+  switch (status.state) {
+    case RankState::kOutside:
+      return "has not called init()";
+    case RankState::kForming:
+      return "waits " + time + " in init()";
+    case RankState::kComputes:
+      return "computes for " + time;
+    case RankState::kWaits:
+      return "waits " + time + " for " + name_ranks(status.waits_for);
+    case RankState::kRuns:
+      return fmt::format("in {} for {}", row_of(status.call->operation).name, time);
+    case RankState::kJoined:
+      return "has joined " + time + " ago";
+    case RankState::kStopped:
+      return "is stopped (" + status.reason + ")";
+    case RankState::kLeft:
+      return "has left " + time + " ago (" + status.reason + ")";
+    case RankState::kEnded:
+      return status.reason;
+  }
+  return {};
+}
+
+}  // namespace farandole

@@ -1,0 +1,112 @@
+#include "diagnosis/rank_status.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <string>
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr TimePoint kNow{seconds(1000)};
+
+class RankStatusTest : public ::testing::Test {
+ protected:
+  RankStatusTest() : workers_(3) {
+    for (WatchedWorker& worker : workers_) {
+      worker.report.life = FlightLife::kMember;
+      worker.report.since = kNow - seconds(100);
+      worker.report.groups = {kWorld};
+    }
+  }
+  FlightReport& report(int rank) { return workers_[static_cast<std::size_t>(rank)].report; }
+  FlightCall& calls(int rank, Handle handle, Duration ago) {
+    FlightCall call;
+    call.handle = handle;
+    call.operation = Operation::kAllreduce;
+    call.name = "x";
+    call.submitted = kNow - ago;
+    report(rank).calls.push_back(call);
+    return report(rank).calls.back();
+  }
+  void blocks(int rank, Handle handle, Duration ago) {
+    report(rank).wait = {.handle = handle, .since = kNow - ago, .until = {}};
+  }
+  RankStatus status(int rank) const { return rank_status(Scene(workers_, kNow), rank); }
+  std::string text(int rank) const { return describe(status(rank), kNow); }
+
+  std::vector<WatchedWorker> workers_;
+};
+
+TEST_F(RankStatusTest, TheLifeOfAWorker) {
+  report(0) = {};
+  EXPECT_EQ(text(0), "has not called init()");
+  EXPECT_EQ(status(0).since, std::nullopt);
+  EXPECT_EQ(status(0).in_job, std::nullopt);
+  report(0).life = FlightLife::kForming;
+  report(0).since = kNow - milliseconds(3200);
+  EXPECT_EQ(text(0), "waits 3.2 s in init()");
+  EXPECT_EQ(text(1), "computes for 1 min 40 s");
+  EXPECT_EQ(status(1).in_job, Duration(seconds(100)));
+  report(1).wait = {.handle = 7, .since = kNow - seconds(9), .until = kNow - seconds(8)};
+  EXPECT_EQ(text(1), "computes for 8.0 s");
+  report(1).life = FlightLife::kLeft;
+  report(1).reason = "it called shutdown()\a";
+  EXPECT_EQ(text(1), "has left 1 min 40 s ago (it called shutdown()\\x07)");
+  EXPECT_EQ(status(1).in_job, std::nullopt);
+  workers_[1].end = "exited with code 3";
+  EXPECT_EQ(text(1), "exited with code 3");
+  EXPECT_EQ(name_of(status(1).state), "ended");
+}
+
+TEST_F(RankStatusTest, WhoWaitsSaysForWhom) {
+  calls(0, 4, milliseconds(3200));
+  EXPECT_EQ(text(0), "computes for 1 min 40 s");  // the call waits, the program does not
+  EXPECT_EQ(status(0).call, std::nullopt);
+  blocks(0, 4, seconds(2));
+  EXPECT_EQ(text(0), "waits 3.2 s for ranks 1, 2");
+  EXPECT_THAT(status(0).waits_for, ElementsAre(1, 2));
+  EXPECT_EQ(status(0).call->name, "x");
+  calls(1, 1, seconds(1));
+  calls(2, 1, seconds(1));
+  EXPECT_EQ(text(0), "in allreduce for 3.2 s");
+  EXPECT_THAT(status(0).waits_for, IsEmpty());
+}
+
+TEST_F(RankStatusTest, AWaitThatGoesOnIsCounted) {
+  report(0).counts = {.calls = 5, .bytes = 80, .blocked = seconds(4)};
+  blocks(0, 4, seconds(2));
+  EXPECT_EQ(status(0).counts.blocked, Duration(seconds(6)));
+  EXPECT_EQ(status(0).counts.calls, 5U);
+  report(0).wait.until = kNow - seconds(1);
+  EXPECT_EQ(status(0).counts.blocked, Duration(seconds(4)));
+}
+
+TEST_F(RankStatusTest, WhoHasJoinedAndWhoIsStopped) {
+  calls(0, 4, seconds(2)).operation = Operation::kJoin;
+  blocks(0, 4, seconds(2));
+  EXPECT_EQ(text(0), "has joined 2.0 s ago");
+  workers_[0].stopped_by = SIGSTOP;
+  EXPECT_EQ(text(0), "is stopped (SIGSTOP)");
+}
+
+// As from a clock that was written wildly, or read a little later.
+TEST_F(RankStatusTest, TimesToComeAreNone) {
+  report(0).since = kNow + seconds(5);
+  EXPECT_EQ(text(0), "computes for 0 ms");
+  EXPECT_EQ(status(0).in_job, Duration());
+  calls(1, 4, -seconds(5));
+  blocks(1, 4, -seconds(5));
+  EXPECT_EQ(text(1), "waits 0 ms for ranks 0, 2");
+  EXPECT_EQ(status(1).counts.blocked, Duration());
+}
+
+}  // namespace
+}  // namespace farandole

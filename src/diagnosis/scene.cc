@@ -1,0 +1,109 @@
+#include "diagnosis/scene.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace farandole {
+namespace {
+
+// Who waits looks for signals now and then, and so leaves the call for a moment.
+constexpr auto kBetweenTwoWaits = std::chrono::milliseconds(250);
+
+}  // namespace
+
+Scene::Scene(const std::vector<WatchedWorker>& workers, TimePoint now)
+    : workers_(workers), now_(now), calls_(workers.size()) {
+  for (std::size_t rank = 0; rank < workers.size(); ++rank) {
+    for (const FlightCall& call : workers[rank].report.calls) {
+      if (!call.in_flight()) continue;
+      calls_[rank].by_key.emplace(key_of(call), &call);
+      if (call.operation == Operation::kJoin) calls_[rank].joined.insert(call.group);
+    }
+  }
+}
+
+const FlightCall* Scene::blocking_call(int rank) const {
+  const FlightReport& report = worker(rank).report;
+  const FlightWait& wait = report.wait;
+  if (!lives(rank) || report.life != FlightLife::kMember || wait.handle == 0) return nullptr;
+  if (wait.until && now_ - *wait.until > kBetweenTwoWaits) return nullptr;
+  const FlightCall* oldest = nullptr;
+  for (const FlightCall& call : report.calls) {
+    if (!call.in_flight()) continue;
+    if (call.handle == wait.handle) return &call;
+    if (oldest == nullptr) oldest = &call;
+  }
+  // Another thread of the program waits, too, or for the rest of a batch.
+  return wait.until ? nullptr : oldest;
+}
+
+bool Scene::has_joined(int rank, GroupId group) const { return calls(rank).joined.contains(group); }
+
+const FlightCall* Scene::same_call(int rank, const FlightCall& call) const {
+  const auto found = calls(rank).by_key.find(key_of(call));
+  return found != calls(rank).by_key.end() ? found->second : nullptr;
+}
+
+bool Scene::is_missing(int rank, const FlightCall& call) const {
+  const auto& groups = worker(rank).report.groups;
+  const bool member = call.group == kWorld || std::ranges::find(groups, call.group) != groups.end();
+  if (!member || (lives(rank) && same_call(rank, call) != nullptr)) return false;
+  // Without data a joined rank takes part in these.
+  return !(row_of(call.operation).runs_joined && lives(rank) && has_joined(rank, call.group));
+}
+
+std::vector<int> Scene::callers(const FlightCall& call) const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < count(); ++rank)
+    if (lives(rank) && same_call(rank, call) != nullptr) ranks.push_back(rank);
+  return ranks;
+}
+
+std::vector<int> Scene::missing(const FlightCall& call) const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < count(); ++rank)
+    if (is_missing(rank, call)) ranks.push_back(rank);
+  return ranks;
+}
+
+// Who has joined waits for the others' data to end, and keeps nobody waiting by that.
+std::vector<int> Scene::awaited_by(int rank) const {
+  const FlightCall* const call = blocking_call(rank);
+  if (call == nullptr || call->operation == Operation::kJoin) return {};
+  return missing(*call);
+}
+
+// Depth first; every rank is looked at once.
+std::vector<int> Scene::circle(int rank) const {
+  struct Stop {
+    int rank;
+    std::vector<int> awaited;
+    std::size_t next = 0;
+  };
+  std::vector<Stop> way;
+  std::set<int> seen;
+  const auto go_to = [&](int where) {
+    seen.insert(where);
+    way.push_back({.rank = where, .awaited = awaited_by(where)});
+  };
+  go_to(rank);
+  while (!way.empty()) {
+    Stop& here = way.back();
+    if (here.next == here.awaited.size()) {
+      way.pop_back();
+      continue;
+    }
+    const int next = here.awaited[here.next++];
+    const auto met = std::ranges::find(way, next, &Stop::rank);
+    if (met != way.end()) {
+      std::vector<int> circle;
+      for (auto stop = met; stop != way.end(); ++stop) circle.push_back(stop->rank);
+      std::ranges::rotate(circle, std::ranges::min_element(circle));
+      return circle;
+    }
+    if (!seen.contains(next)) go_to(next);
+  }
+  return {};
+}
+
+}  // namespace farandole

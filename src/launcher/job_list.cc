@@ -1,0 +1,128 @@
+#include "launcher/job_list.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/descriptor.h"
+#include "launcher/agent.h"
+#include "launcher/job_sheet.h"
+#include "transport/shm/segment.h"
+
+namespace farandole {
+namespace {
+
+namespace files = std::filesystem;
+
+std::optional<int> as_number(const std::string& name) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
+  return number;
+}
+
+// The entries of a folder of /proc that are numbers; whoever ends meanwhile is left out.
+std::vector<int> numbers_in(const files::path& folder) {
+  std::vector<int> numbers;
+  std::error_code error;
+  for (files::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error))
+    if (const auto number = as_number(entry->path().filename())) numbers.push_back(*number);
+  return numbers;
+}
+
+files::path folder_of(pid_t pid) { return files::path("/proc") / std::to_string(pid); }
+
+// By its name, which anybody can take: what it holds is looked at before it is believed.
+bool may_be_an_agent(pid_t pid) {
+  struct stat facts{};
+  if (::stat(folder_of(pid).c_str(), &facts) != 0 || facts.st_uid != ::geteuid()) return false;
+  std::ifstream file(folder_of(pid) / "comm");
+  std::string name;
+  return std::getline(file, name) && name == kAgentName;
+}
+
+// Opening it is where the kernel asks whether we may look at that process.
+std::unique_ptr<SegmentView> look_at(pid_t pid, int number) {
+  const auto path = folder_of(pid) / "fd" / std::to_string(number);
+  const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  return descriptor.valid() ? SegmentView::attach(descriptor) : nullptr;
+}
+
+bool is_segment(pid_t pid, int number, std::string_view name) {
+  std::error_code error;
+  const auto target = files::read_symlink(folder_of(pid) / "fd" / std::to_string(number), error);
+  return !error && target.native().starts_with(std::string("/memfd:").append(name).append(" "));
+}
+
+struct FoundSheet {
+  bool is_there = false;
+  std::optional<SheetJob> job;  // if it can be read
+};
+
+FoundSheet sheet_of(pid_t agent) {
+  FoundSheet found;
+  for (const int number : numbers_in(folder_of(agent) / "fd")) {
+    if (!is_segment(agent, number, kJobSheetName)) continue;
+    found.is_there = true;
+    const auto view = look_at(agent, number);
+    if (view) found.job = read_job_sheet(view->data(), view->size());
+    if (found.job) break;
+  }
+  return found;
+}
+
+FlightReport record_of(pid_t agent, const SheetWorker& worker) {
+  if (worker.pid == 0 || !is_segment(agent, worker.record_descriptor, kFlightRecordName)) return {};
+  const auto view = look_at(agent, worker.record_descriptor);
+  if (!view || view->size() < FlightRecorder::bytes_needed()) return {};
+  return read_flight_record(view->data());
+}
+
+JobStatus look_at_job(const SheetJob& sheet) {
+  std::vector<WatchedWorker> workers;
+  for (const SheetWorker& worker : sheet.workers)
+    workers.push_back({.host = sheet.host,
+                       .pid = worker.pid,
+                       .report = record_of(sheet.agent, worker),
+                       .end = worker.end ? describe(*worker.end) : "",
+                       .stopped_by = worker.stopped_by});
+  JobStatus job{.pid = sheet.keeper,
+                .host = sheet.host,
+                .command = sheet.command,
+                .started = sheet.started,
+                .looked = std::chrono::steady_clock::now(),
+                .ranks = {}};
+  const Scene scene(workers, job.looked);
+  for (int rank = 0; rank < scene.count(); ++rank) job.ranks.push_back(rank_status(scene, rank));
+  return job;
+}
+
+}  // namespace
+
+JobList running_jobs() {
+  JobList list;
+  for (const pid_t pid : numbers_in("/proc")) {
+    if (!may_be_an_agent(pid)) continue;
+    auto sheet = sheet_of(pid);
+    if (!sheet.job && sheet.is_there) list.unreadable.push_back(pid);
+    // A process that the agent has just forked has the same descriptors.
+    if (sheet.job && sheet.job->agent == pid) list.jobs.push_back(look_at_job(*sheet.job));
+  }
+  std::ranges::sort(list.jobs, {}, &JobStatus::pid);
+  std::ranges::sort(list.unreadable);
+  return list;
+}
+
+}  // namespace farandole

@@ -1,0 +1,147 @@
+#include "launcher/job_sheet.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "base/try.h"
+#include "timeline/flight_record.h"
+
+namespace farandole {
+namespace {
+
+// "farandol" and the number of this format, which counts with that of the flight record.
+constexpr std::uint64_t kMagic = 0x6661'7261'6e64'6f6c;
+constexpr std::uint32_t kFormat = 1;
+constexpr int kWorkersMax = 65536;
+
+// What a worker's state says: one word, so that no reader sees half of it.
+enum class Fate : std::uint32_t { kRuns, kStopped, kExited, kKilled };
+
+struct Entry {
+  std::atomic<std::int32_t> pid;
+  std::atomic<std::int32_t> record;
+  std::atomic<std::uint64_t> fate;  // a Fate, and above its 32 bits the signal or exit code
+};
+
+struct Text {
+  std::uint32_t bytes;
+  std::array<char, 508> letters;
+
+  void write(std::string_view text) {
+    bytes = static_cast<std::uint32_t>(std::min(text.size(), letters.size()));
+    std::memcpy(letters.data(), text.data(), bytes);
+  }
+  std::string read() const {
+    return {letters.data(), std::min<std::size_t>(bytes, letters.size())};
+  }
+};
+
+// Written once, the magic number last.
+struct Header {
+  std::atomic<std::uint64_t> magic;
+  std::uint32_t format;
+  std::uint32_t record_bytes;
+  std::int32_t workers;
+  std::int32_t keeper;
+  std::int32_t agent;
+  std::int64_t started;
+  Text host;
+  Text command;
+};
+
+std::size_t bytes_for(int workers) {
+  return sizeof(Header) + static_cast<std::size_t>(workers) * sizeof(Entry);
+}
+
+Entry& entry_of(const Segment& segment, int rank) {
+  auto* const entries = reinterpret_cast<Entry*>(segment.data() + sizeof(Header));
+  return entries[rank];
+}
+
+void store_fate(Entry& entry, Fate fate, int number) {
+  entry.fate.store(static_cast<std::uint64_t>(fate) | static_cast<std::uint64_t>(number) << 32U,
+                   std::memory_order_release);
+}
+
+SheetWorker read_entry(const Entry& entry) {
+  SheetWorker worker{.pid = entry.pid.load(std::memory_order_acquire),
+                     .record_descriptor = entry.record.load(std::memory_order_relaxed),
+                     .end = {}};
+  const std::uint64_t word = entry.fate.load(std::memory_order_acquire);
+  const auto number = static_cast<int>(word >> 32U);
+  switch (static_cast<Fate>(word & 0xFFFFFFFFU)) {
+    case Fate::kStopped:
+      worker.stopped_by = number;
+      break;
+    case Fate::kExited:
+      worker.end = ProcessEnd{.code = number};
+      break;
+    case Fate::kKilled:
+      worker.end = ProcessEnd{.signal = number};
+      break;
+    case Fate::kRuns:
+      break;
+  }
+  return worker;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<JobSheet>> JobSheet::create(const SheetJob& job, int workers) {
+  FARANDOLE_TRY_ASSIGN(auto segment, Segment::create(kJobSheetName, bytes_for(workers)));
+  auto& header = *reinterpret_cast<Header*>(segment->data());
+  header.format = kFormat;
+  header.record_bytes = static_cast<std::uint32_t>(FlightRecorder::bytes_needed());
+  header.workers = workers;
+  header.keeper = job.keeper;
+  header.agent = job.agent;
+  header.started = job.started.time_since_epoch().count();
+  header.host.write(job.host);
+  header.command.write(job.command);
+  header.magic.store(kMagic, std::memory_order_release);
+  return std::unique_ptr<JobSheet>(new JobSheet(std::move(segment)));
+}
+
+void JobSheet::worker_started(int rank, pid_t pid, int record_descriptor) {
+  Entry& entry = entry_of(*segment_, rank);
+  entry.record.store(record_descriptor, std::memory_order_relaxed);
+  entry.pid.store(pid, std::memory_order_release);
+}
+
+void JobSheet::worker_stopped(int rank, int signal) {
+  store_fate(entry_of(*segment_, rank), signal == 0 ? Fate::kRuns : Fate::kStopped, signal);
+}
+
+void JobSheet::worker_ended(int rank, const ProcessEnd& end) {
+  const bool killed = end.signal != 0;
+  store_fate(entry_of(*segment_, rank), killed ? Fate::kKilled : Fate::kExited,
+             killed ? end.signal : end.code);
+}
+
+std::optional<SheetJob> read_job_sheet(const std::byte* memory, std::size_t bytes) {
+  if (bytes < sizeof(Header)) return std::nullopt;
+  const auto& header = *reinterpret_cast<const Header*>(memory);
+  if (header.magic.load(std::memory_order_acquire) != kMagic || header.format != kFormat ||
+      header.record_bytes != FlightRecorder::bytes_needed())
+    return std::nullopt;
+  const std::int32_t workers = header.workers;
+  if (workers < 1 || workers > kWorkersMax || bytes < bytes_for(workers)) return std::nullopt;
+  SheetJob job{.keeper = header.keeper,
+               .agent = header.agent,
+               .started = TimePoint(Duration(std::max<std::int64_t>(header.started, 0))),
+               .host = header.host.read(),
+               .command = header.command.read(),
+               .workers = {}};
+  const std::span entries(reinterpret_cast<const Entry*>(memory + sizeof(Header)),
+                          static_cast<std::size_t>(workers));
+  for (const Entry& entry : entries) job.workers.push_back(read_entry(entry));
+  return job;
+}
+
+}  // namespace farandole

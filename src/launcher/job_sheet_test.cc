@@ -1,0 +1,100 @@
+#include "launcher/job_sheet.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+constexpr TimePoint kStarted{std::chrono::seconds(9)};
+
+std::unique_ptr<JobSheet> sheet_of(int workers, const std::string& command = "python train.py") {
+  auto made = JobSheet::create({.keeper = 70,
+                                .agent = 71,
+                                .started = kStarted,
+                                .host = "node7",
+                                .command = command,
+                                .workers = {}},
+                               workers);
+  EXPECT_TRUE(made.ok());
+  return std::move(made).value();
+}
+
+TEST(JobSheet, TellsTheJobAndItsWorkers) {
+  const auto sheet = sheet_of(4);
+  sheet->worker_started(0, 80, 12);
+  sheet->worker_started(1, 81, 13);
+  sheet->worker_started(2, 82, 14);
+  sheet->worker_stopped(0, SIGSTOP);
+  sheet->worker_ended(1, {.code = 3});
+  sheet->worker_stopped(2, SIGTSTP);
+  sheet->worker_ended(2, {.signal = SIGKILL});
+  auto job = read_job_sheet(sheet->memory().data(), sheet->memory().size());
+  ASSERT_TRUE(job.has_value());
+  EXPECT_EQ(job->keeper, 70);
+  EXPECT_EQ(job->agent, 71);
+  EXPECT_EQ(job->started, kStarted);
+  EXPECT_EQ(job->host, "node7");
+  EXPECT_EQ(job->command, "python train.py");
+  ASSERT_EQ(job->workers.size(), 4U);
+  EXPECT_EQ(job->workers[0].pid, 80);
+  EXPECT_EQ(job->workers[0].record_descriptor, 12);
+  EXPECT_EQ(job->workers[0].stopped_by, SIGSTOP);
+  EXPECT_FALSE(job->workers[0].end.has_value());
+  EXPECT_EQ(describe(job->workers[1].end.value()), "exited with code 3");
+  EXPECT_EQ(describe(job->workers[2].end.value()), "killed by signal 9 (SIGKILL)");
+  EXPECT_EQ(job->workers[2].stopped_by, 0);
+  EXPECT_EQ(job->workers[3].pid, 0);  // not yet started
+  sheet->worker_stopped(0, 0);
+  job = read_job_sheet(sheet->memory().data(), sheet->memory().size());
+  EXPECT_EQ(job->workers[0].stopped_by, 0);
+}
+
+TEST(JobSheet, KeepsTheBeginningOfALongCommand) {
+  const auto sheet = sheet_of(1, std::string(10'000, 'x'));
+  const auto job = read_job_sheet(sheet->memory().data(), sheet->memory().size());
+  ASSERT_TRUE(job.has_value());
+  EXPECT_EQ(job->command, std::string(508, 'x'));
+}
+
+TEST(JobSheet, WhatIsNoneIsNotRead) {
+  const auto sheet = sheet_of(2);
+  const auto memory = sheet->memory();
+  std::vector<std::uint64_t> copy(memory.size() / sizeof(std::uint64_t));
+  const auto reads = [&](std::size_t bytes) {
+    return read_job_sheet(reinterpret_cast<const std::byte*>(copy.data()), bytes).has_value();
+  };
+  std::memcpy(copy.data(), memory.data(), memory.size());
+  EXPECT_TRUE(reads(memory.size()));
+  EXPECT_FALSE(reads(8));     // too short for any
+  EXPECT_FALSE(reads(1056));  // too short for its workers
+  ++copy[0];
+  EXPECT_FALSE(reads(memory.size()));
+  std::memcpy(copy.data(), memory.data(), memory.size());
+  ++copy[1];  // another format
+  EXPECT_FALSE(reads(memory.size()));
+}
+
+TEST(JobSheet, RandomBytesAreReadAsWellAsTheyCanBe) {
+  const auto seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const auto sheet = sheet_of(2);
+  const auto memory = sheet->memory();
+  std::vector<std::uint64_t> copy(memory.size() / sizeof(std::uint64_t));
+  for (int round = 0; round < 1000; ++round) {
+    std::memcpy(copy.data(), memory.data(), memory.size());
+    for (int change = 0; change < 4; ++change) copy[2 + random() % 150] = random();
+    const auto job = read_job_sheet(reinterpret_cast<const std::byte*>(copy.data()), memory.size());
+    EXPECT_LE(job ? job->workers.size() : 0, memory.size() / 16);
+  }
+}
+
+}  // namespace
+}  // namespace farandole

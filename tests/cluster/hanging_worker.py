@@ -1,0 +1,144 @@
+"""A worker of a job that hangs, as it would on Horovod: `hanging_worker.py HOW [FOLDER]`.
+
+HOW is a function below. Where rank 1 is the culprit, the others have done nothing wrong.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import time
+from array import array
+
+import farandole
+from farandole import calls, core
+from farandole.group import Group, global_process_set
+from farandole.handle import Handle, PreparedCall
+
+STEPS = 3
+
+
+def allreduce_async(name: str, group: Group = global_process_set) -> Handle[None]:
+    values = array("d", [1.0] * 100)
+    address = values.buffer_info()[0]
+    view = core.BufferView(core.dtypes["float64"], (100,), address, address)
+    number = group.process_set_id
+    assert number is not None
+    call = core.allreduce(name, number, view, core.reduce_ops["sum"], 1.0, 1.0)
+    return calls.start(PreparedCall(call, values, core.Engine.take))
+
+
+def allreduce(name: str, group: Group = global_process_set) -> None:
+    allreduce_async(name, group).wait()
+
+
+def allgather(name: str) -> None:
+    values = array("d", [1.0])
+    address = values.buffer_info()[0]
+    view = core.BufferView(core.dtypes["float64"], (1,), address, address)
+    call = core.allgather(name, 0, view)
+    calls.start(
+        PreparedCall(call, values, lambda engine, handle: engine.take_received(handle, view))
+    ).wait()
+
+
+def train(steps: int = STEPS) -> None:
+    for _ in range(steps):
+        allreduce("grad")
+
+
+def takes_another_branch() -> None:
+    """Rank 0 alone evaluates, and forgets that its metric is averaged."""
+    train()
+    if farandole.rank() == 0:
+        allreduce("metric")
+    train()
+
+
+def has_another_order() -> None:
+    train()
+    for name in ("ab", "ba")[farandole.rank() == 1]:
+        allreduce(name)
+
+
+def has_another_order_but_waits_later() -> None:
+    """No hang: asynchronous calls may come in any order."""
+    train()
+    names = ("ab", "ba")[farandole.rank() == 1]
+    for handle in [allreduce_async(name) for name in names]:
+        handle.wait()
+    print("went well", flush=True)
+
+
+def raises() -> None:
+    train()
+    if farandole.rank() == 1:
+        raise ValueError("no label for image 4711")
+    train()
+
+
+def evaluate() -> None:
+    time.sleep(1000)  # the line that a verdict shows
+
+
+def sleeps() -> None:
+    train()
+    if farandole.rank() == 1:
+        evaluate()
+    train()
+
+
+def has_fewer_batches() -> None:
+    train(STEPS if farandole.rank() == 1 else STEPS + 1)
+
+
+def joins_while_others_gather() -> None:
+    train()
+    if farandole.rank() == 1:
+        calls.join()
+    if farandole.rank() == 2:
+        evaluate()
+    allgather("sizes")
+
+
+def holds_a_lock() -> None:
+    train()
+    if farandole.rank() == 1:
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()  # the line that a verdict shows
+    train()
+
+
+def stays_in_c() -> None:
+    """With the interpreter's lock held, so that no thread of this process can say anything."""
+    train()
+    if farandole.rank() == 1:
+        ctypes.PyDLL(None).sleep(1000)  # the line that a verdict shows
+    train()
+
+
+def crosses_groups() -> None:
+    """Rank 0 is in a group's call, rank 1 in one of all ranks."""
+    pair = farandole.add_process_set([0, 1])
+    train()
+    if farandole.rank() == 0:
+        allreduce("of the pair", pair)
+    allreduce("of all")
+
+
+def computes_meanwhile() -> None:
+    """Rank 0 has started calls that wait for rank 1, and computes; rank 1 sleeps."""
+    train()
+    if farandole.rank() == 1:
+        evaluate()
+    handle = allreduce_async("grad")
+    if farandole.rank() == 0:
+        time.sleep(1000)
+    handle.wait()
+
+
+if __name__ == "__main__":
+    farandole.init()
+    globals()[sys.argv[1]]()

@@ -1,0 +1,211 @@
+"""Programs that hang on Horovod: each ends with a verdict that names the culprit, and what it does.
+
+A rank that is stopped is in test_stalls.py, one that is killed or crashes in test_failures.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from launched import Launched, command
+from test_stalls import read_errors_until
+
+WORKER = Path(__file__).with_name("hanging_worker.py")
+HOST = re.escape(socket.gethostname())
+TIME = r"\d+(\.\d)? m?s( to \d+(\.\d)? m?s)?"
+TENSOR = r"\(float64, 100 elements\)"
+
+needs_py_spy = pytest.mark.skipif(
+    shutil.which("py-spy") is None, reason="py-spy, which reads the stacks, is not installed"
+)
+
+
+def rank(number: int) -> str:
+    return rf"rank {number} \({HOST}, pid \d+\)"
+
+
+def job(how: str, size: int = 3) -> Launched:
+    return Launched(
+        *("run", "-n", str(size), "--stall-warning", "1", sys.executable, str(WORKER), how),
+        environment={"OMP_NUM_THREADS": "1"},
+        seconds=30,
+    )
+
+
+def expect(launched: Launched, *lines: str) -> None:
+    """These lines of the launcher, one after the other; then the job is ended."""
+    whole = "".join(rf"farandole: {line}\n" for line in lines)
+    read_errors_until(launched, whole)
+    end(launched)
+
+
+def end(launched: Launched) -> None:
+    launched.send(signal.SIGTERM)
+    assert launched.end() == 128 + signal.SIGTERM, launched.errors
+    assert launched.left() == []
+
+
+def line_of(text: str) -> int:
+    """The number of the line in the worker that has this text."""
+    lines = WORKER.read_text().splitlines()
+    found = [number for number, line in enumerate(lines, 1) if text in line]
+    assert len(found) == 1
+    return found[0]
+
+
+ADVICE = r"  all ranks of a group must make the same blocking calls, in the same order"
+
+
+def test_a_branch_that_only_one_rank_takes() -> None:
+    with job("takes_another_branch") as launched:
+        expect(
+            launched,
+            "stalled: ranks 0, 1 wait for each other:",
+            rf"  {rank(0)} has been waiting for {TIME} in allreduce `metric` {TENSOR} "
+            r"for ranks 1, 2",
+            rf"  {rank(1)} has been waiting for {TIME} in allreduce `grad` {TENSOR} for rank 0",
+            ADVICE,
+        )
+
+
+def test_blocking_calls_in_another_order() -> None:
+    with job("has_another_order", 2) as launched:
+        expect(
+            launched,
+            "stalled: ranks 0, 1 wait for each other:",
+            rf"  {rank(0)} has been waiting for {TIME} in allreduce `a` {TENSOR} for rank 1",
+            rf"  {rank(1)} has been waiting for {TIME} in allreduce `b` {TENSOR} for rank 0",
+            ADVICE,
+        )
+
+
+def test_asynchronous_calls_in_another_order_are_no_hang() -> None:
+    with job("has_another_order_but_waits_later", 2) as launched:
+        assert launched.end() == 0, launched.errors
+    assert launched.output.count("went well") == 2
+
+
+def test_a_circle_over_two_groups() -> None:
+    with job("crosses_groups") as launched:
+        expect(
+            launched,
+            "stalled: ranks 0, 1 wait for each other:",
+            rf"  {rank(0)} has been waiting for {TIME} in allreduce `of the pair` "
+            r"\(float64, 100 elements, group 1\) for rank 1",
+            rf"  {rank(1)} has been waiting for {TIME} in allreduce `of all` {TENSOR} for rank 0",
+            ADVICE,
+        )
+
+
+def test_a_rank_that_raises_is_everybodys_cause() -> None:
+    with job("raises") as launched:
+        assert launched.end() == 1
+        assert launched.left() == []
+    for other in (0, 2):
+        assert re.search(
+            rf"\[{other}\] farandole\.errors\.GroupLostError: (allreduce `grad` cannot finish: )?"
+            r"rank 1 \(pid \d+\) has left the job \(uncaught ValueError: no label for image 4711\)",
+            launched.errors,
+        ), launched.errors
+    assert re.search(r"│ rank 1 \(pid \d+\) raised ValueError: no label", launched.errors)
+
+
+def test_fewer_batches_without_join() -> None:
+    with job("has_fewer_batches") as launched:
+        assert launched.end() == 1
+        assert launched.left() == []
+    for other in (0, 2):
+        assert re.search(
+            rf"\[{other}\] farandole\.errors\.GroupLostError: (allreduce `grad` cannot finish: )?"
+            r"rank 1 \(pid \d+\) has left the job \(its program ended\)",
+            launched.errors,
+        ), launched.errors
+    told = re.sub(r" *│\n│ +", " ", launched.errors)  # lines of the box that were broken
+    assert re.search(
+        r"rank 1 \(pid \d+\) ended with exit code 0 while others still needed it, after 3 calls",
+        told,
+    ), launched.errors
+
+
+LAST = rf"its last call, allreduce `grad`, finished {TIME} ago"
+
+
+def test_a_rank_that_sleeps() -> None:
+    with job("sleeps") as launched:
+        expect(
+            launched,
+            rf"stalled: allreduce `grad` {TENSOR} waits for rank 1",
+            rf"  ranks 0, 2 have been waiting in it for {TIME}",
+            rf"  {rank(1)} has not called it; {LAST}",
+        )
+
+
+def test_a_rank_that_has_no_more_data_while_others_gather() -> None:
+    with job("joins_while_others_gather") as launched:
+        expect(
+            launched,
+            r"stalled: allgather `sizes` \(float64, 1 element\) waits for ranks 1, 2",
+            rf"  rank 0 has been waiting in it for {TIME}",
+            rf"  {rank(1)} has finished its data \(join\) after 3 calls",
+            rf"  {rank(2)} has not called it; {LAST}",
+        )
+
+
+def test_who_computes_is_no_part_of_a_circle() -> None:
+    with job("computes_meanwhile") as launched:
+        expect(
+            launched,
+            rf"stalled: allreduce `grad` {TENSOR} waits for rank 1",
+            rf"  ranks 0, 2 have been waiting in it for {TIME}",
+            rf"  {rank(1)} has not called it; {LAST}",
+        )
+
+
+# What a rank does that only its stack can tell, and a line of its program.
+STACKS = {
+    "sleeps": ("evaluate", "time.sleep(1000)  # the line"),
+    "holds_a_lock": ("holds_a_lock", "lock.acquire()  # the line"),
+    "stays_in_c": ("stays_in_c", "ctypes.PyDLL(None)"),
+}
+
+
+@needs_py_spy
+@pytest.mark.parametrize("how", STACKS)
+def test_the_line_in_which_a_rank_stays(how: str) -> None:
+    function, text = STACKS[how]
+    with job(how) as launched:
+        read_errors_until(launched, r"farandole: rank 1 \(pid \d+\) is here, innermost call first:")
+        place = rf"{function} \(.*hanging_worker\.py:{line_of(text)}\)"
+        read_errors_until(launched, rf"farandole:     {place}")
+        end(launched)
+
+
+@needs_py_spy
+def test_the_lines_that_do_not_fit_together() -> None:
+    with job("takes_another_branch") as launched:
+        evaluated = line_of('allreduce("metric")')
+        read_errors_until(launched, rf"takes_another_branch \(.*hanging_worker\.py:{evaluated}\)\n")
+        read_errors_until(launched, r"rank 1 \(pid \d+\) is here(.*\n)+.*train \(")
+        end(launched)
+
+
+def test_without_py_spy_it_is_said_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FARANDOLE_COMMAND", str(shutil.copy2(command(), tmp_path)))
+    folders = os.environ["PATH"].split(os.pathsep)
+    beside = [f for f in folders if not (Path(f) / "py-spy").exists()]
+    with Launched(
+        *("run", "-n", "2", "--stall-warning", "1", sys.executable, str(WORKER), "sleeps"),
+        environment={"OMP_NUM_THREADS": "1", "PATH": os.pathsep.join(beside)},
+        seconds=30,
+    ) as launched:
+        read_errors_until(launched, r"with py-spy \(`pip install py-spy`\) it would be said here")
+        end(launched)

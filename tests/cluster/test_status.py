@@ -1,0 +1,231 @@
+"""`farandole status`: what it says of jobs that compute, wait, are stopped, or are none."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from launched import Launched, command
+from test_stalls import NEVER, go_on, job, pid_of_rank
+
+JOB_KEYS = ["pid", "host", "command", "seconds", "size", "ranks"]
+RANK_KEYS = (
+    "rank pid state seconds reason call waits_for calls bytes waited_seconds in_job_seconds"
+).split()
+Job = dict[str, Any]
+
+
+def status(
+    *words: str, code: int = 0, user: int | None = None, program: str | None = None
+) -> tuple[str, str]:
+    ran = subprocess.run(
+        [program or command(), "status", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        user=user,
+    )
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    return ran.stdout, ran.stderr
+
+
+def look(launched: Launched) -> Job:
+    output, errors = status(str(launched.process.pid), "--json")
+    assert errors == ""
+    (found,) = json.loads(output)
+    assert list(found) == JOB_KEYS
+    assert found["pid"] == launched.process.pid
+    assert found["size"] == len(found["ranks"])
+    for number, row in enumerate(found["ranks"]):
+        assert list(row) == RANK_KEYS
+        assert row["rank"] == number
+    return dict(found)
+
+
+def look_until(launched: Launched, is_so: Callable[[Job], bool]) -> Job:
+    """The hang guard of `launched` ends this, too."""
+    while True:
+        found = look(launched)
+        if is_so(found):
+            return found
+        time.sleep(0.05)
+
+
+def states(found: Job) -> list[str]:
+    return [row["state"] for row in found["ranks"]]
+
+
+def test_who_waits_and_for_whom(tmp_path: Path) -> None:
+    with job("is_late", 3, tmp_path, NEVER) as launched:
+        launched.read_until("waits for go")
+        found = look_until(launched, lambda f: states(f) == ["waits", "computes", "waits"])
+        waiting, late, _ = found["ranks"]
+        assert waiting["waits_for"] == [1]
+        assert waiting["call"]["operation"] == "barrier"
+        assert waiting["call"]["group"] == 0
+        assert (late["waits_for"], late["call"]) == ([], None)
+        assert [row["calls"] for row in found["ranks"]] == [1, 1, 1]
+        assert [row["pid"] for row in found["ranks"]] == [
+            pid_of_rank(launched, r) for r in range(3)
+        ]
+        assert "stalling_worker.py is_late" in found["command"]
+        later = look_until(
+            launched, lambda f: f["ranks"][0]["waited_seconds"] > waiting["waited_seconds"]
+        )
+        assert later["ranks"][0]["seconds"] > waiting["seconds"]
+        assert later["ranks"][0]["in_job_seconds"] >= later["ranks"][0]["waited_seconds"]
+        assert later["seconds"] > found["seconds"] > 0
+        check_table(launched)
+        go_on(launched, tmp_path)
+    assert status(str(launched.process.pid), code=1) == (
+        "",
+        f"farandole status: no job {launched.process.pid} of yours runs on this host\n",
+    )
+
+
+def check_table(launched: Launched) -> None:
+    output, errors = status(str(launched.process.pid))
+    assert errors == ""
+    lines = output.splitlines()
+    assert lines[0].startswith(f"job {launched.process.pid} on ")
+    assert lines[2].split() == "rank pid calls bytes waited share now".split()
+    assert [line.split()[0] for line in lines[3:6]] == ["0", "1", "2"]
+    assert lines[6].startswith("ranks 0, 2 wait for rank 1 in barrier `")
+    assert all(len(line) <= 80 for line in lines)
+    assert "\x1b" not in output
+
+
+def test_who_has_not_come_to_init(tmp_path: Path) -> None:
+    with job("is_late_in_init", 2, tmp_path, NEVER) as launched:
+        launched.read_until("waits for go")
+        found = look_until(launched, lambda f: states(f) == ["init", "outside"])
+        assert found["ranks"][0]["in_job_seconds"] is None
+        assert found["ranks"][1]["seconds"] is None
+        go_on(launched, tmp_path)
+
+
+def test_who_has_joined_and_who_is_stopped(tmp_path: Path) -> None:
+    with job("joins_late", 2, tmp_path, NEVER) as launched:
+        launched.read_until("waits for go")
+        look_until(launched, lambda f: states(f) == ["joined", "computes"])
+        pid = pid_of_rank(launched, 1)
+        os.kill(pid, signal.SIGSTOP)
+        found = look_until(launched, lambda f: states(f) == ["joined", "stopped"])
+        assert found["ranks"][1]["reason"] == "SIGSTOP"
+        os.kill(pid, signal.SIGCONT)
+        look_until(launched, lambda f: states(f) == ["joined", "computes"])
+        go_on(launched, tmp_path)
+
+
+def test_who_has_ended(tmp_path: Path) -> None:
+    wait = 'while ! [ -e "$0/end" ]; do sleep 0.1; done'
+    program = f"echo here; [ $FARANDOLE_RANK != 0 ] || exit 0; {wait}"
+    with Launched("run", "-n", "2", "sh", "-c", program, str(tmp_path)) as launched:
+        launched.read_until("here", times=2)
+        found = look_until(launched, lambda f: states(f) == ["ended", "outside"])
+        assert found["ranks"][0]["reason"] == "exited with code 0"
+        (tmp_path / "end").touch()
+        assert launched.end() == 0
+
+
+def test_several_jobs_are_listed(tmp_path: Path) -> None:
+    with job("is_late", 2, tmp_path, NEVER) as first, job("is_late", 2, tmp_path, NEVER) as second:
+        first.read_until("waits for go")
+        second.read_until("waits for go")
+        output, _ = status("--json")
+        pids = [found["pid"] for found in json.loads(output)]
+        assert pids == sorted(pids)
+        assert {first.process.pid, second.process.pid} <= set(pids)
+        tables, _ = status()
+        assert f"job {first.process.pid} on " in tables
+        assert f"job {second.process.pid} on " in tables
+        go_on(first, tmp_path)
+        go_on(second, tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_the_jobs_of_others_are_not_shown(tmp_path: Path) -> None:
+    nobody, folder = 65534, Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    program = str(shutil.copy2(command(), folder))
+    with job("is_late", 2, tmp_path, NEVER) as launched:
+        launched.read_until("waits for go")
+        told = "farandole status: no job of yours runs on this host\n"
+        assert status(code=1, user=nobody, program=program) == ("", told)
+        assert status("--json", code=1, user=nobody, program=program) == ("[]\n", told)
+        go_on(launched, tmp_path)
+    shutil.rmtree(folder)
+
+
+STRANGER = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(15, b"farandole-agent", 0, 0, 0)
+memory = os.memfd_create("farandole-job", os.MFD_ALLOW_SEALING)
+os.write(memory, bytes(range(256)) * 64)
+import fcntl
+fcntl.fcntl(memory, 1033, 7)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_process_that_only_looks_like_a_launcher(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", STRANGER]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as stranger:
+        assert stranger.stdout is not None
+        stranger.stdout.readline()
+        with job("is_late", 2, tmp_path, NEVER) as launched:
+            launched.read_until("waits for go")
+            output, errors = status("--json")
+            assert launched.process.pid in [found["pid"] for found in json.loads(output)]
+            assert f"the job of process {stranger.pid} cannot be read" in errors
+            go_on(launched, tmp_path)
+
+
+def test_jobs_that_come_and_go_disturb_nobody() -> None:
+    for _ in range(5):
+        words = ("run", "-n", "4", "sh", "-c", "exit 0")
+        with Launched(*words) as launched:
+            while launched.process.poll() is None:
+                ran = subprocess.run(
+                    [command(), "status", "--json"], capture_output=True, check=False
+                )
+                assert ran.returncode in (0, 1), ran.stderr
+                json.loads(ran.stdout)
+            assert launched.end() == 0
+
+
+def test_wrong_words() -> None:
+    assert "JOB" in status("x", code=2)[1]
+    assert status("1", "2", code=2)[0] == ""
+
+
+def test_the_table_on_a_terminal_has_colors(tmp_path: Path) -> None:
+    with job("is_late", 2, tmp_path, NEVER) as launched:
+        launched.read_until("waits for go")
+        look_until(launched, lambda f: states(f) == ["waits", "computes"])
+        ours, theirs = pty.openpty()
+        environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
+        words = [command(), "status", str(launched.process.pid)]
+        subprocess.run(words, stdout=theirs, env={**environment, "TERM": "xterm"}, check=True)
+        os.close(theirs)
+        text = ""
+        while True:
+            try:
+                text += os.read(ours, 65536).decode()
+            except OSError:  # the other end is closed
+                break
+        os.close(ours)
+        assert "\x1b[33mwaits " in text
+        go_on(launched, tmp_path)
