@@ -21,12 +21,12 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/signature.h"
 #include "base/time_point.h"
 #include "coordination/agreement_options.h"
 #include "coordination/decision.h"
 #include "coordination/messages.h"
 #include "coordination/moment.h"
-#include "coordination/signature.h"
 #include "farandole/status.h"
 
 namespace farandole {

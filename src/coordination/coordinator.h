@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/signature.h"
 #include "coordination/agreement_options.h"
 #include "coordination/learner.h"
 #include "coordination/messages.h"
 #include "coordination/name_table.h"
 #include "coordination/replan.h"
-#include "coordination/signature.h"
 #include "farandole/status.h"
 
 namespace farandole {

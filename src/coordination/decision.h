@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "coordination/signature.h"
+#include "base/signature.h"
 #include "farandole/status.h"
 
 namespace farandole {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/signature.h"
 #include "base/time_point.h"
 #include "coordination/agreement_options.h"
 #include "coordination/decision.h"
@@ -22,7 +23,6 @@
 #include "coordination/name_table.h"
 #include "coordination/plan.h"
 #include "coordination/plan_walk.h"
-#include "coordination/signature.h"
 #include "farandole/status.h"
 
 namespace farandole {

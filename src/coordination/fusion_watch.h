@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/signature.h"
 #include "coordination/moment.h"
-#include "coordination/signature.h"
 
 namespace farandole {
 

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/signature.h"
 #include "coordination/decision.h"
 #include "coordination/moment.h"
-#include "coordination/signature.h"
 
 namespace farandole {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/signature.h"
 #include "coordination/moment.h"
-#include "coordination/signature.h"
 #include "farandole/status.h"
 
 namespace farandole {

@@ -7,7 +7,7 @@
 #include <list>
 #include <unordered_map>
 
-#include "coordination/signature.h"
+#include "base/signature.h"
 
 namespace farandole {
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/digest.h"
+#include "base/signature.h"
 #include "coordination/messages.h"
 #include "coordination/name_table.h"
-#include "coordination/signature.h"
 #include "farandole/status.h"
 
 namespace farandole {

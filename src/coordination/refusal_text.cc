@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/rank_names.h"
+#include "base/visible_text.h"
 #include "coordination/messages.h"
 
 namespace farandole {
@@ -102,8 +104,9 @@ std::string words_of(const Attributes& differing) {
 }
 
 // As many as a line of the table has room for, and how many there are.
-std::string short_rank_list(const std::vector<int>& ranks) {
-  auto whole = rank_list(ranks);
+std::string short_rank_list(std::vector<int> ranks) {
+  std::ranges::sort(ranks);
+  auto whole = name_ranks(ranks);
   if (whole.size() <= kRanksBytesMax) return whole;
   const auto count = fmt::format(" … ({} ranks)", ranks.size());
   return whole.substr(0, whole.rfind(',', kRanksBytesMax - count.size()) + 1) + count;
@@ -121,21 +124,17 @@ std::string minority_of(const std::vector<Variant>& variants) {
 
 using TableRow = std::vector<std::string>;
 
-// How many columns of a terminal a UTF-8 text takes that has no wide characters.
-std::size_t width_of(const std::string& text) {
-  return static_cast<std::size_t>(std::ranges::count_if(
-      text, [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }));
-}
-
 std::string table_of(const std::vector<TableRow>& rows) {
-  std::vector<std::size_t> widths(rows.front().size());
+  std::vector<int> widths(rows.front().size());
   for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+    for (std::size_t i = 0; i < row.size(); ++i)
+      widths[i] = std::max(widths[i], columns_of(row[i]));
   std::string text;
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i)
-      line += (i == 0 ? "  " : "   ") + row[i] + std::string(widths[i] - width_of(row[i]), ' ');
+      line += fmt::format("{}{}{:{}}", i == 0 ? "  " : "   ", row[i], "",
+                          widths[i] - columns_of(row[i]));
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return text;
@@ -164,20 +163,6 @@ std::string rest_of(std::span<const Variant> variants) {
 }
 
 }  // namespace
-
-std::string rank_list(std::vector<int> ranks) {
-  std::ranges::sort(ranks);
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t first = 0; first < ranks.size();) {
-    std::size_t last = first;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (first > 0) text += ", ";
-    text += std::to_string(ranks[first]);
-    if (last > first) text += (last == first + 1 ? ", " : "-") + std::to_string(ranks[last]);
-    first = last + 1;
-  }
-  return text;
-}
 
 std::string refusal_text(std::vector<Variant> variants) {
   CHECK(variants.size() >= 2, "one variant is no mismatch");

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "coordination/signature.h"
+#include "base/signature.h"
 
 namespace farandole {
 
@@ -24,8 +24,5 @@ std::string refusal_text(std::vector<Variant> variants);
 // For a call whose operation does not run joined; `joined_ranks` have not submitted it. Names them,
 // what goes on, and what to do; at most kRefusalTextBytesMax.
 std::string joined_text(const Signature& signature, const std::vector<int>& joined_ranks);
-
-// "rank 3", "ranks 0-2, 5": sorts.
-std::string rank_list(std::vector<int> ranks);
 
 }  // namespace farandole

@@ -30,12 +30,6 @@ Signature allreduce(std::vector<std::int64_t> dimensions) {
   return tensor(Operation::kAllreduce, DType::kFloat32, std::move(dimensions));
 }
 
-TEST(RankList, JoinsNeighbours) {
-  EXPECT_EQ(rank_list({4}), "rank 4");
-  EXPECT_EQ(rank_list({1, 0}), "ranks 0, 1");
-  EXPECT_EQ(rank_list({0, 2, 3, 4, 9}), "ranks 0, 2-4, 9");
-}
-
 // A refusal of `x`; the table is given without the indentation of its lines.
 std::string mismatch(const std::string& which, const std::string& differing,
                      const std::vector<std::string>& table) {

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <utility>
 
+#include "base/rank_names.h"
 #include "base/visible_text.h"
 #include "diagnosis/call_text.h"
-#include "diagnosis/rank_names.h"
 
 namespace farandole {
 namespace {

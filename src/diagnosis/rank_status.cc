@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/process_end.h"
+#include "base/rank_names.h"
 #include "base/visible_text.h"
 #include "diagnosis/call_text.h"
-#include "diagnosis/rank_names.h"
 
 namespace farandole {
 namespace {

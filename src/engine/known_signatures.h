@@ -6,7 +6,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "coordination/signature.h"
+#include "base/signature.h"
 #include "farandole/engine.h"
 
 namespace farandole {

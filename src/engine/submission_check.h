@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "coordination/signature.h"
+#include "base/signature.h"
 #include "farandole/engine.h"
 
 namespace farandole {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "diagnosis/rank_names.h"
+#include "base/rank_names.h"
 
 namespace farandole {
 namespace {

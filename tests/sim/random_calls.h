@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/signature.h"
 #include "coordination/agreement.h"
-#include "coordination/signature.h"
 #include "random.h"
 #include "script.h"
 

@@ -9,8 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "base/signature.h"
 #include "coordination/agreement.h"
-#include "coordination/signature.h"
 #include "story.h"
 
 namespace farandole::sim {

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "coordination/signature.h"
+#include "base/signature.h"
 #include "envelope.h"
 
 namespace farandole::sim {

@@ -1,4 +1,4 @@
-#include "diagnosis/rank_names.h"
+#include "base/rank_names.h"
 
 namespace farandole {
 

@@ -1,4 +1,4 @@
-#include "coordination/signature.h"
+#include "base/signature.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "coordination/signature.h"
+#include "base/signature.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
