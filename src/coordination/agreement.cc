@@ -22,10 +22,14 @@ class Agreement::Parts {
  public:
   Parts(int member, std::vector<int> ranks, const AgreementOptions& options)
       : member_(member), ranks_(std::move(ranks)), follower_(rank_of(member), options) {
-    if (member == kCoordinator) coordinator_.emplace(ranks_, options.names_max);
+    if (member != kCoordinator) return;
+    coordinator_.emplace(ranks_, options);
+    if (ranks_.size() > 1 && options.fusion_bytes > 0) follower_.expect_fusion();
   }
 
   Follower& follower() { return follower_; }
+
+  void time_is(TimePoint now) { now_ = now; }
 
   Status receive(int from, std::span<const std::byte> message) {
     const auto status = hand_over(from, message);
@@ -60,7 +64,7 @@ class Agreement::Parts {
     if (coordinator_) return coordinator_->receive(from, message);
     if (from != kCoordinator)
       return Status::stop(fmt::format("only rank {} decides here", rank_of(kCoordinator)));
-    return follower_.receive(message);
+    return follower_.receive(message, now_);
   }
 
   // Announcements go out or, on the coordinator's member, straight to it; then what was decided. A
@@ -83,7 +87,7 @@ class Agreement::Parts {
     const auto members = static_cast<int>(ranks_.size());
     for (int to = 0; to < members; ++to)
       if (to != kCoordinator) outgoing_.push_back({to, stream});
-    const auto decided = follower_.receive(stream);
+    const auto decided = follower_.receive(stream, now_);
     CHECK(decided.ok(), "our own decisions are right");
   }
 
@@ -92,6 +96,7 @@ class Agreement::Parts {
   Follower follower_;
   std::optional<Coordinator> coordinator_;
   std::deque<OutgoingMessage> outgoing_;
+  TimePoint now_;
 };
 
 Agreement::Agreement(int member, std::vector<int> ranks, const AgreementOptions& options)
@@ -100,17 +105,21 @@ Agreement::Agreement(int member, std::vector<int> ranks, const AgreementOptions&
 Agreement::~Agreement() = default;
 
 Status Agreement::submit(Ticket ticket, const KnownSignature& known, const Moment& moment,
-                         TimePoint /*now*/) {
-  return parts_->follower().submit(ticket, known, moment);
+                         TimePoint now) {
+  return parts_->follower().submit(ticket, known, moment, now);
 }
 
-Status Agreement::receive(int from, std::span<const std::byte> message, TimePoint /*now*/) {
+Status Agreement::receive(int from, std::span<const std::byte> message, TimePoint now) {
+  parts_->time_is(now);
   return parts_->receive(from, message);
 }
 
-void Agreement::look(TimePoint /*now*/) {}
+void Agreement::look(TimePoint now) {
+  parts_->time_is(now);
+  parts_->follower().look(now);
+}
 
-std::optional<TimePoint> Agreement::deadline() const { return std::nullopt; }
+std::optional<TimePoint> Agreement::deadline() const { return parts_->follower().deadline(); }
 
 std::optional<OutgoingMessage> Agreement::next_message() { return parts_->next_message(); }
 

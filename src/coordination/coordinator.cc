@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -19,8 +21,11 @@ constexpr std::uint32_t kNumberMax = std::numeric_limits<std::uint32_t>::max();
 
 }  // namespace
 
-Coordinator::Coordinator(std::vector<int> ranks, std::size_t names_max)
-    : ranks_(std::move(ranks)), members_(ranks_.size()), names_max_(names_max) {
+Coordinator::Coordinator(std::vector<int> ranks, const AgreementOptions& options)
+    : ranks_(std::move(ranks)),
+      members_(ranks_.size()),
+      names_max_(options.names_max),
+      learner_(names_, options.fusion_bytes) {
   CHECK(!ranks_.empty(), "a group has members");
   CHECK(names_max_ >= 1, "the step that is being issued needs an id");
 }
@@ -31,12 +36,11 @@ Status Coordinator::receive(int from, std::span<const std::byte> message) {
   for (const auto& item : items) {
     const bool announces =
         !std::holds_alternative<Raise>(item) && !std::holds_alternative<Report>(item);
+    if (replan_ && replan_->has(from)) return Status::stop("it goes on after its report");
     if (announces && mode_ == Mode::kQueue)
       return Status::stop("it announces something in generation 1");
-    if (mode_ == Mode::kStopped && member(from).report)
-      return Status::stop("it goes on after its report");
-    // What was announced before the report will be announced again after the answer.
-    if (announces && mode_ == Mode::kStopped) continue;
+    // Of the old generation: what still counts will be announced again.
+    if (announces && replan_) continue;
     if (announces && member(from).joined && !std::holds_alternative<AnnounceAgain>(item))
       return Status::stop("it announces something new after it has joined");
     FARANDOLE_TRY(std::visit(
@@ -46,70 +50,67 @@ Status Coordinator::receive(int from, std::span<const std::byte> message) {
 }
 
 Status Coordinator::apply(int /*from*/, const Raise& item) {
-  if (mode_ == Mode::kStopped) return {};
+  if (replan_) return {};
   if (item.generation != generation_)
     return Status::stop(fmt::format("it raises in generation {}, the current one is {}",
                                     item.generation, generation_));
-  stop();
+  stop(item);
   return {};
 }
 
-void Coordinator::stop() {
-  mode_ = Mode::kStopped;
-  for (auto& member : members_) member.report.reset();
+void Coordinator::stop(Raise raise) {
+  replan_.emplace(ranks_, std::move(raise));
   stream_.add(StreamItem(Stop{generation_}));
 }
 
 Status Coordinator::apply(int from, const Report& item) {
-  if (mode_ != Mode::kStopped || item.generation != generation_)
+  if (!replan_ || item.generation != generation_)
     return Status::stop(
         fmt::format("it reports for generation {}, which nobody asked for", item.generation));
-  FARANDOLE_TRY(problem_of_report(item));
-  member(from).report = item;
-  if (std::ranges::all_of(members_, [](const Member& one) { return one.report.has_value(); }))
-    answer();
+  FARANDOLE_TRY(replan_->add(from, item));
+  if (replan_->is_complete()) answer();
   return {};
-}
-
-// A member enters a number when it has completed the one before it, which all have entered.
-Status Coordinator::problem_of_report(const Report& item) const {
-  for (std::size_t index = 0; index < members_.size(); ++index) {
-    const auto& other = members_[index].report;
-    if (!other) continue;
-    const auto ahead = item.completed - other->completed;
-    const bool possible = ahead == 0 || (ahead == 1 && other->entered == 1) ||
-                          (ahead == kNumberMax && item.entered == 1);
-    if (possible) continue;
-    return Status::stop(
-        fmt::format("it reports {} completed and {} entered, rank {} reported {} and {}",
-                    item.completed, item.entered, ranks_[index], other->completed, other->entered));
-  }
-  return {};
-}
-
-// Up to which all have entered alike. Between two reports one may have completed what the other
-// has only entered: then all have entered it.
-std::uint32_t Coordinator::common_prefix() const {
-  const auto& first = *members_.front().report;
-  bool alike = true;
-  std::uint32_t completed = first.completed;
-  for (const auto& [joined, due, report] : members_) {
-    alike &= report->completed == first.completed && report->entered == 1 &&
-             report->identity == first.identity;
-    if (report->completed == completed + 1) ++completed;
-  }
-  return alike ? completed + 1 : completed;
 }
 
 // All that was announced before is announced again if it still counts.
 void Coordinator::answer() {
-  const auto prefix = common_prefix();
+  const auto replan = *std::exchange(replan_, std::nullopt);
+  const bool planned = mode_ == Mode::kPlan;
+  const auto atom = planned ? learn_from(replan) : 0;
+  mode_ = atom != 0 ? Mode::kPlan : Mode::kLearn;
+  if (planned && atom == 0) back_off(replan.atoms_run());
+  learner_.restart(replan.quiet_points());
   pending_.clear();
   for (auto& member : members_) member = {};
   ++generation_;
-  sequence_next_ = prefix + 1;
-  mode_ = Mode::kLearn;
-  stream_.add(StreamItem(Answer{generation_, prefix, 0}));
+  sequence_next_ = replan.prefix() + 1;
+  publish_edits();
+  stream_.add(StreamItem(Answer{generation_, replan.prefix(), atom}));
+}
+
+// The atom with which the plan goes on at once; 0 if the group learns again.
+std::uint32_t Coordinator::learn_from(const Replan& replan) {
+  const auto& raise = replan.raise();
+  if (raise.cause == Raise::Cause::kBucket)
+    learner_.learn_wait(raise.atom, raise.bucket, raise.ready);
+  const auto* atom = learner_.plan().find(raise.atom);
+  if (raise.cause != Raise::Cause::kSuccession || atom == nullptr) return 0;
+  if (raise.bucket < atom->buckets.size()) {
+    learner_.learn_wait(raise.atom, raise.bucket, {});
+    return 0;
+  }
+  // If all are where the raise was: at the end of its atom.
+  if (replan.withdraws() || replan.prefix() != raise.completed) return 0;
+  return learner_.add_succession(raise.atom, raise.ready, raise.where);
+}
+
+// A plan that broke soon would break soon again.
+void Coordinator::back_off(std::uint32_t atoms_run) {
+  constexpr std::uint32_t kAtomsOfALongRun = 4;
+  constexpr int kBordersMax = 16;
+  borders_passed_last_ =
+      atoms_run < kAtomsOfALongRun ? std::clamp(2 * borders_passed_last_, 1, kBordersMax) : 0;
+  borders_to_pass_ = borders_passed_last_;
 }
 
 Status Coordinator::apply(int from, const AnnounceInFull& item) {
@@ -141,7 +142,11 @@ Status Coordinator::apply(int from, const AnnounceAgain& item) {
 Status Coordinator::apply(int from, const AnnounceJoin& /*item*/) {
   member(from).joined = true;
   joined_last_ = from;
-  if (member(from).counts_as_joined()) examine_again();
+  learner_.restart();
+  if (mode_ == Mode::kPlan)
+    stop({});
+  else if (member(from).counts_as_joined())
+    examine_again();
   return {};
 }
 
@@ -157,6 +162,8 @@ Status Coordinator::note_in_full(int from, const Signature& signature, const Mom
 
 Status Coordinator::note(int from, const Signature& signature, std::uint32_t id,
                          const Moment& moment) {
+  // It was on its way when the plan began.
+  if (mode_ == Mode::kPlan && id != 0 && atom_of(id) != 0) return {};
   auto& candidates = pending_[signature.name];
   for (const auto& candidate : candidates) {
     if (std::ranges::find(candidate.members, from) != candidate.members.end())
@@ -168,7 +175,11 @@ Status Coordinator::note(int from, const Signature& signature, std::uint32_t id,
     same = candidates.insert(candidates.end(), Candidate{signature, id, {}, {}});
   same->members.push_back(from);
   same->moments.push_back(moment);
-  if (is_complete(candidates)) {
+  if (mode_ == Mode::kPlan) {
+    if (is_complete(candidates) ||
+        learner_.plan().has_name(digest_of(std::string_view(signature.name))))
+      stop({});
+  } else if (is_complete(candidates)) {
     const auto complete = pending_.extract(signature.name);
     decide(complete.key(), complete.mapped());
   }
@@ -236,7 +247,56 @@ void Coordinator::refuse(const std::string& name, std::string text) {
 void Coordinator::issue(const Candidate& candidate) {
   const auto id = candidate.id != 0 ? candidate.id : define(candidate.signature);
   names_.touch(id);
+  if (std::ranges::none_of(members_, &Member::joined)) {
+    std::vector<Moment> moments(members_.size());
+    for (std::size_t index = 0; index < candidate.members.size(); ++index)
+      moments[static_cast<std::size_t>(candidate.members[index])] = candidate.moments[index];
+    const bool is_border = learner_.is_border(id, moments);
+    publish_edits();
+    const auto atom = is_border ? atom_to_follow(id) : 0;
+    if (atom != 0) return follow(atom);
+    learner_.note(id, moments);
+  }
   stream_.add(StreamItem(Issue{generation_, sequence_next_++, id}));
+}
+
+// At a border before this id; 0 if the plan does not begin there.
+std::uint32_t Coordinator::atom_to_follow(std::uint32_t id) {
+  if (borders_to_pass_ > 0) {
+    --borders_to_pass_;
+    return 0;
+  }
+  std::vector<std::uint32_t> announced;
+  for (const auto& [name, candidates] : pending_) {
+    for (const auto& candidate : candidates) {
+      if (candidate.id != 0 && atom_of(candidate.id) != 0)
+        announced.push_back(candidate.id);
+      else if (learner_.plan().has_name(digest_of(std::string_view(name))))
+        return 0;  // it would be a surprise
+    }
+  }
+  return learner_.start_for(id, announced);
+}
+
+// Instead of the next step. What is planned need not be announced any more.
+void Coordinator::follow(std::uint32_t atom) {
+  stream_.add(StreamItem(Follow{generation_, sequence_next_ - 1, atom}));
+  mode_ = Mode::kPlan;
+  for (auto named = pending_.begin(); named != pending_.end();) {
+    std::erase_if(named->second, [this](const Candidate& one) { return atom_of(one.id) != 0; });
+    named = named->second.empty() ? pending_.erase(named) : std::next(named);
+  }
+}
+
+void Coordinator::publish_edits() {
+  for (const auto& item : learner_.take_edits()) stream_.add(item);
+}
+
+// In which it is planned; 0 if in none.
+std::uint32_t Coordinator::atom_of(std::uint32_t id) const {
+  const auto* known = names_.find(id);
+  const auto* atom = known == nullptr ? nullptr : learner_.plan().atom_of(known->digest);
+  return atom == nullptr ? 0 : atom->number;
 }
 
 std::uint32_t Coordinator::define(const Signature& signature) {
@@ -260,6 +320,8 @@ void Coordinator::forget(std::uint32_t id) {
     }
     if (candidates.empty()) pending_.erase(pending);
   }
+  learner_.forget(id);
+  publish_edits();
   names_.forget(id);
   stream_.add(StreamItem(Forget{id}));
 }

@@ -1,8 +1,10 @@
 // Coordinator: member 0's part in agreeing. It leads the replans, matches the announcements of all
 // members by name, and writes one ordered stream for everybody.
 // While the group learns, a name that all have announced becomes the next step, or a refusal; who
-// has joined counts as having announced it.
-// A replan: somebody raises, all are told to stop, all report, and the answer says what stays.
+// has joined counts as having announced it. What repeats is learned on the way, and where it may
+// begin once more, the plan begins instead. While the plan is followed, announcements are of what
+// is not planned: when all have announced one of these, it takes a replan. A replan: somebody
+// raises, all are told to stop, all report, and the answer says what stays.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +16,11 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "coordination/agreement_options.h"
+#include "coordination/learner.h"
 #include "coordination/messages.h"
 #include "coordination/name_table.h"
+#include "coordination/replan.h"
 #include "coordination/signature.h"
 #include "farandole/status.h"
 
@@ -23,8 +28,8 @@ namespace farandole {
 
 class Coordinator {
  public:
-  // `ranks` are the world ranks of the members, for texts. `names_max` bounds the table of ids.
-  Coordinator(std::vector<int> ranks, std::size_t names_max);
+  // `ranks` are the world ranks of the members, for texts.
+  Coordinator(std::vector<int> ranks, const AgreementOptions& options);
 
   // What a member says, 0 … members − 1; our own first, after a stop. Errors: kStop saying what is
   // wrong with them.
@@ -34,7 +39,7 @@ class Coordinator {
   bool has_message() const { return !stream_.empty(); }
 
  private:
-  enum class Mode { kQueue, kLearn, kStopped };
+  enum class Mode { kQueue, kLearn, kPlan };
   // The members that announced one signature under a name.
   struct Candidate {
     Signature signature;
@@ -49,7 +54,6 @@ class Coordinator {
     // How many of its announcements fell to a forgotten id. It will announce them again: until then
     // it does not count as joined, for it has submitted something that is not known here.
     std::size_t announcements_due = 0;
-    std::optional<Report> report;  // while all are stopped
 
     bool counts_as_joined() const { return joined && announcements_due == 0; }
   };
@@ -60,10 +64,10 @@ class Coordinator {
   Status apply(int from, const AnnounceJoin& item);
   Status apply(int from, const Raise& item);
   Status apply(int from, const Report& item);
-  Status problem_of_report(const Report& item) const;
-  void stop();
-  std::uint32_t common_prefix() const;
+  void stop(Raise raise);
   void answer();
+  std::uint32_t learn_from(const Replan& replan);
+  void back_off(std::uint32_t atoms_run);
   Status note_in_full(int from, const Signature& signature, const Moment& moment);
   Status note(int from, const Signature& signature, std::uint32_t id, const Moment& moment);
   std::vector<int> missing(const Candidates& candidates) const;
@@ -73,6 +77,10 @@ class Coordinator {
   void decide(const std::string& name, const Candidates& candidates);
   void refuse(const std::string& name, std::string text);
   void issue(const Candidate& candidate);
+  std::uint32_t atom_to_follow(std::uint32_t id);
+  void follow(std::uint32_t atom);
+  void publish_edits();
+  std::uint32_t atom_of(std::uint32_t id) const;
   std::uint32_t define(const Signature& signature);
   void forget(std::uint32_t id);
   std::string mismatch_text(const Candidates& candidates) const;
@@ -85,9 +93,16 @@ class Coordinator {
   std::size_t names_max_;
   NameTable names_;
   std::uint32_t id_defined_last_ = 0;
+  Learner learner_;
+
   Mode mode_ = Mode::kQueue;
+  std::optional<Replan> replan_;  // while all are stopped
   std::uint32_t generation_ = 1;
-  std::uint32_t sequence_next_ = 1;                      // while the group learns
+  std::uint32_t sequence_next_ = 1;  // while the group learns
+  // Borders to pass before the plan is followed again, and how many that were after the last plan.
+  int borders_to_pass_ = 0;
+  int borders_passed_last_ = 0;
+
   std::unordered_map<std::string, Candidates> pending_;  // by name
   MessagePacker stream_;
 };

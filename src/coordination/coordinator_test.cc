@@ -35,9 +35,9 @@ std::vector<StreamItem> stream(Coordinator& coordinator) {
 
 // The group of this one learns from now on, in generation 2.
 void learn(Coordinator& coordinator, int members) {
-  ASSERT_EQ(feed(coordinator, 0, {Raise{1, Raise::Cause::kSurprise, 0, 0, {}}}), Status());
+  ASSERT_EQ(feed(coordinator, 0, {Raise{.generation = 1}}), Status());
   for (int member = 0; member < members; ++member)
-    ASSERT_EQ(feed(coordinator, member, {Report{1, 0, 0, 0}}), Status());
+    ASSERT_EQ(feed(coordinator, member, {Report{1, 0, 0, 0, 0, 0}}), Status());
   EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Stop{1}), StreamItem(Answer{2, 0, 0})));
 }
 
@@ -52,7 +52,7 @@ void decide(Coordinator& coordinator, const std::string& name) {
 }
 
 TEST(Coordinator, IssuesWhatAllHaveAnnounced) {
-  Coordinator coordinator({0, 1}, 10);
+  Coordinator coordinator({0, 1}, {.names_max = 10});
   learn(coordinator, 2);
   ASSERT_EQ(feed(coordinator, 1, {in_full(named("a")), in_full(named("b"))}), Status());
   EXPECT_THAT(stream(coordinator), IsEmpty());
@@ -63,7 +63,7 @@ TEST(Coordinator, IssuesWhatAllHaveAnnounced) {
 }
 
 TEST(Coordinator, DefinesANameOnce) {
-  Coordinator coordinator({0, 1}, 10);
+  Coordinator coordinator({0, 1}, {.names_max = 10});
   learn(coordinator, 2);
   decide(coordinator, "a");
   stream(coordinator);
@@ -72,7 +72,7 @@ TEST(Coordinator, DefinesANameOnce) {
 }
 
 TEST(Coordinator, ForgetsTheLeastRecentNameWhenTheTableIsFull) {
-  Coordinator coordinator({0, 1}, 2);
+  Coordinator coordinator({0, 1}, {.names_max = 2});
   learn(coordinator, 2);
   decide(coordinator, "a");
   decide(coordinator, "b");
@@ -85,7 +85,7 @@ TEST(Coordinator, ForgetsTheLeastRecentNameWhenTheTableIsFull) {
 }
 
 TEST(Coordinator, IgnoresAnnouncementsOfForgottenIds) {
-  Coordinator coordinator({0, 1}, 1);
+  Coordinator coordinator({0, 1}, {.names_max = 1});
   learn(coordinator, 2);
   decide(coordinator, "a");
   ASSERT_EQ(feed(coordinator, 0, {by_id(1)}), Status());  // before it is forgotten
@@ -101,7 +101,7 @@ TEST(Coordinator, IgnoresAnnouncementsOfForgottenIds) {
 }
 
 TEST(Coordinator, AMismatchMayMixIdsAndFullAnnouncements) {
-  Coordinator coordinator({0, 1}, 1);
+  Coordinator coordinator({0, 1}, {.names_max = 1});
   learn(coordinator, 2);
   decide(coordinator, "a");
   stream(coordinator);
@@ -129,7 +129,7 @@ TEST(Coordinator, AnnouncementsThatCannotBeStop) {
       {{AnnounceJoin{}, AnnounceJoin{}}, "it announces something new after it has joined"},
   };
   for (const auto& [items, problem] : cases) {
-    Coordinator coordinator({0, 1}, 10);
+    Coordinator coordinator({0, 1}, {.names_max = 10});
     learn(coordinator, 2);
     decide(coordinator, "a");
     EXPECT_EQ(feed(coordinator, 1, items), Status::stop(problem));
@@ -141,17 +141,17 @@ TEST(Coordinator, TheAnswerKeepsWhatAllHaveEnteredAlike) {
     std::vector<Report> reports;
     std::uint32_t prefix;
   } cases[] = {
-      {{{1, 4, 0, 0}, {1, 4, 0, 0}, {1, 4, 0, 0}}, 4},
-      {{{1, 4, 1, 7}, {1, 4, 1, 7}, {1, 4, 1, 7}}, 5},
-      {{{1, 4, 1, 7}, {1, 4, 1, 7}, {1, 4, 1, 8}}, 4},
-      {{{1, 4, 1, 7}, {1, 4, 0, 0}, {1, 4, 1, 7}}, 4},
-      {{{1, 4, 1, 7}, {1, 5, 0, 0}, {1, 4, 1, 7}}, 5},
-      {{{1, 5, 1, 9}, {1, 4, 1, 7}, {1, 5, 1, 9}}, 5},
-      {{{1, 0xFFFFFFFF, 1, 7}, {1, 0, 1, 8}, {1, 0xFFFFFFFF, 1, 7}}, 0},
+      {{{1, 4, 0, 0, 0, 0}, {1, 4, 0, 0, 0, 0}, {1, 4, 0, 0, 0, 0}}, 4},
+      {{{1, 4, 1, 7, 0, 0}, {1, 4, 1, 7, 0, 0}, {1, 4, 1, 7, 0, 0}}, 5},
+      {{{1, 4, 1, 7, 0, 0}, {1, 4, 1, 7, 0, 0}, {1, 4, 1, 8, 0, 0}}, 4},
+      {{{1, 4, 1, 7, 0, 0}, {1, 4, 0, 0, 0, 0}, {1, 4, 1, 7, 0, 0}}, 4},
+      {{{1, 4, 1, 7, 0, 0}, {1, 5, 0, 0, 0, 0}, {1, 4, 1, 7, 0, 0}}, 5},
+      {{{1, 5, 1, 9, 0, 0}, {1, 4, 1, 7, 0, 0}, {1, 5, 1, 9, 0, 0}}, 5},
+      {{{1, 0xFFFFFFFF, 1, 7, 0, 0}, {1, 0, 1, 8, 0, 0}, {1, 0xFFFFFFFF, 1, 7, 0, 0}}, 0},
   };
   for (const auto& [reports, prefix] : cases) {
-    Coordinator coordinator({0, 1, 2}, 10);
-    ASSERT_EQ(feed(coordinator, 2, {Raise{1, Raise::Cause::kSurprise, 0, 0, {}}}), Status());
+    Coordinator coordinator({0, 1, 2}, {.names_max = 10});
+    ASSERT_EQ(feed(coordinator, 2, {Raise{.generation = 1}}), Status());
     EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Stop{1})));
     for (int member = 0; member < 3; ++member) {
       EXPECT_THAT(stream(coordinator), IsEmpty());
@@ -162,13 +162,13 @@ TEST(Coordinator, TheAnswerKeepsWhatAllHaveEnteredAlike) {
 }
 
 TEST(Coordinator, WhatWasAnnouncedBeforeTheReportIsForgotten) {
-  Coordinator coordinator({0, 1}, 10);
+  Coordinator coordinator({0, 1}, {.names_max = 10});
   learn(coordinator, 2);
   const auto a = in_full(named("a"));
-  const Raise raise{2, Raise::Cause::kSurprise, 0, 0, {}};
-  ASSERT_EQ(feed(coordinator, 1, {a, raise, raise, a, AnnounceJoin{}, a, Report{2, 0, 0, 0}}),
+  const Raise raise{.generation = 2};
+  ASSERT_EQ(feed(coordinator, 1, {a, raise, raise, a, AnnounceJoin{}, a, Report{2, 0, 0, 0, 0, 0}}),
             Status());
-  ASSERT_EQ(feed(coordinator, 0, {a, raise, Report{2, 0, 0, 0}, a}), Status());
+  ASSERT_EQ(feed(coordinator, 0, {a, raise, Report{2, 0, 0, 0, 0, 0}, a}), Status());
   EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Stop{2}), StreamItem(Answer{3, 0, 0})));
   ASSERT_EQ(feed(coordinator, 1, {a}), Status());
   EXPECT_THAT(stream(coordinator),
@@ -176,50 +176,49 @@ TEST(Coordinator, WhatWasAnnouncedBeforeTheReportIsForgotten) {
 }
 
 TEST(Coordinator, ReplansThatCannotBeStop) {
-  const Raise raise{2, Raise::Cause::kSurprise, 0, 0, {}};
+  const Raise raise{.generation = 2};
   const struct {
     std::vector<Announcement> items;
     std::string problem;
   } cases[] = {
-      {{Raise{3, Raise::Cause::kSurprise, 0, 0, {}}},
-       "it raises in generation 3, the current one is 2"},
-      {{Report{2, 0, 0, 0}}, "it reports for generation 2, which nobody asked for"},
-      {{raise, Report{1, 0, 0, 0}}, "it reports for generation 1, which nobody asked for"},
-      {{raise, Report{2, 9, 0, 0}, raise}, "it goes on after its report"},
-      {{raise, Report{2, 9, 0, 0}, Report{2, 9, 0, 0}}, "it goes on after its report"},
-      {{raise, Report{2, 9, 0, 0}, AnnounceJoin{}}, "it goes on after its report"},
+      {{Raise{.generation = 3}}, "it raises in generation 3, the current one is 2"},
+      {{Report{2, 0, 0, 0, 0, 0}}, "it reports for generation 2, which nobody asked for"},
+      {{raise, Report{1, 0, 0, 0, 0, 0}}, "it reports for generation 1, which nobody asked for"},
+      {{raise, Report{2, 9, 0, 0, 0, 0}, raise}, "it goes on after its report"},
+      {{raise, Report{2, 9, 0, 0, 0, 0}, Report{2, 9, 0, 0, 0, 0}}, "it goes on after its report"},
+      {{raise, Report{2, 9, 0, 0, 0, 0}, AnnounceJoin{}}, "it goes on after its report"},
   };
   for (const auto& [items, problem] : cases) {
-    Coordinator coordinator({0, 1}, 10);
+    Coordinator coordinator({0, 1}, {.names_max = 10});
     learn(coordinator, 2);
     EXPECT_EQ(feed(coordinator, 1, items), Status::stop(problem));
   }
-  Coordinator coordinator({0, 1}, 10);
+  Coordinator coordinator({0, 1}, {.names_max = 10});
   EXPECT_EQ(feed(coordinator, 1, {AnnounceJoin{}}),
             Status::stop("it announces something in generation 1"));
 }
 
 TEST(Coordinator, ReportsThatContradictEachOtherStop) {
   const std::pair<Report, std::string> cases[] = {
-      {{1, 6, 0, 0}, "it reports 6 completed and 0 entered, rank 3 reported 4 and 1"},
-      {{1, 3, 0, 0}, "it reports 3 completed and 0 entered, rank 3 reported 4 and 1"},
-      {{1, 2, 1, 7}, "it reports 2 completed and 1 entered, rank 3 reported 4 and 1"},
+      {{1, 6, 0, 0, 0, 0}, "it reports 6 completed and 0 entered, rank 3 reported 4 and 1"},
+      {{1, 3, 0, 0, 0, 0}, "it reports 3 completed and 0 entered, rank 3 reported 4 and 1"},
+      {{1, 2, 1, 7, 0, 0}, "it reports 2 completed and 1 entered, rank 3 reported 4 and 1"},
   };
   for (const auto& [report, problem] : cases) {
-    Coordinator coordinator({3, 5}, 10);
-    ASSERT_EQ(feed(coordinator, 0, {Raise{1, Raise::Cause::kSurprise, 0, 0, {}}}), Status());
-    ASSERT_EQ(feed(coordinator, 0, {Report{1, 4, 1, 7}}), Status());
+    Coordinator coordinator({3, 5}, {.names_max = 10});
+    ASSERT_EQ(feed(coordinator, 0, {Raise{.generation = 1}}), Status());
+    ASSERT_EQ(feed(coordinator, 0, {Report{1, 4, 1, 7, 0, 0}}), Status());
     EXPECT_EQ(feed(coordinator, 1, {report}), Status::stop(problem));
   }
-  Coordinator coordinator({3, 5}, 10);
-  ASSERT_EQ(feed(coordinator, 0, {Raise{1, Raise::Cause::kSurprise, 0, 0, {}}}), Status());
-  ASSERT_EQ(feed(coordinator, 0, {Report{1, 4, 0, 0}}), Status());
-  EXPECT_EQ(feed(coordinator, 1, {Report{1, 5, 0, 0}}),
+  Coordinator coordinator({3, 5}, {.names_max = 10});
+  ASSERT_EQ(feed(coordinator, 0, {Raise{.generation = 1}}), Status());
+  ASSERT_EQ(feed(coordinator, 0, {Report{1, 4, 0, 0, 0, 0}}), Status());
+  EXPECT_EQ(feed(coordinator, 1, {Report{1, 5, 0, 0, 0, 0}}),
             Status::stop("it reports 5 completed and 0 entered, rank 3 reported 4 and 0"));
 }
 
 TEST(Coordinator, ReleasesAllByTheRankThatJoinedLast) {
-  Coordinator coordinator({3, 5, 8}, 10);
+  Coordinator coordinator({3, 5, 8}, {.names_max = 10});
   learn(coordinator, 3);
   for (const std::uint32_t sequence : {1U, 2U}) {
     for (const int member : {2, 0}) {
@@ -232,7 +231,7 @@ TEST(Coordinator, ReleasesAllByTheRankThatJoinedLast) {
 }
 
 TEST(Coordinator, ExaminesWhatIsPendingWhenSomebodyJoins) {
-  Coordinator coordinator({3, 5, 8}, 10);
+  Coordinator coordinator({3, 5, 8}, {.names_max = 10});
   learn(coordinator, 3);
   const auto reduced = allreduce("b");
   for (const int member : {0, 2}) {
@@ -253,7 +252,7 @@ TEST(Coordinator, ExaminesWhatIsPendingWhenSomebodyJoins) {
 // Member 1 has announced `a` by an id that is forgotten, before or after its join came.
 TEST(Coordinator, AJoinCountsOnceWhatWasForgottenIsAnnouncedAgain) {
   for (const bool joins_first : {false, true}) {
-    Coordinator coordinator({0, 1, 2}, 1);
+    Coordinator coordinator({0, 1, 2}, {.names_max = 1});
     learn(coordinator, 3);
     for (const int member : {0, 1, 2})
       ASSERT_EQ(feed(coordinator, member, {in_full(allreduce("a"))}), Status());
@@ -281,7 +280,7 @@ TEST(Coordinator, AJoinCountsOnceWhatWasForgottenIsAnnouncedAgain) {
 
 // `a` and `b` wait for the one that joins; `a` makes `b` be forgotten, which makes `b` wait again.
 TEST(Coordinator, ADecisionMayTakeBackAnnouncementsOfTheNext) {
-  Coordinator coordinator({0, 1, 2}, 1);
+  Coordinator coordinator({0, 1, 2}, {.names_max = 1});
   learn(coordinator, 3);
   for (const int member : {0, 1, 2})
     ASSERT_EQ(feed(coordinator, member, {in_full(allreduce("b"))}), Status());

@@ -7,9 +7,8 @@
 #include <variant>
 
 #include "base/check.h"
+#include "base/digest.h"
 #include "base/try.h"
-#include "coordination/digest.h"
-#include "coordination/fusion_planner.h"
 
 namespace farandole {
 namespace {
@@ -18,19 +17,34 @@ std::string name_for_texts(const Signature& signature) { return shortened(signat
 
 }  // namespace
 
-Status Follower::submit(Ticket ticket, const KnownSignature& known, const Moment& moment) {
+Follower::Follower(int rank, const AgreementOptions& options)
+    : rank_(rank),
+      options_(options),
+      plan_(names_),
+      walk_(plan_, in_flight_, quiet_points_last_),
+      grace_(options.grace) {}
+
+Status Follower::submit(Ticket ticket, const KnownSignature& known, const Moment& moment,
+                        TimePoint now) {
   if (!known.problem.empty() || join_ || in_flight_.find(known) != InFlight::kNone)
     return problem_of_submission(known);
+  grace_.submitted(moment.waits);
+  grace_.moved(now);
+  waits_last_ = moment.waits;
   if (known.signature.operation == Operation::kJoin) {
     join_ = Join{ticket};
     if (mode_ != Mode::kLearn)
-      raise(Raise::Cause::kSurprise);
+      raise({});
     else if (!stopped_)
       messages_.add(Announcement(AnnounceJoin{}));
     return {};
   }
   const auto slot = in_flight_.add(ticket, known, moment);
-  if (mode_ == Mode::kLearn && !stopped_) announce(slot);
+  if (mode_ == Mode::kQueue || stopped_) return {};
+  if (mode_ == Mode::kPlan && plan_.atom_of(known.digest) != nullptr)
+    ++planned_queued_;
+  else
+    announce(slot);
   return {};
 }
 
@@ -60,17 +74,54 @@ void Follower::announce(InFlight::Slot slot) {
     messages_.add(Announcement(AnnounceInFull{submission.known->signature, submission.moment}));
 }
 
-// Once is enough: the coordinator will stop all, and what is still wrong after the answer is raised
-// again.
-void Follower::raise(Raise::Cause cause) {
-  if (raised_ || stopped_) return;
-  raised_ = true;
-  messages_.add(Announcement(Raise{generation_, cause, 0, 0, {}}));
+void Follower::announce_what_is_not_planned() {
+  planned_queued_ = 0;
+  for (auto slot = in_flight_.first(); slot != InFlight::kNone; slot = in_flight_[slot].later) {
+    auto& submission = in_flight_[slot];
+    if (submission.taken) continue;
+    const bool planned = mode_ == Mode::kPlan && plan_.atom_of(submission.known->digest) != nullptr;
+    if (planned) {
+      submission.announced = false;
+      ++planned_queued_;
+    } else if (!submission.announced) {
+      announce(slot);
+    }
+  }
 }
 
-void Follower::surprised() { raise(Raise::Cause::kSurprise); }
+// Once is enough: the coordinator will stop all, and what is still wrong after the answer is raised
+// again.
+void Follower::raise(Raise item) {
+  if (raised_ || stopped_) return;
+  raised_ = true;
+  item.generation = generation_;
+  item.completed = completed_;
+  messages_.add(Announcement(std::move(item)));
+}
 
-Status Follower::receive(std::span<const std::byte> message) {
+void Follower::look(TimePoint now) {
+  if (!is_stuck()) {
+    grace_.moved(now);
+  } else if (grace_.is_over(now)) {
+    raise(walk_.describe_wait());
+    grace_.raised(waits_last_);
+  }
+}
+
+std::optional<TimePoint> Follower::deadline() {
+  if (!is_stuck()) return std::nullopt;
+  return grace_.end();
+}
+
+// Something planned is ready here, and what is expected here is not. Who has entered what there was
+// waits for others, who may be stuck.
+bool Follower::is_stuck() {
+  return planned_queued_ > 0 && mode_ == Mode::kPlan && !stopped_ && !raised_ && !entered_ &&
+         !withdrawn_ && issued_.empty() && walk_.next() == nullptr;
+}
+
+Status Follower::receive(std::span<const std::byte> message, TimePoint now) {
+  grace_.time_is(now);
   FARANDOLE_TRY_ASSIGN(const auto items, decode_stream(message));
   for (const auto& item : items)
     FARANDOLE_TRY(std::visit([this](const auto& alternative) { return apply(alternative); }, item));
@@ -95,6 +146,8 @@ Status Follower::apply(const Forget& item) {
   const auto* known = names_.find(item.id);
   if (known == nullptr)
     return Status::stop(fmt::format("it forgets the id {}, which stands for nothing", item.id));
+  if (plan_.atom_of(known->digest) != nullptr)
+    return Status::stop(fmt::format("it forgets the id {}, which is planned", item.id));
   const auto slot = announced(known->name_digest, known->signature.name);
   names_.forget(item.id);
   if (slot == InFlight::kNone || in_flight_[slot].as_id != item.id) return {};
@@ -178,43 +231,81 @@ Status Follower::apply(const Stop& item) {
   stopped_ = true;
   const auto* const step = std::get_if<Step>(&decision_);
   const std::uint64_t identity = entered_ && step != nullptr ? step->identity : 0;
-  messages_.add(Announcement(
-      Report{generation_, completed_, static_cast<std::uint8_t>(entered_ ? 1 : 0), identity}));
+  messages_.add(Announcement(Report{.generation = generation_,
+                                    .completed = completed_,
+                                    .entered = static_cast<std::uint8_t>(entered_ ? 1 : 0),
+                                    .identity = identity,
+                                    .quiet_points = quiet_points_last_,
+                                    .atoms_run = walk_.atoms_run()}));
   return {};
 }
 
-// What is beyond the prefix was not entered by all, so nobody has written anything for it: it goes
-// back to where it was submitted.
 Status Follower::apply(const Answer& item) {
   FARANDOLE_TRY(problem_of_answer(item));
-  if (entered_ && item.prefix == completed_) {
-    entered_ = false;
-    withdrawn_ = true;
-    for (const auto slot : slots_) take_back(slot);
-    if (std::holds_alternative<Release>(decision_)) join_->released = false;
-  }
-  for (const auto& issued : issued_) {
-    if (issued.slot != InFlight::kNone) take_back(issued.slot);
-    if (std::holds_alternative<Release>(issued.decision)) join_->released = false;
-  }
+  if (entered_ && item.prefix == completed_) withdraw();
+  for (const auto& issued : issued_) take_back(issued.decision, {&issued.slot, 1});
   issued_.clear();
   generation_ = item.generation;
   sequence_issued_last_ = item.prefix;
   stopped_ = false;
   raised_ = false;
-  mode_ = Mode::kLearn;
-  for (auto slot = in_flight_.first(); slot != InFlight::kNone; slot = in_flight_[slot].later) {
+  mode_ = item.atom == 0 ? Mode::kLearn : Mode::kPlan;
+  walk_.go_to(plan_.find(item.atom));
+  grace_.moved();
+  for (auto slot = in_flight_.first(); slot != InFlight::kNone; slot = in_flight_[slot].later)
     in_flight_[slot].announced = false;
-    if (!in_flight_[slot].taken) announce(slot);
-  }
-  if (join_ && !join_->released) messages_.add(Announcement(AnnounceJoin{}));
+  announce_what_is_not_planned();
+  if (!join_ || join_->released) return {};
+  if (mode_ == Mode::kPlan)
+    raise({});
+  else
+    messages_.add(Announcement(AnnounceJoin{}));
   return {};
+}
+
+// What is beyond the prefix was not entered by all, so nobody has written anything for it: it goes
+// back to where it was submitted.
+void Follower::withdraw() {
+  entered_ = false;
+  withdrawn_ = true;
+  take_back(decision_, slots_);
+}
+
+void Follower::take_back(const Decision& decision, std::span<const InFlight::Slot> slots) {
+  for (const auto slot : slots)
+    if (slot != InFlight::kNone) in_flight_[slot].taken = false;
+  if (std::holds_alternative<Release>(decision)) join_->released = false;
+}
+
+Status Follower::apply(const Follow& item) {
+  if (mode_ != Mode::kLearn || stopped_ || item.generation != generation_ ||
+      item.sequence != sequence_issued_last_ || plan_.find(item.atom) == nullptr)
+    return Status::stop(
+        fmt::format("it begins atom {} after number {} of generation {}, rank {} "
+                    "expects no plan there",
+                    item.atom, item.sequence, item.generation, rank_));
+  mode_ = Mode::kPlan;
+  walk_.go_to(plan_.find(item.atom));
+  walk_.count_from_zero();
+  grace_.moved();
+  announce_what_is_not_planned();
+  return {};
+}
+
+template <class Edit>
+Status Follower::apply_edit(const Edit& edit) {
+  if (mode_ == Mode::kPlan && !stopped_)
+    return Status::stop("it changes the plan while that is followed");
+  if (mode_ == Mode::kPlan) walk_.go_to(nullptr);
+  return plan_.apply(edit);
 }
 
 Status Follower::problem_of_answer(const Answer& item) const {
   if (!stopped_ || item.generation != generation_ + 1)
     return Status::stop(fmt::format("it begins generation {}, rank {} {} {}", item.generation,
                                     rank_, stopped_ ? "has stopped in" : "is in", generation_));
+  if (item.atom != 0 && plan_.find(item.atom) == nullptr)
+    return Status::stop(fmt::format("it goes on with atom {}, which there is not", item.atom));
   const std::uint32_t ahead = item.prefix - completed_;
   if (ahead <= (entered_ ? 1U : 0U)) return {};
   return Status::stop(fmt::format("it says that number {} is entered by all, rank {} has {} {}",
@@ -222,11 +313,12 @@ Status Follower::problem_of_answer(const Answer& item) const {
                                   completed_ + (entered_ ? 1U : 0U)));
 }
 
-void Follower::take_back(InFlight::Slot slot) { in_flight_[slot].taken = false; }
-
 const Decision* Follower::next_decision() {
   if (entered_ || withdrawn_ || stopped_) return nullptr;
-  entered_ = mode_ == Mode::kQueue ? enter_from_queue() : enter_issued();
+  if (mode_ == Mode::kQueue)
+    entered_ = enter_from_queue();
+  else
+    entered_ = enter_issued() || (mode_ == Mode::kPlan && enter_planned());
   return entered_ ? &decision_ : nullptr;
 }
 
@@ -235,7 +327,7 @@ bool Follower::enter_issued() {
   auto& next = issued_.front();
   decision_ = std::move(next.decision);
   slots_.clear();
-  if (next.slot != InFlight::kNone) slots_.push_back(next.slot);
+  if (next.slot != InFlight::kNone) note_entered(next.slot);
   issued_.pop_front();
   return true;
 }
@@ -246,18 +338,32 @@ bool Follower::enter_from_queue() {
   begin_step();
   add_to_step(head);
   const auto& first = in_flight_[head];
+  StepIdentity identity;
+  identity.add(*first.known);
   std::int64_t bytes = first.known->bytes;
-  const bool fuses = first.moment.batch != 0 && options_.fusion_bytes > 0;
-  for (auto slot = first.later; fuses && slot != InFlight::kNone;) {
+  const bool fuses =
+      first.moment.batch != 0 && first.known->fusion_key != 0 && options_.fusion_bytes > 0;
+  for (auto slot = first.later; fuses && slot != InFlight::kNone; slot = in_flight_[slot].later) {
     const auto& next = in_flight_[slot];
     bytes += next.known->bytes;
     if (next.moment.batch != first.moment.batch || bytes > options_.fusion_bytes ||
-        !may_share_a_step(first.known->signature, next.known->signature))
+        next.known->fusion_key != first.known->fusion_key)
       break;
     add_to_step(slot);
-    slot = next.later;
+    identity.add(*next.known);
   }
-  end_step();
+  std::get<Step>(decision_).identity = identity.value();
+  return true;
+}
+
+bool Follower::enter_planned() {
+  const auto* bucket = walk_.next();
+  if (bucket == nullptr) return false;
+  begin_step();
+  for (const auto slot : walk_.slots()) add_to_step(slot);
+  std::get<Step>(decision_).identity = bucket->identity;
+  planned_queued_ -= slots_.size();
+  walk_.enter();
   return true;
 }
 
@@ -274,29 +380,30 @@ void Follower::begin_step() {
 void Follower::add_to_step(InFlight::Slot slot) {
   in_flight_[slot].taken = true;
   std::get<Step>(decision_).tickets.push_back(in_flight_[slot].ticket);
-  slots_.push_back(slot);
+  note_entered(slot);
 }
 
-void Follower::end_step() {
-  auto& step = std::get<Step>(decision_);
-  if (slots_.size() == 1) {
-    step.identity = in_flight_[slots_.front()].known->digest;
-    return;
-  }
-  Digest digest;
-  for (const auto slot : slots_) digest.add(in_flight_[slot].known->digest);
-  digest.add(slots_.size());
-  step.identity = digest.value();
+void Follower::note_entered(InFlight::Slot slot) {
+  slots_.push_back(slot);
+  const auto quiet_points = in_flight_[slot].moment.quiet_points;
+  if (static_cast<std::int32_t>(quiet_points - quiet_points_last_) > 0)
+    quiet_points_last_ = quiet_points;
 }
 
 void Follower::completed() {
   CHECK(entered_, "only what was entered is completed");
+  if (fusion_watch_ && mode_ == Mode::kQueue) watch_for_fusion();
   entered_ = false;
   ++completed_;
+  grace_.moved();
   for (const auto slot : slots_) in_flight_.remove(slot);
   if (std::holds_alternative<Release>(decision_)) join_.reset();
 }
 
-bool Follower::take_withdrawal() { return std::exchange(withdrawn_, false); }
+void Follower::watch_for_fusion() {
+  for (const auto slot : slots_)
+    fusion_watch_->add(*in_flight_[slot].known, in_flight_[slot].moment);
+  if (fusion_watch_->end_step()) raise({});
+}
 
 }  // namespace farandole

@@ -1,11 +1,72 @@
 #include "coordination/fusion_planner.h"
 
-namespace farandole {
+#include "coordination/messages.h"
 
-bool may_share_a_step(const Signature& a, const Signature& b) {
-  return row_of(a.operation).fusible && a.operation == b.operation && a.dtype == b.dtype &&
-         a.reduce_op == b.reduce_op && same_bits(a.prescale, b.prescale) &&
-         same_bits(a.postscale, b.postscale);
+namespace farandole {
+namespace {
+
+class FusionPlanner {
+ public:
+  FusionPlanner(std::span<const FusionItem> items, std::int64_t fusion_bytes)
+      : items_(items), fusion_bytes_(fusion_bytes), taken_(items.size()) {}
+
+  std::vector<std::vector<std::size_t>> run() {
+    std::vector<std::vector<std::size_t>> buckets;
+    for (std::size_t first = 0; first < items_.size(); ++first)
+      if (!taken_[first]) buckets.push_back(fill(first));
+    return buckets;
+  }
+
+ private:
+  std::vector<std::size_t> fill(std::size_t first) {
+    std::vector<std::size_t> bucket = {first};
+    taken_[first] = true;
+    std::int64_t bytes = items_[first].bytes;
+    if (items_[first].fusion_key == 0 || fusion_bytes_ == 0) return bucket;
+    std::int64_t bytes_passed = 0;
+    std::size_t passed = 0;
+    for (std::size_t next = first + 1; next < items_.size(); ++next) {
+      if (taken_[next]) continue;
+      if (may_share(first, next) && fits(bucket, next, bytes)) {
+        bucket.push_back(next);
+        taken_[next] = true;
+        bytes += items_[next].bytes;
+      } else {
+        bytes_passed += items_[next].bytes;
+        ++passed;
+      }
+      if (bytes_passed > fusion_bytes_ || passed > kListMax || bucket.size() == kListMax) break;
+    }
+    return bucket;
+  }
+
+  bool may_share(std::size_t a, std::size_t b) const {
+    return items_[a].fusion_key == items_[b].fusion_key && items_[a].waits == items_[b].waits;
+  }
+
+  // Behind so many bytes in a bucket. A batch that is not in it yet waits for a bucket of its own
+  // if that has room for all of it and this one has not.
+  bool fits(const std::vector<std::size_t>& bucket, std::size_t next, std::int64_t bytes) const {
+    if (bytes + items_[next].bytes > fusion_bytes_) return false;
+    const auto batch = items_[next].batch;
+    if (batch == 0 || batch == items_[bucket.back()].batch) return true;
+    std::int64_t whole = 0;
+    for (std::size_t index = bucket.front(); index < items_.size(); ++index)
+      if (items_[index].batch == batch && !taken_[index] && may_share(next, index))
+        whole += items_[index].bytes;
+    return bytes + whole <= fusion_bytes_ || whole > fusion_bytes_;
+  }
+
+  std::span<const FusionItem> items_;
+  std::int64_t fusion_bytes_;
+  std::vector<bool> taken_;
+};
+
+}  // namespace
+
+std::vector<std::vector<std::size_t>> plan_buckets(std::span<const FusionItem> items,
+                                                   std::int64_t fusion_bytes) {
+  return FusionPlanner(items, fusion_bytes).run();
 }
 
 }  // namespace farandole

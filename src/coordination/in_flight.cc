@@ -5,13 +5,6 @@
 #include "base/check.h"
 
 namespace farandole {
-namespace {
-
-constexpr std::size_t kPlacesAtFirst = 64;
-
-}  // namespace
-
-InFlight::InFlight() : places_(kPlacesAtFirst) {}
 
 InFlight::Slot InFlight::add(Ticket ticket, const KnownSignature& known, const Moment& moment) {
   if (2 * (size_ + 1) > places_.size()) grow();

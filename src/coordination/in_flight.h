@@ -31,7 +31,7 @@ class InFlight {
     Slot later = kNone;
   };
 
-  InFlight();
+  InFlight() = default;
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
 
@@ -71,7 +71,7 @@ class InFlight {
   Slot last_ = kNone;
   std::size_t size_ = 0;
   // Open addressing with linear probing; their number is a power of two, at most half are taken.
-  std::vector<Place> places_;
+  std::vector<Place> places_ = std::vector<Place>(64);
 };
 
 }  // namespace farandole

@@ -61,6 +61,13 @@ class Members {
       ASSERT_EQ(at(to).agreement.receive(from, channel.front(), now_), Status());
   }
 
+  // At most `most` messages; true if there was one.
+  bool deliver_some(int from, int to, int most) {
+    const bool some = most > 0 && !channels_[{from, to}].empty();
+    deliver(from, to, most);
+    return some;
+  }
+
   // Until no message is left; returns how many there were.
   int deliver_all() {
     int messages = 0;

@@ -11,168 +11,118 @@
 namespace farandole {
 namespace {
 
-// The first byte of a message, and the first byte of each item.
+// The first byte of a message. An item begins with its tag, which counts the kinds of items through
+// both kinds of messages.
 enum class Kind : std::uint8_t { kAnnouncements = 1, kStream = 2 };
-enum class Tag : std::uint8_t {
-  kAnnounceInFull = 1,
-  kAnnounceById = 2,
-  kAnnounceAgain = 3,
-  kAnnounceJoin = 4,
-  kRaise = 5,
-  kReport = 6,
-  kDefine = 7,
-  kForget = 8,
-  kIssue = 9,
-  kRefuse = 10,
-  kReleaseAll = 11,
-  kStop = 12,
-  kAnswer = 13,
-};
+
+template <class Item>
+constexpr std::size_t kFirstTag = 1;
+template <>
+constexpr std::size_t kFirstTag<StreamItem> = 1 + std::variant_size_v<Announcement>;
 
 constexpr std::string_view name_of(Kind kind) {
   return kind == Kind::kAnnouncements ? "announcements" : "decisions";
 }
 
-void put_signature(ByteWriter& writer, const Signature& signature) {
-  writer.put_text(signature.name);
-  writer.put(signature.operation);
-  writer.put(signature.dtype);
-  writer.put(signature.reduce_op);
-  writer.put(signature.root_rank);
-  writer.put(std::bit_cast<std::uint64_t>(signature.prescale));
-  writer.put(std::bit_cast<std::uint64_t>(signature.postscale));
-  writer.put(static_cast<std::uint8_t>(signature.dimensions.size()));
-  for (const auto dimension : signature.dimensions) writer.put(dimension);
-}
+class Writer {
+ public:
+  void operator()(const auto&... fields) { (put(fields), ...); }
+  Bytes take() { return writer_.take(); }
 
-Signature get_signature(ByteReader& reader) {
-  Signature signature;
-  signature.name = reader.get_text();
-  signature.operation = reader.get<Operation>();
-  signature.dtype = reader.get<DType>();
-  signature.reduce_op = reader.get<ReduceOp>();
-  signature.root_rank = reader.get<std::int32_t>();
-  signature.prescale = std::bit_cast<double>(reader.get<std::uint64_t>());
-  signature.postscale = std::bit_cast<double>(reader.get<std::uint64_t>());
-  const auto count = reader.get<std::uint8_t>();
-  for (int index = 0; index < count; ++index)
-    signature.dimensions.push_back(reader.get<std::int64_t>());
-  return signature;
-}
+ private:
+  void put(Scalar auto value) { writer_.put(value); }
+  void put(double value) { put(std::bit_cast<std::uint64_t>(value)); }
+  void put(const std::string& text) { writer_.put_text(text); }
+  void put(const std::vector<std::int64_t>& shape) {
+    put(static_cast<std::uint8_t>(shape.size()));
+    for (const auto dimension : shape) put(dimension);
+  }
+  void put(const std::vector<std::uint32_t>& list) {
+    CHECK(list.size() <= kListMax, "a list fits into a message");
+    put(static_cast<std::uint16_t>(list.size()));
+    for (const auto number : list) put(number);
+  }
 
-void put_moment(ByteWriter& writer, const Moment& moment) {
-  writer.put(moment.waits);
-  writer.put(moment.quiet_points);
-  writer.put(moment.batch);
-}
-
-Moment get_moment(ByteReader& reader) {
-  Moment moment;
-  moment.waits = reader.get<std::uint32_t>();
-  moment.quiet_points = reader.get<std::uint32_t>();
-  moment.batch = reader.get<std::uint32_t>();
-  return moment;
-}
-
-void put_list(ByteWriter& writer, const std::vector<std::uint32_t>& list) {
-  CHECK(list.size() <= kListMax, "a list fits into a message");
-  writer.put(static_cast<std::uint16_t>(list.size()));
-  for (const auto number : list) writer.put(number);
-}
-
-std::vector<std::uint32_t> get_list(ByteReader& reader) {
-  std::vector<std::uint32_t> list;
-  const auto count = reader.get<std::uint16_t>();
-  for (int index = 0; index < count && reader.ok(); ++index)
-    list.push_back(reader.get<std::uint32_t>());
-  return list;
-}
-
-struct Encoder {
-  ByteWriter& writer;
-
-  void operator()(const AnnounceInFull& item) {
-    writer.put(Tag::kAnnounceInFull);
-    put_signature(writer, item.signature);
-    put_moment(writer, item.moment);
-  }
-  void operator()(const AnnounceById& item) {
-    writer.put(Tag::kAnnounceById);
-    writer.put(item.id);
-    put_moment(writer, item.moment);
-  }
-  void operator()(const AnnounceAgain& item) {
-    writer.put(Tag::kAnnounceAgain);
-    put_signature(writer, item.signature);
-    put_moment(writer, item.moment);
-  }
-  void operator()(const AnnounceJoin& /*item*/) { writer.put(Tag::kAnnounceJoin); }
-  void operator()(const Raise& item) {
-    writer.put(Tag::kRaise);
-    writer.put(item.generation);
-    writer.put(item.cause);
-    writer.put(item.atom);
-    writer.put(item.bucket);
-    put_list(writer, item.ready);
-  }
-  void operator()(const Report& item) {
-    writer.put(Tag::kReport);
-    writer.put(item.generation);
-    writer.put(item.completed);
-    writer.put(item.entered);
-    writer.put(item.identity);
-  }
-  void operator()(const Define& item) {
-    writer.put(Tag::kDefine);
-    writer.put(item.id);
-    put_signature(writer, item.signature);
-  }
-  void operator()(const Forget& item) {
-    writer.put(Tag::kForget);
-    writer.put(item.id);
-  }
-  void operator()(const Issue& item) {
-    writer.put(Tag::kIssue);
-    writer.put(item.generation);
-    writer.put(item.sequence);
-    writer.put(item.id);
-  }
-  void operator()(const Refuse& item) {
-    CHECK(item.name.size() <= kNameBytesMax && item.text.size() <= kRefusalTextBytesMax,
-          "a refusal fits into a message");
-    writer.put(Tag::kRefuse);
-    writer.put(item.generation);
-    writer.put(item.sequence);
-    writer.put_text(item.name);
-    writer.put_text(item.text);
-  }
-  void operator()(const ReleaseAll& item) {
-    writer.put(Tag::kReleaseAll);
-    writer.put(item.generation);
-    writer.put(item.sequence);
-    writer.put(item.last_rank);
-  }
-  void operator()(const Stop& item) {
-    writer.put(Tag::kStop);
-    writer.put(item.generation);
-  }
-  void operator()(const Answer& item) {
-    writer.put(Tag::kAnswer);
-    writer.put(item.generation);
-    writer.put(item.prefix);
-    writer.put(item.atom);
-  }
+  ByteWriter writer_;
 };
 
+class Reader {
+ public:
+  explicit Reader(ByteReader& reader) : reader_(reader) {}
+
+  void operator()(auto&... fields) { (get(fields), ...); }
+
+ private:
+  template <Scalar T>
+  void get(T& value) {
+    value = reader_.get<T>();
+  }
+  void get(double& value) { value = std::bit_cast<double>(reader_.get<std::uint64_t>()); }
+  void get(std::string& text) { text = reader_.get_text(); }
+  void get(std::vector<std::int64_t>& shape) { get_list(shape, reader_.get<std::uint8_t>()); }
+  void get(std::vector<std::uint32_t>& list) { get_list(list, reader_.get<std::uint16_t>()); }
+  template <Scalar T>
+  void get_list(std::vector<T>& list, int count) {
+    for (; count > 0 && reader_.ok(); --count) list.push_back(reader_.get<T>());
+  }
+
+  ByteReader& reader_;
+};
+
+// The fields of each item, in the order in which they are written and read.
+void fields(auto& each, Signature& item) {
+  each(item.name, item.operation, item.dtype, item.reduce_op, item.root_rank, item.prescale,
+       item.postscale, item.dimensions);
+}
+void fields(auto& each, Moment& item) { each(item.waits, item.quiet_points, item.batch); }
+void fields(auto& each, AnnounceInFull& item) {
+  fields(each, item.signature);
+  fields(each, item.moment);
+}
+void fields(auto& each, AnnounceById& item) {
+  each(item.id);
+  fields(each, item.moment);
+}
+void fields(auto& each, AnnounceAgain& item) {
+  fields(each, item.signature);
+  fields(each, item.moment);
+}
+void fields(auto& /*each*/, AnnounceJoin& /*item*/) {}
+void fields(auto& each, Raise& item) {
+  each(item.generation, item.completed, item.cause, item.atom, item.bucket, item.ready, item.where);
+}
+void fields(auto& each, Report& item) {
+  each(item.generation, item.completed, item.entered, item.identity, item.quiet_points,
+       item.atoms_run);
+}
+void fields(auto& each, Define& item) {
+  each(item.id);
+  fields(each, item.signature);
+}
+void fields(auto& each, Forget& item) { each(item.id); }
+void fields(auto& each, Issue& item) { each(item.generation, item.sequence, item.id); }
+void fields(auto& each, Refuse& item) {
+  each(item.generation, item.sequence, item.name, item.text);
+}
+void fields(auto& each, ReleaseAll& item) { each(item.generation, item.sequence, item.last_rank); }
+void fields(auto& each, Stop& item) { each(item.generation); }
+void fields(auto& each, Answer& item) { each(item.generation, item.prefix, item.atom); }
+void fields(auto& each, AddBucket& item) { each(item.atom, item.ids); }
+void fields(auto& each, DropAtom& item) { each(item.atom); }
+void fields(auto& each, AddSuccession& item) { each(item.from, item.to, item.where); }
+void fields(auto& each, Follow& item) { each(item.generation, item.sequence, item.atom); }
+
 template <class Item>
-Bytes encode(const Item& item) {
-  ByteWriter writer;
-  std::visit(Encoder{writer}, item);
+Bytes encode(Item item) {
+  Writer writer;
+  writer(static_cast<std::uint8_t>(kFirstTag<Item> + item.index()));
+  std::visit([&writer](auto& alternative) { fields(writer, alternative); }, item);
   return writer.take();
 }
 
 // What is wrong with an item whose bytes could be read; empty when nothing is.
 struct Examiner {
+  std::string operator()(const auto& /*item*/) const { return {}; }
   std::string operator()(const AnnounceInFull& item) const {
     return problem_of_call(item.signature);
   }
@@ -180,13 +130,11 @@ struct Examiner {
   std::string operator()(const AnnounceAgain& item) const {
     return problem_of_call(item.signature);
   }
-  std::string operator()(const AnnounceJoin& /*item*/) const { return {}; }
   std::string operator()(const Raise& item) const {
     if (item.cause > Raise::Cause::kSuccession)
       return fmt::format("a raise has the cause {}", static_cast<int>(item.cause));
-    if (item.ready.size() > kListMax)
-      return fmt::format("a list has {} numbers", item.ready.size());
-    return {};
+    auto problem = problem_of_list(item.ready);
+    return problem.empty() ? problem_of_where(item.where) : problem;
   }
   std::string operator()(const Report& item) const {
     if (item.entered > 1) return fmt::format("a report has {} entries", item.entered);
@@ -209,8 +157,11 @@ struct Examiner {
     if (item.last_rank < 0) return fmt::format("a release names the rank {}", item.last_rank);
     return {};
   }
-  std::string operator()(const Stop& /*item*/) const { return {}; }
-  std::string operator()(const Answer& /*item*/) const { return {}; }
+  std::string operator()(const AddBucket& item) const {
+    if (item.atom == 0) return "a bucket is in the atom 0";
+    return item.ids.empty() ? "a bucket is empty" : problem_of_list(item.ids);
+  }
+  std::string operator()(const AddSuccession& item) const { return problem_of_where(item.where); }
 
  private:
   // Of what is matched by its name; a join is not.
@@ -220,83 +171,31 @@ struct Examiner {
       return fmt::format("the join `{}` comes with a signature", shortened(signature.name, 200));
     return problem;
   }
+  static std::string problem_of_list(const std::vector<std::uint32_t>& list) {
+    return list.size() > kListMax ? fmt::format("a list has {} numbers", list.size())
+                                  : std::string();
+  }
+  static std::string problem_of_where(Where where) {
+    if (where >= Where::kInside && where <= Where::kAnywhere) return {};
+    return fmt::format("an atom follows at {}", static_cast<int>(where));
+  }
   static std::string problem_of_id(std::uint32_t id) {
     return id == 0 ? "an item has the id 0" : std::string();
   }
 };
 
-std::optional<Announcement> get_item(ByteReader& reader, Tag tag, const Announcement* /*type*/) {
-  switch (tag) {
-    case Tag::kAnnounceInFull: {
-      auto signature = get_signature(reader);
-      return AnnounceInFull{std::move(signature), get_moment(reader)};
-    }
-    case Tag::kAnnounceById: {
-      const auto id = reader.get<std::uint32_t>();
-      return AnnounceById{id, get_moment(reader)};
-    }
-    case Tag::kAnnounceAgain: {
-      auto signature = get_signature(reader);
-      return AnnounceAgain{std::move(signature), get_moment(reader)};
-    }
-    case Tag::kAnnounceJoin:
-      return AnnounceJoin{};
-    case Tag::kRaise: {
-      Raise item{};
-      item.generation = reader.get<std::uint32_t>();
-      item.cause = reader.get<Raise::Cause>();
-      item.atom = reader.get<std::uint32_t>();
-      item.bucket = reader.get<std::uint32_t>();
-      item.ready = get_list(reader);
-      return item;
-    }
-    case Tag::kReport: {
-      Report item{};
-      item.generation = reader.get<std::uint32_t>();
-      item.completed = reader.get<std::uint32_t>();
-      item.entered = reader.get<std::uint8_t>();
-      item.identity = reader.get<std::uint64_t>();
-      return item;
-    }
-    default:
-      return std::nullopt;
-  }
-}
-
-std::optional<StreamItem> get_item(ByteReader& reader, Tag tag, const StreamItem* /*type*/) {
-  switch (tag) {
-    case Tag::kDefine: {
-      const auto id = reader.get<std::uint32_t>();
-      return Define{id, get_signature(reader)};
-    }
-    case Tag::kForget:
-      return Forget{reader.get<std::uint32_t>()};
-    case Tag::kIssue: {
-      const auto generation = reader.get<std::uint32_t>();
-      const auto sequence = reader.get<std::uint32_t>();
-      return Issue{generation, sequence, reader.get<std::uint32_t>()};
-    }
-    case Tag::kRefuse: {
-      const auto generation = reader.get<std::uint32_t>();
-      const auto sequence = reader.get<std::uint32_t>();
-      auto name = reader.get_text();
-      return Refuse{generation, sequence, std::move(name), reader.get_text()};
-    }
-    case Tag::kReleaseAll: {
-      const auto generation = reader.get<std::uint32_t>();
-      const auto sequence = reader.get<std::uint32_t>();
-      return ReleaseAll{generation, sequence, reader.get<std::int32_t>()};
-    }
-    case Tag::kStop:
-      return Stop{reader.get<std::uint32_t>()};
-    case Tag::kAnswer: {
-      const auto generation = reader.get<std::uint32_t>();
-      const auto prefix = reader.get<std::uint32_t>();
-      return Answer{generation, prefix, reader.get<std::uint32_t>()};
-    }
-    default:
-      return std::nullopt;
-  }
+// Nothing for a tag that there is not.
+template <class Item, std::size_t... Index>
+std::optional<Item> read_item(ByteReader& bytes, std::size_t tag,
+                              std::index_sequence<Index...> /*all*/) {
+  std::optional<Item> item;
+  const auto begin = [&]<class Alternative>(std::size_t its_tag, Alternative empty) {
+    if (tag == its_tag) item = std::move(empty);
+  };
+  (begin(kFirstTag<Item> + Index, std::variant_alternative_t<Index, Item>{}), ...);
+  Reader reader(bytes);
+  if (item) std::visit([&reader](auto& alternative) { fields(reader, alternative); }, *item);
+  return item;
 }
 
 template <class Item>
@@ -315,17 +214,15 @@ Result<std::vector<Item>> decode(Kind kind, std::span<const std::byte> message) 
 
   std::vector<Item> items;
   while (!reader.at_end()) {
-    const auto tag = reader.get<Tag>();
-    auto item = get_item(reader, tag, static_cast<const Item*>(nullptr));
+    const int tag = reader.get<std::uint8_t>();
+    auto item = read_item<Item>(reader, static_cast<std::size_t>(tag),
+                                std::make_index_sequence<std::variant_size_v<Item>>());
     if (!item)
-      return Status::stop(
-          fmt::format("item {} has the unknown tag {}", items.size() + 1, static_cast<int>(tag)));
+      return Status::stop(fmt::format("item {} has the unknown tag {}", items.size() + 1, tag));
     if (!reader.ok())
-      return Status::stop(
-          fmt::format("item {} (tag {}) is cut off", items.size() + 1, static_cast<int>(tag)));
+      return Status::stop(fmt::format("item {} (tag {}) is cut off", items.size() + 1, tag));
     if (const auto problem = std::visit(Examiner(), *item); !problem.empty())
-      return Status::stop(
-          fmt::format("item {} (tag {}): {}", items.size() + 1, static_cast<int>(tag), problem));
+      return Status::stop(fmt::format("item {} (tag {}): {}", items.size() + 1, tag, problem));
     items.push_back(*std::move(item));
   }
   return items;

@@ -31,6 +31,11 @@ struct OutgoingMessage {
   Bytes bytes;  // at most kMessageBytesMax
 };
 
+// Where one atom follows another: in one segment, or behind a border. What a user submits after a
+// quiet point is behind it; so who looks for the next atom knows which of both it is. A set of
+// bits.
+enum class Where : std::uint8_t { kInside = 1, kBehindBorder = 2, kAnywhere = 3 };
+
 // Follower → coordinator: "this is ready here".
 struct AnnounceInFull {
   Signature signature;
@@ -55,22 +60,26 @@ struct Raise {
   enum class Cause : std::uint8_t {
     kSurprise,    // all have entered a turn, and not alike; or somebody joins
     kBucket,      // of the next bucket of the plan only a part is ready, and it goes no further
-    kSuccession,  // an atom has ended, and what is ready begins none that may follow
+    kSuccession,  // nothing of what is expected is ready, but something of other atoms
   };
-  std::uint32_t generation;
-  Cause cause;
-  std::uint32_t atom;    // in which we are; 0 if in none
-  std::uint32_t bucket;  // of the atom, counted from 0
-  // kBucket: the ids that are ready of it. kSuccession: the atoms of which something is ready, as
-  // it was submitted.
-  std::vector<std::uint32_t> ready;
+  std::uint32_t generation = 1;
+  std::uint32_t completed = 0;  // sequence
+  Cause cause = Cause::kSurprise;
+  std::uint32_t atom = 0;    // which is expected, or in which we are; 0 if none
+  std::uint32_t bucket = 0;  // of the atom, counted from 0; as many as there are: at its end
+  // kBucket: the ids that are ready of it; if none is, of what comes after it in the atom.
+  // kSuccession: the atoms of which something is ready, in the order of submission.
+  std::vector<std::uint32_t> ready = {};
+  Where where = Where::kAnywhere;  // of kSuccession: we look for what follows there
   friend bool operator==(const Raise&, const Raise&) = default;
 };
 struct Report {  // "we have stopped here"
   std::uint32_t generation;
-  std::uint32_t completed;  // sequence
-  std::uint8_t entered;     // after that: 0 or 1
-  std::uint64_t identity;   // of what was entered
+  std::uint32_t completed;     // sequence
+  std::uint8_t entered;        // after that: 0 or 1
+  std::uint64_t identity;      // of what was entered
+  std::uint32_t quiet_points;  // when we submitted the last of all that
+  std::uint32_t atoms_run;     // how many atoms of the plan we have entered to their end
   friend bool operator==(const Report&, const Report&) = default;
 };
 using Announcement =
@@ -115,7 +124,30 @@ struct Answer {  // what was entered up to the prefix stays, all else is withdra
   std::uint32_t atom;    // with the plan, at the beginning of this one; 0: announce everything
   friend bool operator==(const Answer&, const Answer&) = default;
 };
-using StreamItem = std::variant<Define, Forget, Issue, Refuse, ReleaseAll, Stop, Answer>;
+// What is planned. While the plan is followed, it stays as it is.
+struct AddBucket {  // the next one of this atom, or the first one of a new one
+  std::uint32_t atom;
+  std::vector<std::uint32_t> ids;  // at least one
+  friend bool operator==(const AddBucket&, const AddBucket&) = default;
+};
+struct DropAtom {  // and all that it follows and that follows it
+  std::uint32_t atom;
+  friend bool operator==(const DropAtom&, const DropAtom&) = default;
+};
+struct AddSuccession {
+  std::uint32_t from;  // atoms
+  std::uint32_t to;
+  Where where;
+  friend bool operator==(const AddSuccession&, const AddSuccession&) = default;
+};
+struct Follow {  // from here on the plan, beginning with this atom
+  std::uint32_t generation;
+  std::uint32_t sequence;  // of the last one that was decided
+  std::uint32_t atom;
+  friend bool operator==(const Follow&, const Follow&) = default;
+};
+using StreamItem = std::variant<Define, Forget, Issue, Refuse, ReleaseAll, Stop, Answer, AddBucket,
+                                DropAtom, AddSuccession, Follow>;
 
 // Fills messages with items, each as full as it may be.
 class MessagePacker {

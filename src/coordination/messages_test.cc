@@ -31,8 +31,8 @@ std::vector<Announcement> all_announcements() {
           AnnounceById{0xFFFFFFFF, {4, 5, 6}},
           AnnounceAgain{sample(), {7, 8, 9}},
           AnnounceJoin{},
-          Raise{2, Raise::Cause::kBucket, 7, 1, {5, 6}},
-          Report{2, 9, 1, 0x123456789abcdef0}};
+          Raise{2, 3, Raise::Cause::kBucket, 7, 1, {5, 6}, Where::kInside},
+          Report{2, 9, 1, 0x123456789abcdef0, 5, 4}};
 }
 
 std::vector<StreamItem> all_stream_items() {
@@ -121,6 +121,9 @@ TEST(Messages, WhatIsWrongIsSaid) {
       {one(Issue{1, 1, 0}), "item 1 (tag 9): an item has the id 0"},
       {one(Refuse{1, 1, "", "why"}), "item 1 (tag 10): a refusal has a name of 0 bytes"},
       {one(Refuse{1, 1, "x", ""}), "item 1 (tag 10): a refusal has a text of 0 bytes"},
+      {one(AddBucket{0, {1}}), "item 1 (tag 14): a bucket is in the atom 0"},
+      {one(AddBucket{1, {}}), "item 1 (tag 14): a bucket is empty"},
+      {one(AddSuccession{1, 1, static_cast<Where>(0)}), "item 1 (tag 16): an atom follows at 0"},
       {one(ReleaseAll{1, 1, -3}), "item 1 (tag 11): a release names the rank -3"},
   };
   for (const auto& [bytes, text] : cases)
@@ -130,15 +133,16 @@ TEST(Messages, WhatIsWrongIsSaid) {
             Status::stop("its kind is 2 where 1 (announcements) are expected"));
   const std::pair<Announcement, std::string> announcements[] = {
       {AnnounceById{0, {}}, "item 1 (tag 2): an item has the id 0"},
-      {Raise{1, static_cast<Raise::Cause>(3), 0, 0, {}}, "item 1 (tag 5): a raise has the cause 3"},
-      {Report{1, 1, 2, 0}, "item 1 (tag 6): a report has 2 entries"},
+      {Raise{1, 0, static_cast<Raise::Cause>(3), 0, 0, {}},
+       "item 1 (tag 5): a raise has the cause 3"},
+      {Report{1, 1, 2, 0, 0, 0}, "item 1 (tag 6): a report has 2 entries"},
   };
   for (const auto& [item, text] : announcements) {
     const auto bytes = packed(std::vector<Announcement>{item});
     EXPECT_EQ(decode_announcements(bytes).status(), Status::stop(text));
   }
-  auto long_list = bytes_of({1, 5, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0x04});
-  long_list.resize(long_list.size() + 4 * 1025);
+  auto long_list = bytes_of({1, 5, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0x01, 0x04});
+  long_list.resize(long_list.size() + 4 * 1025 + 1);
   EXPECT_EQ(decode_announcements(long_list).status(),
             Status::stop("item 1 (tag 5): a list has 1025 numbers"));
 }

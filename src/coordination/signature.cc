@@ -9,7 +9,7 @@
 #include <string_view>
 #include <tuple>
 
-#include "coordination/digest.h"
+#include "base/digest.h"
 
 namespace farandole {
 namespace {
@@ -65,8 +65,18 @@ KnownSignature::KnownSignature(Signature known)
       digest(digest_of(signature)),
       name_digest(digest_of(std::string_view(signature.name))),
       bytes(0),
+      fusion_key(0),
       problem(problem_of(signature)) {
-  if (problem.empty()) bytes = *byte_count(signature.dtype, signature.dimensions);
+  if (!problem.empty()) return;
+  bytes = *byte_count(signature.dtype, signature.dimensions);
+  if (!row_of(signature.operation).fusible) return;
+  Digest key;
+  key.add(static_cast<std::uint64_t>(signature.operation));
+  key.add(static_cast<std::uint64_t>(signature.dtype));
+  key.add(static_cast<std::uint64_t>(signature.reduce_op));
+  key.add(bits_of(signature.prescale));
+  key.add(bits_of(signature.postscale));
+  fusion_key = key.value();
 }
 
 std::string problem_of(const Signature& signature) {

@@ -61,8 +61,9 @@ struct KnownSignature {
   Signature signature;
   std::uint64_t digest;
   std::uint64_t name_digest;
-  std::int64_t bytes;   // of its dimensions; 0 if it is out of bounds
-  std::string problem;  // problem_of(signature)
+  std::int64_t bytes;        // of its dimensions; 0 if it is out of bounds
+  std::uint64_t fusion_key;  // equal where one transfer may carry both; 0: it takes no other
+  std::string problem;       // problem_of(signature)
 };
 
 // At most `bytes_max` bytes of a UTF-8 text, cut between characters, with "…" where it was cut.

@@ -1,4 +1,4 @@
-#include "coordination/digest.h"
+#include "base/digest.h"
 
 #include <gtest/gtest.h>
 

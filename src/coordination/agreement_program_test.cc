@@ -1,0 +1,322 @@
+// Whole programs through all members of a group: users submit and wait, each at its own pace and in
+// its own order; messages and steps take any time. What repeats must end without a message.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordination/agreement.h"
+#include "coordination/members_in_test.h"
+
+namespace farandole {
+namespace {
+
+using Random = std::mt19937_64;
+using Names = std::vector<std::string>;
+
+struct Action {
+  enum class Kind { kSubmit, kWait, kWaitForAll, kMark };
+  Kind kind;
+  std::string name;
+  DType dtype = DType::kFloat32;
+  Operation operation = Operation::kAllreduce;
+  std::uint32_t batch = 0;
+};
+using Program = std::vector<Action>;
+
+Action submit(std::string name) { return {Action::Kind::kSubmit, std::move(name)}; }
+Action wait(std::string name) { return {Action::Kind::kWait, std::move(name)}; }
+Action wait_for_all() { return {Action::Kind::kWaitForAll, ""}; }
+// Here the messages are counted from zero.
+Action mark() { return {Action::Kind::kMark, ""}; }
+
+// The user of one member.
+class User {
+ public:
+  User(int member, Program program) : member_(member), program_(std::move(program)) {}
+
+  bool is_done() const { return next_ == program_.size(); }
+  int marks() const { return marks_; }
+
+  // One action, if it can be done now.
+  bool act(Members& members) {
+    if (is_done()) return false;
+    const auto& action = program_[next_];
+    see(members);
+    if (action.kind == Action::Kind::kWait && !seen(action.name)) return false;
+    if (action.kind == Action::Kind::kWaitForAll && !members.nothing_in_flight(member_))
+      return false;
+    ++next_;
+    if (action.kind == Action::Kind::kMark) ++marks_;
+    if (action.kind == Action::Kind::kWaitForAll) {
+      moment_.waits += static_cast<std::uint32_t>(unseen_.size());
+      unseen_.clear();
+    }
+    if (action.kind == Action::Kind::kWait && unseen_.erase(action.name) == 1) ++moment_.waits;
+    if (action.kind != Action::Kind::kSubmit) return true;
+    if (unseen_.empty()) ++moment_.quiet_points;
+    unseen_.insert(action.name);
+    moment_.batch = action.batch;
+    const Signature signature = {.name = action.name,
+                                 .operation = action.operation,
+                                 .dtype = action.dtype,
+                                 .dimensions = {10}};
+    EXPECT_EQ(members.submit(member_, signature, moment_), Status());
+    return true;
+  }
+
+ private:
+  void see(Members& members) {
+    completed_.clear();
+    for (const auto& name : unseen_)
+      if (!members.is_in_flight(member_, name)) completed_.insert(name);
+  }
+  bool seen(const std::string& name) const {
+    return !unseen_.contains(name) || completed_.contains(name);
+  }
+
+  int member_;
+  Program program_;
+  std::size_t next_ = 0;
+  int marks_ = 0;
+  std::set<std::string> unseen_;
+  std::set<std::string> completed_;
+  Moment moment_;
+};
+
+struct Run {
+  int messages_after_mark = 0;
+  std::vector<std::string> log;  // of member 0
+};
+
+// Runs them all to their end; all members must have completed the same steps. Time passes when
+// nothing else can, or also at `impatience` in 1000 other times.
+Run run(std::vector<Program> programs, Random& random, const AgreementOptions& options = {},
+        unsigned impatience = 0) {
+  std::vector<int> ranks;
+  for (std::size_t member = 0; member < programs.size(); ++member)
+    ranks.push_back(static_cast<int>(member));
+  Members members(ranks, options);
+  std::vector<User> users;
+  for (std::size_t member = 0; member < programs.size(); ++member)
+    users.emplace_back(static_cast<int>(member), std::move(programs[member]));
+
+  Run result;
+  std::vector<std::vector<std::string>> logs(users.size());
+  bool marked = false;
+  const auto any = [&] { return static_cast<int>(random() % users.size()); };
+  int idle = 0;
+  const auto all_done = [&] { return std::ranges::all_of(users, &User::is_done); };
+  for (int round = 0; !all_done() && !testing::Test::HasFailure(); ++round) {
+    if (round > 2000000 || idle > 100000) {
+      ADD_FAILURE() << "nothing moves any more";
+      break;
+    }
+    bool moved = false;
+    const auto one = static_cast<std::size_t>(any());
+    if (random() % 2 == 0) moved |= users[one].act(members);
+    const auto member = any();
+    if (random() % 2 == 0) moved |= members.advance(member);
+    result.messages_after_mark += members.collect();
+    moved |= members.deliver_some(any(), any(), static_cast<int>(random() % 3));
+    if (!marked && std::ranges::all_of(users, [](const User& user) { return user.marks() > 0; })) {
+      marked = true;
+      result.messages_after_mark = 0;
+    }
+    for (std::size_t index = 0; index < users.size(); ++index)
+      for (auto& text : members.take_log(static_cast<int>(index)))
+        logs[index].push_back(std::move(text));
+    idle = moved ? 0 : idle + 1;
+    if (idle > 60 * static_cast<int>(users.size()))
+      members.pass_time(std::chrono::milliseconds(11));
+    if (random() % 1000 < impatience) members.pass_time(std::chrono::milliseconds(6));
+  }
+  result.messages_after_mark += members.run();
+  for (std::size_t index = 0; index < users.size(); ++index)
+    for (auto& text : members.take_log(static_cast<int>(index))) logs[index].push_back(text);
+  for (std::size_t index = 1; index < logs.size(); ++index) EXPECT_EQ(logs[index], logs[0]);
+  result.log = logs[0];
+  return result;
+}
+
+// So many iterations, in each a segment of names in any order, and then a wait for all.
+std::vector<Program> in_segments(int members, int iterations, int mark_at,
+                                 const std::function<Names(int)>& segment, Random& random) {
+  std::vector<Program> programs(static_cast<std::size_t>(members));
+  for (int iteration = 0; iteration < iterations; ++iteration) {
+    const auto names = segment(iteration);
+    for (auto& program : programs) {
+      if (iteration == mark_at) program.push_back(mark());
+      auto shuffled = names;
+      std::shuffle(shuffled.begin(), shuffled.end(), random);
+      for (const auto& name : shuffled) program.push_back(submit(name));
+      program.push_back(wait_for_all());
+    }
+  }
+  return programs;
+}
+
+// Three submissions in any order, and a wait for one of them.
+void append_part(Program& program, const std::string& part, Random& random) {
+  Program actions = {submit(part + "0"), submit(part + "1"), submit(part + "2")};
+  std::shuffle(actions.begin(), actions.end(), random);
+  program.insert(program.end(), actions.begin(), actions.end());
+  program.push_back(wait(part + "1"));
+}
+
+class Programs : public testing::TestWithParam<int> {
+ protected:
+  int members() { return 2 + static_cast<int>(random_() % 4); }
+
+  Random random_{static_cast<std::uint64_t>(GetParam())};
+};
+
+TEST_P(Programs, OneSegmentInAnyOrderEndsWithoutMessages) {
+  const auto programs =
+      in_segments(members(), 30, 15, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
+  EXPECT_EQ(run(programs, random_).messages_after_mark, 0);
+}
+
+TEST_P(Programs, OneSegmentIsFused) {
+  const auto programs =
+      in_segments(members(), 30, 15, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
+  const auto result = run(programs, random_, {.fusion_bytes = 1000});
+  EXPECT_EQ(result.messages_after_mark, 0);
+  EXPECT_EQ(result.log.back().size(), 7U);
+}
+
+// The order is the same everywhere, so that nobody is ever surprised.
+TEST_P(Programs, WhatTheQueueBringsAgainAndAgainIsFused) {
+  Program program;
+  for (int iteration = 0; iteration < 30; ++iteration) {
+    if (iteration == 15) program.push_back(mark());
+    for (const auto* name : {"a", "b", "c"}) program.push_back(submit(name));
+    program.push_back(wait_for_all());
+  }
+  const std::vector<Program> programs(static_cast<std::size_t>(members()), program);
+  const auto result = run(programs, random_, {.fusion_bytes = 80});
+  EXPECT_EQ(result.messages_after_mark, 0);
+  EXPECT_EQ(result.log.back().size() + result.log[result.log.size() - 2].size(), 4U);
+}
+
+TEST_P(Programs, SegmentsInTurnEndWithoutMessages) {
+  const auto programs = in_segments(
+      members(), 60, 40,
+      [](int iteration) {
+        return iteration % 3 == 0   ? Names{"a", "b", "c"}
+               : iteration % 3 == 1 ? Names{"d", "e"}
+                                    : Names{"f"};
+      },
+      random_);
+  EXPECT_EQ(run(programs, random_, {.fusion_bytes = 1000}).messages_after_mark, 0);
+}
+
+// Training, and now and then an evaluation that shares names with it.
+TEST_P(Programs, SegmentsThatOverlapEndWithoutMessages) {
+  const auto programs = in_segments(
+      members(), 120, 80,
+      [](int iteration) {
+        return iteration % 4 == 3 ? Names{"a", "x", "y"} : Names{"a", "b", "c", "d"};
+      },
+      random_);
+  EXPECT_EQ(run(programs, random_, {.fusion_bytes = 100}).messages_after_mark, 0);
+}
+
+TEST_P(Programs, SegmentsOfWhichOneIsPartOfAnotherEndWithoutMessages) {
+  const auto programs = in_segments(
+      members(), 120, 80,
+      [](int iteration) { return iteration % 3 == 2 ? Names{"a"} : Names{"a", "b", "c"}; },
+      random_);
+  EXPECT_EQ(run(programs, random_).messages_after_mark, 0);
+}
+
+// A random program of up to four segments of up to six names, all different or not, in a random
+// turn of up to six.
+TEST_P(Programs, AnyDisjointSegmentsInAnyTurnEndWithoutMessages) {
+  std::vector<Names> segments;
+  for (auto count = 1 + random_() % 4; count > 0; --count) {
+    Names names;
+    for (auto size = 1 + random_() % 6; size > 0; --size)
+      names.push_back(std::to_string(count) + "/" + std::to_string(size));
+    segments.push_back(names);
+  }
+  std::vector<std::size_t> turn;
+  for (auto size = 1 + random_() % 6; size > 0; --size) turn.push_back(random_() % segments.size());
+  const auto programs = in_segments(
+      members(), 150, 110,
+      [&](int iteration) {
+        return segments[turn[static_cast<std::size_t>(iteration) % turn.size()]];
+      },
+      random_);
+  const AgreementOptions options = {.fusion_bytes = static_cast<std::int64_t>(random_() % 200)};
+  EXPECT_EQ(run(programs, random_, options).messages_after_mark, 0);
+}
+
+// Inside a segment each member waits for some before it submits others, always in the same way.
+TEST_P(Programs, WaitsInsideASegmentEndWithoutMessages) {
+  std::vector<Program> programs(static_cast<std::size_t>(members()));
+  for (int iteration = 0; iteration < 60; ++iteration) {
+    for (auto& program : programs) {
+      if (iteration == 40) program.push_back(mark());
+      append_part(program, "p", random_);
+      append_part(program, "q", random_);
+      append_part(program, "r", random_);
+      program.push_back(wait_for_all());
+    }
+  }
+  EXPECT_EQ(run(programs, random_, {.fusion_bytes = 1000}).messages_after_mark, 0);
+}
+
+// Nothing repeats but names: all that is asked for is that it goes on.
+TEST_P(Programs, WhatDoesNotRepeatGoesOn) {
+  Random sets(random_());
+  const auto programs = in_segments(
+      members(), 60, 0,
+      [&](int) {
+        Names names;
+        for (int index = 0; index < 8; ++index)
+          if (sets() % 2 == 0) names.push_back(std::to_string(index));
+        return names;
+      },
+      random_);
+  run(programs, random_, {.names_max = 1 + random_() % 12, .fusion_bytes = 100}, 5);
+}
+
+// Each name is waited for before it comes again, and never for all.
+TEST_P(Programs, WithoutQuietPointsGoesOn) {
+  std::vector<Program> programs(static_cast<std::size_t>(members()));
+  for (auto& program : programs) {
+    for (int iteration = 0; iteration < 60; ++iteration) {
+      if (iteration == 40) program.push_back(mark());
+      for (const auto* name : {"a", "b", "c"}) {
+        program.push_back(wait(name));
+        program.push_back(submit(name));
+      }
+    }
+  }
+  auto sooner = programs;
+  run(programs, random_);
+  for (auto& program : sooner) {
+    program.insert(program.begin(), submit("z"));
+    if (random_() % 2 == 0) std::swap(program[1], program[3]);
+  }
+  run(sooner, random_, {.fusion_bytes = 100}, 5);
+}
+
+// Users that compute longer than the grace lasts.
+TEST_P(Programs, ImpatienceOnlyCosts) {
+  const auto programs =
+      in_segments(members(), 60, 0, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
+  run(programs, random_, {.fusion_bytes = 100}, 100);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, Programs, testing::Range(1, 31));
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,61 @@
+#include "coordination/fusion_watch.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace farandole {
+namespace {
+
+KnownSignature tensor(const std::string& name) {
+  return KnownSignature({.name = name, .operation = Operation::kAllreduce, .dimensions = {10}});
+}
+
+// Steps of one each, in a segment; true if one of them says that it would pay to learn.
+bool pays(FusionWatch& watch, std::uint32_t quiet_points, std::initializer_list<const char*> names,
+          std::uint32_t waits_between = 0) {
+  bool pays = false;
+  std::uint32_t waits = 0;
+  for (const auto* name : names) {
+    watch.add(tensor(name), {.waits = waits, .quiet_points = quiet_points});
+    waits += waits_between;
+    pays |= watch.end_step();
+  }
+  return pays;
+}
+
+TEST(FusionWatch, SaysOnceThatASegmentThatCameTwiceCouldBeFused) {
+  FusionWatch watch(100);
+  EXPECT_FALSE(pays(watch, 1, {"a", "b"}));
+  EXPECT_FALSE(pays(watch, 2, {"b", "a"}));
+  EXPECT_TRUE(pays(watch, 3, {"a", "b"}));
+  EXPECT_FALSE(pays(watch, 4, {"a", "b"}));
+  EXPECT_FALSE(pays(watch, 5, {"a", "b"}));
+}
+
+TEST(FusionWatch, IsSilentWhereNothingCanBeFused) {
+  FusionWatch small(10);
+  FusionWatch waiting(100);
+  FusionWatch changing(100);
+  FusionWatch alone(100);
+  for (std::uint32_t round = 1; round < 10; ++round) {
+    EXPECT_FALSE(pays(small, round, {"a", "b"}));
+    EXPECT_FALSE(pays(waiting, round, {"a", "b"}, 1));
+    EXPECT_FALSE(pays(changing, round, {"a", std::to_string(round).c_str()}));
+    EXPECT_FALSE(pays(alone, round, {"a"}));
+  }
+}
+
+TEST(FusionWatch, IsSilentWhereABatchIsFusedAlready) {
+  FusionWatch watch(100);
+  const auto a = tensor("a");
+  const auto b = tensor("b");
+  for (std::uint32_t round = 1; round < 10; ++round) {
+    watch.add(a, {.quiet_points = round, .batch = 1});
+    watch.add(b, {.quiet_points = round, .batch = 1});
+    EXPECT_FALSE(watch.end_step());
+  }
+}
+
+}  // namespace
+}  // namespace farandole

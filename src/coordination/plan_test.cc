@@ -1,0 +1,81 @@
+#include "coordination/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace farandole {
+namespace {
+
+Signature named(const std::string& name) {
+  Signature signature;
+  signature.name = name;
+  return signature;
+}
+
+class PlanOfFour : public testing::Test {
+ protected:
+  PlanOfFour() {
+    for (std::uint32_t id = 1; id <= 4; ++id) names_.define(id, named(std::to_string(id)));
+  }
+
+  static std::uint64_t digest(std::uint32_t id) { return digest_of(named(std::to_string(id))); }
+
+  NameTable names_;
+  Plan plan_{names_};
+};
+
+TEST_F(PlanOfFour, HoldsAtomsInBuckets) {
+  ASSERT_EQ(plan_.apply(AddBucket{7, {2, 1}}), Status());
+  ASSERT_EQ(plan_.apply(AddBucket{7, {3}}), Status());
+  const auto* atom = plan_.find(7);
+  ASSERT_NE(atom, nullptr);
+  EXPECT_EQ(atom->number, 7U);
+  ASSERT_EQ(atom->buckets.size(), 2U);
+  EXPECT_EQ(atom->buckets[0].members[0], names_.find(2));
+  StepIdentity fused;
+  fused.add(*names_.find(2));
+  fused.add(*names_.find(1));
+  EXPECT_EQ(atom->buckets[0].identity, fused.value());
+  EXPECT_EQ(atom->buckets[1].identity, digest(3));
+  EXPECT_EQ(plan_.atom_of(digest(1)), atom);
+  EXPECT_EQ(plan_.atom_of(digest(4)), nullptr);
+  EXPECT_TRUE(plan_.has_name(names_.find(3)->name_digest));
+
+  ASSERT_EQ(plan_.apply(DropAtom{7}), Status());
+  EXPECT_EQ(plan_.find(7), nullptr);
+  EXPECT_EQ(plan_.atom_of(digest(1)), nullptr);
+  EXPECT_FALSE(plan_.has_name(names_.find(3)->name_digest));
+}
+
+TEST_F(PlanOfFour, SuccessionsHoldAtTheirPlaces) {
+  ASSERT_EQ(plan_.apply(AddBucket{1, {1}}), Status());
+  ASSERT_EQ(plan_.apply(AddBucket{2, {2}}), Status());
+  ASSERT_EQ(plan_.apply(AddSuccession{1, 2, Where::kInside}), Status());
+  ASSERT_EQ(plan_.apply(AddSuccession{1, 1, Where::kBehindBorder}), Status());
+  const auto& successors = plan_.find(1)->successors;
+  ASSERT_EQ(successors.size(), 2U);
+  EXPECT_TRUE(successors[0].holds(Where::kInside));
+  EXPECT_FALSE(successors[0].holds(Where::kBehindBorder));
+  ASSERT_EQ(plan_.apply(AddSuccession{1, 2, Where::kBehindBorder}), Status());
+  EXPECT_EQ(successors.size(), 2U);
+  EXPECT_TRUE(successors[0].holds(Where::kInside));
+  EXPECT_TRUE(successors[0].holds(Where::kBehindBorder));
+  ASSERT_EQ(plan_.apply(DropAtom{2}), Status());
+  ASSERT_EQ(successors.size(), 1U);
+  EXPECT_EQ(successors[0].to, plan_.find(1));
+}
+
+TEST_F(PlanOfFour, EditsThatContradictItStop) {
+  ASSERT_EQ(plan_.apply(AddBucket{1, {1}}), Status());
+  EXPECT_EQ(plan_.apply(AddBucket{1, {9}}),
+            Status::stop("it plans the id 9, which stands for nothing"));
+  EXPECT_EQ(plan_.apply(AddBucket{2, {1}}), Status::stop("it plans the id 1 a second time"));
+  EXPECT_EQ(plan_.apply(AddBucket{2, {2, 2}}), Status::stop("it plans the id 2 a second time"));
+  EXPECT_EQ(plan_.apply(DropAtom{2}), Status::stop("it drops the atom 2, which there is not"));
+  const auto problem = Status::stop("it says that atom 2 follows 1, and not both are there");
+  EXPECT_EQ(plan_.apply(AddSuccession{1, 2, Where::kInside}), problem);
+}
+
+}  // namespace
+}  // namespace farandole

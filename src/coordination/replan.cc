@@ -1,0 +1,62 @@
+#include "coordination/replan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace farandole {
+
+Replan::Replan(std::vector<int> ranks, Raise raise)
+    : ranks_(std::move(ranks)),
+      raise_(std::move(raise)),
+      reports_(ranks_.size()),
+      missing_(ranks_.size()) {}
+
+// A member enters a number when it has completed the one before it, which all have entered.
+Status Replan::add(int member, const Report& report) {
+  constexpr auto kOneLess = std::numeric_limits<std::uint32_t>::max();
+  for (std::size_t index = 0; index < reports_.size(); ++index) {
+    const auto& other = reports_[index];
+    if (!other) continue;
+    const auto ahead = report.completed - other->completed;
+    const bool possible = ahead == 0 || (ahead == 1 && other->entered == 1) ||
+                          (ahead == kOneLess && report.entered == 1);
+    if (possible) continue;
+    return Status::stop(fmt::format(
+        "it reports {} completed and {} entered, rank {} reported {} and {}", report.completed,
+        report.entered, ranks_[index], other->completed, other->entered));
+  }
+  reports_[static_cast<std::size_t>(member)] = report;
+  --missing_;
+  return {};
+}
+
+// Between two reports one may have completed what the other has only entered: then all have
+// entered it.
+std::uint32_t Replan::prefix() const {
+  const auto& first = *reports_.front();
+  bool alike = true;
+  std::uint32_t completed = first.completed;
+  for (const auto& report : reports_) {
+    alike &= report->completed == first.completed && report->entered == 1 &&
+             report->identity == first.identity;
+    if (report->completed == completed + 1) ++completed;
+  }
+  return alike ? completed + 1 : completed;
+}
+
+std::vector<std::uint32_t> Replan::quiet_points() const {
+  std::vector<std::uint32_t> all;
+  for (const auto& report : reports_) all.push_back(report->quiet_points);
+  return all;
+}
+
+bool Replan::withdraws() const {
+  return std::ranges::any_of(reports_, [prefix = prefix()](const auto& report) {
+    return report->completed + report->entered == prefix + 1;
+  });
+}
+
+}  // namespace farandole

@@ -1,0 +1,40 @@
+// Replan: what the members report when all have stopped, and how far all have come alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "coordination/messages.h"
+#include "farandole/status.h"
+
+namespace farandole {
+
+class Replan {
+ public:
+  // `ranks` are the world ranks of the members, for texts. `raise` is why.
+  Replan(std::vector<int> ranks, Raise raise);
+
+  // Errors: kStop saying how it contradicts what others have reported.
+  Status add(int member, const Report& report);
+  bool has(int member) const { return reports_[static_cast<std::size_t>(member)].has_value(); }
+  bool is_complete() const { return missing_ == 0; }
+
+  const Raise& raise() const { return raise_; }
+  // When it is complete: the last sequence that all have entered, and alike; whether anything that
+  // somebody has entered lies behind it; the quiet points of all; and how many atoms of the plan
+  // member 0 has run.
+  std::uint32_t prefix() const;
+  bool withdraws() const;
+  std::vector<std::uint32_t> quiet_points() const;
+  std::uint32_t atoms_run() const { return reports_.front()->atoms_run; }
+
+ private:
+  std::vector<int> ranks_;
+  Raise raise_;
+  std::vector<std::optional<Report>> reports_;
+  std::size_t missing_;
+};
+
+}  // namespace farandole
