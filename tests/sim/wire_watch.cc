@@ -59,6 +59,18 @@ struct ItemWords {
     return fmt::format("generation {} begins after {}, {}", item.generation, item.prefix,
                        item.atom == 0 ? "learn" : fmt::format("plan at atom {}", item.atom));
   }
+  std::string operator()(const AddBucket& item) const {
+    return fmt::format("atom {} has a bucket of {}", item.atom, fmt::join(item.ids, " "));
+  }
+  std::string operator()(const DropAtom& item) const {
+    return fmt::format("drop atom {}", item.atom);
+  }
+  std::string operator()(const AddSuccession& item) const {
+    return fmt::format("atom {} follows {}", item.to, item.from);
+  }
+  std::string operator()(const Follow& item) const {
+    return fmt::format("plan at atom {} after {}.{}", item.atom, item.generation, item.sequence);
+  }
 };
 
 template <class Item>
