@@ -62,6 +62,7 @@ struct Counter {
   Counts& counts;
   bool joined = false;
 
+  void operator()(const auto& /*item*/) {}
   void operator()(const AnnounceInFull& /*item*/) { ++counts.in_full; }
   void operator()(const AnnounceById& /*item*/) { ++counts.by_id; }
   void operator()(const AnnounceAgain& /*item*/) { counts.again_after_joining += joined ? 1 : 0; }
