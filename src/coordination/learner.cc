@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kSegmentsMax = 256;
+constexpr std::size_t kSegmentsMax = 4096;
 constexpr std::size_t kWaitsMax = 4096;
 constexpr std::size_t kSuccessorsMax = 256;
 constexpr int kRoundsAlike = 3;
@@ -121,13 +121,8 @@ std::uint64_t Learner::digest_of_run() const {
 
 // Whether it was seen before.
 bool Learner::remember(std::uint64_t segment) {
-  if (!segments_seen_.insert(segment).second) return true;
-  segments_in_order_.push_back(segment);
-  if (segments_in_order_.size() > kSegmentsMax) {
-    segments_seen_.erase(segments_in_order_.front());
-    segments_in_order_.pop_front();
-  }
-  return false;
+  if (segments_seen_.size() >= kSegmentsMax) segments_seen_.clear();
+  return !segments_seen_.insert(segment).second;
 }
 
 std::uint32_t Learner::atom_of(std::uint32_t id) const {

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -103,7 +102,6 @@ class Learner {
   int rounds_alike_ = 0;
 
   std::unordered_set<std::uint64_t> segments_seen_;
-  std::deque<std::uint64_t> segments_in_order_;
   std::unordered_map<std::uint64_t, int> waits_seen_;
 };
 

@@ -35,13 +35,16 @@ Where PlanWalk::place() const {
   return static_cast<std::int32_t>(ahead) > 0 ? Where::kBehindBorder : Where::kInside;
 }
 
-// What is ready stays so until it is entered: each is looked up once.
+// What is ready stays so until it is entered: each is looked up once. Nothing is fused across a
+// wait, also if nobody had waited there when the plan was learned.
 bool PlanWalk::is_ready(const Plan::Bucket& bucket) {
   if (looked_at_ != &bucket) slots_.clear();
   looked_at_ = &bucket;
   while (slots_.size() < bucket.members.size()) {
     const auto slot = slot_of(*bucket.members[slots_.size()]);
     if (slot == InFlight::kNone) return false;
+    const auto first = slots_.empty() ? slot : slots_.front();
+    if (in_flight_[slot].moment.waits != in_flight_[first].moment.waits) return false;
     slots_.push_back(slot);
   }
   return true;
@@ -54,22 +57,28 @@ void PlanWalk::enter() {
   forget_what_is_ready();
 }
 
-// Of the buckets of an atom from one to another.
+// Of the buckets of an atom from one to another; only what was submitted before another wait.
 std::vector<std::uint32_t> PlanWalk::queued_of(const Plan::Atom& atom, std::size_t from,
                                                std::size_t to) const {
   std::vector<std::uint32_t> ids;
+  std::uint32_t waits = 0;
   for (; from < to; ++from) {
-    const auto& bucket = atom.buckets[from];
-    for (std::size_t index = 0; index < bucket.ids.size() && ids.size() < kListMax; ++index)
-      if (slot_of(*bucket.members[index]) != InFlight::kNone) ids.push_back(bucket.ids[index]);
+    for (std::size_t index = 0; index < atom.buckets[from].ids.size(); ++index) {
+      const auto slot = slot_of(*atom.buckets[from].members[index]);
+      if (slot == InFlight::kNone || ids.size() == kListMax) continue;
+      const auto its_waits = in_flight_[slot].moment.waits;
+      if (ids.empty() || static_cast<std::int32_t>(its_waits - waits) < 0) ids.clear();
+      if (ids.empty()) waits = its_waits;
+      if (its_waits == waits) ids.push_back(atom.buckets[from].ids[index]);
+    }
   }
   return ids;
 }
 
 InFlight::Slot PlanWalk::slot_of(const KnownSignature& known) const {
   const auto slot = in_flight_.find(known);
-  const bool same = slot != InFlight::kNone && in_flight_[slot].known->digest == known.digest;
-  return same ? slot : InFlight::kNone;
+  if (slot == InFlight::kNone || in_flight_[slot].known->digest == known.digest) return slot;
+  return InFlight::kNone;
 }
 
 std::vector<std::uint32_t> PlanWalk::queued_atoms() const {

@@ -35,8 +35,8 @@ class PlanOfThreeAtoms : public testing::Test {
   void edit(const Edit& item) {
     EXPECT_EQ(plan_.apply(item), Status());
   }
-  void submit(std::uint32_t id, std::uint32_t quiet_points = 0) {
-    in_flight_.add(id, *known_[id - 1], {.quiet_points = quiet_points});
+  void submit(std::uint32_t id, std::uint32_t quiet_points = 0, std::uint32_t waits = 0) {
+    in_flight_.add(id, *known_[id - 1], {.waits = waits, .quiet_points = quiet_points});
   }
   // The tickets of what comes next, completed at once.
   std::vector<Ticket> run() {
@@ -104,6 +104,17 @@ TEST_F(PlanOfThreeAtoms, AnotherSignatureOfANameIsNotWhatIsPlanned) {
   submit(2);
   EXPECT_THAT(run(), IsEmpty());
   EXPECT_THAT(walk_.describe_wait().ready, ElementsAre(2));
+}
+
+TEST_F(PlanOfThreeAtoms, WhatWasWaitedBetweenIsNotFused) {
+  submit(2, 0, 4);
+  submit(1, 0, 5);
+  EXPECT_THAT(run(), IsEmpty());
+  EXPECT_THAT(walk_.describe_wait().ready, ElementsAre(2));
+  while (in_flight_.size() > 0) in_flight_.remove(in_flight_.first());
+  submit(1, 0, 5);
+  submit(2, 0, 5);
+  EXPECT_THAT(run(), ElementsAre(1, 2));
 }
 
 TEST_F(PlanOfThreeAtoms, NowhereNothingComes) {

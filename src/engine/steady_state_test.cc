@@ -63,6 +63,37 @@ TEST(SteadyState, BlockingCallsInTheSameOrderSendNoMessageAtAll) {
   });
 }
 
+class InAnyOrder : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, InAnyOrder, ::testing::Values(2, 3, 4));
+
+// A rank that gets no core for longer than the grace time may raise a replan, so one stretch of
+// many has to do without.
+TEST_P(InAnyOrder, ALoopThatRepeatsSendsNoMessageOnceItIsLearnt) {
+  const int size = GetParam();
+  std::barrier<> together(size);
+  run_spied_job(size, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
+    constexpr int kTensors = 20;
+    constexpr int kIterations = 20;
+    std::mt19937 random(static_cast<unsigned>(engine.place().rank));
+    bool silent = false;
+    std::uint32_t steps = 0;
+    for (int stretch = 0; stretch < 100 && !silent; ++stretch) {
+      together.arrive_and_wait();
+      const std::uint64_t bytes_before = spy.message_bytes();
+      const std::uint32_t steps_before = spy.steps();
+      together.arrive_and_wait();
+      for (int iteration = 0; iteration < kIterations; ++iteration)
+        iterate(engine, kTensors, random);
+      together.arrive_and_wait();
+      silent = spy.message_bytes() == bytes_before;
+      steps = spy.steps() - steps_before;
+    }
+    EXPECT_TRUE(silent);
+    EXPECT_GT(spy.message_bytes(), 0U);
+    EXPECT_LT(steps, kIterations * kTensors) << "nothing was fused";
+  });
+}
+
 // Both predict what the other one has not got. Nothing is written, and what was withdrawn comes
 // again.
 TEST(Replan, AWithdrawnStepLeavesItsOutputsUntouched) {
