@@ -135,20 +135,20 @@ void TraceText::submitted(const TraceEvent& event) {
     call.facts +=
         fmt::format(R"({}"tensor":"{}")", call.facts.empty() ? "" : ",", in_quotes(event.name));
   const std::string name = "NEGOTIATE_" + in_capitals(row_of(event.operation).name);
-  event('B', *call.track, event.time, name, "");
+  put('B', *call.track, event.time, name, "");
 }
 
 void TraceText::running(Call& call, TimePoint time) {
   if (std::exchange(call.running, true)) return;
-  event('E', *call.track, time, "", "");
-  event('B', *call.track, time, in_capitals(row_of(call.operation).name), "");
+  put('E', *call.track, time, "", "");
+  put('B', *call.track, time, in_capitals(row_of(call.operation).name), "");
 }
 
 void TraceText::finished(const Call& call, TimePoint time, std::string_view how) {
   std::string arguments = call.facts;
   if (!arguments.empty() && !how.empty()) arguments += ',';
   arguments += how;
-  event('E', *call.track, time, "", arguments);
+  put('E', *call.track, time, "", arguments);
   call.track->busy = false;
 }
 
@@ -201,8 +201,8 @@ void TraceText::describe(std::string_view what, std::int64_t thread, std::string
                     thread, what, arguments));
 }
 
-void TraceText::event(char phase, Track& track, TimePoint time, std::string_view name,
-                      std::string_view arguments) {
+void TraceText::put(char phase, Track& track, TimePoint time, std::string_view name,
+                    std::string_view arguments) {
   track.last = std::max(track.last, time);
   std::string line = fmt::format(R"({{"ph":"{}","ts":{},"pid":{},"tid":{})", phase,
                                  time_text(track.last), rank_.rank, thread_of(track));

@@ -90,8 +90,8 @@ class TraceText {
   void introduce(Track& track, std::string_view name);
   std::int64_t thread_of(const Track& track) const;
   void describe(std::string_view what, std::int64_t thread, std::string_view arguments);
-  void event(char phase, Track& track, TimePoint time, std::string_view name,
-             std::string_view arguments);
+  void put(char phase, Track& track, TimePoint time, std::string_view name,
+           std::string_view arguments);
   // Something that concerns the whole rank.
   void notice(TimePoint time, std::string_view name, std::string_view arguments);
   std::string time_text(TimePoint time) const;
