@@ -128,13 +128,13 @@ std::string table_of(const std::vector<TableRow>& rows) {
   std::vector<int> widths(rows.front().size());
   for (const auto& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i)
-      widths[i] = std::max(widths[i], columns_of(row[i]));
+      widths[i] = std::max(widths[i], farandole::columns_of(row[i]));
   std::string text;
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i)
       line += fmt::format("{}{}{:{}}", i == 0 ? "  " : "   ", row[i], "",
-                          widths[i] - columns_of(row[i]));
+                          widths[i] - farandole::columns_of(row[i]));
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return text;
