@@ -253,10 +253,54 @@ class LoopWriter {
   }
 
   void choose_promises() {
-    script_.never_fuses_across_waits = style_ == Style::kWindow && !is_disturbed_;
+    script_.never_fuses_across_waits =
+        style_ == Style::kWindow && !is_disturbed_ && !has_shared_calls();
     const bool fuses = std::ranges::any_of(
         script_.options, [](const auto& options) { return options.fusion_bytes > 0; });
-    if (order_ != Order::kByWorker && !is_disturbed_ && !fuses) script_.silent_from = 0;
+    if (order_ != Order::kByWorker && !is_disturbed_ && !fuses) {
+      script_.nothing_new_from = 0;
+      script_.must_fall_silent = true;
+      return;
+    }
+    const int first = disturbed_ + kIterationsToLearn;
+    if (is_large_ || !first_known(first)) return;
+    script_.nothing_new_from = first;
+    // In turn, and always in another order: each call is a stage of its own, and any may follow.
+    const bool any_may_follow = style_ == Style::kInTurn && order_ != Order::kOne;
+    script_.must_fall_silent =
+        style_ != Style::kOverlapping && !any_may_follow && !has_shared_calls();
+  }
+
+  // Whether two different stages share a part of their calls: who has submitted that part, and no
+  // more, cannot tell which of them it is in, and may be wrong.
+  bool has_shared_calls() const {
+    std::map<std::pair<int, std::string>, std::set<std::pair<int, std::string>>> stage_of;
+    for (const auto& variant : variants_)
+      for (const auto& stage : variant) {
+        std::set<std::pair<int, std::string>> calls;
+        for (const auto& unit : stage) add_names(unit, calls);
+        const auto differs = [&](const auto& call) {
+          return stage_of.emplace(call, calls).first->second != calls;
+        };
+        if (std::ranges::any_of(calls, differs)) return true;
+      }
+    return false;
+  }
+
+  static void add_names(const Unit& unit, std::set<std::pair<int, std::string>>& names) {
+    for (const auto& [group, signature] : unit) names.emplace(group, signature.name);
+  }
+
+  // From this iteration on, whether each variant has followed on the one before it often enough.
+  bool first_known(int iteration) const {
+    std::map<std::pair<int, int>, int> seen;
+    for (int number = disturbed_ + 1; number < static_cast<int>(pattern_.size()); ++number) {
+      const auto here = static_cast<std::size_t>(number);
+      const std::pair succession(pattern_[here - 1], pattern_[here]);
+      if (number >= iteration && seen[succession] < 4) return false;
+      ++seen[succession];
+    }
+    return true;
   }
 
   Random& random_;

@@ -68,12 +68,18 @@ void Referee::blow(std::string problem) {
 }
 
 void Referee::began(int iteration) {
-  if (script_.silent_from == iteration) ++began_last_;
+  if (script_.nothing_new_from == iteration) ++began_last_;
 }
 
-bool Referee::is_silent() const {
-  if (!script_.silent_from || died_) return false;
-  return *script_.silent_from == 0 || began_last_ == script_.workers;
+bool Referee::is_nothing_new() const {
+  if (!script_.nothing_new_from || died_) return false;
+  return *script_.nothing_new_from == 0 || began_last_ == script_.workers;
+}
+
+void Referee::sent() {
+  if (!is_nothing_new()) return;
+  ++late_messages_;
+  if (script_.must_fall_silent) blow("a control message, though nothing is new");
 }
 
 Referee::Member& Referee::member_of(int group, int worker) {
