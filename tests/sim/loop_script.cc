@@ -208,6 +208,7 @@ class LoopWriter {
                          index + 1 < units.size() && !open_.empty() &&
                          units[index].size() + units[index + 1].size() == 2 && random_.chance(4);
       if (polls) {
+        has_polls_ = true;
         const int polled = random_.pick(open_);
         actions_.emplace_back(SubmitByPoll{polled, units[index][0], units[index + 1][0]});
         open_.push_back(units[index][0]);
@@ -253,8 +254,6 @@ class LoopWriter {
   }
 
   void choose_promises() {
-    script_.never_fuses_across_waits =
-        style_ == Style::kWindow && !is_disturbed_ && !has_shared_calls();
     const bool fuses = std::ranges::any_of(
         script_.options, [](const auto& options) { return options.fusion_bytes > 0; });
     if (order_ != Order::kByWorker && !is_disturbed_ && !fuses) {
@@ -267,8 +266,10 @@ class LoopWriter {
     script_.nothing_new_from = first;
     // In turn, and always in another order: each call is a stage of its own, and any may follow.
     const bool any_may_follow = style_ == Style::kInTurn && order_ != Order::kOne;
+    // A poll that is true counts as a wait, and whether it is depends on the time.
+    const bool waits_by_chance = has_polls_ && fuses;
     script_.must_fall_silent =
-        style_ != Style::kOverlapping && !any_may_follow && !has_shared_calls();
+        style_ != Style::kOverlapping && !any_may_follow && !waits_by_chance && !has_shared_calls();
   }
 
   // Whether two different stages share a part of their calls: who has submitted that part, and no
@@ -314,6 +315,7 @@ class LoopWriter {
   int interruptions_percent_ = 0;
   int disturbed_ = 0;  // iterations in which something else may happen
   bool is_disturbed_ = false;
+  bool has_polls_ = false;
   // Of the program that is being written.
   int pauses_percent_ = 0;
   std::vector<int> open_;  // submitted, not waited for

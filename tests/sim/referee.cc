@@ -181,7 +181,7 @@ void Referee::check_new(int group, const Agreed& what) {
   for (const auto& member : board.members)
     if (const auto* release = std::get_if<Release>(&member.entered->decision))
       check_release(group, *release);
-  if (script_.never_fuses_across_waits) check_waits(what);
+  check_waits(what);
 }
 
 void Referee::count(const Agreed& what, const Decision& decision) {
@@ -229,6 +229,7 @@ void Referee::check_kind(const Call& call, const Decision& decision, const Agree
     blow(fmt::format("{} of group {} was to be refused", words(what.turn), call.group));
 }
 
+// What was submitted after a wait shares no step with what was submitted before it.
 void Referee::check_waits(const Agreed& what) {
   for (const int maker : call_of(what.calls.front()).makers)
     for (const int number : what.calls)

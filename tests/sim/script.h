@@ -87,8 +87,6 @@ struct Script {
   // promised, no control message may be sent.
   std::optional<int> nothing_new_from = {};
   bool must_fall_silent = false;
-  // Waits are the same in each iteration, so no step may hold two calls with one between them.
-  bool never_fuses_across_waits = false;
 
   const std::vector<int>& members(int group) const {
     return groups[static_cast<std::size_t>(group)];

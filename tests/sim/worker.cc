@@ -151,6 +151,7 @@ void SimulatedWorker::look_at_the_time(Seat& seat) {
   if ((deadline && *deadline <= now) || around_.random.chance(10)) {
     seat.agreement->look(now);
     deadline = seat.agreement->deadline();
+    wake();  // it may have decided something without a message: a group may have one member
   }
   if (!deadline) return;
   const auto left = std::chrono::ceil<std::chrono::microseconds>(*deadline - now).count();
