@@ -251,9 +251,8 @@ void Coordinator::issue(const Candidate& candidate) {
     std::vector<Moment> moments(members_.size());
     for (std::size_t index = 0; index < candidate.members.size(); ++index)
       moments[static_cast<std::size_t>(candidate.members[index])] = candidate.moments[index];
-    const bool is_border = learner_.is_border(id, moments);
+    const auto atom = learner_.is_border(id, moments) ? atom_to_follow(id) : 0;
     publish_edits();
-    const auto atom = is_border ? atom_to_follow(id) : 0;
     if (atom != 0) return follow(atom);
     learner_.note(id, moments);
   }

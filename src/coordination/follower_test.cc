@@ -326,6 +326,14 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
       {{Stop{2}, Issue{2, 2, 1}}, "it decides number 2, which is not its to decide"},
       {{Answer{3, 1, 0}}, "it begins generation 3, rank 4 is in 2"},
       {{Stop{2}, Answer{4, 1, 0}}, "it begins generation 4, rank 4 has stopped in 2"},
+      {{Stop{2}, Answer{3, 1, 7}}, "it goes on with atom 7, which there is not"},
+      {{AddBucket{1, {1}}, Forget{1}}, "it forgets the id 1, which is planned"},
+      {{Follow{2, 1, 1}},
+       "it begins atom 1 after number 1 of generation 2, rank 4 expects no plan there"},
+      {{AddBucket{1, {1}}, Follow{2, 0, 1}},
+       "it begins atom 1 after number 0 of generation 2, rank 4 expects no plan there"},
+      {{AddBucket{1, {1}}, Follow{2, 1, 1}, DropAtom{1}},
+       "it changes the plan while that is followed"},
       {{Stop{2}, Answer{3, 2, 0}},
        "it says that number 2 is entered by all, rank 4 has completed 1"},
       {{Stop{2}, Answer{3, 0, 0}},
@@ -343,6 +351,49 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
             Status::stop("it decides number 1, which is not its to decide"));
   EXPECT_EQ(one.feed({Stop{1}, Answer{2, 2, 0}}),
             Status::stop("it says that number 2 is entered by all, rank 4 has entered 1"));
+}
+
+TEST(Follower, FollowsThePlanAndAnnouncesWhatIsNotInIt) {
+  One one;
+  one.run_one_step();
+  ASSERT_EQ(one.feed({Define{2, named("b")}, AddBucket{1, {1, 2}},
+                      AddSuccession{1, 1, Where::kAnywhere}, Follow{2, 1, 1}}),
+            Status());
+  ASSERT_EQ(one.submit(named("c")), Status());
+  ASSERT_EQ(one.submit(named("b")), Status());
+  EXPECT_THAT(one.run(), IsEmpty());
+  EXPECT_THAT(one.said(), ElementsAre(Announcement(AnnounceInFull{named("c"), {}})));
+  ASSERT_EQ(one.submit(named("a")), Status());
+  EXPECT_THAT(one.run(), ElementsAre(Decision(step_of({2, 2}, {named("a"), named("b")}, {4, 3}))));
+  ASSERT_EQ(one.submit(join("j")), Status());
+  EXPECT_THAT(one.said(), ElementsAre(Announcement(Raise{.generation = 2, .completed = 2})));
+  ASSERT_EQ(one.feed({Stop{2}, Answer{3, 2, 1}}), Status());
+  const auto said = one.said();  // the report, what is not planned, and the join once more
+  ASSERT_EQ(said.size(), 3U);
+  EXPECT_EQ(std::get<Report>(said[0]).atoms_run, 1U);
+  EXPECT_EQ(said[1], Announcement(AnnounceInFull{named("c"), {}}));
+  EXPECT_EQ(said[2], Announcement(Raise{.generation = 3, .completed = 2}));
+}
+
+TEST(Follower, RaisesWhenWhatIsPlannedWaitsTooLong) {
+  One one({.grace = std::chrono::milliseconds(10)});
+  one.run_one_step();
+  ASSERT_EQ(one.feed({Define{2, named("b")}, AddBucket{1, {1, 2}}, Follow{2, 1, 1}}), Status());
+  EXPECT_EQ(one.follower().deadline(), std::nullopt);
+  ASSERT_EQ(one.submit(named("b")), Status());
+  const auto deadline = one.follower().deadline();
+  ASSERT_TRUE(deadline.has_value());
+  EXPECT_EQ(*deadline - TimePoint(), std::chrono::milliseconds(10));
+  one.follower().look(*deadline - std::chrono::milliseconds(1));
+  EXPECT_THAT(one.said(), IsEmpty());
+  one.follower().look(*deadline);
+  EXPECT_THAT(one.said(), ElementsAre(Announcement(Raise{.generation = 2,
+                                                         .completed = 1,
+                                                         .cause = Raise::Cause::kBucket,
+                                                         .atom = 1,
+                                                         .bucket = 0,
+                                                         .ready = {2}})));
+  EXPECT_EQ(one.follower().deadline(), std::nullopt);
 }
 
 TEST(Follower, AStepForAnotherSignatureOfTheNameStops) {

@@ -221,10 +221,9 @@ std::uint32_t Learner::define(const Buckets& buckets) {
 
 Learner::Neighbours Learner::predecessors(std::uint32_t atom) const {
   Neighbours all;
-  const auto* const to = plan_.find(atom);
   for (const auto& [number, from] : plan_.atoms())
     for (const auto& succession : from.successors)
-      if (succession.to == to) all.emplace_back(number, succession.where);
+      if (succession.to->number == atom) all.emplace_back(number, succession.where);
   std::ranges::sort(all);
   return all;
 }
@@ -272,13 +271,21 @@ std::uint32_t Learner::choose(std::uint32_t from, const Ids& atoms, Where where)
   return first == sorted.end() ? sorted.front() : *first;
 }
 
-std::uint32_t Learner::start_for(std::uint32_t id, const Ids& announced) const {
+std::uint32_t Learner::start_for(std::uint32_t id, const Ids& announced) {
   Ids atoms = {atom_of(id)};
   if (atoms.front() == 0) return 0;
   for (const auto other : announced)
-    if (const auto atom = atom_of(other); atom != 0 && !contains(atoms, atom))
-      atoms.push_back(atom);
-  return choose(atom_last_, atoms, Where::kBehindBorder);
+    if (const auto atom = atom_of(other); atom != 0) atoms.push_back(atom);
+  const auto next = choose(atom_last_, atoms, Where::kBehindBorder);
+  // What only follows others in their segments does not begin one: what does, is not announced yet.
+  bool leads = true;
+  for (const auto& [before, where] : predecessors(next)) {
+    if (before == atom_last_ && where != Where::kInside) return next;
+    leads &= before == next || where != Where::kInside;
+  }
+  if (!leads) return 0;
+  if (atom_last_ != 0) add_one_succession(atom_last_, next, Where::kBehindBorder);
+  return next;
 }
 
 std::uint32_t Learner::add_succession(std::uint32_t from, const Ids& to, Where where) {
@@ -313,14 +320,10 @@ void Learner::learn_wait(std::uint32_t atom, std::uint32_t bucket, const Ids& re
     if (!in.empty()) (index < bucket ? before : first).push_back(in);
     if (!out.empty()) second.push_back(out);
   }
-  const bool some_ready = !first.empty();
-  before.insert(before.end(), first.begin(), first.end());
-  if (some_ready) {
-    before.insert(before.end(), second.begin(), second.end());
-    replace(atom, before);
-  } else if (!before.empty()) {
-    split(atom, before, second);
-  }
+  if (first.empty()) return before.empty() ? void() : split(atom, before, second);
+  for (const auto* part : {&first, &second})
+    before.insert(before.end(), part->begin(), part->end());
+  replace(atom, before);
 }
 
 void Learner::forget(std::uint32_t id) {

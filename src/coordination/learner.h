@@ -40,7 +40,7 @@ class Learner {
   void note(std::uint32_t id, const std::vector<Moment>& moments);
   // The atom with which the plan begins at a border before this id; 0 if the id is in none. Of the
   // others that members have `announced` one may come before it.
-  std::uint32_t start_for(std::uint32_t id, const std::vector<std::uint32_t>& announced) const;
+  std::uint32_t start_for(std::uint32_t id, const std::vector<std::uint32_t>& announced);
 
   // Learned from a raise: this atom may be followed by one of those; which one, 0 if none is
   // planned.

@@ -214,6 +214,77 @@ void lose(Nothing& /*state*/, std::vector<Announcement>& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<Item>(item); });
 }
 
+// Without rule A5: who has raised once does not look again whether all is well after the answer.
+struct Raised {
+  std::optional<std::uint32_t> generation;
+};
+
+void raise_once(Raised& raised, std::vector<Announcement>& items) {
+  std::erase_if(items, [&](const auto& item) {
+    const auto* raise = std::get_if<Raise>(&item);
+    if (raise == nullptr) return false;
+    if (!raised.generation) raised.generation = raise->generation;
+    return *raised.generation != raise->generation;
+  });
+}
+
+// Without rule A7: what is in no plan is not announced, as long as the plan goes on.
+Tap announce_nothing_in_a_plan(const Script& /*script*/) {
+  auto follows = std::make_shared<std::set<int>>();  // groups; the tap's copies own it
+  return [follows](Envelope envelope) -> std::vector<Envelope> {
+    if (envelope.from == 0) {
+      const auto items = decode_stream(envelope.bytes).value();
+      for (const auto& item : items) {
+        const auto* answer = std::get_if<Answer>(&item);
+        if (std::holds_alternative<Follow>(item) || (answer != nullptr && answer->atom != 0))
+          follows->insert(envelope.group);
+        else if (answer != nullptr)
+          follows->erase(envelope.group);
+      }
+      return {std::move(envelope)};
+    }
+    if (!follows->contains(envelope.group)) return {std::move(envelope)};
+    auto items = decode_announcements(envelope.bytes).value();
+    std::erase_if(items, [](const auto& item) {
+      return !std::holds_alternative<Raise>(item) && !std::holds_alternative<Report>(item);
+    });
+    return packed(envelope, items);
+  };
+}
+
+// Without rule A6: a name that is announced with another signature seems to be what it was before.
+Tap do_not_compare_while_planned(const Script& /*script*/) {
+  auto names = std::make_shared<std::set<std::pair<int, std::string>>>();  // by group: have ids
+  return [names](Envelope envelope) -> std::vector<Envelope> {
+    if (envelope.from == 0) {
+      const auto items = decode_stream(envelope.bytes).value();
+      for (const auto& item : items)
+        if (const auto* define = std::get_if<Define>(&item))
+          names->emplace(envelope.group, define->signature.name);
+      return {std::move(envelope)};
+    }
+    auto items = decode_announcements(envelope.bytes).value();
+    std::erase_if(items, [&](const auto& item) {
+      const auto* in_full = std::get_if<AnnounceInFull>(&item);
+      return in_full != nullptr && names->contains({envelope.group, in_full->signature.name});
+    });
+    return packed(envelope, items);
+  };
+}
+
+// One member switches to the plan before the step that was issued last.
+void follow_too_early(Nothing& /*state*/, Items& items) {
+  for (auto& item : items)
+    if (auto* follow = std::get_if<Follow>(&item)) --follow->sequence;
+}
+
+// One member has another order in its plan; the identities tell.
+void plan_another_order(Nothing& /*state*/, Items& items) {
+  for (auto& item : items)
+    if (auto* bucket = std::get_if<AddBucket>(&item))
+      std::reverse(bucket->ids.begin(), bucket->ids.end());
+}
+
 // Without rule A2: what was entered and not completed is not reported, or what was completed.
 void report_no_entry(Nothing& /*state*/, std::vector<Announcement>& items) {
   for (auto& item : items)
@@ -345,7 +416,7 @@ std::vector<NamedBug> replan_bugs() {
        {withdraw_what_stays, {}},
        "is entered by all, rank"},
       {"A1: generations are not compared on the board",
-       {{}, {.ignores_generations = true}},
+       {{}, {.ignores_generations = true, .identity_without_word = true}},
        "is not in it"},
       {"A2: a report does not say what was entered",
        {on_announcements<Nothing>(report_no_entry), {}},
@@ -362,6 +433,20 @@ std::vector<NamedBug> replan_bugs() {
       {"A3: the sequence begins again at 1",
        {on_stream<Nothing>(begin_again_at_one), {}},
        "it says that number 0 is entered by all"},
+      {"A4: there is no grace timer", {{}, {.never_looks_at_the_time = true}}, "deadlock"},
+      {"A5: who has raised once raises no more",
+       {on_announcements<Raised>(raise_once), {}},
+       "deadlock"},
+      {"A6: another signature of a planned name is not announced",
+       {do_not_compare_while_planned, {}},
+       "deadlock"},
+      {"A7: what is in no plan is not announced", {announce_nothing_in_a_plan, {}}, "deadlock"},
+      {"the plan begins within a step",
+       {on_stream<Nothing>(follow_too_early), {}},
+       "control message"},
+      {"a bucket has another order on one member",
+       {on_stream<Nothing>(plan_another_order), {}},
+       "nothing is new"},
       {"the prefix is one too long on one member",
        {on_stream<Nothing>(answer_one_too_many), {}},
        "deadlock"},
@@ -381,6 +466,7 @@ std::vector<NamedBug> engine_bugs() {
        "is not in it"},
       {"the identity holds what may differ", {{}, {.identity_holds_the_rows = true}}, "deadlock"},
       {"each member chooses its algorithm", {{}, {.each_chooses_its_algorithm = true}}, "deadlock"},
+      {"waits are not counted", {{}, {.counts_no_waits = true}}, "has waited between"},
       {"a surprise is not told", {{}, {.takes_no_notice_of_surprises = true}}, "deadlock"},
       {"a release names one that was not the last to join",
        {{}, {.releases_name_the_first_member = true}},

@@ -208,6 +208,7 @@ class LoopWriter {
                          index + 1 < units.size() && !open_.empty() &&
                          units[index].size() + units[index + 1].size() == 2 && random_.chance(4);
       if (polls) {
+        has_polls_ = true;
         const int polled = random_.pick(open_);
         actions_.emplace_back(SubmitByPoll{polled, units[index][0], units[index + 1][0]});
         open_.push_back(units[index][0]);
@@ -253,10 +254,54 @@ class LoopWriter {
   }
 
   void choose_promises() {
-    script_.never_fuses_across_waits = style_ == Style::kWindow && !is_disturbed_;
     const bool fuses = std::ranges::any_of(
         script_.options, [](const auto& options) { return options.fusion_bytes > 0; });
-    if (order_ != Order::kByWorker && !is_disturbed_ && !fuses) script_.silent_from = 0;
+    if (order_ != Order::kByWorker && !is_disturbed_ && !fuses) {
+      script_.nothing_new_from = 0;
+      script_.must_fall_silent = true;
+      return;
+    }
+    const int first = disturbed_ + kIterationsToLearn;
+    if (is_large_ || !first_known(first)) return;
+    script_.nothing_new_from = first;
+    // In turn, and always in another order: each call is a stage of its own, and any may follow.
+    const bool any_may_follow = style_ == Style::kInTurn && order_ != Order::kOne;
+    // A poll that is true counts as a wait, and whether it is depends on the time.
+    const bool waits_by_chance = has_polls_ && fuses;
+    script_.must_fall_silent =
+        style_ != Style::kOverlapping && !any_may_follow && !waits_by_chance && !has_shared_calls();
+  }
+
+  // Whether two different stages share a part of their calls: who has submitted that part, and no
+  // more, cannot tell which of them it is in, and may be wrong.
+  bool has_shared_calls() const {
+    std::map<std::pair<int, std::string>, std::set<std::pair<int, std::string>>> stage_of;
+    for (const auto& variant : variants_)
+      for (const auto& stage : variant) {
+        std::set<std::pair<int, std::string>> calls;
+        for (const auto& unit : stage) add_names(unit, calls);
+        const auto differs = [&](const auto& call) {
+          return stage_of.emplace(call, calls).first->second != calls;
+        };
+        if (std::ranges::any_of(calls, differs)) return true;
+      }
+    return false;
+  }
+
+  static void add_names(const Unit& unit, std::set<std::pair<int, std::string>>& names) {
+    for (const auto& [group, signature] : unit) names.emplace(group, signature.name);
+  }
+
+  // From this iteration on, whether each variant has followed on the one before it often enough.
+  bool first_known(int iteration) const {
+    std::map<std::pair<int, int>, int> seen;
+    for (int number = disturbed_ + 1; number < static_cast<int>(pattern_.size()); ++number) {
+      const auto here = static_cast<std::size_t>(number);
+      const std::pair succession(pattern_[here - 1], pattern_[here]);
+      if (number >= iteration && seen[succession] < 4) return false;
+      ++seen[succession];
+    }
+    return true;
   }
 
   Random& random_;
@@ -270,6 +315,7 @@ class LoopWriter {
   int interruptions_percent_ = 0;
   int disturbed_ = 0;  // iterations in which something else may happen
   bool is_disturbed_ = false;
+  bool has_polls_ = false;
   // Of the program that is being written.
   int pauses_percent_ = 0;
   std::vector<int> open_;  // submitted, not waited for

@@ -100,7 +100,8 @@ struct Totals {
   std::uint64_t number = 0;
   Findings all;
   std::uint64_t deaths = 0;
-  std::uint64_t silent = 0;
+  std::uint64_t must_fall_silent = 0;
+  std::uint64_t fell_silent = 0;
 
   void add(const Findings& one) {
     number = number * 0x100000001b3U ^ one.number;
@@ -112,7 +113,8 @@ struct Totals {
     all.withdrawals += one.withdrawals;
     all.messages += one.messages;
     deaths += one.somebody_died ? 1U : 0U;
-    silent += one.became_silent ? 1U : 0U;
+    must_fall_silent += one.must_fall_silent ? 1U : 0U;
+    fell_silent += one.fell_silent ? 1U : 0U;
   }
 };
 
@@ -134,9 +136,11 @@ int run(const Arguments& arguments) {
   const auto& all = totals.all;
   fmt::print(
       "{} seeds from {}: {} steps ({} joined, {} fused), {} refusals, {} releases, {} withdrawals, "
-      "{} messages; {} jobs with a death, {} that fell silent; all is well (stories {:016x})\n",
+      "{} messages; {} jobs with a death, {} that fell silent ({} had to); all is well (stories "
+      "{:016x})\n",
       arguments.seeds, arguments.first, all.steps, all.steps_joined, all.steps_fused, all.refusals,
-      all.releases, all.withdrawals, all.messages, totals.deaths, totals.silent, totals.number);
+      all.releases, all.withdrawals, all.messages, totals.deaths, totals.fell_silent,
+      totals.must_fall_silent, totals.number);
   return 0;
 }
 

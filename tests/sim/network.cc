@@ -31,7 +31,7 @@ Network::Network(const Script& script, Timeline& timeline, Random& random, Refer
 }
 
 void Network::send(Envelope envelope) {
-  if (referee_.is_silent()) referee_.blow("a control message, though nothing is new");
+  referee_.sent();
   if (const auto problem = watch(envelope.group).sent(envelope); !problem.empty())
     referee_.blow(problem);
   if (!tap_) {

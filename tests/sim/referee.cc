@@ -68,12 +68,18 @@ void Referee::blow(std::string problem) {
 }
 
 void Referee::began(int iteration) {
-  if (script_.silent_from == iteration) ++began_last_;
+  if (script_.nothing_new_from == iteration) ++began_last_;
 }
 
-bool Referee::is_silent() const {
-  if (!script_.silent_from || died_) return false;
-  return *script_.silent_from == 0 || began_last_ == script_.workers;
+bool Referee::is_nothing_new() const {
+  if (!script_.nothing_new_from || died_) return false;
+  return *script_.nothing_new_from == 0 || began_last_ == script_.workers;
+}
+
+void Referee::sent() {
+  if (!is_nothing_new()) return;
+  ++late_messages_;
+  if (script_.must_fall_silent) blow("a control message, though nothing is new");
 }
 
 Referee::Member& Referee::member_of(int group, int worker) {
@@ -175,7 +181,7 @@ void Referee::check_new(int group, const Agreed& what) {
   for (const auto& member : board.members)
     if (const auto* release = std::get_if<Release>(&member.entered->decision))
       check_release(group, *release);
-  if (script_.never_fuses_across_waits) check_waits(what);
+  check_waits(what);
 }
 
 void Referee::count(const Agreed& what, const Decision& decision) {
@@ -223,6 +229,7 @@ void Referee::check_kind(const Call& call, const Decision& decision, const Agree
     blow(fmt::format("{} of group {} was to be refused", words(what.turn), call.group));
 }
 
+// What was submitted after a wait shares no step with what was submitted before it.
 void Referee::check_waits(const Agreed& what) {
   for (const int maker : call_of(what.calls.front()).makers)
     for (const int number : what.calls)

@@ -38,8 +38,10 @@ class Referee {
   void began(int iteration);
   // Somebody died: the job is over, and who has not heard of it may still raise.
   void died() { died_ = true; }
-  // Whether no control message may be sent any more.
-  bool is_silent() const;
+  // Whether all programs are where nothing is new any more.
+  bool is_nothing_new() const;
+  // A control message is sent.
+  void sent();
 
   void submitted(int worker, int number, const Moment& moment);
   // A worker's join has come to the group's coordinator.
@@ -67,6 +69,8 @@ class Referee {
   std::uint64_t steps_fused() const { return steps_fused_; }
   std::uint64_t releases() const { return releases_; }
   std::uint64_t withdrawals() const { return withdrawals_; }
+  // Messages that were sent though nothing was new.
+  std::uint64_t late_messages() const { return late_messages_; }
 
  private:
   struct Member {
@@ -119,7 +123,7 @@ class Referee {
   std::vector<Board> boards_;
   std::vector<std::vector<Part>> parts_;      // by call and worker
   std::map<int, std::string> refusals_seen_;  // by call: the text, as its first member saw it
-  int began_last_ = 0;                        // workers that are where silence begins
+  int began_last_ = 0;                        // workers that are where nothing is new
   bool died_ = false;
   std::optional<std::string> problem_;
   std::uint64_t steps_ = 0;
@@ -128,6 +132,7 @@ class Referee {
   std::uint64_t refusals_ = 0;
   std::uint64_t releases_ = 0;
   std::uint64_t withdrawals_ = 0;
+  std::uint64_t late_messages_ = 0;
 };
 
 }  // namespace farandole::sim

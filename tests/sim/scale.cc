@@ -60,8 +60,8 @@ class Cluster {
     }
     completed_ = 0;
     while (completed_ < known_.size()) {
-      const bool moves = exchange() | enter();
-      CHECK(moves, "the step goes on");
+      const bool talks = exchange();
+      if (!enter() && !talks) wait();
     }
     exchange();
     for (const auto& member : members_) {
@@ -112,10 +112,21 @@ class Cluster {
                         .quiet_points = steps_};
     timed(member, [&] {
       for (const auto tensor : order) {
-        const auto status = member.agreement.submit(tensor, known_[tensor], moment, {});
+        const auto status = member.agreement.submit(tensor, known_[tensor], moment, now_);
         CHECK(status.ok(), "every name is free again");
       }
     });
+  }
+
+  // Nothing moves: somebody's grace must end.
+  void wait() {
+    std::optional<TimePoint> next;
+    for (const auto& member : members_)
+      if (const auto deadline = member->agreement.deadline())
+        next = std::min(next.value_or(*deadline), *deadline);
+    CHECK(next.has_value(), "the step goes on");
+    now_ = *next;
+    for (auto& member : members_) timed(*member, [&] { member->agreement.look(now_); });
   }
 
   // Whether messages were on their way.
@@ -147,7 +158,7 @@ class Cluster {
     ++member.messages;
     member.hops = std::max(member.hops, message.hops);
     timed(member, [&] {
-      const auto status = member.agreement.receive(message.from, message.bytes, {});
+      const auto status = member.agreement.receive(message.from, message.bytes, now_);
       CHECK(status.ok(), "the messages are right");
     });
   }
@@ -200,6 +211,7 @@ class Cluster {
   std::vector<KnownSignature> known_;
   std::vector<std::unique_ptr<Member>> members_;
   std::deque<UnderWay> network_;
+  TimePoint now_;
   std::uint32_t steps_ = 0;
   std::size_t completed_ = 0;  // tensors, in this step
   int surprised_ = 0;

@@ -83,10 +83,10 @@ struct Script {
   std::vector<Death> deaths;
   Time delay_max = 0;  // of a message, a wake-up or a flag
   Time pauses = 0;     // of all programs together
-  // From where all programs are in this iteration, no control message may be sent.
-  std::optional<int> silent_from = {};
-  // Waits are the same in each iteration, so no step may hold two calls with one between them.
-  bool never_fuses_across_waits = false;
+  // From where all programs are in this iteration, nothing is new any more; and then, if this is
+  // promised, no control message may be sent.
+  std::optional<int> nothing_new_from = {};
+  bool must_fall_silent = false;
 
   const std::vector<int>& members(int group) const {
     return groups[static_cast<std::size_t>(group)];

@@ -57,7 +57,8 @@ class Simulation {
             .releases = referee_.releases(),
             .withdrawals = referee_.withdrawals(),
             .messages = network_.messages(),
-            .became_silent = referee_.is_silent(),
+            .must_fall_silent = referee_.is_nothing_new() && script_.must_fall_silent,
+            .fell_silent = referee_.is_nothing_new() && referee_.late_messages() == 0,
             .somebody_died = died_};
   }
 

@@ -33,7 +33,8 @@ struct Findings {
   std::uint64_t releases = 0;
   std::uint64_t withdrawals = 0;
   std::uint64_t messages = 0;
-  bool became_silent = false;  // it came to where no message may be sent
+  bool must_fall_silent = false;  // it came to where no message may be sent
+  bool fell_silent = false;       // it came to where nothing was new, and no message was sent
   bool somebody_died = false;
 };
 

@@ -54,6 +54,10 @@ struct Counts {
   int reports_without_entry = 0;
   int answers_to_learn = 0;
   int answers_with_plan = 0;
+  int buckets_of_several = 0;
+  int atoms_dropped = 0;
+  int successions = 0;
+  int follows = 0;
   std::set<std::size_t> group_sizes;
 };
 
@@ -90,6 +94,12 @@ struct Counter {
     ++(item.atom == 0 ? counts.answers_to_learn : counts.answers_with_plan);
     joined = false;  // what was announced no longer counts
   }
+  void operator()(const AddBucket& item) {
+    counts.buckets_of_several += item.ids.size() > 1 ? 1 : 0;
+  }
+  void operator()(const DropAtom& /*item*/) { ++counts.atoms_dropped; }
+  void operator()(const AddSuccession& /*item*/) { ++counts.successions; }
+  void operator()(const Follow& /*item*/) { ++counts.follows; }
 };
 
 Bug counter(Counts& counts) {
@@ -119,6 +129,7 @@ TEST(Simulation, JobsMeetWhatTheyAreMeantToMeet) {
   std::uint64_t releases = 0;
   std::uint64_t steps_joined = 0;
   int deaths = 0;
+  int silent = 0;
   for (std::uint64_t seed = 1; seed <= 500; ++seed) {
     const auto report = simulate({seed}, kLastLines, counter(counts));
     ASSERT_FALSE(report.problem.has_value()) << *report.problem << "\n" << story(report);
@@ -126,6 +137,7 @@ TEST(Simulation, JobsMeetWhatTheyAreMeantToMeet) {
     releases += report.releases;
     steps_joined += report.steps_joined;
     deaths += report.somebody_died ? 1 : 0;
+    silent += report.must_fall_silent ? 1 : 0;
   }
   EXPECT_GT(counts.forgotten, 1000);
   EXPECT_GT(counts.in_full, 1000);
@@ -135,6 +147,14 @@ TEST(Simulation, JobsMeetWhatTheyAreMeantToMeet) {
   EXPECT_GT(counts.refused_as_joined, 1000);
   EXPECT_GT(counts.releases, 1000);
   EXPECT_GT(counts.raises, 1000);
+  EXPECT_THAT(counts.causes, testing::Each(testing::Gt(20)));
+  EXPECT_GT(counts.answers_to_learn, 1000);
+  EXPECT_GT(counts.answers_with_plan, 100);
+  EXPECT_GT(counts.buckets_of_several, 100);
+  EXPECT_GT(counts.atoms_dropped, 50);
+  EXPECT_GT(counts.successions, 1000);
+  EXPECT_GT(counts.follows, 500);
+  EXPECT_GT(silent, 80);
   EXPECT_GT(counts.reports_with_entry, 1000);
   EXPECT_GT(counts.reports_without_entry, 200);
   EXPECT_GT(refusals, 1000U);

@@ -60,16 +60,17 @@ struct ItemWords {
                        item.atom == 0 ? "learn" : fmt::format("plan at atom {}", item.atom));
   }
   std::string operator()(const AddBucket& item) const {
-    return fmt::format("atom {} has a bucket of {}", item.atom, fmt::join(item.ids, " "));
+    return fmt::format("atom {} has a bucket of ids {}", item.atom, fmt::join(item.ids, " "));
   }
   std::string operator()(const DropAtom& item) const {
-    return fmt::format("drop atom {}", item.atom);
+    return fmt::format("atom {} is no more", item.atom);
   }
   std::string operator()(const AddSuccession& item) const {
-    return fmt::format("atom {} follows {}", item.to, item.from);
+    return fmt::format("atom {} may follow {}", item.to, item.from);
   }
   std::string operator()(const Follow& item) const {
-    return fmt::format("plan at atom {} after {}.{}", item.atom, item.generation, item.sequence);
+    return fmt::format("after {}.{} follow the plan from atom {}", item.generation, item.sequence,
+                       item.atom);
   }
 };
 

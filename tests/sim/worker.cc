@@ -151,6 +151,7 @@ void SimulatedWorker::look_at_the_time(Seat& seat) {
   if ((deadline && *deadline <= now) || around_.random.chance(10)) {
     seat.agreement->look(now);
     deadline = seat.agreement->deadline();
+    wake();  // it may have decided something without a message: a group may have one member
   }
   if (!deadline) return;
   const auto left = std::chrono::ceil<std::chrono::microseconds>(*deadline - now).count();
@@ -222,8 +223,14 @@ void SimulatedWorker::tell_of(const Seat& seat, const Attempt& attempt) {
   }
 }
 
+// As it is stored: what is entered again never looks like what was entered before.
+std::uint64_t SimulatedWorker::mixed_identity(const Attempt& attempt) const {
+  if (around_.flaws.identity_without_word) return attempt.identity;
+  return attempt.identity ^ SimulatedBoard::word_of(attempt.entered.turn());
+}
+
 Entry SimulatedWorker::entry_of(const Attempt& attempt) const {
-  Entry entry{.identity = attempt.identity};
+  Entry entry{.identity = mixed_identity(attempt)};
   for (const int call : attempt.entered.calls) {
     entry.values.push_back(Call::value(call, number_));
     entry.extents.push_back(around_.script.call(call).extent(call, number_));
@@ -252,10 +259,7 @@ void SimulatedWorker::withdraw(Seat& seat) {
   if (seat.attempt->state == Attempt::State::kAgreed)
     around_.referee.blow(fmt::format("worker {} withdraws {} of group {}, which it saw agreed",
                                      number_, words(turn), seat.group));
-  seat.attempt.reset();
-  if (around_.flaws.keeps_its_word_when_it_withdraws) return;
-  board(seat).write_word(seat.member, turn.sequence, 0);
-  around_.network.settle(seat.group, seat.member, 1);
+  seat.attempt.reset();  // the line stays as it is: its generation is over
 }
 
 // Whether a member's word is the same as ours, as far as we can see.
@@ -268,14 +272,13 @@ bool SimulatedWorker::is_mine(const Seat& seat, const Attempt& attempt, int memb
   return word == mine;
 }
 
-// All words, all identities, and all words once more; between any two of these reads the others may
-// go on. True if something has come of it.
+// All words, then all identities; between any two of these reads the others may go on. True if
+// something has come of it.
 bool SimulatedWorker::look(Seat& seat) {
   if (!seat.attempt || seat.attempt->state != Attempt::State::kLooking) return false;
   auto& attempt = *seat.attempt;
   const int members = board(seat).members();
-  const int stages = around_.flaws.looks_only_once ? 2 : 3;
-  const int end = stages * members;
+  const int end = 2 * members;
   const bool is_cut = members > 1 && around_.random.chance(15);
   const int stop = is_cut ? around_.random.between(attempt.looked_at, end - 1) : end;
   int missing = around_.flaws.completes_before_the_last_entered && members > 1 ? 1 : 0;
@@ -285,7 +288,7 @@ bool SimulatedWorker::look(Seat& seat) {
     const int member = attempt.looked_at % members;
     if (stage == 1) {
       const auto& entry = board(seat).entry(seat.member, member, attempt.entered.turn().sequence);
-      attempt.is_other = attempt.is_other || entry.identity != attempt.identity;
+      attempt.is_other = attempt.is_other || entry.identity != mixed_identity(attempt);
     } else if (!is_mine(seat, attempt, member) && --missing < 0) {
       attempt.looked_at = 0;  // whoever changes it next wakes us
       return false;

@@ -29,9 +29,8 @@ struct Flaws {
   bool one_survivor_is_not_told = false;
   bool the_joined_bring_data = false;
   bool releases_name_the_first_member = false;
-  bool looks_only_once = false;
-  bool keeps_its_word_when_it_withdraws = false;
   bool ignores_generations = false;
+  bool identity_without_word = false;
   bool never_looks_at_the_time = false;
   bool identity_holds_the_rows = false;
   bool each_chooses_its_algorithm = false;
@@ -112,6 +111,7 @@ class SimulatedWorker {
   bool enter(Seat& seat);
   void tell_of(const Seat& seat, const Attempt& attempt);
   bool find_calls(const Seat& seat, const Decision& decision, std::vector<int>& calls);
+  std::uint64_t mixed_identity(const Attempt& attempt) const;
   Entry entry_of(const Attempt& attempt) const;
   void write(Seat& seat);
   void withdraw(Seat& seat);

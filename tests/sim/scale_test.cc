@@ -1,0 +1,59 @@
+// Tests of what agreement costs at scale: the counts, which are the same on every machine. The
+// times are in docs/simulator.md.
+#include "scale.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+
+namespace farandole::sim {
+namespace {
+
+constexpr int kTensors = 32;
+
+int logarithm(int members) {
+  return static_cast<int>(std::bit_width(static_cast<unsigned>(members - 1)));
+}
+
+class Scale : public testing::TestWithParam<int> {};
+
+TEST_P(Scale, WhatIsPredictedCostsNoMessage) {
+  const auto costs = measure_scale(GetParam(), kTensors);
+  for (const auto& cost : {costs.predicted, costs.planned}) {
+    EXPECT_EQ(cost.messages, 0U);
+    EXPECT_EQ(cost.bytes, 0U);
+    EXPECT_EQ(cost.hops, 0);
+  }
+}
+
+// Every follower announces once, and everybody hears once what is decided.
+TEST_P(Scale, LearningTakesTwoHops) {
+  const auto members = static_cast<std::uint64_t>(GetParam());
+  const auto costs = measure_scale(GetParam(), kTensors);
+  EXPECT_EQ(costs.learning.messages, 2 * (members - 1));
+  EXPECT_EQ(costs.learning.messages_busiest, 2 * (members - 1));
+  EXPECT_EQ(costs.learning.hops, 2);
+  EXPECT_LE(costs.learning.hops, 2 * logarithm(GetParam()));
+}
+
+// Stop, report, answer; then what learning takes. The coordinator was surprised as well, so
+// nobody's raise lies on the way.
+TEST_P(Scale, ASurpriseTakesThreeHopsMore) {
+  const auto costs = measure_scale(GetParam(), kTensors);
+  EXPECT_EQ(costs.surprise.hops, 5);
+  EXPECT_LE(costs.steps_to_plan, 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Members, Scale, testing::Values(2, 8, 64, 1024),
+                         testing::PrintToStringParamName());
+
+TEST(HorovodModel, CountsWhatItsCollectivesTake) {
+  EXPECT_EQ(horovod_cached_mpi(1024).hops, 10U);
+  EXPECT_EQ(horovod_cached_gloo(1024).hops, 2046U);
+  EXPECT_EQ(horovod_uncached_mpi(1024, 161).hops, 40U);
+  // 13 MB go to the root, and as much comes back.
+  EXPECT_EQ(horovod_uncached_mpi(1024, 161).bytes, 2U * 1023 * (161 * 80 + 4));
+}
+
+}  // namespace
+}  // namespace farandole::sim
