@@ -9,6 +9,9 @@
 #include <functional>
 #include <string_view>
 #include <tuple>
+#include <utility>
+
+#include "coordination/digest.h"
 
 namespace farandole {
 namespace {
@@ -50,6 +53,36 @@ std::size_t SignatureHash::operator()(const Signature& signature) const {
   mix(bits_of(signature.postscale));
   for (const auto dimension : signature.dimensions) mix(static_cast<std::uint64_t>(dimension));
   return hash;
+}
+
+std::uint64_t digest_of(std::string_view name) {
+  Digest digest;
+  digest.add(name);
+  return digest.value();
+}
+
+std::uint64_t digest_of(const Signature& signature) {
+  Digest digest;
+  digest.add(signature.name);
+  digest.add(static_cast<std::uint64_t>(signature.operation));
+  digest.add(static_cast<std::uint64_t>(signature.dtype));
+  digest.add(static_cast<std::uint64_t>(signature.reduce_op));
+  digest.add(static_cast<std::uint64_t>(signature.root_rank));
+  digest.add(bits_of(signature.prescale));
+  digest.add(bits_of(signature.postscale));
+  digest.add(signature.dimensions.size());
+  for (const auto dimension : signature.dimensions)
+    digest.add(static_cast<std::uint64_t>(dimension));
+  return digest.value();
+}
+
+KnownSignature::KnownSignature(Signature known)
+    : signature(std::move(known)),
+      digest(digest_of(signature)),
+      name_digest(digest_of(std::string_view(signature.name))),
+      bytes(0),
+      problem(problem_of(signature)) {
+  if (problem.empty()) bytes = *byte_count(signature.dtype, signature.dimensions);
 }
 
 std::string problem_of(const Signature& signature) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "farandole/device.h"
@@ -43,6 +44,13 @@ struct SignatureHash {
   std::size_t operator()(const Signature& signature) const;
 };
 
+// Stands for all of a signature, the same in all processes of a job, and different for different
+// ones: two of a job's n signatures are alike with a chance of n² / 2^65.
+std::uint64_t digest_of(const Signature& signature);
+
+// Of the name alone.
+std::uint64_t digest_of(std::string_view name);
+
 // What makes this no signature (an empty or endless name, a negative dimension, an endless scale, a
 // number that is no operation …); empty when all is well.
 std::string problem_of(const Signature& signature);
@@ -50,6 +58,17 @@ std::string problem_of(const Signature& signature);
 // The bytes of a tensor; nothing for a shape that no tensor has: a dimension is negative, or all of
 // it, empty dimensions left out, is 2^62 bytes or more.
 std::optional<std::int64_t> byte_count(DType dtype, std::span<const std::int64_t> shape);
+
+// A signature that is submitted again and again, with what has to be computed only once.
+struct KnownSignature {
+  explicit KnownSignature(Signature known);
+
+  Signature signature;
+  std::uint64_t digest;
+  std::uint64_t name_digest;
+  std::int64_t bytes;   // of its dimensions; 0 if it is out of bounds
+  std::string problem;  // problem_of(signature)
+};
 
 // At most `bytes_max` bytes of a UTF-8 text, cut between characters, with "…" where it was cut.
 std::string shortened(const std::string& text, std::size_t bytes_max);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,8 +37,34 @@ TEST(Signature, EveryPartCounts) {
     auto other = sample();
     change(other);
     EXPECT_FALSE(other == sample());
+    EXPECT_NE(digest_of(other), digest_of(sample()));
   }
   EXPECT_EQ(SignatureHash()(sample()), SignatureHash()(sample()));
+}
+
+TEST(Signature, ADigestIsTheSameInAllProcessesAndAlmostNeverThatOfAnother) {
+  EXPECT_EQ(KnownSignature(sample()).digest, 0xf6aeea98ca6882acU);
+  std::set<std::uint64_t> digests;
+  auto signature = sample();
+  for (std::int64_t first = 0; first < 300; ++first) {
+    for (std::int64_t second = 0; second < 300; ++second) {
+      signature.dimensions = {first, second};
+      digests.insert(digest_of(signature));
+    }
+  }
+  EXPECT_EQ(digests.size(), 90'000U);
+}
+
+TEST(Signature, ADigestKnowsWhereANameEnds) {
+  std::set<std::uint64_t> digests;
+  auto signature = sample();
+  for (std::size_t bytes = 1; bytes < 40; ++bytes) {
+    for (const char last : {'\0', 'x'}) {
+      signature.name.assign(bytes - 1, 'x').push_back(last);
+      digests.insert(digest_of(signature));
+    }
+  }
+  EXPECT_EQ(digests.size(), 78U);
 }
 
 TEST(Signature, ScalesAreComparedBitByBit) {
