@@ -149,7 +149,7 @@ void GroupMember::take_huge_pages() {
 
 void GroupMember::submit(Record& record) {
   in_flight_.emplace(record.submission.name, &record);
-  const Status status = agreement_.submit(signature_of(record.submission));
+  const Status status = agreement_.submit(record.name->known.signature);
   CHECK(status.ok(), "the table lets a name in flight through only once");
 }
 

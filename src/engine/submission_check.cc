@@ -146,24 +146,21 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
   return {};
 }
 
-Signature signature_of(const Submission& submission) {
-  Signature signature;
+void write_signature(const Submission& submission, Signature& signature) {
   signature.name = submission.name;
   signature.operation = submission.operation;
   const OperationRow& row = row_of(submission.operation);
-  if (row.reduces) {
-    signature.reduce_op = submission.reduce_op;
-    signature.prescale = submission.prescale;
-    signature.postscale = submission.postscale;
-  }
-  if (row.rooted) signature.root_rank = submission.root_rank;
-  const auto rule = row.shape_rule;
-  if (rule == ShapeRule::kNone) return signature;
-  signature.dtype = submission.dtype;
-  signature.device = submission.device;
+  signature.reduce_op = row.reduces ? submission.reduce_op : ReduceOp::kSum;
+  signature.prescale = row.reduces ? submission.prescale : 1;
+  signature.postscale = row.reduces ? submission.postscale : 1;
+  signature.root_rank = row.rooted ? submission.root_rank : 0;
+  const ShapeRule rule = row.shape_rule;
+  signature.dtype = rule == ShapeRule::kNone ? DType::kUInt8 : submission.dtype;
+  signature.device = rule == ShapeRule::kNone ? DeviceType::kCpu : submission.device;
+  signature.dimensions.clear();
+  if (rule == ShapeRule::kNone) return;
   const auto skipped = rule == ShapeRule::kAllButFirst ? 1 : 0;
   signature.dimensions.assign(submission.shape.begin() + skipped, submission.shape.end());
-  return signature;
 }
 
 std::int64_t element_count(const Submission& submission) {

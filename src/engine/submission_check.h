@@ -21,8 +21,9 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
 // "allreduce `x`", for texts.
 std::string title(const Submission& submission);
 
-// What must be equal on all ranks. Needs a name and a checked submission.
-Signature signature_of(const Submission& submission);
+// What must be equal on all ranks. Needs a name and a checked submission. `signature` is written
+// over, so that no memory is needed for another one of its size.
+void write_signature(const Submission& submission, Signature& signature);
 
 // Elements, and bytes of one index of the first dimension. Of a checked submission.
 std::int64_t element_count(const Submission& submission);
