@@ -66,6 +66,7 @@ std::uint64_t digest_of(const Signature& signature) {
   digest.add(signature.name);
   digest.add(static_cast<std::uint64_t>(signature.operation));
   digest.add(static_cast<std::uint64_t>(signature.dtype));
+  digest.add(static_cast<std::uint64_t>(signature.device));
   digest.add(static_cast<std::uint64_t>(signature.reduce_op));
   digest.add(static_cast<std::uint64_t>(signature.root_rank));
   digest.add(bits_of(signature.prescale));

@@ -26,6 +26,8 @@ constexpr std::chrono::milliseconds kStallCheck(250);
 // How often a caller whose calls move looks whether its time is over: reading the clock costs as
 // much as a move.
 constexpr int kMovesPerReading = 16;
+// How long the thread "progress" leaves the looking to callers that keep coming.
+constexpr std::chrono::microseconds kNap(50);
 
 }  // namespace
 
@@ -57,20 +59,20 @@ Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles
   const TimePoint now = clock_.now();
   const bool waits = wait_limit.count() > 0;
   bool baton_is_ours = false;
+  bool somebody_sleeps = false;
   {
     auto state = state_.lock();
     if (state->stopping)
       return Status::fix_call("the engine is shut down; call init() before this operation");
-    state->inbox.reserve(state->inbox.size() + batch.size());
     FARANDOLE_TRY(add_all(*state, batch, handles));
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      Record* const record = state->table.find(handles[i]);
+    for (Record* const record : std::span(state->inbox).last(batch.size())) {
       record->submitted = now;
       recorder_.submitted(record->handle, record->submission, now);
-      state->inbox.push_back(record);
     }
     inbox_filled_.store(true);
     baton_is_ours = !std::exchange(state->baton_held, true);
+    somebody_sleeps = state->background == Background::kSleeps;
+    ++state->calls;
     if (waits) begin_wait(*state, handles.front(), now);
   }
   if (!baton_is_ours) doorbells_.ring_self();
@@ -78,6 +80,7 @@ Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles
     wait_for({handles.front(), handles.size()}, now + std::min(wait_limit, kNoLimit),
              baton_is_ours);
   } else if (baton_is_ours) {
+    set_asleep(somebody_sleeps);  // before the look, so that its bell is rung for what comes later
     advance();
     release_baton();
   }
@@ -86,20 +89,22 @@ Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles
 
 // All of them or, on an error, none.
 Status Loop::add_all(State& state, std::span<const Submission> batch, std::span<Handle> handles) {
-  std::size_t added = 0;
+  std::vector<Record*>& inbox = state.inbox;
+  const std::size_t before = inbox.size();
+  if (inbox.capacity() < before + batch.size()) inbox.reserve(2 * before + batch.size());
   const auto take_back = [&] {
-    while (added > 0) state.table.withdraw(*state.table.find(handles[--added]));
+    for (; inbox.size() > before; inbox.pop_back()) state.table.withdraw(*inbox.back());
   };
   try {
-    for (; added < batch.size(); ++added) {
-      const Status refusal = refusal_of(state, batch[added].group);
-      const auto record = refusal.ok() ? state.table.add(batch[added]) : Result<Record*>(refusal);
-      if (record.ok()) {
-        handles[added] = (*record)->handle;
-        continue;
+    for (const Submission& submission : batch) {
+      const Status refusal = refusal_of(state, submission.group);
+      const auto record = refusal.ok() ? state.table.add(submission) : Result<Record*>(refusal);
+      if (!record.ok()) {
+        take_back();
+        return record.status();
       }
-      take_back();
-      return record.status();
+      handles[inbox.size() - before] = (*record)->handle;
+      inbox.push_back(*record);
     }
   } catch (const std::bad_alloc&) {
     take_back();
@@ -121,12 +126,15 @@ bool Loop::poll(Handle handle) {
 }
 
 bool Loop::wait(Handle handle, std::chrono::milliseconds limit) {
-  const TimePoint now = clock_.now();
+  TimePoint now;
   {
     auto state = state_.lock();
     if (state->is_done(handle)) return true;
+    now = clock_.now();
     begin_wait(*state, handle, now);
-    if (state->baton_in_background) doorbells_.ring_self();  // it hands the baton over
+    ++state->calls;
+    // It hands the baton over.
+    if (state->background == Background::kCarries) doorbells_.ring_self();
   }
   return wait_for({handle, 1}, now + std::min(limit, kNoLimit), false);
 }
@@ -252,7 +260,7 @@ void Loop::stop(std::optional<std::string_view> reason) {
   }
   state_.notify_all();
   progress_place_.notify_all();
-  doorbells_.ring_self();
+  doorbells_.wake_self();
   if (progress_.joinable()) progress_.join();
   {
     auto state = state_.lock();
@@ -464,6 +472,7 @@ std::size_t Loop::carry(const Wanted& wanted, std::size_t missing, TimePoint dea
   missing_ = missing;
   int moves = 0;
   bool time_is_over = false;
+  set_asleep(false);
   options_.policy.begin_wait(clock_);
   while (missing_ > 0 && !time_is_over && !stopping_ && !called_away_) {
     if (advance()) {
@@ -481,7 +490,7 @@ std::size_t Loop::carry(const Wanted& wanted, std::size_t missing, TimePoint dea
         ::sched_yield();
         break;
       case WaitPolicy::Action::kSleep:
-        sleep(false, deadline);
+        sleep(deadline);
         time_is_over = clock_.now() >= deadline;
         break;
     }
@@ -490,17 +499,10 @@ std::size_t Loop::carry(const Wanted& wanted, std::size_t missing, TimePoint dea
   return std::exchange(missing_, 0);
 }
 
-// No spinning here: the processor belongs to those who compute.
-void Loop::carry_in_background() {
-  while (!called_away(true))
-    if (!advance()) sleep(true, clock_.now() + kNoLimit);
-}
-
-void Loop::sleep(bool in_background, TimePoint deadline) {
+void Loop::sleep(TimePoint deadline) {
   const std::uint32_t ticket = doorbells_.prepare_sleep();
   const bool moved = advance();
-  const bool wanted_is_done = wanted_.count > 0 && missing_ == 0;
-  if (moved || wanted_is_done || called_away(in_background)) return doorbells_.cancel_sleep();
+  if (moved || missing_ == 0 || called_away()) return doorbells_.cancel_sleep();
   Duration limit = deadline - clock_.now();
   if (options_.stall_limit.count() > 0) limit = std::min<Duration>(limit, kStallCheck);
   take_short_time_slices();
@@ -509,10 +511,66 @@ void Loop::sleep(bool in_background, TimePoint deadline) {
 
 // The inbox is no reason: advance() has looked at it after prepare_sleep(), and whoever fills it
 // later rings.
-bool Loop::called_away(bool in_background) {
+bool Loop::called_away() {
   auto state = state_.lock();
-  return state->stopping || state->takers > 0 ||
-         (in_background && (state->waiters > 0 || !has_work(*state)));
+  return state->stopping || state->takers > 0;
+}
+
+// No spinning here: the processor belongs to those who compute.
+void Loop::carry_in_background() {
+  set_asleep(false);
+  std::uint64_t calls = state_.lock()->calls;
+  for (;;) {
+    while (advance()) {
+      auto state = state_.lock();
+      if (called_from_background(*state)) break;
+    }
+    if (rest_in_background(calls)) return;
+  }
+}
+
+bool Loop::called_from_background(const State& state) const {
+  return state.stopping || state.takers > 0 || state.waiters > 0 || !has_work(state);
+}
+
+// Gives the baton back when nothing moves: who sleeps does not need it, and a caller that finds it
+// free wakes nobody. False when there is more to carry.
+bool Loop::rest_in_background(std::uint64_t& calls) {
+  const std::uint32_t ticket = doorbells_.prepare_sleep();
+  const bool moved = advance();
+  Next next_one = Next::kNobody;
+  bool callers_keep_coming = false;
+  bool sleeps = false;
+  {
+    auto state = state_.lock();
+    const bool called = called_from_background(*state);
+    if (!called && (moved || !state->inbox.empty())) {
+      doorbells_.cancel_sleep();
+      return false;
+    }
+    callers_keep_coming = !called && std::exchange(calls, state->calls) != state->calls;
+    sleeps = !called && !callers_keep_coming;
+    state->background = Background::kWaits;
+    if (callers_keep_coming) state->background = Background::kNaps;
+    if (sleeps) state->background = Background::kSleeps;
+    if (!sleeps) doorbells_.cancel_sleep();
+    state->baton_held = false;
+    next_one = next(*state);
+  }
+  wake(next_one);
+  take_short_time_slices();
+  if (callers_keep_coming) nap(calls);
+  if (sleeps) doorbells_.rest(ticket, options_.stall_limit.count() > 0 ? kStallCheck : kNoLimit);
+  return true;
+}
+
+// Until no caller came while we slept.
+void Loop::nap(std::uint64_t calls) {
+  for (bool over = false; !over;) {
+    doorbells_.rest(doorbells_.ticket(), kNap);
+    auto state = state_.lock();
+    over = state->stopping || !has_work(*state) || std::exchange(calls, state->calls) == calls;
+  }
 }
 
 bool Loop::has_work(const State& state) const { return state.table.in_flight() > 0 || unsent_; }
@@ -526,6 +584,7 @@ void Loop::take_baton() {
   --state->takers;
   called_away_ = state->takers > 0;
   state->baton_held = true;
+  set_asleep(false);  // whoever sleeps is woken at the end: there may be news for it
 }
 
 void Loop::release_baton() {
@@ -533,21 +592,32 @@ void Loop::release_baton() {
   {
     auto state = state_.lock();
     state->baton_held = false;
-    state->baton_in_background = false;
     next_one = next(*state);
   }
   wake(next_one);
 }
 
+// Of the holder of the baton: whether the others ring our bell. A load is cheaper than a store.
+void Loop::set_asleep(bool asleep) {
+  if (doorbells_.is_asleep() == asleep) return;
+  if (asleep)
+    (void)doorbells_.prepare_sleep();
+  else
+    doorbells_.cancel_sleep();
+}
+
 Loop::Next Loop::next(const State& state) const {
   if (state.baton_held) return Next::kNobody;
   if (state.waiters > 0 || state.takers > 0 || state.stopping) return Next::kCallers;
-  return has_work(state) ? Next::kProgress : Next::kNobody;
+  if (!has_work(state) || state.background == Background::kNaps) return Next::kNobody;
+  if (state.background != Background::kSleeps) return Next::kProgress;
+  return doorbells_.is_asleep() ? Next::kNobody : Next::kSleeper;
 }
 
 void Loop::wake(Next next) {
   if (next == Next::kCallers) state_.notify_all();
   if (next == Next::kProgress) progress_place_.notify_all();
+  if (next == Next::kSleeper) doorbells_.wake_self();
 }
 
 void Loop::run() {
@@ -555,15 +625,16 @@ void Loop::run() {
   for (;;) {
     {
       auto state = state_.lock();
+      state->background = Background::kWaits;
+      if (!state->baton_held) set_asleep(false);
       state.wait_at(progress_place_, [this](State& s) {
         return s.stopping || (s.baton_is_free() && s.waiters == 0 && has_work(s));
       });
       if (state->stopping) return;
       state->baton_held = true;
-      state->baton_in_background = true;
+      state->background = Background::kCarries;
     }
     carry_in_background();
-    release_baton();
   }
 }
 

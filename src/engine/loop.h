@@ -78,6 +78,14 @@ class Loop {
     bool has(Handle handle) const { return handle - first < count; }
   };
 
+  // What the thread "progress" does.
+  enum class Background : std::uint8_t {
+    kWaits,    // at its own place
+    kCarries,  // holds the baton
+    kNaps,     // callers come one after another and look themselves: it looks whether they still do
+    kSleeps,   // on the bell; whoever has the baton keeps `asleep` set, or wakes it
+  };
+
   struct State {
     SubmissionTable table;
     std::vector<Record*> inbox;      // submitted, not yet seen by the holder of the baton
@@ -86,9 +94,10 @@ class Loop {
     int waiters = 0;                 // callers inside wait(), or submit() with a limit
     TimePoint published{};           // when calls were finished last
     int takers = 0;                  // callers inside take_baton(); they go first
+    std::uint64_t calls = 0;         // of submit() and wait(), who look or carry themselves
     bool baton_held = false;
-    bool baton_in_background = false;  // by the thread "progress"
     bool stopping = false;
+    Background background = Background::kWaits;
 
     bool baton_is_free() const { return !baton_held && !stopping && takers == 0; }
     // Unknown handles count as done.
@@ -135,17 +144,21 @@ class Loop {
   bool wait_for(const Wanted& wanted, TimePoint deadline, bool has_baton);
   std::size_t carry(const Wanted& wanted, std::size_t missing, TimePoint deadline);
   void carry_in_background();
-  void sleep(bool in_background, TimePoint deadline);
-  bool called_away(bool in_background);
+  bool rest_in_background(std::uint64_t& calls);
+  void nap(std::uint64_t calls);
+  void sleep(TimePoint deadline);
+  bool called_away();
+  bool called_from_background(const State& state) const;
   bool has_work(const State& state) const;
 
   // Who is to go on now. The thread "progress" only where no caller does: waking it for a call that
   // its caller waits for would cost more than the call.
-  enum class Next : std::uint8_t { kNobody, kCallers, kProgress };
+  enum class Next : std::uint8_t { kNobody, kCallers, kProgress, kSleeper };
   Next next(const State& state) const;
   void wake(Next next);
   void take_baton();
   void release_baton();
+  void set_asleep(bool asleep);
   void run();  // of the thread "progress"
 
   Doorbells& doorbells_;

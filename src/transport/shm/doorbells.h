@@ -63,6 +63,14 @@ class BasicDoorbells {
   void cancel_sleep();
   void sleep(std::uint32_t ticket, Duration limit);
 
+  // For another thread of this rank, which sleeps while the holder of the baton comes and goes:
+  // until the bell has another value than `ticket`, or the time is over. It is rung while `asleep`
+  // is set, which is the holders' business; wake_self() reaches it always.
+  std::uint32_t ticket() const { return line(rank_).bell.load(std::memory_order_seq_cst); }
+  void rest(std::uint32_t ticket, Duration limit);
+  void wake_self();
+  bool is_asleep() const { return line(rank_).asleep.load(std::memory_order_relaxed) != 0; }
+
   // An orderly leave, once; the reason is cut at kLeaveReasonBytesMax. Rings everybody.
   void leave(std::string_view reason);
   struct Leaver {
@@ -153,6 +161,17 @@ template <class Atomics>
 void BasicDoorbells<Atomics>::sleep(std::uint32_t ticket, Duration limit) {
   Atomics::futex_wait(line(rank_).bell, ticket, limit);
   cancel_sleep();
+}
+
+template <class Atomics>
+void BasicDoorbells<Atomics>::rest(std::uint32_t ticket, Duration limit) {
+  Atomics::futex_wait(line(rank_).bell, ticket, limit);
+}
+
+template <class Atomics>
+void BasicDoorbells<Atomics>::wake_self() {
+  line(rank_).bell.fetch_add(1, std::memory_order_seq_cst);
+  Atomics::futex_wake(line(rank_).bell);
 }
 
 template <class Atomics>
