@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "timeline/timeline.h"
 
 // All fields are atomics, because a reader may look at any time. A line works like a seqlock: its
 // handle is cleared first and set last, and the reader looks at it before and after. The fields are
@@ -198,6 +199,7 @@ void FlightRecorder::submitted(Handle handle, const Submission& submission, Time
   line.name_hash.store(hash_of(submission.name), std::memory_order_release);
   line.name.write(submission.name);
   line.handle.store(handle, std::memory_order_release);
+  if (timeline_ != nullptr) timeline_->submitted(handle, submission, now);
   if (row_of(submission.operation).output_rule == OutputRule::kNone) return;
   Counters::add(record_in(memory_).counters.bytes,
                 static_cast<std::uint64_t>(elements) * row_of(submission.dtype).bytes);
@@ -205,10 +207,12 @@ void FlightRecorder::submitted(Handle handle, const Submission& submission, Time
 
 void FlightRecorder::running(Handle handle, TimePoint now) {
   change(memory_, handle, CallState::kRunning, now);
+  if (timeline_ != nullptr) timeline_->running(handle, now);
 }
 
 void FlightRecorder::finished(Handle handle, bool well, TimePoint now) {
   change(memory_, handle, well ? CallState::kDone : CallState::kFailed, now);
+  if (timeline_ != nullptr) timeline_->finished(handle, well, now);
   if (well) Counters::add<std::uint64_t>(record_in(memory_).counters.calls, 1);
 }
 

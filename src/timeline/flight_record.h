@@ -15,6 +15,8 @@
 
 namespace farandole {
 
+class Timeline;
+
 // How many of the last calls are kept, and how much of their names.
 inline constexpr std::size_t kFlightCalls = 512;
 inline constexpr std::size_t kFlightNameBytes = 72;
@@ -56,8 +58,10 @@ class FlightRecorder {
  public:
   static std::size_t bytes_needed();
 
-  // `memory`: bytes_needed() bytes, at first zeroed; it outlives this.
-  explicit FlightRecorder(std::byte* memory) : memory_(memory) {}
+  // `memory`: bytes_needed() bytes, at first zeroed. `timeline`, if not null, is told of all calls.
+  // Both outlive this.
+  explicit FlightRecorder(std::byte* memory, Timeline* timeline = nullptr)
+      : memory_(memory), timeline_(timeline) {}
 
   // A new engine begins: forgets what an earlier one of this process has left.
   void begin(TimePoint now);
@@ -77,6 +81,7 @@ class FlightRecorder {
 
  private:
   std::byte* memory_;
+  Timeline* timeline_;
 };
 
 // What a worker has done since its last init().

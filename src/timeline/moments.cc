@@ -1,0 +1,103 @@
+#include "timeline/moments.h"
+
+#include <cstring>
+#include <type_traits>
+
+// A stored moment is its head, and of a submission its shape and its name, filled up to a word.
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
+
+struct Head {
+  Handle handle;
+  std::int64_t time;
+  std::uint32_t group;
+  std::uint32_t name_bytes;
+  std::uint32_t dimensions;
+  Moment::Kind kind;
+  Operation operation;
+  DType dtype;
+};
+constexpr std::size_t kHeadWords = sizeof(Head) / kWordBytes;
+static_assert(sizeof(Head) % kWordBytes == 0 && std::is_trivially_copyable_v<Head>);
+
+std::size_t words_for(std::size_t bytes) { return (bytes + kWordBytes - 1) / kWordBytes; }
+
+std::int64_t count_of(TimePoint time) { return time.time_since_epoch().count(); }
+
+}  // namespace
+
+MomentBuffer::MomentBuffer(std::size_t bytes) : words_(words_for(bytes)) {}
+
+// Empty where there is none.
+std::span<std::uint64_t> MomentBuffer::room_for(std::size_t words, TimePoint time) {
+  if (!lost_since_ && words > words_.size() - used_) lost_since_ = time;
+  if (lost_since_) return {};
+  const auto room = std::span(words_).subspan(used_, words);
+  used_ += words;
+  return room;
+}
+
+void MomentBuffer::submitted(Handle handle, const Submission& submission, TimePoint time) {
+  const std::size_t dimensions = submission.shape.size();
+  const std::size_t name_bytes = submission.name.size();
+  const auto room = room_for(kHeadWords + dimensions + words_for(name_bytes), time);
+  if (room.empty()) {
+    ++lost_calls_;
+    return;
+  }
+  const Head head{.handle = handle,
+                  .time = count_of(time),
+                  .group = submission.group,
+                  .name_bytes = static_cast<std::uint32_t>(name_bytes),
+                  .dimensions = static_cast<std::uint32_t>(dimensions),
+                  .kind = Moment::Kind::kSubmitted,
+                  .operation = submission.operation,
+                  .dtype = submission.dtype};
+  std::memcpy(room.data(), &head, sizeof(head));
+  const auto shape = room.subspan(kHeadWords, dimensions);
+  if (dimensions > 0) std::memcpy(shape.data(), submission.shape.data(), shape.size_bytes());
+  const auto name = room.subspan(kHeadWords + dimensions);
+  if (name_bytes > 0) std::memcpy(name.data(), submission.name.data(), name_bytes);
+}
+
+void MomentBuffer::changed(Handle handle, Moment::Kind kind, TimePoint time) {
+  const auto room = room_for(kHeadWords, time);
+  if (room.empty()) return;
+  Head head{};
+  head.handle = handle;
+  head.time = count_of(time);
+  head.kind = kind;
+  std::memcpy(room.data(), &head, sizeof(head));
+}
+
+std::optional<Moment> MomentBuffer::next(std::size_t& at) const {
+  if (at == used_) return std::nullopt;
+  const auto stored = std::span(words_).subspan(at, used_ - at);
+  Head head{};
+  std::memcpy(&head, stored.data(), sizeof(head));
+  Moment moment;
+  moment.kind = head.kind;
+  moment.handle = head.handle;
+  moment.time = TimePoint(Duration(head.time));
+  moment.operation = head.operation;
+  moment.dtype = head.dtype;
+  moment.group = head.group;
+  const auto shape = stored.subspan(kHeadWords, head.dimensions);
+  // An int64_t may be read as what it was stored from.
+  moment.shape = {reinterpret_cast<const std::int64_t*>(shape.data()), shape.size()};
+  const auto name = stored.subspan(kHeadWords + head.dimensions, words_for(head.name_bytes));
+  moment.name = {reinterpret_cast<const char*>(name.data()), head.name_bytes};
+  at += kHeadWords + shape.size() + name.size();
+  return moment;
+}
+
+void MomentBuffer::clear() {
+  used_ = 0;
+  lost_since_.reset();
+  lost_calls_ = 0;
+}
+
+}  // namespace farandole

@@ -1,0 +1,167 @@
+#include "timeline/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "base/allocation.h"
+#include "base/own_thread.h"
+#include "base/try.h"
+
+namespace farandole {
+namespace {
+
+// For some 20,000 calls; and a second one is being written.
+constexpr std::size_t kBufferBytes = 4 << 20;
+// How long moments are collected before they are written: what a killed rank loses, and how often
+// a busy one wakes the thread.
+constexpr std::chrono::milliseconds kCollect(100);
+
+std::int64_t microseconds_since_1970() {
+  return std::chrono::system_clock::now().time_since_epoch() / std::chrono::microseconds(1);
+}
+
+}  // namespace
+
+Timeline::Timeline(const Options& options, const Clock& clock, const Log& log)
+    : options_(options), clock_(clock), log_(log), text_(options.rank) {}
+
+Timeline::~Timeline() { close(); }
+
+Status Timeline::start(const std::string& path, const Job& job) {
+  auto control = control_.lock();
+  if (control->closed)
+    return Status::fix_call("the engine is shut down; call init() before a timeline is started");
+  stop_writer();
+  const auto what = [&] { return fmt::format("the timeline cannot be written to `{}`", path); };
+  return with_memory(what, [&] { return open(path, job); });
+}
+
+Status Timeline::open(const std::string& path, const Job& job) {
+  MomentBuffer moments(kBufferBytes);
+  batch_ = MomentBuffer(kBufferBytes);
+  auto file = TraceFile::open(path, {job.name, clock_.now(), microseconds_since_1970()});
+  if (!file.ok()) return file.status();
+  file_.emplace(*std::move(file));
+  const std::size_t taken = std::min(file_->bytes_at_open(), options_.bytes_max);
+  text_.begin(file_->head().zero,
+              (options_.bytes_max - taken) / static_cast<std::size_t>(options_.rank.size),
+              job.life);
+  {
+    auto pending = pending_.lock();
+    pending->moments = std::move(moments);
+    pending->stopping = false;
+  }
+  try {
+    writer_ = std::thread(&Timeline::run, this);
+  } catch (const std::system_error& error) {
+    static_cast<void>(file_->close());
+    return Status::stop(fmt::format(
+        "cannot start the thread of the timeline ({}); raise `ulimit -u` or the pids limit of the "
+        "container",
+        error.what()));
+  }
+  on_ = true;
+  return {};
+}
+
+void Timeline::stop() {
+  const auto control = control_.lock();
+  stop_writer();
+}
+
+void Timeline::close() {
+  auto control = control_.lock();
+  control->closed = true;
+  stop_writer();
+}
+
+void Timeline::abandon_after_fork() {
+  on_ = false;
+  if (file_) file_->abandon_after_fork();
+}
+
+void Timeline::stop_writer() {
+  if (!writer_.joinable()) return;
+  on_ = false;
+  pending_.lock()->stopping = true;
+  pending_.notify_all();
+  writer_.join();
+  file_.reset();
+  batch_ = MomentBuffer(0);
+  pending_.lock()->moments = MomentBuffer(0);
+}
+
+void Timeline::note_submitted(Handle handle, const Submission& submission, TimePoint now) {
+  note([&](MomentBuffer& moments) { moments.submitted(handle, submission, now); });
+}
+
+void Timeline::note_change(Handle handle, Moment::Kind kind, TimePoint now) {
+  note([&](MomentBuffer& moments) { moments.changed(handle, kind, now); });
+}
+
+// The first moment after a rest wakes the thread, and the one that makes the buffer half full.
+template <class Add>
+void Timeline::note(Add add) {
+  bool wakes = false;
+  {
+    auto pending = pending_.lock();
+    const bool was_half_full = pending->moments.is_half_full();
+    add(pending->moments);
+    wakes = std::exchange(pending->writer_sleeps, false) ||
+            (!was_half_full && pending->moments.is_half_full());
+  }
+  if (wakes) pending_.notify_all();
+}
+
+void Timeline::run() {
+  begin_own_thread("farandole-trace");
+  const auto what = [] { return std::string("the timeline ends here"); };
+  bool is_open = true;
+  for (bool is_last = false; !is_last;) {
+    is_last = collect(batch_);
+    if (!is_open) continue;
+    Status status = with_memory(what, [&] { return write(batch_, is_last); });
+    if (status.ok() && !is_last) continue;
+    is_open = on_ = false;
+    const Status closed = with_memory(what, [&] { return file_->close(); });
+    tell(status.ok() ? closed : status);
+  }
+}
+
+void Timeline::tell(const Status& status) const {
+  if (status.ok()) return;
+  try {
+    log_(Level::kWarning, status.message() + "; the job goes on without it");
+  } catch (const std::bad_alloc&) {
+    return;  // the line is missing, no more
+  }
+}
+
+// True if these are the last.
+bool Timeline::collect(MomentBuffer& batch) {
+  batch.clear();
+  auto pending = pending_.lock();
+  pending->writer_sleeps = true;
+  pending.wait([](Pending& p) { return p.stopping || !p.moments.empty(); });
+  pending->writer_sleeps = false;
+  pending.wait_until(clock_.now() + kCollect,
+                     [](Pending& p) { return p.stopping || p.moments.is_half_full(); });
+  std::swap(pending->moments, batch);
+  return pending->stopping;
+}
+
+Status Timeline::write(const MomentBuffer& batch, bool is_last) {
+  std::size_t at = 0;
+  while (const auto moment = batch.next(at)) text_.add(*moment);
+  if (const auto since = batch.lost_since()) text_.cut(*since, batch.lost_calls());
+  if (is_last) text_.end(clock_.now());
+  return file_->append(text_.take());
+}
+
+}  // namespace farandole

@@ -1,0 +1,153 @@
+#include "timeline/timeline.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+std::string content(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+int count(const std::string& text, std::string_view part) {
+  int found = 0;
+  for (auto place = text.find(part); place != std::string::npos; place = text.find(part, place + 1))
+    ++found;
+  return found;
+}
+
+class TimelineTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(::mkdtemp(folder_.data()), nullptr); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name = "trace.json") const { return folder_ + "/" + name; }
+  Timeline::Options options(int rank, int size, std::size_t bytes_max = 64 << 20) {
+    return {.rank = {.rank = rank, .size = size, .pid = 100 + rank}, .bytes_max = bytes_max};
+  }
+  void call(Timeline& timeline, Handle handle, const std::string& name) {
+    Submission submission;
+    submission.operation = Operation::kAllreduce;
+    submission.name = name;
+    timeline.submitted(handle, submission, clock_.now());
+    timeline.running(handle, clock_.now());
+    timeline.finished(handle, true, clock_.now());
+  }
+
+  std::string folder_ = "/tmp/farandole-timeline-XXXXXX";
+  SystemClock clock_;
+  Log log_{{.level = Level::kWarning}};
+  const Timeline::Job job_{.name = "job"};
+};
+
+TEST_F(TimelineTest, TellsWhatHappensWhileItIsOn) {
+  Timeline timeline(options(0, 1), clock_, log_);
+  call(timeline, 1, "before");
+  timeline.stop();
+  ASSERT_TRUE(timeline.start(path(), job_).ok());
+  call(timeline, 2, "during");
+  timeline.stop();
+  call(timeline, 3, "after");
+  const std::string text = content(path());
+  EXPECT_EQ(count(text, "before") + count(text, "after"), 0);
+  EXPECT_EQ(count(text, "during"), 1);
+  EXPECT_EQ(count(text, "\"ph\":\"B\""), 2);
+  EXPECT_TRUE(text.ends_with(kTraceEnd));
+  timeline.stop();
+  EXPECT_EQ(content(path()), text);
+}
+
+TEST_F(TimelineTest, ThreadsOfAllRanksShareTheFile) {
+  constexpr int kRanks = 4;
+  constexpr int kCalls = 5000;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank)
+    threads.emplace_back([&, rank] {
+      Timeline timeline(options(rank, kRanks), clock_, log_);
+      ASSERT_TRUE(timeline.start(path(), job_).ok());
+      for (int i = 1; i <= kCalls; ++i)
+        call(timeline, static_cast<Handle>(i), "t" + std::to_string(i % 7));
+    });
+  for (auto& thread : threads) thread.join();
+  const std::string text = content(path());
+  EXPECT_EQ(count(text, "\"name\":\"ALLREDUCE\""), kRanks * kCalls);
+  EXPECT_EQ(count(text, "\"ph\":\"B\""), count(text, "\"ph\":\"E\""));
+  EXPECT_EQ(count(text, kTraceEnd), 1);
+  EXPECT_TRUE(text.ends_with(kTraceEnd));
+  for (int rank = 0; rank < kRanks; ++rank)
+    EXPECT_EQ(count(text, "\"rank " + std::to_string(rank) + " (pid"), 1);
+}
+
+TEST_F(TimelineTest, AnotherFileOrTheSameMayFollow) {
+  Timeline timeline(options(0, 1), clock_, log_);
+  ASSERT_TRUE(timeline.start(path("a"), job_).ok());
+  call(timeline, 1, "one");
+  ASSERT_TRUE(timeline.start(path("b"), job_).ok());
+  call(timeline, 2, "two");
+  ASSERT_TRUE(timeline.start(path("a"), job_).ok());
+  call(timeline, 3, "three");
+  timeline.stop();
+  EXPECT_EQ(count(content(path("a")), "one") + count(content(path("a")), "three"), 2);
+  EXPECT_EQ(count(content(path("a")), kTraceEnd), 1);
+  EXPECT_EQ(count(content(path("b")), "\"two\""), 1);
+  EXPECT_TRUE(content(path("b")).ends_with(kTraceEnd));
+}
+
+TEST_F(TimelineTest, IsBoundedForAllRanksTogether) {
+  constexpr std::size_t kBytes = 100'000;
+  Timeline one(options(0, 2, kBytes), clock_, log_);
+  Timeline other(options(1, 2, kBytes), clock_, log_);
+  for (int times = 0; times < 3; ++times) {  // to start again gives no more room
+    ASSERT_TRUE(one.start(path(), job_).ok());
+    ASSERT_TRUE(other.start(path(), job_).ok());
+    for (Handle handle = 1; handle <= 3000; ++handle) call(one, handle, "a");
+    for (Handle handle = 1; handle <= 3000; ++handle) call(other, handle, "a");
+    one.stop();
+    other.stop();
+  }
+  const std::string text = content(path());
+  EXPECT_LT(text.size(), kBytes + 5000);
+  EXPECT_GT(text.size(), kBytes * 3 / 4);
+  EXPECT_GE(count(text, "TIMELINE_IS_FULL"), 2);
+  EXPECT_GE(count(text, "CALLS_LEFT_OUT"), 2);
+}
+
+TEST_F(TimelineTest, AnErrorIsToldOnceAndNothingElseHappens) {
+  Timeline timeline(options(0, 1), clock_, log_);
+  EXPECT_EQ(timeline.start(path("no/trace"), job_),
+            Status::fix_call("the timeline cannot be written to `" + path("no/trace") +
+                             "`: No such file or directory"));
+  call(timeline, 1, "a");
+  ASSERT_TRUE(timeline.start(path(), job_).ok());
+  timeline.close();
+  EXPECT_EQ(timeline.start(path(), job_),
+            Status::fix_call("the engine is shut down; call init() before a timeline is started"));
+}
+
+TEST_F(TimelineTest, WritesByItselfAfterAWhile) {
+  Timeline timeline(options(0, 1), clock_, log_);
+  ASSERT_TRUE(timeline.start(path(), job_).ok());
+  for (int times = 1; times <= 2; ++times) {
+    call(timeline, static_cast<Handle>(times), "a");
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (count(content(path()), "\"name\":\"ALLREDUCE\"") < times &&
+           std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+    EXPECT_EQ(count(content(path()), "\"name\":\"ALLREDUCE\""), times);
+  }
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,164 @@
+#include "timeline/trace_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace farandole {
+namespace {
+
+constexpr off_t kWriters = 0;
+constexpr off_t kTurn = 1;
+// Longer than a line with the longest name that travels between ranks.
+constexpr std::size_t kLineBytesMax = 256 * 1024;
+
+// `type`: F_RDLCK, F_WRLCK or F_UNLCK. The lock belongs to the open file, not to the process, which
+// may have several engines. False, with errno, if we do not get it.
+bool lock(const Descriptor& file, short type, off_t byte, bool waits) {
+  struct flock range{};
+  range.l_type = type;
+  range.l_whence = SEEK_SET;
+  range.l_start = byte;
+  range.l_len = 1;
+  int result = 0;
+  do result = ::fcntl(file.get(), waits ? F_OFD_SETLKW : F_OFD_SETLK, &range);
+  while (result != 0 && errno == EINTR);
+  return result == 0;
+}
+
+class Turn {
+ public:
+  explicit Turn(const Descriptor& file)
+      : file_(file), error_(lock(file, F_WRLCK, kTurn, true) ? 0 : errno) {}
+  ~Turn() { lock(file_, F_UNLCK, kTurn, false); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  int error() const { return error_; }
+
+ private:
+  const Descriptor& file_;
+  int error_;
+};
+
+std::string read_at(const Descriptor& file, std::size_t from, std::size_t bytes) {
+  std::string text(bytes, '\0');
+  const ssize_t got = ::pread(file.get(), text.data(), bytes, static_cast<off_t>(from));
+  text.resize(got < 0 ? 0 : static_cast<std::size_t>(got));
+  return text;
+}
+
+int cut(const Descriptor& file, std::size_t bytes) {
+  return ::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+}
+
+// Mistakes in the path, which other ranks make as well.
+constexpr std::array kPathErrors{ENOENT, ENOTDIR, EACCES, EPERM,       EISDIR,
+                                 EROFS,  ELOOP,   ENXIO,  ENAMETOOLONG};
+
+std::string cannot(const std::string& path, std::string_view why) {
+  return fmt::format("the timeline cannot be written to `{}`: {}", path, why);
+}
+
+}  // namespace
+
+Result<TraceFile> TraceFile::open(const std::string& path, const TraceHead& head) {
+  // O_NONBLOCK: never to wait for the other end of a pipe.
+  TraceFile file(path, Descriptor::beyond_standard(::open(
+                           path.c_str(),
+                           O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666)));
+  struct stat about{};
+  if (!file.file_.valid() || ::fstat(file.file_.get(), &about) != 0) return file.failed(errno);
+  if (!S_ISREG(about.st_mode)) return Status::fix_call(cannot(path, "that is no regular file"));
+  if (const Status joined = file.join(head); !joined.ok()) return joined;
+  return file;
+}
+
+Status TraceFile::join(const TraceHead& head) {
+  const Turn turn(file_);
+  if (turn.error() != 0) return failed(turn.error());
+  const bool alone = lock(file_, F_WRLCK, kWriters, false);
+  const auto found = read_trace_head(read_at(file_, 0, kTraceHeadBytesMax));
+  const bool is_ours = found && found->job == head.job;
+  if (!is_ours && !alone)
+    return Status::fix_call(cannot(path_, "another job writes there; give each job a file"));
+  head_ = is_ours ? *found : head;
+  if (!is_ours) {
+    if (const int error = cut(file_, 0); error != 0) return failed(error);
+    if (const int error = write_at_end(head.text()); error != 0) return failed(error);
+  }
+  if (const int error = repair(); error != 0) return failed(error);
+  bytes_at_open_ = bytes_;
+  return lock(file_, F_RDLCK, kWriters, false) ? Status() : failed(errno);
+}
+
+Status TraceFile::append(std::string_view lines) {
+  const Turn turn(file_);
+  const int error = turn.error() == 0 ? write_at_end(lines) : turn.error();
+  return error == 0 ? Status() : failed(error);
+}
+
+Status TraceFile::close() {
+  int error = 0;
+  {
+    const Turn turn(file_);
+    error = turn.error();
+    if (error == 0 && lock(file_, F_WRLCK, kWriters, false)) {
+      error = write_at_end(kTraceEnd);
+      // Where no room is left, the end is worth more than the last lines.
+      if (error != 0 && cut_to_line(bytes_ - std::min(bytes_, kTraceEnd.size())) == 0)
+        error = write_at_end(kTraceEnd);
+    }
+    lock(file_, F_UNLCK, kWriters, false);  // a forked child may have the file open, too
+  }
+  file_.reset();
+  return error == 0 ? Status() : failed(error);
+}
+
+// Cuts off what is no whole line, and the end, which is none any more.
+int TraceFile::repair() {
+  struct stat about{};
+  if (::fstat(file_.get(), &about) != 0) return errno;
+  bytes_ = static_cast<std::size_t>(about.st_size);
+  const std::size_t look = std::min(bytes_, kTraceEnd.size());
+  const std::string tail = read_at(file_, bytes_ - look, look);
+  if (tail == kTraceEnd) return cut_to_line(bytes_ - look);
+  return tail.empty() || tail.back() == '\n' ? 0 : cut_to_line(bytes_);
+}
+
+int TraceFile::cut_to_line(std::size_t bytes_max) {
+  const std::size_t look = std::min(bytes_max, kLineBytesMax);
+  const auto end = read_at(file_, bytes_max - look, look).rfind('\n');
+  bytes_ = end == std::string::npos ? 0 : bytes_max - look + end + 1;
+  return cut(file_, bytes_);
+}
+
+// On an error the file is as it was.
+int TraceFile::write_at_end(std::string_view text) {
+  if (const int error = repair(); error != 0) return error;
+  while (!text.empty()) {
+    const ssize_t written = ::write(file_.get(), text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const int error = errno;
+      cut(file_, bytes_);
+      return error;
+    }
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+Status TraceFile::failed(int error) const {
+  const std::string text = cannot(path_, std::strerror(error));
+  return std::ranges::find(kPathErrors, error) != kPathErrors.end() ? Status::fix_call(text)
+                                                                    : Status::stop(text);
+}
+
+}  // namespace farandole

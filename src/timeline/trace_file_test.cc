@@ -1,0 +1,187 @@
+#include "timeline/trace_file.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace farandole {
+namespace {
+
+constexpr std::string_view kLine = "{\"a\":1},\n";
+
+std::string content(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TraceHead head_of(std::string job, int start = 0) {
+  return {.job = std::move(job), .zero = TimePoint(std::chrono::nanoseconds(start)), .epoch_us = 7};
+}
+
+class TraceFileTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(::mkdtemp(folder_.data()), nullptr); }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(const std::string& name = "trace.json") const { return folder_ + "/" + name; }
+  TraceFile must_open(const std::string& job = "one", int start = 0) {
+    auto file = TraceFile::open(path(), head_of(job, start));
+    EXPECT_TRUE(file.ok()) << file.status().message();
+    if (!file.ok()) std::abort();
+    return *std::move(file);
+  }
+  // The text of a file with so many lines.
+  static std::string with_lines(int count, bool ended = true) {
+    std::string text = head_of("one").text();
+    for (int i = 0; i < count; ++i) text += kLine;
+    return ended ? text + std::string(kTraceEnd) : text;
+  }
+
+  std::string folder_ = "/tmp/farandole-trace-XXXXXX";
+};
+
+TEST_F(TraceFileTest, TheLastOneEndsIt) {
+  TraceFile first = must_open();
+  TraceFile second = must_open("one", 99);
+  EXPECT_EQ(second.head().zero, first.head().zero) << "times count from the first";
+  EXPECT_TRUE(first.append(kLine).ok());
+  EXPECT_TRUE(second.append(kLine).ok());
+  EXPECT_EQ(content(path()), with_lines(2, false));
+  EXPECT_TRUE(first.close().ok());
+  EXPECT_EQ(content(path()), with_lines(2, false));
+  EXPECT_TRUE(second.append(kLine).ok());
+  EXPECT_TRUE(second.close().ok());
+  EXPECT_EQ(content(path()), with_lines(3));
+}
+
+TEST_F(TraceFileTest, TheSameJobGoesOn) {
+  TraceFile first = must_open();
+  EXPECT_TRUE(first.append(kLine).ok());
+  EXPECT_TRUE(first.close().ok());
+  TraceFile again = must_open("one", 99);
+  EXPECT_EQ(again.head().zero, TimePoint{});
+  EXPECT_EQ(again.bytes_at_open(), with_lines(1, false).size());
+  EXPECT_TRUE(again.append(kLine).ok());
+  EXPECT_TRUE(again.close().ok());
+  EXPECT_EQ(content(path()), with_lines(2));
+}
+
+TEST_F(TraceFileTest, WhatElseIsThereIsReplaced) {
+  std::ofstream(path()) << "some text";
+  EXPECT_TRUE(must_open("two").close().ok());
+  EXPECT_EQ(content(path()), head_of("two").text() + std::string(kTraceEnd));
+  EXPECT_TRUE(must_open("one").close().ok());
+  EXPECT_EQ(content(path()), with_lines(0));
+}
+
+TEST_F(TraceFileTest, ButNotWhatAnotherJobIsWriting) {
+  TraceFile file = must_open();
+  const auto other = TraceFile::open(path(), head_of("two"));
+  EXPECT_EQ(other.status(), Status::fix_call("the timeline cannot be written to `" + path() +
+                                             "`: another job writes there; give each job a file"));
+  EXPECT_TRUE(file.append(kLine).ok());
+  EXPECT_TRUE(file.close().ok());
+  EXPECT_EQ(content(path()), with_lines(1));
+}
+
+TEST_F(TraceFileTest, WhoWasKilledHoldsNobodyUpAndItsHalfLineIsCutOff) {
+  TraceFile file = must_open();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    TraceFile own = must_open();
+    (void)own.append(kLine);
+    (void)own.append("{\"half");
+    ::kill(::getpid(), SIGKILL);
+  }
+  int state = 0;
+  ::waitpid(child, &state, 0);
+  ASSERT_TRUE(WIFSIGNALED(state));
+  EXPECT_EQ(content(path()), with_lines(1, false) + "{\"half");
+  EXPECT_TRUE(file.append(kLine).ok());
+  EXPECT_TRUE(file.close().ok());
+  EXPECT_EQ(content(path()), with_lines(2));
+}
+
+TEST_F(TraceFileTest, AHalfEndIsCutOff) {
+  TraceFile first = must_open();
+  EXPECT_TRUE(first.append(std::string(kLine) + std::string(kTraceEnd.substr(0, 20))).ok());
+  TraceFile second = must_open();
+  EXPECT_TRUE(first.close().ok());
+  EXPECT_TRUE(second.close().ok());
+  EXPECT_EQ(content(path()), with_lines(1));
+}
+
+TEST_F(TraceFileTest, AForkedChildNeitherHoldsNorReleasesAnything) {
+  TraceFile first = must_open();
+  int told[2] = {-1, -1};
+  ASSERT_EQ(::pipe(told), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {  // has the file open, and does not know it
+    char none = 0;
+    ::close(told[1]);
+    _exit(static_cast<int>(::read(told[0], &none, 1)));
+  }
+  const pid_t other = ::fork();
+  if (other == 0) {
+    first.abandon_after_fork();
+    _exit(0);
+  }
+  ::waitpid(other, nullptr, 0);
+  EXPECT_FALSE(TraceFile::open(path(), head_of("two")).ok()) << "we still write";
+  EXPECT_TRUE(first.close().ok());
+  EXPECT_EQ(content(path()), with_lines(0));
+  EXPECT_TRUE(must_open("two").close().ok());
+  ::close(told[1]);
+  ::waitpid(child, nullptr, 0);
+  ::close(told[0]);
+}
+
+TEST_F(TraceFileTest, NoRoomIsToldAndTheFileStaysWhole) {
+  TraceFile file = must_open();
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(file.append(kLine).ok());
+  struct rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  auto* handler = ::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small{with_lines(20, false).size() + kLine.size() / 2, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const Status appended = file.append(kLine);
+  const std::string after = content(path());
+  const Status closed = file.close();
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  EXPECT_EQ(appended,
+            Status::stop("the timeline cannot be written to `" + path() + "`: File too large"));
+  EXPECT_EQ(after, with_lines(20, false));
+  EXPECT_TRUE(closed.ok()) << closed.message();
+  EXPECT_EQ(content(path()), with_lines(14)) << "the end is worth some lines";
+}
+
+TEST_F(TraceFileTest, WrongPathsAreToldWithTheReason) {
+  const auto told = [&](const std::string& where) {
+    return TraceFile::open(where, head_of("one")).status();
+  };
+  const auto cannot = [](const std::string& where, const std::string& why) {
+    return Status::fix_call("the timeline cannot be written to `" + where + "`: " + why);
+  };
+  EXPECT_EQ(told(path("no/such/trace.json")),
+            cannot(path("no/such/trace.json"), "No such file or directory"));
+  EXPECT_EQ(told(folder_), cannot(folder_, "Is a directory"));
+  EXPECT_EQ(told(""), cannot("", "No such file or directory"));
+  EXPECT_EQ(told("/dev/null"), cannot("/dev/null", "that is no regular file"));
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_EQ(told(path("pipe")), cannot(path("pipe"), "that is no regular file"));
+}
+
+}  // namespace
+}  // namespace farandole

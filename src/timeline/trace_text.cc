@@ -1,0 +1,231 @@
+#include "timeline/trace_text.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <utility>
+
+#include "base/visible_text.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::string_view kHeadBegin =
+    "[\n{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"start\",\"args\":{\"job\":\"";
+constexpr std::string_view kHeadClock = "\",\"clock_ns\":";
+constexpr std::string_view kHeadEpoch = ",\"start_time_since_epoch_in_micros\":";
+constexpr std::string_view kHeadEnd = "}},\n";
+
+// More than the tracks that a rank has at a time.
+constexpr std::int64_t kTracksOfLife = 1 << 20;
+
+// As the text of a JSON string, without the quotes.
+std::string in_quotes(std::string_view text) {
+  std::string quoted;
+  for (const char letter : make_visible(text)) {
+    if (letter == '"' || letter == '\\') quoted += '\\';
+    quoted += letter;
+  }
+  return quoted;
+}
+
+std::string in_capitals(std::string_view word) {
+  std::string capitals(word);
+  std::ranges::transform(capitals, capitals.begin(), [](char letter) {
+    return letter >= 'a' && letter <= 'z' ? static_cast<char>(letter - 'a' + 'A') : letter;
+  });
+  return capitals;
+}
+
+std::string facts_of(const Moment& moment) {
+  if (row_of(moment.operation).output_rule == OutputRule::kNone) return {};
+  auto bytes = static_cast<std::int64_t>(row_of(moment.dtype).bytes);
+  for (const std::int64_t dimension : moment.shape) bytes *= dimension;
+  return fmt::format(R"("dtype":"{}","shape":"[{}]","bytes":{})", row_of(moment.dtype).name,
+                     fmt::join(moment.shape, ", "), bytes);
+}
+
+// Takes `expected` away from the front of a text.
+bool skip(std::string_view& text, std::string_view expected) {
+  if (!text.starts_with(expected)) return false;
+  text.remove_prefix(expected.size());
+  return true;
+}
+
+bool skip_number(std::string_view& text, std::int64_t& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc()) return false;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return true;
+}
+
+}  // namespace
+
+std::string TraceHead::text() const {
+  return fmt::format("{}{}{}{}{}{}{}", kHeadBegin, job, kHeadClock,
+                     zero.time_since_epoch() / std::chrono::nanoseconds(1), kHeadEpoch, epoch_us,
+                     kHeadEnd);
+}
+
+std::optional<TraceHead> read_trace_head(std::string_view text) {
+  TraceHead head;
+  if (!skip(text, kHeadBegin)) return std::nullopt;
+  head.job = text.substr(0, text.find('"'));
+  std::int64_t clock_ns = 0;
+  if (!skip(text, head.job) || !skip(text, kHeadClock) || !skip_number(text, clock_ns) ||
+      !skip(text, kHeadEpoch) || !skip_number(text, head.epoch_us) || !skip(text, kHeadEnd))
+    return std::nullopt;
+  head.zero = TimePoint(std::chrono::nanoseconds(clock_ns));
+  return head;
+}
+
+void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t life) {
+  zero_ = zero;
+  life_ = life;
+  bytes_max_ = bytes_max;
+  bytes_ = 0;
+  ++files_;
+  is_full_ = false;
+  left_out_ = 0;
+  open_.clear();
+  for (Track& track : shared_tracks_) track.busy = false;
+  describe("process_name", rank_.rank,
+           fmt::format(R"_("name":"rank {} (pid {})")_", rank_.rank, rank_.pid));
+  describe("process_sort_index", rank_.rank, fmt::format(R"("sort_index":{})", rank_.rank));
+}
+
+void TraceText::add(const Moment& moment) {
+  if (moment.kind == Moment::Kind::kSubmitted) return submitted(moment);
+  const auto call = open_.find(moment.handle);
+  if (call == open_.end()) return;
+  if (moment.kind == Moment::Kind::kRunning) return running(call->second, moment.time);
+  const bool failed = moment.kind == Moment::Kind::kFailed;
+  finished(call->second, moment.time, failed ? R"("failed":true)" : "");
+  open_.erase(call);
+}
+
+void TraceText::cut(TimePoint since, std::size_t calls) {
+  end_all(since, R"("unknown":true)");
+  notice(since, "CALLS_LEFT_OUT",
+         fmt::format(R"("calls":{},"reason":"they came faster than they can be written")", calls));
+}
+
+void TraceText::end(TimePoint now) {
+  end_all(now, R"("unfinished":true)");
+  if (left_out_ > 0)
+    notice(now, "CALLS_LEFT_OUT",
+           fmt::format(R"("calls":{},"reason":"the timeline was full")", left_out_));
+}
+
+void TraceText::submitted(const Moment& moment) {
+  if (bytes_ >= bytes_max_) {
+    if (!std::exchange(is_full_, true))
+      notice(moment.time, "TIMELINE_IS_FULL", fmt::format(R"("bytes":{})", bytes_));
+    ++left_out_;
+    return;
+  }
+  Call& call = open_[moment.handle];
+  call.track = &track_of(moment);
+  call.operation = moment.operation;
+  call.facts = facts_of(moment);
+  if (call.track->busy)
+    call.facts +=
+        fmt::format(R"({}"tensor":"{}")", call.facts.empty() ? "" : ",", in_quotes(moment.name));
+  const std::string name = "NEGOTIATE_" + in_capitals(row_of(moment.operation).name);
+  event('B', *call.track, moment.time, name, "");
+}
+
+void TraceText::running(Call& call, TimePoint time) {
+  if (std::exchange(call.running, true)) return;
+  event('E', *call.track, time, "", "");
+  event('B', *call.track, time, in_capitals(row_of(call.operation).name), "");
+}
+
+void TraceText::finished(const Call& call, TimePoint time, std::string_view how) {
+  std::string arguments = call.facts;
+  if (!arguments.empty() && !how.empty()) arguments += ',';
+  arguments += how;
+  event('E', *call.track, time, "", arguments);
+  call.track->busy = false;
+}
+
+void TraceText::end_all(TimePoint time, std::string_view how) {
+  for (const auto& [handle, call] : std::exchange(open_, {})) finished(call, time, how);
+}
+
+TraceText::Track& TraceText::track_of(const Moment& moment) {
+  auto& of_group = tracks_[moment.group];
+  const std::string in_group =
+      moment.group == kWorld ? std::string() : fmt::format(" (group {})", moment.group);
+  auto found = of_group.find(moment.name);
+  if (found == of_group.end()) {
+    if (track_count_ >= kTraceTracksMax) {
+      Track& shared = shared_track();
+      introduce(shared, "further tensors");
+      return shared;
+    }
+    found = of_group.emplace(moment.name, Track{}).first;
+    found->second.number = static_cast<std::int64_t>(++track_count_);
+  }
+  introduce(found->second, std::string(moment.name) + in_group);
+  return found->second;
+}
+
+// One on which nothing is at the moment.
+TraceText::Track& TraceText::shared_track() {
+  auto track = std::ranges::find(shared_tracks_, false, &Track::busy);
+  if (track == shared_tracks_.end()) {
+    track = shared_tracks_.insert(track, Track{});
+    track->number = static_cast<std::int64_t>(kTraceTracksMax + shared_tracks_.size());
+  }
+  track->busy = true;
+  return *track;
+}
+
+// Different in the whole file, and no rank's own: some viewers look threads up by their number
+// alone, and take the thread with the number of its process for the main one.
+std::int64_t TraceText::thread_of(const Track& track) const {
+  return rank_.rank + rank_.size * (track.number + (life_ - 1) * kTracksOfLife);
+}
+
+void TraceText::introduce(Track& track, std::string_view name) {
+  if (std::exchange(track.known_in_file, files_) == files_) return;
+  describe("thread_name", thread_of(track), fmt::format(R"("name":"{}")", in_quotes(name)));
+}
+
+void TraceText::describe(std::string_view what, std::int64_t thread, std::string_view arguments) {
+  write(fmt::format(R"({{"ph":"M","pid":{},"tid":{},"name":"{}","args":{{{}}}}},)", rank_.rank,
+                    thread, what, arguments));
+}
+
+void TraceText::event(char phase, Track& track, TimePoint time, std::string_view name,
+                      std::string_view arguments) {
+  track.last = std::max(track.last, time);
+  std::string line = fmt::format(R"({{"ph":"{}","ts":{},"pid":{},"tid":{})", phase,
+                                 time_text(track.last), rank_.rank, thread_of(track));
+  if (!name.empty()) line += fmt::format(R"(,"name":"{}")", name);
+  if (!arguments.empty()) line += fmt::format(R"(,"args":{{{}}})", arguments);
+  write(line + "},");
+}
+
+void TraceText::notice(TimePoint time, std::string_view name, std::string_view arguments) {
+  write(fmt::format(R"({{"ph":"i","ts":{},"pid":{},"tid":{},"name":"{}","s":"p","args":{{{}}}}},)",
+                    time_text(time), rank_.rank, rank_.rank, name, arguments));
+}
+
+// In microseconds.
+std::string TraceText::time_text(TimePoint time) const {
+  const auto count = std::max<std::int64_t>(0, (time - zero_) / std::chrono::nanoseconds(1));
+  return fmt::format("{}.{:03}", count / 1000, count % 1000);
+}
+
+void TraceText::write(std::string_view line) {
+  lines_ += line;
+  lines_ += '\n';
+  bytes_ += line.size() + 1;
+}
+
+}  // namespace farandole

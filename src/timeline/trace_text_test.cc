@@ -1,0 +1,250 @@
+#include "timeline/trace_text.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+namespace farandole {
+namespace {
+
+TimePoint at(std::int64_t nanoseconds) {
+  return TimePoint(std::chrono::nanoseconds(1'000'000 + nanoseconds));
+}
+
+Moment begun(Handle handle, std::string_view name, std::int64_t nanoseconds) {
+  Moment moment;
+  moment.kind = Moment::Kind::kSubmitted;
+  moment.handle = handle;
+  moment.time = at(nanoseconds);
+  moment.operation = Operation::kAllreduce;
+  moment.dtype = DType::kFloat32;
+  moment.name = name;
+  return moment;
+}
+
+Moment changed(Handle handle, Moment::Kind kind, std::int64_t nanoseconds) {
+  Moment moment;
+  moment.kind = kind;
+  moment.handle = handle;
+  moment.time = at(nanoseconds);
+  return moment;
+}
+
+class TraceTextTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    text_.begin(at(0), 1 << 20, 1);
+    text_.take();
+  }
+  // A whole call.
+  std::string call(Handle handle, std::string_view name, std::int64_t nanoseconds) {
+    text_.add(begun(handle, name, nanoseconds));
+    text_.add(changed(handle, Moment::Kind::kRunning, nanoseconds + 1));
+    text_.add(changed(handle, Moment::Kind::kDone, nanoseconds + 2));
+    return text_.take();
+  }
+  static int count(const std::string& text, std::string_view part) {
+    int found = 0;
+    for (auto place = text.find(part); place != std::string::npos;
+         place = text.find(part, place + 1))
+      ++found;
+    return found;
+  }
+
+  TraceText text_{{.rank = 2, .size = 4, .pid = 712}};
+};
+
+TEST_F(TraceTextTest, IntroducesTheRank) {
+  text_.begin(at(0), 1 << 20, 1);
+  EXPECT_EQ(text_.take(),
+            R"_({"ph":"M","pid":2,"tid":2,"name":"process_name","args":{"name":"rank 2 (pid 712)"}},
+{"ph":"M","pid":2,"tid":2,"name":"process_sort_index","args":{"sort_index":2}},
+)_");
+}
+
+TEST_F(TraceTextTest, TellsACallByHorovodsNames) {
+  const std::vector<std::int64_t> shape{2, 3};
+  Moment moment = begun(9, "grad/fc", 12'345);
+  moment.shape = shape;
+  text_.add(moment);
+  text_.add(changed(9, Moment::Kind::kRunning, 20'000));
+  text_.add(changed(9, Moment::Kind::kDone, 3'000'020'007));
+  EXPECT_EQ(text_.take(),
+            R"({"ph":"M","pid":2,"tid":6,"name":"thread_name","args":{"name":"grad/fc"}},
+{"ph":"B","ts":12.345,"pid":2,"tid":6,"name":"NEGOTIATE_ALLREDUCE"},
+{"ph":"E","ts":20.000,"pid":2,"tid":6},
+{"ph":"B","ts":20.000,"pid":2,"tid":6,"name":"ALLREDUCE"},
+{"ph":"E","ts":3000020.007,"pid":2,"tid":6,"args":{"dtype":"float32","shape":"[2, 3]","bytes":24}},
+)");
+  moment.handle = 10;
+  text_.add(moment);
+  EXPECT_EQ(count(text_.take(), "thread_name"), 0) << "once is enough";
+}
+
+TEST_F(TraceTextTest, WhatHasNoTensorHasNoFacts) {
+  Moment moment = begun(1, "barrier.0", 1);
+  moment.operation = Operation::kBarrier;
+  moment.group = 5;
+  text_.add(moment);
+  text_.add(changed(1, Moment::Kind::kRunning, 2));
+  text_.add(changed(1, Moment::Kind::kDone, 3));
+  EXPECT_EQ(
+      text_.take(),
+      R"_({"ph":"M","pid":2,"tid":6,"name":"thread_name","args":{"name":"barrier.0 (group 5)"}},
+{"ph":"B","ts":0.001,"pid":2,"tid":6,"name":"NEGOTIATE_BARRIER"},
+{"ph":"E","ts":0.002,"pid":2,"tid":6},
+{"ph":"B","ts":0.002,"pid":2,"tid":6,"name":"BARRIER"},
+{"ph":"E","ts":0.003,"pid":2,"tid":6},
+)_");
+}
+
+TEST_F(TraceTextTest, ACallThatFailsEndsWhereItIs) {
+  text_.add(begun(1, "a", 1));
+  text_.add(changed(1, Moment::Kind::kFailed, 2));
+  Moment join = begun(2, "join", 3);
+  join.operation = Operation::kJoin;
+  text_.add(join);
+  text_.add(changed(2, Moment::Kind::kFailed, 4));
+  const std::string lines = text_.take();
+  EXPECT_EQ(count(lines, "\"ph\":\"B\""), 2);
+  EXPECT_EQ(
+      count(
+          lines,
+          R"("ts":0.002,"pid":2,"tid":6,"args":{"dtype":"float32","shape":"[]","bytes":4,"failed":true}})"),
+      1);
+  EXPECT_EQ(count(lines, R"("ts":0.004,"pid":2,"tid":10,"args":{"failed":true}})"), 1);
+}
+
+TEST_F(TraceTextTest, WhatBeganBeforeIsLeftOut) {
+  text_.add(changed(1, Moment::Kind::kRunning, 1));
+  text_.add(changed(1, Moment::Kind::kDone, 2));
+  text_.add(changed(2, Moment::Kind::kFailed, 3));
+  EXPECT_EQ(text_.take(), "");
+}
+
+TEST_F(TraceTextTest, NamesStayInsideTheirQuotes) {
+  const std::string lines = call(1, "a\"b\\c\n\x1b[31m\xff\xc3\xa9/\x7f{}[],:", 1);
+  EXPECT_TRUE(lines.find(R"("args":{"name":"a\"b\\c\\x0a\\x1b[31m\\xff)"
+                         "\xc3\xa9"
+                         R"(/\\x7f{}[],:"}})") != std::string::npos)
+      << lines;
+}
+
+TEST_F(TraceTextTest, TimesNeverGoBackOnATrack) {
+  call(1, "a", 1000);
+  // Another thread looked at its clock before the end of the first call.
+  const std::string lines = call(2, "a", 990);
+  EXPECT_EQ(count(lines, "\"ts\":1.002"), 4) << lines;
+  // Nor before the file began.
+  text_.add(begun(3, "b", -5));
+  EXPECT_EQ(count(text_.take(), "\"ts\":0.000"), 1);
+}
+
+TEST_F(TraceTextTest, EndsWhatIsOpen) {
+  text_.add(begun(1, "a", 1));
+  text_.add(begun(2, "b", 2));
+  text_.add(changed(2, Moment::Kind::kRunning, 3));
+  text_.take();
+  text_.end(at(7));
+  EXPECT_EQ(
+      text_.take(),
+      R"({"ph":"E","ts":0.007,"pid":2,"tid":6,"args":{"dtype":"float32","shape":"[]","bytes":4,"unfinished":true}},
+{"ph":"E","ts":0.007,"pid":2,"tid":10,"args":{"dtype":"float32","shape":"[]","bytes":4,"unfinished":true}},
+)");
+  text_.add(changed(1, Moment::Kind::kDone, 8));
+  EXPECT_EQ(text_.take(), "");
+}
+
+TEST_F(TraceTextTest, SaysWhatWasLost) {
+  text_.add(begun(1, "a", 1));
+  text_.take();
+  text_.cut(at(5), 1234);
+  EXPECT_EQ(
+      text_.take(),
+      R"({"ph":"E","ts":0.005,"pid":2,"tid":6,"args":{"dtype":"float32","shape":"[]","bytes":4,"unknown":true}},
+{"ph":"i","ts":0.005,"pid":2,"tid":2,"name":"CALLS_LEFT_OUT","s":"p","args":{"calls":1234,"reason":"they came faster than they can be written"}},
+)");
+}
+
+TEST_F(TraceTextTest, IsBounded) {
+  text_.begin(at(0), 10'000, 1);
+  std::size_t bytes = 0;
+  for (Handle handle = 1; handle <= 1000; ++handle)
+    bytes += call(handle, "a", static_cast<std::int64_t>(handle) * 10).size();
+  EXPECT_TRUE(text_.is_full());
+  EXPECT_GT(bytes, 10'000U);
+  EXPECT_LT(bytes, 11'000U);
+  text_.end(at(20'000));
+  const std::string lines = text_.take();
+  EXPECT_EQ(count(lines, R"("name":"CALLS_LEFT_OUT")"), 1) << lines;
+  EXPECT_EQ(count(lines, R"("reason":"the timeline was full")"), 1);
+  // A new file has room again.
+  text_.begin(at(0), 10'000, 1);
+  EXPECT_FALSE(text_.is_full());
+  EXPECT_EQ(count(call(2000, "a", 0), "thread_name"), 1);
+}
+
+TEST_F(TraceTextTest, FullSaysSoOnceAndTellsOpenCallsToTheirEnd) {
+  text_.begin(at(0), 1, 1);
+  text_.take();
+  text_.add(begun(1, "a", 1));
+  text_.add(begun(2, "b", 2));
+  const std::string lines = text_.take();
+  EXPECT_EQ(count(lines, "TIMELINE_IS_FULL"), 1);
+  EXPECT_EQ(count(lines, "\"B\""), 0);
+}
+
+TEST_F(TraceTextTest, ManyNamesShareTracksThatStillNest) {
+  text_.begin(at(0), 64 << 20, 1);
+  for (std::size_t i = 0; i < kTraceTracksMax; ++i)
+    call(i + 1, fmt::format("name {}", i), static_cast<std::int64_t>(i));
+  text_.add(begun(5001, "x", 10'000));
+  text_.add(begun(5002, "y \"", 10'001));
+  const std::string lines = text_.take();
+  EXPECT_EQ(count(lines, R"("name":"further tensors")"), 2) << lines;
+  text_.add(changed(5001, Moment::Kind::kDone, 10'002));
+  EXPECT_EQ(count(text_.take(), R"("bytes":4,"tensor":"x")"), 1);
+  text_.add(begun(5003, "z", 10'003));
+  EXPECT_EQ(text_.take(), fmt::format("{{\"ph\":\"B\",\"ts\":10.003,\"pid\":2,\"tid\":{},\"name\":"
+                                      "\"NEGOTIATE_ALLREDUCE\"}},\n",
+                                      2 + 4 * (kTraceTracksMax + 1)));
+  // Names that are known have their own.
+  EXPECT_EQ(count(call(5004, "name 0", 10'004), "\"tid\":6"), 5 - 1);
+}
+
+TEST_F(TraceTextTest, AnotherLifeHasThreadsOfItsOwn) {
+  text_.begin(at(0), 1 << 20, 2);
+  EXPECT_EQ(count(call(1, "a", 1), fmt::format("\"tid\":{}", 6 + 4 * (1 << 20))), 5);
+}
+
+TEST(TraceHead, IsReadAsItWasWritten) {
+  const TraceHead head{.job = "1764.712", .zero = at(123'456'789), .epoch_us = 1'764'000'000'000};
+  const std::string text = head.text();
+  EXPECT_EQ(
+      text,
+      "[\n{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"start\",\"args\":{\"job\":\"1764.712\","
+      "\"clock_ns\":124456789,\"start_time_since_epoch_in_micros\":1764000000000}},\n");
+  EXPECT_LE(text.size(), kTraceHeadBytesMax);
+  const auto found = read_trace_head(text + "{\"ph\":…");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->job, head.job);
+  EXPECT_EQ(found->zero, head.zero);
+  EXPECT_EQ(found->epoch_us, head.epoch_us);
+  for (std::size_t bytes = 0; bytes < text.size(); ++bytes)
+    EXPECT_FALSE(read_trace_head(text.substr(0, bytes)));
+  std::mt19937 random(1);
+  for (int i = 0; i < 10'000; ++i) {
+    std::string other = text;
+    char& letter = other[random() % other.size()];
+    letter = static_cast<char>(letter ^ static_cast<char>(1 + random() % 255));
+    if (const auto read = read_trace_head(other)) {
+      EXPECT_NE(read->text(), text) << other;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace farandole
