@@ -19,7 +19,6 @@ constexpr std::string_view kOneWay =
     "leave it out: there is one way between the workers, and it needs neither MPI nor Gloo";
 constexpr std::string_view kByItself = "leave it out: the algorithm is chosen by itself";
 constexpr std::string_view kTuning = "leave it out: settings are not tuned during a job";
-constexpr std::string_view kTimeline = "leave it out: a timeline does not exist yet";
 constexpr std::string_view kTime =
     "leave it out: log lines have the time unless --log-hide-time is given";
 
@@ -51,7 +50,9 @@ constexpr std::array kRows{
     Row{"--min-np --min-num-proc --max-np --max-num-proc --slots-per-host --elastic-timeout "
         "--reset-limit --blacklist-cooldown-range --host-discovery-script",
         kElastic},
-    Row{"--timeline-filename --timeline-mark-cycles --no-timeline-mark-cycles", kTimeline},
+    Row{"--timeline-filename", "say `--timeline FILE`"},
+    Row{"--timeline-mark-cycles --no-timeline-mark-cycles",
+        "leave it out: there is no cycle to mark"},
     Row{"--no-stall-check", "say `--stall-warning 0`"},
     Row{"--stall-check", "leave it out: it is always on"},
     Row{"--stall-check-warning-time-seconds", "say `--stall-warning S`"},

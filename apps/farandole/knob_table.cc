@@ -17,6 +17,8 @@ std::string values_of(const KnobRow& row) {
       return "0 or 1";
     case KnobType::kChoice:
       return std::string(row.choices);
+    case KnobType::kText:
+      return "text";
   }
   return {};
 }
@@ -38,7 +40,7 @@ std::string knob_table_text() {
   std::string text;
   for (const KnobRow& row : knob_rows()) {
     text += fmt::format("{}\n    {}\n    values: {}; default: {}\n", row.name, row.help,
-                        values_of(row), row.default_value);
+                        values_of(row), row.default_value.empty() ? "none" : row.default_value);
     if (!row.flag.empty()) text += fmt::format("    flag of `farandole run`: {}\n", row.flag);
     if (!row.old_name.empty()) text += fmt::format("    also understood: {}\n", row.old_name);
   }

@@ -62,6 +62,11 @@ class RunFormatter final : public CLI::Formatter {
   }
 };
 
+const char* type_name(KnobType type) {
+  if (type == KnobType::kText) return "TEXT";
+  return type == KnobType::kInteger ? "N" : "WORD";
+}
+
 bool is_variable_name(std::string_view name) {
   const auto fits = [](char letter) {
     return (letter >= 'A' && letter <= 'Z') || (letter >= 'a' && letter <= 'z') || letter == '_' ||
@@ -142,15 +147,15 @@ void RunOptions::add_knobs() {
   for (const KnobRow& row : knob_rows()) {
     if (row.flag.empty()) continue;
     const std::string flag(row.flag);
-    const std::string help =
-        fmt::format("{} Sets {}; default {}.", row.help, row.name, row.default_value);
+    const std::string help = fmt::format("{} Sets {}; default {}.", row.help, row.name,
+                                         row.default_value.empty() ? "none" : row.default_value);
     if (row.type == KnobType::kSwitch)
       command_->add_flag_callback(flag, [this, flag] { flags_[flag] = "1"; }, help);
     else
       command_
           ->add_option_function<std::string>(
               flag, [this, flag](const std::string& value) { flags_[flag] = value; }, help)
-          ->type_name(row.type == KnobType::kInteger ? "N" : "WORD");
+          ->type_name(type_name(row.type));
   }
 }
 

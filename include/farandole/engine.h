@@ -53,6 +53,11 @@ struct EngineOptions {
   // How large the memory is that the other ranks of the host can see: only what is touched of it
   // costs memory. 0: as much as the machine has, if this process may map the heaps of all ranks.
   std::size_t heap_bytes = 0;
+  // The file of the timeline that begins with the engine; empty: none. If it cannot be written the
+  // log says so, and the job goes on.
+  std::string timeline_path;
+  // How long the file of a timeline gets, about, all ranks together. What does not fit is left out.
+  std::size_t timeline_bytes = std::size_t{256} << 20;
   // What is said on standard error: trace, debug, info, warning, error or fatal, and above.
   std::string log_level = "warning";
   bool log_hide_time = false;
@@ -109,10 +114,10 @@ struct Outcome {
 
 using Handle = std::uint64_t;
 
-// Thread-safe throughout. Only create(), add_group(), remove_group(), wait(), shutdown() and
-// a submit() with a limit block.
-// Two threads live inside ("progress" and "watch"), both asleep when idle. Not usable in a forked
-// child: see abandon_after_fork().
+// Thread-safe throughout. Only create(), add_group(), remove_group(), wait(), shutdown(), a
+// submit() with a limit, start_timeline() and stop_timeline() block. Two threads live inside
+// ("progress" and "watch"), both asleep when idle; a third one while a timeline is on. Not usable
+// in a forked child: see abandon_after_fork().
 class Engine {
  public:
   struct Parts;  // the engine's own
@@ -172,6 +177,18 @@ class Engine {
   // Whether the other ranks of this host see this memory: calls on it need no copy. True for what
   // comes from allocate() while the heap has room (see heap_bytes). Any thread.
   bool is_shared(const void* memory, std::size_t bytes) const;
+
+  // From now on this rank's calls are told in a file, a JSON trace for Perfetto: when they were
+  // submitted, when all ranks had, when they were done. All ranks of a job may give the same path,
+  // at any time, and share the file; what else is there is replaced. A relative path is taken from
+  // the folder that the process is in. A timeline that is on is stopped; the same path goes on.
+  // Blocks for as long as the disk takes. Errors: kFixCall (the path, another job's file, after
+  // shutdown()), kStop (the system's limits, a forked child). When it cannot be written later on,
+  // the log says so, and the timeline ends.
+  Status start_timeline(const std::string& path);
+  // All calls until now are in the file; the last rank that stops, or shuts down, ends it. Without
+  // a timeline it does nothing. Errors: kStop (in a forked child).
+  Status stop_timeline();
 
   // Leaves the job: the others' calls that need this rank end with an error that carries
   // `reason`. Ours that are pending end with kRebuildGroup. Idempotent. `traceback` is for the

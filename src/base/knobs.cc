@@ -141,6 +141,24 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .help = "How much of its memory a worker can have where the others see it, so that it need "
              "not be copied. Only what is used of it costs memory. 0 means as much as the machine "
              "has, or less where `ulimit -v` or `ulimit -f` is set."},
+    {.knob = Knob::kTimeline,
+     .name = "FARANDOLE_TIMELINE",
+     .old_name = "HOROVOD_TIMELINE",
+     .type = KnobType::kText,
+     .default_value = "",
+     .flag = "--timeline",
+     .help = "The file in which all workers say what they do when, for Perfetto; what is there is "
+             "replaced. Empty means none. DYNAMIC means none, too: start_timeline() works always."},
+    {.knob = Knob::kTimelineBytes,
+     .name = "FARANDOLE_TIMELINE_BYTES",
+     .type = KnobType::kInteger,
+     .default_value = "268435456",
+     .min = 65536,
+     .max = std::int64_t{1} << 40,
+     .flag = "--timeline-bytes",
+     .help =
+         "How long the file of a timeline gets, about. Later calls are left out, which the file "
+         "says."},
     {.knob = Knob::kLogLevel,
      .name = "FARANDOLE_LOG_LEVEL",
      .old_name = "HOROVOD_LOG_LEVEL",
@@ -182,6 +200,10 @@ bool is_one_of(std::string_view word, std::string_view choices) {
   return false;
 }
 
+bool is_text(const KnobRow& row) {
+  return row.type == KnobType::kChoice || row.type == KnobType::kText;
+}
+
 std::string allowed_values(const KnobRow& row) {
   switch (row.type) {
     case KnobType::kInteger:
@@ -190,6 +212,8 @@ std::string allowed_values(const KnobRow& row) {
       return "0 or 1";
     case KnobType::kChoice:
       return fmt::format("one of {}", row.choices);
+    case KnobType::kText:
+      return "text";
   }
   CHECK(false, "every type of knob says what it allows");
   return {};
@@ -205,7 +229,10 @@ Result<Knobs::Value> Knobs::parse(const KnobRow& row, std::string_view variable,
                                   std::string_view text) {
   Value value;
   bool fits = false;
-  if (row.type == KnobType::kInteger) {
+  if (row.type == KnobType::kText) {
+    value.text = text;
+    fits = true;
+  } else if (row.type == KnobType::kInteger) {
     const char* end = text.data() + text.size();
     const auto [rest, error] = std::from_chars(text.data(), end, value.integer);
     fits =
@@ -252,12 +279,12 @@ Status Knobs::check(const KnobRow& row, std::string_view called, std::string_vie
 }
 
 std::int64_t Knobs::integer(Knob knob) const {
-  CHECK(row_of(knob).type != KnobType::kChoice, "this knob is a word");
+  CHECK(!is_text(row_of(knob)), "this knob is a word");
   return value_of(knob).integer;
 }
 
 const std::string& Knobs::text(Knob knob) const {
-  CHECK(row_of(knob).type == KnobType::kChoice, "this knob is a number");
+  CHECK(is_text(row_of(knob)), "this knob is a number");
   return value_of(knob).text;
 }
 

@@ -29,15 +29,18 @@ enum class Knob : std::uint8_t {
   kBucketBytes,
   kCheckParameters,
   kHeapBytes,
+  kTimeline,
+  kTimelineBytes,
   kLogLevel,
   kLogHideTime,
 };
-inline constexpr std::size_t kKnobs = 16;
+inline constexpr std::size_t kKnobs = 18;
 
 enum class KnobType : std::uint8_t {
   kInteger,
   kSwitch,  // 0 or 1; also false/true, off/on, no/yes
   kChoice,  // one of a list of words, in any case
+  kText,    // anything
 };
 
 struct KnobRow {
@@ -70,7 +73,7 @@ class Knobs {
 
   // kInteger and kSwitch (0 or 1).
   std::int64_t integer(Knob knob) const;
-  // kChoice: the word in small letters.
+  // kChoice: the word in small letters. kText: as it was given.
   const std::string& text(Knob knob) const;
   // False when the default is used.
   bool is_set(Knob knob) const;

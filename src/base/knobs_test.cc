@@ -78,6 +78,14 @@ TEST(Knobs, words_and_switches_are_read_in_any_case) {
   EXPECT_EQ(read({{"FARANDOLE_LOG_HIDE_TIME", "off"}})->integer(Knob::kLogHideTime), 0);
 }
 
+TEST(Knobs, texts_stay_as_they_are) {
+  EXPECT_EQ(read({})->text(Knob::kTimeline), "");
+  const auto knobs = read({{"HOROVOD_TIMELINE", "/Tmp/a b.json"}});
+  ASSERT_TRUE(knobs.ok()) << knobs.status().message();
+  EXPECT_EQ(knobs->text(Knob::kTimeline), "/Tmp/a b.json");
+  EXPECT_TRUE(knobs->is_set(Knob::kTimeline));
+}
+
 struct BadValue {
   const char* variable;
   const char* value;

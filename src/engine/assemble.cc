@@ -8,6 +8,7 @@
 #include "base/allocation.h"
 #include "base/cores.h"
 #include "base/try.h"
+#include "engine/job_name.h"
 #include "rendezvous/memory_store.h"
 #include "rendezvous/store_client.h"
 
@@ -79,6 +80,16 @@ Result<std::unique_ptr<Loop>> make_loop(const Engine::Parts& parts,
                                 *parts.clock, std::move(options));
 }
 
+// A mistake in the path is the same on all ranks: one says it.
+void start_timeline(Engine::Parts& parts, const std::string& path) {
+  if (path.empty()) return;
+  const auto job = job_name(*parts.store);
+  const Status status =
+      job.ok() ? parts.timeline->start(path, {*job, parts.formation.epoch}) : job.status();
+  if (status.ok() || (status.code() == StatusCode::kFixCall && parts.place.local_rank > 0)) return;
+  (*parts.log)(Level::kWarning, status.message() + "; the job goes on without it");
+}
+
 Status start(Engine::Parts& parts, const EngineOptions& options) {
   FARANDOLE_TRY_ASSIGN(parts.loop, make_loop(parts, options.stall_limit));
   parts.groups = std::make_unique<Groups>(Groups::Surroundings{
@@ -124,7 +135,13 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
                                          .tag = fmt::format("rank {}", options.place.rank)});
   parts->store = std::move(store);
   FARANDOLE_TRY_ASSIGN(parts->flight_segment, flight_memory(options.flight_record_descriptor));
-  parts->recorder = std::make_unique<FlightRecorder>(parts->flight_segment->data());
+  parts->timeline = std::make_unique<Timeline>(
+      Timeline::Options{
+          .rank = {.rank = options.place.rank, .size = options.place.size, .pid = ::getpid()},
+          .bytes_max = options.timeline_bytes},
+      *parts->clock, *parts->log);
+  parts->recorder =
+      std::make_unique<FlightRecorder>(parts->flight_segment->data(), parts->timeline.get());
   parts->recorder->begin(parts->clock->now());
   auto formed = form(options, *parts->store);
   if (!formed.ok()) {
@@ -137,6 +154,7 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
   const Status started = with_memory(why, [&]() -> Status {
     FARANDOLE_TRY(start(*parts, options));
     parts->recorder->formed(parts->clock->now());
+    start_timeline(*parts, options.timeline_path);
     (*parts->log)(Level::kInfo,
                   fmt::format("joined a job of {} with {} groups, as process {}",
                               options.place.size, parts->formation.ranks_of.size(), ::getpid()));

@@ -16,6 +16,7 @@
 #include "farandole/engine.h"
 #include "rendezvous/store.h"
 #include "timeline/flight_record.h"
+#include "timeline/timeline.h"
 
 namespace farandole {
 
@@ -27,6 +28,7 @@ struct Engine::Parts {
   std::unique_ptr<const Log> log;
   std::shared_ptr<Store> store;  // shared by the ranks of one process, if there are several
   std::shared_ptr<Segment> flight_segment;
+  std::unique_ptr<Timeline> timeline;
   std::unique_ptr<FlightRecorder> recorder;
   Formation formation;
   std::unique_ptr<Watch> watch;

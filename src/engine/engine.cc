@@ -9,6 +9,7 @@
 #include "base/allocation.h"
 #include "base/try.h"
 #include "engine/assemble.h"
+#include "engine/job_name.h"
 #include "engine/submission_check.h"
 
 namespace farandole {
@@ -138,12 +139,28 @@ bool Engine::is_shared(const void* memory, std::size_t bytes) const {
   return !parts_->abandoned && parts_->formation.heap->location_of(memory, bytes).has_value();
 }
 
+Status Engine::start_timeline(const std::string& path) {
+  if (parts_->abandoned) return forked(parts_->place.rank);
+  const auto what = [&] { return fmt::format("rank {} has no timeline", parts_->place.rank); };
+  return with_memory(what, [&]() -> Status {
+    FARANDOLE_TRY_ASSIGN(const std::string job, job_name(*parts_->store));
+    return parts_->timeline->start(path, {job, parts_->formation.epoch});
+  });
+}
+
+Status Engine::stop_timeline() {
+  if (parts_->abandoned) return forked(parts_->place.rank);
+  parts_->timeline->stop();
+  return {};
+}
+
 void Engine::shutdown(const std::string& reason, const std::string& traceback) {
   if (parts_->abandoned) return;
   std::call_once(parts_->left, [&] {
     parts_->watch->stop();  // the others' death must not reach us any more
     parts_->loop->stop(reason);
     parts_->recorder->left(reason, traceback, parts_->clock->now());
+    parts_->timeline->close();
     try {
       (*parts_->log)(Level::kInfo, "left the job: " + reason);
     } catch (const std::bad_alloc&) {
@@ -155,6 +172,7 @@ void Engine::shutdown(const std::string& reason, const std::string& traceback) {
 void Engine::abandon_after_fork() {
   parts_->abandoned = true;
   parts_->watch->abandon_after_fork();
+  parts_->timeline->abandon_after_fork();
   parts_->formation.heap->abandon_after_fork();
   parts_->store.reset();  // closes its socket
   for (Peer& peer : parts_->formation.peers) peer.process.reset();

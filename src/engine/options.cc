@@ -25,6 +25,10 @@ Result<EngineOptions> EngineOptions::from_environment() {
   options.bucket_bytes = static_cast<std::size_t>(knobs.integer(Knob::kBucketBytes));
   options.check_parameters = static_cast<std::uint64_t>(knobs.integer(Knob::kCheckParameters));
   options.heap_bytes = static_cast<std::size_t>(knobs.integer(Knob::kHeapBytes));
+  options.timeline_path = knobs.text(Knob::kTimeline);
+  // As Horovod has it: start_timeline() may come later, which it always may here.
+  if (options.timeline_path == "DYNAMIC") options.timeline_path.clear();
+  options.timeline_bytes = static_cast<std::size_t>(knobs.integer(Knob::kTimelineBytes));
   options.log_level = knobs.text(Knob::kLogLevel);
   options.log_hide_time = knobs.integer(Knob::kLogHideTime) != 0;
   return options;

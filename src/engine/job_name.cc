@@ -1,0 +1,27 @@
+#include "engine/job_name.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/try.h"
+#include "rendezvous/keys.h"
+
+namespace farandole {
+
+Result<std::string> job_name(Store& store) {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  ByteWriter writer;
+  writer.put_text(fmt::format("{}.{}", now / std::chrono::nanoseconds(1), ::getpid()));
+  // An error means that another rank was first, or it comes again.
+  static_cast<void>(store.set(keys::job_name(), {writer.take(), {}}));
+  const std::function<bool()> never;
+  FARANDOLE_TRY_ASSIGN(const StoreValue value, store.wait(keys::job_name(), {TimePoint{}, never}));
+  return ByteReader(value.bytes).get_text();
+}
+
+}  // namespace farandole
