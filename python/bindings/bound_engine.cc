@@ -71,6 +71,15 @@ void BoundEngine::remove_group(GroupId group) {
   raise_if_failed(status);
 }
 
+void BoundEngine::start_timeline(const nb::bytes& path) {
+  const std::string name(path.c_str(), path.size());
+  raise_if_failed(unlocked([&](Engine& engine) { return engine.start_timeline(name); }));
+}
+
+void BoundEngine::stop_timeline() {
+  raise_if_failed(unlocked([](Engine& engine) { return engine.stop_timeline(); }));
+}
+
 void BoundEngine::shutdown(const std::string& reason, const std::string& traceback) {
   if (forked_ || !engine_) return;
   leaving_ = true;
@@ -127,6 +136,8 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
            [](BoundEngine& self, GroupId group) { return self.running()->ranks_of(group); })
       .def("add_group", &BoundEngine::add_group)
       .def("remove_group", &BoundEngine::remove_group)
+      .def("start_timeline", &BoundEngine::start_timeline)
+      .def("stop_timeline", &BoundEngine::stop_timeline)
       .def("shutdown", &BoundEngine::shutdown, nb::arg("reason"), nb::arg("traceback"))
       .def("abandon_after_fork", &BoundEngine::abandon_after_fork);
 }

@@ -21,6 +21,7 @@ from farandole.lifecycle import (
     size,
 )
 from farandole.reduce_op import Average, AverageOfPresent, Max, Min, Product, ReduceOp, Sum
+from farandole.timeline import start_timeline, stop_timeline
 
 __version__ = core.version
 
@@ -50,4 +51,6 @@ __all__ = [
     "remove_process_set",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]
