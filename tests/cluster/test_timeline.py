@@ -1,0 +1,163 @@
+"""The timeline of real jobs: every file is read strictly, and everybody's calls are in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from launched import Launched, run
+from trace_file import Trace, read_trace
+
+WORKER = str(Path(__file__).with_name("traced_worker.py"))
+
+
+def trace_of(size: int, path: Path, deed: str, *options: str) -> tuple[Trace, Launched]:
+    job = run(
+        *("run", "-n", str(size), "--timeline", str(path), *options, sys.executable, WORKER, deed)
+    )
+    assert job.process.returncode == 0, job.output + job.errors
+    return read_trace(path), job
+
+
+def test_every_rank_tells_every_call(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text("of yesterday")
+    trace, job = trace_of(3, path, "calls")
+    assert trace.ranks.keys() == {0, 1, 2}
+    for rank in range(3):
+        assert re.fullmatch(rf"rank {rank} \(pid \d+\)", trace.ranks[rank])
+        odd = 'a "b" \\c\\x0a    \\x1b[31m\\x7f ünï {[,:]}'
+        assert trace.names(rank) == {"grad/fc", odd, "allgather.0", "barrier.0"}
+        negotiate, run_ = trace.slices[rank, "grad/fc"]
+        assert (negotiate.name, run_.name) == ("NEGOTIATE_ALLREDUCE", "ALLREDUCE")
+        assert negotiate.begin <= negotiate.end == run_.begin <= run_.end
+        assert run_.facts == {"dtype": "float64", "shape": "[6]", "bytes": 48}
+        gather = trace.slices[rank, "allgather.0"][1]
+        assert gather.facts["shape"] == f"[{3 * (rank + 1)}]"
+        assert [s.name for s in trace.slices[rank, "barrier.0"]] == ["NEGOTIATE_BARRIER", "BARRIER"]
+    assert (trace.unfinished, trace.notices) == ([], [])
+    assert job.errors == ""
+
+
+def test_ranks_have_one_clock(tmp_path: Path) -> None:
+    trace, _ = trace_of(2, tmp_path / "trace.json", "calls")
+    # No call is done on a rank before the other one has it.
+    for name in ("grad/fc", "barrier.0"):
+        begins = [trace.slices[rank, name][0].begin for rank in range(2)]
+        ends = [trace.slices[rank, name][1].end for rank in range(2)]
+        assert max(begins) <= min(ends), name
+    assert trace.start["start_time_since_epoch_in_micros"] > 1_700_000_000_000_000
+
+
+def test_files_may_follow_each_other(tmp_path: Path) -> None:
+    paths = tmp_path / "one.json", tmp_path / "two.json"
+    job = run("run", "-n", "2", sys.executable, WORKER, "twice", *map(str, paths))
+    assert job.process.returncode == 0, job.output + job.errors
+    for path, name in zip(paths, ("one", "two"), strict=True):
+        trace = read_trace(path)
+        assert set(trace.slices) == {(0, name), (1, name)}
+
+
+def test_a_relative_path_and_the_old_name_of_the_knob(tmp_path: Path) -> None:
+    script = f'cd "{tmp_path}" && exec "{sys.executable}" "{WORKER}" calls'
+    job = run(*"run -n 2 sh -c".split(), script, environment={"HOROVOD_TIMELINE": "trace.json"})
+    assert job.process.returncode == 0, job.output + job.errors
+    assert read_trace(tmp_path / "trace.json").ranks.keys() == {0, 1}
+
+
+def test_dynamic_is_no_file(tmp_path: Path) -> None:
+    script = f'cd "{tmp_path}" && exec "{sys.executable}" "{WORKER}" twice one two'
+    job = run(*"run -n 2 sh -c".split(), script, environment={"HOROVOD_TIMELINE": "DYNAMIC"})
+    assert job.process.returncode == 0, job.output + job.errors
+    assert sorted(os.listdir(tmp_path)) == ["one", "two"]
+
+
+def test_many_tensors(tmp_path: Path) -> None:
+    trace, _ = trace_of(2, tmp_path / "trace.json", "many")
+    for rank in range(2):
+        done = [s for key, all_ in trace.slices.items() if key[0] == rank for s in all_]
+        assert sum(s.name == "ALLREDUCE" for s in done) == 6000
+        shared = trace.slices[rank, "further tensors"]
+        assert {s.facts["tensor"] for s in shared if s.name == "ALLREDUCE"} >= {
+            f"step 5 tensor {number}" for number in range(1000)
+        }
+
+
+def test_the_file_is_bounded_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    trace, _ = trace_of(2, path, "busy", "--timeline-bytes", "100000")
+    assert 80_000 < path.stat().st_size < 110_000
+    names = [(event["pid"], event["name"]) for event in trace.notices]
+    told = [(rank, name) for rank in (0, 1) for name in ("TIMELINE_IS_FULL", "CALLS_LEFT_OUT")]
+    assert sorted(names) == sorted(told)
+    for rank in range(2):
+        inside = sum(s.name == "ALLREDUCE" for s in trace.slices[rank, "a"])
+        (out,) = (
+            e["args"]["calls"] for e in trace.notices if e["pid"] == rank and "calls" in e["args"]
+        )
+        assert inside + out == 3000
+
+
+def test_a_killed_rank_leaves_a_readable_file(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    options = ("run", "-n", "3", "--timeline", str(path))
+    job = run(*options, sys.executable, WORKER, "killed", str(path))
+    assert job.process.returncode == 137, job.output + job.errors
+    trace = read_trace(path)  # the others have ended it
+    assert trace.ranks.keys() == {0, 1, 2}
+    for rank in range(3):
+        assert trace.slices[rank, "a"]
+
+
+def test_a_killed_job_leaves_a_readable_file(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    options = ("run", "-n", "1", "--timeline", str(path))
+    job = run(*options, sys.executable, WORKER, "killed", str(path))
+    assert job.process.returncode == 137, job.output + job.errors
+    assert read_trace(path, complete=False).slices[0, "a"]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_wrong_path_is_told_once_and_the_job_goes_on(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "no" / "trace.json"
+    job = run(
+        *("run", "-n", str(size), "--timeline", str(path), "--log-hide-time"),
+        *(sys.executable, WORKER, "calls"),
+    )
+    assert job.process.returncode == 0, job.output + job.errors
+    told = f"the timeline cannot be written to `{path}`: No such file or directory"
+    assert job.errors.count(told) == 1, job.errors
+    assert "; the job goes on without it" in job.errors
+
+
+def test_no_room_is_told_once_and_the_job_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    _, job = trace_of(1, path, "full_disk", "--log-hide-time")
+    assert "went on" in job.output
+    assert job.errors.count("File too large; the job goes on without it") == 1, job.errors
+    assert path.stat().st_size <= 2000
+
+
+def test_what_python_is_told(tmp_path: Path) -> None:
+    job = run("run", "-n", "1", "--prefix", "", sys.executable, WORKER, "wrong", str(tmp_path))
+    assert job.process.returncode == 0, job.output + job.errors
+    cannot = "told: the timeline cannot be written to"
+    assert job.output.splitlines() == [
+        f"{cannot} `{tmp_path}`: Is a directory",
+        f"{cannot} `{tmp_path}/no/trace.json`: No such file or directory",
+        f"{cannot} ``: No such file or directory",
+        "told: file_path has a zero byte in it; got 'zero\\x00byte'",
+        "told: file_path must be a path; got 7",
+    ]
+
+
+def test_a_forked_child_does_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    job = run("run", "-n", "2", "--prefix", "", sys.executable, WORKER, "forked", str(path))
+    assert job.process.returncode == 0, job.output + job.errors
+    assert job.output.count("only the process that called init() can use farandole") == 2
+    trace = read_trace(path)
+    assert [len(trace.slices[rank, "a"]) for rank in range(2)] == [4, 4]

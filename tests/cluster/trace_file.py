@@ -1,0 +1,115 @@
+"""Reads the trace of a timeline, strictly: what Perfetto and chrome://tracing ask of the format."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# Escapes that Perfetto's tokenizer knows (json_trace_tokenizer.cc): no \u.
+ESCAPES = '"\\/bfnrt'
+PHASES = {"B", "E", "M", "i"}
+Event = dict[str, Any]
+
+
+@dataclass
+class Slice:
+    """What began and ended on one thread of the trace, with what lies inside it."""
+
+    name: str
+    begin: float
+    end: float = float("nan")
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Trace:
+    start: dict[str, Any]
+    slices: dict[tuple[int, str], list[Slice]]  # by rank and thread name, in order of time
+    unfinished: list[Slice]
+    notices: list[Event]
+    ranks: dict[int, str]  # name of the process
+
+    def names(self, rank: int) -> set[str]:
+        return {thread for of_rank, thread in self.slices if of_rank == rank}
+
+
+def read_trace(path: Path, *, complete: bool = True) -> Trace:
+    """A file that was ended; or, with complete=False, that of a job which was killed."""
+    text = path.read_bytes().decode()  # strictly UTF-8
+    if not complete and not text.endswith("]\n"):
+        assert text.endswith(",\n"), text[-200:]
+        text = text[:-2] + "]"
+    _check_bytes(text)
+    return _read_events(json.loads(text, parse_constant=_refuse, object_pairs_hook=_no_key_twice))
+
+
+def _refuse(word: str) -> None:
+    raise AssertionError(f"{word} is no JSON")
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> Event:
+    assert len({key for key, _ in pairs}) == len(pairs), pairs
+    return dict(pairs)
+
+
+def _check_bytes(text: str) -> None:
+    for line in text.splitlines()[1:]:
+        escaped = False
+        for letter in line:
+            assert letter >= " " and letter != "\x7f", repr(line)
+            assert not escaped or letter in ESCAPES, line
+            escaped = letter == "\\" and not escaped
+
+
+def _check_fields(event: Event) -> None:
+    assert event["ph"] in PHASES, event
+    assert type(event["pid"]) is int and type(event["tid"]) is int, event
+    assert event["ph"] == "E" or (type(event["name"]) is str and event["name"]), event
+    assert event["ph"] == "M" or (type(event["ts"]) is float and event["ts"] >= 0), event
+    assert event.keys() <= {"ph", "ts", "pid", "tid", "name", "args", "s"}, event
+
+
+def _read_events(events: list[Event]) -> Trace:
+    first = events.pop(0)
+    assert (first["ph"], first["name"]) == ("M", "start"), first
+    trace = Trace(first["args"], {}, [], [], {})
+    threads: dict[tuple[int, int], str] = {}
+    stacks: dict[tuple[int, int], list[Slice]] = defaultdict(list)
+    times: dict[tuple[int, int], float] = defaultdict(float)
+    for event in events:
+        _check_fields(event)
+        place = event["pid"], event["tid"]
+        if event["ph"] == "M":
+            _describe(trace, threads, event)
+            continue
+        assert event["pid"] in trace.ranks, f"no name for the process of {event}"
+        if event["ph"] == "i":
+            trace.notices.append(event)
+            continue
+        assert place in threads, f"no name for the thread of {event}"
+        assert event["ts"] >= times[place], f"time goes back at {event}"
+        times[place] = event["ts"]
+        if event["ph"] == "B":
+            stacks[place].append(Slice(event["name"], event["ts"], facts=event.get("args", {})))
+            continue
+        assert stacks[place], f"nothing ends at {event}"
+        ended = stacks[place].pop()
+        ended.end = event["ts"]
+        ended.facts |= event.get("args", {})
+        trace.slices.setdefault((event["pid"], threads[place]), []).append(ended)
+    trace.unfinished = [slice for stack in stacks.values() for slice in stack]
+    assert len({tid for _, tid in threads}) == len(threads), "a number for two threads"
+    return trace
+
+
+def _describe(trace: Trace, threads: dict[tuple[int, int], str], event: Event) -> None:
+    if event["name"] == "process_name":
+        trace.ranks[event["pid"]] = event["args"]["name"]
+    elif event["name"] == "thread_name":
+        name = event["args"]["name"]
+        assert threads.setdefault((event["pid"], event["tid"]), name) == name, event
+    else:
+        assert event["name"] in ("process_sort_index", "end"), event

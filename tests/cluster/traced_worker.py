@@ -1,0 +1,128 @@
+"""A worker whose calls are to be found in a timeline: `traced_worker.py DEED [PATH...]`."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from array import array
+
+from small_worker import allgather, allreduce, numbers, wait_for
+
+import farandole
+from farandole import core, lifecycle
+
+ODD_NAME = 'a "b" \\c\n\t\x1b[31m\x7f ünï {[,:]}'
+
+
+def calls() -> None:
+    """One of each kind, and one whose name is not for JSON."""
+    allreduce(numbers(6), "grad/fc")
+    allreduce(numbers(6), ODD_NAME)
+    allgather(numbers(3 * (farandole.rank() + 1)))
+    engine = lifecycle.engine()
+    engine.take(wait_for(core.barrier("", 0)))
+
+
+def twice(first: str, second: str) -> None:
+    """Two files, one after another; a stop too many."""
+    farandole.stop_timeline()
+    allreduce(numbers(6), "untold")
+    for path, name in ((first, "one"), (second, "two")):
+        farandole.start_timeline(path)
+        allreduce(numbers(6), name)
+        farandole.stop_timeline()
+        allreduce(numbers(6), "untold")
+    farandole.stop_timeline()
+
+
+def many() -> None:
+    """A thousand tensors in flight at a time, with names that come once only."""
+    engine = lifecycle.engine()
+    for step in range(6):
+        memory = [array("d", [1.0]) for _ in range(1000)]
+        batch = []
+        for number, values in enumerate(memory):
+            address = values.buffer_info()[0]
+            view = core.BufferView(core.dtypes["float64"], (1,), address, address)
+            name = f"step {step} tensor {number}"
+            batch.append(core.allreduce(name, 0, view, core.reduce_ops["sum"], 1.0, 1.0))
+        engine.submit_batch(batch, False)
+        for call in batch:
+            engine.wait(call.handle)
+            engine.take(call.handle)
+
+
+def busy() -> None:
+    """So many calls that a small file cannot hold them."""
+    for _ in range(3000):
+        allreduce(numbers(10), "a")
+
+
+def killed(path: str) -> None:
+    """The last rank is killed when its calls are in the file."""
+    step = 0
+    while True:
+        step += 1
+        try:
+            allreduce(numbers(10), "a")
+        except farandole.GroupLostError:
+            return
+        if farandole.rank() == farandole.size() - 1 and step % 100 == 0:
+            with open(path) as trace:
+                own = f'"pid":{farandole.rank()},'
+                if any(own in line and '"ALLREDUCE"' in line for line in trace):
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def full_disk() -> None:
+    """Files may not grow any more."""
+    allreduce(numbers(10), "before")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+    for _ in range(300):
+        allreduce(numbers(10), "a")
+    print("went on", flush=True)
+
+
+def wrong(folder: str) -> None:
+    """What start_timeline() says to paths that cannot be."""
+    for path in (folder, folder + "/no/trace.json", "", "zero\0byte", 7):
+        try:
+            farandole.start_timeline(path)  # type: ignore[arg-type]
+        except ValueError as error:
+            print(f"told: {error}", flush=True)
+    allreduce(numbers(10))
+
+
+def forked(path: str) -> None:
+    """A child that outlives us neither holds the file nor ends it."""
+    farandole.start_timeline(path)
+    allreduce(numbers(10), "a")
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(write_end)
+        try:
+            farandole.start_timeline(path)
+        except farandole.FarandoleError as error:
+            print(f"told: {error}", flush=True)
+        os.read(read_end, 1)
+        os._exit(0)
+    allreduce(numbers(10), "a")
+    farandole.shutdown()
+    os.close(write_end)
+    os.waitpid(child, 0)
+
+
+DEEDS = (calls, twice, many, busy, killed, full_disk, wrong, forked)
+
+
+def main(deed: str, *paths: str) -> None:
+    farandole.init()
+    {function.__name__: function for function in DEEDS}[deed](*paths)
+    farandole.shutdown()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
