@@ -17,6 +17,9 @@ constexpr off_t kWriters = 0;
 constexpr off_t kTurn = 1;
 // Longer than a line with the longest name that travels between ranks.
 constexpr std::size_t kLineBytesMax = 256 * 1024;
+// A write within one page is done or not, also when the process is killed in it; so no line crosses
+// the border of two, unless it is longer than one.
+constexpr std::size_t kPageBytes = 4096;
 
 // `type`: F_RDLCK, F_WRLCK or F_UNLCK. The lock belongs to the open file, not to the process, which
 // may have several engines. False, with errno, if we do not get it.
@@ -56,6 +59,29 @@ std::string read_at(const Descriptor& file, std::size_t from, std::size_t bytes)
 
 int cut(const Descriptor& file, std::size_t bytes) {
   return ::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+}
+
+int write_all(const Descriptor& file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(file.get(), text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+// Takes the lines that fit into the room from the front of a text. Where the next one does not,
+// blanks up to the end of the room.
+std::string take_piece(std::string_view& text, std::size_t room) {
+  std::size_t bytes = text.substr(0, room).rfind('\n') + 1;
+  if (bytes == 0 && room < kPageBytes && text.find('\n') < kPageBytes)
+    return std::string(room - 1, ' ') + '\n';
+  if (bytes == 0) bytes = text.find('\n') + 1;
+  if (bytes == 0) bytes = text.size();
+  const std::string piece(text.substr(0, bytes));
+  text.remove_prefix(bytes);
+  return piece;
 }
 
 // Mistakes in the path, which other ranks make as well.
@@ -142,15 +168,14 @@ int TraceFile::cut_to_line(std::size_t bytes_max) {
 // On an error the file is as it was.
 int TraceFile::write_at_end(std::string_view text) {
   if (const int error = repair(); error != 0) return error;
+  std::size_t end = bytes_;
   while (!text.empty()) {
-    const ssize_t written = ::write(file_.get(), text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const int error = errno;
+    const std::string piece = take_piece(text, kPageBytes - end % kPageBytes);
+    if (const int error = write_all(file_, piece); error != 0) {
       cut(file_, bytes_);
       return error;
     }
-    text.remove_prefix(static_cast<std::size_t>(written));
+    end += piece.size();
   }
   return 0;
 }

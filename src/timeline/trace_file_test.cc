@@ -113,6 +113,24 @@ TEST_F(TraceFileTest, WhoWasKilledHoldsNobodyUpAndItsHalfLineIsCutOff) {
   EXPECT_EQ(content(path()), with_lines(2));
 }
 
+TEST_F(TraceFileTest, NoLineCrossesAPage) {
+  TraceFile file = must_open();
+  std::string lines;
+  for (std::size_t bytes = 1; bytes < 300; ++bytes) lines += std::string(bytes, 'a') + '\n';
+  const std::string large = std::string(10'000, 'b') + '\n';
+  EXPECT_TRUE(file.append(lines + large + lines).ok());
+  EXPECT_TRUE(file.close().ok());
+  const std::string text = content(path());
+  for (std::size_t border = 4096; border < text.size(); border += 4096)
+    EXPECT_TRUE(text[border - 1] == '\n' || text[border] == 'b' || text[border - 1] == 'b')
+        << border;
+  std::string without;
+  std::istringstream rows(text);
+  for (std::string row; std::getline(rows, row);)
+    if (row.find_first_not_of(' ') != std::string::npos) without += row + '\n';
+  EXPECT_EQ(without, head_of("one").text() + lines + large + lines + std::string(kTraceEnd));
+}
+
 TEST_F(TraceFileTest, AHalfEndIsCutOff) {
   TraceFile first = must_open();
   EXPECT_TRUE(first.append(std::string(kLine) + std::string(kTraceEnd.substr(0, 20))).ok());
