@@ -103,6 +103,8 @@ void TraceText::add(const TraceEvent& event) {
   if (call == open_.end()) return;
   if (event.kind == TraceEvent::Kind::kRunning) return running(call->second, event.time);
   const bool failed = event.kind == TraceEvent::Kind::kFailed;
+  // What is done as soon as all have entered is never seen running.
+  if (!failed) running(call->second, event.time);
   finished(call->second, event.time, failed ? R"("failed":true)" : "");
   open_.erase(call);
 }
