@@ -74,6 +74,7 @@ KnownSignature::KnownSignature(Signature known)
   Digest key;
   key.add(static_cast<std::uint64_t>(signature.operation));
   key.add(static_cast<std::uint64_t>(signature.dtype));
+  key.add(static_cast<std::uint64_t>(signature.device));
   key.add(static_cast<std::uint64_t>(signature.reduce_op));
   key.add(bits_of(signature.prescale));
   key.add(bits_of(signature.postscale));

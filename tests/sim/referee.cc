@@ -14,14 +14,15 @@ namespace {
 
 std::string words(const Turn& turn) { return fmt::format("{}.{}", turn.generation, turn.sequence); }
 
-// "ranks 0, 2–3", by other means than the code under test.
+// "ranks 0, 1, 3-5", by other means than the code under test.
 std::string words(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank" : "ranks";
   for (std::size_t index = 0; index < ranks.size(); ++index) {
     const bool after = index > 0 && ranks[index] == ranks[index - 1] + 1;
     const bool before = index + 1 < ranks.size() && ranks[index] == ranks[index + 1] - 1;
     if (after && before) continue;
-    text += after ? "–" : (index > 0 ? ", " : " ");
+    const bool third = after && index > 1 && ranks[index] == ranks[index - 2] + 2;
+    text += third ? "-" : (index > 0 ? ", " : " ");
     text += std::to_string(ranks[index]);
   }
   return text;
@@ -31,12 +32,12 @@ std::string words(const std::vector<int>& ranks) {
 std::string culprit_value(const Signature& common, const Signature& odd) {
   if (odd.operation != common.operation) return std::string(row_of(odd.operation).name);
   if (odd.dtype != common.dtype) return std::string(row_of(odd.dtype).name);
-  if (std::signbit(odd.prescale)) return "prescale -0";
+  if (std::signbit(odd.prescale)) return " -0";
   return "77";  // in a shape, or a scale
 }
 
-// Lists of ranks are cut where they get too long for a text.
-std::string beginning(const std::string& text) { return text.substr(0, 150); }
+// Lists of ranks are cut where they get too long for a line.
+std::string beginning(const std::string& text) { return text.substr(0, 20); }
 
 bool is_later(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) > 0; }
 
@@ -288,7 +289,7 @@ void Referee::check_refusal(int worker, int number, const Refusal& refusal) {
     std::vector<int> alike;
     for (const auto& [other, signature] : call.odd)
       if (signature == odd) alike.push_back(other);
-    missing(beginning(words(alike) + ": "));
+    missing(beginning("\n  " + words(alike) + " "));
     missing(culprit_value(call.common, odd));
   }
 }
