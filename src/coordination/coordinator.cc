@@ -82,6 +82,7 @@ void Coordinator::answer() {
   learner_.restart(replan.quiet_points());
   pending_.clear();
   for (auto& member : members_) member = {};
+  joined_last_.reset();
   ++generation_;
   sequence_next_ = replan.prefix() + 1;
   publish_edits();
@@ -164,17 +165,19 @@ Status Coordinator::note(int from, const Signature& signature, std::uint32_t id,
                          const Moment& moment) {
   // It was on its way when the plan began.
   if (mode_ == Mode::kPlan && id != 0 && atom_of(id) != 0) return {};
+  const auto index = static_cast<std::size_t>(from);
+  const auto size = members_.size();
   auto& candidates = pending_[signature.name];
-  for (const auto& candidate : candidates) {
-    if (std::ranges::find(candidate.members, from) != candidate.members.end())
-      return Status::stop(
-          fmt::format("it announces `{}` a second time", shortened(signature.name, 200)));
-  }
+  if (std::ranges::any_of(candidates, [&](const auto& one) { return one.is_of[index]; }))
+    return Status::stop(
+        fmt::format("it announces `{}` a second time", shortened(signature.name, 200)));
   auto same = std::ranges::find(candidates, signature, &Candidate::signature);
   if (same == candidates.end())
-    same = candidates.insert(candidates.end(), Candidate{signature, id, {}, {}});
+    same = candidates.insert(
+        same, {signature, id, {}, std::vector<Moment>(size), std::vector<bool>(size)});
   same->members.push_back(from);
-  same->moments.push_back(moment);
+  same->is_of[index] = true;
+  same->moments[index] = moment;
   if (mode_ == Mode::kPlan) {
     if (is_complete(candidates) ||
         learner_.plan().has_name(digest_of(std::string_view(signature.name))))
@@ -187,23 +190,21 @@ Status Coordinator::note(int from, const Signature& signature, std::uint32_t id,
 }
 
 std::vector<int> Coordinator::missing(const Candidates& candidates) const {
-  std::vector<bool> announced(members_.size());
-  for (const auto& candidate : candidates)
-    for (const int member : candidate.members) announced[static_cast<std::size_t>(member)] = true;
   std::vector<int> members;
-  for (std::size_t member = 0; member < announced.size(); ++member)
-    if (!announced[member]) members.push_back(static_cast<int>(member));
+  for (std::size_t member = 0; member < members_.size(); ++member)
+    if (std::ranges::none_of(candidates, [&](const auto& one) { return one.is_of[member]; }))
+      members.push_back(static_cast<int>(member));
   return members;
 }
 
 bool Coordinator::is_complete(const Candidates& candidates) const {
   std::size_t announced = 0;
   for (const auto& candidate : candidates) announced += candidate.members.size();
-  if (announced == members_.size()) return true;
-  if (std::ranges::none_of(members_, &Member::counts_as_joined)) return false;
-  return std::ranges::all_of(missing(candidates), [this](int member) {
-    return members_[static_cast<std::size_t>(member)].counts_as_joined();
-  });
+  const auto joined = [this](int number) {
+    return members_[static_cast<std::size_t>(number)].counts_as_joined();
+  };
+  return announced == members_.size() ||
+         (joined_last_ && std::ranges::all_of(missing(candidates), joined));
 }
 
 // Somebody counts as joined from now on: what was pending may have waited for nobody else.
@@ -225,8 +226,9 @@ void Coordinator::release_when_all_joined() {
   if (!std::ranges::all_of(members_, &Member::counts_as_joined)) return;
   CHECK(pending_.empty(), "what waits for nobody is decided");
   stream_.add(StreamItem(
-      ReleaseAll{generation_, sequence_next_++, ranks_[static_cast<std::size_t>(joined_last_)]}));
+      ReleaseAll{generation_, sequence_next_++, ranks_[static_cast<std::size_t>(*joined_last_)]}));
   for (auto& member : members_) member.joined = false;
+  joined_last_.reset();
 }
 
 void Coordinator::decide(const std::string& name, const Candidates& candidates) {
@@ -247,14 +249,11 @@ void Coordinator::refuse(const std::string& name, std::string text) {
 void Coordinator::issue(const Candidate& candidate) {
   const auto id = candidate.id != 0 ? candidate.id : define(candidate.signature);
   names_.touch(id);
-  if (std::ranges::none_of(members_, &Member::joined)) {
-    std::vector<Moment> moments(members_.size());
-    for (std::size_t index = 0; index < candidate.members.size(); ++index)
-      moments[static_cast<std::size_t>(candidate.members[index])] = candidate.moments[index];
-    const auto atom = learner_.is_border(id, moments) ? atom_to_follow(id) : 0;
+  if (!joined_last_) {
+    const auto atom = learner_.is_border(id, candidate.moments) ? atom_to_follow(id) : 0;
     publish_edits();
     if (atom != 0) return follow(atom);
-    learner_.note(id, moments);
+    learner_.note(id, candidate.moments);
   }
   stream_.add(StreamItem(Issue{generation_, sequence_next_++, id}));
 }

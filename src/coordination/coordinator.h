@@ -45,7 +45,8 @@ class Coordinator {
     Signature signature;
     std::uint32_t id;  // by which they announced it; 0 if in full
     std::vector<int> members;
-    std::vector<Moment> moments;  // of each of them
+    std::vector<Moment> moments;  // by member
+    std::vector<bool> is_of;      // by member: whether it is one of them
   };
   using Candidates = std::vector<Candidate>;
 
@@ -89,7 +90,7 @@ class Coordinator {
 
   std::vector<int> ranks_;
   std::vector<Member> members_;
-  int joined_last_ = 0;  // member
+  std::optional<int> joined_last_;  // member; nothing as long as nobody has joined
   std::size_t names_max_;
   NameTable names_;
   std::uint32_t id_defined_last_ = 0;

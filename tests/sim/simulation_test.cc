@@ -154,7 +154,7 @@ TEST(Simulation, JobsMeetWhatTheyAreMeantToMeet) {
   EXPECT_GT(counts.atoms_dropped, 50);
   EXPECT_GT(counts.successions, 1000);
   EXPECT_GT(counts.follows, 500);
-  EXPECT_GT(silent, 80);
+  EXPECT_GT(silent, 50);
   EXPECT_GT(counts.reports_with_entry, 1000);
   EXPECT_GT(counts.reports_without_entry, 200);
   EXPECT_GT(refusals, 1000U);
