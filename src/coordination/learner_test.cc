@@ -180,7 +180,7 @@ TEST_F(LearnerOfTwo, AnyWaitAtABucketIsLearnedTheFourthTime) {
   Learner learner(names_, 100);
   for (std::uint32_t round = 0; round < 4; ++round) {
     const std::vector<Moment> moments(2, {.quiet_points = round});
-    for (const std::uint32_t id : {1, 2, 3}) {
+    for (const std::uint32_t id : {1U, 2U, 3U}) {
       learner.is_border(id, moments);
       learner.note(id, moments);
     }
