@@ -14,7 +14,7 @@ struct StepCost {
   std::uint64_t messages_busiest = 0;  // sent and received by the member that has most of them
   std::uint64_t bytes = 0;
   int hops = 0;                        // messages one after another, at most
-  double nanoseconds_rank = 0;         // of processor time, on average
+  double nanoseconds_rank = 0;         // of wall time, on average
   double nanoseconds_coordinator = 0;  // of member 0
 };
 
