@@ -113,6 +113,9 @@ class ErrorTexts:
                 lambda wrong=wrong: hvd.init(process_sets=wrong),
                 f'process_sets must be a list of ProcessSet objects, or "dynamic"; got {wrong!r}',
             )
+        yield lambda: hvd.start_timeline(3), "file_path must be a path; got 3"
+        zero = "file_path has a zero byte in it; got 'a\\x00b'"
+        yield lambda: hvd.start_timeline("a\0b"), zero
         lifecycle._process.forked = True
         yield (
             hvd.init,

@@ -73,10 +73,10 @@ TEST_F(PlanOfThreeAtoms, BucketsComeWholeAndInOrder) {
 }
 
 TEST_F(PlanOfThreeAtoms, WhatFollowsDependsOnThePlace) {
-  for (const std::uint32_t id : {1, 2, 3}) submit(id);
+  for (const std::uint32_t id : {1U, 2U, 3U}) submit(id);
   run();
   run();
-  for (const std::uint32_t id : {1, 2}) submit(id);
+  for (const std::uint32_t id : {1U, 2U}) submit(id);
   EXPECT_THAT(run(), IsEmpty());
   submit(4);
   EXPECT_THAT(run(), ElementsAre(4));
@@ -84,12 +84,12 @@ TEST_F(PlanOfThreeAtoms, WhatFollowsDependsOnThePlace) {
 }
 
 TEST_F(PlanOfThreeAtoms, BehindABorderAnAtomMayFollowItself) {
-  for (const std::uint32_t id : {1, 2, 3}) submit(id);
+  for (const std::uint32_t id : {1U, 2U, 3U}) submit(id);
   run();
   run();
   submit(4, 1);
   EXPECT_THAT(run(), IsEmpty());
-  for (const std::uint32_t id : {1, 2}) submit(id, 1);
+  for (const std::uint32_t id : {1U, 2U}) submit(id, 1);
   EXPECT_THAT(run(), ElementsAre(1, 2));
   quiet_points_ = 1;
   submit(3, 1);
@@ -149,7 +149,7 @@ TEST_F(PlanOfThreeAtoms, AWaitIsDescribed) {
   EXPECT_EQ(walk_.describe_wait(), elsewhere);
 
   while (in_flight_.size() > 0) in_flight_.remove(in_flight_.first());
-  for (const std::uint32_t id : {1, 2, 3}) submit(id);
+  for (const std::uint32_t id : {1U, 2U, 3U}) submit(id);
   run();
   run();
   submit(2, 1);

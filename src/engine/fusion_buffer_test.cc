@@ -23,7 +23,7 @@ TEST(FusionBuffer, PacksInOrderAndUnpacksToWhereTheResultsAreWanted) {
     std::vector<std::vector<std::byte>> inputs;
     std::vector<std::vector<std::byte>> outputs;
     for (const std::size_t bytes : {3UL, 0UL, 700'000UL, 5UL}) {
-      inputs.emplace_back(bytes, static_cast<std::byte>(step + inputs.size()));
+      inputs.emplace_back(bytes, std::byte(step) | std::byte(inputs.size() << 4U));
       outputs.emplace_back(bytes);
     }
     buffer.clear();
