@@ -338,7 +338,7 @@ bool Follower::enter_from_queue() {
   begin_step();
   add_to_step(head);
   const auto& first = in_flight_[head];
-  StepIdentity identity;
+  ContentIdentity identity;
   identity.add(*first.known);
   std::int64_t bytes = first.known->bytes;
   const bool fuses =

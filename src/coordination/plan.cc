@@ -8,7 +8,7 @@ namespace farandole {
 
 Status Plan::apply(const AddBucket& edit) {
   Bucket bucket;
-  StepIdentity identity;
+  ContentIdentity identity;
   for (const auto id : edit.ids) {
     const auto* known = names_.find(id);
     if (known == nullptr)

@@ -17,7 +17,7 @@ namespace farandole {
 
 // What a step does as 64 bits, of the digests of what lies in it, in order. The same whoever
 // predicted it, and from what.
-class StepIdentity {
+class ContentIdentity {
  public:
   void add(const KnownSignature& known) {
     first_ = count_ == 0 ? known.digest : first_;

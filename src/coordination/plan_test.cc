@@ -33,7 +33,7 @@ TEST_F(PlanOfFour, HoldsAtomsInBuckets) {
   EXPECT_EQ(atom->number, 7U);
   ASSERT_EQ(atom->buckets.size(), 2U);
   EXPECT_EQ(atom->buckets[0].members[0], names_.find(2));
-  StepIdentity fused;
+  ContentIdentity fused;
   fused.add(*names_.find(2));
   fused.add(*names_.find(1));
   EXPECT_EQ(atom->buckets[0].identity, fused.value());
