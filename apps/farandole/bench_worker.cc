@@ -1,5 +1,6 @@
 #include "bench_worker.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -8,13 +9,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
+#include <iterator>
 #include <memory>
 #include <new>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "base/try.h"
 #include "bench_pattern.h"
 #include "farandole/engine.h"
@@ -212,12 +214,14 @@ class BenchWorker {
     return row;
   }
 
-  // Everything again: the list needs its end. A job that is interrupted has all sizes but the last.
+  // Everything again: the list needs its end. It only grows, so what is there is written over, at
+  // once: a job that is interrupted has all sizes but the last.
   Status write_json(const std::vector<BenchRow>& rows) const {
     if (!leads_ || plan_.json.empty()) return {};
-    std::ofstream file(plan_.json, std::ios::trunc);
-    file << bench_json(plan_, rows) << std::flush;
-    if (file) return {};
+    const std::string text = bench_json(plan_, rows);
+    const Descriptor file(::open(plan_.json.c_str(), O_WRONLY | O_CLOEXEC));
+    if (file.valid() && ::write(file.get(), text.data(), text.size()) == std::ssize(text))
+      return {};
     return Status::stop(fmt::format("cannot write {}; is there room on the disk?", plan_.json));
   }
 

@@ -170,18 +170,21 @@ TEST(StoreClient, GoesOnAfterAnAnswerWhoseDescriptorsDoNotFit) {
   ASSERT_TRUE(ends.ok());
   auto client = StoreClient::connect(ends->second.descriptor().get());
   ASSERT_TRUE(client.ok());
-  std::jthread first(answer_with_descriptor, std::cref(ends->first));
+  std::jthread server([&] {
+    for (int i = 0; i < 3; ++i) answer_with_descriptor(ends->first);
+  });
+  const auto descriptors_of_answer = [&] {
+    const auto value = (*client)->wait("key", patient());
+    return value.ok() ? value->descriptors.size() : 0;
+  };
+  EXPECT_EQ(descriptors_of_answer(), 1U);
   const auto lost = [&] {
     const NoFreeDescriptors full;
     return (*client)->wait("key", patient());
   }();
   EXPECT_EQ(lost.status().code(), StatusCode::kStop);
   EXPECT_THAT(lost.status().message(), HasSubstr("ulimit -n"));
-  first.join();
-  std::jthread second(answer_with_descriptor, std::cref(ends->first));
-  const auto value = (*client)->wait("key", patient());
-  ASSERT_TRUE(value.ok()) << value.status().message();
-  EXPECT_EQ(value->descriptors.size(), 1U);
+  EXPECT_EQ(descriptors_of_answer(), 1U);
 }
 
 TEST(StoreClient, AMalformedAnswerEndsTheConnection) {
