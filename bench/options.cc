@@ -28,6 +28,10 @@ void add_options(CLI::App& app, BenchOptions& options, std::vector<std::uint64_t
   app.add_flag("--pin,!--no-pin", options.pin, "Rank i stays on core i, modulo the cores");
   app.add_flag("--json", options.json, "Print a JSON list");
   app.add_option("--seconds", options.seconds, "Time for each size, about");
+  if (options.pieces == 0) return;
+  app.add_option("--pieces", options.pieces, "Give the tensor in so many calls at the same time")
+      ->check(CLI::Range(1, 100'000));
+  app.add_flag("--grouped", options.grouped, "Give the pieces as one batch");
 }
 
 [[noreturn]] void refuse(const char* why) {

@@ -17,13 +17,16 @@ struct BenchOptions {
   // Bytes of the tensor; of an all-gather the whole result, of a reduce-scatter the whole input.
   std::vector<std::size_t> sizes = {};
   DType dtype = DType::kFloat32;
-  bool heap = false;         // memory that the peers map; else ordinary memory
-  bool consume = false;      // the result is read inside the timed region
-  bool tight = false;        // many calls in a row are timed, without a barrier between them
-  bool in_place = false;     // allreduce, broadcast
-  bool pin = false;          // rank i to the i-th core, modulo the cores
-  bool json = false;         // a list of objects instead of a table
-  double seconds = 0.1;      // time for each size, about
+  bool heap = false;      // memory that the peers map; else ordinary memory
+  bool consume = false;   // the result is read inside the timed region
+  bool tight = false;     // many calls in a row are timed, without a barrier between them
+  bool in_place = false;  // allreduce, broadcast
+  bool pin = false;       // rank i to the i-th core, modulo the cores
+  bool json = false;      // a list of objects instead of a table
+  double seconds = 0.1;   // time for each size, about
+  // In how many calls the tensor is given; 0: the program knows only whole ones.
+  std::size_t pieces = 0;
+  bool grouped = false;      // the pieces as one batch
   std::string library = {};  // whom the results are of
 };
 

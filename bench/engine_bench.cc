@@ -1,0 +1,150 @@
+// Measures the public door: whole engines in processes of their own, with the agreement between
+// them, called as a C++ program calls them. A blocking call is submit() with a limit, then take().
+// With --pieces a tensor goes in so many calls: all are submitted, then all waited for and taken.
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "farandole/engine.h"
+#include "measure.h"
+#include "ranks.h"
+#include "rendezvous/store_server.h"
+
+namespace farandole::bench {
+namespace {
+
+constexpr std::chrono::milliseconds kLimit = std::chrono::minutes(1);
+
+struct Shared {
+  Meeting meeting;
+  std::atomic<int> left;  // ranks that are done, for the one that serves them
+};
+
+// One rank's way to call, on the same calls again and again, as a training does.
+class Caller {
+ public:
+  Caller(Engine& engine, const BenchOptions& options) : engine_(engine), options_(options) {}
+
+  void call(const Shape& shape, const std::byte* input, std::byte* output) {
+    const auto& calls = calls_on(shape, input, output);
+    if (options_.grouped) {
+      const auto handles = engine_.submit_batch(calls);
+      CHECK(handles.ok(), "all ranks of a benchmark make the same calls");
+      handles_ = *handles;
+    } else if (calls.size() == 1) {
+      handles_[0] = engine_.submit(calls.front(), kLimit).value();
+    } else {
+      for (std::size_t one = 0; one < calls.size(); ++one)
+        handles_[one] = engine_.submit(calls[one]).value();
+    }
+    if (calls.size() > 1)
+      for (const Handle handle : handles_)
+        CHECK(engine_.wait(handle, kLimit), "a call of a benchmark is soon over");
+    for (const Handle handle : handles_)
+      CHECK(engine_.take(handle).status.ok(), "nobody leaves a benchmark early");
+  }
+
+ private:
+  const std::vector<Submission>& calls_on(const Shape& shape, const std::byte* input,
+                                          std::byte* output) {
+    if (shape.bytes != bytes_) calls_.clear();
+    bytes_ = shape.bytes;
+    std::vector<Submission>& calls = calls_[input];
+    if (!calls.empty()) return calls;
+    const std::size_t elements = shape.bytes / shape.element_bytes;
+    const std::size_t pieces = std::min(options_.pieces, elements);
+    handles_.resize(pieces);
+    for (std::size_t piece = 0; piece < pieces; ++piece) {
+      const std::size_t begin = elements * piece / pieces;
+      const std::size_t end = elements * (piece + 1) / pieces;
+      Submission call;
+      call.operation = Operation::kAllreduce;
+      call.name = fmt::format("model.layers.{}.weight", piece);
+      call.dtype = options_.dtype;
+      call.shape = {static_cast<std::int64_t>(end - begin)};
+      call.input = input + begin * shape.element_bytes;
+      call.output = output + begin * shape.element_bytes;
+      calls.push_back(std::move(call));
+    }
+    return calls;
+  }
+
+  Engine& engine_;
+  const BenchOptions& options_;
+  std::size_t bytes_ = 0;
+  std::map<const std::byte*, std::vector<Submission>> calls_;  // by their memory
+  std::vector<Handle> handles_;
+};
+
+bool run_rank(int rank, const BenchOptions& options, int rendezvous, Meeting& meeting) {
+  EngineOptions engine_options;
+  engine_options.place = {
+      .rank = rank, .size = options.ranks, .local_rank = rank, .local_size = options.ranks};
+  engine_options.rendezvous_descriptor = rendezvous;
+  const auto engine = Engine::create(std::move(engine_options));
+  if (!engine.ok()) {
+    std::fprintf(stderr, "%s\n", engine.status().message().c_str());
+    return false;
+  }
+  Caller caller(**engine, options);
+  const Call call = [&](const Shape& shape, const std::byte* input, std::byte* output) {
+    caller.call(shape, input, output);
+  };
+  const Allocate from_heap = [&](std::size_t bytes) { return (*engine)->allocate(bytes).value(); };
+  const Place place = {rank, options.ranks, &meeting};
+  const bool good =
+      measure(options, place, call, options.heap ? from_heap : Allocate(allocate_ordinary));
+  meeting.barrier(options.ranks, false);
+  return good;
+}
+
+bool serve(StoreServer& server, const std::atomic<int>& left, int ranks) {
+  while (left.load() < ranks) {
+    pollfd polled{server.readiness(), POLLIN, 0};
+    ::poll(&polled, 1, 50);
+    for (const std::string& complaint : server.serve_ready()) {
+      std::fprintf(stderr, "%s\n", complaint.c_str());
+      return false;
+    }
+  }
+  return true;
+}
+
+int run(int count, char** words) {
+  const BenchOptions options =
+      parse_options(count, words, {.pin = true, .pieces = 1, .library = "farandole/engine"});
+  if (options.operation != "allreduce") {
+    std::fprintf(stderr, "only allreduce is measured here\n");
+    return 2;
+  }
+  const auto memory = Segment::create("bench-shared", sizeof(Shared)).value();
+  auto& shared = *reinterpret_cast<Shared*>(memory->data());
+  const auto server = StoreServer::create().value();
+  std::vector<Descriptor> ends;
+  for (int rank = 0; rank < options.ranks; ++rank)
+    ends.push_back(server->add_client(fmt::format("rank {}", rank)).value());
+  // One more process serves them while they meet.
+  const bool good = in_processes(options.ranks + 1, [&](int rank) {
+    if (rank == options.ranks) return serve(*server, shared.left, options.ranks);
+    const int rendezvous = ends[static_cast<std::size_t>(rank)].get();
+    const bool well = run_rank(rank, options, rendezvous, shared.meeting);
+    ++shared.left;
+    return well;
+  });
+  return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+}  // namespace
+}  // namespace farandole::bench
+
+int main(int count, char** words) { return farandole::bench::run(count, words); }

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Measures the public door of Python on torch tensors, and prints the JSON of bench/measure.cc.
+
+`python bench/python_bench.py -n 2 --pieces 1000 --sizes 1024000` starts a job by itself. In it each
+rank submits so many pieces of a tensor with `allreduce_async_`, or as one grouped call, and then
+waits for all of them: that is what is timed, on fresh values, and every result is checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import torch
+
+import farandole.torch as hvd
+from cycles import command
+
+WARM_UPS, REPETITIONS_MIN, REPETITIONS_MAX = 3, 5, 20_000
+
+
+def base(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
+    """Small whole numbers with a period that is prime."""
+    period = (torch.arange(4093) * 7 + rank * 5) % 13
+    return period.repeat(count // 4093 + 1)[:count].to(dtype)
+
+
+def call_all(pieces: list[torch.Tensor], names: list[str], grouped: bool) -> None:
+    if len(pieces) == 1:
+        hvd.allreduce_(pieces[0], op=hvd.Sum, name=names[0])
+    elif grouped:
+        hvd.synchronize(hvd.grouped_allreduce_async_(pieces, op=hvd.Sum, name="grads"))
+    else:
+        handles = [
+            hvd.allreduce_async_(piece, op=hvd.Sum, name=name)
+            for piece, name in zip(pieces, names, strict=True)
+        ]
+        for handle in handles:
+            hvd.synchronize(handle)
+
+
+def measure(given: torch.Tensor, options: argparse.Namespace) -> tuple[list[float], bool]:
+    """Nanoseconds of the slowest rank of each repetition, and whether all results were right."""
+    expected = sum(base(given.numel(), rank, given.dtype) for rank in range(hvd.size()))
+    memory = torch.empty_like(given)
+    pieces = list(memory.tensor_split(options.pieces))
+    names = [f"model.layers.{number}.weight" for number in range(options.pieces)]
+    times: list[int] = []
+    good, begin = True, time.perf_counter()
+    for number in range(WARM_UPS + REPETITIONS_MAX):
+        if number == WARM_UPS:
+            begin = time.perf_counter()
+        enough = number >= WARM_UPS + REPETITIONS_MIN
+        over = enough and time.perf_counter() - begin > options.seconds
+        if hvd.broadcast(torch.tensor(over), 0):
+            break
+        memory.copy_(given)
+        hvd.barrier()
+        start = time.perf_counter_ns()
+        call_all(pieces, names, options.grouped)
+        times.append(time.perf_counter_ns() - start)
+        good &= torch.equal(memory, expected)
+    slowest = hvd.allreduce(torch.tensor(times[WARM_UPS:], dtype=torch.float64), op=hvd.Max)
+    return sorted(slowest.tolist()), good
+
+
+def result_of(size: int, times: list[float], options: argparse.Namespace) -> Any:
+    p50 = times[round(0.5 * (len(times) - 1))]
+    p99 = times[round(0.99 * (len(times) - 1))]
+    return {
+        "library": "farandole/torch",
+        "operation": "allreduce",
+        "bytes": size,
+        "ranks": hvd.size(),
+        "dtype": options.dtype,
+        "memory": "ordinary",
+        "consume": False,
+        "tight": False,
+        "in_place": True,
+        "pieces": options.pieces,
+        "grouped": options.grouped,
+        "repetitions": len(times),
+        "p50_us": p50 / 1e3,
+        "p99_us": p99 / 1e3,
+        "algbw_gbps": size / p50,
+        "busbw_gbps": size / p50 * 2 * (hvd.size() - 1) / hvd.size(),
+    }
+
+
+def worker(options: argparse.Namespace) -> None:
+    torch.set_num_threads(1)
+    hvd.init()
+    if options.pin:
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[hvd.rank() % len(cores)]})
+    dtype = getattr(torch, options.dtype)
+    results = []
+    for size in options.sizes:
+        given = base(max(size // dtype.itemsize, options.pieces), hvd.rank(), dtype)
+        times, good = measure(given, options)
+        all_good = hvd.allreduce(torch.tensor(int(good)), op=hvd.Min)
+        results.append(result_of(size, times, options) | {"verified": bool(all_good)})
+    if hvd.rank() == 0:
+        print(json.dumps(results))
+
+
+def sizes_in(text: str) -> list[int]:
+    return [int(size) for size in text.split(",")]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("operation", nargs="?", default="allreduce", choices=["allreduce"])
+    parser.add_argument("-n", "--ranks", type=int, default=2)
+    parser.add_argument("--sizes", type=sizes_in, default=[1024000])
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--seconds", type=float, default=0.1)
+    parser.add_argument("--pieces", type=int, default=1)
+    for flag in ("--grouped", "--json", "--worker"):
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--pin", action=argparse.BooleanOptionalAction, default=True)
+    options = parser.parse_args()
+    if options.worker:
+        worker(options)
+        return
+    start = (command(), "run", "-n", str(options.ranks), sys.executable, *sys.argv, "--worker")
+    job = subprocess.run(start, check=True, stdout=subprocess.PIPE, text=True)
+    line = next(line for line in job.stdout.splitlines() if line.startswith("[0] "))
+    print(line.removeprefix("[0] "))
+
+
+if __name__ == "__main__":
+    main()
