@@ -53,6 +53,10 @@ class Guarded {
     void wait_at(WaitPlace& place, Ready ready) {
       place.changed_.wait(lock_, [&] { return ready(owner_.value_); });
     }
+    template <class Ready>
+    bool wait_at(WaitPlace& place, std::chrono::steady_clock::time_point deadline, Ready ready) {
+      return place.changed_.wait_until(lock_, deadline, [&] { return ready(owner_.value_); });
+    }
 
    private:
     Guarded& owner_;

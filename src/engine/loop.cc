@@ -26,6 +26,9 @@ constexpr std::chrono::milliseconds kStallCheck(250);
 // How often whoever moves something reads the clock, for its own limit and for the members: that
 // costs as much as a move.
 constexpr int kMovesPerReading = 16;
+// How long the thread "progress" leaves the looking to callers that keep coming: to wake it for
+// each of a thousand calls would cost more than the calls.
+constexpr std::chrono::microseconds kNap(50);
 
 }  // namespace
 
@@ -73,6 +76,7 @@ Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles
       state->inbox.push_back(record);
     }
     inbox_filled_.store(true);
+    ++state->calls;
     baton_is_ours = !std::exchange(state->baton_held, true);
     if (waits) begin_wait(*state, handles.front(), now);
   }
@@ -138,6 +142,7 @@ bool Loop::wait(Handle handle, std::chrono::milliseconds limit) {
     state->see(record);
     if (record == nullptr || record->finished) return true;
     begin_wait(*state, handle, now);
+    ++state->calls;
     if (state->baton_in_background) doorbells_.ring_self();  // it hands the baton over
   }
   const bool done = wait_for({handle, 1}, now + std::min(limit, kNoLimit), false);
@@ -274,6 +279,7 @@ void Loop::stop(std::optional<std::string_view> reason) {
   }
   state_.notify_all();
   progress_place_.notify_all();
+  nap_place_.notify_all();
   doorbells_.ring_self();
   if (progress_.joinable()) progress_.join();
   {
@@ -514,7 +520,7 @@ std::size_t Loop::carry(const Wanted& wanted, std::size_t missing, TimePoint dea
         ::sched_yield();
         break;
       case WaitPolicy::Action::kSleep:
-        sleep(false, deadline);
+        sleep(nullptr, deadline);
         time_is_over = clock_.now() >= deadline;
         break;
     }
@@ -524,21 +530,22 @@ std::size_t Loop::carry(const Wanted& wanted, std::size_t missing, TimePoint dea
 }
 
 // No spinning here: the processor belongs to those who compute.
-void Loop::carry_in_background() {
-  for (int moves = 0; !called_away(true);) {
+void Loop::carry_in_background(std::uint64_t calls) {
+  for (int moves = 0; !called_away(&calls);) {
     if (!advance())
-      sleep(true, clock_.now() + kNoLimit);
+      sleep(&calls, clock_.now() + kNoLimit);
     else if (++moves % kMovesPerReading == 0)
       look(clock_.now());
   }
+  advance();  // for the call that has come
 }
 
-void Loop::sleep(bool in_background, TimePoint deadline) {
+void Loop::sleep(const std::uint64_t* calls, TimePoint deadline) {
   const std::uint32_t ticket = doorbells_.prepare_sleep();
   look(clock_.now());
   const bool moved = advance();
   const bool wanted_is_done = wanted_.count > 0 && missing_ == 0;
-  if (moved || wanted_is_done || called_away(in_background)) return doorbells_.cancel_sleep();
+  if (moved || wanted_is_done || called_away(calls)) return doorbells_.cancel_sleep();
   for (const auto& member : members_)
     if (const auto theirs = member->deadline()) deadline = std::min(deadline, *theirs);
   Duration limit = deadline - clock_.now();
@@ -549,10 +556,10 @@ void Loop::sleep(bool in_background, TimePoint deadline) {
 
 // The inbox is no reason: advance() has looked at it after prepare_sleep(), and whoever fills it
 // later rings.
-bool Loop::called_away(bool in_background) {
+bool Loop::called_away(const std::uint64_t* calls) {
   auto state = state_.lock();
-  return state->stopping || state->takers > 0 ||
-         (in_background && (state->waiters > 0 || !has_work(*state)));
+  if (state->stopping || state->takers > 0) return true;
+  return calls != nullptr && (state->waiters > 0 || state->calls != *calls || !has_work(*state));
 }
 
 bool Loop::has_work(const State& state) const { return state.table.in_flight() > 0 || unsent_; }
@@ -582,7 +589,7 @@ void Loop::release_baton() {
 Loop::Next Loop::next(const State& state) const {
   if (state.baton_held) return Next::kNobody;
   if (state.waiters > 0 || state.takers > 0 || state.stopping) return Next::kCallers;
-  return has_work(state) ? Next::kProgress : Next::kNobody;
+  return has_work(state) && !state.napping ? Next::kProgress : Next::kNobody;
 }
 
 void Loop::wake(Next next) {
@@ -590,19 +597,30 @@ void Loop::wake(Next next) {
   if (next == Next::kProgress) progress_place_.notify_all();
 }
 
+bool Loop::may_carry_in_background(const State& state) const {
+  return state.baton_is_free() && state.waiters == 0 && has_work(state);
+}
+
 void Loop::run() {
   begin_own_thread("farandole-prog");
   for (;;) {
+    std::uint64_t calls = 0;
     {
       auto state = state_.lock();
-      state.wait_at(progress_place_, [this](State& s) {
-        return s.stopping || (s.baton_is_free() && s.waiters == 0 && has_work(s));
-      });
+      state.wait_at(progress_place_,
+                    [this](State& s) { return s.stopping || may_carry_in_background(s); });
+      state->napping = true;
+      do {
+        calls = state->calls;
+        state.wait_at(nap_place_, clock_.now() + kNap, [](State& s) { return s.stopping; });
+      } while (state->calls != calls && !state->stopping && has_work(*state));
+      state->napping = false;
       if (state->stopping) return;
+      if (!may_carry_in_background(*state)) continue;
       state->baton_held = true;
       state->baton_in_background = true;
     }
-    carry_in_background();
+    carry_in_background(calls);
     release_baton();
   }
 }

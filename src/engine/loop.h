@@ -88,8 +88,10 @@ class Loop {
     int waiters = 0;                 // callers inside wait(), or submit() with a limit
     TimePoint published{};           // when calls were finished last
     int takers = 0;                  // callers inside take_baton(); they go first
+    std::uint64_t calls = 0;         // of submit() and wait(), who look or carry themselves
     bool baton_held = false;
     bool baton_in_background = false;  // by the thread "progress"
+    bool napping = false;              // that thread: it wakes by itself, soon
     bool stopping = false;
 
     bool baton_is_free() const { return !baton_held && !stopping && takers == 0; }
@@ -140,9 +142,11 @@ class Loop {
   void end_wait(State& state, TimePoint now);
   bool wait_for(const Wanted& wanted, TimePoint deadline, bool has_baton);
   std::size_t carry(const Wanted& wanted, std::size_t missing, TimePoint deadline);
-  void carry_in_background();
-  void sleep(bool in_background, TimePoint deadline);
-  bool called_away(bool in_background);
+  void carry_in_background(std::uint64_t calls);
+  // `calls`: in the thread "progress", how many it knows of; null in a caller.
+  void sleep(const std::uint64_t* calls, TimePoint deadline);
+  bool called_away(const std::uint64_t* calls);
+  bool may_carry_in_background(const State& state) const;
   bool has_work(const State& state) const;
 
   // Who is to go on now. The thread "progress" only where no caller does: waking it for a call that
@@ -170,6 +174,7 @@ class Loop {
 
   Guarded<State> state_;
   WaitPlace progress_place_;                // where the thread "progress" waits
+  WaitPlace nap_place_;                     // where it naps
   std::atomic<bool> inbox_filled_ = false;  // a hint, so that polling needs no lock
   std::atomic<bool> stopping_ = false;      // the same
   std::atomic<bool> called_away_ = false;   // the same: somebody is inside take_baton()
