@@ -3,11 +3,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <new>
+#include <string>
+#include <string_view>
 
 #include "base/check.h"
 
 namespace farandole {
+namespace {
+
+constexpr std::size_t kSparesMax = 4096;
+constexpr std::size_t kSpareNameBytesMax = 256;
+
+}  // namespace
+
+SubmissionTable::SubmissionTable() { spares_.reserve(kSparesMax); }
+
+std::size_t SubmissionTable::Hash::operator()(const Record* record) const {
+  const Submission& submission = record->submission;
+  return std::hash<std::string_view>()(submission.name) ^ submission.group;
+}
+
+bool SubmissionTable::SameName::operator()(const Record* one, const Record* other) const {
+  return one->submission.group == other->submission.group &&
+         one->submission.name == other->submission.name;
+}
+
 Result<Record*> SubmissionTable::add(const Submission& submission) {
   const GroupId group = submission.group;
   if (joined_.contains(group))
@@ -15,11 +37,7 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
         fmt::format("{} was called after join() in group {}: wait until join() has returned, which "
                     "is when all ranks have joined",
                     row_of(submission.operation).name, group));
-  auto made = std::make_unique<Record>();
-  made->handle = last_handle_ + 1;
-  made->submission = submission;
-  Record& record = *records_.emplace(made->handle, std::move(made)).first->second;
-  last_handle_ = record.handle;
+  Record& record = make(submission);
   bool added = false;
   try {
     added = fill(record);
@@ -28,7 +46,7 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
     throw;
   }
   if (added) return &record;
-  const std::string name = std::move(record.submission.name);
+  const std::string name = record.submission.name;
   forget(record);
   return Status::fix_call(fmt::format(
       "`{}` is already in flight: wait for its handle first, or give each of the concurrent calls "
@@ -36,17 +54,46 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
       name));
 }
 
+Record& SubmissionTable::make(const Submission& submission) {
+  const Handle handle = last_handle_ + 1;
+  auto place = records_.end();
+  if (spares_.empty()) {
+    place = records_.try_emplace(handle).first;
+  } else {
+    spares_.back().key() = handle;
+    place = records_.insert(std::move(spares_.back())).position;
+    spares_.pop_back();
+  }
+  try {
+    place->second.submission = submission;
+  } catch (const std::bad_alloc&) {
+    records_.erase(place);
+    throw;
+  }
+  last_handle_ = place->second.handle = handle;
+  return place->second;
+}
+
+void SubmissionTable::erase(Records::iterator found) {
+  auto node = records_.extract(found);
+  if (spares_.size() == kSparesMax || node.mapped().submission.name.size() > kSpareNameBytesMax)
+    return;
+  Submission submission = std::move(node.mapped().submission);
+  node.mapped() = {};
+  node.mapped().submission = std::move(submission);
+  spares_.push_back(std::move(node));
+}
+
 // False when the name is in flight.
 bool SubmissionTable::fill(Record& record) {
   Submission& submission = record.submission;
-  const GroupId group = submission.group;
-  auto& name = submission.name;
-  if (name.empty()) {
+  if (submission.name.empty()) {
     record.automatic_index = take_index(submission);
-    name = fmt::format("{}.unnamed.{}", row_of(submission.operation).name, *record.automatic_index);
+    submission.name =
+        fmt::format("{}.unnamed.{}", row_of(submission.operation).name, *record.automatic_index);
   }
-  if (submission.operation == Operation::kJoin) joined_.insert(group);
-  return names_in_flight_.emplace(group, name).second;
+  if (submission.operation == Operation::kJoin) joined_.insert(submission.group);
+  return in_flight_.insert(&record).second;
 }
 
 // What fill() may have done, but for the name, which it adds last.
@@ -54,7 +101,7 @@ void SubmissionTable::forget(const Record& record) {
   const Submission& submission = record.submission;
   give_index_back(record);
   if (submission.operation == Operation::kJoin) joined_.erase(submission.group);
-  records_.erase(record.handle);
+  erase(records_.find(record.handle));
 }
 
 // The lowest one that is not in use.
@@ -79,44 +126,44 @@ void SubmissionTable::withdraw(Record& record) {
 
 Record* SubmissionTable::find(Handle handle) {
   const auto found = records_.find(handle);
-  return found == records_.end() ? nullptr : found->second.get();
+  return found == records_.end() ? nullptr : &found->second;
 }
 
 void SubmissionTable::finish(Record& record) {
-  names_in_flight_.erase({record.submission.group, record.submission.name});
+  in_flight_.erase(&record);
   if (record.submission.operation == Operation::kJoin) joined_.erase(record.submission.group);
   record.finished = true;
-  if (record.dropped) records_.erase(record.handle);
+  if (record.dropped) erase(records_.find(record.handle));
 }
 
 std::size_t SubmissionTable::in_flight(GroupId group) const {
-  return static_cast<std::size_t>(
-      std::ranges::count(names_in_flight_, group, [](const auto& entry) { return entry.first; }));
+  return static_cast<std::size_t>(std::ranges::count(
+      in_flight_, group, [](const Record* record) { return record->submission.group; }));
 }
 
 Record* SubmissionTable::oldest() {
   Record* oldest = nullptr;
-  for (const auto& [handle, record] : records_) {
-    if (record->finished || record->submission.operation == Operation::kJoin) continue;
-    if (oldest == nullptr || handle < oldest->handle) oldest = record.get();
+  for (auto& [handle, record] : records_) {
+    if (record.finished || record.submission.operation == Operation::kJoin) continue;
+    if (oldest == nullptr || handle < oldest->handle) oldest = &record;
   }
   return oldest;
 }
 
 Outcome SubmissionTable::remove(Handle handle) {
   const auto found = records_.find(handle);
-  CHECK(found != records_.end() && found->second->finished, "only finished records are removed");
-  const auto record = std::move(found->second);
-  records_.erase(found);
-  give_index_back(*record);
-  return std::move(record->outcome);
+  CHECK(found != records_.end() && found->second.finished, "only finished records are removed");
+  give_index_back(found->second);
+  Outcome outcome = std::move(found->second.outcome);
+  erase(found);
+  return outcome;
 }
 
 void SubmissionTable::drop(Handle handle) {
   const auto found = records_.find(handle);
   if (found == records_.end()) return;
-  found->second->dropped = true;
-  if (found->second->finished) records_.erase(found);
+  found->second.dropped = true;
+  if (found->second.finished) erase(found);
 }
 
 }  // namespace farandole

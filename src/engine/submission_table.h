@@ -2,12 +2,12 @@
 // the automatic names. A plain container: the engine guards it.
 #pragma once
 
+#include <cstddef>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
-#include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -36,6 +36,8 @@ struct Record {
 
 class SubmissionTable {
  public:
+  SubmissionTable();
+
   // Gives it a handle and, if it has none, a name. Errors: kFixCall when the name is in flight, or
   // this rank has joined the group. When std::bad_alloc comes out nothing has changed.
   Result<Record*> add(const Submission& submission);
@@ -50,19 +52,31 @@ class SubmissionTable {
   // Forgets it now or when it is finished, but not the index of its automatic name.
   void drop(Handle handle);
 
-  std::size_t in_flight() const { return names_in_flight_.size(); }
+  std::size_t in_flight() const { return in_flight_.size(); }
   std::size_t in_flight(GroupId group) const;
   // The one that was submitted first of those in flight that do not wait for a join; may be null.
   Record* oldest();
 
  private:
+  struct Hash {
+    std::size_t operator()(const Record* record) const;
+  };
+  struct SameName {
+    bool operator()(const Record* one, const Record* other) const;
+  };
+  using Records = std::unordered_map<Handle, Record>;  // which stay where they are
+
+  Record& make(const Submission& submission);
   bool fill(Record& record);
   void forget(const Record& record);
+  void erase(Records::iterator found);
   int take_index(const Submission& submission);
   void give_index_back(const Record& record);
 
-  std::unordered_map<Handle, std::unique_ptr<Record>> records_;
-  std::set<std::pair<GroupId, std::string>> names_in_flight_;
+  Records records_;
+  // Of calls that are over, with the memory of their names and shapes, for those that come.
+  std::vector<Records::node_type> spares_;
+  std::unordered_set<const Record*, Hash, SameName> in_flight_;  // by group and name
   // Indices of automatic names, in use until the handle is taken: a point of the program, not of
   // time, so that all ranks choose alike. Those of dropped calls never come back.
   struct Indices {
