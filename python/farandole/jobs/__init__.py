@@ -175,7 +175,7 @@ def stop_workers(workers: Workers, grace_time: float = 10) -> None:
     job.stopping = True
     job.end(signal.SIGTERM)
     if not job.over.wait(seconds):
-        job.end(signal.SIGQUIT)  # another signal: the launcher has no more patience
+        job.end(signal.SIGINT)  # upon a second signal the launcher kills
     job.over.wait()
 
 
@@ -312,8 +312,8 @@ def _job_of(workers: Workers) -> LaunchedJob:
 def _seconds(name: str, value: float, most: float) -> float:
     if isinstance(value, (int, float)) and 0 <= value <= most:
         return float(value)
-    limit = "" if most == math.inf else f" up to {most:g}"
-    raise CallError(f"{name} must be a number of seconds from 0 on{limit}; got {value!r}")
+    limit = "on" if most == math.inf else f"to {most:g}"
+    raise CallError(f"{name} must be a number of seconds from 0 {limit}; got {value!r}")
 
 
 def _outcome_of(worker: Worker, timeout: float | None) -> Any:
