@@ -178,6 +178,42 @@ def test_big_results_are_not_copied() -> None:
     assert float(copies) < 1.3
 
 
+NO_ROOM = """
+import farandole, resource
+import numpy as np
+from pathlib import Path
+def work():
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    return np.ones(50_000_000)
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20), resource.RLIM_INFINITY))
+try:
+    farandole.run(work)
+except farandole.WorkerError as error:
+    print(error)
+"""
+
+
+def test_a_result_without_room_is_told() -> None:
+    with Launched("-c", NO_ROOM, program=sys.executable) as caller:
+        assert caller.end() == 0, caller.errors
+    last = caller.output.splitlines()[-1]
+    assert last.endswith("has returned more than there is memory for in this process")
+
+
+NARROW = """
+import farandole
+print(farandole.run(lambda: print("caf\\u00e9"), env={"PYTHONIOENCODING": "utf-8"}))
+"""
+
+
+def test_a_narrow_stdout_ends_no_job() -> None:
+    narrow = {"PYTHONIOENCODING": "ascii"}
+    with Launched("-c", NARROW, program=sys.executable, environment=narrow) as caller:
+        assert caller.end() == 0, caller.errors
+    assert caller.output == "[0] caf?\n[None]\n"
+
+
 def test_big_arguments_and_many_parts_arrive() -> None:
     arrays = [np.arange(number) for number in (0, 1, 10_000, 2_000_000)]
     (result,) = farandole.run(lambda given: given, (arrays * 20,), env=QUIET)
@@ -360,7 +396,7 @@ def test_who_has_not_ended_in_time_goes_on() -> None:
     farandole.stop_workers(workers)
     assert [worker.state for worker in workers] == ["stopped", "stopped"]
     assert [worker.exit_code for worker in workers] == [143, 143]
-    (first, _) = farandole.await_workers(workers)
+    (first, _) = farandole.await_workers(workers, timeout=float("inf"))
     assert re.fullmatch(r"rank 0 \(pid \d+\) was killed by signal 15 \(SIGTERM\)", str(first))
     assert_nothing_is_left()
 

@@ -21,6 +21,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,7 +215,8 @@ def _function_job(
     if not callable(function):
         raise CallError(f"a function is needed; got {function!r}")
     _check_arguments(args, kwargs)
-    origin = json.dumps([sys.prefix, sys.path]).encode()
+    path = [folder for folder in sys.path if isinstance(folder, str)]
+    origin = json.dumps([sys.prefix, path]).encode()
     try:
         content = cloudpickle.dumps((function, tuple(args), dict(kwargs or {})), protocol=5)
     except Exception as error:
@@ -222,11 +224,12 @@ def _function_job(
             "the function and its arguments cannot be sent to the workers, as they cannot be "
             f"pickled: {type(error).__name__}: {error}"
         ) from error
+    workers = _workers(n, runs_function=True)
     return LaunchedJob(
         JobPlan(
-            workers=_workers(n, runs_function=True),
+            workers=workers,
             program=[settings.python(), *_FUNCTION_WORKER],
-            flags=["-n", str(n), *settings.flags(), *(output_flags or ())],
+            flags=["-n", str(len(workers)), *settings.flags(), *(output_flags or ())],
             environment=settings.environment(),
             call=[origin, content],
             keeps_output=output_flags is None,
@@ -244,12 +247,12 @@ def _script_job(
     _check_arguments(args, kwargs)
     if kwargs:
         raise CallError(f"kwargs are for functions; a script gets words, as args; got {kwargs!r}")
-    words = [str(word) for word in args]
+    workers = _workers(n, runs_function=False)
     return LaunchedJob(
         JobPlan(
-            workers=_workers(n, runs_function=False),
-            program=[*_program(target, settings), *words],
-            flags=["-n", str(n), *settings.flags()],
+            workers=workers,
+            program=[*_program(target, settings), *map(str, args)],
+            flags=["-n", str(len(workers)), *settings.flags()],
             environment=settings.environment(),
             keeps_output=True,
         )
@@ -311,7 +314,7 @@ def _job_of(workers: Workers) -> LaunchedJob:
 
 def _seconds(name: str, value: float, most: float) -> float:
     if isinstance(value, (int, float)) and 0 <= value <= most:
-        return float(value)
+        return min(float(value), threading.TIMEOUT_MAX)
     limit = "on" if most == math.inf else f"to {most:g}"
     raise CallError(f"{name} must be a number of seconds from 0 {limit}; got {value!r}")
 

@@ -124,21 +124,19 @@ class LaunchedJob:
             selector.unregister(key.fileobj)
             key.fileobj.close()  # type: ignore[union-attr]
         self.messages.add(stream, chunk)
-        target.write(decoder.decode(chunk, final=not chunk))
-        target.flush()
+        _write(target, decoder.decode(chunk, final=not chunk))
 
     # From here on: in the thread.
 
     def _live(self) -> None:
-        with ExitStack() as ours:
-            selector = ours.enter_context(selectors.DefaultSelector())
-            try:
-                launcher = self._launch(selector, ours)
-                self._follow(selector, launcher)
-            except Exception as error:
-                self._problem = error
-            finally:
-                self._finish()
+        try:
+            with ExitStack() as ours:
+                selector = ours.enter_context(selectors.DefaultSelector())
+                self._follow(selector, self._launch(selector, ours))
+        except Exception as error:
+            self._problem = error
+        finally:
+            self._finish()
 
     def _launch(self, selector: selectors.BaseSelector, ours: ExitStack) -> int:
         """Returns a pidfd of the launcher."""
@@ -240,6 +238,8 @@ class LaunchedJob:
             self._exit_code = self._process.wait()
         for worker in self.plan.workers:
             worker.was_lost(self.stopping)
+        self.plan.call = ()
+        self._readers.clear()
         self.over.set()
         self._launched.set()
 
@@ -250,6 +250,15 @@ def _command() -> str:
     folders.append(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")))
     folders.append(os.environ.get("PATH", os.defpath))
     return shutil.which("farandole", path=os.pathsep.join(folders)) or "farandole"
+
+
+def _write(target: Any, text: str) -> None:
+    try:
+        target.write(text)
+    except UnicodeEncodeError:  # what workers print is no reason to end the job
+        encoding = target.encoding
+        target.write(text.encode(encoding, "replace").decode(encoding))
+    target.flush()
 
 
 def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:

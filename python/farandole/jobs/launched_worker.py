@@ -116,6 +116,7 @@ class Worker:
             return self._incoming.advance(channel)
         except MemoryError:
             self._end = "has returned more than there is memory for in this process"
+            channel.shutdown(socket.SHUT_RDWR)  # it waits for room there
             return False
 
     def ended(self, how: str, number: int, stopping: bool) -> None:
