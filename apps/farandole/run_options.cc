@@ -105,7 +105,8 @@ Result<std::pair<std::string, std::string>> variable(const std::string& text) {
 }  // namespace
 
 RunOptions::RunOptions(CLI::App& app)
-    : command_(app.add_subcommand("run", "Start a program N times on this host, as one job")) {
+    : command_(app.add_subcommand("run", "Start a program N times on this host, as one job")),
+      caller_(*command_) {
   command_->footer(kFooter);
   command_->prefix_command();
   // Who appends to a command that is stored somewhere wants the later value.
@@ -229,6 +230,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes)
                        whole_number("--grace-time", grace_seconds_, 0, kGraceSecondsMax));
   job.grace = std::chrono::seconds(grace);
   FARANDOLE_TRY_ASSIGN(job.output, output(job.workers));
+  FARANDOLE_TRY_ASSIGN(job.caller, caller_.descriptors(job.workers));
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
   job.settings = {variables.begin(), variables.end()};
   // The workers would all refuse a wrong value; once, here, is friendlier.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "caller_flags.h"
 #include "farandole/status.h"
 #include "launcher/job_options.h"
 
@@ -37,6 +38,7 @@ class RunOptions {
   Result<Variables> settings() const;
 
   CLI::App* command_;  // owned by the parser
+  CallerFlags caller_;
   std::string workers_;
   std::string grace_seconds_ = "30";
   std::vector<std::string> variables_;  // of -x

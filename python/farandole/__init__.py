@@ -4,8 +4,9 @@ Import the frontend of your framework: `import farandole.torch`.
 """
 
 from farandole import core
-from farandole.errors import CallError, FarandoleError, GroupLostError
+from farandole.errors import CallError, FarandoleError, GroupLostError, WorkerError
 from farandole.group import Group, ProcessSet, global_process_set
+from farandole.jobs import await_workers, launch_workers, run, stop_workers
 from farandole.lifecycle import (
     add_process_set,
     cross_rank,
@@ -38,19 +39,24 @@ __all__ = [
     "Product",
     "ReduceOp",
     "Sum",
+    "WorkerError",
     "add_process_set",
+    "await_workers",
     "cross_rank",
     "cross_size",
     "global_process_set",
     "init",
     "is_homogeneous",
     "is_initialized",
+    "launch_workers",
     "local_rank",
     "local_size",
     "rank",
     "remove_process_set",
+    "run",
     "shutdown",
     "size",
     "start_timeline",
     "stop_timeline",
+    "stop_workers",
 ]

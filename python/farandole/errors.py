@@ -20,3 +20,24 @@ class CallError(FarandoleError, ValueError):
 
 class GroupLostError(FarandoleError):
     """A member left or died: this group is over. The text names the rank and the cause."""
+
+
+class WorkerError(FarandoleError):
+    """A worker of a job that this program has started has failed.
+
+    An exception of a worker arrives in words, not as an object.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        rank: int = -1,
+        exit_code: int | None = None,
+        exception: tuple[str, str, str] = ("", "", ""),
+    ) -> None:
+        super().__init__(text)
+        self.rank = rank
+        # Of the process, 128 + N after signal N; None if it is not known.
+        self.exit_code = exit_code
+        # Empty unless the function has raised: the type, such as "ValueError", and so on.
+        self.exception_type, self.exception_text, self.remote_traceback = exception

@@ -174,8 +174,8 @@ def _leave_at_exit() -> None:
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if error is None:
         return _leave("its program ended")
-    reason = _described(error, _summary) or "uncaught exception that cannot be described"
-    details = _described(error, lambda error: "".join(traceback.format_exception(error)))
+    reason = described(error, _summary) or "uncaught exception that cannot be described"
+    details = described(error, lambda error: "".join(traceback.format_exception(error)))
     if _process.engine is None and not _process.is_child:
         core.report_end(reason, details)  # before init(), or after shutdown()
     return _leave(reason, details)
@@ -184,11 +184,11 @@ def _leave_at_exit() -> None:
 def _summary(error: BaseException) -> str:
     """One line for the others: the exception that ends this process."""
     text = f"uncaught {type(error).__name__}"
-    lines = _described(error, str).splitlines()
+    lines = described(error, str).splitlines()
     return f"{text}: {lines[0][:500]}" if lines else text
 
 
-def _described(error: BaseException, describe: Callable[[BaseException], str]) -> str:
+def described(error: BaseException, describe: Callable[[BaseException], str]) -> str:
     """What can be sent to the others; empty where the methods of the exception fail themselves."""
     try:
         return describe(error).encode(errors="backslashreplace").decode()

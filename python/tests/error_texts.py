@@ -7,6 +7,7 @@ Both workers make all calls. Where this package raises an error, one of the call
 from __future__ import annotations
 
 import ast
+import os
 import resource
 import sys
 import warnings
@@ -20,6 +21,7 @@ import torch
 import farandole
 import farandole.torch as hvd
 from farandole import core, lifecycle
+from farandole.jobs import function_worker
 
 Case = tuple[Callable[[], object], str]
 
@@ -116,12 +118,88 @@ class ErrorTexts:
         yield lambda: hvd.start_timeline(3), "file_path must be a path; got 3"
         zero = "file_path has a zero byte in it; got 'a\\x00b'"
         yield lambda: hvd.start_timeline("a\0b"), zero
+        yield from self.jobs()
         lifecycle._process.forked = True
         yield (
             hvd.init,
             "init() was called in a forked child of a member; start a new process",
         )
         lifecycle._process.forked = False
+
+    def jobs(self) -> Iterator[Case]:
+        run, launch = farandole.run, farandole.launch_workers
+        yield lambda: run(3), "a function is needed; got 3"
+        for args in (3, "ab"):
+            wrong = f"args must be a tuple or a list; got {args!r}"
+            yield lambda args=args: run(int, args), wrong
+            yield lambda args=args: launch(1, "train.py", args), wrong
+        yield lambda: run(int, (), 3), "kwargs must be a dictionary; got 3"
+        for n in (0, "two", 1.0):
+            number = f"n, how many workers, must be a whole number from 1 on; got {n!r}"
+            yield lambda n=n: run(int, n=n), number
+        yield (
+            lambda: run(int, env={"A": 1}),
+            "env must map names of variables to text; got {'A': 1}",
+        )
+        yield (
+            lambda: run(int, ((i for i in ()),)),
+            "the function and its arguments cannot be sent to the workers, as they cannot be "
+            "pickled: TypeError: cannot pickle 'generator' object",
+        )
+        yield (
+            lambda: launch(1, "train.py", (), {"epochs": 3}),
+            "kwargs are for functions; a script gets words, as args; got {'epochs': 3}",
+        )
+        yield (
+            lambda: launch(1, "no/script.py"),
+            "there is no script 'no/script.py'; a program with its words is given as a list",
+        )
+        for target in (3, [], ["sleep", 3]):
+            yield (
+                lambda target=target: launch(1, target),
+                "target must be a function, the path of a Python script, or a list of words, such "
+                f"as ['sh', '-c', 'date']; got {target!r}",
+            )
+        yield lambda: run(int, prefix="\0"), "cannot start the launcher: embedded null byte"
+        yield (
+            lambda: function_worker.packed(i for i in ()),
+            f"the result of rank {os.environ['FARANDOLE_RANK']}, of the type generator, cannot be "
+            "pickled: TypeError: cannot pickle 'generator' object",
+        )
+        yield (
+            self.run_without_a_python,
+            ("executable: say which Python; this process does not know its own"),
+        )
+        yield from self.workers(launch(1, ["true"]))
+
+    def workers(self, workers: Any) -> Iterator[Case]:
+        for call in (farandole.await_workers, farandole.stop_workers):
+            yield (
+                lambda call=call: call([3]),
+                "workers must be what launch_workers() has returned; got [3]",
+            )
+        for seconds in (-1, "1"):
+            yield (
+                lambda seconds=seconds: farandole.await_workers(workers, seconds),
+                f"timeout must be a number of seconds from 0 on; got {seconds!r}",
+            )
+        yield (
+            lambda: farandole.stop_workers(workers, 31),
+            "grace_time must be a number of seconds from 0 to 30; got 31",
+        )
+        farandole.stop_workers(workers)
+        workers._job._owner = 0
+        yield (
+            lambda: farandole.stop_workers(workers),
+            "these workers belong to the process of which this one is a forked child",
+        )
+
+    def run_without_a_python(self) -> None:
+        own, sys.executable = sys.executable, ""
+        try:
+            farandole.run(int)
+        finally:
+            sys.executable = own
 
     def groups(self) -> Iterator[Case]:
         group, tensor = hvd.ProcessSet([0]), torch.ones(2)

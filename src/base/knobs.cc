@@ -82,6 +82,14 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .max = kDescriptorMax,
      .help = "The inherited descriptor of the memory in which the launcher reads what this worker "
              "does; -1 when there is none. Set by the launcher."},
+    {.knob = Knob::kChannelDescriptor,
+     .name = "FARANDOLE_CHANNEL_DESCRIPTOR",
+     .type = KnobType::kInteger,
+     .default_value = "-1",
+     .min = -1,
+     .max = kDescriptorMax,
+     .help = "The inherited descriptor of the socket to the program that has started the job; -1 "
+             "when there is none. Set by the launcher."},
     {.knob = Knob::kStartTimeout,
      .name = "FARANDOLE_START_TIMEOUT",
      .old_name = "HOROVOD_START_TIMEOUT",

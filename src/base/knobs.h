@@ -23,6 +23,7 @@ enum class Knob : std::uint8_t {
   kCrossSize,
   kRendezvousDescriptor,
   kFlightRecordDescriptor,
+  kChannelDescriptor,
   kStartTimeout,
   kStallWarning,
   kStallLimit,
@@ -34,7 +35,7 @@ enum class Knob : std::uint8_t {
   kLogLevel,
   kLogHideTime,
 };
-inline constexpr std::size_t kKnobs = 18;
+inline constexpr std::size_t kKnobs = 19;
 
 enum class KnobType : std::uint8_t {
   kInteger,

@@ -23,12 +23,13 @@
 #include "base/descriptor_limit.h"
 #include "base/rank_names.h"
 #include "base/try.h"
+#include "diagnosis/memory_kills.h"
 #include "diagnosis/stall_watch.h"
+#include "launcher/caller_report.h"
 #include "launcher/descriptor_need.h"
 #include "launcher/farewell.h"
 #include "launcher/job_output.h"
 #include "launcher/job_sheet.h"
-#include "launcher/memory_kills.h"
 #include "launcher/poller.h"
 #include "launcher/process_tree.h"
 #include "launcher/rank_files.h"
@@ -43,7 +44,17 @@ namespace farandole {
 namespace {
 
 // What a tag of the poller stands for; the low half is an index.
-enum class Source : std::uint64_t { kSignals, kKeeper, kStore, kRoom, kWorker, kStream, kStack };
+enum class Source : std::uint64_t {
+  kSignals,
+  kKeeper,
+  kCaller,
+  kReport,
+  kStore,
+  kRoom,
+  kWorker,
+  kStream,
+  kStack
+};
 
 constexpr std::uint64_t tag(Source source, std::uint64_t index = 0) {
   return static_cast<std::uint64_t>(source) << 32U | index;
@@ -53,12 +64,19 @@ constexpr std::size_t index_of(std::uint64_t value) { return value & 0xFFFFFFFFU
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
+std::vector<int> inherited_by_worker(const WorkerDescriptors& descriptors) {
+  std::vector<int> inherited{descriptors.rendezvous, descriptors.flight_record};
+  if (descriptors.channel >= 0) inherited.push_back(descriptors.channel);
+  return inherited;
+}
+
 class Agent {
  public:
   Agent(const AgentSetup& setup, Poller poller, std::unique_ptr<StoreServer> store, RankFiles files)
       : setup_(setup),
         poller_(std::move(poller)),
         store_(std::move(store)),
+        report_(poller_, tag(Source::kReport), setup.options.caller.report),
         output_(poller_, {tag(Source::kStream), tag(Source::kRoom)}, setup.options.output,
                 std::move(files)),
         stalls_(StallWatch::if_wanted(setup.options.stall_warning)),
@@ -67,6 +85,7 @@ class Agent {
   int run();
 
  private:
+  Status watch_ours();
   Status start_all();
   Status start_one(int rank, const std::vector<EnvironmentVariable>& inherited);
   std::vector<EnvironmentVariable> defaults() const;
@@ -94,6 +113,7 @@ class Agent {
   const AgentSetup& setup_;
   Poller poller_;
   std::unique_ptr<StoreServer> store_;
+  CallerReport report_;
   JobOutput output_;
   std::unique_ptr<JobSheet> sheet_;                // what others may read of all this
   std::vector<StartedWorker> workers_;             // by rank
@@ -129,16 +149,23 @@ int Agent::run() {
   return finish(supervision_->exit_code());
 }
 
+Status Agent::watch_ours() {
+  const int caller = setup_.options.caller.handle;
+  if (poller_.add(setup_.signals.get(), Poller::For::kReading, tag(Source::kSignals)) &&
+      poller_.add(setup_.keeper.get(), Poller::For::kReading, tag(Source::kKeeper)) &&
+      (caller < 0 || poller_.add(caller, Poller::For::kReading, tag(Source::kCaller))) &&
+      poller_.add(store_->readiness(), Poller::For::kReading, tag(Source::kStore)))
+    return {};
+  return Status::stop(
+      "the launcher cannot watch its own descriptors; the limit is in "
+      "/proc/sys/fs/epoll/max_user_watches");
+}
+
 Status Agent::start_all() {
   const int workers = setup_.options.workers;
   FARANDOLE_TRY(check_descriptors("the launcher of " + std::to_string(workers) + " workers",
                                   descriptors_needed(workers)));
-  if (!poller_.add(setup_.signals.get(), Poller::For::kReading, tag(Source::kSignals)) ||
-      !poller_.add(setup_.keeper.get(), Poller::For::kReading, tag(Source::kKeeper)) ||
-      !poller_.add(store_->readiness(), Poller::For::kReading, tag(Source::kStore)))
-    return Status::stop(
-        "the launcher cannot watch its own descriptors; the limit is in "
-        "/proc/sys/fs/epoll/max_user_watches");
+  FARANDOLE_TRY(watch_ours());
   FARANDOLE_TRY_ASSIGN(
       sheet_,
       JobSheet::create({.keeper = ::getppid(),
@@ -161,22 +188,29 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
   FARANDOLE_TRY_ASSIGN(const JobOutput::WorkerEnds ends, output_.add_worker());
   FARANDOLE_TRY_ASSIGN(auto record,
                        Segment::create(kFlightRecordName, FlightRecorder::bytes_needed()));
-  const WorkerDescriptors descriptors{rendezvous.get(), record->descriptor().get()};
+  const CallerDescriptors& caller = options.caller;
+  const auto index = static_cast<std::size_t>(rank);
+  const WorkerDescriptors descriptors{rendezvous.get(), record->descriptor().get(),
+                                      caller.channels.empty() ? -1 : caller.channels.at(index)};
+  const bool own_streams = caller.streams.empty();
   const auto environment = merge_environment(
       {defaults(), inherited, options.settings, place_of(rank, options.workers, descriptors)});
   FARANDOLE_TRY_ASSIGN(
       StartedWorker worker,
       start_worker({.command = options.command,
                     .environment = environment,
-                    .inherited = {descriptors.rendezvous, descriptors.flight_record},
-                    .standard_output = ends.standard_output.get(),
-                    .standard_error = ends.standard_error.get(),
+                    .inherited = inherited_by_worker(descriptors),
+                    .standard_output =
+                        own_streams ? ends.standard_output.get() : caller.streams.at(2 * index),
+                    .standard_error =
+                        own_streams ? ends.standard_error.get() : caller.streams.at(2 * index + 1),
                     .state = setup_.state}));
   if (!poller_.add(worker.handle.get(), Poller::For::kReading,
                    tag(Source::kWorker, static_cast<std::uint64_t>(rank))))
     return Status::stop("cannot watch rank " + std::to_string(rank) +
                         "; the limit is in /proc/sys/fs/epoll/max_user_watches");
   output_.worker_started(worker.pid);
+  report_.worker_started(rank, worker.pid);
   workers_.push_back(std::move(worker));
   sheet_->worker_started(rank, workers_.back().pid, record->descriptor().get());
   records_.push_back(std::move(record));
@@ -204,6 +238,11 @@ void Agent::serve(std::uint64_t ready) {
     case Source::kKeeper:
       keeper_is_gone_ = true;
       return;
+    case Source::kCaller:
+      poller_.remove(setup_.options.caller.handle);
+      return take_signal(SIGHUP);
+    case Source::kReport:
+      return report_.room_ready();
     case Source::kStore:
       for (const auto& complaint : store_->serve_ready()) output_.notice(complaint);
       return;
@@ -271,6 +310,7 @@ void Agent::worker_ended(std::size_t rank) {
   end.memory_kills = memory_kills_.lately();
   end.at = now();
   sheet_->worker_ended(static_cast<int>(rank), end.how);
+  report_.worker_ended(static_cast<int>(rank), end.how);
   const bool killed = end.how.signal != 0;
   say_farewell(*store_, static_cast<int>(rank), setup_.options.workers,
                "rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid) +
@@ -386,7 +426,10 @@ void Agent::wait_for_the_left(TimePoint deadline) {
 }
 
 void Agent::tell_the_end() {
-  if (const auto failure = supervision_->failure()) output_.show(*failure);
+  if (const auto failure = supervision_->failure()) {
+    report_.first_cause(failure->rank);
+    output_.show(*failure);
+  }
   for (const auto& line : supervision_->closing_lines()) output_.error(line);
 }
 
@@ -404,7 +447,10 @@ int Agent::finish(int exit_code) {
   if (supervision_) tell_the_end();
   output_.close();
   // A slow reader gets all of it, unless the user has no patience.
-  while (!output_.everything_is_written() && !keeper_is_gone_ && !in_a_hurry_)
+  const auto all_written = [this] {
+    return output_.everything_is_written() && report_.everything_is_written();
+  };
+  while (!all_written() && !keeper_is_gone_ && !in_a_hurry_)
     for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
   return check_output(exit_code);
 }

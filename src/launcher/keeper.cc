@@ -1,5 +1,6 @@
 #include "launcher/keeper.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -72,6 +73,14 @@ InheritedState take_over_state() {
   return state;
 }
 
+// Each worker gets its own of what the caller has handed over, and nothing else.
+void keep_from_workers(const CallerDescriptors& caller) {
+  ::fcntl(caller.handle, F_SETFD, FD_CLOEXEC);
+  ::fcntl(caller.report, F_SETFD, FD_CLOEXEC);
+  for (const auto* list : {&caller.channels, &caller.streams})
+    for (const int descriptor : *list) ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+}
+
 // The agent's end, if it has come.
 std::optional<ProcessEnd> end_of(pid_t agent) {
   int status = 0;
@@ -115,6 +124,7 @@ int run_job(const JobOptions& options) {
     say(problem->message);
     return problem->exit_code;
   }
+  keep_from_workers(options.caller);
   const InheritedState state = take_over_state();
   const sigset_t taken = forwarded_signals();
   block(taken);

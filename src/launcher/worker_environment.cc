@@ -18,7 +18,9 @@ std::vector<EnvironmentVariable> place_of(int rank, int workers,
           {"FARANDOLE_CROSS_RANK", "0"},
           {"FARANDOLE_CROSS_SIZE", "1"},
           {"FARANDOLE_RENDEZVOUS_DESCRIPTOR", std::to_string(descriptors.rendezvous)},
-          {"FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", std::to_string(descriptors.flight_record)}};
+          {"FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", std::to_string(descriptors.flight_record)},
+          // Also when there is none: a job within a job inherits that of the outer one.
+          {"FARANDOLE_CHANNEL_DESCRIPTOR", std::to_string(descriptors.channel)}};
 }
 
 std::vector<EnvironmentVariable> defaults_for(int workers, int cores) {

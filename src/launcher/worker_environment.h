@@ -13,6 +13,7 @@ using EnvironmentVariable = std::pair<std::string, std::string>;
 struct WorkerDescriptors {
   int rendezvous = -1;
   int flight_record = -1;  // of the memory in which we read what the worker does
+  int channel = -1;        // to the program that has started the job; −1: none
 };
 
 // What one worker gets over the inherited environment to know its place in a job on one host.

@@ -23,6 +23,7 @@ TEST(WorkerEnvironment, TellsTheWorkerItsPlace) {
   EXPECT_THAT(place, Contains(Pair("FARANDOLE_CROSS_SIZE", "1")));
   EXPECT_THAT(place, Contains(Pair("FARANDOLE_RENDEZVOUS_DESCRIPTOR", "9")));
   EXPECT_THAT(place, Contains(Pair("FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", "11")));
+  EXPECT_THAT(place, Contains(Pair("FARANDOLE_CHANNEL_DESCRIPTOR", "-1")));
 }
 
 TEST(WorkerEnvironment, LaterListsWin) {

@@ -32,13 +32,14 @@ class Launched:
         environment: dict[str, str] | None = None,
         before_exec: Callable[[], object] | None = None,
         seconds: int = HANG_SECONDS,
+        program: str | None = None,  # instead of the command
     ) -> None:
         self.seconds = seconds
         self.mark = f"FARANDOLE_TEST_MARK={uuid.uuid4().hex}"
         name, value = self.mark.split("=")
         inherited = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
         self.process = subprocess.Popen(
-            [command(), *arguments],
+            [program or command(), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

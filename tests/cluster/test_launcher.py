@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launched import Launched, run, run_shell
+from launched import Launched, command, run, run_shell
 
 # Waits for a signal, and says so first.
 WAITS = "echo ready; while :; do sleep 0.05; done"
@@ -81,6 +81,42 @@ def test_standard_input_is_empty_and_few_descriptors_are_inherited() -> None:
     )
     job = run("run", "-n", "3", sys.executable, "-c", program)
     assert sorted(job.output.splitlines()) == [f"[{rank}] True True" for rank in range(3)]
+
+
+def test_each_rank_gets_what_a_caller_has_for_it(tmp_path: Path) -> None:
+    """By the flags for programs that start jobs. (What they are for is in test_jobs.py.)"""
+    names = [tmp_path / name for name in ("report", "0", "1", "out0", "err0", "out1", "err1")]
+    count = "for n in $(seq 0 30); do [ ! -e /proc/$$/fd/$n ] || echo open; done"
+    script = f"cat <&$FARANDOLE_CHANNEL_DESCRIPTOR; echo err >&2; {count}; exit 3"
+    flags = "--report 3 --channels 4,5 --streams 6,7,8,9"
+    opened = f"exec 3>{names[0]} 4<{names[1]} 5<{names[2]} 6>{names[3]} 7>{names[4]} 8>{names[5]} "
+    for rank in (0, 1):
+        names[1 + rank].write_text(f"for {rank}\n")
+    caller = f"{opened} 9>{names[6]}; \"$0\" run -n 2 {flags} sh -c '{script}'"
+    with Launched("-c", caller, command(), program="sh") as job:
+        assert job.end() == 3
+        assert job.left() == []
+    assert job.output == ""
+    for rank in (0, 1):
+        # Beside its own three: rendezvous, flight record, channel.
+        assert names[3 + 2 * rank].read_text() == f"for {rank}\n" + "open\n" * 6
+        assert names[4 + 2 * rank].read_text() == "err\n"
+    lines = names[0].read_text().splitlines()
+    assert sorted(re.sub(r"(started \d) \d+", r"\1", line) for line in lines) == [
+        lines[-1],
+        "ended 0 code 3",
+        "ended 1 code 3",
+        "started 0",
+        "started 1",
+    ]
+    assert re.fullmatch("cause [01]", lines[-1])
+
+
+def test_a_list_of_descriptors_is_as_long_as_it_must_be() -> None:
+    caller = '"$0" run -n 2 --channels 3 true 3</dev/null'
+    with Launched("-c", caller, command(), program="sh") as job:
+        assert job.end() == 2
+    assert '--channels is "3"; 2 descriptors are needed, not 1' in job.errors
 
 
 def test_everything_after_the_program_is_its_own() -> None:

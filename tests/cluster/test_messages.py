@@ -39,6 +39,10 @@ WRONG_RUNS = {
     "-n 2 --log-level loud true": (
         '--log-level is "loud"; it must be one of trace|debug|info|warning|error|fatal'
     ),
+    "-n 2 --caller 2 true": '--caller is "2"; it must be a whole number from 3 to 2147483647',
+    "-n 2 --report 99 true": '--report is "99"; 99 is no descriptor that is open here',
+    "-n 2 --channels ,3 true": '--channels is ""; it must be a whole number from 3 to 2147483647',
+    "-n 2 --streams 99 true": '--streams is "99"; 99 is no descriptor that is open here',
     "-n 2 --log-hide-time=maybe true": "--log-hide-time = maybe: this flag takes no value",
     "-n 2 -x": "-x needs a value",
     "-n 2 -x NOT_SET_HERE true": (

@@ -1,4 +1,4 @@
-#include "launcher/memory_kills.h"
+#include "diagnosis/memory_kills.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

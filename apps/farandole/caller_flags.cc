@@ -1,0 +1,73 @@
+#include "caller_flags.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <limits>
+#include <sstream>
+#include <vector>
+
+#include "base/try.h"
+#include "whole_number.h"
+
+namespace farandole {
+namespace {
+
+Result<int> open_descriptor(const char* flag, const std::string& text) {
+  FARANDOLE_TRY_ASSIGN(const int number, whole_number(flag, text, STDERR_FILENO + 1,
+                                                      std::numeric_limits<int>::max()));
+  if (::fcntl(number, F_GETFD) >= 0) return number;
+  return Status::fix_call(
+      fmt::format("{} is \"{}\"; {} is no descriptor that is open here", flag, text, number));
+}
+
+// −1 for a flag that was not given.
+Result<int> descriptor(const char* flag, const std::string& text) {
+  return text.empty() ? Result<int>(-1) : open_descriptor(flag, text);
+}
+
+// Empty for a flag that was not given.
+Result<std::vector<int>> list(const char* flag, const std::string& text, std::size_t wanted) {
+  std::vector<int> numbers;
+  if (text.empty()) return numbers;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    FARANDOLE_TRY_ASSIGN(const int number, open_descriptor(flag, part));
+    numbers.push_back(number);
+  }
+  if (numbers.size() == wanted) return numbers;
+  return Status::fix_call(fmt::format("{} is \"{}\"; {} descriptors are needed, not {}", flag, text,
+                                      wanted, numbers.size()));
+}
+
+}  // namespace
+
+CallerFlags::CallerFlags(CLI::App& command) {
+  const auto add = [&](const char* flag, std::string& value, const char* help) {
+    command.add_option(flag, value, help)
+        ->type_name("FD")
+        ->group("For programs that start jobs and hand open descriptors over");
+  };
+  add("--caller", handle_, "A pidfd of the program: when it ends, the job gets SIGHUP");
+  add("--report", report_,
+      "A pipe for lines such as `started RANK PID`, `ended RANK code N`, `ended RANK signal N`, "
+      "`cause RANK`");
+  add("--channels", channels_,
+      "One for each rank, such as 7,8,9: the worker finds its own in FARANDOLE_CHANNEL_DESCRIPTOR");
+  add("--streams", streams_,
+      "Two for each rank, such as 3,4,5,6: its standard output and error, which are not shown "
+      "then");
+}
+
+Result<CallerDescriptors> CallerFlags::descriptors(int workers) const {
+  const auto count = static_cast<std::size_t>(workers);
+  CallerDescriptors caller;
+  FARANDOLE_TRY_ASSIGN(caller.handle, descriptor("--caller", handle_));
+  FARANDOLE_TRY_ASSIGN(caller.report, descriptor("--report", report_));
+  FARANDOLE_TRY_ASSIGN(caller.channels, list("--channels", channels_, count));
+  FARANDOLE_TRY_ASSIGN(caller.streams, list("--streams", streams_, 2 * count));
+  return caller;
+}
+
+}  // namespace farandole

@@ -1,0 +1,326 @@
+"""Functions as jobs: calls a function on several workers, from a script, a notebook or a prompt.
+
+`run` waits for the results. `launch_workers` returns at once; then there are `await_workers` and
+`stop_workers`. No `if __name__ == "__main__"` is needed, and the function may be defined anywhere,
+also interactively: it travels to the workers pickled (by cloudpickle), and so do the results back.
+
+They travel on socket pairs whose ends this process and its own workers inherit. There is no port,
+no name and no file, and nothing of them is in an argument or an environment variable: who has not
+been started by this process cannot send a function or see a result. Each side runs what the other's
+pickles say; both are the same user's program.
+
+When this process ends, in whatever way, its workers are ended too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import cloudpickle
+
+from farandole.errors import CallError
+from farandole.jobs.launched_job import JobPlan, LaunchedJob
+from farandole.jobs.launched_worker import Worker
+
+Result = TypeVar("Result")
+
+_FUNCTION_WORKER = ("-m", "farandole.jobs.function_worker")
+# The launcher kills after this many seconds what a signal has not ended.
+GRACE_SECONDS_MAX = 30
+
+
+# size waiver: what a user may choose, each by its name
+def run(
+    fn: Callable[..., Result],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    n: int = 1,
+    env: Mapping[str, str] | None = None,
+    prefix: str = "[{rank}] ",
+    output_dir: str | os.PathLike[str] | None = None,
+    start_timeout: int | None = None,
+    executable: str | os.PathLike[str] | None = None,
+) -> list[Result]:
+    """Calls fn(*args, **kwargs) on n workers of this host, and returns the list of their results by
+    rank. Within fn, init() joins the job as under `farandole run`.
+
+    What the workers write comes on sys.stdout and sys.stderr, whatever these are, with `prefix`
+    before every line; what the launcher has to say comes on sys.stderr. `output_dir`: a folder for
+    files with the output of each rank. `env`: variables that the workers get over those of this
+    process. `start_timeout`: seconds that init() waits for other ranks. `executable`: another
+    Python, which must have the packages that the function needs. Large NumPy arrays in results are
+    not copied on the way.
+
+    Blocks until all workers have ended. When one fails, the others are ended, and WorkerError is
+    raised: it names the rank that was the first cause, its exception and its traceback. So it is
+    when a result cannot be pickled. An exception here, such as Ctrl-C's, ends the workers as well.
+    CallError, which is a ValueError, is raised for wrong arguments, and FarandoleError at the
+    system's limits; all of these are RuntimeErrors.
+    """
+    flags = [f"--prefix={prefix}"] if prefix else ["--prefix", ""]
+    flags += [] if output_dir is None else [f"--output-dir={os.fspath(output_dir)}"]
+    job = _function_job((fn, args, kwargs), n, _Settings(env, start_timeout, executable), flags)
+    try:
+        job.start()
+        job.show()
+    except BaseException as error:
+        _end_in_any_case(job, error)
+        raise
+    results = [worker.result for worker in job.plan.workers]
+    failed = [worker for worker in job.plan.workers if worker.failure is not None]
+    failed.sort(key=lambda worker: worker.rank != job.cause)
+    if failed:
+        raise failed[0].failure  # type: ignore[misc]
+    return results
+
+
+class Workers(Sequence[Worker]):
+    """The workers of a job, by rank, as launch_workers() returns them. Printed, it is a table."""
+
+    def __init__(self, job: LaunchedJob) -> None:
+        self._job = job
+
+    def __len__(self) -> int:
+        return len(self._job.plan.workers)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._job.plan.workers[index]
+
+    @property
+    def messages(self) -> str:
+        """What the launcher has said so far: the first cause of a failure, who waits for whom."""
+        return self._job.messages.text()
+
+    def __repr__(self) -> str:
+        lines = [f"{len(self)} workers on {self[0].address}, launcher {self._job.pid}"]
+        lines.append("rank      pid  state     exit code")
+        for worker in self:
+            code = "" if worker.exit_code is None else str(worker.exit_code)
+            pid = worker.pid or ""
+            lines.append(f"{worker.rank:4} {pid:8}  {worker.state:8}  {code}".rstrip())
+        return "\n".join(lines)
+
+
+# size waiver: what a user may choose, each by its name
+def launch_workers(
+    n: int,
+    target: Callable[..., Any] | str | os.PathLike[str] | Sequence[str],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    start_timeout: int | None = None,
+    executable: str | os.PathLike[str] | None = None,
+) -> Workers:
+    """Starts n workers on this host as one job, and returns their list when the first of them is
+    there. They go on until they have done their work, one of them fails, stop_workers() is called,
+    or this process ends.
+
+    `target`: a function, which is called with args and kwargs; the path of a Python script, which
+    gets args as its words; or a program with its words as a list, to which args are added. The rest
+    is as for run().
+
+    Each worker has `rank`, `address` (its host), `pid`, `state` ("starting", "running", "done",
+    "failed", "stopped"), `exit_code`, what it has written (`stdout`, `stderr`, and `output` for
+    both; the last MiB), and in the end its `result` or its `failure`. What the launcher says is in
+    `messages` of the list. Raises CallError for wrong arguments and FarandoleError at the system's
+    limits.
+    """
+    settings = _Settings(env, start_timeout, executable)
+    if callable(target):
+        job = _function_job((target, args, kwargs), n, settings, None)
+    else:
+        job = _script_job(target, args, kwargs, n, settings)
+    try:
+        job.start()
+    except BaseException:
+        job.end(signal.SIGTERM)
+        raise
+    return Workers(job)
+
+
+def await_workers(workers: Workers, timeout: float | None = None) -> list[Any]:
+    """Waits until all workers have ended, or for so many seconds, and returns a list by rank: what
+    the worker has returned (None for a script), WorkerError if it has failed or was stopped, or
+    TimeoutError if it has not ended; it goes on then. These are returned, not raised.
+
+    Raises CallError for wrong arguments. A Ctrl-C ends the waiting, not the workers.
+    """
+    job = _job_of(workers)
+    job.over.wait(None if timeout is None else _seconds("timeout", timeout, math.inf))
+    return [_outcome_of(worker, timeout) for worker in workers]
+
+
+def stop_workers(workers: Workers, grace_time: float = 10) -> None:
+    """Ends the workers that still run: they get SIGTERM, and SIGKILL after grace_time seconds (at
+    most 30). Blocks until nothing of them is left. Does nothing if they have ended.
+
+    Raises CallError for wrong arguments.
+    """
+    job = _job_of(workers)
+    seconds = _seconds("grace_time", grace_time, GRACE_SECONDS_MAX)
+    if job.over.is_set():
+        return
+    job.stopping = True
+    job.end(signal.SIGTERM)
+    if not job.over.wait(seconds):
+        job.end(signal.SIGINT)  # upon a second signal the launcher kills
+    job.over.wait()
+
+
+@dataclass
+class _Settings:
+    env: Mapping[str, str] | None
+    start_timeout: int | None
+    executable: str | os.PathLike[str] | None
+
+    def environment(self) -> dict[str, str]:
+        given = {} if self.env is None else self.env
+        if isinstance(given, Mapping) and all(
+            isinstance(word, str) for pair in given.items() for word in pair
+        ):
+            return {**os.environ, **given}
+        raise CallError(f"env must map names of variables to text; got {self.env!r}")
+
+    def flags(self) -> list[str]:
+        return [] if self.start_timeout is None else [f"--start-timeout={self.start_timeout}"]
+
+    def python(self) -> str:
+        python = os.fspath(self.executable or sys.executable or "")
+        if not python:
+            raise CallError("executable: say which Python; this process does not know its own")
+        return python
+
+
+def _function_job(
+    call: tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any] | None],
+    n: int,
+    settings: _Settings,
+    output_flags: Sequence[str] | None,
+) -> LaunchedJob:
+    """Without output_flags, the output is kept."""
+    function, args, kwargs = call
+    if not callable(function):
+        raise CallError(f"a function is needed; got {function!r}")
+    _check_arguments(args, kwargs)
+    path = [folder for folder in sys.path if isinstance(folder, str)]
+    origin = json.dumps([sys.prefix, path]).encode()
+    try:
+        content = cloudpickle.dumps((function, tuple(args), dict(kwargs or {})), protocol=5)
+    except Exception as error:
+        raise CallError(
+            "the function and its arguments cannot be sent to the workers, as they cannot be "
+            f"pickled: {type(error).__name__}: {error}"
+        ) from error
+    workers = _workers(n, runs_function=True)
+    return LaunchedJob(
+        JobPlan(
+            workers=workers,
+            program=[settings.python(), *_FUNCTION_WORKER],
+            flags=["-n", str(len(workers)), *settings.flags(), *(output_flags or ())],
+            environment=settings.environment(),
+            call=[origin, content],
+            keeps_output=output_flags is None,
+        )
+    )
+
+
+def _script_job(
+    target: str | os.PathLike[str] | Sequence[str],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    n: int,
+    settings: _Settings,
+) -> LaunchedJob:
+    _check_arguments(args, kwargs)
+    if kwargs:
+        raise CallError(f"kwargs are for functions; a script gets words, as args; got {kwargs!r}")
+    workers = _workers(n, runs_function=False)
+    return LaunchedJob(
+        JobPlan(
+            workers=workers,
+            program=[*_program(target, settings), *map(str, args)],
+            flags=["-n", str(len(workers)), *settings.flags()],
+            environment=settings.environment(),
+            keeps_output=True,
+        )
+    )
+
+
+def _program(target: str | os.PathLike[str] | Sequence[str], settings: _Settings) -> list[str]:
+    if isinstance(target, (str, os.PathLike)):
+        if Path(target).is_file():
+            return [settings.python(), os.fspath(target)]
+        raise CallError(
+            f"there is no script {os.fspath(target)!r}; a program with its words is given as a list"
+        )
+    if isinstance(target, (list, tuple)) and target and all(isinstance(w, str) for w in target):
+        return list(target)
+    raise CallError(
+        "target must be a function, the path of a Python script, or a list of words, such as "
+        f"['sh', '-c', 'date']; got {target!r}"
+    )
+
+
+def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> None:
+    if not isinstance(args, (list, tuple)):
+        raise CallError(f"args must be a tuple or a list; got {args!r}")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise CallError(f"kwargs must be a dictionary; got {kwargs!r}")
+
+
+def _workers(n: int, runs_function: bool) -> list[Worker]:
+    try:
+        count = operator.index(n)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise CallError(f"n, how many workers, must be a whole number from 1 on; got {n!r}")
+    address = socket.gethostname()
+    return [Worker(rank, address, runs_function) for rank in range(count)]
+
+
+def _end_in_any_case(job: LaunchedJob, error: BaseException) -> None:
+    """A further Ctrl-C makes the launcher kill what still runs."""
+    job.end(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
+    while job.is_alive():
+        try:
+            job.show()
+        except KeyboardInterrupt:
+            job.end(signal.SIGINT)
+        except Exception:  # nobody takes what is to be shown
+            continue
+
+
+def _job_of(workers: Workers) -> LaunchedJob:
+    if not isinstance(workers, Workers):
+        raise CallError(f"workers must be what launch_workers() has returned; got {workers!r}")
+    if not workers._job.is_ours():
+        raise CallError("these workers belong to the process of which this one is a forked child")
+    return workers._job
+
+
+def _seconds(name: str, value: float, most: float) -> float:
+    if isinstance(value, (int, float)) and 0 <= value <= most:
+        return min(float(value), threading.TIMEOUT_MAX)
+    limit = "on" if most == math.inf else f"to {most:g}"
+    raise CallError(f"{name} must be a number of seconds from 0 {limit}; got {value!r}")
+
+
+def _outcome_of(worker: Worker, timeout: float | None) -> Any:
+    if not worker.has_ended:
+        return TimeoutError(f"rank {worker.rank} (pid {worker.pid}) still runs after {timeout} s")
+    failure = worker.failure
+    return worker.result if failure is None else failure

@@ -1,0 +1,77 @@
+"""Messages between a program and the functions that it has started as a job.
+
+They travel on socket pairs, whose ends only that program and its own workers have: there is no
+address to which anybody else could connect. A message is a list of parts: their count and their
+lengths (u64, little-endian), then their bytes. The calls here do what can be done now; on a socket
+that blocks that is everything.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+
+
+class Outgoing:
+    """A message to be sent. Borrows its parts: bytes, or what has them."""
+
+    def __init__(self, parts: Iterable[bytes | bytearray | memoryview]) -> None:
+        views = [memoryview(part) for part in parts]
+        head = struct.pack(f"<{len(views) + 1}Q", len(views), *map(len, views))
+        self._rest = [memoryview(head), *views]
+
+    def advance(self, channel: socket.socket) -> bool:
+        """Is all of it sent? Raises OSError when the other end is gone."""
+        while self._rest:
+            try:
+                sent = channel.send(self._rest[0]) if self._rest[0] else 0
+            except BlockingIOError:
+                return False
+            self._rest[0] = self._rest[0][sent:]
+            if not self._rest[0]:
+                self._rest.pop(0)
+        return True
+
+
+class Incoming:
+    """A message to be received, each part into memory of its own."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytearray] = []
+        self.complete = False
+        self._targets = self._all_targets()
+        self._rest = memoryview(next(self._targets))  # what is to be filled now
+
+    def advance(self, channel: socket.socket) -> bool:
+        """May more come? Not after the end of the message, or of the other process. Raises
+        MemoryError for a part that has no room here."""
+        while not self.complete:
+            if not self._rest:
+                self._next_target()
+                continue
+            try:
+                count = channel.recv_into(self._rest)
+            except BlockingIOError:
+                return True
+            except OSError:  # the other process has died with something unread
+                return False
+            if count == 0:
+                return False
+            self._rest = self._rest[count:]
+        return False
+
+    def _next_target(self) -> None:
+        target = next(self._targets, None)
+        self.complete = target is None
+        if target is not None:
+            self._rest = memoryview(target)
+
+    def _all_targets(self) -> Iterator[bytearray]:
+        count = bytearray(8)
+        yield count
+        lengths = bytearray(8 * struct.unpack("<Q", count)[0])
+        yield lengths
+        for (length,) in struct.iter_unpack("<Q", lengths):
+            self.parts.append(bytearray(length))
+            yield self.parts[-1]

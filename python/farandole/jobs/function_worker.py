@@ -1,0 +1,126 @@
+"""What a worker runs that is to call a function: `python -m farandole.jobs.function_worker`.
+
+The function comes, and its result goes, on a socket that the worker inherits from the program that
+has started the job. Both are pickled: each side runs what the other one says. Nobody else holds an
+end of that socket.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import cloudpickle
+
+from farandole.errors import CallError
+from farandole.jobs.channel import Incoming, Outgoing
+from farandole.lifecycle import described
+
+# Smaller ones travel within the pickle.
+_OWN_PART_BYTES = 1 << 16
+
+
+def main() -> None:
+    with _inherited_channel() as channel:
+        call = Incoming()
+        call.advance(channel)
+        try:
+            outcome = _outcome_of(call.parts)
+        except SystemExit:
+            raise
+        except BaseException as error:
+            with suppress(OSError):  # whoever started us may be gone
+                Outgoing([_failure(error)]).advance(channel)
+            sys.excepthook = partial(_show_without_own_frames, sys.excepthook)
+            raise
+        Outgoing(outcome).advance(channel)
+
+
+def _inherited_channel() -> socket.socket:
+    """Processes that the function starts do not inherit it."""
+    channel = socket.socket(fileno=int(os.environ.pop("FARANDOLE_CHANNEL_DESCRIPTOR")))
+    channel.set_inheritable(False)
+    return channel
+
+
+def _outcome_of(call: list[bytearray]) -> list[bytes | memoryview]:
+    """Empties the list: the function may need the memory."""
+    prefix, path = json.loads(call[0])
+    if prefix == sys.prefix:  # the same Python, with the same packages
+        sys.path[:] = path
+    function, args, kwargs = cloudpickle.loads(call[1])
+    call.clear()
+    return packed(function(*args, **kwargs))
+
+
+def packed(result: Any) -> list[bytes | memoryview]:
+    """The message with a result: what it is, its pickle, and the memory of large arrays in it,
+    which is not copied. Raises CallError if it cannot be pickled."""
+    parts: list[memoryview] = []
+
+    def stays_inside(buffer: pickle.PickleBuffer) -> bool:
+        view = buffer.raw()
+        if view.nbytes >= _OWN_PART_BYTES:
+            parts.append(view)
+        return view.nbytes < _OWN_PART_BYTES
+
+    kind = type(result).__qualname__
+    try:
+        content = cloudpickle.dumps(result, protocol=5, buffer_callback=stays_inside)
+    except Exception as error:
+        raise CallError(
+            f"the result of rank {os.environ.get('FARANDOLE_RANK')}, of the type {kind}, cannot be "
+            f"pickled: {type(error).__name__}: {error}"
+        ) from None
+    return [json.dumps({"kind": "result", "type": kind}).encode(), content, *parts]
+
+
+def _failure(error: BaseException) -> bytes:
+    """In words only: an exception may be anything, also something that cannot be pickled."""
+    stack = _own_frames_left_out(error.__traceback__)
+
+    def trace(error: BaseException) -> str:
+        return "".join(traceback.format_exception(type(error), error, stack))
+
+    return json.dumps(
+        {
+            "kind": "failure",
+            "type": type(error).__name__,
+            "text": described(error, str),
+            "traceback": described(error, trace),
+        }
+    ).encode()
+
+
+def _own_frames_left_out(stack: TracebackType | None) -> TracebackType | None:
+    """What the function has called; None if it was not reached."""
+    called = stack
+    while stack is not None:
+        if stack.tb_frame.f_code.co_filename == __file__:
+            called = stack.tb_next
+        stack = stack.tb_next
+    return called
+
+
+def _show_without_own_frames(
+    show: Callable[..., object],
+    kind: type[BaseException],
+    error: BaseException,
+    stack: TracebackType | None,
+) -> None:
+    """Also for the launcher, which is told of the error afterwards."""
+    error.__traceback__ = _own_frames_left_out(stack)
+    show(kind, error, error.__traceback__)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+"""A job that this program has started by the launcher, and follows in a thread."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import selectors
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import IO, Any
+
+from farandole.errors import CallError, FarandoleError
+from farandole.jobs.channel import Outgoing
+from farandole.jobs.launched_worker import KeptText, Worker
+
+# No less than a pipe holds: what a worker has written before its end comes with one read.
+_CHUNK_BYTES = 1 << 16
+# What the launcher exits with when it is asked for something that cannot be.
+_REFUSALS = (2, 126, 127)
+
+
+@dataclass
+class JobPlan:
+    workers: list[Worker]
+    program: Sequence[str]
+    flags: Sequence[str]  # of `farandole run`
+    environment: Mapping[str, str]
+    call: Sequence[bytes] = ()  # the message for each worker; empty: none
+    # What workers write is kept with them; else it comes on the streams of the launcher, which
+    # show() reads.
+    keeps_output: bool = False
+
+
+class LaunchedJob:
+    """Begins with start(). The launcher ends the job when this process ends, however that happens:
+    it holds a pidfd of it.
+
+    A thread of its own does everything but show(): a Ctrl-C strikes in the main thread only, so
+    that what is known here is always right. The other methods are for any thread.
+    """
+
+    def __init__(self, plan: JobPlan) -> None:
+        self.plan = plan
+        self.messages = KeptText()  # of the launcher
+        self.over = threading.Event()  # nothing of the job is left
+        self.stopping = False  # set by whoever ends it on purpose
+        self.cause: int | None = None  # the rank that was the first cause of a failure
+        self.pid: int | None = None  # of the launcher
+        self._owner = os.getpid()
+        self._launched = threading.Event()  # there is a worker, or there will be none
+        self._problem: Exception | None = None
+        self._signal = 0
+        self._exit_code: int | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._readers: dict[int, list[Callable[[], bool]]] = {}  # by rank; may more come?
+        self._report = b""
+        self._thread = threading.Thread(target=self._live, name="farandole-job", daemon=True)
+
+    def start(self) -> None:
+        """Returns when the first worker is there. Raises CallError when the launcher has refused
+        the job, FarandoleError when it could not be started."""
+        self._thread.start()
+        self._launched.wait()
+        if self._problem is not None:
+            raise FarandoleError(f"cannot start the launcher: {self._problem}")
+        if self.over.is_set() and all(worker.pid is None for worker in self.plan.workers):
+            refusal = CallError if self._exit_code in _REFUSALS else FarandoleError
+            raise refusal(f"no worker could be started: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        if self._process is not None and not self.plan.keeps_output:
+            self.messages.add("stderr", self._process.communicate()[1])
+        return self.messages.text("stderr").strip()
+
+    def end(self, number: int) -> None:
+        """Sends the launcher a signal, upon which it ends the job; a second one that differs makes
+        it kill the workers at once."""
+        self._signal = number
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def is_ours(self) -> bool:
+        """Not in a forked child of the process that has started it."""
+        return self._owner == os.getpid()
+
+    def show(self) -> None:
+        """Writes what the job writes to sys.stdout and sys.stderr, whatever these are, until it is
+        over. When it raises, as after Ctrl-C, it can be called again."""
+        self._launched.wait()
+        with selectors.DefaultSelector() as selector:
+            for ours, target, stream in self._texts():
+                if not ours.closed:
+                    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+                    selector.register(ours, selectors.EVENT_READ, (target, stream, decoder))
+            while selector.get_map():
+                for key, _ in selector.select():
+                    self._show_some(selector, key)
+        self._thread.join()
+
+    def _texts(self) -> list[tuple[IO[bytes], Any, str]]:
+        if self._process is None:
+            return []
+        assert self._process.stdout is not None and self._process.stderr is not None
+        return [
+            (self._process.stdout, sys.stdout, "stdout"),
+            (self._process.stderr, sys.stderr, "stderr"),
+        ]
+
+    def _show_some(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+        target, stream, decoder = key.data
+        chunk = os.read(key.fd, _CHUNK_BYTES)
+        if not chunk:
+            selector.unregister(key.fileobj)
+            key.fileobj.close()  # type: ignore[union-attr]
+        self.messages.add(stream, chunk)
+        _write(target, decoder.decode(chunk, final=not chunk))
+
+    # From here on: in the thread.
+
+    def _live(self) -> None:
+        try:
+            with ExitStack() as ours:
+                selector = ours.enter_context(selectors.DefaultSelector())
+                self._follow(selector, self._launch(selector, ours))
+        except Exception as error:
+            self._problem = error
+        finally:
+            self._finish()
+
+    def _launch(self, selector: selectors.BaseSelector, ours: ExitStack) -> int:
+        """Returns a pidfd of the launcher."""
+        with ExitStack() as theirs:
+            caller = os.pidfd_open(os.getpid())
+            theirs.callback(os.close, caller)
+            report, told = _pipe(ours, theirs)
+            selector.register(report, selectors.EVENT_READ, partial(self._read_report, report))
+            channels = self._make_channels(selector, ours, theirs)
+            streams = self._make_streams(selector, ours, theirs)
+            flags = ["--caller", str(caller), "--report", str(told)]
+            flags += ["--channels", ",".join(map(str, channels))] if channels else []
+            flags += ["--streams", ",".join(map(str, streams))] if streams else []
+            self._process = subprocess.Popen(
+                [_command(), "run", *flags, *self.plan.flags, "--", *self.plan.program],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self.plan.environment,
+                pass_fds=(caller, told, *channels, *streams),
+                start_new_session=True,  # a Ctrl-C of the terminal reaches it through us
+            )
+        self.pid = self._process.pid
+        if self._signal:  # meanwhile
+            self._process.send_signal(self._signal)
+        if self.plan.keeps_output:
+            for text, _, name in self._texts():
+                os.set_blocking(ours.enter_context(text).fileno(), False)
+                reader = partial(_read_text, text.fileno(), partial(self.messages.add, name))
+                selector.register(text, selectors.EVENT_READ, reader)
+        launcher = os.pidfd_open(self._process.pid)
+        ours.callback(os.close, launcher)
+        return launcher
+
+    def _make_channels(
+        self, selector: selectors.BaseSelector, ours: ExitStack, theirs: ExitStack
+    ) -> list[int]:
+        numbers = []
+        for worker in self.plan.workers if self.plan.call else ():
+            channel, end = socket.socketpair()
+            ours.enter_context(channel)
+            numbers.append(theirs.enter_context(end).fileno())
+            channel.setblocking(False)
+            sender = partial(_send, selector, channel, Outgoing(self.plan.call), worker)
+            selector.register(channel, selectors.EVENT_WRITE, sender)
+            self._readers.setdefault(worker.rank, []).append(partial(worker.receive, channel))
+        return numbers
+
+    def _make_streams(
+        self, selector: selectors.BaseSelector, ours: ExitStack, theirs: ExitStack
+    ) -> list[int]:
+        numbers = []
+        for worker in self.plan.workers if self.plan.keeps_output else ():
+            for name in ("stdout", "stderr"):
+                stream, end = _pipe(ours, theirs)
+                numbers.append(end)
+                reader = partial(_read_text, stream, partial(worker.wrote, name))
+                selector.register(stream, selectors.EVENT_READ, reader)
+                self._readers.setdefault(worker.rank, []).append(reader)
+        return numbers
+
+    def _follow(self, selector: selectors.BaseSelector, launcher: int) -> None:
+        selector.register(launcher, selectors.EVENT_READ)
+        over = False
+        while not over:
+            for key, _ in selector.select():
+                if key.fd == launcher:
+                    over = True
+                elif not key.data():
+                    selector.unregister(key.fileobj)
+        for key in list(selector.get_map().values()):  # what has come at the very end
+            if key.fd != launcher:
+                key.data()
+
+    def _read_report(self, report: int) -> bool:
+        chunk = _read(report)
+        *lines, self._report = (self._report + (chunk or b"")).split(b"\n")
+        for line in lines:
+            self._take_line(line.decode().split())
+        return chunk != b""
+
+    def _take_line(self, words: list[str]) -> None:
+        what, rank, *facts = words
+        worker = self.plan.workers[int(rank)]
+        if what == "started":
+            worker.started(int(facts[0]))
+            self._launched.set()
+        elif what == "ended":
+            for reader in self._readers.get(worker.rank, []):
+                reader()
+            worker.ended(facts[0], int(facts[1]), self.stopping)
+        else:
+            self.cause = worker.rank
+
+    def _finish(self) -> None:
+        if self._process is not None:
+            if self._problem is not None:
+                self._process.terminate()
+            self._exit_code = self._process.wait()
+        for worker in self.plan.workers:
+            worker.was_lost(self.stopping)
+        self.plan.call = ()
+        self._readers.clear()
+        self.over.set()
+        self._launched.set()
+
+
+def _command() -> str:
+    """That which was installed with this package, else that of PATH."""
+    folders = [sysconfig.get_path("scripts")]
+    folders.append(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")))
+    folders.append(os.environ.get("PATH", os.defpath))
+    return shutil.which("farandole", path=os.pathsep.join(folders)) or "farandole"
+
+
+def _write(target: Any, text: str) -> None:
+    try:
+        target.write(text)
+    except UnicodeEncodeError:  # what workers print is no reason to end the job
+        encoding = target.encoding
+        target.write(text.encode(encoding, "replace").decode(encoding))
+    target.flush()
+
+
+def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
+    """Our end, for reading without blocking, and theirs."""
+    reading, writing = os.pipe()
+    ours.callback(os.close, reading)
+    theirs.callback(os.close, writing)
+    os.set_blocking(reading, False)
+    return reading, writing
+
+
+def _read(descriptor: int) -> bytes | None:
+    """None: nothing now. Empty: never again."""
+    try:
+        return os.read(descriptor, _CHUNK_BYTES)
+    except BlockingIOError:
+        return None
+
+
+def _read_text(descriptor: int, take: Callable[[bytes], None]) -> bool:
+    chunk = _read(descriptor)
+    take(chunk or b"")
+    return chunk != b""
+
+
+def _send(
+    selector: selectors.BaseSelector, channel: socket.socket, call: Outgoing, worker: Worker
+) -> bool:
+    try:
+        sent = call.advance(channel)
+    except OSError:  # it has ended before it was told what to do
+        return False
+    if sent:
+        selector.modify(channel, selectors.EVENT_READ, partial(worker.receive, channel))
+    return True

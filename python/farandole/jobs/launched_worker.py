@@ -1,0 +1,174 @@
+"""One worker of a job as the program sees it that has started the job."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import signal
+import socket
+import threading
+from collections import deque
+from typing import Any
+
+from farandole.errors import WorkerError
+from farandole.jobs.channel import Incoming
+
+KEPT_BYTES = 1 << 20
+
+
+class KeptText:
+    """The newest part, KEPT_BYTES, of what came on two streams. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pieces: deque[tuple[str, bytearray]] = deque()
+        self._bytes = 0
+
+    def add(self, stream: str, content: bytes) -> None:
+        with self._lock:
+            if self._pieces and self._pieces[-1][0] == stream:
+                self._pieces[-1][1].extend(content)
+            else:
+                self._pieces.append((stream, bytearray(content)))
+            self._bytes += len(content)
+            while self._bytes > KEPT_BYTES:
+                self._drop(self._bytes - KEPT_BYTES)
+
+    def _drop(self, count: int) -> None:
+        oldest = self._pieces[0][1]
+        self._bytes -= min(count, len(oldest))
+        del oldest[:count]
+        if not oldest:
+            self._pieces.popleft()
+
+    def text(self, stream: str = "") -> str:
+        """Of one stream, or of both in the order in which it came."""
+        with self._lock:
+            pieces = [bytes(piece) for name, piece in self._pieces if stream in ("", name)]
+        return b"".join(pieces).decode(errors="replace")
+
+
+class Worker:
+    """A worker of a job: who it is, and what has become of it so far."""
+
+    def __init__(self, rank: int, address: str, runs_function: bool) -> None:
+        self.rank = rank
+        self.address = address  # the name of its host
+        self.pid: int | None = None  # until it has started
+        self.exit_code: int | None = None  # once it has ended; 128 + N after signal N
+        # "starting", "running"; then "done", "failed", or "stopped" if stop_workers() has ended it.
+        self.state = "starting"
+        self._runs_function = runs_function
+        self._kept = KeptText()
+        self._incoming = Incoming()
+        self._outcome: dict[str, str] = {}
+        self._end = ""  # in words
+        self._value: Any = None
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        code = "" if self.exit_code is None else f", exit_code={self.exit_code}"
+        return f"Worker(rank={self.rank}, pid={self.pid}, state={self.state!r}{code})"
+
+    @property
+    def stdout(self) -> str:
+        """What it has written to its standard output so far: the last MiB of all its output."""
+        return self._kept.text("stdout")
+
+    @property
+    def stderr(self) -> str:
+        return self._kept.text("stderr")
+
+    @property
+    def output(self) -> str:
+        """Both of them, in the order in which it came here."""
+        return self._kept.text()
+
+    @property
+    def result(self) -> Any:
+        """What its function has returned; None before, for a script, and after a failure."""
+        self._unpickle()
+        return self._value
+
+    @property
+    def failure(self) -> WorkerError | None:
+        """Why it has not done its work; None as long as nothing is known of that."""
+        self._unpickle()
+        if self.state not in ("failed", "stopped"):
+            return None
+        return self._described_failure()
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state not in ("starting", "running")
+
+    # From here on: for the thread that follows the job.
+
+    def started(self, pid: int) -> None:
+        self.pid, self.state = pid, "running"
+
+    def wrote(self, stream: str, content: bytes) -> None:
+        self._kept.add(stream, content)
+
+    def receive(self, channel: socket.socket) -> bool:
+        """May more come?"""
+        try:
+            return self._incoming.advance(channel)
+        except MemoryError:
+            self._end = "has returned more than there is memory for in this process"
+            channel.shutdown(socket.SHUT_RDWR)  # it waits for room there
+            return False
+
+    def ended(self, how: str, number: int, stopping: bool) -> None:
+        """`how`: "code", or "signal", with its number. All that it has sent is here."""
+        killed = how == "signal"
+        self.exit_code = 128 + number if killed else number
+        if self._incoming.complete:
+            self._outcome = json.loads(self._incoming.parts[0])
+        has_result = self._outcome.get("kind") == "result"
+        if self.exit_code == 0 and (has_result or not self._runs_function):
+            self.state = "done"
+            return
+        end = f"was killed by {_signal_name(number)}" if killed else f"exited with code {number}"
+        when = "after" if has_result else "before"
+        self._end = self._end or (
+            f"{end} {when} its function had returned" if self._runs_function else end
+        )
+        self.state = "stopped" if stopping else "failed"
+
+    def was_lost(self, stopping: bool) -> None:
+        """The launcher has ended without a word of this worker's end."""
+        if not self.has_ended:
+            self._end = "was lost: the launcher has ended before it"
+            self.state = "stopped" if stopping else "failed"
+
+    def _unpickle(self) -> None:
+        """Not before somebody asks: it runs code, which belongs into the asking thread."""
+        with self._lock:
+            if self.state != "done" or not self._incoming.parts:
+                return
+            _, content, *buffers = self._incoming.parts
+            self._incoming.parts = []
+            try:
+                self._value = pickle.loads(content, buffers=buffers)
+            except Exception as error:
+                self._end = (
+                    f"has returned something of the type {self._outcome['type']} that cannot be "
+                    f"unpickled here: {type(error).__name__}: {error}"
+                )
+                self.state = "failed"
+
+    def _described_failure(self) -> WorkerError:
+        who = f"rank {self.rank}" + (f" (pid {self.pid})" if self.pid is not None else "")
+        if self._outcome.get("kind") != "failure":
+            return WorkerError(f"{who} {self._end}", self.rank, self.exit_code)
+        kind, text, trace = (self._outcome[name] for name in ("type", "text", "traceback"))
+        whole = f"{who} raised {kind}: {text}\n\n{trace}".rstrip()
+        return WorkerError(whole, self.rank, self.exit_code, (kind, text, trace))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,38 @@
+#include "launcher/caller_report.h"
+
+#include <fmt/format.h>
+
+namespace farandole {
+
+CallerReport::CallerReport(Poller& poller, std::uint64_t tag, int descriptor)
+    : poller_(poller), tag_(tag), wanted_(descriptor >= 0), sink_(descriptor) {}
+
+void CallerReport::worker_started(int rank, pid_t pid) {
+  tell(fmt::format("started {} {}\n", rank, pid));
+}
+
+void CallerReport::worker_ended(int rank, const ProcessEnd& how) {
+  const bool killed = how.signal != 0;
+  tell(fmt::format("ended {} {} {}\n", rank, killed ? "signal" : "code",
+                   killed ? how.signal : how.code));
+}
+
+void CallerReport::first_cause(int rank) { tell(fmt::format("cause {}\n", rank)); }
+
+void CallerReport::tell(std::string_view line) {
+  if (!wanted_) return;
+  sink_.write(line);
+  room_ready();
+}
+
+void CallerReport::room_ready() {
+  sink_.flush();
+  if (waits_for_room_ == !sink_.empty()) return;
+  waits_for_room_ = !sink_.empty();
+  if (waits_for_room_)
+    poller_.add(sink_.descriptor(), Poller::For::kWriting, tag_);
+  else
+    poller_.remove(sink_.descriptor());
+}
+
+}  // namespace farandole

@@ -1,0 +1,74 @@
+#include "launcher/caller_report.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+
+#include "base/clock.h"
+#include "base/descriptor.h"
+
+namespace farandole {
+namespace {
+
+class CallerReportTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+    caller_ = Descriptor(ends[0]);
+    launcher_ = Descriptor(ends[1]);
+  }
+
+  std::string read_some() {
+    std::string bytes(1 << 16, '\0');
+    const ssize_t count = ::read(caller_.get(), bytes.data(), bytes.size());
+    bytes.resize(count < 0 ? 0 : static_cast<std::size_t>(count));
+    return bytes;
+  }
+
+  Poller poller_ = Poller::create().value();
+  Descriptor caller_;
+  Descriptor launcher_;
+};
+
+TEST_F(CallerReportTest, TellsALineForEachEvent) {
+  CallerReport report(poller_, 7, launcher_.get());
+  report.worker_started(3, 712);
+  report.worker_ended(3, {.code = 5});
+  report.worker_ended(0, {.signal = 9});
+  report.first_cause(3);
+  EXPECT_TRUE(report.everything_is_written());
+  EXPECT_EQ(read_some(), "started 3 712\nended 3 code 5\nended 0 signal 9\ncause 3\n");
+}
+
+TEST_F(CallerReportTest, NeverBlocksAndLosesNothing) {
+  CallerReport report(poller_, 7, launcher_.get());
+  std::string expected;
+  for (int rank = 0; report.everything_is_written(); ++rank) {
+    report.first_cause(rank);
+    expected += "cause " + std::to_string(rank) + "\n";
+  }
+  std::string told;
+  while (!report.everything_is_written()) {
+    told += read_some();
+    for (const auto tag : poller_.wait(TimePoint::max())) {
+      EXPECT_EQ(tag, 7);
+      report.room_ready();
+    }
+  }
+  launcher_.reset();
+  for (std::string more = read_some(); !more.empty(); more = read_some()) told += more;
+  EXPECT_EQ(told, expected);
+}
+
+TEST_F(CallerReportTest, NobodyNeedsToListen) {
+  CallerReport unheard(poller_, 7, -1);
+  unheard.worker_started(0, 1);
+  EXPECT_TRUE(unheard.everything_is_written());
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,47 @@
+"""A program that calls a function as a job: `calling_program.py run|launch [stubborn] [forks]`.
+
+The function says "working" and does not end by itself; a stubborn one does not heed signals. What
+forks has a child that holds all descriptors, and says so when the job is there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import farandole
+
+
+def work(stubborn: bool) -> None:
+    ignored = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if stubborn else ()
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+    print("working", flush=True)
+    while True:
+        signal.pause()
+
+
+def fork() -> None:
+    """The child lives as long as whoever has started this program reads its output."""
+    if os.fork() == 0:
+        print("child", os.getpid(), flush=True)
+        while True:
+            signal.pause()
+
+
+def main(way: str, *options: str) -> None:
+    stubborn = "stubborn" in options
+    if way == "run":
+        farandole.run(work, (stubborn,), n=2)
+    workers = farandole.launch_workers(2, work, (stubborn,))
+    if "forks" in options:
+        fork()
+    while not all("working" in worker.stdout for worker in workers):
+        farandole.await_workers(workers, timeout=0.01)
+    print("working\nworking", flush=True)
+    farandole.await_workers(workers)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,440 @@
+"""Functions and scripts as jobs of a program: their results, failures, output and ends."""
+
+from __future__ import annotations
+
+import code
+import io
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from launched import HANG_SECONDS, Launched
+
+import farandole
+
+CALLER = str(Path(__file__).with_name("calling_program.py"))
+QUIET = {"OMP_NUM_THREADS": "1"}  # no notice about it
+
+
+@pytest.fixture(autouse=True)
+def guard_against_hanging() -> Iterator[None]:
+    def hangs(*_: object) -> None:
+        raise TimeoutError(f"no end after {HANG_SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(HANG_SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def rank() -> int:
+    return int(os.environ["FARANDOLE_RANK"])
+
+
+def test_results_come_by_rank(capfd: pytest.CaptureFixture[str]) -> None:
+    def work(first: float, *, more: float) -> tuple[int, float]:
+        import torch  # noqa: PLC0415
+
+        import farandole.torch as hvd  # noqa: PLC0415
+
+        hvd.init()
+        print("é from", hvd.rank())
+        total = hvd.allreduce(torch.full((1000,), first + more * hvd.rank()), op=hvd.Sum)
+        return hvd.rank(), float(total[0])
+
+    results = farandole.run(work, (1.0,), {"more": 10.0}, n=3, env=QUIET)
+    assert results == [(0, 33.0), (1, 33.0), (2, 33.0)]
+    shown = capfd.readouterr()
+    assert sorted(shown.out.splitlines()) == [f"[{each}] é from {each}" for each in range(3)]
+    assert shown.err == ""
+
+
+def test_more_ranks_than_cores_a_lambda_and_a_closure() -> None:
+    base = [100]
+    assert farandole.run(lambda: base[0] + rank(), n=5, env=QUIET) == [100, 101, 102, 103, 104]
+    assert farandole.run(lambda *words: words, ["a", "b"]) == [("a", "b")]
+
+
+def test_options_reach_the_launcher(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def work() -> str:
+        print("hello")
+        return os.environ["GIVEN"] + os.environ["FARANDOLE_START_TIMEOUT"]
+
+    options: dict[str, Any] = {"prefix": "", "output_dir": tmp_path, "start_timeout": 77}
+    assert farandole.run(work, n=2, env={**QUIET, "GIVEN": "here "}, **options) == ["here 77"] * 2
+    assert capfd.readouterr().out == "hello\nhello\n"
+    assert (tmp_path / "rank.1" / "stdout").read_text() == "hello\n"
+    with pytest.raises(farandole.CallError, match=r"there is no field \{nothing\}"):
+        farandole.run(work, prefix="{nothing}")
+    with pytest.raises(farandole.CallError, match="--start-timeout is"):
+        farandole.run(work, start_timeout=-1)
+    with pytest.raises(farandole.CallError, match="command not found: `/no/python`"):
+        farandole.run(work, executable="/no/python")
+
+
+def test_an_exception_arrives_with_its_rank(capfd: pytest.CaptureFixture[str]) -> None:
+    def work() -> None:
+        from farandole import calls  # noqa: PLC0415
+
+        farandole.init()
+        if farandole.rank() == 1:
+            raise ValueError("no data")
+        calls.barrier()
+
+    with pytest.raises(farandole.WorkerError, match=r"^rank 1 \(pid \d+\) raised ValueError") as at:
+        farandole.run(work, n=3, env=QUIET)
+    error = at.value
+    assert isinstance(error, farandole.FarandoleError)
+    assert (error.rank, error.exit_code) == (1, 1)
+    assert (error.exception_type, error.exception_text) == ("ValueError", "no data")
+    assert 'raise ValueError("no data")' in error.remote_traceback
+    assert "function_worker" not in error.remote_traceback
+    assert error.remote_traceback in f"{error}\n"
+    shown = capfd.readouterr()
+    assert re.search(r"^│ rank 1 \(pid \d+\) raised ValueError: no data", shown.err, re.MULTILINE)
+    assert "[0] farandole.errors.GroupLostError: " in shown.err
+    assert "runpy" not in shown.err
+
+
+ENDS = {
+    "is killed": (137, "was killed by signal 9 (SIGKILL) before its function had returned"),
+    "exits well": (0, "exited with code 0 before its function had returned"),
+    "exits": (7, "exited with code 7 before its function had returned"),
+    "exits late": (8, "exited with code 8 after its function had returned"),
+}
+
+
+@pytest.mark.parametrize("way", ENDS)
+def test_a_rank_that_ends_without_a_result(way: str) -> None:
+    def work() -> None:
+        import atexit  # noqa: PLC0415
+
+        if rank() != 1:
+            return
+        if way == "exits late":
+            atexit.register(os._exit, 8)
+        elif way == "is killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        else:
+            sys.exit(7 if way == "exits" else 0)
+
+    with pytest.raises(farandole.WorkerError) as at:
+        farandole.run(work, n=2, env=QUIET)
+    code, text = ENDS[way]
+    assert (at.value.rank, at.value.exit_code) == (1, code)
+    assert re.fullmatch(rf"rank 1 \(pid \d+\) {re.escape(text)}", str(at.value))
+
+
+def test_a_result_that_cannot_be_pickled_is_named() -> None:
+    with pytest.raises(farandole.WorkerError) as at:
+        farandole.run(lambda: (i for i in ()) if rank() == 1 else 1, n=2, env=QUIET)
+    assert at.value.exception_text == (
+        "the result of rank 1, of the type generator, cannot be pickled: TypeError: cannot pickle "
+        "'generator' object"
+    )
+
+
+def test_a_result_that_cannot_be_unpickled_is_named() -> None:
+    class Wrong:
+        def __reduce__(self) -> object:
+            return int, ("x",)
+
+    with pytest.raises(
+        farandole.WorkerError,
+        match=r"^rank 0 \(pid \d+\) has returned something of"
+        " the type .*Wrong that cannot be unpickled here: ValueError: invalid",
+    ):
+        farandole.run(Wrong, env=QUIET)
+
+
+BIG = """
+import farandole, resource
+import numpy as np
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+def work(): return np.full(25_000_000, 1.5), peak
+before = peak()
+results = farandole.run(work, n=2)
+print(all((array == 1.5).all() and array.flags.writeable for array, _ in results))
+print((peak() - before) / sum(array.nbytes for array, _ in results))
+"""
+
+
+def test_big_results_are_not_copied() -> None:
+    with Launched("-c", BIG, program=sys.executable) as caller:
+        assert caller.end() == 0, caller.errors
+    right, copies = caller.output.splitlines()
+    assert right == "True"
+    assert float(copies) < 1.3
+
+
+NO_ROOM = """
+import farandole, resource
+import numpy as np
+from pathlib import Path
+def work():
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    return np.ones(50_000_000)
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20), resource.RLIM_INFINITY))
+try:
+    farandole.run(work)
+except farandole.WorkerError as error:
+    print(error)
+"""
+
+
+def test_a_result_without_room_is_told() -> None:
+    with Launched("-c", NO_ROOM, program=sys.executable) as caller:
+        assert caller.end() == 0, caller.errors
+    last = caller.output.splitlines()[-1]
+    assert last.endswith("has returned more than there is memory for in this process")
+
+
+NARROW = """
+import farandole
+print(farandole.run(lambda: print("caf\\u00e9"), env={"PYTHONIOENCODING": "utf-8"}))
+"""
+
+
+def test_a_narrow_stdout_ends_no_job() -> None:
+    narrow = {"PYTHONIOENCODING": "ascii"}
+    with Launched("-c", NARROW, program=sys.executable, environment=narrow) as caller:
+        assert caller.end() == 0, caller.errors
+    assert caller.output == "[0] caf?\n[None]\n"
+
+
+def test_big_arguments_and_many_parts_arrive() -> None:
+    arrays = [np.arange(number) for number in (0, 1, 10_000, 2_000_000)]
+    (result,) = farandole.run(lambda given: given, (arrays * 20,), env=QUIET)
+    assert all((one == other).all() for one, other in zip(arrays * 20, result, strict=True))
+
+
+def test_a_job_within_a_job() -> None:
+    def outer() -> list[str]:
+        inner = farandole.run(lambda: f"{rank()} of {os.environ['FARANDOLE_SIZE']}", n=3)
+        return [f"{rank()}: {text}" for text in inner]
+
+    results = farandole.run(outer, n=2, env=QUIET)
+    assert results == [[f"{o}: {i} of 3" for i in range(3)] for o in range(2)]
+
+
+# Of a notebook: what is defined lives in a `__main__` that is no file, and sys.stdout is no file.
+CELLS = """
+import farandole
+base = 10
+class Point:
+    def __init__(self, x): self.x = x
+def work(x):
+    print("in the worker")
+    return Point(base + x)
+points = farandole.run(work, (5,), n=2, env={"OMP_NUM_THREADS": "1"})
+print([point.x for point in points], all(type(point) is Point for point in points))
+"""
+SHOWN = ["[0] in the worker", "[15, 15] True", "[1] in the worker"]  # sorted
+
+
+def test_in_an_interactive_interpreter_with_a_stdout_of_its_own() -> None:
+    interpreter = code.InteractiveInterpreter({"__name__": "__main__"})
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        interpreter.runcode(compile(CELLS, "<cell>", "exec"))
+    assert sorted(out.getvalue().splitlines()) == SHOWN
+    assert err.getvalue() == ""
+
+
+@pytest.mark.parametrize("words", [("-c", CELLS), ("-i",), ("-",)])
+def test_in_a_program_without_a_file(words: tuple[str, ...]) -> None:
+    typed = CELLS.replace("\ndef work", "\n\ndef work").replace("\npoints", "\n\npoints")
+    caller = subprocess.run(
+        [sys.executable, *words], input=typed, check=False, capture_output=True, text=True
+    )
+    assert sorted(caller.stdout.splitlines()) == SHOWN, caller.stderr
+
+
+def test_a_function_beside_the_script_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "beside.py").write_text("def work(): return __file__\n")
+    script = folder / "script.py"
+    script.write_text("import beside, farandole\nprint(farandole.run(beside.work, n=2))\n")
+    caller = subprocess.run(
+        [sys.executable, script], check=False, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert caller.stdout == f"{[str(folder / 'beside.py')] * 2}\n", caller.stderr
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    for pid in pids:
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        select.select([handle], [], [])  # SIGALRM is the guard
+        os.close(handle)
+
+
+@pytest.mark.parametrize("options", ["run", "run stubborn", "launch", "launch stubborn"])
+def test_nothing_outlives_a_caller_that_is_killed(options: str) -> None:
+    with Launched(CALLER, *options.split(), program=sys.executable) as caller:
+        caller.read_until("working", times=2)
+        left = set(caller.left()) - {caller.process.pid}
+        assert len(left) >= 4  # keeper, agent, workers
+        caller.send(signal.SIGKILL)
+        wait_until_gone(list(left))
+        assert caller.left() == []
+
+
+def test_nothing_outlives_a_killed_caller_whose_descriptors_somebody_holds() -> None:
+    with Launched(CALLER, "launch", "forks", program=sys.executable) as caller:
+        caller.read_until("working", times=2)
+        child = int(re.findall(r"child (\d+)", caller.output)[0])
+        left = set(caller.left()) - {caller.process.pid, child}
+        assert len(left) >= 4
+        caller.send(signal.SIGKILL)
+        wait_until_gone(list(left))
+        assert caller.left() == [child]
+
+
+def test_ctrl_c_ends_the_workers() -> None:
+    with Launched(CALLER, "run", program=sys.executable) as caller:
+        caller.read_until("working", times=2)
+        caller.send(signal.SIGINT)
+        assert caller.end() == -signal.SIGINT
+        assert caller.left() == []
+    assert caller.errors.splitlines()[-1] == "KeyboardInterrupt"
+    assert "farandole: the job has ended after SIGINT" in caller.errors
+
+
+def test_an_interrupted_cell_ends_the_workers(capfd: pytest.CaptureFixture[str]) -> None:
+    def work() -> None:
+        print("working", flush=True)
+        signal.pause()
+
+    class Interrupting(io.StringIO):
+        def write(self, text: str) -> int:
+            if "working" in text:
+                raise KeyboardInterrupt
+            return super().write(text)
+
+    with redirect_stdout(Interrupting()), pytest.raises(KeyboardInterrupt):
+        farandole.run(work, n=2, env=QUIET)
+    assert_nothing_is_left()
+    assert "the job has ended after SIGINT" in capfd.readouterr().err
+
+
+def assert_nothing_is_left() -> None:
+    """No thread of a job, and no child, not even a zombie."""
+    assert [thread.name for thread in threading.enumerate() if "farandole" in thread.name] == []
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_nothing_is_left_in_the_caller_after_many_jobs() -> None:
+    def job(number: int) -> None:
+        if number % 4 == 3:
+            with pytest.raises(farandole.CallError):
+                farandole.run(rank, prefix="{nothing}")
+        elif number % 2 == 1:
+            workers = farandole.launch_workers(2, ["sh", "-c", "exit 3"])
+            farandole.await_workers(workers)
+        else:
+            assert farandole.run(lambda: number, env=QUIET) == [number]
+
+    job(0)
+    before = sorted(os.listdir("/proc/self/fd"))
+    for number in range(20):
+        job(number)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert_nothing_is_left()
+
+
+def test_workers_are_launched_and_awaited() -> None:
+    def work(text: str) -> str:
+        print(text)
+        print("beside", file=sys.stderr)
+        if rank() == 1:
+            raise KeyError(text)
+        return text
+
+    workers = farandole.launch_workers(2, work, ("hello",), env=QUIET)
+    result, failure = farandole.await_workers(workers)
+    assert result == workers[0].result == "hello"
+    assert isinstance(failure, farandole.WorkerError)
+    assert failure.exception_type == "KeyError"
+    assert [worker.state for worker in workers] == ["done", "failed"]
+    assert [worker.exit_code for worker in workers] == [0, 1]
+    assert [worker.rank for worker in workers] == [0, 1]
+    assert len({worker.pid for worker in workers}) == 2
+    assert {worker.address for worker in workers} == {os.uname().nodename}
+    assert (workers[0].stdout, workers[0].stderr) == ("hello\n", "beside\n")
+    assert workers[0].output == "hello\nbeside\n"
+    assert workers[1].stderr.endswith("KeyError: 'hello'\n")
+    assert re.search(r"^│ rank 1 \(pid \d+\) raised KeyError", workers.messages, re.MULTILINE)
+    assert re.search(r"^   0 +\d+  done +0\n   1 +\d+  failed +1$", repr(workers), re.MULTILINE)
+    farandole.stop_workers(workers)
+    assert [worker.state for worker in workers] == ["done", "failed"]
+    assert_nothing_is_left()
+
+
+def test_who_has_not_ended_in_time_goes_on() -> None:
+    workers = farandole.launch_workers(2, ["sh", "-c", "echo $FARANDOLE_RANK; exec sleep 1000"])
+    outcomes = farandole.await_workers(workers, timeout=0)
+    assert all(isinstance(outcome, TimeoutError) for outcome in outcomes)
+    assert "rank 1 (pid " in str(outcomes[1]) and "still runs after 0 s" in str(outcomes[1])
+    assert not any(worker.has_ended for worker in workers)
+    farandole.stop_workers(workers)
+    assert [worker.state for worker in workers] == ["stopped", "stopped"]
+    assert [worker.exit_code for worker in workers] == [143, 143]
+    (first, _) = farandole.await_workers(workers, timeout=float("inf"))
+    assert re.fullmatch(r"rank 0 \(pid \d+\) was killed by signal 15 \(SIGTERM\)", str(first))
+    assert_nothing_is_left()
+
+
+def test_who_does_not_heed_is_killed() -> None:
+    ignore = 'trap "" TERM INT; echo ready; while :; do sleep 1; done'
+    workers = farandole.launch_workers(2, ["sh", "-c", ignore])
+    while not all(worker.stdout for worker in workers):
+        farandole.await_workers(workers, timeout=0.01)
+    farandole.stop_workers(workers, grace_time=0)
+    assert [worker.exit_code for worker in workers] == [137, 137]
+    assert_nothing_is_left()
+
+
+def test_a_script_gets_its_words(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys; print(sys.argv[1:]); sys.exit(int(sys.argv[1]))")
+    workers = farandole.launch_workers(1, script, (0, "b c"))
+    assert farandole.await_workers(workers) == [None]
+    assert (workers[0].state, workers[0].output) == ("done", "['0', 'b c']\n")
+    (failure,) = farandole.await_workers(farandole.launch_workers(1, str(script), [3]))
+    assert re.fullmatch(r"rank 0 \(pid \d+\) exited with code 3", str(failure))
+
+
+def test_the_newest_output_is_kept() -> None:
+    words = ["sh", "-c", "yes old | head -c 3000000; yes err | head -c 400000 >&2; printf end"]
+    workers = farandole.launch_workers(1, words)
+    assert farandole.await_workers(workers) == [None]
+    worker = workers[0]
+    assert worker.stdout.endswith("old\nend")
+    assert worker.stderr == "err\n" * 100_000
+    assert len(worker.output) == len(worker.stdout) + len(worker.stderr) == 1 << 20
+
+
+def test_a_launcher_that_is_killed_loses_its_workers() -> None:
+    workers = farandole.launch_workers(2, ["sleep", "1000"])
+    pids = [worker.pid for worker in workers if worker.pid is not None]
+    os.kill(int(re.findall(r"launcher (\d+)", repr(workers))[0]), signal.SIGKILL)
+    outcomes = farandole.await_workers(workers)
+    assert all(isinstance(outcome, farandole.WorkerError) for outcome in outcomes)
+    wait_until_gone(pids)
