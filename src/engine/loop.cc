@@ -75,9 +75,12 @@ Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles
       recorder_.submitted(record->handle, record->submission, now);
       state->inbox.push_back(record);
     }
-    inbox_filled_.store(true);
     ++state->calls;
     baton_is_ours = !std::exchange(state->baton_held, true);
+    if (baton_is_ours)
+      arrived_.swap(state->inbox);
+    else
+      inbox_filled_.store(true);
     if (waits) begin_wait(*state, handles.front(), now);
   }
   if (!baton_is_ours) doorbells_.ring_self();
@@ -360,26 +363,29 @@ void Loop::look(TimePoint now) {
 }
 
 bool Loop::accept_submissions(std::vector<Record*>& finished) {
-  if (!inbox_filled_) return false;
-  auto state = state_.lock();
-  inbox_filled_ = false;
-  for (Record* const record : state->inbox) {
-    const GroupId group = record->submission.group;
-    const auto member =
-        std::ranges::find_if(members_, [group](const auto& one) { return one->id() == group; });
-    if (member != members_.end() && !(*member)->ended()) {
-      (*member)->submit(*record);
-      continue;
-    }
-    record->outcome.status =
-        member == members_.end()
-            ? Status::fix_call(fmt::format("group {} was removed before {} could begin", group,
-                                           title(record->submission)))
-            : *(*member)->ended();
-    finished.push_back(record);
+  bool moved = false;
+  for (;;) {
+    for (Record* const record : arrived_) accept(*record, finished);
+    moved |= !arrived_.empty();
+    arrived_.clear();
+    if (!inbox_filled_) return moved;
+    auto state = state_.lock();
+    inbox_filled_ = false;
+    arrived_.swap(state->inbox);
   }
-  state->inbox.clear();
-  return true;
+}
+
+void Loop::accept(Record& record, std::vector<Record*>& finished) {
+  const GroupId group = record.submission.group;
+  const auto member =
+      std::ranges::find_if(members_, [group](const auto& one) { return one->id() == group; });
+  if (member != members_.end() && !(*member)->ended()) return (*member)->submit(record);
+  record.outcome.status =
+      member == members_.end()
+          ? Status::fix_call(fmt::format("group {} was removed before {} could begin", group,
+                                         title(record.submission)))
+          : *(*member)->ended();
+  finished.push_back(&record);
 }
 
 // Somebody is gone. Whoever finished its last step before it went has stored all that the others

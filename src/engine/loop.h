@@ -132,6 +132,7 @@ class Loop {
   // after the last that we write.
   void leave(std::string_view reason);
   bool accept_submissions(std::vector<Record*>& finished);
+  void accept(Record& record, std::vector<Record*>& finished);
   void end_groups(std::vector<Record*>& finished);
   void end_all_if_one_is_broken(std::vector<Record*>& finished);
   void end_all(const Status& status, std::string_view reason, std::vector<Record*>& finished);
@@ -171,6 +172,7 @@ class Loop {
   Wanted wanted_;                   // what the holder of the baton waits for
   std::size_t missing_ = 0;         // how many of these are not done
   std::vector<Record*> finished_;   // of advance_all(); kept to save the allocations
+  std::vector<Record*> arrived_;  // what the holder of the baton has submitted itself, or taken in
 
   Guarded<State> state_;
   WaitPlace progress_place_;                // where the thread "progress" waits
