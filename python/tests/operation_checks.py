@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import reference
-from reference import DTYPES, EPSILON, OPS, SHAPES, Shape, values
+from reference import DTYPES, EPSILON, NEAR_ZERO, OPS, SHAPES, Shape, values
 from suite import Form, Suite
 
 # Rows of the tensors that a rank gives to an allgather.
@@ -68,8 +68,8 @@ class OperationChecks(Suite):
                     inputs = self.of_group(group, shape, dtype)
                     scales = (0.5, 3.0) if number % 2 else (1.0, 1.0)
                     wanted = reference.allreduce(inputs, "Adasum", dtype, scales)
-                    # What cancels out leaves the roundings of float64.
-                    self.expect(result, wanted, dtype, exact=False, absolute=1e-12)
+                    near_zero = NEAR_ZERO[dtype]
+                    self.expect(result, wanted, dtype, exact=False, absolute=near_zero)
 
     def check_adasum_has_the_same_bits_everywhere(self) -> None:
         noise = np.random.default_rng(self.rank).standard_normal(300_000)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import reference
-from reference import DTYPES, EPSILON, OPS, Array, Shape, values
+from reference import DTYPES, EPSILON, NEAR_ZERO, OPS, Array, Shape, values
 from suite import Form, Suite, forms_of
 
 PROGRAMS, CALLS = 12, 40
@@ -129,8 +129,7 @@ class RandomPrograms(Suite):
             for index, result in enumerate(results if call.form.grouped else [results]):
                 tensor = result[0] if call.operation == "alltoall" else result
                 wanted = call.wanted(index, group.rank(), group.ranks)
-                # What cancels out in an Adasum leaves the roundings of float64.
-                near_zero = 1e-12 * (call.op == "Adasum")
+                near_zero = NEAR_ZERO[call.dtype] if call.op == "Adasum" else 0
                 self.expect(tensor, wanted, call.dtype, exact=False, absolute=near_zero)
 
     def start(self, call: Call, group: Any) -> Any:

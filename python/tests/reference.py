@@ -22,6 +22,8 @@ OPS = ("Sum", "Average", "Min", "Max", "Product")
 UNSIGNED = ("bool", "uint8", "uint16")
 SHAPES: tuple[Shape, ...] = ((), (0,), (1,), (7,), (3, 5), (2, 3, 4), (40_000,))
 EPSILON = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 2e-7, "float64": 1e-15}
+# What cancels out in an Adasum leaves roundings of float64; float16 has large steps near zero.
+NEAR_ZERO = {"float16": 3e-8, "bfloat16": 1e-12, "float32": 1e-12, "float64": 1e-12}
 
 
 @functools.lru_cache(maxsize=1000)
