@@ -21,12 +21,13 @@ from farandole.lifecycle import (
     shutdown,
     size,
 )
-from farandole.reduce_op import Average, AverageOfPresent, Max, Min, Product, ReduceOp, Sum
+from farandole.reduce_op import Adasum, Average, AverageOfPresent, Max, Min, Product, ReduceOp, Sum
 from farandole.timeline import start_timeline, stop_timeline
 
 __version__ = core.version
 
 __all__ = [
+    "Adasum",
     "Average",
     "AverageOfPresent",
     "CallError",

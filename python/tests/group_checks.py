@@ -196,6 +196,10 @@ class GroupChecks(Suite):
         self.expect(api.allreduce(self.tensor((5,))), mean, "float32", exact=False)
         of_present = api.allreduce(self.tensor((5,)), op=api.AverageOfPresent)
         self.expect(of_present, total / len(ranks), "float32", exact=False)
+        with_zeros = [values(rank, (5,), "float32") * (rank in ranks) for rank in range(self.size)]
+        wanted = reference.allreduce(with_zeros, "Adasum", "float32")
+        found = api.allreduce(self.tensor((5,)), op=api.Adasum)
+        self.expect(found, wanted, "float32", exact=False, absolute=1e-12)
         for op in ("Min", "Max", "Product"):
             wanted = reference.allreduce(inputs, op, "float32")
             self.expect(api.allreduce(self.tensor((5,)), op=getattr(api, op)), wanted, "float32")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import reference
-from reference import DTYPES, EPSILON, OPS, SHAPES, Shape, values
+from reference import DTYPES, EPSILON, NEAR_ZERO, OPS, SHAPES, Shape, values
 from suite import Form, Suite
 
 # Rows of the tensors that a rank gives to an allgather.
@@ -55,6 +55,48 @@ class OperationChecks(Suite):
                 if not form.in_place:
                     mine = [values(self.rank, shape, dtype) for shape in SHAPES]
                     self.expect_all(tensors, mine, dtype)
+
+    def check_adasum_of_every_kind(self) -> None:
+        for number, dtype in enumerate(EPSILON):
+            for group, form in self.forms("allreduce", number):
+                tensors = [self.tensor(shape, dtype) for shape in SHAPES]
+                options = {"prescale_factor": 0.5, "postscale_factor": 3.0} if number % 2 else {}
+                results = self.run(
+                    "allreduce", form, tensors, op=self.api.Adasum, process_set=group, **options
+                )
+                for shape, result in zip(SHAPES, results, strict=True):
+                    inputs = self.of_group(group, shape, dtype)
+                    scales = (0.5, 3.0) if number % 2 else (1.0, 1.0)
+                    wanted = reference.allreduce(inputs, "Adasum", dtype, scales)
+                    near_zero = NEAR_ZERO[dtype]
+                    self.expect(result, wanted, dtype, exact=False, absolute=near_zero)
+
+    def check_adasum_has_the_same_bits_everywhere(self) -> None:
+        noise = np.random.default_rng(self.rank).standard_normal(300_000)
+        for dtype in EPSILON:
+            tensor = self.frontend.tensor(noise, dtype)
+            of_all = self.api.allgather(self.api.allreduce(tensor, op=self.api.Adasum))
+            results = np.split(self.frontend.array(of_all), self.size)
+            for result in results:
+                assert np.array_equal(result, results[0])
+
+    def check_adasum_adds_what_is_orthogonal_and_averages_what_is_the_same(self) -> None:
+        mine = np.zeros(self.size)
+        mine[self.rank] = self.rank + 1
+        found = self.api.allreduce(self.frontend.tensor(mine, "float32"), op=self.api.Adasum)
+        self.expect(found, np.arange(1.0, self.size + 1), "float32")
+        same = np.array([1.5, -2.0, 0.0])
+        found = self.api.allreduce(self.frontend.tensor(same, "bfloat16"), op=self.api.Adasum)
+        self.expect(found, same, "bfloat16")
+
+    def check_what_adasum_is_not_for(self) -> None:
+        adasum = self.api.Adasum
+        for dtype in sorted(set(DTYPES) - set(EPSILON)):
+            text = f"the adasum of {dtype} values is not defined"
+            self.expect_error(text, self.api.allreduce, self.tensor((3,), dtype), op=adasum)
+        text = "which only allreduce has"
+        self.expect_error(text, self.api.reducescatter, self.tensor((3,)), op=adasum)
+        self.expect_sum_works()
 
     def check_reducescatter_of_every_kind(self) -> None:
         for number, dtype, op in self.reductions():

@@ -90,7 +90,9 @@ class Suite:
             assert all(result is tensor for result, tensor in zip(results, tensors, strict=True))
         return results
 
-    def expect(self, tensor: Any, wanted: Array, dtype: str, exact: bool = True) -> None:
+    def expect(
+        self, tensor: Any, wanted: Array, dtype: str, exact: bool = True, absolute: float = 0
+    ) -> None:
         found = self.frontend.array(tensor)
         assert self.frontend.dtype(tensor) == dtype, (self.frontend.dtype(tensor), dtype)
         assert found.shape == wanted.shape, (found.shape, wanted.shape)
@@ -98,7 +100,7 @@ class Suite:
         if exact or dtype not in EPSILON:
             assert np.array_equal(found, wanted), (found, wanted)
         else:
-            np.testing.assert_allclose(found, wanted, rtol=EPSILON[dtype], atol=0)
+            np.testing.assert_allclose(found, wanted, rtol=EPSILON[dtype], atol=absolute)
 
     def expect_all(
         self, tensors: Sequence[Any], wanted: Sequence[Array], dtype: str, exact: bool = True

@@ -8,7 +8,7 @@
 #include "base/allocation.h"
 #include "base/cores.h"
 #include "base/try.h"
-#include "engine/job_name.h"
+#include "rendezvous/job_name.h"
 #include "rendezvous/memory_store.h"
 #include "rendezvous/store_client.h"
 

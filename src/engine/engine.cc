@@ -9,8 +9,8 @@
 #include "base/allocation.h"
 #include "base/try.h"
 #include "engine/assemble.h"
-#include "engine/job_name.h"
 #include "engine/submission_check.h"
+#include "rendezvous/job_name.h"
 
 namespace farandole {
 namespace {

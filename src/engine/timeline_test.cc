@@ -10,7 +10,7 @@
 #include <string>
 
 #include "engine/job_in_test.h"
-#include "engine/job_name.h"
+#include "rendezvous/job_name.h"
 #include "timeline/trace_text.h"
 
 namespace farandole {

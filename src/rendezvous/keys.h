@@ -22,7 +22,7 @@ inline std::string formations(int rank) { return "formations/" + std::to_string(
 inline std::string member(std::int64_t epoch, int rank) {
   return in_epoch(epoch, "member/" + std::to_string(rank));
 }
-// Text: see engine/job_name.h.
+// Text: see job_name.h.
 inline std::string job_name() { return "job_name"; }
 // Rank 0's segment with the doorbells. No bytes.
 inline std::string doorbells(std::int64_t epoch) { return in_epoch(epoch, "doorbells"); }

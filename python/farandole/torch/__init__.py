@@ -1,6 +1,7 @@
 """Farandole for PyTorch: `import farandole.torch as hvd` in place of Horovod's module."""
 
 from farandole import (
+    Adasum,
     Average,
     AverageOfPresent,
     CallError,
@@ -81,6 +82,7 @@ from farandole.torch.state import (
 )
 
 __all__ = [
+    "Adasum",
     "Average",
     "AverageOfPresent",
     "CallError",

@@ -1,4 +1,4 @@
-#include "engine/job_name.h"
+#include "rendezvous/job_name.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
