@@ -66,8 +66,7 @@ class ProcessGroup(dist.ProcessGroup):
     def getBackendName(self) -> str:  # noqa: N802
         return "farandole"
 
-    def name(self) -> str:
-        return "farandole"
+    name = getBackendName
 
     def getGroupName(self) -> str:  # noqa: N802
         return self._name
@@ -81,10 +80,8 @@ class ProcessGroup(dist.ProcessGroup):
     def setGroupDesc(self, description: str) -> None:  # noqa: N802
         self._description = description
 
-    group_name = property(getGroupName)
-    group_desc = property(getGroupDesc)
-    _set_group_name = setGroupName
-    _set_group_desc = setGroupDesc
+    group_name, group_desc = property(getGroupName), property(getGroupDesc)
+    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
 
     # Groups of some of the ranks, and the end.
 

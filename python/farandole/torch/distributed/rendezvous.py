@@ -48,18 +48,27 @@ def _by_the_engine_unless_there_is_a_master(by_environment: Handler) -> Handler:
 def _by_the_engine(url: str, **options: Any) -> Iterator[Rendezvous]:
     _join(lifecycle.init)
     rank, size = lifecycle.rank(), lifecycle.size()
-    path = ""
-    if rank == 0:
-        # Stays open: it is there for as long as this process.
-        path = f"/proc/{os.getpid()}/fd/{os.memfd_create('farandole-store')}"
-    yield dist.FileStore(broadcast_object(path, 0), size), rank, size
+    path, turn = broadcast_object(_joined.next_store() if rank == 0 else None, 0)
+    yield dist.PrefixStore(f"{turn}/", dist.FileStore(path, size)), rank, size
     raise CallError("a group of the engine cannot be met again: call init_process_group() again")
 
 
 class _Joined:
-    """The engine that is there for torch.distributed alone: the program has not called init()."""
+    """What this process has for torch.distributed."""
 
+    # The engine that is there for it alone: the program has not called init().
     engine: core.Engine | None = None
+    # The file of the stores. It is never closed: its number must not come to mean another file
+    # while somebody might still write to it.
+    path = ""
+    stores = 0
+
+    def next_store(self) -> tuple[str, int]:
+        """Where the others find the file, and what the keys of this store begin with."""
+        if not self.path:
+            self.path = f"/proc/{os.getpid()}/fd/{os.memfd_create('farandole-store')}"
+        self.stores += 1
+        return self.path, self.stores
 
 
 _joined = _Joined()
