@@ -18,7 +18,8 @@
 
 namespace farandole {
 
-// Who this process is. The launcher sets these through FARANDOLE_* variables.
+// Who this process is. `farandole run` sets these through FARANDOLE_* variables; what other
+// launchers set is understood, too (docs/howto/launchers.md).
 struct Place {
   int rank = 0;        // 0 … size − 1
   int size = 1;        // workers in the job
@@ -30,9 +31,13 @@ struct Place {
 
 struct EngineOptions {
   Place place;
-  // Our end of the Unix socket to the launcher; −1 when there is none (size must then be 1).
-  // Borrowed: it must stay open while the engine lives.
+  // Our end of the Unix socket to the launcher; −1 when there is none. Borrowed: it must stay open
+  // while the engine lives.
   int rendezvous_descriptor = -1;
+  // Without a launcher of ours: a text that is the same on all ranks, and that nobody else has on
+  // this host; the ranks find each other by it. Each engine of a process needs a new one. Empty
+  // means that there is none; size must then be 1, or a launcher be there.
+  std::string meeting;
   // Groups beside the world, each an ascending list of ranks; the same list on every rank.
   // They get the numbers 1, 2, … in this order; the world is group 0.
   std::vector<std::vector<int>> groups;
@@ -66,7 +71,8 @@ struct EngineOptions {
   // waiting with kRetry.
   std::function<bool()> interrupted;
 
-  // Reads the knobs (see `docs/knobs.md`). Errors: kFixCall naming the variable and its value.
+  // Reads the knobs (see `docs/knobs.md`) and, where they do not say who this process is, what
+  // another launcher has set. Errors: kFixCall naming the variable and its value.
   static Result<EngineOptions> from_environment();
 };
 

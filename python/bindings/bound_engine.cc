@@ -24,9 +24,17 @@ void raise_lost() {
 
 }  // namespace
 
-BoundEngine::BoundEngine(std::vector<std::vector<int>> groups) {
+BoundEngine::BoundEngine(std::vector<std::vector<int>> groups, const std::string& meeting,
+                         const std::vector<int>& place) {
   Result<EngineOptions> options = EngineOptions::from_environment();
   raise_if_failed(options.status());
+  if (place.size() == 2) {
+    options->place = {
+        .rank = place[0], .size = place[1], .local_rank = place[0], .local_size = place[1]};
+    options->meeting = meeting;
+  } else if (!options->meeting.empty()) {
+    options->meeting += meeting;
+  }
   options->groups = std::move(groups);
   bucket_bytes_ = options->bucket_bytes;
   check_parameters_ = options->check_parameters;
@@ -83,13 +91,16 @@ void BoundEngine::stop_timeline() {
 void BoundEngine::shutdown(const std::string& reason, const std::string& traceback) {
   if (forked_ || !engine_) return;
   leaving_ = true;
-  const std::shared_ptr<Engine> engine = engine_;
+  std::shared_ptr<Engine> engine = engine_;
   do {
     const nb::gil_scoped_release released;
     engine->shutdown(reason, traceback);
     while (const int visitors = visitors_) visitors_.wait(visitors);
   } while (visitors_ > 0);  // somebody began to wait before we had the GIL again
   engine_.reset();
+  // Who keeps the rendezvous waits here for the others.
+  const nb::gil_scoped_release released;
+  engine.reset();
 }
 
 void BoundEngine::abandon_after_fork() {
@@ -122,7 +133,9 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
         if (options.ok()) static_cast<void>(report_end(*options, reason, traceback));
       },
       nb::arg("reason"), nb::arg("traceback"));
-  engine.def(nb::init<std::vector<std::vector<int>>>(), nb::arg("groups"))
+  engine
+      .def(nb::init<std::vector<std::vector<int>>, const std::string&, const std::vector<int>&>(),
+           nb::arg("groups"), nb::arg("meeting"), nb::arg("place"))
       .def_prop_ro("rank", [](const BoundEngine& self) { return self.place().rank; })
       .def_prop_ro("size", [](const BoundEngine& self) { return self.place().size; })
       .def_prop_ro("local_rank", [](const BoundEngine& self) { return self.place().local_rank; })

@@ -22,7 +22,10 @@ inline constexpr std::chrono::milliseconds kSlice{100};
 class BoundEngine {
  public:
   // Meets the others; raises KeyboardInterrupt or whatever a signal handler raised meanwhile.
-  explicit BoundEngine(std::vector<std::vector<int>> groups);
+  // `place`: rank and size, of a job on this host alone whose ranks meet by `meeting`; empty for
+  // what the environment says, where `meeting` is added to that of another launcher's job.
+  BoundEngine(std::vector<std::vector<int>> groups, const std::string& meeting,
+              const std::vector<int>& place);
 
   // For new calls: keeps the engine while it is used. Raises GroupLostError from the beginning of
   // shutdown(). In a forked child the engine itself refuses calls.

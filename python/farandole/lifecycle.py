@@ -21,6 +21,7 @@ class _Process:
     # Every object that stands for a registered group, the world first.
     groups: tuple[Group, ...] = ()
     joining = False  # within init()
+    meetings = 0  # how often it has been there: what another launcher says stays the same
     # Engines within shutdown(): a fork must not leave them to the child as they are.
     leaving: tuple[core.Engine, ...] = ()
     forked = False  # the child of a member
@@ -37,17 +38,36 @@ def init(*, process_sets: Sequence[Group] | Literal["dynamic"] | None = None) ->
     rank; each gets its `process_set_id`. "dynamic" is what add_process_set() needs in Horovod; here
     it is always possible.
     """
-    if _process.forked:
-        raise CallError("init() was called in a forked child of a member; start a new process")
+    _check_not_forked()
     given = _checked_list([] if process_sets in (None, "dynamic") else process_sets)
     if _process.engine is not None:
         _register_again(given)
         return
+    _join(given)
+
+
+def init_by_meeting(meeting: str, rank: int, size: int) -> None:
+    """Joins a job on this host of which all ranks have that text, and nobody else."""
+    _check_not_forked()
+    _join([], meeting, (rank, size))
+
+
+def _check_not_forked() -> None:
+    if _process.forked:
+        raise CallError("init() was called in a forked child of a member; start a new process")
+
+
+def _join(given: Sequence[Group], meeting: str = "", place: Sequence[int] = ()) -> None:
     _process.joining = True
     try:
-        engine = core.Engine(groups=[group.ranks or [] for group in given])
+        engine = core.Engine(
+            groups=[group.ranks or [] for group in given],
+            meeting=meeting or f"\ninit={_process.meetings}",
+            place=place,
+        )
     finally:
         _process.joining = False
+        _process.meetings += 1
     groups = (global_process_set, *given)
     for number, group in enumerate(groups):
         group.register(number, engine.ranks_of(number), engine.rank)
@@ -88,6 +108,12 @@ def add_process_set(process_set: Group | Sequence[int]) -> Group:
     group.register(number, here.ranks_of(number), here.rank)
     _process.groups += (group,)
     return group
+
+
+def group_of(ranks: Sequence[int]) -> Group | None:
+    """The registered group of these ranks, ascending, if there is one."""
+    wanted = list(ranks)
+    return next((group for group in _process.groups if group.ranks == wanted), None)
 
 
 def remove_process_set(process_set: Group) -> bool:

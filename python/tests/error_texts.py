@@ -17,11 +17,13 @@ from types import FrameType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 import farandole
 import farandole.torch as hvd
 from farandole import core, lifecycle
 from farandole.jobs import function_worker
+from farandole.torch.distributed import rendezvous
 
 Case = tuple[Callable[[], object], str]
 
@@ -89,6 +91,7 @@ class ErrorTexts:
         hvd.init()
         for cases in (self.groups, self.calls, self.tensors, self.objects, self.state):
             self.expect(cases())
+        self.expect(self.process_groups())
         for cases in (self.parameters, self.optimizers, self.gradients, self.memory, self.leaving):
             self.expect(cases())
         hvd.init()
@@ -324,6 +327,72 @@ class ErrorTexts:
             "type object, which cannot be sent; numbers, text, tensors, lists, tuples and "
             "dictionaries can",
         )
+
+    def process_groups(self) -> Iterator[Case]:
+        rank, tensor = hvd.rank(), torch.ones(3)
+        store = dist.HashStore()
+        store.set("farandole/1/host/1", "another one")
+        elsewhere = (
+            "ranks 1 cannot meet rank 0, as they are on another host or in another network "
+            "namespace: jobs over several hosts are not possible yet; start all ranks on one"
+        )
+        yield lambda: rendezvous._common_text(store, 0, 2), elsewhere
+        yield (
+            lambda: rendezvous.join(store, 3, 4),
+            f"this process is rank 3 of 4 for torch.distributed, but rank {rank} of 2 for "
+            "farandole: start all ranks with one launcher",
+        )
+        again = rendezvous._by_the_engine("farandole://")
+        next(again)
+        once = "a group of the engine cannot be met again: call init_process_group() again"
+        yield lambda: next(again), once
+        dist.init_process_group("farandole")
+        world = dist.group.WORLD
+        yield (
+            lambda: dist.new_group([1, 0], sort_ranks=False),
+            "new_group() got the ranks [1, 0]; a group has its ranks in ascending order: leave out "
+            "sort_ranks=False",
+        )
+        yield (
+            lambda: dist.new_group([0, 1], use_local_synchronization=True),
+            "new_group() got use_local_synchronization=True, but a group is made by all ranks "
+            "together: leave it out, and call new_group() on all ranks",
+        )
+        yield (
+            lambda: dist.all_reduce(torch.ones(1, dtype=torch.int32), dist.ReduceOp.BXOR),
+            "BXOR is not possible; SUM, AVG, PRODUCT, MIN, MAX and PREMUL_SUM by a number are",
+        )
+        yield (
+            lambda: dist.reduce_scatter_single(torch.ones(2), tensor),
+            "reduce_scatter got an input of 3 elements (torch.float32) and an output of 2 "
+            "(torch.float32) for 2 ranks; the input must be the output's number of elements times "
+            "that of the ranks",
+        )
+        yield (
+            lambda: dist.all_gather_single(torch.ones(4, 2).t(), torch.ones(4)),
+            "the output of all_gather_single must be contiguous",
+        )
+        yield (
+            lambda: dist.all_to_all_single(tensor, tensor),
+            "3 elements cannot be shared out evenly among 2 ranks",
+        )
+        yield (
+            lambda: dist.all_gather([torch.ones(3), torch.ones(2)], torch.ones(3)),
+            "member 1 of the group has sent 3 elements (torch.float32), but the output for it has "
+            "2: all ranks must agree on the sizes",
+        )
+        yield (
+            lambda: world.recv_anysource([tensor], 0),
+            "recv() needs a source: give `src`, the rank that sends",
+        )
+        known, lifecycle._process.groups = lifecycle._process.groups, ()
+        yield (
+            lambda: dist.isend(tensor, 1 - rank),
+            "ranks 0 and 1 send to each other in a group of the two, which is not there: call "
+            "torch.distributed.new_group([0, 1]) on all ranks before",
+        )
+        lifecycle._process.groups = known
+        dist.destroy_process_group()
 
     def parameters(self) -> Iterator[Case]:
         tensor = torch.full((2,), float(hvd.rank()))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,13 +32,32 @@ def command(size: int, *program: str | Path) -> list[str]:
     return [farandole, "run", "-n", str(size), *map(str, program)]
 
 
-@contextmanager
+def command_elsewhere(launcher: str, size: int, *program: str | Path) -> list[str] | None:
+    """The same by torchrun, mpirun (Open MPI's) or mpiexec (MPICH's); None if it is not here."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node"]
+    words = {
+        "torchrun": torchrun,
+        "mpirun": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n"],
+        "mpiexec": ["mpiexec.hydra", "-n"],
+    }[launcher]
+    if shutil.which(words[0]) is None:
+        return None
+    return [*words, str(size), *map(str, program)]
+
+
 def started(
     size: int, *program: str | Path, environment: Mapping[str, str] | None = None
-) -> Iterator[subprocess.Popen[str]]:
+) -> AbstractContextManager[subprocess.Popen[str]]:
     """A job in a session of its own, of which nothing is left afterwards."""
+    return _started(command(size, *program), environment)
+
+
+@contextmanager
+def _started(
+    words: list[str], environment: Mapping[str, str] | None
+) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        command(size, *program),
+        words,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -60,8 +79,14 @@ def run(
     environment: Mapping[str, str] | None = None,
     timeout: float = 120,
 ) -> Job:
+    return run_command(command(size, *program), environment, timeout)
+
+
+def run_command(
+    words: list[str], environment: Mapping[str, str] | None = None, timeout: float = 120
+) -> Job:
     begin = time.monotonic()
-    with started(size, *program, environment=environment) as process:
+    with _started(words, environment) as process:
         try:
             text, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:

@@ -7,8 +7,10 @@
 
 #include "base/allocation.h"
 #include "base/cores.h"
+#include "base/digest.h"
 #include "base/try.h"
 #include "rendezvous/job_name.h"
+#include "rendezvous/meeting.h"
 #include "rendezvous/memory_store.h"
 #include "rendezvous/store_client.h"
 
@@ -27,12 +29,22 @@ Status check_place(const EngineOptions& options) {
         "local rank {} does not lie in a host's share of {} ranks; FARANDOLE_LOCAL_RANK and "
         "FARANDOLE_LOCAL_SIZE are set by `farandole run`",
         place.local_rank, place.local_size));
-  if (place.size > 1 && options.rendezvous_descriptor < 0)
+  if (place.size > 1 && options.rendezvous_descriptor < 0 && options.meeting.empty())
     return Status::fix_call(fmt::format(
         "a job of size {} needs a launcher: start it with `farandole run -n {} …` (there is no "
         "FARANDOLE_RENDEZVOUS_DESCRIPTOR here)",
         place.size, place.size));
   return {};
+}
+
+Result<std::shared_ptr<Store>> meet_others(const EngineOptions& options) {
+  Digest digest;
+  digest.add(options.meeting);
+  const WaitLimit limit{std::chrono::steady_clock::now() + options.start_timeout,
+                        options.interrupted};
+  // The user is in the name, since users share the names of a host.
+  return meet(fmt::format("farandole.{}.{:016x}", ::getuid(), digest.value()), options.place.size,
+              limit);
 }
 
 std::vector<Watch::Process> watched(const Formation& formation) {
@@ -110,7 +122,9 @@ Status start(Engine::Parts& parts, const EngineOptions& options) {
 
 Result<std::shared_ptr<Store>> choose_store(const EngineOptions& options) {
   FARANDOLE_TRY(check_place(options));
-  if (options.rendezvous_descriptor < 0) return {std::make_shared<MemoryStore>()};
+  if (options.rendezvous_descriptor < 0 && options.place.size == 1)
+    return {std::make_shared<MemoryStore>()};
+  if (options.rendezvous_descriptor < 0) return meet_others(options);
   FARANDOLE_TRY_ASSIGN(auto client, StoreClient::connect(options.rendezvous_descriptor));
   return {std::shared_ptr<Store>(std::move(client))};
 }

@@ -1,6 +1,8 @@
 // EngineOptions from the knobs of the environment.
 #include <cstdlib>
+#include <utility>
 
+#include "base/foreign_launcher.h"
 #include "base/knobs.h"
 #include "base/try.h"
 #include "farandole/engine.h"
@@ -8,8 +10,8 @@
 namespace farandole {
 
 Result<EngineOptions> EngineOptions::from_environment() {
-  FARANDOLE_TRY_ASSIGN(const Knobs knobs,
-                       Knobs::read([](const char* name) { return std::getenv(name); }));
+  const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
+  FARANDOLE_TRY_ASSIGN(const Knobs knobs, Knobs::read(environment));
   const auto number = [&](Knob knob) { return static_cast<int>(knobs.integer(knob)); };
   EngineOptions options;
   options.place = {.rank = number(Knob::kRank),
@@ -19,6 +21,13 @@ Result<EngineOptions> EngineOptions::from_environment() {
                    .cross_rank = number(Knob::kCrossRank),
                    .cross_size = number(Knob::kCrossSize)};
   options.rendezvous_descriptor = number(Knob::kRendezvousDescriptor);
+  if (!knobs.is_set(Knob::kRank) && !knobs.is_set(Knob::kSize)) {
+    FARANDOLE_TRY_ASSIGN(auto foreign, find_foreign_job(environment));
+    if (foreign) {
+      options.place = foreign->place;
+      options.meeting = std::move(foreign->meeting);
+    }
+  }
   options.start_timeout = std::chrono::seconds(knobs.integer(Knob::kStartTimeout));
   options.stall_limit = std::chrono::seconds(knobs.integer(Knob::kStallLimit));
   options.flight_record_descriptor = number(Knob::kFlightRecordDescriptor);

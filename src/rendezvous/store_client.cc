@@ -16,19 +16,20 @@ namespace {
 // The launcher answers within microseconds unless it is stopped or the machine is starved.
 constexpr auto kAnswerLimit = std::chrono::seconds(60);
 
-Status explain(const Status& failure) {
+constexpr const char* kLauncher = "the launcher of this job (`farandole run`)";
+constexpr const char* kFirstRank = "the rank that keeps the rendezvous of this job";
+
+}  // namespace
+
+Status StoreClient::explain(const Status& failure) const {
   if (failure.code() == StatusCode::kRebuildGroup)
-    return Status::stop(
-        "the launcher of this job (`farandole run`) has ended or has closed the connection to this "
-        "worker; the job is over");
+    return Status::stop(keeper_ +
+                        " has ended or has closed the connection to this worker; the job is over");
   if (failure.code() == StatusCode::kRetry)
-    return Status::stop("the launcher of this job (`farandole run`) has not answered for " +
-                        std::to_string(kAnswerLimit.count()) +
+    return Status::stop(keeper_ + " has not answered for " + std::to_string(kAnswerLimit.count()) +
                         " s; is it stopped (state T in `ps`)?");
   return failure;
 }
-
-}  // namespace
 
 WaitLimit StoreClient::answer_limit() const {
   return {std::chrono::steady_clock::now() + kAnswerLimit, never_};
@@ -51,10 +52,15 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(int borrowed_descripto
   if (!duplicate.valid() || ::fcntl(borrowed_descriptor, F_SETFD, FD_CLOEXEC) != 0)
     return Status::stop("cannot duplicate the socket to the launcher: " + descriptor_advice());
   FARANDOLE_TRY_ASSIGN(auto socket, UnixSocket::adopt(std::move(duplicate)));
-  return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket)));
+  return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket), kLauncher));
 }
 
-StoreClient::StoreClient(UnixSocket socket) : socket_(std::move(socket)) {
+std::unique_ptr<StoreClient> StoreClient::over(UnixSocket socket) {
+  return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket), kFirstRank));
+}
+
+StoreClient::StoreClient(UnixSocket socket, std::string keeper)
+    : socket_(std::move(socket)), keeper_(std::move(keeper)) {
   // A reply that an earlier client of this descriptor gave up on must not be taken for ours.
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   inbox_.lock()->next_number = static_cast<std::uint64_t>(now.count());

@@ -25,6 +25,8 @@ class StoreClient final : public Store {
   // marks the original close-on-exec. At most one client per descriptor at a time. Errors: kFixCall
   // if it is not the launcher's socket.
   static Result<std::unique_ptr<StoreClient>> connect(int borrowed_descriptor);
+  // Where another rank keeps the Store (rendezvous/meeting.h).
+  static std::unique_ptr<StoreClient> over(UnixSocket socket);
 
   Status set(const std::string& key, StoreValue value) override;
   Result<StoreValue> wait(const std::string& key, const WaitLimit& limit) override;
@@ -43,7 +45,7 @@ class StoreClient final : public Store {
     std::map<std::uint64_t, std::optional<Answer>> awaited;
   };
 
-  explicit StoreClient(UnixSocket socket);
+  StoreClient(UnixSocket socket, std::string keeper);
   Result<Answer> call(StoreRequest request, const std::vector<Descriptor>& descriptors,
                       const WaitLimit& limit);
   Result<Answer> await(const StoreRequest& request, const WaitLimit& limit);
@@ -52,11 +54,13 @@ class StoreClient final : public Store {
   void read_one(TimePoint deadline);
   void deliver(UnixMessage message);
   void stop_reading(Status broken);
+  Status explain(const Status& failure) const;
   WaitLimit answer_limit() const;
   Status send(const StoreRequest& request, const std::vector<Descriptor>& descriptors);
 
   const std::function<bool()> never_;  // nobody interrupts
   UnixSocket socket_;
+  const std::string keeper_;  // who serves, as errors call it
   Guarded<Inbox> inbox_;
 };
 

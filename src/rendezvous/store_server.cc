@@ -28,17 +28,28 @@ Result<std::unique_ptr<StoreServer>> StoreServer::create() {
 
 Result<Descriptor> StoreServer::add_client(std::string name) {
   FARANDOLE_TRY_ASSIGN(auto ends, UnixSocket::make_pair());
+  FARANDOLE_TRY(add(
+      {.name = std::move(name), .socket = std::move(ends.first), .outbox = {}, .complaint = {}}));
+  return ends.second.take_descriptor();
+}
+
+Status StoreServer::adopt_client(std::string name, UnixSocket socket) {
+  return add({.name = std::move(name),
+              .socket = std::move(socket),
+              .outbox = {},
+              .came_by_itself = true,
+              .complaint = {}});
+}
+
+Status StoreServer::add(Client client) {
   const std::uint64_t id = next_client_++;
   epoll_event interest{};
   interest.events = EPOLLIN;
   interest.data.u64 = id;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, ends.first.descriptor().get(), &interest) != 0)
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, client.socket.descriptor().get(), &interest) != 0)
     return Status::stop(std::string("epoll_ctl failed: ") + std::strerror(errno));
-  clients_.emplace(
-      id,
-      Client{
-          .name = std::move(name), .socket = std::move(ends.first), .outbox = {}, .complaint = {}});
-  return ends.second.take_descriptor();
+  clients_.emplace(id, std::move(client));
+  return {};
 }
 
 Status StoreServer::set(const std::string& key, Bytes value) {
@@ -218,6 +229,8 @@ std::vector<std::string> StoreServer::drop_the_gone() {
     if (!entry->second.complaint.empty())
       complaints.push_back(entry->second.name +
                            " was cut off from the rendezvous: " + entry->second.complaint);
+    else if (entry->second.came_by_itself)
+      complaints.push_back(entry->second.name + " has ended");
     for (auto& [key, list] : waiters_)
       std::erase_if(list, [&](const Waiter& waiter) { return waiter.client == entry->first; });
     std::erase_if(waiters_, [](const auto& waiting) { return waiting.second.empty(); });

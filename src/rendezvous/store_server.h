@@ -26,6 +26,8 @@ class StoreServer {
   // The end that a worker inherits; close-on-exec, so whoever starts the worker clears that in the
   // child. `name` is how complaints call it ("rank 3"). Errors: kStop.
   Result<Descriptor> add_client(std::string name);
+  // A client that has come by itself. Errors: kStop.
+  Status adopt_client(std::string name, UnixSocket socket);
 
   // The launcher's own words among those of its workers; as Store::set and Store::add.
   Status set(const std::string& key, Bytes value);
@@ -33,8 +35,11 @@ class StoreServer {
 
   // Borrowed; readable when serve_ready() has something to do.
   int readiness() const { return epoll_.get(); }
-  // Returns a line for every client that had to be dropped because it misbehaved.
+  // Returns a line for every client that had to be dropped because it misbehaved, and, of those
+  // that came by themselves, also for who has ended.
   std::vector<std::string> serve_ready();
+  std::size_t clients() const { return clients_.size(); }
+  bool has_key_under(const std::string& prefix) const { return table_.has_key_under(prefix); }
 
  private:
   struct Outgoing {
@@ -46,6 +51,7 @@ class StoreServer {
     UnixSocket socket;
     std::deque<Outgoing> outbox;  // while it holds something, no requests are read
     std::size_t waits = 0;
+    bool came_by_itself = false;
     bool listens_for_room = false;
     bool gone = false;
     std::string complaint;
@@ -56,6 +62,7 @@ class StoreServer {
   };
 
   explicit StoreServer(Descriptor epoll) : epoll_(std::move(epoll)) {}
+  Status add(Client client);
   void read_requests(std::uint64_t id);
   void serve(std::uint64_t id, StoreRequest request, std::vector<Descriptor> descriptors);
   void begin_wait(std::uint64_t id, const StoreRequest& request);

@@ -96,4 +96,9 @@ Status StoreTable::remove(const std::string& key) {
   return {};
 }
 
+bool StoreTable::has_key_under(const std::string& prefix) const {
+  const auto first = entries_.lower_bound(prefix);
+  return first != entries_.end() && first->first.starts_with(prefix);
+}
+
 }  // namespace farandole

@@ -23,6 +23,7 @@ class StoreTable {
   Result<StoreValue> find(const std::string& key) const;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   Status remove(const std::string& key);
+  bool has_key_under(const std::string& prefix) const;
 
  private:
   Status check_room(const std::string& key) const;

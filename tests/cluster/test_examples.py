@@ -1,4 +1,4 @@
-"""The example trains to its end, alone and with several workers."""
+"""The examples train to their ends, alone and with several workers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from job import run
+import pytest
+from job import command, command_elsewhere, run, run_command
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "torch" / "fashion_mnist.py"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "torch"
+EXAMPLE = EXAMPLES / "fashion_mnist.py"
 ARGUMENTS = ("--limit", "2000", "--epochs", "1")
 
 
@@ -38,3 +40,16 @@ def test_fashion_mnist_with_four_workers() -> None:
     job = run(4, sys.executable, EXAMPLE, *ARGUMENTS)
     assert job.code == 0, job.text
     check_end(job.text, 4)
+
+
+@pytest.mark.parametrize("launcher", ["farandole", "torchrun"])
+def test_ddp(launcher: str) -> None:
+    program = (sys.executable, EXAMPLES / "ddp.py")
+    ours = launcher == "farandole"
+    words = command(2, *program) if ours else command_elsewhere(launcher, 2, *program)
+    assert words is not None
+    job = run_command(words)
+    assert job.code == 0, job.text
+    loss = re.search(r"loss (\d+\.\d) after 60 steps with 2 ranks", job.text)
+    assert loss is not None, job.text
+    assert float(loss[1]) < 60.0, job.text  # 80 without learning

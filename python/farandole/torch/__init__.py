@@ -40,6 +40,7 @@ from farandole.objects import (
     allgather_object,
     broadcast_object,
 )
+from farandole.torch import distributed as _distributed  # noqa: F401 - registers the backend
 from farandole.torch.operations import (
     allgather,
     allgather_async,

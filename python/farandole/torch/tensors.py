@@ -14,7 +14,15 @@ _STRIDED = torch.strided
 
 
 def check(tensor: torch.Tensor) -> None:
-    """Raises CallError unless the engine can work on the tensor's memory."""
+    """Raises CallError unless the engine can work on the tensor's elements."""
+    check_memory(tensor)
+    if tensor.dtype not in DTYPE_CODES:
+        known = ", ".join(core.dtypes)
+        raise CallError(f"{tensor.dtype} cannot be reduced or sent; these can: {known}")
+
+
+def check_memory(tensor: torch.Tensor) -> None:
+    """Raises CallError unless the engine can reach the tensor's memory."""
     if not isinstance(tensor, torch.Tensor):
         raise CallError(f"a torch.Tensor is needed, not a {type(tensor).__name__}")
     if not tensor.is_cpu:
@@ -23,9 +31,6 @@ def check(tensor: torch.Tensor) -> None:
         )
     if tensor.layout is not _STRIDED:
         raise CallError(f"the tensor's layout is {tensor.layout}: use tensor.to_dense()")
-    if tensor.dtype not in DTYPE_CODES:
-        known = ", ".join(core.dtypes)
-        raise CallError(f"{tensor.dtype} cannot be reduced or sent; these can: {known}")
 
 
 def check_writable(tensor: torch.Tensor) -> None:
@@ -49,7 +54,13 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().resolve_neg().contiguous()
 
 
-def view_of(source: torch.Tensor, target: torch.Tensor | None = None) -> core.BufferView:
-    """Borrows contiguous memory; without a target there is only input."""
+def view_of(
+    source: torch.Tensor,
+    target: torch.Tensor | None = None,
+    shape: tuple[int, ...] | None = None,
+) -> core.BufferView:
+    """Borrows contiguous memory; without a target there is only input. `shape`: another one of as
+    many elements."""
     output = 0 if target is None else target.data_ptr()
-    return core.BufferView(DTYPE_CODES[source.dtype], source.shape, source.data_ptr(), output)
+    code = DTYPE_CODES[source.dtype]
+    return core.BufferView(code, shape or source.shape, source.data_ptr(), output)

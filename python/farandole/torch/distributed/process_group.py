@@ -1,0 +1,406 @@
+"""The process group: torch's collective operations by those of the engine.
+
+A process group of torch works in the engine's group of the same ranks. Its calls are numbered, and
+named by that: torch matches calls by their order alone, and calls that are in flight at the same
+time in two process groups of the same ranks have nothing to do with each other.
+
+Every operation is one call of the engine. Tensors travel flat, since only the number of their
+elements has a meaning for torch; those of dtypes that the engine does not know travel as bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from farandole import core, lifecycle
+from farandole.calls import start, start_batch
+from farandole.errors import CallError
+from farandole.group import Group, global_process_set
+from farandole.handle import PreparedCall
+from farandole.torch.distributed import rendezvous
+from farandole.torch.distributed.reductions import Reduction, reduction_of
+from farandole.torch.distributed.work import Work
+from farandole.torch.tensors import DTYPE_CODES, check_memory, check_writable, dense, view_of
+
+Tensors = Sequence[torch.Tensor]
+# Up to so many ranks every two of them get a group, by which they send to each other.
+RANKS_WITH_PAIRS = 4
+
+
+def make_world(options: Any, _backend_options: object) -> ProcessGroup:
+    """What torch.distributed calls for the default process group."""
+    rank, size = options.group_rank, options.group_size
+    rendezvous.join(options.store, rank, size)
+    if 2 < size <= RANKS_WITH_PAIRS:
+        for pair in itertools.combinations(range(size), 2):
+            _group_of(pair)
+    return ProcessGroup(global_process_set, options.group_id)
+
+
+def _group_of(ranks: Sequence[int]) -> Group:
+    return lifecycle.group_of(ranks) or lifecycle.add_process_set(list(ranks))
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """Some ranks that work together."""
+
+    def __init__(self, group: Group, name: str) -> None:
+        super().__init__(group.rank(), group.size())
+        self._name, self._description = name, "undefined"
+        self._ranks = tuple(group.ranks or ())
+        self._number = group.number()
+        self._size = len(self._ranks)
+        self._prefix = f"torch.group{name}."
+        self._calls = itertools.count()
+        self._is_default = group is global_process_set
+        self._messages: Counter[tuple[int, int, int]] = Counter()  # by source, destination, tag
+
+    # What torch asks a group about, by its C++ names and by the Python ones.
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return "farandole"
+
+    name = getBackendName
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._name
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._name = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._description
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        self._description = description
+
+    group_name, group_desc = property(getGroupName), property(getGroupDesc)
+    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
+
+    # Groups of some of the ranks, and the end.
+
+    # size waiver: torch's arguments
+    def new_group(
+        self,
+        ranks: Sequence[int],
+        timeout: object = None,
+        pg_options: object = None,
+        group_name: str = "",
+        group_desc: str | None = None,
+    ) -> ProcessGroup | None:
+        """All ranks call it; None for those that are not in the new group."""
+        if list(ranks) != sorted(ranks):
+            raise CallError(
+                f"new_group() got the ranks {list(ranks)}; a group has its ranks in ascending "
+                "order: leave out sort_ranks=False"
+            )
+        if not group_name.isdigit():
+            raise CallError(
+                "new_group() got use_local_synchronization=True, but a group is made by all ranks "
+                "together: leave it out, and call new_group() on all ranks"
+            )
+        group = _group_of([self._ranks[rank] for rank in ranks])
+        if not group.included():
+            return None
+        made = ProcessGroup(group, group_name)
+        made.setGroupDesc(group_desc or "undefined")
+        return made
+
+    def shutdown(self) -> None:
+        """What destroy_process_group() calls. Who has joined the engine's job by
+        init_process_group() leaves it."""
+        if self._is_default:
+            rendezvous.leave()
+
+    abort = shutdown
+
+    # Reductions.
+
+    def allreduce(self, tensors: Tensors, opts: Any = dist.AllreduceOptions()) -> Work:  # noqa: B008
+        (tensor,) = tensors
+        return self._start(self._allreduce(tensor, reduction_of(opts.reduceOp)), opts, tensors)
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Work:
+        reduction = reduction_of(opts.reduceOp)
+        return self._start_all(
+            [self._allreduce(each, reduction) for each in tensors], opts, tensors
+        )
+
+    def reduce(self, tensors: Tensors, opts: Any) -> Work:
+        (tensor,) = tensors
+        reduction = reduction_of(opts.reduceOp)
+        if opts.rootRank == self.rank():
+            return self._start(self._allreduce(tensor, reduction), opts, tensors)
+        return self._start(self._allreduce(tensor.clone(), reduction), opts, tensors)
+
+    def reduce_scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any) -> Work:
+        """The parts may be of different sizes."""
+        (output,), (inputs,) = outputs, input_lists
+        reduction = reduction_of(opts.reduceOp)
+        whole = _joined(inputs)
+        if all(part.numel() == output.numel() for part in inputs):
+            return self._start(self._reduce_scatter(output, whole, reduction), opts, outputs)
+        parts = whole.split([part.numel() for part in inputs])
+        call = self._allreduce(whole, reduction)
+        mine = parts[self.rank()]
+        return self._start(_then(call, lambda: _copy(output, mine)), opts, outputs)
+
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
+        call = self._reduce_scatter(output, input, reduction_of(opts.reduceOp))
+        return self._start(call, opts, [output])
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
+        reduction = reduction_of(opts.reduceOp)
+        pairs = zip(outputs, inputs, strict=True)
+        return self._start_all(
+            [self._reduce_scatter(*pair, reduction) for pair in pairs], opts, outputs
+        )
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    # One to all, and all to all.
+
+    def broadcast(self, tensors: Tensors, opts: Any) -> Work:
+        (tensor,) = tensors
+        name, root = self._next_name(), self._ranks[opts.rootRank]
+        return self._start(self._broadcast(self._number, name, tensor, root), opts, tensors)
+
+    def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
+        """The tensors may be of different sizes."""
+        (outputs,), (tensor,) = output_lists, inputs
+        return self._start(self._allgather(outputs, tensor), opts, outputs)
+
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
+        return self._start(self._allgather_into(output, input), opts, [output])
+
+    _allgather_base = all_gather_single
+
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
+        pairs = zip(outputs, inputs, strict=True)
+        return self._start_all([self._allgather_into(*pair) for pair in pairs], opts, outputs)
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
+        splits = [tensor.numel() for tensor in inputs]
+        return self._start(self._alltoall(outputs, _joined(inputs), splits), opts, outputs)
+
+    # size waiver: torch's arguments
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_split_sizes: Sequence[int],
+        input_split_sizes: Sequence[int],
+        opts: Any,
+    ) -> Work:
+        """Sizes are in rows; none: all ranks get as many."""
+        memory = output if output.is_contiguous() else torch.empty_like(output.contiguous())
+        shares = self._shares(memory, output_split_sizes)
+        splits = [part.numel() for part in self._shares(input, input_split_sizes)]
+        call = self._alltoall(shares, dense(input).reshape(-1), splits)
+        if memory is not output:
+            call = _then(call, lambda: _copy(output, memory))
+        return self._start(call, opts, [output])
+
+    alltoall_base = all_to_all_single
+
+    def gather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
+        (tensor,) = inputs
+        splits = [0] * self._size
+        splits[opts.rootRank] = tensor.numel()
+        outputs = output_lists[0] if opts.rootRank == self.rank() else _nothing(tensor, self._size)
+        return self._start(self._alltoall(outputs, _joined(inputs), splits), opts, outputs)
+
+    def scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any) -> Work:
+        (output,) = outputs
+        inputs = input_lists[0] if opts.rootRank == self.rank() else _nothing(output, self._size)
+        received = _nothing(output, self._size)
+        received[opts.rootRank] = output
+        splits = [tensor.numel() for tensor in inputs]
+        return self._start(self._alltoall(received, _joined(inputs), splits), opts, outputs)
+
+    def barrier(self, opts: Any = None) -> Work:
+        call = core.barrier(self._next_name(), self._number)
+        return self._start(PreparedCall(call, None, core.Engine.take), opts, [])
+
+    def monitored_barrier(self, timeout: object = None, wait_all_ranks: bool = False) -> None:
+        """Who does not come is named by the launcher, or in the error when it has ended."""
+        self.barrier().wait()
+
+    # From one to another: a broadcast in the group of the two.
+
+    def send(self, tensors: Tensors, destination: int, tag: int) -> Work:
+        """Is done when the other rank has begun to receive."""
+        return self._message(tensors, self.rank(), destination, tag)
+
+    def recv(self, tensors: Tensors, source: int, tag: int) -> Work:
+        return self._message(tensors, source, self.rank(), tag)
+
+    def recv_anysource(self, tensors: Tensors, tag: int) -> Work:
+        raise CallError("recv() needs a source: give `src`, the rank that sends")
+
+    def _message(self, tensors: Tensors, source: int, destination: int, tag: int) -> Work:
+        (tensor,) = tensors
+        ends = sorted((self._ranks[source], self._ranks[destination]))
+        pair = lifecycle.group_of(ends)
+        if pair is None:
+            raise CallError(
+                f"ranks {ends[0]} and {ends[1]} send to each other in a group of the two, which is "
+                f"not there: call torch.distributed.new_group({ends}) on all ranks before"
+            )
+        number = self._messages[source, destination, tag]
+        self._messages[source, destination, tag] += 1
+        name = f"{self._prefix}{source}to{destination}.tag{tag}.{number}"
+        call = self._broadcast(pair.number(), name, tensor, self._ranks[source])
+        return Work(start(call), tensors, source)
+
+    # How calls are made.
+
+    def _next_name(self) -> str:
+        return f"{self._prefix}{next(self._calls)}"
+
+    def _start(self, call: PreparedCall[None], opts: Any, outputs: Tensors) -> Work:
+        return Work(start(call, waits=not getattr(opts, "asyncOp", True)), outputs)
+
+    def _start_all(self, calls: Sequence[PreparedCall[None]], opts: Any, outputs: Tensors) -> Work:
+        return Work(start_batch(calls, waits=not getattr(opts, "asyncOp", True)), outputs)
+
+    def _allreduce(self, tensor: torch.Tensor, reduction: Reduction) -> PreparedCall[None]:
+        check_writable(tensor)
+        memory = dense(tensor)
+        op, factor = reduction
+        view = view_of(memory, memory, (memory.numel(),))
+        call = core.allreduce(self._next_name(), self._number, view, op, factor, 1.0)
+        prepared = PreparedCall(call, memory, core.Engine.take)
+        return prepared if memory is tensor else _then(prepared, lambda: _copy(tensor, memory))
+
+    def _reduce_scatter(
+        self, output: torch.Tensor, source: torch.Tensor, reduction: Reduction
+    ) -> PreparedCall[None]:
+        if source.numel() != output.numel() * self._size or source.dtype != output.dtype:
+            raise CallError(
+                f"reduce_scatter got an input of {source.numel()} elements ({source.dtype}) and an "
+                f"output of {output.numel()} ({output.dtype}) for {self._size} ranks; the input "
+                "must be the output's number of elements times that of the ranks"
+            )
+        check_writable(output)
+        check_writable(source)
+        op, factor = reduction
+        memory = dense(source)
+        apart = output.is_contiguous() and not _overlap(memory, output)
+        target = output if apart else torch.empty_like(output.contiguous())
+        view = view_of(memory, target, (memory.numel(),))
+        call = core.reducescatter(self._next_name(), self._number, view, op, factor, 1.0)
+        prepared = PreparedCall(call, (memory, target), core.Engine.take)
+        return prepared if apart else _then(prepared, lambda: _copy(output, target))
+
+    def _broadcast(
+        self, group: int, name: str, tensor: torch.Tensor, root: int
+    ) -> PreparedCall[None]:
+        check_memory(tensor)
+        memory = _as_known(dense(tensor))
+        view = view_of(memory, memory, (memory.numel(),))
+        call = core.broadcast(name, group, view, root)
+        prepared = PreparedCall(call, memory, core.Engine.take)
+        if memory.data_ptr() == tensor.data_ptr():
+            return prepared
+        return _then(prepared, lambda: _copy(tensor, memory))
+
+    def _allgather(self, outputs: Tensors, tensor: torch.Tensor) -> PreparedCall[None]:
+        check_memory(tensor)
+        memory = _as_known(dense(tensor))
+        view = view_of(memory, None, (memory.numel(),))
+        call = core.allgather(self._next_name(), self._number, view)
+        return PreparedCall(call, memory, _Received(view, outputs))
+
+    def _allgather_into(self, output: torch.Tensor, tensor: torch.Tensor) -> PreparedCall[None]:
+        if not output.is_contiguous():
+            raise CallError("the output of all_gather_single must be contiguous")
+        return self._allgather(self._shares(output, ()), tensor)
+
+    def _alltoall(
+        self, outputs: Tensors, flat: torch.Tensor, splits: Sequence[int]
+    ) -> PreparedCall[None]:
+        check_memory(flat)
+        memory = _as_known(flat)
+        width = memory.numel() // flat.numel() if flat.numel() else 1
+        view = view_of(memory, None, (memory.numel(),))
+        sizes = tuple(width * size for size in splits)
+        call = core.alltoall(self._next_name(), self._number, view, sizes)
+        return PreparedCall(call, memory, _Received(view, outputs))
+
+    def _shares(self, tensor: torch.Tensor, rows: Sequence[int]) -> Tensors:
+        """The parts of a tensor that belong to the ranks; no rows: equal shares of its elements."""
+        if rows:
+            return tensor.split(list(rows))
+        if tensor.numel() % self._size:
+            raise CallError(
+                f"{tensor.numel()} elements cannot be shared out evenly among {self._size} ranks"
+            )
+        if tensor.numel() == 0:
+            return _nothing(tensor, self._size)
+        return tensor.reshape(-1).split(tensor.numel() // self._size)
+
+
+class _Received:
+    """Puts what came from the ranks where it belongs."""
+
+    __slots__ = ("outputs", "view")
+
+    def __init__(self, view: core.BufferView, outputs: Tensors) -> None:
+        self.view, self.outputs = view, outputs
+
+    def __call__(self, engine: core.Engine, number: int) -> None:
+        array, sizes = engine.take_received(number, self.view)
+        parts = torch.from_dlpack(array).split(sizes)
+        for sender, (output, part) in enumerate(zip(self.outputs, parts, strict=True)):
+            received = part if part.dtype == output.dtype else part.view(output.dtype)
+            if received.numel() != output.numel():
+                raise CallError(
+                    f"member {sender} of the group has sent {received.numel()} elements "
+                    f"({received.dtype}), but the output for it has {output.numel()}: all ranks "
+                    "must agree on the sizes"
+                )
+            _copy(output, received)
+
+
+def _then(call: PreparedCall[None], action: Any) -> PreparedCall[None]:
+    def finish(engine: core.Engine, number: int) -> None:
+        call.finish(engine, number)
+        action()
+
+    return PreparedCall(call.call, call.borrowed, finish)
+
+
+def _copy(output: torch.Tensor, source: torch.Tensor) -> None:
+    output.detach().copy_(source.reshape(output.shape))
+
+
+def _joined(tensors: Tensors) -> torch.Tensor:
+    """New memory with all of them, flat, one after another."""
+    for tensor in tensors:
+        check_memory(tensor)
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+def _nothing(like: torch.Tensor, count: int) -> list[torch.Tensor]:
+    return [like.new_empty(0) for _ in range(count)]
+
+
+def _as_known(memory: torch.Tensor) -> torch.Tensor:
+    """The same memory in a dtype that the engine knows."""
+    return memory if memory.dtype in DTYPE_CODES else memory.reshape(-1).view(torch.uint8)
+
+
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    begin, end = one.data_ptr(), one.data_ptr() + one.nbytes
+    return other.data_ptr() < end and begin < other.data_ptr() + other.nbytes

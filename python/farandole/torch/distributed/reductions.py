@@ -1,0 +1,35 @@
+"""Torch's ways to combine elements, as the engine's table numbers them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+
+from farandole.errors import CallError
+from farandole.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
+
+# The op, and a factor for every input.
+Reduction = tuple[ReduceOp, float]
+
+_KIND = dist.ReduceOp.RedOpType
+_REDUCTIONS: dict[Any, Reduction] = {
+    _KIND.SUM: (Sum, 1.0),
+    _KIND.AVG: (Average, 1.0),
+    _KIND.PRODUCT: (Product, 1.0),
+    _KIND.MIN: (Min, 1.0),
+    _KIND.MAX: (Max, 1.0),
+}
+
+
+def reduction_of(op: Any) -> Reduction:
+    """Raises CallError for the bitwise ones, and for a PREMUL_SUM by a tensor."""
+    kind = op if isinstance(op, _KIND) else op.op
+    known = _REDUCTIONS.get(kind)
+    if known is not None:
+        return known
+    if kind == _KIND.PREMUL_SUM and isinstance(op.factor, float):
+        return Sum, op.factor
+    raise CallError(
+        f"{kind.name} is not possible; SUM, AVG, PRODUCT, MIN, MAX and PREMUL_SUM by a number are"
+    )

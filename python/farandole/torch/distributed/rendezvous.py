@@ -1,0 +1,124 @@
+"""How the ranks of torch.distributed find each other, under whichever launcher.
+
+torch wants a store, a rank and a size. Under torchrun it makes them itself. Under `farandole run`
+and mpirun, where MASTER_ADDR is not set, they come from the engine, and the store is a file without
+a name in the memory of rank 0: no port is opened.
+
+The engine's ranks meet at the launcher of `farandole run`, or by a text that goes through that
+store.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from farandole import core, lifecycle
+from farandole.errors import CallError
+from farandole.objects import broadcast_object
+
+Rendezvous = tuple[dist.Store, int, int]
+Handler = Callable[..., Iterator[Rendezvous]]
+
+
+def register() -> None:
+    """Adds the scheme farandole://, which is also what env:// means where nothing says who is the
+    master."""
+    dist.register_rendezvous_handler("farandole", _by_the_engine)
+    # The name of the module means a function in torch.distributed.
+    handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
+    handlers["env"] = _by_the_engine_unless_there_is_a_master(handlers["env"])
+
+
+def _by_the_engine_unless_there_is_a_master(by_environment: Handler) -> Handler:
+    def handler(url: str, **options: Any) -> Iterator[Rendezvous]:
+        if os.environ.get("MASTER_ADDR") or "rank=" in url:
+            return by_environment(url, **options)
+        return _by_the_engine(url, **options)
+
+    return handler
+
+
+def _by_the_engine(url: str, **options: Any) -> Iterator[Rendezvous]:
+    _join(lifecycle.init)
+    rank, size = lifecycle.rank(), lifecycle.size()
+    path, turn = broadcast_object(_joined.next_store() if rank == 0 else None, 0)
+    yield dist.PrefixStore(f"{turn}/", dist.FileStore(path, size)), rank, size
+    raise CallError("a group of the engine cannot be met again: call init_process_group() again")
+
+
+class _Joined:
+    """What this process has for torch.distributed."""
+
+    # The engine that is there for it alone: the program has not called init().
+    engine: core.Engine | None = None
+    # The file of the stores. It is never closed: its number must not come to mean another file
+    # while somebody might still write to it.
+    path = ""
+    stores = 0
+
+    def next_store(self) -> tuple[str, int]:
+        """Where the others find the file, and what the keys of this store begin with."""
+        if not self.path:
+            self.path = f"/proc/{os.getpid()}/fd/{os.memfd_create('farandole-store')}"
+        self.stores += 1
+        return self.path, self.stores
+
+
+_joined = _Joined()
+
+
+def _join(init: Callable[[], None]) -> None:
+    if not lifecycle.is_initialized():
+        init()
+        _joined.engine = lifecycle.engine()
+
+
+def leave() -> None:
+    """Ends what join() has begun; an engine that the program itself has is left alone."""
+    if lifecycle.is_initialized() and lifecycle.engine() is _joined.engine:
+        lifecycle.shutdown()
+    _joined.engine = None
+
+
+def join(store: dist.Store, rank: int, size: int) -> None:
+    """Makes this process the rank of the engine that it is for torch, if it is not yet."""
+    if "FARANDOLE_RENDEZVOUS_DESCRIPTOR" in os.environ:
+        _join(lifecycle.init)
+    else:
+        _join(lambda: lifecycle.init_by_meeting(_common_text(store, rank, size), rank, size))
+    if (lifecycle.rank(), lifecycle.size()) == (rank, size):
+        return
+    raise CallError(
+        f"this process is rank {rank} of {size} for torch.distributed, but rank "
+        f"{lifecycle.rank()} of {lifecycle.size()} for farandole: start all ranks with one launcher"
+    )
+
+
+def _common_text(store: dist.Store, rank: int, size: int) -> str:
+    """What nobody else can know. The store may be the one of an earlier process group."""
+    turn = store.add(f"farandole/turns/{rank}", 1)
+    store.set(f"farandole/{turn}/host/{rank}", _host())
+    if rank == 0:
+        store.set(f"farandole/{turn}/text", secrets.token_hex(16))
+    hosts = [store.get(f"farandole/{turn}/host/{other}").decode() for other in range(size)]
+    elsewhere = [other for other in range(size) if hosts[other] != hosts[0]]
+    if elsewhere:
+        raise CallError(
+            f"ranks {', '.join(map(str, elsewhere))} cannot meet rank 0, as they are on another "
+            "host or in another network namespace: jobs over several hosts are not possible yet; "
+            "start all ranks on one"
+        )
+    return store.get(f"farandole/{turn}/text").decode()
+
+
+def _host() -> str:
+    """The same where the names of Unix sockets are the same."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {os.readlink('/proc/self/ns/net')}"

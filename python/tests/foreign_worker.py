@@ -1,0 +1,44 @@
+"""A rank that another launcher than ours has started. `cycle`: joins and leaves again and again;
+`die`: rank 1 is killed, and the others say what they hear."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import torch
+
+import farandole.torch as hvd
+
+CYCLES = 50
+
+
+def cycle() -> None:
+    for number in range(CYCLES):
+        hvd.init()
+        if number % 10 == hvd.rank():
+            time.sleep(0.01)  # one is late
+        assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == hvd.size()
+        if number == 0:
+            group = hvd.add_process_set([0, hvd.size() - 1])
+            assert group.size() == 2
+        hvd.shutdown()
+    hvd.init()
+    print(f"rank {hvd.rank()} of {hvd.local_size()} is done\n", end="", flush=True)
+
+
+def die() -> None:
+    hvd.init()
+    hvd.barrier()
+    if hvd.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        hvd.allreduce(torch.ones(1), name="never")
+    except hvd.GroupLostError as error:
+        print(f"heard: {error}\n", end="", flush=True)
+
+
+if __name__ == "__main__":
+    {"cycle": cycle, "die": die, "leave": hvd.init}[sys.argv[1]]()

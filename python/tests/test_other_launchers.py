@@ -1,0 +1,101 @@
+"""Jobs that are not started by `farandole run`: torchrun, mpirun, mpiexec, or variables by hand."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from job import command_elsewhere, run_command
+
+WORKER = Path(__file__).with_name("foreign_worker.py")
+LAUNCHERS = ["torchrun", "mpirun", "mpiexec"]
+
+
+def words_of(launcher: str, size: int, *arguments: str) -> list[str]:
+    words = command_elsewhere(launcher, size, sys.executable, WORKER, *arguments)
+    if words is None:
+        pytest.skip(f"{launcher} is not installed")
+    return words
+
+
+def by_hand(rank: int, size: int, port: int, action: str) -> subprocess.Popen[str]:
+    variables = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    return subprocess.Popen(
+        [sys.executable, WORKER, action],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **{name: str(value) for name, value in variables.items()}},
+    )
+
+
+@pytest.fixture
+def port() -> int:
+    """What tells this job from others; nobody listens there."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_joining_and_leaving(launcher: str) -> None:
+    job = run_command(words_of(launcher, 3, "cycle"))
+    assert job.code == 0, job.text
+    for rank in range(3):
+        assert f"rank {rank} of 3 is done" in job.text, job.text
+
+
+def test_a_program_that_only_joins() -> None:
+    """The first to end may be the one at which the others are just meeting."""
+    for _ in range(3):
+        job = run_command(words_of("mpiexec", 4, "leave"))
+        assert job.code == 0, job.text
+
+
+def test_a_killed_rank_is_named(port: int) -> None:
+    ranks = [by_hand(rank, 3, port, "die") for rank in range(3)]
+    texts = [rank.communicate(timeout=120)[0] for rank in ranks]
+    for text in (texts[0], texts[2]):
+        assert f"heard: allreduce `never` cannot finish: rank 1 (pid {ranks[1].pid})" in text, texts
+
+
+def test_a_missing_rank_is_named(port: int) -> None:
+    os.environ["FARANDOLE_START_TIMEOUT"] = "1"
+    try:
+        alone = by_hand(0, 2, port, "leave")
+    finally:
+        del os.environ["FARANDOLE_START_TIMEOUT"]
+    text, _ = alone.communicate(timeout=120)
+    assert "rank 0 waited 1 s for rank 1, in vain" in text
+
+
+def test_several_hosts() -> None:
+    program = "import farandole; farandole.init()"
+    variables = {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
+    )
+    assert result.stderr.splitlines()[-1] == (
+        "farandole.errors.CallError: torchrun has started rank 0 of 4 as number 0 of 2 on this "
+        "host: jobs over several hosts are not possible yet; start all ranks on one"
+    )
+
+
+def test_a_size_that_is_left_over() -> None:
+    program = "import farandole; farandole.init(); print(farandole.size())"
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "WORLD_SIZE": "1", "MASTER_PORT": "29500"},
+    )
+    assert result.stdout == "1\n"

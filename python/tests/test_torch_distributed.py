@@ -1,0 +1,34 @@
+"""The torch.distributed backend in jobs of `farandole run`, of other launchers, and of none."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from job import WORKER, command_elsewhere, run_checks, run_command
+
+SPAWNING = Path(__file__).with_name("spawning_program.py")
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_under_our_launcher(size: int) -> None:
+    run_checks(size, "torch_distributed:DistributedChecks", timeout=300)
+
+
+@pytest.mark.parametrize(("launcher", "size"), [("torchrun", 2), ("torchrun", 4), ("mpirun", 2)])
+def test_under_other_launchers(launcher: str, size: int) -> None:
+    words = command_elsewhere(
+        launcher, size, sys.executable, WORKER, "torch_distributed:WithoutGloo"
+    )
+    if words is None:
+        pytest.skip(f"{launcher} is not installed")
+    job = run_command(words, timeout=300)
+    assert job.code == 0, job.text
+    assert job.text.count("all checks passed") == size, job.text
+
+
+def test_processes_that_torch_starts() -> None:
+    job = run_command([sys.executable, str(SPAWNING)])
+    assert job.code == 0, job.text
+    assert job.text.count("the sum is 3.0") == 3, job.text

@@ -1,0 +1,454 @@
+"""The torch.distributed backend: what it computes is what Gloo computes, in the same process."""
+
+import gc
+import itertools
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.join import Join
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+
+import farandole.torch as hvd
+
+Tensors = list[torch.Tensor]
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64)
+# Gloo sends these by every operation.
+MOVED = (torch.float32, torch.float64, torch.float16, torch.int32, torch.int64, torch.uint8)
+
+warnings.filterwarnings("ignore", category=FutureWarning)
+warnings.filterwarnings("ignore", message=".*find_unused_parameters.*")
+
+
+def rank() -> int:
+    return dist.get_rank()
+
+
+def size() -> int:
+    return dist.get_world_size()
+
+
+def some(count: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    """Small whole numbers, other ones on every rank."""
+    generator = torch.Generator().manual_seed(1000 * seed + rank())
+    return torch.randint(0, 4, (count,), generator=generator).to(dtype)
+
+
+def network() -> nn.Module:
+    """Other parameters on every rank, until somebody makes them the same."""
+    torch.manual_seed(rank())
+    return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 16), nn.Linear(16, 3))
+
+
+class Branches(nn.Module):
+    """Uses one of its layers, in turn another one on each rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(rank())
+        self.layers = nn.ModuleList(nn.Linear(6, 3) for _ in range(3))
+        self.passes = rank()
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        self.passes += 1
+        return self.layers[self.passes % 3](data)
+
+
+def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int = 4) -> Tensors:
+    torch.manual_seed(100 + rank())
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(5, 6)).square().mean().backward()
+        optimizer.step()
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def train_parallel(model: nn.Module, hook: Any = None, **options: Any) -> Tensors:
+    parallel = DistributedDataParallel(model, bucket_cap_mb=0.001, **options)
+    if hook is not None:
+        parallel.register_comm_hook(None, hook)
+    return train(parallel, torch.optim.SGD(parallel.parameters(), lr=0.1))
+
+
+def halving_hook(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    return work.get_future().then(lambda future: future.value()[0] / 2)
+
+
+def reductions() -> Iterator[torch.Tensor]:
+    ops = (dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT)
+    for op, dtype in itertools.product(ops, DTYPES):
+        tensor = some(7, dtype)
+        dist.all_reduce(tensor, op)
+        yield tensor
+        works = [dist.all_reduce(some(5, dtype, seed), op, async_op=True) for seed in range(3)]
+        for work in reversed(works):
+            work.wait()
+            assert work.is_completed()
+            assert work.is_success()
+        yield from (work.result()[0] for work in works)
+        tensor = some(3, dtype)
+        dist.reduce(tensor, 1, op)
+        yield tensor if rank() == 1 else torch.zeros(1)
+    tensors = [some(4, seed=1), some(3, seed=2)]
+    dist.all_reduce_coalesced(tensors)
+    yield from tensors
+    columns = some(12).reshape(3, 4).t()
+    dist.all_reduce(columns)
+    yield columns
+    complex_tensor = some(4, torch.complex64)
+    dist.all_reduce(complex_tensor)
+    yield complex_tensor
+
+
+def scattered_reductions() -> Iterator[torch.Tensor]:
+    output = torch.empty(3)
+    dist.reduce_scatter_single(output, some(3 * size()))
+    yield output
+    parts = [some(4, seed=other) for other in range(size())]
+    output = torch.empty(4)
+    dist.reduce_scatter(output, parts)
+    yield output
+
+
+def movements() -> Iterator[torch.Tensor]:
+    for dtype, root in itertools.product(MOVED, range(size())):
+        tensor = some(5, dtype)
+        dist.broadcast(tensor, root)
+        yield tensor
+    for dtype in MOVED:
+        outputs = [torch.empty(2, 3, dtype=dtype) for _ in range(size())]
+        dist.all_gather(outputs, some(6, dtype).reshape(2, 3))
+        yield from outputs
+        output = torch.empty(3 * size(), dtype=dtype)
+        dist.all_gather_single(output, some(3, dtype))
+        yield output
+        gathered = [torch.empty(3, dtype=dtype) for _ in range(size())] if rank() == 1 else None
+        dist.gather(some(3, dtype), gathered, dst=1)
+        yield from gathered or []
+        parts = [some(2, dtype, seed) for seed in range(size())] if rank() == 1 else None
+        output = torch.empty(2, dtype=dtype)
+        dist.scatter(output, parts, src=1)
+        yield output
+        output = torch.empty(2 * size(), dtype=dtype)
+        dist.all_to_all_single(output, some(2 * size(), dtype))
+        yield output
+    columns = some(12).reshape(3, 4).t()
+    dist.broadcast(columns, 1)
+    yield columns
+    dist.barrier()
+
+
+def uneven_exchange() -> Iterator[torch.Tensor]:
+    """Rank r sends r + other rows of two elements to each other."""
+    to_each = [rank() + other for other in range(size())]
+    source = some(2 * sum(to_each)).reshape(-1, 2)
+    output = torch.empty_like(source)
+    dist.all_to_all_single(output, source, to_each, to_each)
+    yield output
+
+
+def messages() -> Iterator[torch.Tensor]:
+    following, before = (rank() + 1) % size(), (rank() - 1) % size()
+    received = torch.empty(5, dtype=torch.int64)
+    sending = dist.isend(some(5, torch.int64), following, tag=3)
+    assert dist.recv(received, before, tag=3) == before
+    sending.wait()
+    yield received
+    others = [torch.empty(2) for _ in range(2)]
+    operations = [
+        dist.P2POp(dist.isend, some(2, seed=1), following),
+        dist.P2POp(dist.irecv, others[0], before),
+        dist.P2POp(dist.isend, some(2, seed=2), before),
+        dist.P2POp(dist.irecv, others[1], following),
+    ]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    yield from others
+
+
+def objects() -> Iterator[torch.Tensor]:
+    everybody: list[Any] = [None] * size()
+    dist.all_gather_object(everybody, {"rank": rank(), "text": "x" * rank()})
+    assert everybody == [{"rank": r, "text": "x" * r} for r in range(size())]
+    given = [rank(), "a"] if rank() == 1 else [None, None]
+    dist.broadcast_object_list(given, src=1)
+    assert given == [1, "a"]
+    gathered: list[Any] | None = [None] * size() if rank() == 0 else None
+    dist.gather_object({rank()}, gathered, dst=0)
+    assert gathered is None or gathered == [{r} for r in range(size())]
+    mine: list[Any] = [None]
+    dist.scatter_object_list(mine, list("abcdefgh")[: size()] if rank() == 0 else None, src=0)
+    assert mine == ["abcdefgh"[rank()]]
+    yield torch.zeros(1)
+
+
+def groups() -> Iterator[torch.Tensor]:
+    """Every two of the ranks, and all again; calls of several groups are in flight at once."""
+    pairs = [dist.new_group(pair) for pair in itertools.combinations(range(size()), 2)]
+    again = dist.new_group()
+    tensors, works = [], []
+    for group in [again, *pairs]:
+        if group is not dist.GroupMember.NON_GROUP_MEMBER:
+            tensors.append(some(4, seed=len(tensors)))
+            works.append(dist.all_reduce(tensors[-1], group=group, async_op=True))
+    whole = some(4, seed=99)
+    dist.all_reduce(whole)
+    for work in works:
+        work.wait()
+    yield from [*tensors, whole]
+    for pair, group in zip(itertools.combinations(range(size()), 2), pairs, strict=True):
+        if rank() in pair:
+            assert dist.get_process_group_ranks(group) == list(pair)
+            tensor = some(3)
+            dist.broadcast(tensor, pair[1], group=group)
+            yield tensor
+            dist.destroy_process_group(group)
+
+
+def functional_collectives() -> Iterator[torch.Tensor]:
+    world = dist.group.WORLD
+    yield functional.all_reduce(some(4), "sum", world) + 0
+    yield functional.all_reduce(some(4), "max", world) + 0
+    yield functional.all_gather_tensor(some(3), 0, world) + 0
+    yield functional.reduce_scatter_tensor(some(2 * size()), "sum", 0, world) + 0
+    yield functional.all_to_all_single(some(size()), None, None, world) + 0
+    yield functional.broadcast(some(3), 1, world) + 0
+    coalesced = functional.all_reduce_coalesced([some(2), some(3, seed=1)], "sum", world)
+    yield from (tensor + 0 for tensor in coalesced)
+
+
+def data_parallel() -> Iterator[torch.Tensor]:
+    yield from train_parallel(network())
+    yield from train_parallel(network(), gradient_as_bucket_view=True)
+    yield from train_parallel(network(), static_graph=True)
+    yield from train_parallel(network(), find_unused_parameters=True)
+    yield from train_parallel(Branches(), find_unused_parameters=True)
+    yield from train_parallel(network(), default_hooks.fp16_compress_hook)
+    yield from train_parallel(network(), default_hooks.allreduce_hook)
+    yield from train_parallel(network(), halving_hook)
+
+
+def joined_training() -> Iterator[torch.Tensor]:
+    """Ranks with more and with less data."""
+    parallel = DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
+    with Join([parallel]):
+        yield from train(parallel, optimizer, steps=2 + rank())
+
+
+def accumulated_training() -> Iterator[torch.Tensor]:
+    parallel = DistributedDataParallel(network())
+    with parallel.no_sync():
+        parallel(torch.ones(2, 6)).sum().backward()
+    parallel(torch.ones(2, 6)).sum().backward()
+    for parameter in parallel.parameters():
+        assert parameter.grad is not None
+        yield parameter.grad
+
+
+def sharded_optimizer() -> Iterator[torch.Tensor]:
+    parallel = DistributedDataParallel(network())
+    optimizer = ZeroRedundancyOptimizer(parallel.parameters(), torch.optim.Adam, lr=0.01)
+    yield from train(parallel, optimizer)
+    optimizer.consolidate_state_dict(to=0)
+
+
+def sharded_model() -> Iterator[torch.Tensor]:
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 5), nn.Linear(5, 3))
+    mesh = init_device_mesh("cpu", (size(),))
+    for layer in model:
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    train(model, torch.optim.Adam(model.parameters(), lr=0.01))
+    for parameter in model.parameters():
+        yield parameter.full_tensor().detach()
+
+
+def outcome(backend: str, scenario: Callable[[], Iterator[torch.Tensor]]) -> Tensors:
+    dist.init_process_group(backend)
+    try:
+        return [tensor.clone() for tensor in scenario()]
+    finally:
+        gc.collect()  # models that use the group
+        dist.destroy_process_group()
+
+
+def compare(scenario: Callable[[], Iterator[torch.Tensor]]) -> None:
+    wanted, found = outcome("gloo", scenario), outcome("farandole", scenario)
+    assert len(wanted) == len(found) > 0
+    for number, (one, other) in enumerate(zip(wanted, found, strict=True)):
+        where = f"{scenario.__name__}, result {number}"
+        torch.testing.assert_close(other, one, msg=lambda text, where=where: f"{where}: {text}")
+
+
+class WithoutGloo:
+    """Under torchrun, too, where Gloo can be there only once."""
+
+    def check_what_gloo_cannot(self) -> None:
+        dist.init_process_group("farandole")
+        ranks = range(size())
+        tensor = torch.full((3,), float(rank()))
+        dist.all_reduce(tensor, dist.ReduceOp.AVG)
+        assert tensor.tolist() == [sum(ranks) / size()] * 3
+        tensor = torch.full((3,), float(rank()))
+        dist.all_reduce(tensor, dist._make_nccl_premul_sum(0.5))
+        assert tensor.tolist() == [sum(ranks) / 2] * 3
+        outputs = [torch.empty(other + 1) for other in ranks]
+        dist.all_gather(outputs, torch.full((rank() + 1,), float(rank())))
+        assert [each.tolist() for each in outputs] == [[float(o)] * (o + 1) for o in ranks]
+        output = torch.empty(rank() + 1)
+        dist.reduce_scatter(output, [torch.full((o + 1,), 1.0) for o in ranks])
+        assert output.tolist() == [float(size())] * (rank() + 1)
+        for dtype in (torch.bool, torch.complex64, torch.bfloat16, torch.float8_e4m3fn):
+            parts = [some(4, dtype=torch.float32, seed=other).to(dtype) for other in ranks]
+            output, back = torch.empty(4, dtype=dtype), torch.empty(4 * size(), dtype=dtype)
+            dist.scatter(output, parts if rank() == 0 else None, src=0)
+            dist.all_gather_single(back, output)
+            dist.broadcast(wanted := torch.cat(parts), 0)
+            assert torch.equal(back.view(torch.uint8), wanted.view(torch.uint8)), dtype
+        with dist._coalescing_manager():
+            tensors = [torch.full((2,), float(n)) for n in range(3)]
+            for each in tensors:
+                dist.all_reduce(each)
+        assert [each[0].item() for each in tensors] == [float(n * size()) for n in range(3)]
+        dist.destroy_process_group()
+
+    def check_order_of_waiting_does_not_matter(self) -> None:
+        """Calls belong together by the order in which they are made alone."""
+        dist.init_process_group("farandole")
+        first, second = torch.ones(2), torch.full((2,), 2.0)
+        work = dist.all_reduce(first, async_op=True)
+        if rank() == 0:
+            work.wait()
+        dist.all_reduce(second)
+        work.wait()
+        assert (first[0].item(), second[0].item()) == (size(), 2.0 * size())
+        dist.destroy_process_group()
+
+    def check_futures(self) -> None:
+        dist.init_process_group("farandole")
+        future = dist.all_reduce(torch.ones(2), async_op=True).get_future()
+        assert future.wait()[0].tolist() == [float(size())] * 2
+        assert future.done()
+        dist.destroy_process_group()
+
+    def check_errors_do_not_break_later_calls(self) -> None:
+        dist.init_process_group("farandole")
+        wrong = dist.all_reduce(torch.ones(2 + rank()), async_op=True)
+        with pytest.raises(hvd.CallError, match=r"torch\.group0"):
+            wrong.wait()
+        assert isinstance(wrong.exception(), hvd.CallError)
+        assert not wrong.is_success()
+        with pytest.raises(hvd.CallError):
+            dist.all_reduce(torch.ones(2 + rank()), async_op=True).get_future().wait()
+        with pytest.raises(hvd.CallError, match="BAND is not possible"):
+            dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BAND)
+        tensor = torch.ones(2)
+        dist.all_reduce(tensor)
+        assert tensor[0] == size()
+        dist.destroy_process_group()
+
+    def check_an_error_in_backward(self) -> None:
+        """It is the one of the call, and does not leave anybody waiting."""
+        dist.init_process_group("farandole")
+
+        def unequal(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+            work = dist.all_reduce(bucket.buffer()[rank() :].clone(), async_op=True)
+            return work.get_future().then(lambda future: future.value()[0])
+
+        with pytest.raises(RuntimeError, match=r"torch\.group0"):
+            train_parallel(network(), unequal)
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        assert tensor == size()
+        dist.destroy_process_group()
+
+    def check_groups_come_and_go(self) -> None:
+        for _ in range(50):
+            dist.init_process_group("farandole")
+            tensor = torch.ones(1)
+            dist.all_reduce(tensor)
+            assert tensor == size()
+            dist.destroy_process_group()
+            assert not hvd.is_initialized()
+
+    def check_an_engine_of_the_program_stays(self) -> None:
+        hvd.init()
+        dist.init_process_group("farandole")
+        assert (dist.get_rank(), dist.get_world_size()) == (hvd.rank(), hvd.size())
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        assert hvd.allreduce(tensor, op=hvd.Sum) == size() * size()
+        dist.destroy_process_group()
+        assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == hvd.size()
+        hvd.shutdown()
+
+    def check_other_ways_to_meet(self) -> None:
+        dist.init_process_group("farandole", init_method="farandole://")
+        assert dist.get_world_size() == size()
+        dist.destroy_process_group()
+        assert "RANK" in os.environ or not hvd.is_initialized()
+
+    def check_training(self) -> None:
+        dist.init_process_group("farandole")
+        for trained in (train_parallel(network()), list(sharded_model())):
+            mine = torch.cat([parameter.reshape(-1) for parameter in trained])
+            largest = mine.clone()
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+            assert torch.equal(mine, largest)
+        gc.collect()
+        dist.destroy_process_group()
+
+
+class DistributedChecks(WithoutGloo):
+    def check_reductions(self) -> None:
+        compare(reductions)
+
+    def check_scattered_reductions(self) -> None:
+        compare(scattered_reductions)
+
+    def check_movements(self) -> None:
+        compare(movements)
+
+    def check_uneven_exchange(self) -> None:
+        compare(uneven_exchange)
+
+    def check_messages(self) -> None:
+        compare(messages)
+
+    def check_objects(self) -> None:
+        compare(objects)
+
+    def check_groups(self) -> None:
+        compare(groups)
+
+    def check_functional_collectives(self) -> None:
+        compare(functional_collectives)
+
+    def check_data_parallel(self) -> None:
+        compare(data_parallel)
+
+    def check_joined_training(self) -> None:
+        compare(joined_training)
+
+    def check_accumulated_training(self) -> None:
+        compare(accumulated_training)
+
+    def check_sharded_optimizer(self) -> None:
+        compare(sharded_optimizer)
+
+    def check_sharded_model(self) -> None:
+        compare(sharded_model)

@@ -1,0 +1,150 @@
+#include "base/foreign_launcher.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <charconv>
+#include <string_view>
+
+#include "base/try.h"
+
+namespace farandole {
+namespace {
+
+using Environment = std::function<const char*(const char*)>;
+
+// The names of the variables.
+struct Launcher {
+  std::string_view name;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+  // What tells this job from others of the same user; those that are set count.
+  std::array<const char*, 4> job;
+  // A socket to the launcher's process on this host, which has one job.
+  const char* socket = nullptr;
+};
+
+// The first whose rank and size are there counts: torchrun may be started by srun, but hardly srun
+// by torchrun.
+constexpr std::array<Launcher, 4> kLaunchers = {{
+    {.name = "torchrun",
+     .rank = "RANK",
+     .size = "WORLD_SIZE",
+     .local_rank = "LOCAL_RANK",
+     .local_size = "LOCAL_WORLD_SIZE",
+     .job = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
+    {.name = "Open MPI's mpirun",
+     .rank = "OMPI_COMM_WORLD_RANK",
+     .size = "OMPI_COMM_WORLD_SIZE",
+     .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+     .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+     .job = {"PMIX_NAMESPACE", "PMIX_SERVER_TMPDIR", "OMPI_MCA_ess_base_jobid", ""}},
+    {.name = "MPICH's mpiexec",
+     .rank = "PMI_RANK",
+     .size = "PMI_SIZE",
+     .local_rank = "MPI_LOCALRANKID",
+     .local_size = "MPI_LOCALNRANKS",
+     .job = {"PMI_PORT", "PMI_JOBID", "", ""},
+     .socket = "PMI_FD"},
+    {.name = "srun",
+     .rank = "SLURM_PROCID",
+     .size = "SLURM_STEP_NUM_TASKS",
+     .local_rank = "SLURM_LOCALID",
+     .local_size = "SLURM_STEP_TASKS_PER_NODE",
+     .job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "", ""}},
+}};
+
+std::string_view text_of(const Environment& environment, const char* name) {
+  const char* const found = *name == '\0' ? nullptr : environment(name);
+  return found == nullptr ? std::string_view() : found;
+}
+
+// Slurm writes "2(x3)" for two on each of three hosts.
+std::optional<int> leading_number(std::string_view text) {
+  int number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = rest == text.data() + text.size() || *rest == '(' || *rest == ',';
+  if (error != std::errc() || number < 0 || !whole) return std::nullopt;
+  return number;
+}
+
+Result<int> number_of(const Environment& environment, const Launcher& launcher, const char* name,
+                      int otherwise) {
+  const std::string_view text = text_of(environment, name);
+  if (text.empty()) return otherwise;
+  if (const auto number = leading_number(text)) return *number;
+  return Status::fix_call(
+      fmt::format("{} is \"{}\", which is not what {} sets. Correct it or unset it.", name, text,
+                  launcher.name));
+}
+
+Result<Place> place_of(const Environment& environment, const Launcher& launcher) {
+  Place place;
+  FARANDOLE_TRY_ASSIGN(place.rank, number_of(environment, launcher, launcher.rank, 0));
+  FARANDOLE_TRY_ASSIGN(place.size, number_of(environment, launcher, launcher.size, 1));
+  FARANDOLE_TRY_ASSIGN(place.local_rank,
+                       number_of(environment, launcher, launcher.local_rank, place.rank));
+  FARANDOLE_TRY_ASSIGN(place.local_size,
+                       number_of(environment, launcher, launcher.local_size, place.size));
+  if (place.size < 1 || place.rank >= place.size)
+    return Status::fix_call(fmt::format(
+        "{}={} and {}={}: there is no such rank. Start all ranks with {}, or unset both "
+        "to run alone.",
+        launcher.rank, place.rank, launcher.size, place.size, launcher.name));
+  if (place.local_size != place.size || place.local_rank != place.rank)
+    return Status::fix_call(fmt::format(
+        "{} has started rank {} of {} as number {} of {} on this host: jobs over several hosts are "
+        "not possible yet; start all ranks on one",
+        launcher.name, place.rank, place.size, place.local_rank, place.local_size));
+  return place;
+}
+
+// Empty when that is no Unix socket.
+std::string process_behind(std::string_view descriptor) {
+  ucred peer{};
+  socklen_t bytes = sizeof(peer);
+  const auto number = leading_number(descriptor);
+  if (!number || ::getsockopt(*number, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) return {};
+  return fmt::format("\nprocess={}", peer.pid);
+}
+
+Result<std::string> meeting_of(const Environment& environment, const Launcher& launcher) {
+  std::string known;
+  std::string looked_for;
+  for (const char* const name : launcher.job) {
+    if (*name == '\0') continue;
+    looked_for += fmt::format("{}{}", looked_for.empty() ? "" : ", ", name);
+    const std::string_view text = text_of(environment, name);
+    if (!text.empty()) known += fmt::format("\n{}={}", name, text);
+  }
+  if (launcher.socket != nullptr) {
+    looked_for += fmt::format(", {}", launcher.socket);
+    known += process_behind(text_of(environment, launcher.socket));
+  }
+  if (!known.empty()) return fmt::format("{}{}", launcher.name, known);
+  return Status::fix_call(fmt::format(
+      "{} and {} are set, as by {}, but nothing that tells this job from others (one of {}): start "
+      "the job with `farandole run`, or unset both to run alone",
+      launcher.rank, launcher.size, launcher.name, looked_for));
+}
+
+}  // namespace
+
+Result<std::optional<ForeignJob>> find_foreign_job(const Environment& environment) {
+  for (const Launcher& launcher : kLaunchers) {
+    if (text_of(environment, launcher.rank).empty() || text_of(environment, launcher.size).empty())
+      continue;
+    ForeignJob job;
+    FARANDOLE_TRY_ASSIGN(job.place, place_of(environment, launcher));
+    if (job.place.size > 1) {
+      FARANDOLE_TRY_ASSIGN(job.meeting, meeting_of(environment, launcher));
+    }
+    return std::optional(std::move(job));
+  }
+  return std::optional<ForeignJob>();
+}
+
+}  // namespace farandole

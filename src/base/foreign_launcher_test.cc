@@ -1,0 +1,135 @@
+#include "base/foreign_launcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <map>
+#include <string>
+
+#include "base/descriptor.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+using Variables = std::map<std::string, std::string>;
+
+Result<std::optional<ForeignJob>> find(const Variables& variables) {
+  return find_foreign_job([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+ForeignJob job_of(const Variables& variables) {
+  const auto job = find(variables);
+  EXPECT_TRUE(job.ok()) << job.status().message();
+  EXPECT_TRUE(job.ok() && *job);
+  return job.ok() && *job ? **job : ForeignJob{};
+}
+
+std::string error_of(const Variables& variables) {
+  const auto job = find(variables);
+  EXPECT_EQ(job.status().code(), StatusCode::kFixCall);
+  return job.status().message();
+}
+
+const Variables kTorchrun = {{"RANK", "1"},
+                             {"WORLD_SIZE", "4"},
+                             {"LOCAL_RANK", "1"},
+                             {"LOCAL_WORLD_SIZE", "4"},
+                             {"MASTER_ADDR", "localhost"},
+                             {"MASTER_PORT", "29500"},
+                             {"TORCHELASTIC_RUN_ID", "none"},
+                             {"TORCHELASTIC_RESTART_COUNT", "0"}};
+
+Variables with(Variables variables, const std::string& name, const std::string& value) {
+  variables[name] = value;
+  return variables;
+}
+
+TEST(ForeignLauncher, TorchrunSaysWhoWeAre) {
+  const ForeignJob job = job_of(kTorchrun);
+  EXPECT_EQ(job.place.rank, 1);
+  EXPECT_EQ(job.place.size, 4);
+  EXPECT_EQ(job.place.local_rank, 1);
+  EXPECT_EQ(job.place.local_size, 4);
+  EXPECT_EQ(job.meeting, job_of(with(with(kTorchrun, "RANK", "2"), "LOCAL_RANK", "2")).meeting);
+}
+
+TEST(ForeignLauncher, AnotherJobMeetsElsewhere) {
+  const std::string meeting = job_of(kTorchrun).meeting;
+  EXPECT_NE(meeting, job_of(with(kTorchrun, "MASTER_PORT", "29501")).meeting);
+  EXPECT_NE(meeting, job_of(with(kTorchrun, "TORCHELASTIC_RUN_ID", "other")).meeting);
+  EXPECT_NE(meeting, job_of(with(kTorchrun, "TORCHELASTIC_RESTART_COUNT", "1")).meeting);
+}
+
+TEST(ForeignLauncher, MpirunAndSrunSayWhoWeAre) {
+  const ForeignJob open_mpi = job_of({{"OMPI_COMM_WORLD_RANK", "2"},
+                                      {"OMPI_COMM_WORLD_SIZE", "3"},
+                                      {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
+                                      {"PMIX_NAMESPACE", "4711"}});
+  EXPECT_EQ(open_mpi.place.rank, 2);
+  EXPECT_THAT(open_mpi.meeting, HasSubstr("4711"));
+  const ForeignJob slurm = job_of({{"SLURM_PROCID", "1"},
+                                   {"SLURM_STEP_NUM_TASKS", "2"},
+                                   {"SLURM_LOCALID", "1"},
+                                   {"SLURM_STEP_TASKS_PER_NODE", "2"},
+                                   {"SLURM_JOB_ID", "17"},
+                                   {"SLURM_STEP_ID", "0"}});
+  EXPECT_EQ(slurm.place.size, 2);
+  EXPECT_THAT(slurm.meeting, HasSubstr("SLURM_JOB_ID=17"));
+}
+
+TEST(ForeignLauncher, ASocketToTheLauncherTellsMpichsJobs) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+  const Descriptor one(ends[0]);
+  const Descriptor other(ends[1]);
+  const ForeignJob job =
+      job_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"PMI_FD", std::to_string(one.get())}});
+  EXPECT_THAT(job.meeting, HasSubstr("process=" + std::to_string(::getpid())));
+  EXPECT_EQ(job.place.local_size, 2);
+}
+
+TEST(ForeignLauncher, WhatIsLeftOverIsNoJob) {
+  EXPECT_FALSE(find({})->has_value());
+  EXPECT_FALSE(find({{"WORLD_SIZE", "4"}})->has_value());
+  EXPECT_FALSE(find({{"RANK", ""}, {"WORLD_SIZE", "4"}})->has_value());
+  EXPECT_FALSE(find({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}})->has_value()) << "in sbatch";
+  const ForeignJob alone = job_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
+  EXPECT_EQ(alone.place.size, 1);
+  EXPECT_EQ(alone.meeting, "");
+}
+
+TEST(ForeignLauncher, WhatMakesNoSenseIsAnError) {
+  EXPECT_EQ(error_of(with(kTorchrun, "RANK", "one")),
+            "RANK is \"one\", which is not what torchrun sets. Correct it or unset it.");
+  EXPECT_THAT(error_of(with(kTorchrun, "RANK", "4")),
+              HasSubstr("RANK=4 and WORLD_SIZE=4: there is no such rank"));
+  EXPECT_EQ(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
+            "RANK and WORLD_SIZE are set, as by torchrun, but nothing that tells this job from "
+            "others (one of MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID, "
+            "TORCHELASTIC_RESTART_COUNT): start the job with `farandole run`, or unset both to run "
+            "alone");
+  EXPECT_THAT(error_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"PMI_FD", "7000"}}),
+              HasSubstr("PMI_FD"));
+}
+
+TEST(ForeignLauncher, SeveralHostsAreAnError) {
+  EXPECT_EQ(error_of(with(kTorchrun, "LOCAL_WORLD_SIZE", "2")),
+            "torchrun has started rank 1 of 4 as number 1 of 2 on this host: jobs over several "
+            "hosts are not possible yet; start all ranks on one");
+  EXPECT_THAT(error_of({{"SLURM_PROCID", "3"},
+                        {"SLURM_STEP_NUM_TASKS", "4"},
+                        {"SLURM_LOCALID", "1"},
+                        {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"}}),
+              HasSubstr("srun has started rank 3 of 4 as number 1 of 2"));
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,120 @@
+#include "rendezvous/meeting.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/no_descriptors_in_test.h"
+#include "rendezvous/keys.h"
+#include "transport/unix_listener.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::function<bool()> kNobody;
+
+WaitLimit patient() {
+  return {std::chrono::steady_clock::now() + std::chrono::seconds(60), kNobody};
+}
+
+std::string fresh_name() {
+  static int count = 0;
+  return "farandole.meeting." + std::to_string(::getpid()) + "." + std::to_string(++count);
+}
+
+std::shared_ptr<Store> attend(const std::string& name, int members) {
+  auto store = meet(name, members, patient());
+  EXPECT_TRUE(store.ok()) << store.status().message();
+  return store.ok() ? *store : nullptr;
+}
+
+TEST(Meeting, WhoeverComesFirstKeepsTheStoreOfAll) {
+  constexpr int kMembers = 4;
+  constexpr int kTimes = 50;
+  for (int time = 0; time < kTimes; ++time) {
+    const std::string name = fresh_name();
+    std::atomic<int> sum = 0;
+    std::vector<std::jthread> members;
+    for (int rank = 0; rank < kMembers; ++rank)
+      members.emplace_back([&, rank] {
+        const auto store = attend(name, kMembers);
+        ASSERT_TRUE(store);
+        ASSERT_TRUE(store->set("from/" + std::to_string(rank), {Bytes(1, std::byte{1}), {}}).ok());
+        for (int other = 0; other < kMembers; ++other)
+          sum += static_cast<int>(
+              store->wait("from/" + std::to_string(other), patient())->bytes.size());
+        // Nobody may go before all have read: for a formation its own keys say so.
+        const auto done = store->add(keys::departed(1), 1);
+        ASSERT_TRUE(done.ok());
+        if (*done == kMembers) {
+          EXPECT_TRUE(store->remove(keys::departed(1)).ok());
+        }
+      });
+    members.clear();
+    EXPECT_EQ(sum, kMembers * kMembers);
+    EXPECT_TRUE(UnixListener::open(name).ok()) << "the name is free when all have met";
+  }
+}
+
+TEST(Meeting, TheKeeperLetsAFormationComeToItsEnd) {
+  const std::string name = fresh_name();
+  auto keeper = attend(name, 2);
+  const auto other = attend(name, 2);
+  ASSERT_TRUE(keeper->set(keys::complete(1), {}).ok());
+  std::jthread leaving([&keeper] { keeper.reset(); });
+  EXPECT_TRUE(other->wait(keys::complete(1), patient()).ok());
+  EXPECT_TRUE(other->remove(keys::complete(1)).ok());
+  leaving.join();
+  const Status late = other->set("key", {});
+  EXPECT_EQ(late.code(), StatusCode::kStop);
+  EXPECT_THAT(late.message(),
+              HasSubstr("the rank that keeps the rendezvous of this job has ended"));
+}
+
+TEST(Meeting, WhoEndsBeforeAllHaveMetIsNotWaitedFor) {
+  const std::string name = fresh_name();
+  const auto keeper = attend(name, 3);
+  ASSERT_TRUE(keeper->set(keys::member(1, 0), {}).ok());
+  attend(name, 3).reset();
+  const auto missing = keeper->wait(keys::member(1, 2), patient());
+  ASSERT_TRUE(missing.ok());
+  const auto record = keys::MemberRecord::decode(missing->bytes);
+  ASSERT_TRUE(record.ok());
+  EXPECT_THAT(record->failure, HasSubstr("process " + std::to_string(::getpid()) +
+                                         " has ended before all ranks of the job had met"));
+  EXPECT_TRUE(keeper->wait(keys::complete(1), patient()).ok());
+}
+
+TEST(Meeting, AForkedChildLetsGoOfTheName) {
+  const std::string name = fresh_name();
+  auto keeper = attend(name, 2);
+  int status = 0;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    keeper.reset();  // must not wait for a thread that is not there
+    ::_exit(0);
+  }
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(attend(name, 2)->set("key", {}).ok()) << "the parent goes on";
+}
+
+TEST(Meeting, ErrorsComeOut) {
+  EXPECT_EQ(meet("", 2, patient()).status().code(), StatusCode::kFixCall);
+  const NoFreeDescriptors none;
+  EXPECT_EQ(meet(fresh_name(), 2, patient()).status().code(), StatusCode::kStop);
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,135 @@
+#include "rendezvous/store_keeper.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include "base/check.h"
+#include "base/own_thread.h"
+#include "base/try.h"
+#include "rendezvous/keys.h"
+
+namespace farandole {
+namespace {
+
+// Every meeting is for one formation.
+constexpr std::int64_t kEpoch = 1;
+// How long who leaves waits for others that have not read yet that all are there. They need no time
+// for it, unless they are stopped.
+constexpr auto kFarewell = std::chrono::seconds(5);
+
+int ms_until(TimePoint deadline) {
+  const auto left = deadline - std::chrono::steady_clock::now();
+  return static_cast<int>(
+      std::max<std::int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 0));
+}
+
+}  // namespace
+
+StoreKeeper::StoreKeeper(UnixListener door, int members, std::unique_ptr<StoreServer> server)
+    : door_(std::move(door)),
+      members_(members),
+      missing_(members - 1),
+      process_(::getpid()),
+      server_(std::move(server)) {}
+
+Result<std::unique_ptr<StoreKeeper>> StoreKeeper::open(UnixListener door, int members) {
+  FARANDOLE_TRY_ASSIGN(auto server, StoreServer::create());
+  std::unique_ptr<StoreKeeper> keeper(new StoreKeeper(std::move(door), members, std::move(server)));
+  keeper->stop_ = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
+  if (!keeper->stop_.valid())
+    return Status::stop(std::string("cannot make an eventfd: ") + std::strerror(errno));
+  return keeper;
+}
+
+Status StoreKeeper::start() {
+  try {
+    thread_ = std::make_unique<std::thread>(&StoreKeeper::serve, this);
+  } catch (const std::system_error& error) {
+    return Status::stop(std::string("cannot start the thread that keeps the rendezvous (") +
+                        error.what() + "); raise `ulimit -u` or the pids limit of the container");
+  }
+  return {};
+}
+
+StoreKeeper::~StoreKeeper() {
+  if (process_ != ::getpid()) {
+    door_.close();
+    (void)thread_.release();
+    (void)server_.release();  // its thread may have been at work in it
+    return;
+  }
+  if (!thread_) return;
+  const std::uint64_t one = 1;
+  while (::write(stop_.get(), &one, sizeof(one)) != sizeof(one))
+    CHECK(errno == EINTR, "an eventfd takes one more");
+  thread_->join();
+}
+
+void StoreKeeper::serve() {
+  begin_own_thread("farandole-meet");
+  try {
+    while (!stop_asked_ || (!done() && std::chrono::steady_clock::now() < farewell_)) serve_once();
+  } catch (const std::bad_alloc&) {
+    return;  // the others hear that the keeper is gone
+  }
+}
+
+void StoreKeeper::serve_once() {
+  // A descriptor of −1 is passed over.
+  std::array<pollfd, 3> entries{pollfd{server_->readiness(), POLLIN, 0},
+                                pollfd{door_.descriptor().get(), POLLIN, 0},
+                                pollfd{stop_asked_ ? -1 : stop_.get(), POLLIN, 0}};
+  ::poll(entries.data(), entries.size(), stop_asked_ ? ms_until(farewell_) : -1);
+  if (entries[1].revents != 0) let_in();
+  for (std::string& gone : server_->serve_ready())
+    if (lost_.empty()) lost_ = std::move(gone);
+  tell_of_the_lost();
+  if (entries[2].revents == 0) return;
+  stop_asked_ = true;
+  farewell_ = std::chrono::steady_clock::now() + kFarewell;
+}
+
+// All that are waiting. When nobody is missing any more the name is free again.
+void StoreKeeper::let_in() {
+  while (missing_ > 0) {
+    auto visitor = door_.accept();
+    if (!visitor.ok()) return;  // nobody, or a stranger, who has been sent away
+    const std::string name = "process " + std::to_string(visitor->process);
+    if (!server_->adopt_client(name, std::move(visitor->socket)).ok()) return;
+    --missing_;
+  }
+  door_.close();
+}
+
+// Who has gone before all were there will never be: nobody has to wait for the time-out.
+void StoreKeeper::tell_of_the_lost() {
+  formed_ = formed_ || server_->has_key_under(keys::complete(kEpoch));
+  if (lost_.empty() || formed_ || !in_formation()) return;
+  const std::string text = lost_ + " before all ranks of the job had met";
+  const keys::MemberRecord record{text, 0, members_, 0, 0, {}};
+  // Errors mean that the keys are there already: who has written them came first.
+  for (int rank = 0; rank < members_; ++rank)
+    (void)server_->set(keys::member(kEpoch, rank), record.encode());
+  ByteWriter writer;
+  writer.put_text(text);
+  (void)server_->set(keys::complete(kEpoch), writer.take());
+}
+
+bool StoreKeeper::in_formation() const {
+  return server_->has_key_under(keys::in_epoch(kEpoch, ""));
+}
+
+bool StoreKeeper::done() const { return server_->clients() == 0 || !in_formation(); }
+
+}  // namespace farandole

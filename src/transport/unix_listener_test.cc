@@ -1,0 +1,100 @@
+#include "transport/unix_listener.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "base/no_descriptors_in_test.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+
+TimePoint soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(30); }
+
+// Of this process and of this test alone.
+std::string fresh_name() {
+  static int count = 0;
+  return "farandole.test." + std::to_string(::getpid()) + "." + std::to_string(++count);
+}
+
+TEST(UnixListener, TheVisitorIsKnownAndCanSendAtOnce) {
+  const std::string name = fresh_name();
+  auto listener = UnixListener::open(name);
+  ASSERT_TRUE(listener.ok()) << listener.status().message();
+  EXPECT_EQ(listener->accept().status().code(), StatusCode::kRetry);
+  const auto visit = UnixListener::visit(name);
+  ASSERT_TRUE(visit.ok()) << visit.status().message();
+  const Bytes hello(3, std::byte{7});
+  ASSERT_TRUE(visit->send(hello, {}, soon()).ok());  // before it is let in
+  const auto visitor = listener->accept();
+  ASSERT_TRUE(visitor.ok()) << visitor.status().message();
+  EXPECT_EQ(visitor->process, ::getpid());
+  const auto message = visitor->socket.receive(soon());
+  ASSERT_TRUE(message.ok()) << message.status().message();
+  EXPECT_EQ(message->bytes, hello);
+}
+
+TEST(UnixListener, ANameHasOneHolder) {
+  const std::string name = fresh_name();
+  auto first = UnixListener::open(name);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(UnixListener::open(name).status().code(), StatusCode::kRetry);
+  first->close();
+  EXPECT_EQ(UnixListener::visit(name).status().code(), StatusCode::kRetry);
+  EXPECT_TRUE(UnixListener::open(name).ok());
+}
+
+TEST(UnixListener, ANameIsNeitherEmptyNorLong) {
+  for (const std::size_t length : {0, 108}) {
+    const std::string name(length, 'n');
+    EXPECT_THAT(UnixListener::open(name).status().message(),
+                HasSubstr("name of " + std::to_string(length) + " bytes"));
+    EXPECT_EQ(UnixListener::visit(name).status().code(), StatusCode::kFixCall);
+  }
+}
+
+TEST(UnixListener, WithoutDescriptorsNothingIsPossible) {
+  const std::string name = fresh_name();
+  const auto listener = UnixListener::open(name);
+  ASSERT_TRUE(listener.ok());
+  const auto visit = UnixListener::visit(name);
+  ASSERT_TRUE(visit.ok());
+  const NoFreeDescriptors none;
+  EXPECT_THAT(UnixListener::open(name).status().message(), HasSubstr("socket on an abstract"));
+  EXPECT_EQ(listener->accept().status().code(), StatusCode::kStop);
+}
+
+// Runs `act` as another user; its exit code.
+template <class Act>
+int as_another_user(Act act) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::setuid(65534) == 0 ? act() : 99);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WEXITSTATUS(status);
+}
+
+TEST(UnixListener, OtherUsersAreSentAwayOnBothSides) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root can be another user for a moment";
+  const std::string name = fresh_name();
+  const auto listener = UnixListener::open(name);
+  ASSERT_TRUE(listener.ok());
+  const int told = as_another_user([&] {
+    const auto visit = UnixListener::visit(name);
+    return visit.status().message().find("of user id 0 ") != std::string::npos ? 7 : 1;
+  });
+  EXPECT_EQ(told, 7);
+  const auto stranger = listener->accept();
+  EXPECT_EQ(stranger.status().code(), StatusCode::kStop);
+  EXPECT_THAT(stranger.status().message(), HasSubstr("of user id 65534"));
+}
+
+}  // namespace
+}  // namespace farandole
