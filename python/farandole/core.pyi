@@ -6,6 +6,7 @@ from typing import Any
 version: str
 dtypes: dict[str, int]
 reduce_ops: dict[str, int]
+devices: dict[str, int]
 
 class SharedArray:
     """What the engine hands out: a writable array that speaks DLPack and the buffer protocol."""
@@ -14,9 +15,12 @@ class SharedArray:
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 class BufferView:
-    """Borrowed memory: the code of its dtype, its shape, and the addresses of input and output."""
+    """Borrowed memory: the code of its dtype, its shape, and the addresses of input and output; and
+    the code of the device that the tensor is on, which must be the same on all ranks."""
 
-    def __init__(self, dtype: int, shape: tuple[int, ...], input: int, output: int, /) -> None: ...
+    def __init__(
+        self, dtype: int, shape: tuple[int, ...], input: int, output: int, device: int = ..., /
+    ) -> None: ...
 
 class Call:
     """What to do, and with which memory; made by the functions below. Empty name: the engine's."""

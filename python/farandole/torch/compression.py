@@ -6,9 +6,11 @@ own. What it returns is what the ranks reduce, so all ranks must use the same on
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
+
+from farandole.errors import CallError
 
 
 class Compressor:
@@ -23,6 +25,9 @@ class Compressor:
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
         """The result in the form of the original; `ctx` comes from compress()."""
         raise NotImplementedError
+
+
+AnyCompressor: TypeAlias = type[Compressor] | Compressor
 
 
 class NoneCompressor(Compressor):
@@ -70,3 +75,12 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
+
+
+def checked(compression: AnyCompressor) -> AnyCompressor:
+    if not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
+        raise CallError(
+            "compression must be Compression.none, .fp16, .bf16 or a Compressor of your own; got "
+            f"{compression!r}"
+        )
+    return compression

@@ -1,4 +1,8 @@
-"""What a torch tensor must be to be handed over, and its memory as the engine sees it."""
+"""What a torch tensor must be to be handed over, and its memory as the engine sees it.
+
+The engine works on host memory. A tensor on another device is copied there, and its result back:
+`dense` and `returned` are the only places that know.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,27 @@ from farandole.errors import CallError
 DTYPE_CODES: dict[torch.dtype, int] = {
     getattr(torch, name): code for name, code in core.dtypes.items()
 }
+# By torch's name of the device; it calls ROCm "cuda", too.
+DEVICE_CODES: dict[str, int] = {
+    **{name: code for name, code in core.devices.items() if name != "rocm"},
+    **({"cuda": core.devices["rocm"]} if torch.version.hip else {}),
+}
+_CPU = DEVICE_CODES["cpu"]
 _STRIDED = torch.strided
 
 
 def check(tensor: torch.Tensor) -> None:
-    """Raises CallError unless the engine can work on the tensor's memory."""
+    """Raises CallError unless the engine can work on the tensor's values."""
     if not isinstance(tensor, torch.Tensor):
         raise CallError(f"a torch.Tensor is needed, not a {type(tensor).__name__}")
-    if not tensor.is_cpu:
-        raise CallError(
-            f"the tensor is on {tensor.device}; only host memory works so far: use tensor.cpu()"
-        )
     if tensor.layout is not _STRIDED:
-        raise CallError(f"the tensor's layout is {tensor.layout}: use tensor.to_dense()")
+        raise CallError(
+            f"the tensor's layout is {tensor.layout}: use sparse_allreduce_async(), or "
+            "tensor.to_dense() on all ranks"
+        )
+    if not tensor.is_cpu and tensor.device.type not in DEVICE_CODES:
+        known = ", ".join(DEVICE_CODES)
+        raise CallError(f"the tensor is on {tensor.device}, but must be on one of {known}")
     if tensor.dtype not in DTYPE_CODES:
         known = ", ".join(core.dtypes)
         raise CallError(f"{tensor.dtype} cannot be reduced or sent; these can: {known}")
@@ -43,13 +55,24 @@ def check_writable(tensor: torch.Tensor) -> None:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself, or a copy whose memory holds its values one after another."""
-    if tensor.is_contiguous() and not tensor.is_neg():
+    """The tensor itself, or a copy in host memory that holds its values one after another."""
+    if tensor.is_contiguous() and tensor.is_cpu and not tensor.is_neg():
         return tensor
-    return tensor.detach().resolve_neg().contiguous()
+    return tensor.detach().resolve_neg().cpu().contiguous()
 
 
-def view_of(source: torch.Tensor, target: torch.Tensor | None = None) -> core.BufferView:
-    """Borrows contiguous memory; without a target there is only input."""
+def returned(result: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """The result, in host memory, on the device of the tensor that was given."""
+    return result if tensor.is_cpu else result.to(tensor.device)
+
+
+def view_of(
+    tensor: torch.Tensor, source: torch.Tensor, target: torch.Tensor | None = None
+) -> core.BufferView:
+    """Borrows the memory of source, which is dense(tensor); without a target there is only
+    input."""
     output = 0 if target is None else target.data_ptr()
-    return core.BufferView(DTYPE_CODES[source.dtype], source.shape, source.data_ptr(), output)
+    dtype, device = DTYPE_CODES[source.dtype], _CPU
+    if not tensor.is_cpu:
+        device = DEVICE_CODES[tensor.device.type]
+    return core.BufferView(dtype, source.shape, source.data_ptr(), output, device)
