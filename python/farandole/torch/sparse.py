@@ -6,7 +6,7 @@ The sizes of the tensor lead its places: so all ranks learn, and tell alike, whe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -50,7 +50,7 @@ def sparse_allreduce_async(
         gathered, (values, _) = handle.wait()
         sizes, places = _apart(gathered, arguments.call_name(name))
         shape = (*sizes, *given.shape[dimensions:])
-        total = torch.sparse_coo_tensor(places.t(), values, shape).coalesce()
+        total = _sparse(places.t(), values, shape).coalesce()
         return total if op is Sum else _divided(total, process_set.size())
 
     return finish
@@ -75,4 +75,13 @@ def _divided(total: torch.Tensor, count: int) -> torch.Tensor:
     mean = (
         values / count if values.is_floating_point() else values.div(count, rounding_mode="trunc")
     )
-    return torch.sparse_coo_tensor(total.indices(), mean, total.shape, is_coalesced=True)
+    return _sparse(total.indices(), mean, total.shape, is_coalesced=True)
+
+
+def _sparse(
+    places: torch.Tensor, values: torch.Tensor, shape: Sequence[int], is_coalesced: bool = False
+) -> torch.Tensor:
+    """Places that come out of sparse tensors of this shape need no check."""
+    return torch.sparse_coo_tensor(
+        places, values, shape, check_invariants=False, is_coalesced=is_coalesced
+    )

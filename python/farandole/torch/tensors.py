@@ -14,12 +14,7 @@ from farandole.errors import CallError
 DTYPE_CODES: dict[torch.dtype, int] = {
     getattr(torch, name): code for name, code in core.dtypes.items()
 }
-# By torch's name of the device; it calls ROCm "cuda", too.
-DEVICE_CODES: dict[str, int] = {
-    **{name: code for name, code in core.devices.items() if name != "rocm"},
-    **({"cuda": core.devices["rocm"]} if torch.version.hip else {}),
-}
-_CPU = DEVICE_CODES["cpu"]
+_CPU = core.devices["cpu"]
 _STRIDED = torch.strided
 
 
@@ -32,9 +27,8 @@ def check(tensor: torch.Tensor) -> None:
             f"the tensor's layout is {tensor.layout}: use sparse_allreduce_async(), or "
             "tensor.to_dense() on all ranks"
         )
-    if not tensor.is_cpu and tensor.device.type not in DEVICE_CODES:
-        known = ", ".join(DEVICE_CODES)
-        raise CallError(f"the tensor is on {tensor.device}, but must be on one of {known}")
+    if not tensor.is_cpu:
+        _device_code(tensor.device)
     if tensor.dtype not in DTYPE_CODES:
         known = ", ".join(core.dtypes)
         raise CallError(f"{tensor.dtype} cannot be reduced or sent; these can: {known}")
@@ -71,8 +65,22 @@ def view_of(
 ) -> core.BufferView:
     """Borrows the memory of source, which is dense(tensor); without a target there is only
     input."""
+    dtype = DTYPE_CODES[source.dtype]
     output = 0 if target is None else target.data_ptr()
-    dtype, device = DTYPE_CODES[source.dtype], _CPU
-    if not tensor.is_cpu:
-        device = DEVICE_CODES[tensor.device.type]
+    device = _CPU if tensor.is_cpu else _device_code(tensor.device)
     return core.BufferView(dtype, source.shape, source.data_ptr(), output, device)
+
+
+def _device_code(device: torch.device) -> int:
+    """Torch calls ROCm "cuda", and the device of a plug-in as the plug-in likes."""
+    name = device.type
+    if name == "cuda" and torch.version.hip:
+        name = "rocm"
+    if name == torch._C._get_privateuse1_backend_name():
+        name = "privateuseone"
+    if name not in core.devices:
+        raise CallError(
+            f"the tensor is on {device}, from where no values come to host memory: use another "
+            "device"
+        )
+    return core.devices[name]
