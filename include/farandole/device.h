@@ -13,6 +13,7 @@ enum class DeviceType : std::uint8_t {
   kCuda = 2,
   kMetal = 8,
   kRocm = 10,
+  kExtension = 12,
   kOneApi = 14,
 };
 
@@ -21,11 +22,12 @@ struct DeviceRow {
   std::string_view name;  // as PyTorch says it, which calls both kCuda and kRocm "cuda"
 };
 
-inline constexpr std::array<DeviceRow, 5> kDevices = {{
+inline constexpr std::array<DeviceRow, 6> kDevices = {{
     {DeviceType::kCpu, "cpu"},
     {DeviceType::kCuda, "cuda"},
     {DeviceType::kMetal, "mps"},
     {DeviceType::kRocm, "rocm"},
+    {DeviceType::kExtension, "privateuseone"},  // of a plug-in, which may have renamed it
     {DeviceType::kOneApi, "xpu"},
 }};
 

@@ -191,8 +191,9 @@ class Engine {
   // the folder that the process is in. A timeline that is on is stopped; the same path goes on.
   // Blocks for as long as the disk takes. Errors: kFixCall (the path, another job's file, after
   // shutdown()), kStop (the system's limits, a forked child). When it cannot be written later on,
-  // the log says so, and the timeline ends.
-  Status start_timeline(const std::string& path);
+  // the log says so, and the timeline ends. `mark_cycles`: a mark where a call is submitted while
+  // none is in flight.
+  Status start_timeline(const std::string& path, bool mark_cycles = false);
   // All calls until now are in the file; the last rank that stops, or shuts down, ends it. Without
   // a timeline it does nothing. Errors: kStop (in a forked child).
   Status stop_timeline();

@@ -79,9 +79,10 @@ void BoundEngine::remove_group(GroupId group) {
   raise_if_failed(status);
 }
 
-void BoundEngine::start_timeline(const nb::bytes& path) {
+void BoundEngine::start_timeline(const nb::bytes& path, bool mark_cycles) {
   const std::string name(path.c_str(), path.size());
-  raise_if_failed(unlocked([&](Engine& engine) { return engine.start_timeline(name); }));
+  raise_if_failed(
+      unlocked([&](Engine& engine) { return engine.start_timeline(name, mark_cycles); }));
 }
 
 void BoundEngine::stop_timeline() {

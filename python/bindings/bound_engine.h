@@ -47,7 +47,7 @@ class BoundEngine {
   GroupId add_group(const std::vector<int>& ranks);
   void remove_group(GroupId group);
   // `path`: the bytes of a file name.
-  void start_timeline(const nanobind::bytes& path);
+  void start_timeline(const nanobind::bytes& path, bool mark_cycles);
   void stop_timeline();
   // Leaves and frees everything but memory that Python still has. When it returns, no thread is
   // without the GIL inside the engine, nor will one be: one that came back to an interpreter which

@@ -27,9 +27,10 @@ struct Call {
   Handle handle = 0;
 };
 
-// Borrowed tensor memory, C-contiguous.
+// Borrowed memory of this process, C-contiguous, with a tensor that lies on `device`.
 struct BufferView {
   DType dtype = DType::kUInt8;
+  DeviceType device = DeviceType::kCpu;
   std::vector<std::int64_t> shape;
   std::uintptr_t input = 0;
   std::uintptr_t output = 0;
@@ -61,6 +62,7 @@ Submission call_of(Operation operation, const nb::str& name, GroupId group,
                    const BufferView& buffer) {
   Submission call = call_of(operation, name, group);
   call.dtype = buffer.dtype;
+  call.device = buffer.device;
   call.shape = buffer.shape;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): addresses are how Python hands over memory.
   call.input = reinterpret_cast<const void*>(buffer.input);
@@ -154,10 +156,15 @@ int take_last_joined(BoundEngine& self, Handle handle) {
 
 void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
   nb::class_<BufferView>(module, "BufferView")
-      .def("__init__", [](BufferView* self, int dtype, const nb::tuple& shape, std::uintptr_t input,
-                          std::uintptr_t output) {
-        new (self) BufferView{static_cast<DType>(dtype), integers_of(shape), input, output};
-      });
+      .def(
+          "__init__",
+          [](BufferView* self, int dtype, const nb::tuple& shape, std::uintptr_t input,
+             std::uintptr_t output, int device) {
+            new (self) BufferView{static_cast<DType>(dtype), static_cast<DeviceType>(device),
+                                  integers_of(shape), input, output};
+          },
+          nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+          nb::arg() = static_cast<int>(DeviceType::kCpu));
   nb::class_<Call>(module, "Call").def_ro("handle", &Call::handle);
   module.def("allreduce", &reduction<Operation::kAllreduce>)
       .def("broadcast", &broadcast)

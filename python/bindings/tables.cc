@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "farandole/device.h"
 #include "farandole/dtype.h"
 #include "farandole/operation.h"
 
@@ -15,6 +16,12 @@ void bind_tables(nb::module_& module) {
     dtypes[std::string(row.name).c_str()] = static_cast<int>(row.dtype);
   }
   module.attr("dtypes") = dtypes;
+
+  nb::dict devices;
+  for (const DeviceRow& row : kDevices) {
+    devices[std::string(row.name).c_str()] = static_cast<int>(row.type);
+  }
+  module.attr("devices") = devices;
 
   nb::dict reduce_ops;
   for (int code = 0; const std::string_view name : kReduceOpNames) {

@@ -66,11 +66,12 @@ def rank_number(root_rank: int) -> int:
 
 
 def split_sizes(splits: Any) -> tuple[int, ...]:
-    """A list of whole numbers, or a tensor or array of them; empty for None."""
+    """A list of whole numbers, or a tensor or array of them on any device; empty for None."""
     if splits is None:
         return ()
+    listed = splits.tolist() if hasattr(splits, "tolist") else splits  # at once: it may be far away
     try:
-        sizes = tuple(operator.index(rows) for rows in splits)
+        sizes = tuple(operator.index(rows) for rows in listed)
     except TypeError:
         sizes = ()
     if not sizes:

@@ -53,10 +53,16 @@ def poll(handle: Handle[Result] | BatchHandle[Result]) -> bool:
     return _checked(handle).poll()
 
 
-def synchronize(handle: Handle[Result]) -> Result:
+def synchronize(handle: Handle[Result] | int) -> Result | None:
     """Waits for the call and returns its result, or raises what went wrong. Of a grouped call: the
-    list of results."""
-    return _checked(handle).wait()
+    list of results.
+
+    The handle forgets the result then: a second time there is None, as in Horovod. A number is
+    none of our handles, and there is None for it, too: scripts use -1 for "nothing was started".
+    """
+    if isinstance(handle, int):
+        return None
+    return _checked(handle).take()
 
 
 def _checked(handle: Result) -> Result:

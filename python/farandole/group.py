@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import operator
 from collections.abc import Sequence
+from typing import TypeVar, cast
 
 from farandole.errors import CallError
+
+Fact = TypeVar("Fact")
 
 
 class Group:
     """Some ranks of the job. Give it to `init(process_sets=[...])` or to `add_process_set()` on
     every rank, then to calls.
 
-    `process_set_id` and, for the world, `ranks` are None while the group is not registered.
+    While the group is not registered `process_set_id`, size(), rank(), included() and, for the
+    world, `ranks` are None. `mpi_comm`, which Horovod's has, is always None: there is no MPI.
     """
 
-    def __init__(self, ranks: Sequence[int]) -> None:
+    mpi_comm: None = None
+
+    def __init__(self, ranks_or_comm: Sequence[int]) -> None:
         try:
-            self.ranks: list[int] | None = sorted(operator.index(rank) for rank in ranks)
+            self.ranks: list[int] | None = sorted(operator.index(rank) for rank in ranks_or_comm)
         except TypeError:
             raise CallError(
-                f"a ProcessSet needs a list of ranks, which are whole numbers; got {ranks!r}"
+                "a ProcessSet needs a list of ranks of the world, which are whole numbers, and "
+                f"takes no MPI communicator; got {ranks_or_comm!r}"
             ) from None
         if not self.ranks or len(set(self.ranks)) != len(self.ranks):
-            raise CallError(f"a ProcessSet needs ranks, each once; got {list(ranks)}")
+            raise CallError(f"a ProcessSet needs ranks, each once; got {list(ranks_or_comm)}")
         self.process_set_id: int | None = None
         self._world_rank = -1
 
@@ -49,22 +57,27 @@ class Group:
             )
         return self.process_set_id
 
+    # None is in no signature below: calls refuse a group that is not registered, so who makes some
+    # has one that is.
+
     def included(self) -> bool:
-        """Is this process a member?"""
-        self.number()
-        return self._world_rank in self._members()
+        """Is this process a member? None while the group is not registered."""
+        return self._of_registered(self._world_rank in self._members())
 
     def size(self) -> int:
-        self.number()
-        return len(self._members())
+        """The number of members. None while the group is not registered."""
+        return self._of_registered(len(self._members()))
 
     def rank(self) -> int:
-        """The place of this process among the members."""
-        if not self.included():
+        """The place of this process among the members. None while the group is not registered.
+
+        Raises CallError, which is a ValueError, outside the group.
+        """
+        if self.included() is False:
             raise CallError(
                 f"rank {self._world_rank} is not a member of {self!r}; only members may use it"
             )
-        return self._members().index(self._world_rank)
+        return self._of_registered(bisect.bisect_left(self._members(), self._world_rank))
 
     def next_optimizer(self) -> int:
         """Numbers the members' optimizers, for names that are the same on all members: they make
@@ -73,6 +86,9 @@ class Group:
 
     def _members(self) -> list[int]:
         return self.ranks or []
+
+    def _of_registered(self, fact: Fact) -> Fact:
+        return cast(Fact, None) if self.process_set_id is None else fact
 
     def __repr__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"

@@ -34,6 +34,10 @@ class Handle(Generic[Result]):
     """One call, made before it is submitted. What it borrows stays alive until the engine is done
     with it, also when the program drops the handle or an exception ends a wait.
 
+    Horovod's handles are numbers, with which scripts do what these objects can, too: keep them in
+    lists, in sets and as keys of dictionaries, and hand them to poll() and synchronize(). A dropped
+    number would leave its result behind; a dropped object does not.
+
     Give a name to calls whose handle may be dropped or whose wait may be interrupted on some ranks
     only: a name that the engine chose stays in use until somebody has waited for the call, so the
     ranks would come to different ones.
@@ -65,6 +69,12 @@ class Handle(Generic[Result]):
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]
+
+    def take(self) -> Result:
+        """Like wait(), but forgets the result: a later call returns None. An error stays."""
+        result = self.wait()
+        self._result = None
+        return result
 
     def _take(self, engine: core.Engine) -> None:
         with self._lock:
@@ -111,6 +121,13 @@ class BatchHandle(Generic[Result]):
                 failures.append(error)
         if failures:
             raise failures[0]
+        return results
+
+    def take(self) -> list[Result]:
+        """Like wait(), but forgets the results: later there is None in place of each."""
+        results = self.wait()
+        for handle in self._handles:
+            handle.take()
         return results
 
 

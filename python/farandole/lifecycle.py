@@ -31,19 +31,24 @@ class _Process:
 _process = _Process()
 
 
-def init(*, process_sets: Sequence[Group] | Literal["dynamic"] | None = None) -> None:
+def init(
+    comm: Any = None, process_sets: Sequence[Group] | Literal["dynamic"] | None = None
+) -> None:
     """Joins the job; waits for the other ranks. Does nothing if that has been done.
 
     Without a launcher the job is this process alone. The same process_sets must be given on every
     rank; each gets its `process_set_id`. "dynamic" is what add_process_set() needs in Horovod; here
-    it is always possible.
+    it is always possible. `comm` is there for scripts that give all ranks, as a list or as mpi4py's
+    COMM_WORLD: another job than the launcher's cannot be formed. Raises CallError, which is a
+    ValueError, for others, and for process_sets that are not right.
     """
     _check_not_forked()
     given = _checked_list([] if process_sets in (None, "dynamic") else process_sets)
     if _process.engine is not None:
+        _check_is_world(comm, _process.engine.size)
         _register_again(given)
         return
-    _join(given)
+    _join(given, comm=comm)
 
 
 def init_by_meeting(meeting: str, rank: int, size: int) -> None:
@@ -57,7 +62,9 @@ def _check_not_forked() -> None:
         raise CallError("init() was called in a forked child of a member; start a new process")
 
 
-def _join(given: Sequence[Group], meeting: str = "", place: Sequence[int] = ()) -> None:
+def _join(
+    given: Sequence[Group], meeting: str = "", place: Sequence[int] = (), comm: Any = None
+) -> None:
     _process.joining = True
     try:
         engine = core.Engine(
@@ -68,10 +75,30 @@ def _join(given: Sequence[Group], meeting: str = "", place: Sequence[int] = ()) 
     finally:
         _process.joining = False
         _process.meetings += 1
+    try:
+        _check_is_world(comm, engine.size)
+    except CallError as error:
+        engine.shutdown(str(error), "")
+        raise
     groups = (global_process_set, *given)
     for number, group in enumerate(groups):
         group.register(number, engine.ranks_of(number), engine.rank)
     _process.engine, _process.groups = engine, groups
+
+
+def _check_is_world(comm: Any, size: int) -> None:
+    """Is `comm` a list of all ranks, or an MPI communicator of as many processes?"""
+    if comm is None:
+        return
+    if isinstance(comm, (list, tuple)):
+        if len(comm) == size and all(rank in comm for rank in range(size)):
+            return
+    elif hasattr(comm, "Get_size") and comm.Get_size() == size:
+        return
+    raise CallError(
+        f"init() joins the whole job, of size {size}, but comm is {comm!r}: leave it out, and give "
+        "process_sets=[ProcessSet([...])] for calls among some ranks, or start a smaller job"
+    )
 
 
 def _checked_list(groups: Any) -> Sequence[Group]:
@@ -150,6 +177,13 @@ def _leave(reason: str, stack: str = "") -> None:
         engine.shutdown(reason, stack)
     finally:
         _process.leaving = tuple(each for each in _process.leaving if each is not engine)
+
+
+def process_set_ids_and_ranks() -> dict[int, list[int]]:
+    """The registered groups, the world with the number 0 among them."""
+    here = engine()
+    numbers = {group.process_set_id for group in _process.groups}
+    return {number: here.ranks_of(number) for number in sorted(n for n in numbers if n is not None)}
 
 
 def engine() -> core.Engine:

@@ -13,8 +13,8 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 
     Every rank that is to be seen calls it with the same path, which may be relative to the folder
     that the process is in; they need not do it at the same time. What else is in the file is
-    replaced. A timeline that is on is stopped before. mark_cycles is there for Horovod's sake and
-    has no effect: there are no cycles.
+    replaced. A timeline that is on is stopped before. mark_cycles: a mark CYCLE_START is where a
+    call starts while none is in flight; Horovod's cycles by the clock do not exist here.
 
     Raises CallError, which is a ValueError, before init() or when the path cannot be written;
     FarandoleError at the system's limits. When the disk is full later on, the log says so, and the
@@ -25,7 +25,7 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
     name = os.fsencode(file_path)
     if b"\0" in name:
         raise CallError(f"file_path has a zero byte in it; got {file_path!r}")
-    engine().start_timeline(name)
+    engine().start_timeline(name, bool(mark_cycles))
 
 
 def stop_timeline() -> None:

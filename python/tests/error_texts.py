@@ -89,7 +89,9 @@ class ErrorTexts:
     def check_texts(self) -> None:
         self.expect(self.outside_a_job())
         hvd.init()
-        for cases in (self.groups, self.calls, self.tensors, self.objects, self.state):
+        for cases in (self.groups, self.calls, self.tensors, self.sparse, self.batch_norm):
+            self.expect(cases())
+        for cases in (self.objects, self.state):
             self.expect(cases())
         self.expect(self.process_groups())
         for cases in (self.parameters, self.optimizers, self.gradients, self.memory, self.leaving):
@@ -106,8 +108,10 @@ class ErrorTexts:
         yield lambda: hvd.allreduce(torch.ones(1)), OUTSIDE
         yield hvd.barrier, OUTSIDE
         yield lambda: hvd.add_process_set([0]), OUTSIDE
-        yield group.size, NOT_REGISTERED
-        no_list = "a ProcessSet needs a list of ranks, which are whole numbers; got "
+        no_list = (
+            "a ProcessSet needs a list of ranks of the world, which are whole numbers, and takes "
+            "no MPI communicator; got "
+        )
         yield lambda: hvd.ProcessSet(3), no_list + "3"
         yield lambda: hvd.ProcessSet("01"), no_list + "'01'"
         yield lambda: hvd.ProcessSet([0.7, "1"]), no_list + "[0.7, '1']"
@@ -207,6 +211,13 @@ class ErrorTexts:
     def groups(self) -> Iterator[Case]:
         group, tensor = hvd.ProcessSet([0]), torch.ones(2)
         yield lambda: hvd.allreduce(tensor, process_set=group), NOT_REGISTERED
+        for wrong in ([0], [1, 1], "all"):
+            yield (
+                lambda wrong=wrong: hvd.init(wrong),
+                f"init() joins the whole job, of size 2, but comm is {wrong!r}: leave it out, and "
+                "give process_sets=[ProcessSet([...])] for calls among some ranks, or start a "
+                "smaller job",
+            )
         yield (
             lambda: hvd.init(process_sets=[group]),
             "init() was called again with ProcessSet(process_set_id=None, ranks=[0]), which is not "
@@ -269,21 +280,27 @@ class ErrorTexts:
             lambda: hvd.grouped_broadcast_(tensor, 0),
             "a grouped call needs a list of tensors; got a Tensor",
         )
-        for call in (hvd.synchronize, hvd.poll):
+        for call, wrong in ((hvd.synchronize, None), (hvd.poll, 12345)):
             yield (
-                lambda call=call: call(12345),
-                "a handle is needed, as the calls that end in _async return it; got 12345",
+                lambda call=call, wrong=wrong: call(wrong),
+                f"a handle is needed, as the calls that end in _async return it; got {wrong}",
             )
+        yield (
+            lambda: hvd.allreduce(tensor, compression="fp16"),
+            "compression must be Compression.none, .fp16, .bf16 or a Compressor of your own; got "
+            "'fp16'",
+        )
 
     def tensors(self) -> Iterator[Case]:
         yield lambda: hvd.allreduce([1.0]), "a torch.Tensor is needed, not a list"
         yield (
             lambda: hvd.allreduce(torch.ones(2, device="meta")),
-            "the tensor is on meta; only host memory works so far: use tensor.cpu()",
+            "the tensor is on meta, from where no values come to host memory: use another device",
         )
         yield (
             lambda: hvd.allreduce(torch.ones(2, 2).to_sparse()),
-            "the tensor's layout is torch.sparse_coo: use tensor.to_dense()",
+            "the tensor's layout is torch.sparse_coo: use sparse_allreduce_async(), or "
+            "tensor.to_dense() on all ranks",
         )
         yield (
             lambda: hvd.allgather(torch.ones(2, dtype=torch.complex64)),
@@ -293,6 +310,36 @@ class ErrorTexts:
             lambda: hvd.allreduce_(torch.ones(1).expand(3)),
             "an expanded tensor has several elements in one place and cannot take a result: use "
             "tensor.clone()",
+        )
+
+    def sparse(self) -> Iterator[Case]:
+        tensor = torch.ones(2, 3 + hvd.rank()).to_sparse()
+        yield (
+            lambda: hvd.sparse_allreduce_async(tensor, "t", hvd.Max),
+            "a sparse allreduce can only Sum or Average; got <ReduceOp.Max: 3>",
+        )
+        for wrong, kind in ((torch.ones(2), "torch.strided"), ([1], "list")):
+            yield (
+                lambda wrong=wrong: hvd.sparse_allreduce_async(wrong, "t", hvd.Sum),
+                "sparse_allreduce_async() needs a tensor of the layout torch.sparse_coo; got "
+                f"{kind}: use allreduce_async()",
+            )
+        yield (
+            hvd.sparse_allreduce_async(tensor, "t", hvd.Sum),
+            "the sparse tensors `t` have different sizes on the ranks: [[2, 3], [2, 4]], in the "
+            "order of the ranks; give all the same",
+        )
+
+    def batch_norm(self) -> Iterator[Case]:
+        layer = hvd.SyncBatchNorm(3)
+        yield (
+            lambda: layer(torch.ones(2, 4)),
+            "SyncBatchNorm(3) needs an input of the shape (N, 3, ...); got [2, 4]",
+        )
+        yield (
+            lambda: layer(torch.ones(hvd.rank(), 3)),
+            "SyncBatchNorm needs more than one value of each channel in training; all ranks "
+            "together have 1",
         )
 
     def objects(self) -> Iterator[Case]:
@@ -486,12 +533,10 @@ class ErrorTexts:
         ]
 
     def gradients(self) -> Iterator[Case]:
-        for call in (hvd.allreduce, hvd.reducescatter):
-            largest = call(torch.ones(2, requires_grad=True), op=hvd.Max)
-            yield (
-                largest.sum().backward,
-                "a reduction with op Max has no gradient; Sum and Average have",
-            )
+        yield (
+            hvd.reducescatter(torch.ones(2, requires_grad=True), op=hvd.Max).sum().backward,
+            "a reducescatter with op Max has no gradient; Sum and Average have one",
+        )
 
     def memory(self) -> Iterator[Case]:
         yield (

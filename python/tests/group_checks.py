@@ -96,7 +96,7 @@ class GroupChecks(Suite):
         for _ in range(3):
             for group in groups:
                 assert group.process_set_id is None
-                self.expect_error("not registered", group.size)
+                assert (group.size(), group.rank(), group.included()) == (None, None, None)
                 assert self.api.add_process_set(group) is group
                 numbers.add(group.process_set_id)
                 self.expect_group_works(group)

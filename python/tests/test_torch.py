@@ -25,6 +25,19 @@ def test_parameters(size: int) -> None:
     run_checks(size, "torch_parameters:ParameterChecks")
 
 
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize(
+    "suite",
+    [
+        "torch_surface:TorchSurface",
+        "torch_batch_norm:BatchNormChecks",
+        "torch_devices:DeviceChecks",
+    ],
+)
+def test_what_only_torch_has(size: int, suite: str) -> None:
+    run_checks(size, suite)
+
+
 def test_large_tensors() -> None:
     """About 5 GiB."""
     lines = Path("/proc/meminfo").read_text().splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Callable
@@ -140,10 +141,38 @@ class TorchConformance(Conformance):
         (second,) = torch.autograd.grad(first.sum(), tensor)
         assert torch.equal(second, torch.full((2,), 18.0))
 
+    def check_torch_gradients_of_other_ops(self) -> None:
+        """Reduced by the same op, whose derivative that is not: as in Horovod."""
+        for op, wanted in (
+            ("Min", 1.0),
+            ("Max", self.size),
+            ("Product", math.factorial(self.size)),
+        ):
+            self.expect_gradients_alone_and_grouped(
+                "allreduce", torch.tensor(float(wanted)), op=getattr(hvd, op)
+            )
+
+    def check_torch_gradients_in_groups(self) -> None:
+        for group in self.my_groups():
+            mean = sum(rank + 1 for rank in group.ranks) / group.size()
+            for operation, factor in (("allreduce", 1), ("reducescatter", None), ("allgather", 1)):
+                tensor = torch.ones(group.size(), 2, requires_grad=True)
+                result = getattr(hvd, operation)(tensor, process_set=group)
+                (result * (self.rank + 1)).sum().backward()
+                of_rows = torch.tensor([[rank + 1.0] for rank in group.ranks])
+                wanted = of_rows if factor is None else torch.tensor(mean)
+                assert torch.equal(tensor.grad, wanted.expand(group.size(), 2)), operation
+            tensor = torch.ones(group.size(), requires_grad=True)
+            (hvd.alltoall(tensor, process_set=group) * (self.rank + 1)).sum().backward()
+            assert torch.equal(tensor.grad, torch.tensor([rank + 1.0 for rank in group.ranks]))
+            tensor = torch.ones(2, requires_grad=True)
+            root = group.ranks[-1]
+            hvd.broadcast(tensor, root, process_set=group).sum().backward()
+            assert torch.equal(tensor.grad, torch.full((2,), float(self.rank == root)))
+
     def check_torch_what_has_no_gradient(self) -> None:
-        for call in (hvd.allreduce, hvd.reducescatter):
-            largest = call(torch.ones(self.size, requires_grad=True), op=hvd.Max)
-            self.expect_error("op Max has no gradient", largest.sum().backward)
+        largest = hvd.reducescatter(torch.ones(self.size, requires_grad=True), op=hvd.Max)
+        self.expect_error("op Max has no gradient", largest.sum().backward)
         with torch.no_grad():
             assert not hvd.allreduce(torch.ones(3, requires_grad=True)).requires_grad
         handle = hvd.allgather_async(torch.ones(3, requires_grad=True))

@@ -136,12 +136,12 @@ bool Engine::is_shared(const void* memory, std::size_t bytes) const {
   return !parts_->abandoned && parts_->formation.heap->location_of(memory, bytes).has_value();
 }
 
-Status Engine::start_timeline(const std::string& path) {
+Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
   if (parts_->abandoned) return forked(parts_->place.rank);
   const auto what = [&] { return fmt::format("rank {} has no timeline", parts_->place.rank); };
   return with_memory(what, [&]() -> Status {
     FARANDOLE_TRY_ASSIGN(const std::string job, job_name(*parts_->store));
-    return parts_->timeline->start(path, {job, parts_->formation.epoch});
+    return parts_->timeline->start(path, {job, parts_->formation.epoch}, mark_cycles);
   });
 }
 

@@ -59,7 +59,7 @@ TEST_F(EngineTimelineTest, TellsTheCallsOfAllRanks) {
   EXPECT_EQ(count(text, R"("dtype":"float32","shape":"[1000]","bytes":4000}})"), 3 + 2);
   EXPECT_EQ(count(text, R"("failed":true)"), 3);
   EXPECT_EQ(count(text, R"("name":"BARRIER")"), 3);
-  EXPECT_EQ(count(text, R"_({"name":"second (group 1)"})_"), 2);
+  EXPECT_EQ(count(text, R"_({"name":"allreduce.second (group 1)"})_"), 2);
   EXPECT_EQ(count(text, R"("ph":"B")"), count(text, R"("ph":"E")"));
 }
 

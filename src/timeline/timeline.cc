@@ -33,16 +33,16 @@ Timeline::Timeline(const Options& options, const Clock& clock, const Log& log)
 
 Timeline::~Timeline() { close(); }
 
-Status Timeline::start(const std::string& path, const Job& job) {
+Status Timeline::start(const std::string& path, const Job& job, bool mark_cycles) {
   auto control = control_.lock();
   if (control->closed)
     return Status::fix_call("the engine is shut down; call init() before a timeline is started");
   stop_writer();
   const auto what = [&] { return fmt::format("the timeline cannot be written to `{}`", path); };
-  return with_memory(what, [&] { return open(path, job); });
+  return with_memory(what, [&] { return open(path, job, mark_cycles); });
 }
 
-Status Timeline::open(const std::string& path, const Job& job) {
+Status Timeline::open(const std::string& path, const Job& job, bool mark_cycles) {
   TraceBuffer events(kBufferBytes);
   batch_ = TraceBuffer(kBufferBytes);
   auto file = TraceFile::open(path, {job.name, clock_.now(), microseconds_since_1970()});
@@ -50,8 +50,8 @@ Status Timeline::open(const std::string& path, const Job& job) {
   file_.emplace(*std::move(file));
   const std::size_t taken = std::min(file_->bytes_at_open(), options_.bytes_max);
   text_.begin(file_->head().zero,
-              (options_.bytes_max - taken) / static_cast<std::size_t>(options_.rank.size),
-              job.life);
+              (options_.bytes_max - taken) / static_cast<std::size_t>(options_.rank.size), job.life,
+              mark_cycles);
   {
     auto pending = pending_.lock();
     pending->events = std::move(events);

@@ -37,7 +37,7 @@ class Timeline {
   // From now on everything goes into this file; one that was on is stopped. Any thread. Blocks for
   // as long as the disk takes. Errors: as TraceFile::open(); kStop (no thread), kFixCall after
   // close(). An error later on is logged, and ends the timeline.
-  Status start(const std::string& path, const Job& job);
+  Status start(const std::string& path, const Job& job, bool mark_cycles = false);
   // All that was noted is in the file. Does nothing when none is on.
   void stop();
   // Stops for good.
@@ -75,7 +75,7 @@ class Timeline {
   void note_change(Handle handle, TraceEvent::Kind kind, TimePoint now);
   template <class Add>
   void note(Add add);
-  Status open(const std::string& path, const Job& job);
+  Status open(const std::string& path, const Job& job, bool mark_cycles);
   // The holder of control_ only.
   void stop_writer();
 

@@ -101,7 +101,7 @@ TEST_F(TimelineTest, AnotherFileOrTheSameMayFollow) {
   timeline.stop();
   EXPECT_EQ(count(content(path("a")), "one") + count(content(path("a")), "three"), 2);
   EXPECT_EQ(count(content(path("a")), kTraceEnd), 1);
-  EXPECT_EQ(count(content(path("b")), "\"two\""), 1);
+  EXPECT_EQ(count(content(path("b")), "two\""), 1);
   EXPECT_TRUE(content(path("b")).ends_with(kTraceEnd));
 }
 

@@ -48,6 +48,12 @@ std::string facts_of(const TraceEvent& event) {
                      fmt::join(event.shape, ", "), bytes);
 }
 
+// Begins with the operation, as the names that the engine chooses do anyway.
+std::string name_of_track(const TraceEvent& event) {
+  const std::string begin = fmt::format("{}.", row_of(event.operation).name);
+  return (event.name.starts_with(begin) ? "" : begin) + std::string(event.name);
+}
+
 // Takes `expected` away from the front of a text.
 bool skip(std::string_view& text, std::string_view expected) {
   if (!text.starts_with(expected)) return false;
@@ -82,9 +88,10 @@ std::optional<TraceHead> read_trace_head(std::string_view text) {
   return head;
 }
 
-void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t life) {
+void TraceText::begin(TimePoint zero, std::size_t bytes_max, std::int64_t life, bool mark_cycles) {
   zero_ = zero;
   life_ = life;
+  mark_cycles_ = mark_cycles;
   bytes_max_ = bytes_max;
   bytes_ = 0;
   ++files_;
@@ -129,6 +136,7 @@ void TraceText::submitted(const TraceEvent& event) {
     ++left_out_;
     return;
   }
+  if (mark_cycles_ && open_.empty()) notice(event.time, "CYCLE_START", "");
   Call& call = open_[event.handle];
   call.track = &track_of(event);
   call.operation = event.operation;
@@ -160,19 +168,20 @@ void TraceText::end_all(TimePoint time, std::string_view how) {
 
 TraceText::Track& TraceText::track_of(const TraceEvent& event) {
   auto& of_group = tracks_[event.group];
+  const std::string name = name_of_track(event);
   const std::string in_group =
       event.group == kWorld ? std::string() : fmt::format(" (group {})", event.group);
-  auto found = of_group.find(event.name);
+  auto found = of_group.find(name);
   if (found == of_group.end()) {
     if (track_count_ >= kTraceTracksMax) {
       Track& shared = shared_track();
       introduce(shared, "further tensors");
       return shared;
     }
-    found = of_group.emplace(event.name, Track{}).first;
+    found = of_group.emplace(name, Track{}).first;
     found->second.number = static_cast<std::int64_t>(++track_count_);
   }
-  introduce(found->second, std::string(event.name) + in_group);
+  introduce(found->second, name + in_group);
   return found->second;
 }
 

@@ -2,10 +2,11 @@
 // chrome://tracing open. No file and no clock in here.
 //
 // The file is a JSON array with one object in a line: the head, what all ranks write, the end. Each
-// rank is a process of the trace, each tensor one of its threads. A call is NEGOTIATE_ALLREDUCE
-// from submit until all have it, then ALLREDUCE until it is done: the names and the phases (B, E)
-// are Horovod's. Control characters become visible text rather than \u escapes, and each object
-// begins with its phase and its time: Perfetto's tokenizer does not understand it otherwise.
+// rank is a process of the trace, each tensor one of its threads, `allreduce.<its name>`. A call is
+// NEGOTIATE_ALLREDUCE from submit until all have it, then ALLREDUCE until it is done: the names and
+// the phases (B, E) are Horovod's. Control characters become visible text rather than \u escapes,
+// and each object begins with its phase and its time: Perfetto's tokenizer does not understand it
+// otherwise.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +55,8 @@ class TraceText {
   // From here on for a file whose times count from `zero`. After about `bytes_max` bytes no more
   // calls are taken, but those that have begun are told to their end. `life`: from 1, counts the
   // writers that this rank has had, each of which may have written into the same file.
-  void begin(TimePoint zero, std::size_t bytes_max, std::int64_t life);
+  // `mark_cycles`: CYCLE_START wherever a call is submitted while none is in flight.
+  void begin(TimePoint zero, std::size_t bytes_max, std::int64_t life, bool mark_cycles = false);
   // Ends of calls whose beginning is not known are left out.
   void add(const TraceEvent& event);
   // From a moment on some are missing; so many calls began in there.
@@ -104,6 +106,7 @@ class TraceText {
   std::map<Handle, Call> open_;
   TimePoint zero_{};
   std::int64_t life_ = 1;
+  bool mark_cycles_ = false;
   std::size_t bytes_max_ = 0;
   std::size_t bytes_ = 0;
   int files_ = 0;

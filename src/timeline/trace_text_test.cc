@@ -73,7 +73,7 @@ TEST_F(TraceTextTest, TellsACallByHorovodsNames) {
   text_.add(changed(9, TraceEvent::Kind::kRunning, 20'000));
   text_.add(changed(9, TraceEvent::Kind::kDone, 3'000'020'007));
   EXPECT_EQ(text_.take(),
-            R"({"ph":"M","pid":2,"tid":6,"name":"thread_name","args":{"name":"grad/fc"}},
+            R"({"ph":"M","pid":2,"tid":6,"name":"thread_name","args":{"name":"allreduce.grad/fc"}},
 {"ph":"B","ts":12.345,"pid":2,"tid":6,"name":"NEGOTIATE_ALLREDUCE"},
 {"ph":"E","ts":20.000,"pid":2,"tid":6},
 {"ph":"B","ts":20.000,"pid":2,"tid":6,"name":"ALLREDUCE"},
@@ -127,7 +127,7 @@ TEST_F(TraceTextTest, WhatBeganBeforeIsLeftOut) {
 
 TEST_F(TraceTextTest, NamesStayInsideTheirQuotes) {
   const std::string lines = call(1, "a\"b\\c\n\x1b[31m\xff\xc3\xa9/\x7f{}[],:", 1);
-  EXPECT_TRUE(lines.find(R"("args":{"name":"a\"b\\c\\x0a\\x1b[31m\\xff)"
+  EXPECT_TRUE(lines.find(R"("args":{"name":"allreduce.a\"b\\c\\x0a\\x1b[31m\\xff)"
                          "\xc3\xa9"
                          R"(/\\x7f{}[],:"}})") != std::string::npos)
       << lines;
@@ -167,6 +167,24 @@ TEST_F(TraceTextTest, SaysWhatWasLost) {
       R"({"ph":"E","ts":0.005,"pid":2,"tid":6,"args":{"dtype":"float32","shape":"[]","bytes":4,"unknown":true}},
 {"ph":"i","ts":0.005,"pid":2,"tid":2,"name":"CALLS_LEFT_OUT","s":"p","args":{"calls":1234,"reason":"they came faster than they can be written"}},
 )");
+}
+
+TEST_F(TraceTextTest, MarksWhereACycleBegins) {
+  call(1, "a", 1);
+  EXPECT_EQ(count(text_.take(), "CYCLE_START"), 0) << "nobody has asked for it";
+  text_.begin(at(0), 1 << 20, 1, true);
+  text_.add(begun(2, "a", 7));
+  text_.add(begun(3, "b", 8));
+  const std::string lines = text_.take();
+  EXPECT_EQ(count(lines, "CYCLE_START"), 1) << lines;
+  EXPECT_EQ(
+      count(lines,
+            R"({"ph":"i","ts":0.007,"pid":2,"tid":2,"name":"CYCLE_START","s":"p","args":{}},)"),
+      1);
+  text_.add(changed(2, TraceEvent::Kind::kDone, 9));
+  EXPECT_EQ(count(call(4, "c", 10), "CYCLE_START"), 0) << "one is in flight";
+  text_.add(changed(3, TraceEvent::Kind::kFailed, 15));
+  EXPECT_EQ(count(call(5, "c", 20), "CYCLE_START"), 1);
 }
 
 TEST_F(TraceTextTest, IsBounded) {

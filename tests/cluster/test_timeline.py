@@ -12,6 +12,7 @@ from launched import Launched, run
 from trace_file import Trace, read_trace
 
 WORKER = str(Path(__file__).with_name("traced_worker.py"))
+GRAD = "allreduce.grad/fc"
 
 
 def trace_of(size: int, path: Path, deed: str, *options: str) -> tuple[Trace, Launched]:
@@ -29,9 +30,9 @@ def test_every_rank_tells_every_call(tmp_path: Path) -> None:
     assert trace.ranks.keys() == {0, 1, 2}
     for rank in range(3):
         assert re.fullmatch(rf"rank {rank} \(pid \d+\)", trace.ranks[rank])
-        odd = 'a "b" \\c\\x0a    \\x1b[31m\\x7f ünï {[,:]}'
-        assert trace.names(rank) == {"grad/fc", odd, "allgather.unnamed.0", "barrier.unnamed.0"}
-        negotiate, run_ = trace.slices[rank, "grad/fc"]
+        odd = 'allreduce.a "b" \\c\\x0a    \\x1b[31m\\x7f ünï {[,:]}'
+        assert trace.names(rank) == {GRAD, odd, "allgather.unnamed.0", "barrier.unnamed.0"}
+        negotiate, run_ = trace.slices[rank, GRAD]
         assert (negotiate.name, run_.name) == ("NEGOTIATE_ALLREDUCE", "ALLREDUCE")
         assert negotiate.begin <= negotiate.end == run_.begin <= run_.end
         assert run_.facts == {"dtype": "float64", "shape": "[6]", "bytes": 48}
@@ -48,7 +49,7 @@ def test_every_rank_tells_every_call(tmp_path: Path) -> None:
 def test_ranks_have_one_clock(tmp_path: Path) -> None:
     trace, _ = trace_of(2, tmp_path / "trace.json", "calls")
     # No call is done on a rank before the other one has it.
-    for name in ("grad/fc", "barrier.unnamed.0"):
+    for name in (GRAD, "barrier.unnamed.0"):
         begins = [trace.slices[rank, name][0].begin for rank in range(2)]
         ends = [trace.slices[rank, name][1].end for rank in range(2)]
         assert max(begins) <= min(ends), name
@@ -61,7 +62,7 @@ def test_files_may_follow_each_other(tmp_path: Path) -> None:
     assert job.process.returncode == 0, job.output + job.errors
     for path, name in zip(paths, ("one", "two"), strict=True):
         trace = read_trace(path)
-        assert set(trace.slices) == {(0, name), (1, name)}
+        assert set(trace.slices) == {(rank, f"allreduce.{name}") for rank in range(2)}
 
 
 def test_a_relative_path_and_the_old_name_of_the_knob(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_the_file_is_bounded_and_says_so(tmp_path: Path) -> None:
     told = [(rank, name) for rank in (0, 1) for name in ("TIMELINE_IS_FULL", "CALLS_LEFT_OUT")]
     assert sorted(names) == sorted(told)
     for rank in range(2):
-        inside = sum(s.name == "ALLREDUCE" for s in trace.slices[rank, "a"])
+        inside = sum(s.name == "ALLREDUCE" for s in trace.slices[rank, "allreduce.a"])
         (out,) = (
             e["args"]["calls"] for e in trace.notices if e["pid"] == rank and "calls" in e["args"]
         )
@@ -112,7 +113,7 @@ def test_a_killed_rank_leaves_a_readable_file(tmp_path: Path) -> None:
     trace = read_trace(path)  # the others have ended it
     assert trace.ranks.keys() == {0, 1, 2}
     for rank in range(3):
-        assert trace.slices[rank, "a"]
+        assert trace.slices[rank, "allreduce.a"]
 
 
 def test_a_killed_job_leaves_a_readable_file(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_a_killed_job_leaves_a_readable_file(tmp_path: Path) -> None:
     options = ("run", "-n", "1", "--timeline", str(path))
     job = run(*options, sys.executable, WORKER, "killed", str(path))
     assert job.process.returncode == 137, job.output + job.errors
-    assert read_trace(path, complete=False).slices[0, "a"]
+    assert read_trace(path, complete=False).slices[0, "allreduce.a"]
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -163,4 +164,4 @@ def test_a_forked_child_does_not_matter(tmp_path: Path) -> None:
     assert job.process.returncode == 0, job.output + job.errors
     assert job.output.count("only the process that called init() can use farandole") == 2
     trace = read_trace(path)
-    assert [len(trace.slices[rank, "a"]) for rank in range(2)] == [4, 4]
+    assert [len(trace.slices[rank, "allreduce.a"]) for rank in range(2)] == [4, 4]

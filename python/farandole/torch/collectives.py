@@ -18,7 +18,7 @@ from farandole.errors import CallError
 from farandole.group import Group
 from farandole.handle import BatchHandle, Handle, PreparedCall
 from farandole.reduce_op import Average, ReduceOp, Sum, checked
-from farandole.torch.tensors import check, check_writable, dense, view_of
+from farandole.torch.tensors import check, check_writable, dense, returned, view_of
 
 Result = TypeVar("Result")
 # Makes the result of a call from its tensor and, of operations whose output depends on what the
@@ -60,12 +60,6 @@ class _Reduction(Collective):
         self.prescale = arguments.scale_factor(prescale)
         self.postscale = arguments.scale_factor(postscale)
 
-    def check_has_gradient(self) -> None:
-        if self.op not in (Sum, Average):
-            raise CallError(
-                f"a reduction with op {self.op.name} has no gradient; Sum and Average have"
-            )
-
 
 class Allreduce(_Reduction):
     def call(self, name: str, view: core.BufferView) -> core.Call:
@@ -78,7 +72,6 @@ class Allreduce(_Reduction):
     def backward(
         self, gradient: torch.Tensor, shape: torch.Size, received_rows: Sequence[int]
     ) -> Backward:
-        self.check_has_gradient()
         return Backward(self, gradient, _unchanged)
 
 
@@ -157,7 +150,10 @@ class Reducescatter(_Reduction):
     def backward(
         self, gradient: torch.Tensor, shape: torch.Size, received_rows: Sequence[int]
     ) -> Backward:
-        self.check_has_gradient()
+        if self.op not in (Sum, Average):
+            raise CallError(
+                f"a reducescatter with op {self.op.name} has no gradient; Sum and Average have one"
+            )
         factor = self.prescale * self.postscale * (self.group.size() if self.op is Sum else 1)
         return Backward(Allgather(self.group), gradient * factor, _unchanged)
 
@@ -180,14 +176,14 @@ def _prepare(
     check(tensor)
     source = dense(tensor)
     target = collective.target(source)
-    view = view_of(source, target)
+    view = view_of(tensor, source, target)
 
     def take(engine: core.Engine, number: int) -> Result:
         if target is None:
             array, received_rows = engine.take_received(number, view)
-            return finish(torch.from_dlpack(array), received_rows)
+            return finish(returned(torch.from_dlpack(array), tensor), received_rows)
         engine.take(number)
-        return finish(target, ())
+        return finish(returned(target, tensor), ())
 
     return PreparedCall(collective.call(name, view), (source, target), take)
 
@@ -204,7 +200,7 @@ def _prepare_in_place(
             tensor.detach().copy_(memory)  # also tells autograd
         return tensor
 
-    call = collective.call(name, view_of(memory, memory))
+    call = collective.call(name, view_of(tensor, memory, memory))
     return PreparedCall(call, (memory, tensor), take)
 
 

@@ -18,7 +18,7 @@ Received = tuple[torch.Tensor, Sequence[int]]
 def run(collective: Collective, tensor: torch.Tensor, name: str | None) -> Received:
     if torch.is_grad_enabled() and getattr(tensor, "requires_grad", False):
         return _with_gradients([collective], [tensor], name, grouped=False)[0]
-    return start(collective, tensor, name, _both, waits=True).wait()
+    return start(collective, tensor, name, both, waits=True).wait()
 
 
 def run_batch(
@@ -26,10 +26,10 @@ def run_batch(
 ) -> list[Received]:
     if torch.is_grad_enabled() and any(getattr(t, "requires_grad", False) for t in tensors):
         return _with_gradients(collectives, tensors, name, grouped=True)
-    return start_batch(collectives, tensors, name, _both, waits=True).wait()
+    return start_batch(collectives, tensors, name, both, waits=True).wait()
 
 
-def _both(tensor: torch.Tensor, received_rows: Sequence[int]) -> Received:
+def both(tensor: torch.Tensor, received_rows: Sequence[int]) -> Received:
     return tensor, received_rows
 
 

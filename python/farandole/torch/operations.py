@@ -8,6 +8,7 @@ on tensors of any strides work; one that is not contiguous costs a copy.
 - Those that end in _ put the result into the tensor itself, unnoticed by its gradient.
 - Those with _async return a handle at once; until `synchronize` has returned the result, leave the
   tensor alone. These results carry no gradient.
+- Those with an argument `compression` send the tensor in another form: see compression.py.
 - A grouped call does to each tensor of a list what the other one does, and its result is the list
   of results. It starts all of them or, on an error, none.
 """
@@ -36,7 +37,12 @@ from farandole.torch.collectives import (
     start_in_place,
     tensor_only,
 )
+from farandole.torch.compression import AnyCompressor, Compression
+from farandole.torch.compression import checked as checked_compression
 from farandole.torch.differentiable import run, run_batch
+from farandole.torch.tensors import check
+
+_INT32_MAX = torch.iinfo(torch.int32).max
 
 
 # size waiver: Horovod's arguments
@@ -44,16 +50,21 @@ def allreduce(
     tensor: torch.Tensor,
     average: bool | None = None,
     name: str | None = None,
-    *,
+    compression: AnyCompressor = Compression.none,
     op: ReduceOp | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
     """A new tensor: postscale_factor × the elementwise Average (or another op) over all ranks of
-    prescale_factor × tensor."""
+    prescale_factor × tensor. An Average of integers is cut off toward zero.
+
+    `average` is Horovod's older way to say op: True is Average, False is Sum. A Sum or an Average
+    has the right gradient; that of another op is reduced by the same op, as in Horovod, which is
+    not its derivative.
+    """
     call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
-    return run(call, tensor, name)[0]
+    return _run(call, tensor, name, compression)
 
 
 # size waiver: Horovod's arguments
@@ -104,14 +115,14 @@ def grouped_allreduce(
     tensors: Sequence[torch.Tensor],
     average: bool | None = None,
     name: str | None = None,
-    *,
+    compression: AnyCompressor = Compression.none,
     op: ReduceOp | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
     call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
-    return _run_each(call, tensors, name)
+    return _run_each(call, tensors, name, compression)
 
 
 # size waiver: Horovod's arguments
@@ -163,7 +174,7 @@ def broadcast(
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
     """A new tensor: the one of root_rank, a rank of the world that is in the process_set."""
-    return run(Broadcast(process_set, root_rank), tensor, name)[0]
+    return _run(Broadcast(process_set, root_rank), tensor, name)
 
 
 def broadcast_async(
@@ -236,7 +247,7 @@ def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: Group = global_process_set
 ) -> torch.Tensor:
     """All ranks' tensors, one after another along the first dimension, which may differ."""
-    return run(Allgather(process_set), tensor, name)[0]
+    return _run(Allgather(process_set), tensor, name)
 
 
 def allgather_async(
@@ -270,8 +281,9 @@ def alltoall(
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """Sends each member some rows of the tensor, and returns what came from them, in their order.
 
-    splits: how many rows each member gets, as a list or tensor; None: all the same number. With
-    splits the result is a pair: the tensor, and how many rows came from each member.
+    splits: how many rows each member gets, as a list, or as a tensor on any device; None: all the
+    same number. With splits the result is a pair: the tensor, and how many rows came from each
+    member, as a tensor in host memory.
     """
     received = run(Alltoall(process_set, splits), tensor, name)
     return received[0] if splits is None else _with_received_splits(*received)
@@ -311,10 +323,11 @@ def grouped_alltoall_async(
     return start_batch(calls, tensors, name, _with_received_splits)
 
 
+# size waiver: Horovod's arguments
 def reducescatter(
     tensor: torch.Tensor,
     name: str | None = None,
-    *,
+    compression: AnyCompressor = Compression.none,
     op: ReduceOp = Average,
     process_set: Group = global_process_set,
     prescale_factor: float = 1.0,
@@ -322,7 +335,8 @@ def reducescatter(
 ) -> torch.Tensor:
     """A new tensor: this rank's share of the rows of what allreduce would give. The first ranks get
     one row more than the others if the rows cannot be shared out evenly."""
-    return run(Reducescatter(process_set, op, prescale_factor, postscale_factor), tensor, name)[0]
+    call = Reducescatter(process_set, op, prescale_factor, postscale_factor)
+    return _run(call, tensor, name, compression)
 
 
 def reducescatter_async(
@@ -337,17 +351,18 @@ def reducescatter_async(
     return start(call, tensor, name, tensor_only)
 
 
+# size waiver: Horovod's arguments
 def grouped_reducescatter(
     tensors: Sequence[torch.Tensor],
     name: str | None = None,
-    *,
+    compression: AnyCompressor = Compression.none,
     op: ReduceOp = Average,
     process_set: Group = global_process_set,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
     call = Reducescatter(process_set, op, prescale_factor, postscale_factor)
-    return _run_each(call, tensors, name)
+    return _run_each(call, tensors, name, compression)
 
 
 def grouped_reducescatter_async(
@@ -377,10 +392,40 @@ def _alltoall_of_each(
 def _with_received_splits(
     tensor: torch.Tensor, received_rows: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return tensor, torch.tensor(received_rows, dtype=torch.int64)
+    """int32, as Horovod has it, unless a number does not fit."""
+    fits = max(received_rows) <= _INT32_MAX
+    return tensor, torch.tensor(received_rows, dtype=torch.int32 if fits else torch.int64)
+
+
+def _run(
+    call: Collective,
+    tensor: torch.Tensor,
+    name: str | None,
+    compression: AnyCompressor = Compression.none,
+) -> torch.Tensor:
+    if compression is Compression.none:
+        return run(call, tensor, name)[0]
+    sent, context = _compressed(compression, tensor)
+    return compression.decompress(run(call, sent, name)[0], context)
 
 
 def _run_each(
-    call: Collective, tensors: Sequence[torch.Tensor], name: str | None
+    call: Collective,
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    compression: AnyCompressor = Compression.none,
 ) -> list[torch.Tensor]:
-    return [tensor for tensor, _ in run_batch(_for_each(call, tensors), tensors, name)]
+    calls = _for_each(call, tensors)
+    if compression is Compression.none:
+        return [tensor for tensor, _ in run_batch(calls, tensors, name)]
+    pairs = [_compressed(compression, tensor) for tensor in tensors]
+    results = run_batch(calls, [sent for sent, _ in pairs], name)
+    return [
+        compression.decompress(tensor, context)
+        for (tensor, _), (_, context) in zip(results, pairs, strict=True)
+    ]
+
+
+def _compressed(compression: AnyCompressor, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+    check(tensor)
+    return checked_compression(compression).compress(tensor)

@@ -1,4 +1,8 @@
-"""What a torch tensor must be to be handed over, and its memory as the engine sees it."""
+"""What a torch tensor must be to be handed over, and its memory as the engine sees it.
+
+The engine works on host memory. A tensor on another device is copied there, and its result back:
+`dense` and `returned` are the only places that know.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,12 @@ from farandole.errors import CallError
 DTYPE_CODES: dict[torch.dtype, int] = {
     getattr(torch, name): code for name, code in core.dtypes.items()
 }
+_CPU = core.devices["cpu"]
 _STRIDED = torch.strided
 
 
 def check(tensor: torch.Tensor) -> None:
-    """Raises CallError unless the engine can work on the tensor's elements."""
+    """Raises CallError unless the engine can work on the tensor's values."""
     check_memory(tensor)
     if tensor.dtype not in DTYPE_CODES:
         known = ", ".join(core.dtypes)
@@ -25,12 +30,13 @@ def check_memory(tensor: torch.Tensor) -> None:
     """Raises CallError unless the engine can reach the tensor's memory."""
     if not isinstance(tensor, torch.Tensor):
         raise CallError(f"a torch.Tensor is needed, not a {type(tensor).__name__}")
-    if not tensor.is_cpu:
-        raise CallError(
-            f"the tensor is on {tensor.device}; only host memory works so far: use tensor.cpu()"
-        )
     if tensor.layout is not _STRIDED:
-        raise CallError(f"the tensor's layout is {tensor.layout}: use tensor.to_dense()")
+        raise CallError(
+            f"the tensor's layout is {tensor.layout}: use sparse_allreduce_async(), or "
+            "tensor.to_dense() on all ranks"
+        )
+    if not tensor.is_cpu:
+        _device_code(tensor.device)
 
 
 def check_writable(tensor: torch.Tensor) -> None:
@@ -48,19 +54,41 @@ def check_writable(tensor: torch.Tensor) -> None:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself, or a copy whose memory holds its values one after another."""
-    if tensor.is_contiguous() and not tensor.is_neg():
+    """The tensor itself, or a copy in host memory that holds its values one after another."""
+    if tensor.is_contiguous() and tensor.is_cpu and not tensor.is_neg():
         return tensor
-    return tensor.detach().resolve_neg().contiguous()
+    return tensor.detach().resolve_neg().cpu().contiguous()
+
+
+def returned(result: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """The result, in host memory, on the device of the tensor that was given."""
+    return result if tensor.is_cpu else result.to(tensor.device)
 
 
 def view_of(
+    tensor: torch.Tensor,
     source: torch.Tensor,
     target: torch.Tensor | None = None,
     shape: tuple[int, ...] | None = None,
 ) -> core.BufferView:
-    """Borrows contiguous memory; without a target there is only input. `shape`: another one of as
-    many elements."""
+    """Borrows the memory of source, which is dense(tensor); without a target there is only input.
+    `shape`: another one of as many elements."""
+    dtype = DTYPE_CODES[source.dtype]
     output = 0 if target is None else target.data_ptr()
-    code = DTYPE_CODES[source.dtype]
-    return core.BufferView(code, shape or source.shape, source.data_ptr(), output)
+    device = _CPU if tensor.is_cpu else _device_code(tensor.device)
+    return core.BufferView(dtype, shape or source.shape, source.data_ptr(), output, device)
+
+
+def _device_code(device: torch.device) -> int:
+    """Torch calls ROCm "cuda", and the device of a plug-in as the plug-in likes."""
+    name = device.type
+    if name == "cuda" and torch.version.hip:
+        name = "rocm"
+    if name == torch._C._get_privateuse1_backend_name():
+        name = "privateuseone"
+    if name not in core.devices:
+        raise CallError(
+            f"the tensor is on {device}, from where no values come to host memory: use another "
+            "device"
+        )
+    return core.devices[name]

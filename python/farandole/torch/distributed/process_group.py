@@ -278,7 +278,7 @@ class ProcessGroup(dist.ProcessGroup):
         check_writable(tensor)
         memory = dense(tensor)
         op, factor = reduction
-        view = view_of(memory, memory, (memory.numel(),))
+        view = view_of(memory, memory, memory, (memory.numel(),))
         call = core.allreduce(self._next_name(), self._number, view, op, factor, 1.0)
         prepared = PreparedCall(call, memory, core.Engine.take)
         return prepared if memory is tensor else _then(prepared, lambda: _copy(tensor, memory))
@@ -298,7 +298,7 @@ class ProcessGroup(dist.ProcessGroup):
         memory = dense(source)
         apart = output.is_contiguous() and not _overlap(memory, output)
         target = output if apart else torch.empty_like(output.contiguous())
-        view = view_of(memory, target, (memory.numel(),))
+        view = view_of(memory, memory, target, (memory.numel(),))
         call = core.reducescatter(self._next_name(), self._number, view, op, factor, 1.0)
         prepared = PreparedCall(call, (memory, target), core.Engine.take)
         return prepared if apart else _then(prepared, lambda: _copy(output, target))
@@ -308,7 +308,7 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> PreparedCall[None]:
         check_memory(tensor)
         memory = _as_known(dense(tensor))
-        view = view_of(memory, memory, (memory.numel(),))
+        view = view_of(memory, memory, memory, (memory.numel(),))
         call = core.broadcast(name, group, view, root)
         prepared = PreparedCall(call, memory, core.Engine.take)
         if memory.data_ptr() == tensor.data_ptr():

@@ -1,0 +1,153 @@
+"""Batch normalization over the batches of all ranks, as if they were one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from farandole.errors import CallError
+from farandole.group import Group, global_process_set
+from farandole.reduce_op import Sum
+from farandole.torch.operations import allgather, allreduce
+
+
+class SyncBatchNorm(_BatchNorm):
+    """torch.nn.BatchNorm1d, 2d and 3d in one, for inputs of the shape (N, C, ...) on any device.
+
+    In training all members of the process_set must run it alike, also those whose batch is smaller
+    or empty: forward makes one call, backward another. The statistics and the gradient of the input
+    are those of the members' batches put together. The gradients of weight and bias are this
+    rank's share: their sum over the members is that of the whole batch.
+
+    In eval() it makes no calls if it has running statistics, which it uses then.
+    """
+
+    # size waiver: Horovod's arguments
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        process_set: Group = global_process_set,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats)
+        self.process_set = process_set
+
+    def _check_input_dim(self, input: torch.Tensor) -> None:
+        if input.dim() < 2 or input.shape[1] != self.num_features:
+            raise CallError(
+                f"SyncBatchNorm({self.num_features}) needs an input of the shape (N, "
+                f"{self.num_features}, ...); got {list(input.shape)}"
+            )
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        self._check_input_dim(input)
+        without_others = not self.training and self.running_mean is not None
+        if without_others or self.process_set.size() == 1:
+            return super().forward(input)
+        output, mean, variance, count = _Normalize.apply(
+            input, self.weight, self.bias, self.eps, self.process_set
+        )
+        if self.training and self.track_running_stats:
+            self._remember(mean, variance * (count / (count - 1)))
+        return output
+
+    @torch.no_grad()
+    def _remember(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked += 1
+        share = self.momentum
+        if share is None:  # the mean of all batches so far
+            share = 1.0 / float(self.num_batches_tracked)
+        for running, new in ((self.running_mean, mean), (self.running_var, variance)):
+            assert running is not None
+            running.lerp_(new.to(running.dtype), share)
+
+
+class _Normalize(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        input: torch.Tensor,
+        weight: torch.Tensor | None,
+        bias: torch.Tensor | None,
+        eps: float,
+        process_set: Group,
+    ) -> Any:
+        wide = _wide(input)
+        mean, variance, count = _statistics(wide, process_set)
+        scale = torch.rsqrt(variance + eps)
+        normal = (wide - _beside(mean, wide)) * _beside(scale, wide)
+        output = normal
+        if weight is not None and bias is not None:
+            output = normal * _beside(weight, wide) + _beside(bias, wide)
+        ctx.save_for_backward(normal, scale, weight)
+        ctx.count, ctx.process_set = count, process_set
+        ctx.mark_non_differentiable(mean, variance)
+        return output.to(input.dtype), mean, variance, count
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor, *_: Any) -> Any:
+        normal, scale, weight = ctx.saved_tensors
+        wide = _wide(gradient)
+        others = [dimension for dimension in range(wide.dim()) if dimension != 1]
+        of_bias, of_weight = wide.sum(others), (wide * normal).sum(others)
+        of_input = None
+        if ctx.needs_input_grad[0]:
+            means = ctx.count**-1 * allreduce(
+                torch.stack((of_bias, of_weight)),
+                name="sync_batch_norm.gradients",
+                op=Sum,
+                process_set=ctx.process_set,
+            )
+            of_input = wide - _beside(means[0], wide) - normal * _beside(means[1], wide)
+            factor = scale if weight is None else scale * weight
+            of_input = (of_input * _beside(factor, wide)).to(gradient.dtype)
+        if weight is None:
+            return of_input, None, None, None, None
+        return of_input, of_weight.to(weight.dtype), of_bias.to(weight.dtype), None, None
+
+
+def _statistics(
+    values: torch.Tensor, process_set: Group
+) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """Mean and variance of each channel over all members, and how many values it has.
+
+    Put together in float64 from each member's mean and its squares around that, so that nothing
+    cancels out.
+    """
+    channels = values.shape[1]
+    count = values.numel() // channels
+    mine = torch.zeros((1, 2 * channels + 1), dtype=torch.float64, device=values.device)
+    if count > 0:
+        variance, mean = torch.var_mean(values.transpose(0, 1).flatten(1), dim=1, correction=0)
+        mine[0, :-1] = torch.cat((mean, variance))
+    mine[0, -1] = count
+    of_all = allgather(mine, name="sync_batch_norm.statistics", process_set=process_set)
+    counts = of_all[:, -1:]
+    total = float(counts.sum())
+    if total <= 1:
+        raise CallError(
+            "SyncBatchNorm needs more than one value of each channel in training; all ranks "
+            f"together have {total:.0f}"
+        )
+    means, variances = of_all[:, :-1].chunk(2, dim=1)
+    mean = (means * counts).sum(0) / total
+    variance = ((variances + (means - mean).square()) * counts).sum(0) / total
+    return mean.to(values.dtype), variance.to(values.dtype), total
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    """Half types lose too much in between."""
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+def _beside(of_channels: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+    """One value for each channel, in the form in which it meets a batch."""
+    return of_channels.to(batch.dtype).view(-1, *[1] * (batch.dim() - 2))

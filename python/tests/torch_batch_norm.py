@@ -1,0 +1,119 @@
+"""SyncBatchNorm: every rank's part of what the plain layer does with all batches put together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+from suite import Suite
+from torch_frontend import TorchFrontend
+
+import farandole.torch as hvd
+
+CHANNELS = 5
+# Of each rank's batch, by rank.
+ROWS = ((4, 4, 4, 4), (2, 1, 5, 3), (6, 0, 1, 2))
+SHAPES: tuple[tuple[int, ...], ...] = ((), (7,), (3, 4), (2, 2, 3))
+
+
+class BatchNormChecks(Suite):
+    def __init__(self) -> None:
+        super().__init__(TorchFrontend())
+
+    def batch(self, rank: int, rows: Sequence[int], shape: tuple[int, ...]) -> torch.Tensor:
+        """Around a mean that is far from zero, and different on each rank."""
+        generator = torch.Generator().manual_seed(rank)
+        values = torch.randn((rows[rank], CHANNELS, *shape), generator=generator)
+        return values * (rank + 1) + 100 * (rank - 1)
+
+    def layers(self, affine: bool = True, **options: object) -> tuple[torch.nn.Module, ...]:
+        sync = hvd.SyncBatchNorm(CHANNELS, affine=affine, **options)
+        plain = torch.nn.BatchNorm2d(CHANNELS, affine=affine, **options)
+        plain._check_input_dim = lambda input: None  # one class for any number of dimensions
+        if affine:
+            for layer in (sync, plain):
+                layer.weight.data = torch.arange(1.0, CHANNELS + 1)
+                layer.bias.data = torch.arange(CHANNELS) / 10
+        return sync, plain
+
+    def expect_same(
+        self, layers: tuple[torch.nn.Module, ...], rows: Sequence[int], shape: tuple[int, ...]
+    ) -> None:
+        sync, plain = layers
+        parts = [self.batch(rank, rows, shape) for rank in range(self.size)]
+        first = sum(rows[: self.rank])
+        mine = slice(first, first + rows[self.rank])
+        part, whole = parts[self.rank].clone().requires_grad_(), torch.cat(parts).requires_grad_()
+        output, wanted = sync(part), plain(whole)
+        torch.testing.assert_close(output, wanted[mine], rtol=1e-4, atol=1e-4)
+        towards = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(9))
+        (wanted * towards).sum().backward()
+        (output * towards[mine]).sum().backward()
+        torch.testing.assert_close(part.grad, whole.grad[mine], rtol=1e-3, atol=1e-4)
+        for mine_of, of_all in zip(sync.parameters(), plain.parameters(), strict=True):
+            total = hvd.allreduce(mine_of.grad, op=hvd.Sum)
+            torch.testing.assert_close(total, of_all.grad, rtol=1e-3, atol=1e-3)
+            mine_of.grad = of_all.grad = None
+        for name, buffer in plain.named_buffers():
+            torch.testing.assert_close(sync.get_buffer(name), buffer, rtol=1e-4, atol=1e-4)
+
+    def check_like_one_batch(self) -> None:
+        kinds = itertools.product((True, False), (0.1, None), ROWS, SHAPES)
+        for affine, momentum, rows, shape in kinds:
+            layers = self.layers(affine, momentum=momentum)
+            for _ in range(3):
+                self.expect_same(layers, rows, shape)
+
+    def check_without_running_statistics(self) -> None:
+        layers = self.layers(track_running_stats=False, eps=0.1)
+        self.expect_same(layers, ROWS[1], (3,))
+        for layer in layers:
+            layer.eval()
+        self.expect_same(layers, ROWS[1], (3,))
+
+    def check_eval(self) -> None:
+        """Every rank on its own."""
+        layers = self.layers()
+        self.expect_same(layers, ROWS[0], (3,))
+        sync, plain = (layer.eval() for layer in layers)
+        if self.rank == 0:
+            batch = self.batch(0, ROWS[0], (3,))
+            torch.testing.assert_close(sync(batch), plain(batch))
+
+    def check_half_types(self) -> None:
+        for dtype in (torch.float16, torch.bfloat16):
+            sync, plain = self.layers()
+            parts = [torch.randn(8, CHANNELS).to(dtype) for _ in range(self.size)]
+            parts = [hvd.broadcast(part, rank) for rank, part in enumerate(parts)]
+            part = parts[self.rank].clone().requires_grad_()
+            output = sync(part)
+            wanted = plain(torch.cat(parts).float())[8 * self.rank :][:8]
+            torch.testing.assert_close(output, wanted.to(dtype), rtol=0.02, atol=0.02)
+            output.sum().backward()
+            assert part.grad.dtype == dtype
+
+    def check_in_a_group(self) -> None:
+        for group in self.my_groups():
+            sync, plain = self.layers(), self.layers()
+            sync = hvd.SyncBatchNorm(CHANNELS, affine=False, process_set=group)
+            plain = torch.nn.BatchNorm1d(CHANNELS, affine=False)
+            parts = [self.batch(rank, ROWS[0], ()) for rank in group.ranks]
+            wanted = plain(torch.cat(parts))[4 * group.rank() :][:4]
+            torch.testing.assert_close(sync(parts[group.rank()]), wanted, rtol=1e-4, atol=1e-4)
+
+    def check_frozen_inputs_and_weights(self) -> None:
+        """Without a gradient of the input there is nothing to exchange in backward."""
+        sync, _ = self.layers()
+        sync.bias.requires_grad_(False)
+        sync(self.batch(self.rank, ROWS[0], (2,))).sum().backward()
+        assert sync.weight.grad is not None and sync.bias.grad is None
+
+    def check_wrong_inputs(self) -> None:
+        sync = hvd.SyncBatchNorm(CHANNELS)
+        for shape in ((CHANNELS,), (4, CHANNELS + 1)):
+            self.expect_error(f"(N, {CHANNELS}, ...)", sync, torch.ones(shape))
+        if self.size > 1:
+            rows = torch.ones(int(self.rank == 0), CHANNELS)
+            self.expect_error("more than one value", sync, rows)
+        self.expect_sum_works()

@@ -1,0 +1,281 @@
+"""What scripts written for Horovod find in farandole.torch: names, arguments, and how calls behave
+where the conformance suite does not look."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from suite import Suite
+from torch_frontend import TorchFrontend
+
+import farandole
+import farandole.torch as hvd
+from farandole import lifecycle
+
+REDUCED = "average=None name=None {}op=None prescale_factor=1.0 postscale_factor=1.0 process_set="
+SCATTERED = "name=None {}op=Average process_set= prescale_factor=1.0 postscale_factor=1.0"
+NAMED = "name=None process_set="
+# Names, and the arguments with their defaults; `process_set=` stands for the world. Ours may have
+# more of them at the end.
+SIGNATURES = {
+    "init": "comm=None process_sets=None",
+    "shutdown is_initialized stop_timeline rank size local_rank local_size cross_rank": "",
+    "cross_size is_homogeneous mpi_threads_supported mpi_enabled mpi_built gloo_enabled": "",
+    "gloo_built nccl_built ddl_built ccl_built cuda_built rocm_built": "",
+    "start_timeline": "file_path mark_cycles=False",
+    "add_process_set remove_process_set": "process_set",
+    "ProcessSet": "ranks_or_comm",
+    "allreduce": "tensor " + REDUCED.format("compression=none "),
+    "allreduce_async allreduce_ allreduce_async_": "tensor " + REDUCED.format(""),
+    "grouped_allreduce": "tensors " + REDUCED.format("compression=none "),
+    "grouped_allreduce_async grouped_allreduce_ grouped_allreduce_async_": (
+        "tensors " + REDUCED.format("")
+    ),
+    "sparse_allreduce_async": "tensor name op process_set=",
+    "allgather allgather_async": f"tensor {NAMED}",
+    "grouped_allgather grouped_allgather_async": f"tensors {NAMED}",
+    "broadcast broadcast_async broadcast_ broadcast_async_": f"tensor root_rank {NAMED}",
+    "alltoall alltoall_async": f"tensor splits=None {NAMED}",
+    "reducescatter": "tensor " + SCATTERED.format("compression=none "),
+    "reducescatter_async": "tensor " + SCATTERED.format(""),
+    "grouped_reducescatter": "tensors " + SCATTERED.format("compression=none "),
+    "grouped_reducescatter_async": "tensors " + SCATTERED.format(""),
+    "join": "device=-1",
+    "barrier": "process_set=",
+    "poll synchronize": "handle",
+    "broadcast_parameters": "params root_rank",
+    "broadcast_optimizer_state": "optimizer root_rank",
+    "broadcast_object": f"obj root_rank=0 {NAMED}",
+    "allgather_object": "obj name=None",
+    "SyncBatchNorm": "num_features eps=1e-05 momentum=0.1 affine=True track_running_stats=True",
+}
+CONSTANTS = "Adasum Average Sum Min Max Product global_process_set Compression Compressor".split()
+
+
+def described(parameter: inspect.Parameter) -> str:
+    default = parameter.default
+    if default is inspect.Parameter.empty:
+        return parameter.name
+    if default is hvd.global_process_set:
+        return f"{parameter.name}="
+    if isinstance(default, hvd.ReduceOp):
+        return f"{parameter.name}={default.name}"
+    shown = "none" if default is hvd.Compression.none else default
+    return f"{parameter.name}={shown}"
+
+
+class Communicator:
+    """Like one of mpi4py."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def Get_size(self) -> int:  # noqa: N802
+        return self.size
+
+
+class TorchSurface(Suite):
+    def __init__(self) -> None:
+        super().__init__(TorchFrontend())
+
+    def check_signatures(self) -> None:
+        for names, wanted in SIGNATURES.items():
+            for name in names.split():
+                parameters = inspect.signature(getattr(hvd, name)).parameters.values()
+                found = [described(p) for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+                assert found[: len(wanted.split())] == wanted.split(), (name, found)
+                assert name in hvd.__all__, name
+        assert set(CONSTANTS) <= set(hvd.__all__)
+        for name in hvd.__all__:
+            getattr(hvd, name)
+
+    def check_queries(self) -> None:
+        """What scripts decide by the answers."""
+        assert hvd.gloo_built() and hvd.mpi_built() and hvd.gloo_enabled()
+        assert hvd.mpi_enabled()  # else they leave out Adasum
+        assert hvd.mpi_threads_supported() is True
+        assert hvd.nccl_built() == 0 and isinstance(hvd.nccl_built(), int)
+        for absent in (hvd.ccl_built, hvd.ddl_built, hvd.cuda_built, hvd.rocm_built):
+            assert absent() is False
+
+    def check_handles(self) -> None:
+        """What scripts do with Horovod's numbers."""
+        handles = [hvd.allreduce_async(torch.ones(2), name=f"h.{i}") for i in range(4)]
+        names = {handle: index for index, handle in enumerate(handles)}
+        assert [names[handle] for handle in handles] == [0, 1, 2, 3]
+        assert len(set(handles)) == 4
+        for handle in handles:
+            assert torch.equal(hvd.synchronize(handle), torch.ones(2))
+            assert hvd.poll(handle)
+            assert hvd.synchronize(handle) is None
+        batch = hvd.grouped_allreduce_async([torch.ones(2)] * 2)
+        assert len(hvd.synchronize(batch)) == 2
+        assert hvd.synchronize(batch) == [None, None]
+        assert hvd.synchronize(-1) is None
+
+    # Compression
+
+    def check_compression_of_calls(self) -> None:
+        total = self.size * (self.size + 1) / 2
+        compressions = (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16)
+        dtypes = (torch.float32, torch.float64, torch.float16, torch.int64)
+        for compression, dtype in itertools.product(compressions, dtypes):
+            tensor = torch.full((2 * self.size, 3), self.rank + 1).to(dtype)
+            whole = torch.full((2 * self.size, 3), total).to(dtype)
+            options = {"compression": compression, "op": hvd.Sum}
+            for found in (
+                hvd.allreduce(tensor, **options),
+                hvd.reducescatter(tensor, **options),
+                *hvd.grouped_allreduce([tensor] * 2, **options),
+                *hvd.grouped_reducescatter([tensor] * 2, **options),
+            ):
+                assert found.dtype == dtype
+                assert torch.equal(found, whole[: len(found)])
+
+    def check_compressed_tensors_are_sent(self) -> None:
+        third = torch.tensor([1 / 3])
+        for name, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16)):
+            found = hvd.allreduce(third, compression=getattr(hvd.Compression, name), op=hvd.Max)
+            assert torch.equal(found, third.to(dtype).float()), name
+
+    def check_a_compressor_of_the_program(self) -> None:
+        class Twice(hvd.Compressor):
+            @staticmethod
+            def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, float]:
+                return tensor * 2, 2.0
+
+            @staticmethod
+            def decompress(tensor: torch.Tensor, ctx: float) -> torch.Tensor:
+                return tensor / ctx + 1
+
+        for compression in (Twice, Twice()):
+            found = hvd.allreduce(torch.ones(3), None, "twice", compression, hvd.Sum)
+            assert torch.equal(found, torch.full((3,), self.size + 1.0))
+
+    def check_gradients_through_compression(self) -> None:
+        tensor = torch.ones(3, requires_grad=True)
+        result = hvd.allreduce(tensor, compression=hvd.Compression.bf16, op=hvd.Sum)
+        (result * (self.rank + 1)).sum().backward()
+        assert torch.equal(tensor.grad, torch.full((3,), self.size * (self.size + 1) / 2))
+
+    # Sparse tensors
+
+    def rows(self, rank: int, dtype: torch.dtype) -> torch.Tensor:
+        """Rank r has the rows 0 ... r - 1 of 8, and number r twice: 2 × rank + 1 each."""
+        places = torch.tensor([[*range(rank), rank, rank]])
+        values = torch.full((rank + 2, 3), 2 * rank + 1).to(dtype)
+        return torch.sparse_coo_tensor(places, values, (8, 3), check_invariants=True)
+
+    def check_sparse(self) -> None:
+        dtypes = (torch.float32, torch.float64, torch.float16, torch.int64)
+        for dtype, group in itertools.product(dtypes, self.my_groups()):
+            total = sum(self.rows(rank, dtype).to_dense().double() for rank in group.ranks)
+            for op, wanted in ((hvd.Sum, total), (hvd.Average, total / group.size())):
+                mine = self.rows(self.rank, dtype)
+                finish = hvd.sparse_allreduce_async(mine, "sparse", op, group)
+                self.expect_sparse(finish(), wanted.to(dtype))
+                self.expect_sparse(finish(), wanted.to(dtype))
+
+    def expect_sparse(self, found: torch.Tensor, wanted: torch.Tensor) -> None:
+        assert found.is_sparse and found.is_coalesced() and found.dtype == wanted.dtype
+        torch.testing.assert_close(found.to_dense(), wanted)
+
+    def check_sparse_without_elements_and_with_scalars(self) -> None:
+        empty = torch.sparse_coo_tensor(
+            torch.empty(2, 0), torch.empty(0), (4, 5), check_invariants=True
+        )
+        assert hvd.sparse_allreduce_async(empty, "empty", hvd.Sum)().indices().shape == (2, 0)
+        mine = empty
+        if self.rank == 0:
+            mine = torch.eye(5)[:4].to_sparse()
+        found = hvd.sparse_allreduce_async(mine, name=None, op=hvd.Sum)()
+        assert torch.equal(found.to_dense(), torch.eye(5)[:4])
+
+    def check_sparse_of_different_sizes(self) -> None:
+        if self.size == 1:
+            return
+        mine = torch.ones(2, 3 + (self.rank == 0)).to_sparse()
+        finish = hvd.sparse_allreduce_async(mine, "sizes", hvd.Sum)
+        text = self.expect_error("`sizes`", finish)
+        assert "[2, 4]" in text and "[2, 3]" in text, text
+        self.expect_sum_works()
+
+    # Coming and going
+
+    def check_init_with_a_communicator(self) -> None:
+        everybody = list(range(self.size))
+        for wrong in ([], [0, self.size], [*everybody, 0], Communicator(self.size + 1), 3, "all"):
+            self.expect_error("joins the whole job", hvd.init, wrong)
+        ids = {group.process_set_id: group.ranks for group in self.groups}
+        assert lifecycle.process_set_ids_and_ranks() == {0: everybody, **ids}
+        for comm in (everybody, everybody[::-1], Communicator(self.size), None):
+            hvd.init(comm)
+            hvd.shutdown()
+            hvd.init(comm)
+            assert lifecycle.process_set_ids_and_ranks() == {0: everybody}
+        hvd.barrier()
+        hvd.shutdown()
+        self.expect_error("joins the whole job", hvd.init, [self.size])
+        assert not hvd.is_initialized()
+        self.init()
+
+    def check_the_same_group_twice(self) -> None:
+        hvd.barrier()
+        hvd.shutdown()
+        twice = [hvd.ProcessSet([0]), hvd.ProcessSet([0])]
+        self.expect_error("twice", hvd.init, process_sets=twice)
+        self.init()
+
+    def check_many_cycles_leave_nothing(self) -> None:
+        def cycle() -> None:
+            hvd.barrier()
+            hvd.shutdown()
+            hvd.init()
+            hvd.allreduce_async(torch.ones(3), name="dropped")
+
+        def held() -> tuple[int, int]:
+            return tuple(len(os.listdir(f"/proc/self/{kind}")) for kind in ("fd", "task"))
+
+        cycle()
+        before = held()
+        for _ in range(40):
+            cycle()
+        assert held() == before
+        hvd.barrier()
+        hvd.shutdown()
+        self.init()
+
+    def check_a_name_twice_within_a_cycle(self) -> None:
+        """As scripts provoke it: the last of them is in flight when the job ends."""
+        if self.size == 1:
+            return
+
+        def again_and_again(call: Callable[..., Any], *arguments: Any) -> None:
+            for _ in range(10):
+                call(torch.ones(self.size), *arguments, name="again")
+
+        for call in (
+            (hvd.allreduce_async,),
+            (hvd.allgather_async,),
+            (hvd.broadcast_async, 0),
+            (hvd.alltoall_async,),
+            (hvd.reducescatter_async,),
+            (hvd.allreduce_async_,),
+        ):
+            for first in (True, False):
+                if (self.rank == 0) == first:
+                    self.expect_error("`again` is already in flight", again_and_again, *call)
+                hvd.barrier()
+            hvd.shutdown()
+            self.init()
+        self.expect_sum_works()
+
+    def check_the_package_has_the_same(self) -> None:
+        """What needs no framework is there without one."""
+        for name in set(farandole.__all__):
+            assert getattr(hvd, name) is getattr(farandole, name), name
