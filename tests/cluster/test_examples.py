@@ -1,4 +1,4 @@
-"""The example trains to its end, alone and with several workers."""
+"""The examples, and what the migration guide shows, go to their end."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import horovod_launched
+import pytest
+from horovod_launched import horovodrun
 from job import run
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "torch" / "fashion_mnist.py"
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "torch" / "fashion_mnist.py"
 ARGUMENTS = ("--limit", "2000", "--epochs", "1")
 
 
@@ -38,3 +42,35 @@ def test_fashion_mnist_with_four_workers() -> None:
     job = run(4, sys.executable, EXAMPLE, *ARGUMENTS)
     assert job.code == 0, job.text
     check_end(job.text, 4)
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("synthetic_benchmark.py", [r"Total img/sec on 2 worker\(s\): [\d.]+", "are equal"]),
+        ("fashion_mnist.py", [r"learning rate 0\.0400", r"Test set: .* accuracy 0\.\d+"]),
+        ("process_sets.py", [r"ranks \[0\] have trained", r"ranks \[1\] have trained", "together"]),
+        ("sparse_embeddings.py", [r"a step touches \d+ of 20000 rows", "gets the same parameters"]),
+        ("adasum.py", ["orthogonal ones are added", r"accuracy \d\.\d+ after"]),
+    ],
+)
+def test_scripts_of_horovods_users(script: str, told: list[str]) -> None:
+    done = horovodrun("-np", "2", "python", ROOT / "examples" / "horovod" / script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for pattern in told:
+        assert re.search(rf"^\[\d\]<stdout>:.*{pattern}", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_snippets_of_the_migration_guide(tmp_path: Path) -> None:
+    """The program is saved as train.py, and then the commands are run."""
+    blocks = re.findall(
+        r"^```(\w+)\n(.*?)^```", (ROOT / "docs/migration.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    kinds = dict(blocks)
+    assert [kind for kind, _ in blocks] == ["text", "python", "sh"]
+    (tmp_path / "train.py").write_text(kinds["python"])
+    done = horovod_launched.run(["sh", "-ec", kinds["sh"]], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = done.stdout.splitlines()
+    assert re.fullmatch(r"\[0\]<stdout>:loss \d+\.\d+ on 2 workers", first)
+    assert second == first.replace("<stdout>:", " ")
