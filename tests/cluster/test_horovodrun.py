@@ -56,7 +56,7 @@ def test_flags_file_and_variables_in_this_order(tmp_path: Path) -> None:
 def test_output_goes_to_files_too(tmp_path: Path) -> None:
     shell("echo out $HOROVOD_RANK", "--output-filename", str(tmp_path / "log"))
     for rank in (0, 1):
-        assert (tmp_path / f"log/rank.0{rank}/stdout").read_text() == f"out {rank}\n"
+        assert (tmp_path / f"log/rank.{rank}/stdout").read_text() == f"out {rank}\n"
 
 
 def test_what_has_no_meaning_is_said_once() -> None:
