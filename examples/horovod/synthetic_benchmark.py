@@ -83,7 +83,7 @@ def main() -> None:
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
-    images = torch.randn(arguments.batch_size, 3, 64, 64)
+    images = torch.randn(arguments.batch_size, 3, 32, 32)
     classes = torch.randint(1000, (arguments.batch_size,))
 
     def train(batches: int) -> float:
