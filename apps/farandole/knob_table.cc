@@ -34,6 +34,15 @@ std::string code(std::string_view text) {
   return text.empty() ? std::string() : fmt::format("`{}`", text);
 }
 
+std::string plain(std::string_view text) { return std::string(text); }
+
+// `shown`: how a variable is written.
+std::string old_names(const KnobRow& row, std::string (*shown)(std::string_view)) {
+  std::string text = shown(row.old_name);
+  if (!row.old_off.empty()) text += fmt::format(", and {} for 0", shown(row.old_off));
+  return text;
+}
+
 }  // namespace
 
 std::string knob_table_text() {
@@ -42,7 +51,8 @@ std::string knob_table_text() {
     text += fmt::format("{}\n    {}\n    values: {}; default: {}\n", row.name, row.help,
                         values_of(row), row.default_value.empty() ? "none" : row.default_value);
     if (!row.flag.empty()) text += fmt::format("    flag of `farandole run`: {}\n", row.flag);
-    if (!row.old_name.empty()) text += fmt::format("    also understood: {}\n", row.old_name);
+    if (!row.old_name.empty())
+      text += fmt::format("    also understood: {}\n", old_names(row, plain));
   }
   return text;
 }
@@ -54,7 +64,7 @@ std::string knob_table_markdown() {
   for (const KnobRow& row : knob_rows())
     text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", code(row.name), code(row.flag),
                         in_cell(values_of(row)), code(row.default_value),
-                        in_cell(std::string(row.help)), code(row.old_name));
+                        in_cell(std::string(row.help)), old_names(row, code));
   return text;
 }
 

@@ -16,6 +16,8 @@ namespace {
 constexpr std::int64_t kRanksMax = std::int64_t{1} << 20;
 constexpr std::int64_t kDescriptorMax = std::numeric_limits<std::int32_t>::max();
 
+constexpr std::string_view kYes = "1|true|on|yes";
+
 constexpr std::array<KnobRow, kKnobs> kRows = {{
     {.knob = Knob::kRank,
      .name = "FARANDOLE_RANK",
@@ -102,6 +104,7 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
     {.knob = Knob::kStallWarning,
      .name = "FARANDOLE_STALL_WARNING",
      .old_name = "HOROVOD_STALL_CHECK_TIME_SECONDS",
+     .old_off = "HOROVOD_STALL_CHECK_DISABLE",
      .type = KnobType::kInteger,
      .default_value = "10",
      .min = 0,
@@ -113,6 +116,7 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
     {.knob = Knob::kStallLimit,
      .name = "FARANDOLE_STALL_LIMIT",
      .old_name = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+     .old_off = "HOROVOD_STALL_CHECK_DISABLE",
      .type = KnobType::kInteger,
      .default_value = "0",
      .min = 0,
@@ -251,7 +255,7 @@ Result<Knobs::Value> Knobs::parse(const KnobRow& row, std::string_view variable,
     fits = is_one_of(value.text, row.choices);
   }
   if (row.type == KnobType::kSwitch) {
-    value.integer = is_one_of(value.text, "1|true|on|yes") ? 1 : 0;
+    value.integer = is_one_of(value.text, kYes) ? 1 : 0;
     fits = value.integer == 1 || is_one_of(value.text, "0|false|off|no");
   }
   if (fits) return value;
@@ -259,25 +263,25 @@ Result<Knobs::Value> Knobs::parse(const KnobRow& row, std::string_view variable,
       fmt::format("{} is \"{}\"; it must be {}", variable, text, allowed_values(row)));
 }
 
+Knobs::Source Knobs::source_of(const KnobRow& row, const Environment& environment) {
+  const auto value = [&](std::string_view name) -> std::string_view {
+    const char* found = name.empty() ? nullptr : environment(std::string(name).c_str());
+    return found == nullptr ? std::string_view() : found;
+  };
+  if (const auto text = value(row.name); !text.empty()) return {row.name, text, true};
+  if (is_one_of(in_small_letters(value(row.old_off)), kYes)) return {row.old_off, "0", true};
+  if (const auto text = value(row.old_name); !text.empty()) return {row.old_name, text, true};
+  return {row.name, row.default_value};
+}
+
 Result<Knobs> Knobs::read(const std::function<const char*(const char*)>& environment) {
   Knobs knobs;
   for (const KnobRow& row : kRows) {
-    std::string_view variable = row.name;
-    std::string_view text = row.default_value;
-    bool is_set = false;
-    for (const std::string_view name : {row.name, row.old_name}) {
-      if (name.empty()) continue;
-      const char* found = environment(std::string(name).c_str());
-      if (found == nullptr || *found == '\0') continue;
-      variable = name;
-      text = found;
-      is_set = true;
-      break;
-    }
-    auto value = parse(row, variable, text);
+    const Source source = source_of(row, environment);
+    auto value = parse(row, source.variable, source.text);
     if (!value.ok())
       return Status::fix_call(value.status().message() + ". Correct it or unset it.");
-    value->is_set = is_set;
+    value->is_set = source.is_set;
     knobs.values_[static_cast<std::size_t>(row.knob)] = *std::move(value);
   }
   return knobs;

@@ -48,6 +48,7 @@ struct KnobRow {
   Knob knob{};
   std::string_view name{};      // the environment variable
   std::string_view old_name{};  // Horovod's name for it; empty if it had none
+  std::string_view old_off{};   // Horovod's switch whose yes means 0 here, whatever old_name says
   KnobType type{};
   std::string_view default_value{};  // as one would write it
   std::int64_t min = 0;              // kInteger
@@ -65,7 +66,7 @@ const KnobRow& row_of(Knob knob);
 class Knobs {
  public:
   // `environment` answers like getenv; an empty value counts as not set. The new name wins over
-  // the old one. Errors: kFixCall naming the variable, its value and what is allowed.
+  // the old ones. Errors: kFixCall naming the variable, its value and what is allowed.
   static Result<Knobs> read(const std::function<const char*(const char*)>& environment);
 
   // Whether a text is a value of this knob. `called`: how the user gave it, such as
@@ -85,6 +86,14 @@ class Knobs {
     std::string text;
     bool is_set = false;
   };
+  // Where the value of a row comes from.
+  struct Source {
+    std::string_view variable;
+    std::string_view text;
+    bool is_set = false;
+  };
+  using Environment = std::function<const char*(const char*)>;
+  static Source source_of(const KnobRow& row, const Environment& environment);
   static Result<Value> parse(const KnobRow& row, std::string_view variable, std::string_view text);
 
   const Value& value_of(Knob knob) const { return values_[static_cast<std::size_t>(knob)]; }

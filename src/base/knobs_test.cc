@@ -62,6 +62,20 @@ TEST(Knobs, read_the_new_name_the_old_name_and_prefer_the_new) {
   EXPECT_FALSE(knobs->is_set(Knob::kLocalRank));
 }
 
+TEST(Knobs, an_old_switch_turns_off_unless_the_new_name_says_otherwise) {
+  const auto off =
+      read({{"HOROVOD_STALL_CHECK_DISABLE", "1"}, {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "60"}});
+  ASSERT_TRUE(off.ok()) << off.status().message();
+  EXPECT_EQ(off->integer(Knob::kStallWarning), 0);
+  EXPECT_EQ(off->integer(Knob::kStallLimit), 0);
+  EXPECT_TRUE(off->is_set(Knob::kStallLimit));
+  const auto both = read({{"HOROVOD_STALL_CHECK_DISABLE", "1"}, {"FARANDOLE_STALL_WARNING", "5"}});
+  EXPECT_EQ(both->integer(Knob::kStallWarning), 5);
+  const auto on = read({{"HOROVOD_STALL_CHECK_DISABLE", "0"}});
+  EXPECT_EQ(on->integer(Knob::kStallWarning), 10);
+  EXPECT_FALSE(on->is_set(Knob::kStallWarning));
+}
+
 TEST(Knobs, an_empty_value_counts_as_not_set) {
   const auto knobs = read({{"FARANDOLE_RANK", ""}, {"HOROVOD_RANK", "2"}, {"FARANDOLE_SIZE", ""}});
   ASSERT_TRUE(knobs.ok());

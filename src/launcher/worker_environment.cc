@@ -11,16 +11,21 @@ std::vector<EnvironmentVariable> place_of(int rank, int workers,
                                           const WorkerDescriptors& descriptors) {
   const std::string number = std::to_string(rank);
   const std::string count = std::to_string(workers);
-  return {{"FARANDOLE_RANK", number},
-          {"FARANDOLE_SIZE", count},
-          {"FARANDOLE_LOCAL_RANK", number},
-          {"FARANDOLE_LOCAL_SIZE", count},
-          {"FARANDOLE_CROSS_RANK", "0"},
-          {"FARANDOLE_CROSS_SIZE", "1"},
-          {"FARANDOLE_RENDEZVOUS_DESCRIPTOR", std::to_string(descriptors.rendezvous)},
-          {"FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", std::to_string(descriptors.flight_record)},
-          // Also when there is none: a job within a job inherits that of the outer one.
-          {"FARANDOLE_CHANNEL_DESCRIPTOR", std::to_string(descriptors.channel)}};
+  std::vector<EnvironmentVariable> place{
+      {"FARANDOLE_RENDEZVOUS_DESCRIPTOR", std::to_string(descriptors.rendezvous)},
+      {"FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", std::to_string(descriptors.flight_record)},
+      // Also when there is none: a job within a job inherits that of the outer one.
+      {"FARANDOLE_CHANNEL_DESCRIPTOR", std::to_string(descriptors.channel)}};
+  // Many scripts and libraries ask for Horovod's names; and those of a job around us must not stay.
+  for (const std::string prefix : {"FARANDOLE_", "HOROVOD_"}) {
+    place.emplace_back(prefix + "RANK", number);
+    place.emplace_back(prefix + "SIZE", count);
+    place.emplace_back(prefix + "LOCAL_RANK", number);
+    place.emplace_back(prefix + "LOCAL_SIZE", count);
+    place.emplace_back(prefix + "CROSS_RANK", "0");
+    place.emplace_back(prefix + "CROSS_SIZE", "1");
+  }
+  return place;
 }
 
 std::vector<EnvironmentVariable> defaults_for(int workers, int cores) {

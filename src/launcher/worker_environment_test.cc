@@ -21,6 +21,8 @@ TEST(WorkerEnvironment, TellsTheWorkerItsPlace) {
   EXPECT_THAT(place, Contains(Pair("FARANDOLE_RANK", "3")));
   EXPECT_THAT(place, Contains(Pair("FARANDOLE_SIZE", "4")));
   EXPECT_THAT(place, Contains(Pair("FARANDOLE_CROSS_SIZE", "1")));
+  EXPECT_THAT(place, Contains(Pair("HOROVOD_LOCAL_RANK", "3")));
+  EXPECT_THAT(place, Contains(Pair("HOROVOD_SIZE", "4")));
   EXPECT_THAT(place, Contains(Pair("FARANDOLE_RENDEZVOUS_DESCRIPTOR", "9")));
   EXPECT_THAT(place, Contains(Pair("FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", "11")));
   EXPECT_THAT(place, Contains(Pair("FARANDOLE_CHANNEL_DESCRIPTOR", "-1")));

@@ -1,4 +1,4 @@
-"""The examples train to their ends, alone and with several workers."""
+"""The examples, and what the migration guide shows, go to their end."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import horovod_launched
 import pytest
+from horovod_launched import horovodrun
 from job import command, command_elsewhere, run, run_command
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "torch"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "torch"
 EXAMPLE = EXAMPLES / "fashion_mnist.py"
 ARGUMENTS = ("--limit", "2000", "--epochs", "1")
 
@@ -53,3 +56,35 @@ def test_ddp(launcher: str) -> None:
     loss = re.search(r"loss (\d+\.\d) after 60 steps with 2 ranks", job.text)
     assert loss is not None, job.text
     assert float(loss[1]) < 60.0, job.text  # 80 without learning
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("synthetic_benchmark.py", [r"Total img/sec on 2 worker\(s\): [\d.]+", "are equal"]),
+        ("fashion_mnist.py", [r"learning rate 0\.0400", r"Test set: .* accuracy 0\.\d+"]),
+        ("process_sets.py", [r"ranks \[0\] have trained", r"ranks \[1\] have trained", "together"]),
+        ("sparse_embeddings.py", [r"a step touches \d+ of 20000 rows", "gets the same parameters"]),
+        ("adasum.py", ["orthogonal ones are added", r"accuracy \d\.\d+ after"]),
+    ],
+)
+def test_scripts_of_horovods_users(script: str, told: list[str]) -> None:
+    done = horovodrun("-np", "2", "python", ROOT / "examples" / "horovod" / script)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for pattern in told:
+        assert re.search(rf"^\[\d\]<stdout>:.*{pattern}", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_snippets_of_the_migration_guide(tmp_path: Path) -> None:
+    """The program is saved as train.py, and then the commands are run."""
+    blocks = re.findall(
+        r"^```(\w+)\n(.*?)^```", (ROOT / "docs/migration.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    kinds = dict(blocks)
+    assert [kind for kind, _ in blocks] == ["text", "python", "sh"]
+    (tmp_path / "train.py").write_text(kinds["python"])
+    done = horovod_launched.run(["sh", "-ec", kinds["sh"]], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, second = done.stdout.splitlines()
+    assert re.fullmatch(r"\[0\]<stdout>:loss \d+\.\d+ on 2 workers", first)
+    assert second == first.replace("<stdout>:", " ")

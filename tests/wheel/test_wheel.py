@@ -8,11 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SMOKE = Path(__file__).with_name("smoke.py")
@@ -45,6 +47,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"--config-settings=build-dir={folder / 'build'}",
         "--config-settings=build.tool-args=-j2",
         "--config-settings=cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache",
+    )
+    (found,) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="session")
+def alias(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("alias")
+    source = ROOT / "python/horovod"
+    run(
+        *(sys.executable, "-m", "pip", "wheel", source, "--no-deps", "--no-build-isolation"),
+        *("--wheel-dir", folder),
     )
     (found,) = folder.glob("*.whl")
     return found
@@ -134,3 +148,60 @@ def test_it_works_without_a_compiler(version: str, wheel: Path, tmp_path: Path) 
     assert sorted(output.splitlines()) == [f"[{r}] rank {r} of 2: 3 0 30" for r in (0, 1)]
     told = run(commands / "farandole", "--version", environment=variables)
     assert wheel.name.split("-")[1] in told
+
+
+def test_the_alias_is_a_wheel_of_its_own(alias: Path, wheel: Path) -> None:
+    version = wheel.name.split("-")[1]
+    assert alias.name == f"farandole_horovod-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(alias) as content:
+        files = {name for name in content.namelist() if ".dist-info/" not in name}
+        (facts,) = (name for name in content.namelist() if name.endswith("/METADATA"))
+        needed = re.findall(
+            r"^Requires-Dist: ([^;\n]+)$", content.read(facts).decode(), re.MULTILINE
+        )
+    package = ROOT / "python/horovod"
+    sources = {f"horovod/{path.relative_to(package)}" for path in package.rglob("*.py")}
+    assert files == sources | {"horovod/py.typed"}
+    assert needed == [f"farandole=={version}", "PyYAML>=6"]
+    with zipfile.ZipFile(wheel) as content:
+        assert [name for name in content.namelist() if "horovod" in name] == []
+
+
+def lend_packages(environment: Path) -> None:
+    """Gives an environment what is installed here, but for ours: PyTorch is too large to copy."""
+    (target,) = environment.glob("lib/python*/site-packages")
+    folders = {Path(sysconfig.get_path("purelib")), Path(yaml.__file__).parents[1]}
+    folders |= {Path(path) for path in sys.path if path.endswith("site-packages")}
+    for entry in (entry for folder in folders for entry in folder.iterdir()):
+        kept = entry.name.startswith(("farandole", "horovod", "pip", "__pycache__"))
+        if not kept and entry.suffix != ".pth" and not (target / entry.name).exists():
+            (target / entry.name).symlink_to(entry)
+
+
+TRAINS = """
+import horovod.torch as hvd, torch
+hvd.init()
+total = hvd.allreduce(torch.tensor(1.0 + hvd.rank()), op=hvd.Sum, name="total")
+print(f"rank {hvd.rank()} of {hvd.size()}: {total.item():g}")
+"""
+LOOKS = "import importlib.util; print(importlib.util.find_spec('horovod'))"
+
+
+def test_the_alias_brings_horovods_names_and_nothing_else_does(
+    wheel: Path, alias: Path, tmp_path: Path
+) -> None:
+    environment = tmp_path / "environment"
+    run(sys.executable, "-m", "venv", environment)
+    variables = without_compiler(environment)
+    commands = environment / "bin"
+    install = (commands / "python", "-m", "pip", "install", "-q", "--no-deps", "--no-index")
+    lend_packages(environment)
+    run(*install, wheel, environment=variables)
+    assert run(commands / "python", "-c", LOOKS, environment=variables) == "None\n"
+    assert [path.name for path in commands.glob("horovod*")] == []
+    run(*install, alias, environment=variables)
+    script = tmp_path / "script.py"
+    script.write_text(TRAINS)
+    output = run(commands / "horovodrun", "-np", "2", "python", script, environment=variables)
+    lines = sorted(line for line in output.splitlines() if line.startswith("["))
+    assert lines == [f"[{r}]<stdout>:rank {r} of 2: 3" for r in (0, 1)], output

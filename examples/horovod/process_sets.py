@@ -1,0 +1,90 @@
+"""Two models at the same time: the ranks with even numbers train one, those with odd numbers the
+other, and in the end both answer together.
+
+horovodrun -np 2 python examples/horovod/process_sets.py
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+import horovod.torch as hvd
+
+STEPS = 200
+
+
+def curve(inputs: torch.Tensor) -> torch.Tensor:
+    return torch.sin(3 * inputs)
+
+
+def network(width: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(1, width), nn.Tanh(), nn.Linear(width, 1))
+
+
+def train(model: nn.Module, ranks: hvd.ProcessSet) -> float:
+    """Every rank of the set with inputs of its own. Returns the average loss of the last step."""
+    generator = torch.Generator().manual_seed(hvd.rank())
+    root = ranks.ranks[0]
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    optimizer = hvd.DistributedOptimizer(
+        optimizer, named_parameters=model.named_parameters(), process_set=ranks
+    )
+    for name, parameter in model.state_dict().items():
+        hvd.broadcast_(parameter, root, name=name, process_set=ranks)
+    loss = torch.zeros(())
+    for _ in range(STEPS):
+        inputs = 2 * torch.rand(64, 1, generator=generator) - 1
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(inputs), curve(inputs))
+        loss.backward()
+        optimizer.step()
+    return hvd.allreduce(loss.detach(), name="loss", process_set=ranks).item()
+
+
+def check_ranks(ranks: hvd.ProcessSet) -> None:
+    """A sum over the set is that of its ranks, whatever the others do."""
+    total = hvd.allreduce(torch.tensor(hvd.rank()), op=hvd.Sum, name="ranks", process_set=ranks)
+    if total != sum(ranks.ranks):
+        sys.exit(f"the sum over the ranks {ranks.ranks} is {total}")
+
+
+def main() -> None:
+    hvd.init(process_sets="dynamic")
+    if hvd.size() < 2:
+        sys.exit("two workers at least are needed")
+    # All ranks add all sets, in the same order.
+    even = hvd.add_process_set(range(0, hvd.size(), 2))
+    odd = hvd.add_process_set(range(1, hvd.size(), 2))
+    mine = even if even.included() else odd
+    check_ranks(mine)
+
+    torch.manual_seed(hvd.rank())
+    models = {even: network(32), odd: network(64)}
+    loss = train(models[mine], mine)
+    if mine.rank() == 0:
+        print(f"ranks {mine.ranks} have trained their model to a loss of {loss:.5f}", flush=True)
+
+    # Now everybody gets both models, each from a rank that has trained it.
+    for number, (ranks, model) in enumerate(models.items()):
+        for name, parameter in model.state_dict().items():
+            hvd.broadcast_(parameter, ranks.ranks[0], name=f"{number}.{name}")
+    inputs = torch.linspace(-1, 1, 101)[:, None]
+    with torch.no_grad():
+        answer = torch.stack([model(inputs) for model in models.values()]).mean(0)
+    error = (answer - curve(inputs)).abs().max()
+    answers = hvd.allgather(answer.T, name="answers")
+    if not (answers == answer.T).all():
+        sys.exit("the ranks have different models")
+    if hvd.rank() == 0:
+        print(f"together the two models are off by {error:.4f} at most")
+    hvd.remove_process_set(odd)
+    if error > 0.4:
+        sys.exit("the models have learned too little")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Word vectors, of which each step touches a few: only the touched rows travel.
+
+horovodrun -np 2 python examples/horovod/sparse_embeddings.py
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+import horovod.torch as hvd
+
+WORDS, DIMENSIONS, TOPICS = 20_000, 16, 4
+WORDS_IN_TEXT, TEXTS, STEPS = 12, 32, 60
+
+
+class Classifier(nn.Module):
+    """The topic of a text, from the mean of its words' vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vectors = nn.EmbeddingBag(WORDS, DIMENSIONS, mode="mean", sparse=True)
+        self.topics = nn.Linear(DIMENSIONS, TOPICS)
+
+    def forward(self, texts: torch.Tensor) -> torch.Tensor:
+        return self.topics(self.vectors(texts))
+
+
+def texts_of(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Texts of random topics: a topic's words have numbers with a remainder of their own. Half of
+    the words are common ones."""
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    topics = torch.randint(TOPICS, (TEXTS,), generator=generator)
+    words = torch.randint(WORDS // TOPICS, (TEXTS, WORDS_IN_TEXT), generator=generator)
+    words[:, ::2] %= 50
+    return words * TOPICS + topics[:, None], topics
+
+
+def train(model: Classifier, distributed: bool) -> float:
+    """Alone, one process sees the texts of all ranks at each step. Returns the last loss."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
+    if distributed:
+        optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    ranks = [hvd.rank()] if distributed else range(hvd.size())
+    loss = torch.zeros(())
+    for step in range(STEPS):
+        batches = [texts_of(rank, step) for rank in ranks]
+        words, topics = (torch.cat(parts) for parts in zip(*batches, strict=True))
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(words), topics)
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+def count_touched_rows(model: Classifier) -> int:
+    """How many words any rank has in its last texts, and a sparse sum by hand."""
+    words, topics = texts_of(hvd.rank(), STEPS - 1)
+    model.zero_grad()
+    F.cross_entropy(model(words), topics).backward()
+    finish = hvd.sparse_allreduce_async(model.vectors.weight.grad, name="by_hand", op=hvd.Sum)
+    total = finish().coalesce()
+    dense = hvd.allreduce(model.vectors.weight.grad.to_dense(), op=hvd.Sum, name="dense")
+    if not torch.allclose(total.to_dense(), dense, atol=1e-6):
+        sys.exit("the sparse sum is not the dense one")
+    return total.indices().shape[1]
+
+
+def main() -> None:
+    hvd.init()
+    torch.manual_seed(0)
+    together, alone = Classifier(), Classifier()
+    hvd.broadcast_parameters(together.state_dict(), root_rank=0)
+    alone.load_state_dict(together.state_dict())
+    loss = train(together, distributed=True)
+    train(alone, distributed=False)
+    pairs = zip(together.parameters(), alone.parameters(), strict=True)
+    off = max((ours - theirs).abs().max().item() for ours, theirs in pairs)
+    rows = count_touched_rows(together)
+    if hvd.rank() == 0:
+        print(f"loss {loss:.4f} after {STEPS} steps of {hvd.size()} workers")
+        print(f"a step touches {rows} of {WORDS} rows")
+        print(f"one process with all texts gets the same parameters, within {off:.1e}")
+    if off > 1e-3 or loss > 1.0:
+        sys.exit("the workers have not learned what one process does")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Parts of Horovod that all frontends share."""

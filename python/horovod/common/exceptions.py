@@ -1,0 +1,33 @@
+"""Horovod's exceptions, as what is raised here."""
+
+from __future__ import annotations
+
+from farandole.elastic import HostsUpdatedInterrupt
+
+from farandole.errors import FarandoleError
+
+# Whatever goes wrong within a collective call: a rank that is gone, and ranks that disagree. A call
+# that is wrong in itself is a ValueError besides, as Horovod's programs expect it.
+HorovodInternalError = FarandoleError
+
+
+class HorovodVersionMismatchError(ImportError):
+    """Never raised here: the engine is not built for one version of a framework."""
+
+    def __init__(self, name: str, version: str, installed_version: str) -> None:
+        super().__init__(get_version_mismatch_message(name, version, installed_version))
+        self.name = name
+        self.version = version
+        self.installed_version = installed_version
+
+
+def get_version_mismatch_message(name: str, version: str, installed_version: str) -> str:
+    return f"built with {name} {version}, but {name} {installed_version} is installed"
+
+
+__all__ = [
+    "HorovodInternalError",
+    "HorovodVersionMismatchError",
+    "HostsUpdatedInterrupt",
+    "get_version_mismatch_message",
+]

@@ -1,0 +1,5 @@
+"""Sets of ranks that work together."""
+
+from farandole import ProcessSet, add_process_set, global_process_set, remove_process_set
+
+__all__ = ["ProcessSet", "add_process_set", "global_process_set", "remove_process_set"]

@@ -1,0 +1,70 @@
+"""Functions as jobs: `horovod.run(function, num_proc=2)`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import farandole
+from horovod.runner import launch
+from horovod.runner.flags import FLAGS
+from horovod.runner.job_shape import JobShape
+
+__all__ = ["run"]
+
+
+# size waiver: Horovod's arguments
+def run(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int = 1,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    slots: int | None = None,
+    reset_limit: int | None = None,
+    cooldown_range: Sequence[int] | None = None,
+    hosts: str | None = None,
+    hostfile: str | None = None,
+    host_discovery_script: str | None = None,
+    start_timeout: int | None = None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | None = None,
+    disable_cache: bool | None = None,
+    output_filename: str | None = None,
+    verbose: bool | None = None,
+    use_gloo: bool | None = None,
+    use_mpi: bool | None = None,
+    mpi_args: str | None = None,
+    network_interface: str | None = None,
+    network_interfaces: str | None = None,
+    executable: str | None = None,
+    np: int | None = None,
+    min_np: int | None = None,
+    max_np: int | None = None,
+) -> list[Any]:
+    """Calls func(*args, **kwargs) on num_proc workers of this host, and returns their results by
+    rank. np, min_np and max_np are older names. Blocks until all workers have ended; a failure is
+    a RuntimeError that names the rank. Raises ValueError for jobs over several hosts and elastic
+    ones; other arguments that have no meaning here are warned of.
+    """
+    given = dict(locals())
+    least = min_np if min_num_proc is None else min_num_proc
+    most = max_np if max_num_proc is None else max_num_proc
+    shape = JobShape(np or num_proc, least, most, hosts, hostfile, host_discovery_script)
+    workers = shape.checked_workers()
+    for flag in FLAGS:
+        if flag.no_meaning and given.get(flag.name):
+            warnings.warn(f"{flag.name} has no meaning here: {flag.no_meaning}", stacklevel=2)
+    return farandole.run(
+        func,
+        args,
+        kwargs,
+        n=workers,
+        env=launch.worker_variables(),
+        prefix=launch.PREFIX,
+        output_dir=output_filename,
+        start_timeout=start_timeout,
+        executable=executable,
+    )

@@ -1,0 +1,35 @@
+"""What `horovodrun --check-build` prints: Horovod's list, filled in with what works here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import farandole
+import horovod
+from horovod.common import util
+
+_LISTS: dict[str, dict[str, Callable[[], object]]] = {
+    "Available Frameworks": {
+        "TensorFlow": lambda: util.extension_available("tensorflow"),
+        "PyTorch": lambda: util.extension_available("torch"),
+        "MXNet": lambda: util.extension_available("mxnet"),
+    },
+    "Available Controllers": {"MPI": util.mpi_built, "Gloo": util.gloo_built},
+    "Available Tensor Operations": {
+        "NCCL": util.nccl_built,
+        "DDL": util.ddl_built,
+        "CCL": util.ccl_built,
+        "MPI": util.mpi_built,
+        "Gloo": util.gloo_built,
+    },
+}
+# The marks follow what scripts are told by mpi_built() and its like.
+_NOTE = "All that is marked is one engine, which contains neither MPI nor Gloo and needs neither."
+
+
+def build_report() -> str:
+    blocks = [f"Horovod v{horovod.__version__} (farandole {farandole.__version__}):"]
+    for title, rows in _LISTS.items():
+        lines = [f"    [{'X' if works() else ' '}] {name}" for name, works in rows.items()]
+        blocks.append("\n".join([f"{title}:", *lines]))
+    return "\n\n".join([*blocks, _NOTE])

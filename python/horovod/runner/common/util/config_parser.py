@@ -1,0 +1,69 @@
+"""The configuration file of `horovodrun`: YAML with the values of its flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from horovod.runner.flags import FLAGS, Flag
+
+CONTROLLERS = ("gloo", "mpi")
+
+
+def read_config(path: str) -> tuple[dict[str, Any], list[str]]:
+    """The values by the names of their flags, and the keys that nothing here knows.
+
+    Raises ValueError that names the key, its value and what is allowed; OSError when the file
+    cannot be read.
+    """
+    try:
+        content = yaml.safe_load(Path(path).read_text())
+    except yaml.YAMLError as error:
+        raise ValueError(f"it is no YAML: {error}") from None
+    if content is None:
+        return {}, []
+    if not isinstance(content, dict):
+        raise ValueError(f"it must hold sections such as params and timeline; got {content!r}")
+    values: dict[str, Any] = {}
+    controller = content.pop("controller", None)
+    if controller is not None:
+        if controller not in CONTROLLERS:
+            raise ValueError(
+                f"controller is {controller!r}; it must be one of {', '.join(CONTROLLERS)}"
+            )
+        values[f"use_{controller}"] = True
+    known = {flag.key: flag for flag in FLAGS if flag.key is not None}
+    unknown = []
+    for (section, key), value in _entries(content):
+        flag = known.get((section, key))
+        if flag is None:
+            unknown.append(f"{section}.{key}" if key else section)
+        elif value is not None:
+            values[flag.name] = _checked(flag, f"{section}.{key}", value)
+    return values, unknown
+
+
+def _entries(content: dict[Any, Any]) -> list[tuple[tuple[str, str], Any]]:
+    return [
+        ((str(section), str(key)), value)
+        for section, entries in content.items()
+        for key, value in (entries.items() if isinstance(entries, dict) else [("", entries)])
+    ]
+
+
+def _checked(flag: Flag, key: str, value: Any) -> Any:
+    if flag.type is None:
+        if not isinstance(value, bool):
+            raise ValueError(f"{key} is {value!r}; it must be true or false")
+        return value
+    try:
+        converted = flag.type(str(value))
+    except ValueError:
+        kind = "a whole number" if flag.type is int else "a number"
+        raise ValueError(f"{key} is {value!r}; it must be {kind}") from None
+    problem = flag.refuse(converted)
+    if problem:
+        raise ValueError(f"{key} is {value!r}; {problem}")
+    return converted

@@ -1,0 +1,41 @@
+"""How many workers a job is to have, and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from horovod.runner.common.util.hosts import check_hosts, parse_host_file, parse_hosts
+
+
+@dataclass(frozen=True)
+class JobShape:
+    """As Horovod lets one say it; of which a fixed number of workers on this host works here."""
+
+    workers: int | None
+    least: int | None = None
+    most: int | None = None
+    hosts: str | None = None
+    hostfile: str | None = None
+    host_discovery_script: str | None = None
+
+    def checked_workers(self) -> int:
+        """How many. Raises ValueError for what does not work, OSError for an unreadable file."""
+        if self.workers is None:
+            raise ValueError("how many workers? For example `horovodrun -np 2 python train.py`")
+        if self.workers < 1:
+            raise ValueError(f"{self.workers} workers are asked for; it must be at least 1")
+        if self.host_discovery_script is not None:
+            raise ValueError(
+                "a host discovery script is given, but elastic jobs do not work yet; leave it out"
+            )
+        for bound in (self.least, self.most):
+            if bound not in (None, self.workers):
+                raise ValueError(
+                    f"{self.workers} workers are asked for, and {bound} as a bound: elastic jobs "
+                    "do not work yet; the number of workers is fixed"
+                )
+        if self.hosts is not None:
+            check_hosts(parse_hosts(self.hosts), self.workers)
+        if self.hostfile is not None:
+            check_hosts(parse_host_file(self.hostfile), self.workers)
+        return self.workers

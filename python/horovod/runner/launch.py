@@ -1,0 +1,199 @@
+"""`horovodrun`: Horovod's command line, carried out by `farandole run`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import socket
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import farandole
+import horovod
+from horovod.runner.build_report import build_report
+from horovod.runner.common.util.config_parser import read_config
+from horovod.runner.flags import FLAGS, Flag
+from horovod.runner.job_shape import JobShape
+
+PREFIX = "[{rank}]<{stream}>:"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"horovodrun: {message}\nSee `horovodrun --help`.\n")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="horovodrun",
+        usage="horovodrun -np N [options] command [arguments...]",
+        description="Starts a command N times on this host, as one job.",
+        epilog="Further flags of Horovod are taken, too: those that have no meaning here say so.",
+    )
+    parser.add_argument(
+        "-v",
+        "--version",
+        action="version",
+        version=f"{horovod.__version__} (farandole {farandole.__version__})",
+    )
+    parser.add_argument(
+        "-np", "--num-proc", type=int, metavar="N", dest="workers", help="How many workers."
+    )
+    parser.add_argument(
+        "-cb", "--check-build", action="store_true", help="Tell what works here, and end."
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="Show the command that is started, too."
+    )
+    parser.add_argument("--config-file", metavar="FILE", help="YAML with values of these flags.")
+    parser.add_argument(
+        "-prefix-timestamp",
+        "--prefix-output-with-timestamp",
+        action="store_true",
+        help="The time before every line, too.",
+    )
+    _add_hosts(parser)
+    exclusive = parser.add_mutually_exclusive_group()
+    for flag in FLAGS:
+        _add(exclusive if flag.name.startswith("use_") else parser, flag)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def _add_hosts(parser: argparse.ArgumentParser) -> None:
+    exclusive = parser.add_mutually_exclusive_group()
+    exclusive.add_argument("-H", "--hosts", metavar="HOST:N", help="This host alone: localhost:N.")
+    exclusive.add_argument(
+        "-hostfile", "--hostfile", metavar="FILE", help="The same in a file: localhost slots=N."
+    )
+    exclusive.add_argument("--host-discovery-script", help=argparse.SUPPRESS)
+    for end in ("min", "max"):
+        names = (f"--{end}-np", f"--{end}-num-proc")
+        parser.add_argument(*names, type=int, dest=f"{end}_workers", help=argparse.SUPPRESS)
+
+
+def _add(parser: argparse._ActionsContainer, flag: Flag) -> None:
+    text = flag.help or argparse.SUPPRESS
+    if flag.type is not None:
+        parser.add_argument(
+            *flag.names,
+            dest=flag.name,
+            type=_converted(flag),
+            nargs=flag.count,
+            metavar=flag.metavar or ("LEVEL" if flag.choices else "N"),
+            help=text,
+        )
+        return
+    for names, value in ((flag.names, True), (flag.negated, False)):
+        if names:
+            parser.add_argument(
+                *names, dest=flag.name, action="store_const", const=value, help=text
+            )
+
+
+def _converted(flag: Flag) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        assert flag.type is not None
+        value = flag.type(text)
+        if problem := flag.refuse(value):
+            raise argparse.ArgumentTypeError(f"{text!r}: {problem}")
+        return value
+
+    convert.__name__ = flag.type.__name__ if flag.type else ""  # for "invalid int value"
+    return convert
+
+
+def shape_of(arguments: argparse.Namespace) -> JobShape:
+    return JobShape(
+        arguments.workers,
+        arguments.min_workers,
+        arguments.max_workers,
+        arguments.hosts,
+        arguments.hostfile,
+        arguments.host_discovery_script,
+    )
+
+
+def values_of(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Those of the flags that were given, here or in the file, and unknown keys of the file."""
+    values: dict[str, Any] = {}
+    unknown: list[str] = []
+    if arguments.config_file is not None:
+        try:
+            values, unknown = read_config(arguments.config_file)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"--config-file {arguments.config_file}: {error}") from None
+    typed = {flag.name: getattr(arguments, flag.name) for flag in FLAGS}
+    return values | {name: value for name, value in typed.items() if value is not None}, unknown
+
+
+def without_meaning(values: dict[str, Any], unknown: Sequence[str] = ()) -> list[str]:
+    """A line for every setting that does nothing here."""
+    lines = [
+        f"{flag.names[0]} has no meaning here: {flag.no_meaning}"
+        for flag in FLAGS
+        if flag.no_meaning and values.get(flag.name) not in (None, False)
+    ]
+    return lines + [f"the key {key} of the file has no meaning here" for key in unknown]
+
+
+def worker_variables() -> dict[str, str]:
+    """What workers get beside their ranks; scripts ask which of Horovod's ways they are on."""
+    way = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
+    return {"HOROVOD_HOSTNAME": socket.gethostname(), **way}
+
+
+def run_words(workers: int, values: dict[str, Any], with_time: bool) -> list[str]:
+    """What follows `farandole` to start such a job, but for the program."""
+    words = ["run", "-n", str(workers), "--prefix", ("{time}" if with_time else "") + PREFIX]
+    for name, value in worker_variables().items():
+        words += ["-x", f"{name}={value}"]
+    for flag in FLAGS:
+        if flag.words is not None and flag.name in values:
+            words += flag.words(values[flag.name])
+    return words
+
+
+def program_of(words: Sequence[str]) -> list[str]:
+    program = list(words[1:] if words[:1] == ["--"] else words)
+    if not program:
+        raise ValueError("which command? For example `horovodrun -np 2 python train.py`")
+    return program
+
+
+def farandole_command() -> str:
+    """The one that was installed with this Python, else that of PATH."""
+    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
+    found = shutil.which("farandole", path=path)
+    if found is None:
+        raise ValueError("the command `farandole` is neither beside this Python nor in PATH")
+    return found
+
+
+def run_commandline() -> None:
+    """Becomes `farandole run`; on a wrong command line, ends with 2 and says why."""
+    parser = make_parser()
+    arguments = parser.parse_args()
+    if arguments.check_build:
+        print(build_report())
+        return
+    try:
+        workers = shape_of(arguments).checked_workers()
+        values, unknown = values_of(arguments)
+        program = program_of(arguments.command)
+        command = farandole_command()
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    words = run_words(workers, values, arguments.prefix_output_with_timestamp)
+    words = [command, *words, "--", *program]
+    lines = without_meaning(values, unknown)
+    if arguments.verbose:
+        lines.append(f"starting {shlex.join(words)}")
+    for line in lines:
+        print(f"horovodrun: {line}", file=sys.stderr)
+    sys.stderr.flush()
+    os.execv(command, words)

@@ -1,0 +1,1 @@
+"""Modules of the launcher, at the paths where Horovod has them."""

@@ -1,0 +1,11 @@
+"""Smaller forms in which tensors travel."""
+
+from farandole.torch.compression import (
+    BF16Compressor,
+    Compression,
+    Compressor,
+    FP16Compressor,
+    NoneCompressor,
+)
+
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]

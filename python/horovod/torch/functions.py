@@ -1,0 +1,15 @@
+"""The same parameters, optimizer state and objects on every rank."""
+
+from farandole.torch import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
+
+__all__ = [
+    "allgather_object",
+    "broadcast_object",
+    "broadcast_optimizer_state",
+    "broadcast_parameters",
+]

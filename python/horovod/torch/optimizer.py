@@ -1,0 +1,5 @@
+"""Optimizers whose gradients are combined over all ranks."""
+
+from farandole.torch import DistributedOptimizer
+
+__all__ = ["DistributedOptimizer"]

@@ -1,0 +1,160 @@
+"""The modules of the alias that have something of their own."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from farandole.elastic import run_fn
+
+import farandole
+import horovod.torch
+from horovod.common import exceptions, util
+from horovod.common.basics import HorovodBasics
+from horovod.common.elastic import ObjectState
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.runner.common.util.env import get_env_rank_and_size
+from horovod.runner.common.util.secret import make_secret_key
+from horovod.runner.util.threads import in_thread
+
+
+def test_its_names_are_those_of_farandole() -> None:
+    for name in farandole.torch.__all__:
+        assert getattr(horovod.torch, name) is getattr(farandole.torch, name), name
+        assert getattr(horovod.torch.mpi_ops, name) is getattr(farandole.torch, name), name
+    assert horovod.torch.elastic.run is farandole.torch.elastic.run
+
+
+def test_every_failed_call_is_caught_as_an_internal_error() -> None:
+    for error in (farandole.GroupLostError, farandole.CallError, farandole.FarandoleError):
+        assert issubclass(error, HorovodInternalError)
+    assert issubclass(HorovodInternalError, RuntimeError)
+    assert not issubclass(HostsUpdatedInterrupt, HorovodInternalError)
+    assert not issubclass(farandole.GroupLostError, ValueError)
+
+
+def test_elastic_loops_begin_again_after_an_internal_error_of_the_program() -> None:
+    state = ObjectState(lambda value: value, lambda: 0, step=0)
+    resets: list[int] = []
+
+    def train(state: ObjectState) -> int:
+        state.step += 1
+        if not resets:
+            raise HorovodInternalError("as after a lost rank")
+        return state.step
+
+    assert run_fn(train, lambda: resets.append(1))(state) == 1
+    assert resets == [1]
+
+
+def test_versions_of_frameworks_that_do_not_fit() -> None:
+    error = exceptions.HorovodVersionMismatchError("torch", "1.0", "2.0")
+    assert isinstance(error, ImportError)
+    assert str(error) == exceptions.get_version_mismatch_message("torch", "1.0", "2.0")
+    assert "torch 1.0" in str(error) and "torch 2.0" in str(error)
+    util.check_installed_version("torch", "1.0")
+
+
+def test_what_works_here() -> None:
+    assert util.extension_available("torch") and not util.extension_available("tensorflow")
+    assert not util.gpu_available("torch")
+    assert not util.nccl_built() and not util.ccl_built() and not util.ddl_built()
+    assert util.gloo_built(verbose=True) == farandole.gloo_built()
+    assert util.mpi_built() == farandole.mpi_built()
+    util.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", __file__, "mpi_lib_v2")
+    with pytest.raises(ImportError, match=r"horovod\.mxnet does not work here"):
+        util.check_extension("horovod.mxnet", "HOROVOD_WITH_MXNET", __file__, "mpi_lib")
+    assert Path(util.get_extension_full_path(__file__, "mpi_lib")).exists()
+    assert util.get_ext_suffix().endswith(".so")
+
+
+def test_the_module_with_all_of_basics() -> None:
+    basics = HorovodBasics(__file__, "mpi_lib_v2")
+    assert basics.is_initialized() is False
+    with pytest.raises(ValueError, match="call init"):
+        basics.rank()
+
+
+def test_variables_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALIAS_A", "1")
+    monkeypatch.delenv("ALIAS_B", raising=False)
+    with pytest.raises(KeyError), util.env(ALIAS_A=None, ALIAS_B="2"):
+        assert "ALIAS_A" not in os.environ and os.environ["ALIAS_B"] == "2"
+        raise KeyError
+    assert os.environ["ALIAS_A"] == "1" and "ALIAS_B" not in os.environ
+
+
+def test_small_tools() -> None:
+    assert [util.num_rank_is_power_2(n) for n in (0, 1, 2, 3, 4, 6)] == [
+        *(False, True, True, False, True, False)
+    ]
+    assert util.split_list(list(range(7)), 3) == [[0, 1, 2], [3, 4], [5, 6]]
+    assert util.is_iterable([]) and not util.is_iterable(1)
+    assert util.is_version_greater_equal_than("2.13.0+cpu", "2.9")
+    assert util.is_version_greater_equal_than("1.0", "1.0.0")
+    assert not util.is_version_greater_equal_than("1.9.1", "1.10")
+    with pytest.raises(ValueError, match="is no version"):
+        util.is_version_greater_equal_than("new", "1.0")
+    choose = util.get_average_backwards_compatibility_fun(None)
+    assert (choose(None, None), choose(None, False)) == (farandole.Average, farandole.Sum)
+    with pytest.raises(ValueError, match="not both"):
+        choose(farandole.Sum, True)
+    asked: list[int] = []
+    remembered = util._cache(asked.append)
+    remembered(1)
+    remembered(1)
+    assert asked == [1]
+
+
+@pytest.mark.parametrize(
+    ("variables", "answer"),
+    [
+        ({}, (0, 1)),
+        ({"PMI_RANK": "2", "PMI_SIZE": "4"}, (2, 4)),
+        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3", "PMI_RANK": "2"}, (1, 3)),
+        ({"HOROVOD_RANK": "5", "HOROVOD_SIZE": "8", "PMI_RANK": "2", "PMI_SIZE": "4"}, (5, 8)),
+    ],
+)
+def test_rank_and_size_of_the_environment(
+    variables: dict[str, str], answer: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in list(os.environ):
+        if name.startswith(("HOROVOD_", "OMPI_", "PMI_")):
+            monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert get_env_rank_and_size() == answer
+
+
+def test_threads_and_keys() -> None:
+    seen: list[tuple[int, str]] = []
+    thread = in_thread(lambda n: seen.append((n, threading.current_thread().name)), (1,), "one")
+    thread.join()
+    assert seen == [(1, "one")] and thread.daemon
+    assert len(make_secret_key()) == 32 and make_secret_key() != make_secret_key()
+
+
+def _rank_and_more(more: int) -> tuple[int, int, str | None]:
+    horovod.torch.init()
+    return horovod.torch.rank(), more, os.environ.get("HOROVOD_CONTROLLER")
+
+
+def test_functions_as_jobs() -> None:
+    with pytest.warns(UserWarning, match="use_mpi has no meaning here"):
+        results = horovod.run(_rank_and_more, args=(7,), num_proc=2, use_mpi=True)
+    assert results == [(0, 7, "gloo"), (1, 7, "gloo")]
+    with pytest.raises(ValueError, match="elastic jobs do not work yet"):
+        horovod.run(_rank_and_more, num_proc=2, min_num_proc=1)
+    with pytest.raises(ValueError, match="is not this host"):
+        horovod.run(_rank_and_more, np=2, hosts="localhost:1,elsewhere:1")
+
+
+def _fails() -> None:
+    raise KeyError("no such image")
+
+
+def test_a_failing_function_is_a_runtime_error() -> None:
+    with pytest.raises(RuntimeError, match="no such image"):
+        horovod.run(_fails, num_proc=2)

@@ -1,0 +1,253 @@
+"""What `horovodrun` makes of its command line and its file, without starting anything."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from horovod.runner import launch
+from horovod.runner.common.util.config_parser import read_config
+from horovod.runner.common.util.hosts import HostInfo, check_hosts, parse_host_file, parse_hosts
+from horovod.runner.flags import FLAGS
+
+HEAD = ["run", "-n", "2", "--prefix", "[{rank}]<{stream}>:"]
+
+FILE = """
+controller: gloo
+params:
+  fusion_threshold_mb: 32
+  cycle_time_ms: 5.5
+  cache_capacity: 2048
+  hierarchical_allreduce: true
+  hierarchical_allgather: false
+autotune:
+  enabled: true
+  log_file: tuning.csv
+  warmup_samples: 5
+  steps_per_sample: 20
+  bayes_opt_max_samples: 50
+  gaussian_process_noise: 0.9
+timeline:
+  filename: trace.json
+  mark_cycles: true
+stall_check:
+  enabled: true
+  warning_time_seconds: 120
+  shutdown_time_seconds: 240
+library_options:
+  mpi_threads_disable: true
+  num_nccl_streams: 2
+  thread_affinity: 1
+  gloo_timeout_seconds: 60
+logging:
+  level: INFO
+  with_timestamp: false
+"""
+
+
+def values_of(*words: str) -> tuple[dict[str, Any], list[str]]:
+    arguments = launch.make_parser().parse_args([*words, "python", "x.py"])
+    return launch.values_of(arguments)
+
+
+def settings(*words: str) -> list[str]:
+    """What `farandole run` gets beyond what it always gets."""
+    line = launch.run_words(2, values_of(*words)[0], with_time=False)
+    assert line[: len(HEAD)] == HEAD
+    variables = line[len(HEAD) : len(HEAD) + 6]
+    assert variables[::2] == ["-x"] * 3
+    assert set(variables[1::2]) == {
+        "HOROVOD_CONTROLLER=gloo",
+        "HOROVOD_CPU_OPERATIONS=gloo",
+        f"HOROVOD_HOSTNAME={socket.gethostname()}",
+    }
+    return line[len(HEAD) + 6 :]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("given", "becomes"),
+    [
+        ("--fusion-threshold-mb 32", "--bucket-bytes 33554432"),
+        ("--fusion-threshold-mb=0", "--bucket-bytes 0"),
+        ("--start-timeout 77", "--start-timeout 77"),
+        ("--output-filename log", "--output-dir log"),
+        ("--timeline-filename trace.json", "--timeline trace.json"),
+        ("--stall-check-warning-time-seconds 5", "--stall-warning 5"),
+        ("--stall-check-shutdown-time-seconds 9", "--stall-limit 9"),
+        ("--no-stall-check", "--stall-warning 0 --stall-limit 0"),
+        ("--stall-check", ""),
+        ("--log-level debug", "--log-level debug"),
+        ("--log-level WARNING", "--log-level warning"),
+        ("--log-hide-timestamp", "--log-hide-time"),
+        ("--log-without-timestamp", "--log-hide-time"),
+        ("--log-with-timestamp", ""),
+        ("--gloo --cycle-time-ms 2 --autotune --tcp", ""),
+    ],
+)
+def test_flags_do_their_work(given: str, becomes: str) -> None:
+    assert settings(*given.split()) == becomes.split()
+
+
+def test_no_stall_check_wins_over_its_times() -> None:
+    words = settings("--no-stall-check", "--stall-check-warning-time-seconds", "5")
+    assert words[-4:] == ["--stall-warning", "0", "--stall-limit", "0"]
+
+
+def test_every_flag_either_works_or_says_why_not() -> None:
+    for flag in FLAGS:
+        assert (flag.words is None) == bool(flag.no_meaning), flag.name
+    sample = {int: "1", float: "0.5", str: "text", str.upper: "INFO"}
+    for flag in FLAGS:
+        given = [sample[flag.type]] * (flag.count or 1) if flag.type else []  # type: ignore[index]
+        for name in flag.names:
+            lines = launch.without_meaning(values_of(name, *given)[0])
+            told = [f"{flag.names[0]} has no meaning here: {flag.no_meaning}"]
+            assert lines == (told if flag.no_meaning else []), name
+        for name in flag.negated:
+            assert launch.without_meaning(values_of(name)[0]) == []
+
+
+def test_the_time_comes_before_the_prefix() -> None:
+    assert launch.run_words(2, {}, with_time=True)[4] == "{time}[{rank}]<{stream}>:"
+
+
+def test_the_file_has_the_values_of_flags(file: Path) -> None:
+    words = settings("--config-file", str(file))
+    assert (
+        words
+        == (
+            "--bucket-bytes 33554432 --timeline trace.json --stall-warning 120 --stall-limit 240 "
+            "--log-level info --log-hide-time"
+        ).split()
+    )
+    values, unknown = values_of("--config-file", str(file))
+    assert unknown == []
+    silent = {line.split()[0] for line in launch.without_meaning(values)}
+    assert silent == {
+        *("--cycle-time-ms", "--cache-capacity", "--hierarchical-allreduce", "--autotune"),
+        *("--autotune-log-file", "--autotune-warmup-samples", "--autotune-steps-per-sample"),
+        *("--autotune-bayes-opt-max-samples", "--autotune-gaussian-process-noise"),
+        *("--timeline-mark-cycles", "--mpi-threads-disable", "--num-nccl-streams"),
+        *("--thread-affinity", "--gloo-timeout-seconds", "--gloo"),
+    }
+
+
+def test_the_command_line_wins_over_the_file(file: Path) -> None:
+    flags = "--no-autotune --timeline-filename other.json --log-with-timestamp".split()
+    values, _ = values_of("--config-file", str(file), *flags)
+    assert (values["autotune"], values["timeline_filename"]) == (False, "other.json")
+    assert "--log-hide-time" not in settings("--config-file", str(file), *flags)
+    assert values["fusion_threshold_mb"] == 32
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("params: {fusion_threshold_mb: -1}", "params.fusion_threshold_mb is -1; it must be at"),
+        ("params: {cache_capacity: many}", "params.cache_capacity is 'many'; it must be a whole"),
+        ("params: {hierarchical_allreduce: 2}", "it must be true or false"),
+        ("autotune: {gaussian_process_noise: 1.5}", "it must be at most 1"),
+        ("logging: {level: LOUD}", "it must be one of TRACE, DEBUG"),
+        ("controller: jsrun", "controller is 'jsrun'; it must be one of gloo, mpi"),
+        ("[1, 2]", "it must hold sections"),
+        ("params: {", "it is no YAML"),
+    ],
+)
+def test_wrong_values_of_the_file_are_named(tmp_path: Path, content: str, problem: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"config\.yaml: ") as caught:
+        values_of("--config-file", str(path))
+    assert problem in str(caught.value)
+
+
+def test_keys_that_nothing_knows_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("params: {speed: 3, cache_capacity: }\nverbose: true\n")
+    assert read_config(str(path)) == ({}, ["params.speed", "verbose"])
+    assert launch.without_meaning({}, ["verbose"]) == [
+        "the key verbose of the file has no meaning here"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("--fusion-threshold-mb -1", "at least 0"),
+        ("--autotune-gaussian-process-noise 1.5", "at most 1"),
+        ("--cache-capacity many", "invalid int value"),
+        ("--log-level LOUD", "must be one of"),
+        ("--gloo --mpi", "not allowed with"),
+        ("-H localhost:2 --hostfile x", "not allowed with"),
+    ],
+)
+def test_wrong_flags_are_refused(
+    words: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        values_of(*words.split())
+    assert ended.value.code == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("horovodrun: ") and problem in errors
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("", "how many workers"),
+        ("-np 0", "at least 1"),
+        ("-np 2 -H localhost:2,other:2", "several hosts do not work yet: other is not"),
+        ("-np 4 -H localhost:2", "4 workers are asked for, and the hosts have 2 slots"),
+        ("-np 2 -H a:b:c", '"a:b:c" is no host'),
+        ("-np 2 --min-np 1", "elastic jobs do not work yet"),
+        ("-np 2 --max-num-proc 4", "elastic jobs do not work yet"),
+        ("-np 2 --host-discovery-script find.sh", "elastic jobs do not work yet"),
+    ],
+)
+def test_other_jobs_than_a_fixed_one_on_this_host_are_refused(words: str, problem: str) -> None:
+    arguments = launch.make_parser().parse_args([*words.split(), "true"])
+    with pytest.raises(ValueError) as caught:
+        launch.shape_of(arguments).checked_workers()
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["-np 2 -H localhost:2", "-np 2 -H localhost:1,127.0.0.1:1", "-np 2 --min-np 2 --max-np 2"],
+)
+def test_jobs_on_this_host_are_taken(words: str) -> None:
+    arguments = launch.make_parser().parse_args([*words.split(), "true"])
+    assert launch.shape_of(arguments).checked_workers() == 2
+
+
+def test_host_files(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("# ours\nlocalhost slots=2\n\nother:3\nthird\n")
+    hosts = [HostInfo("localhost", 2), HostInfo("other", 3), HostInfo("third")]
+    assert parse_host_file(str(path)) == hosts
+    assert parse_hosts(f"{socket.gethostname()}:4") == [HostInfo(socket.gethostname(), 4)]
+    check_hosts(parse_hosts(socket.gethostname()), 64)
+    path.write_text("localhost cores=2\n")
+    with pytest.raises(ValueError, match="is no host"):
+        parse_host_file(str(path))
+
+
+def test_the_program_is_the_rest() -> None:
+    parser = launch.make_parser()
+    arguments = parser.parse_args(["-np", "2", "python", "x.py", "--verbose", "-np", "3"])
+    assert (arguments.workers, arguments.verbose) == (2, False)
+    assert launch.program_of(arguments.command) == ["python", "x.py", "--verbose", "-np", "3"]
+    arguments = parser.parse_args(["-np", "2", "--", "python", "--", "x"])
+    assert launch.program_of(arguments.command) == ["python", "--", "x"]
+    with pytest.raises(ValueError, match="which command"):
+        launch.program_of([])

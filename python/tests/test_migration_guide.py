@@ -1,0 +1,123 @@
+"""The tables of the migration guide say what exists: calls with their arguments, flags, keys of the
+file and variables."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from job import command
+
+import farandole.torch
+import horovod.torch
+from horovod.runner.flags import FLAGS
+from horovod.runner.launch import make_parser
+
+PAGE = Path(__file__).parents[2] / "docs" / "migration.md"
+FRONTENDS = (farandole.torch, horovod.torch, horovod.torch.mpi_ops)
+
+
+def rows(heading: str) -> list[tuple[list[str], str]]:
+    """Of the table below a heading: what stands in `code` in the first cell, and the second."""
+    text = re.split(r"^#+ ", PAGE.read_text(), flags=re.MULTILINE)
+    (part,) = [part for part in text if part.startswith(heading + "\n")]
+    lines = [line for line in part.splitlines() if line.startswith("|")][2:]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [(re.findall("`([^`]+)`", first), second) for first, second in cells]
+
+
+def calls() -> Iterator[tuple[str, list[str] | None]]:
+    for names, _ in rows("Calls"):
+        for text in names:
+            name, _, arguments = text.partition("(")
+            yield name, arguments.rstrip(")").split(", ") if arguments.strip(")") else None
+
+
+def found(frontend: Any, name: str) -> Any:
+    for part in name.split("."):
+        frontend = getattr(frontend, part)
+    return frontend
+
+
+@pytest.mark.parametrize("frontend", FRONTENDS, ids=lambda module: module.__name__)
+def test_calls_exist_with_these_arguments(frontend: Any) -> None:
+    importlib.import_module("farandole.torch.elastic")
+    for name, arguments in calls():
+        if name.startswith("elastic.") and frontend is horovod.torch.mpi_ops:
+            continue
+        call = found(frontend, name)
+        if arguments is not None:
+            ours = list(inspect.signature(call).parameters)
+            assert ours[: len(arguments)] == arguments, name
+
+
+def test_calls_that_the_table_says_are_all() -> None:
+    told = {name.partition(".")[0] for name, _ in calls()}
+    own = set(farandole.torch.__all__) - told
+    # What Horovod does not have. A new call of ours belongs here, or into the table.
+    assert own == {
+        *("AverageOfPresent", "CallError", "FarandoleError", "Group", "GroupLostError"),
+        *("ReduceOp", "check_parameters", "global_process_set"),
+        *(f"grouped_alltoall{end}" for end in ("", "_async")),
+        *(f"grouped_broadcast{end}" for end in ("", "_", "_async", "_async_")),
+    }
+
+
+def test_modules_can_be_imported() -> None:
+    text = PAGE.read_text().partition("Modules besides")[2].partition("\n\n")[0]
+    names = re.findall(r"`(horovod\.[\w.]+)`", text)
+    assert len(names) == 20
+    for name in names:
+        if name == "horovod.run":
+            assert callable(horovod.run)
+        else:
+            assert importlib.import_module(name)
+
+
+def test_flags_are_those_of_the_parser() -> None:
+    actions = make_parser()._actions
+    taken = {name for action in actions for name in action.option_strings} - {"-h", "--help"}
+    told = [name for names, _ in rows("Flags of `horovodrun`") for name in names]
+    assert sorted(told) == sorted(taken)
+
+
+def test_flags_have_no_meaning_where_the_table_says_so() -> None:
+    silent = {n for flag in FLAGS if flag.no_meaning for n in (*flag.names, *flag.negated)}
+    told = {
+        name
+        for names, here in rows("Flags of `horovodrun`")
+        for name in names
+        if here.startswith("no meaning: ")
+    }
+    assert told == silent
+
+
+def test_keys_of_the_file() -> None:
+    table = rows("Keys of the configuration file")
+    told = {
+        (section[0], key)
+        for section, keys in table
+        for key in re.findall("`([^`]+)`", keys)
+        if section[0] != "controller"
+    }
+    assert told == {flag.key for flag in FLAGS if flag.key is not None}
+
+
+def test_variables_are_those_of_the_knobs() -> None:
+    knobs = subprocess.run(
+        [command(1)[0], "knobs"], check=True, capture_output=True, text=True
+    ).stdout
+    known = set(re.findall(r"HOROVOD_\w+", knobs))
+    told = {
+        name
+        for names, here in rows("Variables")
+        for name in names
+        if here.startswith(("understood", "set for every worker")) and "not read" not in here
+    }
+    assert told == known

@@ -1,0 +1,46 @@
+"""Starts the `horovodrun` that was installed with this Python. Of a job that hangs nothing is left
+but what it wrote."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+HANG_SECONDS = 300  # only a guard: no test depends on how long something takes
+COMMANDS = Path(sys.executable).parent
+
+
+def run(
+    words: Sequence[str | Path],
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """The finished command, with `stdout`, `stderr` and `returncode`."""
+    path = os.pathsep.join([str(COMMANDS), os.environ.get("PATH", "")])
+    process = subprocess.Popen(
+        [str(word) for word in words],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PATH": path, **(environment or {})},
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(timeout=HANG_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, errors = process.communicate()
+        raise AssertionError(f"no end after {HANG_SECONDS} s:\n{output}{errors}") from None
+    return subprocess.CompletedProcess(words, process.returncode, output, errors)
+
+
+def horovodrun(
+    *words: str | Path, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return run([COMMANDS / "horovodrun", *words], environment=environment)

@@ -1,0 +1,108 @@
+"""What `horovodrun` promises to those who know Horovod's. Needs no framework."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from horovod_launched import horovodrun
+
+import farandole
+import horovod
+
+
+def shell(script: str, *flags: str, workers: int = 2) -> list[str]:
+    """The lines that the workers have written, sorted."""
+    done = horovodrun("-np", str(workers), *flags, "sh", "-c", script)
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+def test_lines_carry_rank_and_stream() -> None:
+    done = horovodrun("-np", "2", "sh", "-c", "echo out; echo err >&2")
+    assert sorted(done.stdout.splitlines()) == ["[0]<stdout>:out", "[1]<stdout>:out"]
+    errors = [line for line in done.stderr.splitlines() if line.startswith("[")]
+    assert sorted(errors) == ["[0]<stderr>:err", "[1]<stderr>:err"]
+
+
+def test_the_time_comes_before() -> None:
+    (line,) = shell("echo out", "--prefix-output-with-timestamp", workers=1)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\[0\]<stdout>:out", line)
+
+
+def test_workers_know_their_place_under_the_old_names() -> None:
+    names = "RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE HOSTNAME CONTROLLER".split()
+    script = "echo " + " ".join(f"$HOROVOD_{name}" for name in [*names, "CPU_OPERATIONS"])
+    here = socket.gethostname()
+    assert shell(script) == [
+        f"[{rank}]<stdout>:{rank} 2 {rank} 2 0 1 {here} gloo gloo" for rank in (0, 1)
+    ]
+
+
+def test_flags_file_and_variables_in_this_order(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("stall_check: {warning_time_seconds: 20}\nlogging: {level: INFO}\n")
+    done = horovodrun(
+        *("-np", "1", "--config-file", file, "--log-level", "DEBUG", "-H", "localhost:1"),
+        *("sh", "-c", "echo $FARANDOLE_LOG_LEVEL $FARANDOLE_STALL_WARNING"),
+        environment={"HOROVOD_STALL_CHECK_TIME_SECONDS": "30"},
+    )
+    assert done.stdout == "[0]<stdout>:debug 20\n"
+
+
+def test_output_goes_to_files_too(tmp_path: Path) -> None:
+    shell("echo out $HOROVOD_RANK", "--output-filename", str(tmp_path / "log"))
+    for rank in (0, 1):
+        assert (tmp_path / f"log/rank.{rank}/stdout").read_text() == f"out {rank}\n"
+
+
+def test_what_has_no_meaning_is_said_once() -> None:
+    done = horovodrun("-np", "2", "--gloo", "--cycle-time-ms", "5", "sh", "-c", "true")
+    lines = [line for line in done.stderr.splitlines() if "no meaning" in line]
+    assert [line.split()[1] for line in lines] == ["--cycle-time-ms", "--gloo"]
+
+
+def test_the_exit_code_is_that_of_the_first_cause() -> None:
+    done = horovodrun("-np", "2", "sh", "-c", '[ "$HOROVOD_RANK" = 1 ] && exit 7; exec sleep 1000')
+    assert done.returncode == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["sh"], "how many workers?"),
+        (["-np", "2"], "which command?"),
+        (["-np", "2", "-H", "localhost:1,elsewhere:1", "sh"], "elsewhere is not this host"),
+        (["-np", "2", "--config-file", "/nowhere.yaml", "sh"], "No such file"),
+    ],
+)
+def test_a_wrong_command_line_is_explained(words: list[str], problem: str) -> None:
+    done = horovodrun(*words)
+    assert done.returncode == 2
+    assert done.stderr.startswith("horovodrun: ") and problem in done.stderr
+    assert done.stderr.endswith("See `horovodrun --help`.\n")
+
+
+def test_what_works_here() -> None:
+    done = horovodrun("--check-build")
+    assert done.returncode == 0, done.stderr
+    head = f"Horovod v{horovod.__version__} (farandole {farandole.__version__}):\n\n"
+    frameworks = "Available Frameworks:\n    [ ] TensorFlow\n    [X] PyTorch\n    [ ] MXNet\n\n"
+    assert done.stdout.startswith(head + frameworks + "Available Controllers:\n")
+    assert "    [X] Gloo\n\nAvailable Tensor Operations:\n    [ ] NCCL\n" in done.stdout
+
+
+def test_versions() -> None:
+    text = horovodrun("--version").stdout
+    assert text == f"0.28.1 (farandole {farandole.__version__})\n"
+
+
+@pytest.mark.parametrize(
+    "name", ["tensorflow", "tensorflow.keras", "keras", "mxnet", "spark", "ray"]
+)
+def test_frameworks_that_do_not_work_yet_say_so(name: str) -> None:
+    with pytest.raises(ImportError, match=r"Farandole does not work with \w+ yet"):
+        importlib.import_module(f"horovod.{name}")
