@@ -22,6 +22,8 @@ from farandole.torch.collectives import Allreduce, start_in_place
 from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneCompressor
 from farandole.torch.sparse import sparse_allreduce_async
 
+_LARGE = 1 << 15  # elements
+
 
 @dataclass(frozen=True)
 class Combination:
@@ -79,17 +81,11 @@ class Gradient:
         """Makes the view the parameter's gradient, with the value that autograd has left.
 
         After `zero_grad(set_to_none=True)` autograd makes a fresh tensor and the view is stale.
-        Without a gradient the value is zero: another rank may have one.
         """
-        view, gradient = self.view, self.parameter.grad
-        if gradient is view or view is None:
-            return
-        if gradient is None:
-            view.zero_()
-        else:
-            value = gradient.detach() if gradient.requires_grad else gradient
-            view.copy_(value.to_dense() if value.is_sparse else value)
-        self.parameter.grad = view
+        fresh = self.parameter.grad
+        if fresh is not self.view and fresh is not None and self.view is not None:
+            self.view.copy_(_plain(fresh))
+            self.parameter.grad = self.view
 
 
 class _Shipment:
@@ -131,22 +127,41 @@ class Bucket(_Shipment):
             parameter = gradient.parameter
             begin = offset // parameter.element_size()
             gradient.view = self.memory[begin : begin + parameter.numel()].view(parameter.shape)
-        self._version = 0  # of the memory, after the last pass or start
-        self._touched = False  # before it started
+        # Of the memory, since all gradients are in it; before that None.
+        self._version: int | None = None
+        self._touched = False  # between that and the start
 
-    def take(self, gradient: Gradient, complete: bool) -> None:
-        """After a pass. A complete gradient is moved while it is still in the cache."""
-        if complete:
+    def take(self, gradient: Gradient) -> None:
+        """A complete gradient. A large one is moved at once: its memory is free for the next."""
+        if gradient.parameter.numel() >= _LARGE:
             gradient.move_in()
+
+    def fill(self) -> None:
+        """Moves in what is not there yet. Where there is no gradient the value is zero: another
+        rank may have one."""
+        views, fresh = [], []
+        for gradient in self.gradients:
+            parameter, view = gradient.parameter, gradient.view
+            if not parameter.requires_grad or view is None:
+                continue
+            value = parameter.grad
+            if value is view:
+                continue
+            if value is None:
+                view.zero_()
+            else:
+                views.append(view)
+                fresh.append(_plain(value))
+            parameter.grad = view
+        if views:
+            torch._foreach_copy_(views, fresh)
         self._version = self.memory._version
 
     def start(self, combination: Combination, waits: bool = False) -> None:
+        if self._version is None:
+            self.fill()
         self._touched = not self._untouched()
-        for gradient in self.gradients:
-            if gradient.parameter.requires_grad:
-                gradient.move_in()
-        whole = combination.takes_whole_buckets()
-        tensor = self.memory if whole else self.gradients[0].view
+        tensor = self.memory if combination.takes_whole_buckets() else self.gradients[0].view
         assert tensor is not None
         self.finish = combination.start(tensor, self.name, waits)
         self._version = self.memory._version
@@ -160,14 +175,16 @@ class Bucket(_Shipment):
             raise changed()
 
     def _untouched(self) -> bool:
-        """Nobody has written to complete gradients, or replaced one."""
-        if self.missing is None:
-            return True
+        """Nobody has written to the gradients, or replaced one, since all are here."""
         return self.memory._version == self._version and all(
             gradient.parameter.grad is gradient.view
             for gradient in self.gradients
-            if gradient.passes_left == 0 and gradient.parameter.requires_grad
+            if gradient.parameter.requires_grad
         )
+
+    def reset(self, passes: int) -> None:
+        super().reset(passes)
+        self._version = None
 
 
 class SparseBucket(_Shipment):
@@ -176,8 +193,11 @@ class SparseBucket(_Shipment):
     def __init__(self, name: str, gradient: Gradient) -> None:
         super().__init__(name, [gradient])
 
-    def take(self, gradient: Gradient, complete: bool) -> None:
-        """After a pass."""
+    def take(self, gradient: Gradient) -> None:
+        """A complete gradient."""
+
+    def fill(self) -> None:
+        """Nothing: its rows are copied when it starts."""
 
     def start(self, combination: Combination, waits: bool = False) -> None:
         parameter = self.gradients[0].parameter
@@ -192,6 +212,12 @@ class SparseBucket(_Shipment):
     def wait(self) -> None:
         if self.finish is not None:
             self.finish()
+
+
+def _plain(gradient: torch.Tensor) -> torch.Tensor:
+    """As what is to be copied: dense, and without a gradient of its own."""
+    value = gradient.detach() if gradient.requires_grad else gradient
+    return value.to_dense() if value.is_sparse else value
 
 
 def changed() -> CallError:

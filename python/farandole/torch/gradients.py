@@ -73,29 +73,37 @@ class Gradients:
 
     def gradient_is_ready(self, gradient: Gradient) -> None:
         self.reduced = False
-        complete = False
-        if self._counting:
-            if gradient.passes_left == 0:
-                raise MisuseError(
-                    f"a gradient was computed more than {self._passes} times before step(): for "
-                    "several backward passes in one step give backward_passes_per_step"
-                )
-            gradient.passes_left -= 1
-            complete = gradient.passes_left == 0
-            self._complete += complete
         bucket = gradient.bucket
+        if self._counting and gradient.passes_left == 0:
+            raise MisuseError(
+                f"a gradient was computed more than {self._passes} times before step(): for "
+                "several backward passes in one step give backward_passes_per_step"
+            )
         if bucket is None:
             gradient.note()
-            if complete:
-                self._arrived.append(gradient)
+        if not self._counting:
             return
-        bucket.take(gradient, complete)
-        if complete and bucket.complete_one():
-            try:
+        gradient.passes_left -= 1
+        if gradient.passes_left > 0:
+            return
+        self._complete += 1
+        if bucket is None:
+            self._arrived.append(gradient)
+            return
+        bucket.take(gradient)
+        if bucket.complete_one():
+            self._depart(bucket)
+
+    def _depart(self, bucket: Bucket | SparseBucket) -> None:
+        """Starts a full bucket, but for the last: step() starts that, and need not wake a thread
+        for it."""
+        try:
+            bucket.fill()
+            if bucket is not self._buckets[-1]:
                 bucket.start(self._combination)
-            except Exception:
-                bucket.reset(self._passes)
-                raise
+        except Exception:
+            bucket.reset(self._passes)
+            raise
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -116,9 +124,10 @@ class Gradients:
             except Exception as problem:
                 errors.append(problem)
 
-        for bucket in self._buckets:
-            if bucket.finish is None and bucket.active():
-                attempt(lambda bucket=bucket: bucket.start(self._combination))
+        waiting = [b for b in self._buckets if b.finish is None and b.active()]
+        for bucket in waiting:
+            waits = bucket is waiting[-1] and not self._unplaced
+            attempt(lambda bucket=bucket, waits=waits: bucket.start(self._combination, waits))
         attempt(self._place)
         for bucket in self._buckets:
             attempt(bucket.wait)
