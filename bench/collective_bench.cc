@@ -16,10 +16,12 @@ Operation operation_of(const std::string& name) {
   std::exit(2);
 }
 
-CollectiveCall call_of(const Shape& shape, DType dtype, const std::byte* input, std::byte* output) {
+CollectiveCall call_of(const Shape& shape, const BenchOptions& options, const std::byte* input,
+                       std::byte* output) {
   const auto bytes = static_cast<std::int64_t>(shape.element_bytes);
   CollectiveCall call = {.operation = operation_of(shape.operation),
-                         .dtype = dtype,
+                         .dtype = options.dtype,
+                         .reduce_op = options.reduce_op,
                          .count = static_cast<std::int64_t>(shape.bytes) / bytes,
                          .rows = static_cast<std::int64_t>(shape.input_bytes()) / bytes,
                          .row_bytes = bytes,
@@ -42,7 +44,7 @@ int run(int count, char** words) {
     Member member = ranks.member(rank);
     const Place place = {rank, options.ranks, reinterpret_cast<Meeting*>(meeting->data())};
     const Call call = [&](const Shape& shape, const std::byte* input, std::byte* output) {
-      member.run(call_of(shape, options.dtype, input, output));
+      member.run(call_of(shape, options, input, output));
     };
     const Allocate from_heap = [&](std::size_t bytes) { return member.allocate(bytes); };
     return measure(options, place, call, options.heap ? from_heap : Allocate(allocate_ordinary));

@@ -75,7 +75,8 @@ class Measurement {
               .bytes = (bytes + unit - 1) / unit * unit,
               .ranks = place_.ranks,
               .rank = place_.rank,
-              .element_bytes = row_of(options_.dtype).bytes};
+              .element_bytes = row_of(options_.dtype).bytes,
+              .adasum = options_.reduce_op == ReduceOp::kAdasum};
     make_buffers();
     const std::uint64_t wrong_before = place_.meeting->wrong[index()].load();
     const int repetitions = repeat();
@@ -106,7 +107,7 @@ class Measurement {
     const std::uint64_t first = number * 17;
     if (!options_.in_place) spoil(output, shape_.output_bytes());
     if (options_.operation != "broadcast" || place_.rank == 0 || !options_.in_place)
-      pattern_.write(input, shape_.input_bytes(), place_.rank, first);
+      pattern_.write(input, shape_.input_bytes(), shape_.source(), first);
     place_.meeting->barrier(place_.ranks, own_core_);
     const auto begin = SteadyClock::now();
     for (std::size_t one = 0; one < calls; ++one) call_(shape_, input, output);

@@ -22,6 +22,9 @@ void add_options(CLI::App& app, BenchOptions& options, std::vector<std::uint64_t
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--dtype", options.dtype)->transform(CLI::CheckedTransformer(dtypes));
   app.add_option("--memory", memory)->check(CLI::IsMember({"ordinary", "heap"}));
+  app.add_flag_callback(
+      "--adasum", [&options] { options.reduce_op = ReduceOp::kAdasum; },
+      "Allreduce by Adasum instead of a sum; all ranks bring the same");
   app.add_flag("--consume", options.consume, "Read the result inside the timed region");
   app.add_flag("--tight", options.tight, "Time many calls in a row, with no barrier between");
   app.add_flag("--in-place", options.in_place, "One buffer for input and output");
@@ -51,6 +54,8 @@ BenchOptions parse_options(int count, char** words, BenchOptions defaults) {
   options.heap = memory == "heap";
   const bool copies_in_place = options.operation != "allreduce" && options.operation != "broadcast";
   if (options.in_place && copies_in_place) refuse("--in-place: allreduce and broadcast only");
+  if (options.reduce_op == ReduceOp::kAdasum && options.operation != "allreduce")
+    refuse("--adasum: allreduce only");
   if (options.tight && (options.in_place || options.consume))
     refuse("--tight: not with --in-place or --consume, which prepare and check every call");
   for (const std::uint64_t bytes : sizes) options.sizes.push_back(static_cast<std::size_t>(bytes));

@@ -17,8 +17,9 @@ struct BenchOptions {
   // Bytes of the tensor; of an all-gather the whole result, of a reduce-scatter the whole input.
   std::vector<std::size_t> sizes = {};
   DType dtype = DType::kFloat32;
-  bool heap = false;         // memory that the peers map; else ordinary memory
-  bool consume = false;      // the result is read inside the timed region
+  ReduceOp reduce_op = ReduceOp::kSum;  // or kAdasum, of allreduce
+  bool heap = false;                    // memory that the peers map; else ordinary memory
+  bool consume = false;                 // the result is read inside the timed region
   bool tight = false;        // many calls in a row are timed, without a barrier between them
   bool in_place = false;     // allreduce, broadcast
   bool pin = false;          // rank i to the i-th core, modulo the cores

@@ -96,6 +96,7 @@ bool is_expected(const Pattern& pattern, const Shape& shape, const std::byte* ou
                  std::uint64_t first) {
   const auto piece = shape.bytes / static_cast<std::size_t>(shape.ranks);
   const std::uint64_t ours = static_cast<std::uint64_t>(shape.rank) * piece / shape.element_bytes;
+  if (shape.adasum) return pattern.holds_input(output, shape.bytes, 0, first);
   if (shape.operation == "allreduce") return pattern.holds_sum(output, shape.bytes, first);
   if (shape.operation == "reducescatter") return pattern.holds_sum(output, piece, first + ours);
   if (shape.operation == "broadcast") return pattern.holds_input(output, shape.bytes, 0, first);

@@ -40,6 +40,10 @@ struct Shape {
   int ranks = 1;
   int rank = 0;
   std::size_t element_bytes = 4;
+  bool adasum = false;  // then all bring what rank 0 brings, which is also the result
+
+  // Whose pattern we bring.
+  int source() const { return adasum ? 0 : rank; }
 
   std::size_t input_bytes() const;
   std::size_t output_bytes() const;

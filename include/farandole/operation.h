@@ -97,14 +97,20 @@ enum class ReduceOp : std::uint8_t {
   kMax,
   kProduct,
   kAverageOfPresent,  // over the members that have not joined
+  kAdasum,  // what the tensors have in common counts less; allreduce of floats only, never fused
 };
 
 // Indexed by ReduceOp; the order is part of the protocol between ranks of one job.
-inline constexpr std::array<std::string_view, 6> kReduceOpNames = {
-    "sum", "average", "min", "max", "product", "average_of_present"};
+inline constexpr std::array<std::string_view, 7> kReduceOpNames = {
+    "sum", "average", "min", "max", "product", "average_of_present", "adasum"};
 
 constexpr std::string_view name_of(ReduceOp op) {
   return kReduceOpNames[static_cast<std::size_t>(op)];
+}
+
+// Whether such a call may share a transfer. An Adasum is that of one tensor.
+constexpr bool may_be_fused(Operation operation, ReduceOp op) {
+  return row_of(operation).fusible && op != ReduceOp::kAdasum;
 }
 
 }  // namespace farandole

@@ -32,12 +32,13 @@ from farandole.queries import (
     nccl_built,
     rocm_built,
 )
-from farandole.reduce_op import Average, AverageOfPresent, Max, Min, Product, ReduceOp, Sum
+from farandole.reduce_op import Adasum, Average, AverageOfPresent, Max, Min, Product, ReduceOp, Sum
 from farandole.timeline import start_timeline, stop_timeline
 
 __version__ = core.version
 
 __all__ = [
+    "Adasum",
     "Average",
     "AverageOfPresent",
     "CallError",

@@ -16,6 +16,12 @@ class ReduceOp(enum.IntEnum):
     Product = core.reduce_ops["product"]
     AverageOfPresent = core.reduce_ops["average_of_present"]
     """The average over the ranks that have not joined; Average divides by all, as Horovod does."""
+    Adasum = core.reduce_ops["adasum"]
+    """Of allreduce, for floats: a sum in which what tensors have in common counts less. Of two,
+    (1 - a·b / 2a·a) a + (1 - a·b / 2b·b) b: the sum if they are orthogonal, the average if they are
+    the same. Of more, the same in a tree: neighbours in rank order are paired, level by level, and
+    an odd one at the end goes up as it is; ranks that have joined count as zeros. Every tensor of a
+    batch by itself."""
 
 
 Sum = ReduceOp.Sum
@@ -24,6 +30,7 @@ Min = ReduceOp.Min
 Max = ReduceOp.Max
 Product = ReduceOp.Product
 AverageOfPresent = ReduceOp.AverageOfPresent
+Adasum = ReduceOp.Adasum
 
 
 def checked(op: ReduceOp) -> ReduceOp:

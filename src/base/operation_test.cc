@@ -30,6 +30,13 @@ TEST(ReduceOps, have_the_name_of_their_enum) {
   EXPECT_EQ(name_of(ReduceOp::kMax), "max");
   EXPECT_EQ(name_of(ReduceOp::kProduct), "product");
   EXPECT_EQ(name_of(ReduceOp::kAverageOfPresent), "average_of_present");
+  EXPECT_EQ(name_of(ReduceOp::kAdasum), "adasum");
+}
+
+TEST(ReduceOps, of_allreduce_may_be_fused_but_for_adasum) {
+  EXPECT_TRUE(may_be_fused(Operation::kAllreduce, ReduceOp::kSum));
+  EXPECT_FALSE(may_be_fused(Operation::kAllreduce, ReduceOp::kAdasum));
+  EXPECT_FALSE(may_be_fused(Operation::kReducescatter, ReduceOp::kSum));
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ KnownSignature::KnownSignature(Signature known)
       problem(problem_of(signature)) {
   if (!problem.empty()) return;
   bytes = *byte_count(signature.dtype, signature.dimensions);
-  if (!row_of(signature.operation).fusible) return;
+  if (!may_be_fused(signature.operation, signature.reduce_op)) return;
   Digest key;
   key.add(static_cast<std::uint64_t>(signature.operation));
   key.add(static_cast<std::uint64_t>(signature.dtype));

@@ -21,6 +21,7 @@ struct AllreduceOptions {
     return static_cast<std::int64_t>(row_of(reduction.dtype).bytes);
   }
   std::int64_t bytes() const { return count * element_bytes(); }
+  bool is_adasum() const { return reduction.op == ReduceOp::kAdasum; }
 };
 
 // What is added to the extent of a member that has joined. No tensor has as many bytes.

@@ -104,6 +104,68 @@ TEST(AllreduceJoined, the_average_is_over_all_members_or_over_those_that_are_pre
   EXPECT_EQ(average<kInTwoShots>(ReduceOp::kAverageOfPresent), 4.5F);
 }
 
+// What all members have in the end, when the memory of those is in heaps.
+std::vector<Buffer> adasums(const std::vector<bool>& in_heap, bool in_place, std::int64_t count) {
+  const auto members = static_cast<int>(in_heap.size());
+  const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(double));
+  GroupInTest group(members);
+  std::vector<std::shared_ptr<std::byte>> memory;  // ours alone
+  std::vector<CollectiveStep> steps;
+  std::vector<std::byte*> outputs;
+  const auto allocated = [&](int member) {
+    const auto size = static_cast<std::size_t>(bytes);
+    if (in_heap[static_cast<std::size_t>(member)])
+      memory.push_back(group.heap(member).allocate(size).value());
+    else
+      memory.emplace_back(new std::byte[size], std::default_delete<std::byte[]>());
+    return memory.back().get();
+  };
+  for (int member = 0; member < members; ++member) {
+    std::byte* const input = allocated(member);
+    std::ranges::copy(random_elements(DType::kFloat64, count, static_cast<unsigned>(member)),
+                      input);
+    outputs.push_back(in_place ? input : allocated(member));
+    steps.push_back(choose(group.group(member), step_number(1),
+                           {.operation = Operation::kAllreduce,
+                            .dtype = DType::kFloat64,
+                            .reduce_op = ReduceOp::kAdasum,
+                            .count = count,
+                            .input = input,
+                            .output = outputs.back()}));
+  }
+  group.finish_in_random_order(steps, static_cast<unsigned>(count));
+  std::vector<Buffer> results;
+  for (const std::byte* const output : outputs) results.emplace_back(output, output + bytes);
+  return results;
+}
+
+// In every kind of memory, in place and apart.
+void expect_same_bits(std::size_t members, std::int64_t count) {
+  SCOPED_TRACE(testing::Message() << members << " members, " << count << " elements");
+  const std::vector<bool> nobody(members, false);
+  const std::vector<bool> all(members, true);
+  std::vector<bool> some = all;
+  some.back() = false;
+  const Buffer wanted = adasums(nobody, false, count).front();
+  for (const std::vector<bool>& in_heap : {nobody, some, all})
+    for (const bool in_place : {false, true})
+      for (const Buffer& result : adasums(in_heap, in_place, count))
+        EXPECT_TRUE(same(result, wanted));
+}
+
+TEST(AllreduceAdasum, has_the_same_bits_on_all_members_and_in_all_memory) {
+  for (const std::size_t members : {1U, 2U, 3U, 5U, 8U})
+    for (const std::int64_t count : {std::int64_t{3}, kWindow / 8, kWindow / 8 * 5 + 3})
+      expect_same_bits(members, count);
+}
+
+TEST(AllreduceAdasum, among_many_members_has_room_for_their_dot_products) {
+  constexpr std::size_t kMany = 40;
+  const std::int64_t count = kWindow / 8 * 2;
+  for (const Buffer& result : adasums(std::vector<bool>(kMany, false), true, count))
+    EXPECT_TRUE(same(result, adasums(std::vector<bool>(kMany, true), false, count).front()));
+}
+
 // What two members say, each of whom brings nothing that is looked at before all have entered.
 template <class Algorithm>
 void expect_mismatch(const AllreduceOptions& one, const AllreduceOptions& other) {

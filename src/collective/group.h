@@ -33,6 +33,8 @@ struct Group {
   // allocations.
   mutable std::vector<const std::byte*> inputs = {};
   mutable std::vector<std::byte*> outputs = {};
+  mutable std::vector<double> products = {};
+  mutable std::vector<double> weights = {};
   mutable std::vector<std::int64_t> splits = {};
   mutable std::vector<std::int64_t> counts = {};
   mutable std::vector<std::int64_t> offsets = {};

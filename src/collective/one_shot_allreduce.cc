@@ -39,7 +39,10 @@ bool OneShotAllreduce::take(std::int64_t /*round*/) {
   const Group& group = entrance.group();
   group.inputs.clear();
   for (int member = 0; member < group.members(); ++member) {
-    if (has_joined(entrance, member)) continue;
+    if (has_joined(entrance, member)) {
+      if (options_.is_adasum()) group.inputs.push_back(nullptr);
+      continue;
+    }
     const std::byte* const shown =
         is_inside() ? entrance.inside(member) : entrance.staging(member) + offset();
     group.inputs.push_back(member == group.member ? options_.input : shown);

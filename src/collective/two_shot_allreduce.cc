@@ -1,7 +1,9 @@
 #include "collective/two_shot_allreduce.h"
 
-#include <algorithm>
 #include <cstring>
+
+#include "base/check.h"
+#include "device/cpu/adasum.h"
 
 namespace farandole {
 namespace {
@@ -21,12 +23,20 @@ TwoShotAllreduce::TwoShotAllreduce(const Group& group, const StepIdentity& ident
                                    const AllreduceOptions& options)
     : shots_(Entrance(group, identity)),
       options_(options),
+      multiplies_(options.is_adasum() && group.members() > 1),
       shows_(!options.joined && group.members() > 1 &&
              !shots_.entrance().is_visible(
-                 {options.input, static_cast<std::size_t>(options.bytes())})) {}
+                 {options.input, static_cast<std::size_t>(options.bytes())})) {
+  CHECK(!options.is_adasum() || group.ranks.size() <= kAdasumMembersMax,
+        "the dot products of all members fit into a part of the staging memory");
+}
 
 TwoShotAllreduce::Range TwoShotAllreduce::window(std::int64_t index) const {
   if (is_one_window_) return {0, options_.count};
+  return window_staged(index % windows_staged());
+}
+
+TwoShotAllreduce::Range TwoShotAllreduce::window_staged(std::int64_t index) const {
   const std::int64_t full = kRoundBytes / options_.element_bytes();
   const std::int64_t begin = index * full;
   return {begin, std::min(full, options_.count - begin)};
@@ -43,9 +53,14 @@ TwoShotAllreduce::Range TwoShotAllreduce::slice(Range window, int member) const 
 }
 
 std::int64_t TwoShotAllreduce::part_offset(std::int64_t index) const {
-  const Parts parts = {.bytes = std::min(kRoundBytes, round_up(options_.bytes(), kPartAlignment)),
-                       .rounds = windows()};
+  const std::int64_t behind = multiplies_ ? round_up(products_bytes(), kPartAlignment) : 0;
+  const Parts parts = {.bytes = shown_bytes() + behind, .rounds = passes() * windows_staged()};
   return parts.offset(shots_.entrance().identity(), index);
+}
+
+std::int64_t TwoShotAllreduce::products_bytes() const {
+  const auto members = static_cast<std::size_t>(shots_.entrance().group().members());
+  return static_cast<std::int64_t>(dot_products_of(members) * sizeof(double));
 }
 
 std::span<const std::byte> TwoShotAllreduce::input() const {
@@ -89,7 +104,7 @@ std::optional<std::int64_t> TwoShotAllreduce::meet() {
   const auto bytes = static_cast<std::size_t>(options_.bytes());
   const int members = entrance.group().members();
   bool all_lend = true;
-  bool all_apart = members == 2 && options_.bytes() <= kReducedByAllMax;
+  bool all_apart = members == 2 && !multiplies_ && options_.bytes() <= kReducedByAllMax;
   somebody_fetches_ = false;
   for (int member = 0; member < members; ++member) {
     if (has_joined(entrance, member)) continue;
@@ -103,11 +118,14 @@ std::optional<std::int64_t> TwoShotAllreduce::meet() {
   // Alone there is nobody who would have to see it.
   if (members == 1 || reduces_all_) somebody_fetches_ = false;
   is_one_window_ = members == 1 || (all_lend && !somebody_fetches_);
-  return is_one_window_ ? 1 : windows();
+  entrance.group().products.assign(dot_products_of(static_cast<std::size_t>(members)), 0);
+  entrance.group().weights.assign(static_cast<std::size_t>(members), 0);
+  return passes() * windows();
 }
 
 // Windows are small enough to be reduced at once; a whole tensor is not.
 bool TwoShotAllreduce::reduce(std::int64_t index) {
+  if (is_multiplied(index)) return multiply(index);
   Range own = slice(window(index), shots_.entrance().group().member);
   if (reduces_all_) own = {0, options_.joined ? 0 : options_.count};
   const std::int64_t chunk = kChunkBytes / options_.element_bytes();
@@ -119,6 +137,24 @@ bool TwoShotAllreduce::reduce(std::int64_t index) {
   return true;
 }
 
+// From where the members have them, each so many bytes behind its beginning.
+void TwoShotAllreduce::collect_inputs(std::int64_t in_tensor, std::int64_t in_staging) const {
+  const Entrance& entrance = shots_.entrance();
+  const Group& group = entrance.group();
+  const auto bytes = static_cast<std::size_t>(options_.bytes());
+  group.inputs.clear();
+  for (int member = 0; member < group.members(); ++member) {
+    if (has_joined(entrance, member)) {
+      if (options_.is_adasum()) group.inputs.push_back(nullptr);
+      continue;
+    }
+    const bool ours = member == group.member;
+    const std::byte* const lent = ours ? options_.input : entrance.input(member, bytes);
+    group.inputs.push_back(lent != nullptr ? lent + in_tensor
+                                           : entrance.staging(member) + in_staging);
+  }
+}
+
 // `range` is counted in the window.
 void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
   const Entrance& entrance = shots_.entrance();
@@ -127,15 +163,11 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
   const std::int64_t in_window = range.begin * size;
   const std::int64_t in_tensor = window(index).begin * size + in_window;
   const auto bytes = static_cast<std::size_t>(options_.bytes());
-  group.inputs.clear();
+  collect_inputs(in_tensor, part_offset(index) + in_window);
   group.outputs.clear();
   for (int member = 0; member < group.members(); ++member) {
     if (has_joined(entrance, member)) continue;
     const bool ours = member == group.member;
-    const std::byte* const lent = ours ? options_.input : entrance.input(member, bytes);
-    group.inputs.push_back(lent != nullptr
-                               ? lent + in_tensor
-                               : entrance.staging(member) + part_offset(index) + in_window);
     std::byte* const wanted = ours           ? options_.output
                               : reduces_all_ ? nullptr
                                              : entrance.output(member, bytes);
@@ -143,10 +175,55 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
   }
   if (somebody_fetches_)
     group.outputs.push_back(entrance.own_staging() + part_offset(index) + in_window);
-  farandole::reduce(options_.reduction, group.inputs, group.outputs, range.count);
+  if (multiplies_)
+    Adasum(options_.reduction.dtype)
+        .add_weighted(group.inputs, group.weights, group.outputs, range.count);
+  else
+    farandole::reduce(options_.reduction, group.inputs, group.outputs, range.count);
+}
+
+// Where nothing is staged the slices are those of the staged windows all the same: so sums are
+// rounded alike wherever the tensors lie.
+bool TwoShotAllreduce::multiply(std::int64_t index) {
+  const Group& group = shots_.entrance().group();
+  const std::int64_t size = options_.element_bytes();
+  const Range whole = window_staged(is_one_window_ ? reduced_ : index);
+  const Range own = slice(whole, group.member);
+  collect_inputs((whole.begin + own.begin) * size, part_offset(index) + own.begin * size);
+  Adasum(options_.reduction.dtype).add_dot_products(group.inputs, own.count, group.products);
+  if (is_one_window_ && ++reduced_ < windows_staged()) return false;
+  reduced_ = 0;
+  if (!is_multiplied(index + 1)) show_products(index);
+  return true;
+}
+
+void TwoShotAllreduce::show_products(std::int64_t index) const {
+  const Entrance& entrance = shots_.entrance();
+  std::memcpy(entrance.own_staging() + part_offset(index) + shown_bytes(),
+              entrance.group().products.data(), static_cast<std::size_t>(products_bytes()));
+}
+
+void TwoShotAllreduce::find_weights(std::int64_t index) const {
+  const Entrance& entrance = shots_.entrance();
+  const Group& group = entrance.group();
+  std::ranges::fill(group.products, 0);
+  for (int member = 0; member < group.members(); ++member) {
+    const std::byte* const shown = entrance.staging(member) + part_offset(index) + shown_bytes();
+    for (std::size_t place = 0; place < group.products.size(); ++place) {
+      double product = 0;
+      std::memcpy(&product, shown + place * sizeof(product), sizeof(product));
+      group.products[place] += product;
+    }
+  }
+  const Reduction& reduction = options_.reduction;
+  find_adasum_weights(group.products, reduction.prescale * reduction.postscale, group.weights);
 }
 
 void TwoShotAllreduce::fetch(std::int64_t index) {
+  if (is_multiplied(index)) {
+    if (!is_multiplied(index + 1)) find_weights(index);
+    return;
+  }
   const Entrance& entrance = shots_.entrance();
   const Group& group = entrance.group();
   const auto bytes = static_cast<std::size_t>(options_.bytes());

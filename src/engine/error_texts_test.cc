@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <numeric>
 
 #include "engine/job_in_test.h"
+#include "engine/submission_check.h"
 
 namespace farandole {
 namespace {
@@ -57,6 +59,18 @@ std::vector<BadCall> bad_calls() {
        "allreduce `x`: the average of bool values is not defined; use min (true if all are true) "
        "or "
        "max (true if any is), or convert the tensor to float32 first"},
+      {[](Submission& s) {
+         s.dtype = DType::kInt32;
+         s.reduce_op = ReduceOp::kAdasum;
+       },
+       "allreduce `x`: the adasum of int32 values is not defined; convert the tensor to float32 "
+       "first, or use sum"},
+      {[](Submission& s) {
+         s.operation = Operation::kReducescatter;
+         s.reduce_op = ReduceOp::kAdasum;
+       },
+       "reducescatter `x` got the reduce op adasum, which only allreduce has; call that, or use "
+       "sum or average"},
       {[](Submission& s) { s.postscale = std::numeric_limits<double>::infinity(); },
        "allreduce `x` got the prescale factor 1 and the postscale factor inf; both must be finite"},
   };
@@ -120,6 +134,21 @@ TEST(ErrorTexts, OfBadCalls) {
     }
     EXPECT_EQ(barrier(engine), Status());
   });
+}
+
+// Tests have no groups as large as that.
+TEST(ErrorTexts, OfAdasumInALargeGroup) {
+  std::vector<float> values(3, 1.0F);
+  Submission submission = allreduce_of(values, "x");
+  submission.reduce_op = ReduceOp::kAdasum;
+  std::vector<int> ranks(255);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  EXPECT_EQ(check_submission(submission, ranks, 7), Status());
+  ranks.push_back(255);
+  EXPECT_EQ(check_submission(submission, ranks, 7),
+            Status::fix_call("allreduce `x` got the reduce op adasum in a group of 256; it is "
+                             "possible among 255 members at most: use sum or average, or smaller "
+                             "groups"));
 }
 
 TEST(ErrorTexts, OfHandles) {

@@ -150,5 +150,27 @@ TEST(Fusion, ABucketHasItsBounds) {
   });
 }
 
+// What is orthogonal adds up, and what is the same does not, whatever else is in the batch.
+TEST(Fusion, EveryTensorHasAnAdasumOfItsOwn) {
+  std::barrier<> together(kSize);
+  run_spied_job(kSize, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
+    std::vector<std::vector<float>> values(2, std::vector<float>(kSize, 1.0F));
+    for (int element = 0; element < kSize; ++element)
+      values[1][static_cast<std::size_t>(element)] = element == engine.place().rank ? 1 : 0;
+    std::vector<Submission> batch = {allreduce_of(values[0], "same"),
+                                     allreduce_of(values[1], "orthogonal")};
+    for (Submission& submission : batch) submission.reduce_op = ReduceOp::kAdasum;
+    together.arrive_and_wait();
+    const std::uint32_t before = spy.steps();
+    together.arrive_and_wait();
+    run_batch(engine, batch);
+    for (const std::vector<float>& result : values)
+      EXPECT_EQ(result, std::vector<float>(kSize, 1.0F));
+    together.arrive_and_wait();
+    EXPECT_EQ(spy.steps(), before + 2);
+    together.arrive_and_wait();
+  });
+}
+
 }  // namespace
 }  // namespace farandole

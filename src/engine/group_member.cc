@@ -313,7 +313,8 @@ Status GroupMember::settle_fusion(const Step& step) {
   fusion_.clear();
   for (const Ticket ticket : step.tickets) {
     const Submission& submission = record_of(ticket).submission;
-    CHECK(row_of(submission.operation).fusible, "only what may share a transfer is fused");
+    CHECK(may_be_fused(submission.operation, submission.reduce_op),
+          "only what may share a transfer is fused");
     const auto element_bytes = static_cast<std::int64_t>(row_of(submission.dtype).bytes);
     fusion_.add({.input = static_cast<const std::byte*>(submission.input),
                  .output = static_cast<std::byte*>(submission.output),

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/try.h"
+#include "collective/two_shot_allreduce.h"
 #include "coordination/agreement.h"
 #include "device/cpu/reduce.h"
 
@@ -104,8 +105,22 @@ Status check_splits(const Submission& submission, std::size_t members) {
   return {};
 }
 
-Status check_reduction_of(const Submission& submission) {
+Status check_adasum(const Submission& submission, std::size_t members) {
+  if (submission.reduce_op != ReduceOp::kAdasum) return {};
+  if (submission.operation != Operation::kAllreduce)
+    return Status::fix_call(fmt::format(
+        "{} got the reduce op adasum, which only allreduce has; call that, or use sum or average",
+        title(submission)));
+  if (members <= TwoShotAllreduce::kAdasumMembersMax) return {};
+  return Status::fix_call(fmt::format(
+      "{} got the reduce op adasum in a group of {}; it is possible among {} members at "
+      "most: use sum or average, or smaller groups",
+      title(submission), members, TwoShotAllreduce::kAdasumMembersMax));
+}
+
+Status check_reduction_of(const Submission& submission, std::size_t members) {
   if (!row_of(submission.operation).reduces) return {};
+  FARANDOLE_TRY(check_adasum(submission, members));
   if (const Status status = check_reduction(submission.dtype, submission.reduce_op); !status.ok())
     return Status::fix_call(fmt::format("{}: {}", title(submission), status.message()));
   if (std::isfinite(submission.prescale) && std::isfinite(submission.postscale)) return {};
@@ -136,7 +151,7 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
                     title(submission), kOwnNames));
   FARANDOLE_TRY(check_rows(submission));
   FARANDOLE_TRY(check_memory(submission, ranks, rank));
-  FARANDOLE_TRY(check_reduction_of(submission));
+  FARANDOLE_TRY(check_reduction_of(submission, ranks.size()));
   FARANDOLE_TRY(check_splits(submission, ranks.size()));
   if (row_of(submission.operation).rooted &&
       !std::ranges::binary_search(ranks, submission.root_rank))

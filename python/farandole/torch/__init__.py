@@ -1,6 +1,7 @@
 """Farandole for PyTorch: `import farandole.torch as hvd` in place of Horovod's module."""
 
 from farandole import (
+    Adasum,
     Average,
     AverageOfPresent,
     CallError,
@@ -49,6 +50,7 @@ from farandole.objects import (
     allgather_object,
     broadcast_object,
 )
+from farandole.torch import elastic
 from farandole.torch.compression import Compression, Compressor
 from farandole.torch.operations import (
     allgather,
@@ -94,6 +96,7 @@ from farandole.torch.state import (
 from farandole.torch.sync_batch_norm import SyncBatchNorm
 
 __all__ = [
+    "Adasum",
     "Average",
     "AverageOfPresent",
     "CallError",
@@ -134,6 +137,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

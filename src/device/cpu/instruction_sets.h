@@ -9,4 +9,8 @@ extern const KernelTable kBaselineKernels;  // what every processor of the famil
 extern const KernelTable kAvx2Kernels;      // AVX2, F16C
 extern const KernelTable kAvx512Kernels;    // AVX-512 F, BW, DQ and VL
 
+extern const AdasumTable kBaselineAdasum;
+extern const AdasumTable kAvx2Adasum;
+extern const AdasumTable kAvx512Adasum;
+
 }  // namespace farandole

@@ -3,7 +3,8 @@
 namespace farandole {
 
 std::span<const InstructionSet> instruction_sets() {
-  static constexpr InstructionSet kBaseline = {.name = "baseline", .kernels = &kBaselineKernels};
+  static constexpr InstructionSet kBaseline = {
+      .name = "baseline", .kernels = &kBaselineKernels, .adasum = &kBaselineAdasum};
   return {&kBaseline, 1};
 }
 

@@ -5,9 +5,9 @@ namespace {
 
 // The fastest first; each processor that has one has all that follow.
 constexpr std::array<InstructionSet, 3> kSets = {
-    {{.name = "avx512", .kernels = &kAvx512Kernels},
-     {.name = "avx2", .kernels = &kAvx2Kernels},
-     {.name = "baseline", .kernels = &kBaselineKernels}}};
+    {{.name = "avx512", .kernels = &kAvx512Kernels, .adasum = &kAvx512Adasum},
+     {.name = "avx2", .kernels = &kAvx2Kernels, .adasum = &kAvx2Adasum},
+     {.name = "baseline", .kernels = &kBaselineKernels, .adasum = &kBaselineAdasum}}};
 
 // These ask the operating system, too: it must save the wide registers.
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); }

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <vector>
 
 #include "base/check.h"
+#include "device/cpu/adasum.h"
 #include "device/cpu/kernels.h"
 
 namespace farandole {
@@ -21,9 +23,26 @@ Kernel kernel_for(const InstructionSet& set, const Reduction& reduction, std::si
   return kernel != nullptr ? kernel : integer_kernel(reduction.dtype, op);
 }
 
+void reduce_by_adasum(const InstructionSet& set, const Reduction& reduction,
+                      std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+                      std::int64_t count) {
+  const Adasum adasum(reduction.dtype, set);
+  std::vector<double> products(dot_products_of(inputs.size()));
+  std::vector<double> weights(inputs.size());
+  adasum.add_dot_products(inputs, count, products);
+  find_adasum_weights(products, reduction.prescale * reduction.postscale, weights);
+  adasum.add_weighted(inputs, weights, outputs, count);
+}
+
 }  // namespace
 
 Status check_reduction(DType dtype, ReduceOp op) {
+  if (op == ReduceOp::kAdasum) {
+    if (Adasum::exists_for(dtype)) return {};
+    return Status::fix_call(fmt::format(
+        "the {} of {} values is not defined; convert the tensor to float32 first, or use sum",
+        name_of(op), row_of(dtype).name));
+  }
   if (kernel_for(instruction_sets().back(), {.dtype = dtype, .op = op}, 1) != nullptr) return {};
   return Status::fix_call(
       fmt::format("the {} of {} values is not defined; use min (true if all are true) or max (true "
@@ -34,12 +53,14 @@ Status check_reduction(DType dtype, ReduceOp op) {
 void reduce_with(const InstructionSet& set, const Reduction& reduction,
                  std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
                  std::int64_t count) {
-  const Kernel kernel = kernel_for(set, reduction, inputs.size());
-  CHECK(kernel != nullptr, "check_reduction() comes first");
   CHECK(!inputs.empty() && !outputs.empty(), "there is at least one input and one output");
-  CHECK(reduction.divisor > 0, "a sum is divided by the number of members");
   CHECK(std::isfinite(reduction.prescale) && std::isfinite(reduction.postscale),
         "scales are finite numbers");
+  if (reduction.op == ReduceOp::kAdasum)
+    return reduce_by_adasum(set, reduction, inputs, outputs, count);
+  const Kernel kernel = kernel_for(set, reduction, inputs.size());
+  CHECK(kernel != nullptr, "check_reduction() comes first");
+  CHECK(reduction.divisor > 0, "a sum is divided by the number of members");
   kernel({.inputs = inputs.data(),
           .input_count = static_cast<std::int64_t>(inputs.size()),
           .outputs = outputs.data(),

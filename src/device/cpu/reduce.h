@@ -24,8 +24,9 @@ struct Reduction {
 };
 
 // outputs[k][i] = postscale × (prescale × inputs[0][i] op prescale × inputs[1][i] op …) for all
-// i < count and every k. Any thread.
-// - At least one input and one output; check_reduction() must hold. No alignment is needed.
+// i < count and every k. Any thread. Adasum is not element by element: see adasum.h.
+// - At least one input and one output, none of them null, but for inputs of Adasum;
+// check_reduction() must hold. No alignment is needed.
 // - An output may be the same memory as an input, but must not overlap it partly.
 // - float16 and bfloat16 are scaled and accumulated in float32 and rounded once, to nearest even.
 //   float32 and float64 are scaled in their own type.

@@ -1,0 +1,166 @@
+#include "device/cpu/adasum.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/check.h"
+
+namespace farandole {
+namespace {
+
+// So many elements of four inputs fit into a first-level cache.
+constexpr std::int64_t kBlock = 2048;
+
+// Of a squared length, relative to what it is the difference of: 2^-16 of the length. Rounding
+// leaves about 2^-43 (a tensor of 64 MiB, and all roundings in one direction).
+constexpr double kCancelled = 0x1p-32;
+
+constexpr std::size_t place_of(std::size_t a, std::size_t b) {
+  return dot_products_of(std::max(a, b)) + std::min(a, b);
+}
+
+// Neighbouring results of the tree, each a range of inputs.
+struct Range {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+};
+
+class Tree {
+ public:
+  Tree(std::span<const double> products, std::span<double> weights)
+      : products_(products), weights_(weights) {}
+
+  void merge(Range a, Range b) {
+    const double common = product(a, b).value;
+    const double of_a = coefficient(common, product(a, a));
+    const double of_b = coefficient(common, product(b, b));
+    for (std::size_t input = a.begin; input < a.end; ++input) weights_[input] *= of_a;
+    for (std::size_t input = b.begin; input < b.end; ++input) weights_[input] *= of_b;
+  }
+
+ private:
+  struct Product {
+    double value = 0;
+    double magnitude = 0;  // what it would be if nothing cancelled out
+  };
+
+  Product product(Range a, Range b) const {
+    Product sum;
+    for (std::size_t i = a.begin; i < a.end; ++i)
+      for (std::size_t j = b.begin; j < b.end; ++j) {
+        const double term = weights_[i] * weights_[j] * products_[place_of(i, j)];
+        sum.value += term;
+        sum.magnitude += std::abs(term);
+      }
+    return sum;
+  }
+
+  static double coefficient(double common, const Product& square) {
+    const double least =
+        std::max(kCancelled * square.magnitude, std::numeric_limits<double>::min());
+    return square.value < least ? 1 : 1 - common / square.value / 2;
+  }
+
+  std::span<const double> products_;
+  std::span<double> weights_;
+};
+
+// Two inputs, or twice the last one.
+struct Pair {
+  std::size_t first = 0;
+  std::size_t second = 0;
+  bool operator==(const Pair&) const = default;
+};
+
+// The first two that are there, from this one on; `first` is the number of inputs if none is.
+Pair pair_from(std::span<const std::byte* const> inputs, std::size_t begin) {
+  const auto there = [](const std::byte* input) { return input != nullptr; };
+  const auto first = std::find_if(inputs.begin() + static_cast<long>(begin), inputs.end(), there);
+  if (first == inputs.end()) return {inputs.size(), inputs.size()};
+  const auto second = std::find_if(first + 1, inputs.end(), there);
+  return {static_cast<std::size_t>(first - inputs.begin()),
+          static_cast<std::size_t>((second == inputs.end() ? first : second) - inputs.begin())};
+}
+
+// The products of a pair with one that is not behind it.
+void add_products(const AdasumKernels& kernels, ProductJob& job, Pair left, Pair right,
+                  std::span<double> sums) {
+  std::array<double, 4> products = {};
+  job.products = products.data();
+  (left == right ? kernels.square : kernels.product)(job);
+  sums[place_of(left.first, right.first)] += products[0];
+  if (left != right && right.first != right.second)
+    sums[place_of(left.first, right.second)] += products[1];
+  if (left.first == left.second) return;
+  sums[place_of(left.second, right.first)] += products[2];
+  if (right.first != right.second) sums[place_of(left.second, right.second)] += products[3];
+}
+
+}  // namespace
+
+void find_adasum_weights(std::span<const double> products, double scale,
+                         std::span<double> weights) {
+  CHECK(products.size() == dot_products_of(weights.size()), "every input has all its products");
+  const std::size_t inputs = weights.size();
+  std::ranges::fill(weights, 1);
+  Tree tree(products, weights);
+  for (std::size_t width = 1; width < inputs; width *= 2)
+    for (std::size_t begin = 0; begin + width < inputs; begin += 2 * width)
+      tree.merge({begin, begin + width}, {begin + width, std::min(begin + 2 * width, inputs)});
+  for (double& weight : weights) weight *= scale;
+}
+
+bool Adasum::exists_for(DType dtype) {
+  return (*instruction_sets().back().adasum)[static_cast<std::size_t>(dtype)].square != nullptr;
+}
+
+Adasum::Adasum(DType dtype, const InstructionSet& set)
+    : kernels_(&(*set.adasum)[static_cast<std::size_t>(dtype)]),
+      element_bytes_(static_cast<std::int64_t>(row_of(dtype).bytes)) {
+  CHECK(exists_for(dtype), "check_reduction() comes first");
+}
+
+void Adasum::add_dot_products(std::span<const std::byte* const> inputs, std::int64_t count,
+                              std::span<double> products) const {
+  CHECK(products.size() == dot_products_of(inputs.size()), "every input has all its products");
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    ProductJob job = {};
+    job.count = std::min(kBlock, count - begin);
+    const auto at = [&](std::size_t input) { return inputs[input] + begin * element_bytes_; };
+    for (Pair left = pair_from(inputs, 0); left.first < inputs.size();
+         left = pair_from(inputs, left.second + 1)) {
+      job.left[0] = at(left.first);
+      job.left[1] = at(left.second);
+      for (Pair right = pair_from(inputs, 0); right.first <= left.first;
+           right = pair_from(inputs, right.second + 1)) {
+        job.right[0] = at(right.first);
+        job.right[1] = at(right.second);
+        add_products(*kernels_, job, left, right, products);
+      }
+    }
+  }
+}
+
+void Adasum::add_weighted(std::span<const std::byte* const> inputs, std::span<const double> weights,
+                          std::span<std::byte* const> outputs, std::int64_t count) const {
+  if (count == 0) return;  // then nobody needs memory
+  std::vector<const std::byte*> present;
+  std::vector<double> their_weights;
+  for (std::size_t input = 0; input < inputs.size(); ++input) {
+    if (inputs[input] == nullptr) continue;
+    present.push_back(inputs[input]);
+    their_weights.push_back(weights[input]);
+  }
+  CHECK(!present.empty() && !outputs.empty(), "there is at least one input and one output");
+  kernels_->add_weighted({.inputs = present.data(),
+                          .weights = their_weights.data(),
+                          .input_count = static_cast<std::int64_t>(present.size()),
+                          .outputs = outputs.data(),
+                          .output_count = static_cast<std::int64_t>(outputs.size()),
+                          .count = count});
+}
+
+}  // namespace farandole

@@ -1,0 +1,213 @@
+// The source of the kernels for Adasum, compiled and bound by the same rules as vector_kernels.h.
+// Lanes are eight numbers in float64 with every set of instructions: so the order in which products
+// are added, and thereby the result, does not depend on it.
+#pragma once
+
+#include "device/cpu/elements.h"
+#include "device/cpu/kernels.h"
+
+namespace farandole {
+namespace {
+
+constexpr int kLanes = 8;
+using Doubles = double __attribute__((vector_size(kLanes * sizeof(double))));
+using Singles = float __attribute__((vector_size(kLanes * sizeof(float))));
+using Words = std::uint32_t __attribute__((vector_size(kLanes * sizeof(std::uint32_t))));
+using HalfWords = std::uint16_t __attribute__((vector_size(kLanes * sizeof(std::uint16_t))));
+
+template <class Memory>
+[[gnu::always_inline]] inline void load_lanes(const std::byte* from, Memory& lanes) {
+  __builtin_memcpy(&lanes, from, sizeof(lanes));
+}
+template <class Memory>
+[[gnu::always_inline]] inline void store_lanes(std::byte* to, const Memory& lanes) {
+  __builtin_memcpy(to, &lanes, sizeof(lanes));
+}
+
+// How eight elements in memory become numbers in float64, and the way back: to nearest even, half
+// types by way of float32. None for the other types.
+template <class Element>
+struct Lanes;
+template <>
+struct Lanes<Number<double>> {
+  [[gnu::always_inline]] static void read(const std::byte* from, Doubles& to) {
+    load_lanes(from, to);
+  }
+  [[gnu::always_inline]] static void write(const Doubles& from, std::byte* to) {
+    store_lanes(to, from);
+  }
+};
+template <>
+struct Lanes<Number<float>> {
+  [[gnu::always_inline]] static void read(const std::byte* from, Doubles& to) {
+    Singles singles;
+    load_lanes(from, singles);
+    to = __builtin_convertvector(singles, Doubles);
+  }
+  [[gnu::always_inline]] static void write(const Doubles& from, std::byte* to) {
+    const Singles singles = __builtin_convertvector(from, Singles);
+    store_lanes(to, singles);
+  }
+};
+template <>
+struct Lanes<Brain> {
+  [[gnu::always_inline]] static void read(const std::byte* from, Doubles& to) {
+    HalfWords halves;
+    load_lanes(from, halves);
+    const Words words = __builtin_convertvector(halves, Words) << 16;
+    to = __builtin_convertvector(as<Singles>(words), Doubles);
+  }
+  [[gnu::always_inline]] static void write(const Doubles& from, std::byte* to) {
+    const Singles singles = __builtin_convertvector(from, Singles);
+    const Words words = float32_to_bfloat16<Words>(singles) >> 16;
+    const HalfWords halves = __builtin_convertvector(words, HalfWords);
+    store_lanes(to, halves);
+  }
+};
+template <>
+struct Lanes<Half> {
+  [[gnu::always_inline]] static void read(const std::byte* from, Doubles& to) {
+#if defined(__F16C__) && defined(__AVX2__)
+    const auto* const halves = reinterpret_cast<const __m128i_u*>(from);
+    const auto singles = as<Singles>(_mm256_cvtph_ps(_mm_loadu_si128(halves)));
+#else
+    HalfWords halves;
+    load_lanes(from, halves);
+    const auto singles = float16_to_float32<Singles>(__builtin_convertvector(halves, Words));
+#endif
+    to = __builtin_convertvector(singles, Doubles);
+  }
+  [[gnu::always_inline]] static void write(const Doubles& from, std::byte* to) {
+    const Singles singles = __builtin_convertvector(from, Singles);
+#if defined(__F16C__) && defined(__AVX2__)
+    store_lanes(to, _mm256_cvtps_ph(as<__m256>(singles), _MM_FROUND_TO_NEAREST_INT));
+#else
+    const Words words = float32_to_float16<Words>(singles);
+    const HalfWords halves = __builtin_convertvector(words, HalfWords);
+    store_lanes(to, halves);
+#endif
+  }
+};
+
+// What does not fill the lanes is computed with zeros behind it.
+template <class Element>
+struct Rest {
+  explicit Rest(std::int64_t count) : bytes(static_cast<std::size_t>(count * Element::kBytes)) {}
+  [[gnu::always_inline]] void read(const std::byte* from, Doubles& to) {
+    std::byte memory[kLanes * Element::kBytes] = {};
+    __builtin_memcpy(memory, from, bytes);
+    Lanes<Element>::read(memory, to);
+  }
+  [[gnu::always_inline]] void write(const Doubles& from, std::byte* to) {
+    std::byte memory[kLanes * Element::kBytes];
+    Lanes<Element>::write(from, memory);
+    __builtin_memcpy(to, memory, bytes);
+  }
+  std::size_t bytes;
+};
+
+// Two at a time, so that additions need not wait for one another.
+constexpr std::int64_t kAtOnce = 2;
+
+template <bool kSquare>
+struct Products {
+  Doubles sums[4];
+
+  [[gnu::always_inline]] void add(const Doubles* left, const Doubles* right) {
+    sums[0] += left[0] * right[0];
+    sums[1] += left[0] * right[1];
+    if constexpr (!kSquare) sums[2] += left[1] * right[0];
+    sums[3] += left[1] * right[1];
+  }
+};
+
+template <class Element, bool kSquare>
+void multiply(const ProductJob& job) {
+  Products<kSquare> all[kAtOnce] = {};
+  Doubles left[2];
+  Doubles right[2];
+  const auto add = [&](auto&& read, std::int64_t offset, Products<kSquare>& to)
+                       __attribute__((always_inline)) {
+                         for (int input = 0; input < 2; ++input) {
+                           read(job.left[input] + offset, left[input]);
+                           if constexpr (!kSquare) read(job.right[input] + offset, right[input]);
+                         }
+                         to.add(left, kSquare ? left : right);
+                       };
+  const std::int64_t step = kLanes * Element::kBytes;
+  std::int64_t offset = 0;
+  std::int64_t left_over = job.count;
+  for (; left_over >= kAtOnce * kLanes; left_over -= kAtOnce * kLanes)
+    for (Products<kSquare>& products : all) {
+      add(Lanes<Element>::read, offset, products);
+      offset += step;
+    }
+  for (Products<kSquare>& products : all) {
+    if (left_over <= 0) break;
+    Rest<Element> rest(left_over < kLanes ? left_over : kLanes);
+    add([&](const std::byte* from, Doubles& to)
+            __attribute__((always_inline)) { rest.read(from, to); },
+        offset, products);
+    offset += step;
+    left_over -= kLanes;
+  }
+  for (int product = 0; product < 4; ++product) {
+    const Doubles sum = all[0].sums[product] + all[1].sums[product];
+    double total = 0;
+    for (int lane = 0; lane < kLanes; ++lane) total += sum[lane];
+    job.products[product] = total;
+  }
+  if constexpr (kSquare) job.products[2] = job.products[1];
+}
+
+template <class Element>
+void add_weighted(const WeightedJob& job) {
+  constexpr std::int64_t kChunk = 4;  // times the lanes
+  const std::int64_t step = kLanes * Element::kBytes;
+  const auto add = [&](auto&& read, std::int64_t at, Doubles& sum) __attribute__((always_inline)) {
+    read(job.inputs[0] + at, sum);
+    sum *= job.weights[0];
+    for (std::int64_t input = 1; input < job.input_count; ++input) {
+      Doubles numbers;
+      read(job.inputs[input] + at, numbers);
+      sum += numbers * job.weights[input];
+    }
+  };
+  std::int64_t offset = 0;
+  std::int64_t left_over = job.count;
+  for (; left_over >= kChunk * kLanes; left_over -= kChunk * kLanes, offset += kChunk * step) {
+    Doubles sums[kChunk];
+    for (std::int64_t part = 0; part < kChunk; ++part)
+      add(Lanes<Element>::read, offset + part * step, sums[part]);
+    for (std::int64_t output = 0; output < job.output_count; ++output)
+      for (std::int64_t part = 0; part < kChunk; ++part)
+        Lanes<Element>::write(sums[part], job.outputs[output] + offset + part * step);
+  }
+  for (; left_over > 0; left_over -= kLanes, offset += step) {
+    Rest<Element> rest(left_over < kLanes ? left_over : kLanes);
+    Doubles sum;
+    add([&](const std::byte* from, Doubles& to)
+            __attribute__((always_inline)) { rest.read(from, to); },
+        offset, sum);
+    for (std::int64_t output = 0; output < job.output_count; ++output)
+      rest.write(sum, job.outputs[output] + offset);
+  }
+}
+
+// Only floats have them.
+template <class Element>
+struct AdasumRow {
+  static constexpr AdasumKernels kRow = {};
+};
+template <class Element>
+  requires requires { sizeof(Lanes<Element>); }
+struct AdasumRow<Element> {
+  static constexpr AdasumKernels kRow = {.square = multiply<Element, true>,
+                                         .product = multiply<Element, false>,
+                                         .add_weighted = add_weighted<Element>};
+};
+
+constexpr AdasumTable kAdasumKernels = kByDType<AdasumKernels, AdasumRow>;
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,306 @@
+// The weights against a tree that adds up whole vectors, in long double: it shares nothing with
+// what is tested but the formula.
+#include "device/cpu/adasum.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "device/cpu/half.h"
+#include "device/cpu/reduce.h"
+
+namespace farandole {
+namespace {
+
+using Buffer = std::vector<std::byte>;
+using Vector = std::vector<long double>;
+
+long double dot(const Vector& a, const Vector& b) {
+  long double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+Vector combined(const Vector& a, const Vector& b) {
+  const long double common = dot(a, b);
+  const auto coefficient = [&](long double square) {
+    return square == 0 ? 1 : 1 - common / (2 * square);
+  };
+  const long double of_a = coefficient(dot(a, a));
+  const long double of_b = coefficient(dot(b, b));
+  Vector result(a.size());
+  for (std::size_t i = 0; i < a.size(); ++i) result[i] = of_a * a[i] + of_b * b[i];
+  return result;
+}
+
+Vector tree(std::vector<Vector> level) {
+  while (level.size() > 1) {
+    std::vector<Vector> above;
+    for (std::size_t i = 0; i + 1 < level.size(); i += 2)
+      above.push_back(combined(level[i], level[i + 1]));
+    if (level.size() % 2 == 1) above.push_back(level.back());
+    level = above;
+  }
+  return level.front();
+}
+
+template <class T, class From>
+T converted(From value) {
+  const auto single = static_cast<float>(value);
+  if constexpr (std::is_same_v<T, Float16>)
+    return to_float16(single);
+  else if constexpr (std::is_same_v<T, BFloat16>)
+    return to_bfloat16(single);
+  else
+    return static_cast<T>(value);
+}
+template <class T>
+long double number(T value) {
+  if constexpr (std::is_floating_point_v<T>)
+    return value;
+  else
+    return to_float(value);
+}
+
+template <class T>
+Buffer encoded(const Vector& values) {
+  Buffer buffer(values.size() * sizeof(T));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const T element = converted<T>(values[i]);
+    std::memcpy(&buffer[i * sizeof(T)], &element, sizeof(T));
+  }
+  return buffer;
+}
+template <class T>
+Vector decoded(const Buffer& buffer) {
+  Vector values;
+  for (std::size_t begin = 0; begin < buffer.size(); begin += sizeof(T)) {
+    T element;
+    std::memcpy(&element, &buffer[begin], sizeof(T));
+    values.push_back(number(element));
+  }
+  return values;
+}
+
+template <class T>
+struct Traits;
+template <>
+struct Traits<Float16> {
+  static constexpr DType kDType = DType::kFloat16;
+  static constexpr long double kEpsilon = 0x1p-11L;
+};
+template <>
+struct Traits<BFloat16> {
+  static constexpr DType kDType = DType::kBFloat16;
+  static constexpr long double kEpsilon = 0x1p-8L;
+};
+template <>
+struct Traits<float> {
+  static constexpr DType kDType = DType::kFloat32;
+  static constexpr long double kEpsilon = 0x1p-24L;
+};
+template <>
+struct Traits<double> {
+  static constexpr DType kDType = DType::kFloat64;
+  static constexpr long double kEpsilon = 0x1p-53L;
+};
+
+Buffer adasum_with(const InstructionSet& set, const Reduction& reduction,
+                   const std::vector<Buffer>& inputs, std::int64_t count) {
+  std::vector<const std::byte*> pointers;
+  for (const Buffer& input : inputs) pointers.push_back(input.data());
+  Buffer output(inputs.front().size());
+  const std::array outputs = {output.data()};
+  reduce_with(set, reduction, pointers, outputs, count);
+  return output;
+}
+
+template <class T>
+Vector adasum(const std::vector<Vector>& vectors, double prescale = 1, double postscale = 1) {
+  std::vector<Buffer> inputs;
+  for (const Vector& vector : vectors) inputs.push_back(encoded<T>(vector));
+  const Reduction reduction = {.dtype = Traits<T>::kDType,
+                               .op = ReduceOp::kAdasum,
+                               .prescale = prescale,
+                               .postscale = postscale};
+  const auto count = static_cast<std::int64_t>(vectors.front().size());
+  return decoded<T>(adasum_with(instruction_sets().front(), reduction, inputs, count));
+}
+
+template <class T>
+class OfType : public ::testing::Test {
+ protected:
+  // With a part in common, as gradients have; what the dtype makes of it.
+  static std::vector<Vector> random_vectors(std::size_t members, std::size_t count) {
+    std::mt19937 random(static_cast<unsigned>(members * 1000 + count));
+    const auto one = [&] { return static_cast<double>(random() % 2001) / 1000 - 1; };
+    Vector common(count);
+    for (long double& value : common) value = one();
+    std::vector<Vector> vectors(members, common);
+    for (Vector& vector : vectors) {
+      for (long double& value : vector) value += one();
+      vector = decoded<T>(encoded<T>(vector));
+    }
+    return vectors;
+  }
+
+  // One rounding of what is written, and those of float64 on the way, relative to the inputs: what
+  // cancels out in the result does not do so in its error.
+  static void expect_near(const Vector& found, const Vector& wanted) {
+    ASSERT_EQ(found.size(), wanted.size());
+    constexpr long double kLargestInput = 2;
+    for (std::size_t i = 0; i < found.size(); ++i)
+      ASSERT_LE(std::abs(found[i] - wanted[i]),
+                1.01L * Traits<T>::kEpsilon * std::max(std::abs(wanted[i]), 0x1p-14L) +
+                    0x1p-44L * kLargestInput)
+          << "element " << i;
+  }
+};
+using Types = ::testing::Types<Float16, BFloat16, float, double>;
+TYPED_TEST_SUITE(OfType, Types);
+
+TYPED_TEST(OfType, any_number_of_members_and_elements_is_the_tree) {
+  for (const std::size_t members : {1, 2, 3, 4, 5, 6, 7, 8, 13})
+    for (const std::size_t count : {1, 2, 7, 8, 9, 16, 31, 32, 33, 100, 2048, 5001}) {
+      SCOPED_TRACE(testing::Message() << members << " members, " << count << " elements");
+      const auto vectors = this->random_vectors(members, count);
+      this->expect_near(adasum<TypeParam>(vectors), tree(vectors));
+    }
+}
+
+TYPED_TEST(OfType, orthogonal_vectors_are_added_and_equal_ones_averaged) {
+  const Vector x = {3, 0, -1, 0};
+  const Vector y = {0, 5, 0, 2};
+  EXPECT_EQ(adasum<TypeParam>({x, y}), (Vector{3, 5, -1, 2}));
+  for (const std::size_t members : {2, 3, 4, 5, 8})
+    EXPECT_EQ(adasum<TypeParam>(std::vector<Vector>(members, x)), x) << members;
+}
+
+TYPED_TEST(OfType, zeros_change_nothing_wherever_they_are) {
+  const Vector x = {3, 0.5, -1};
+  const Vector zeros = {0, 0, 0};
+  EXPECT_EQ(adasum<TypeParam>({x, zeros}), x);
+  EXPECT_EQ(adasum<TypeParam>({zeros, zeros, x, zeros, zeros}), x);
+  EXPECT_EQ(adasum<TypeParam>({zeros, zeros, zeros}), zeros);
+}
+
+TYPED_TEST(OfType, what_cancels_out_counts_as_zeros) {
+  const Vector x = {1, 2, 3};
+  const Vector opposite = {-1, -2, -3};
+  const Vector y = {1, 1, 1};
+  EXPECT_EQ(adasum<TypeParam>({x, opposite}), (Vector{0, 0, 0}));
+  EXPECT_EQ(adasum<TypeParam>({x, opposite, y, y}), y);
+}
+
+TYPED_TEST(OfType, the_scales_are_factors) {
+  const auto vectors = this->random_vectors(3, 50);
+  Vector wanted = tree(vectors);
+  for (long double& value : wanted) value *= 1.5L;
+  this->expect_near(adasum<TypeParam>(vectors, 0.5, 3), wanted);
+  EXPECT_EQ(adasum<TypeParam>(vectors, 0, 3), Vector(50, 0));
+}
+
+// As every other processor has it.
+TYPED_TEST(OfType, is_the_same_with_all_instructions) {
+  for (const std::size_t count : {5, 63, 5001}) {
+    const auto vectors = this->random_vectors(5, count);
+    std::vector<Buffer> inputs;
+    for (const Vector& vector : vectors) inputs.push_back(encoded<TypeParam>(vector));
+    const Reduction reduction = {.dtype = Traits<TypeParam>::kDType, .op = ReduceOp::kAdasum};
+    const auto with = [&](const InstructionSet& set) {
+      return adasum_with(set, reduction, inputs, static_cast<std::int64_t>(count));
+    };
+    for (const InstructionSet& set : instruction_sets())
+      EXPECT_TRUE(with(set) == with(instruction_sets().front())) << set.name;
+  }
+}
+
+TYPED_TEST(OfType, infinities_and_nan_are_seen_in_all_elements) {
+  const long double infinity = std::numeric_limits<float>::infinity();
+  for (const long double bad : {infinity, -infinity, std::nanl("")})
+    for (const std::size_t place : {0U, 1U, 2U}) {
+      std::vector<Vector> vectors(3, Vector{1, 2, 3});
+      vectors[place][1] = bad;
+      for (const long double value : adasum<TypeParam>(vectors)) EXPECT_TRUE(std::isnan(value));
+    }
+}
+
+TEST(Adasum, takes_the_largest_and_the_smallest_float32_values) {
+  const long double largest = std::numeric_limits<float>::max();
+  const long double smallest = std::numeric_limits<float>::denorm_min();
+  const Vector large(5000, largest);
+  const Vector small(5000, smallest);
+  EXPECT_EQ(adasum<float>({large, large, large}), large);
+  EXPECT_EQ(adasum<float>({small, small}), small);
+  Vector upper(2, 0);
+  Vector lower(2, 0);
+  upper[0] = largest;
+  lower[1] = smallest;
+  EXPECT_EQ(adasum<float>({upper, lower}), (Vector{largest, smallest}));
+  Vector opposite = large;
+  for (long double& value : opposite) value = -value;
+  EXPECT_EQ(adasum<float>({large, opposite}), Vector(5000, 0));
+}
+
+// The result of two has hardly anything left of its direction; the third must not blow it up.
+TEST(Adasum, stays_bounded_where_almost_everything_cancels_out) {
+  for (int exponent = -1; exponent > -60; --exponent) {
+    const Vector x = {1, 0, 0};
+    const Vector almost_opposite = {-1, std::ldexp(1.0L, exponent), 0};
+    const Vector y = {1, 1, 1};
+    for (const long double value : adasum<double>({x, almost_opposite, y}))
+      EXPECT_LE(std::abs(value), 3) << exponent;
+  }
+}
+
+TEST(Adasum, a_missing_input_counts_as_zeros_at_its_place_in_the_tree) {
+  const std::vector<Vector> vectors = {{1, 2, 0.5}, {0, 0, 0}, {2, -1, 1}, {1, 1, 1}, {0, 0, 0}};
+  std::vector<Buffer> inputs;
+  std::vector<const std::byte*> pointers;
+  for (const Vector& vector : vectors) inputs.push_back(encoded<double>(vector));
+  for (const Buffer& input : inputs) pointers.push_back(input.data());
+  pointers[1] = nullptr;
+  pointers[4] = nullptr;
+  Buffer output(inputs[0].size());
+  const std::array outputs = {output.data()};
+  reduce({.dtype = DType::kFloat64, .op = ReduceOp::kAdasum}, pointers, outputs, 3);
+  EXPECT_EQ(decoded<double>(output), adasum<double>(vectors));
+}
+
+TEST(Adasum, the_products_of_parts_add_up) {
+  const Vector a = {1, 2, 3, 4};
+  const Vector b = {5, 6, 7, 8};
+  const Buffer left = encoded<float>(a);
+  const Buffer right = encoded<float>(b);
+  std::array<double, dot_products_of(2)> products = {};
+  const Adasum of_floats(DType::kFloat32);
+  for (const std::size_t half : {std::size_t{0}, 2 * sizeof(float)}) {
+    const std::array inputs = {left.data() + half, right.data() + half};
+    of_floats.add_dot_products(inputs, 2, products);
+  }
+  EXPECT_THAT(products, testing::ElementsAre(30, 70, 174));
+  std::array<double, 2> weights = {};
+  find_adasum_weights(products, 2, weights);
+  EXPECT_THAT(weights, testing::ElementsAre(2 * (1 - 70.0 / 60), 2 * (1 - 70.0 / 348)));
+}
+
+TEST(Adasum, is_for_floats_only) {
+  for (const DTypeRow& row : kDTypes) {
+    const bool is_float =
+        row.dlpack_code == DLPackCode::kFloat || row.dlpack_code == DLPackCode::kBFloat;
+    EXPECT_EQ(check_reduction(row.dtype, ReduceOp::kAdasum).ok(), is_float) << row.name;
+  }
+  EXPECT_EQ(check_reduction(DType::kInt32, ReduceOp::kAdasum).message(),
+            "the adasum of int32 values is not defined; convert the tensor to float32 first, or "
+            "use sum");
+}
+
+}  // namespace
+}  // namespace farandole
