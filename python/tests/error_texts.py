@@ -87,7 +87,9 @@ class ErrorTexts:
         hvd.init()
         for cases in (self.groups, self.calls, self.tensors, self.objects, self.state):
             self.expect(cases())
-        for cases in (self.parameters, self.optimizers, self.gradients, self.memory, self.leaving):
+        for cases in (self.parameters, self.optimizers, self.optimizer_options):
+            self.expect(cases())
+        for cases in (self.gradients, self.memory, self.leaving):
             self.expect(cases())
         hvd.init()
         places = places_of_errors()
@@ -228,7 +230,7 @@ class ErrorTexts:
 
     def state(self) -> Iterator[Case]:
         model = torch.nn.Linear(2, 2)
-        for wrong in (model, torch.nn.Sequential(model), list(model.parameters()), 3):
+        for wrong in (model, torch.nn.Sequential(model), torch.ones(2), 3):
             yield (
                 lambda wrong=wrong: hvd.broadcast_parameters(wrong, 0),
                 f"{PAIRS}{type(wrong).__name__}",
@@ -237,6 +239,11 @@ class ErrorTexts:
             lambda: hvd.broadcast_parameters({"epoch": 3}, 0),
             "params has 'epoch' of the type int, but only tensors can be sent: leave it out, and "
             "use broadcast_object() for it",
+        )
+        yield (
+            lambda: hvd.broadcast_optimizer_state(torch.optim.LBFGS(model.parameters()), 0),
+            "the state of LBFGS cannot be broadcast: its history belongs to one closure; let each "
+            "rank begin with a new one",
         )
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         optimizer.param_groups[0]["lr"] = object()
@@ -337,6 +344,34 @@ class ErrorTexts:
             "optimizer.step() called without optimizer.skip_synchronize() context after "
             "optimizer.synchronize(); the gradients are not combined a second time"
         ]
+
+    def optimizer_options(self) -> Iterator[Case]:
+        model = torch.nn.Linear(3, 2)
+        plain, wrap = torch.optim.SGD(model.parameters(), lr=0.1), hvd.DistributedOptimizer
+        for factor in (0, "two"):
+            yield (
+                lambda factor=factor: wrap(plain, gradient_predivide_factor=factor),
+                f"gradient_predivide_factor must be a number above 0; got {factor!r}",
+            )
+        yield (
+            lambda: wrap(plain, gradient_predivide_factor=2, op=hvd.Sum),
+            "gradient_predivide_factor is for op Average; got Sum",
+        )
+        for groups in (-1, "all", [model.weight]):
+            yield (
+                lambda groups=groups: wrap(plain, groups=groups),
+                "groups must be a number of groups, from 0 on, or a list of lists of parameters; "
+                f"got {groups!r}",
+            )
+        yield (
+            lambda: wrap(plain, groups=[[model.weight], [model.weight]]),
+            "groups has a parameter twice; each can be in one group only",
+        )
+        yield (
+            wrap(plain, op=hvd.Adasum).skip_synchronize,
+            "with op Adasum step() combines what the ranks have changed, so there is no "
+            "skip_synchronize(): clip or scale gradients before step()",
+        )
 
     def gradients(self) -> Iterator[Case]:
         for call in (hvd.allreduce, hvd.reducescatter):

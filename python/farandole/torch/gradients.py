@@ -9,6 +9,7 @@ what is sparse on any rank is known to all.
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -46,7 +47,9 @@ class Gradients:
         are filled up to their size."""
         self._name, self._combination = name, combination
         self._passes = passes
-        self._groups = groups and [{id(parameter) for parameter in group} for group in groups]
+        self._groups = (
+            None if groups is None else [{id(parameter) for parameter in group} for group in groups]
+        )
         self._buckets: list[Bucket | SparseBucket] = []
         self._unplaced: list[Gradient] = []
         self._arrived: list[Gradient] = []  # of these, in the order of their completion
@@ -127,7 +130,7 @@ class Gradients:
         waiting = [b for b in self._buckets if b.finish is None and b.active()]
         for bucket in waiting:
             waits = bucket is waiting[-1] and not self._unplaced
-            attempt(lambda bucket=bucket, waits=waits: bucket.start(self._combination, waits))
+            attempt(functools.partial(bucket.start, self._combination, waits))
         attempt(self._place)
         for bucket in self._buckets:
             attempt(bucket.wait)

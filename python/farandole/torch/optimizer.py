@@ -68,7 +68,7 @@ def DistributedOptimizer(  # noqa: N802
     distributed.__dict__.update(optimizer.__dict__)
     distributed.__dict__.pop("step", None)  # left by a learning rate scheduler; calls the old one
     if process_set.size() == 1 or not process_set.included():
-        return distributed  # type: ignore[no-any-return]
+        return distributed
     name = f"gradients.{process_set.next_optimizer()}"
     if op is Adasum:
         distributed._deltas = _Deltas(f"{name}.deltas", combination)
@@ -78,7 +78,7 @@ def DistributedOptimizer(  # noqa: N802
     if every := engine.check_parameters:
         distributed._check = PeriodicCheck(every, f"{name}.parameters", process_set)
         distributed._names = names
-    return distributed  # type: ignore[no-any-return]
+    return distributed
 
 
 def _parameters(groups: Iterable[dict[str, Any]]) -> list[torch.Tensor]:
