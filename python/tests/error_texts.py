@@ -240,15 +240,16 @@ class ErrorTexts:
             "params has 'epoch' of the type int, but only tensors can be sent: leave it out, and "
             "use broadcast_object() for it",
         )
+        optimizer = torch.optim.LBFGS(model.parameters())
         yield (
-            lambda: hvd.broadcast_optimizer_state(torch.optim.LBFGS(model.parameters()), 0),
+            lambda: hvd.broadcast_optimizer_state(optimizer, 0),
             "the state of LBFGS cannot be broadcast: its history belongs to one closure; let each "
             "rank begin with a new one",
         )
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        optimizer.param_groups[0]["lr"] = object()
+        odd = torch.optim.SGD(model.parameters(), lr=0.1)
+        odd.param_groups[0]["lr"] = object()
         yield (
-            lambda: hvd.broadcast_optimizer_state(optimizer, 1),
+            lambda: hvd.broadcast_optimizer_state(odd, 1),
             "the optimizer state of rank 1 cannot be sent: ['param_groups'][0]['lr'] is of the "
             "type object, which cannot be sent; numbers, text, tensors, lists, tuples and "
             "dictionaries can",
