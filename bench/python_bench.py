@@ -34,7 +34,7 @@ def call_all(pieces: list[torch.Tensor], names: list[str], grouped: bool) -> Non
     if len(pieces) == 1:
         hvd.allreduce_(pieces[0], op=hvd.Sum, name=names[0])
     elif grouped:
-        hvd.synchronize(hvd.grouped_allreduce_async_(pieces, op=hvd.Sum, name="grads"))
+        hvd.grouped_allreduce_async_(pieces, op=hvd.Sum, name="grads").wait()
     else:
         handles = [
             hvd.allreduce_async_(piece, op=hvd.Sum, name=name)

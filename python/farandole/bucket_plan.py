@@ -17,18 +17,20 @@ class PlannedBucket:
     places: list[tuple[int, int]] = field(default_factory=list)
 
 
-def plan_buckets(gradients: Iterable[tuple[Hashable, int]], limit: int) -> list[PlannedBucket]:
+def plan_buckets(
+    gradients: Iterable[tuple[Hashable, int]], limit: int | None
+) -> list[PlannedBucket]:
     """Fills buckets in the order of `gradients`, each given as (dtype, bytes).
 
-    A bucket holds one dtype and at most `limit` bytes, or one gradient that is larger. Buckets are
-    listed by their last gradient: the order in which they become full.
+    A bucket holds one dtype and at most `limit` bytes (None: any number), or one gradient that is
+    larger. Buckets are listed by their last gradient: the order in which they become full.
     """
     full: list[PlannedBucket] = []
     filling: dict[Hashable, PlannedBucket] = {}
     for index, (dtype, size) in enumerate(gradients):
         padded = -(-size // ALIGNMENT) * ALIGNMENT
         bucket = filling.get(dtype)
-        if bucket is not None and bucket.bytes + padded > limit:
+        if bucket is not None and limit is not None and bucket.bytes + padded > limit:
             full.append(filling.pop(dtype))
             bucket = None
         if bucket is None:

@@ -94,7 +94,9 @@ class ErrorTexts:
         for cases in (self.objects, self.state):
             self.expect(cases())
         self.expect(self.process_groups())
-        for cases in (self.parameters, self.optimizers, self.gradients, self.memory, self.leaving):
+        for cases in (self.parameters, self.optimizers, self.optimizer_options):
+            self.expect(cases())
+        for cases in (self.gradients, self.memory, self.leaving):
             self.expect(cases())
         hvd.init()
         places = places_of_errors()
@@ -356,7 +358,7 @@ class ErrorTexts:
 
     def state(self) -> Iterator[Case]:
         model = torch.nn.Linear(2, 2)
-        for wrong in (model, torch.nn.Sequential(model), list(model.parameters()), 3):
+        for wrong in (model, torch.nn.Sequential(model), torch.ones(2), 3):
             yield (
                 lambda wrong=wrong: hvd.broadcast_parameters(wrong, 0),
                 f"{PAIRS}{type(wrong).__name__}",
@@ -366,10 +368,16 @@ class ErrorTexts:
             "params has 'epoch' of the type int, but only tensors can be sent: leave it out, and "
             "use broadcast_object() for it",
         )
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        optimizer.param_groups[0]["lr"] = object()
+        optimizer = torch.optim.LBFGS(model.parameters())
         yield (
-            lambda: hvd.broadcast_optimizer_state(optimizer, 1),
+            lambda: hvd.broadcast_optimizer_state(optimizer, 0),
+            "the state of LBFGS cannot be broadcast: its history belongs to one closure; let each "
+            "rank begin with a new one",
+        )
+        odd = torch.optim.SGD(model.parameters(), lr=0.1)
+        odd.param_groups[0]["lr"] = object()
+        yield (
+            lambda: hvd.broadcast_optimizer_state(odd, 1),
             "the optimizer state of rank 1 cannot be sent: ['param_groups'][0]['lr'] is of the "
             "type object, which cannot be sent; numbers, text, tensors, lists, tuples and "
             "dictionaries can",
@@ -531,6 +539,34 @@ class ErrorTexts:
             "optimizer.step() called without optimizer.skip_synchronize() context after "
             "optimizer.synchronize(); the gradients are not combined a second time"
         ]
+
+    def optimizer_options(self) -> Iterator[Case]:
+        model = torch.nn.Linear(3, 2)
+        plain, wrap = torch.optim.SGD(model.parameters(), lr=0.1), hvd.DistributedOptimizer
+        for factor in (0, "two"):
+            yield (
+                lambda factor=factor: wrap(plain, gradient_predivide_factor=factor),
+                f"gradient_predivide_factor must be a number above 0; got {factor!r}",
+            )
+        yield (
+            lambda: wrap(plain, gradient_predivide_factor=2, op=hvd.Sum),
+            "gradient_predivide_factor is for op Average; got Sum",
+        )
+        for groups in (-1, "all", [model.weight]):
+            yield (
+                lambda groups=groups: wrap(plain, groups=groups),
+                "groups must be a number of groups, from 0 on, or a list of lists of parameters; "
+                f"got {groups!r}",
+            )
+        yield (
+            lambda: wrap(plain, groups=[[model.weight], [model.weight]]),
+            "groups has a parameter twice; each can be in one group only",
+        )
+        yield (
+            wrap(plain, op=hvd.Adasum).skip_synchronize,
+            "with op Adasum step() combines what the ranks have changed, so there is no "
+            "skip_synchronize(): clip or scale gradients before step()",
+        )
 
     def gradients(self) -> Iterator[Case]:
         yield (

@@ -38,6 +38,16 @@ def test_what_only_torch_has(size: int, suite: str) -> None:
     run_checks(size, suite)
 
 
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_training(size: int) -> None:
+    run_checks(size, "torch_training:TrainingChecks")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_elastic(size: int) -> None:
+    run_checks(size, "torch_elastic:ElasticChecks")
+
+
 def test_large_tensors() -> None:
     """About 5 GiB."""
     lines = Path("/proc/meminfo").read_text().splitlines()

@@ -271,14 +271,17 @@ class OptimizerChecks:
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
 
     def check_ranks_outside_of_a_process_set(self) -> None:
+        """They train alone."""
         if self.size == 1:
             return
         hvd.shutdown()
         alone = hvd.ProcessSet([0])
         hvd.init(process_sets=[alone])
-        inner = torch.optim.SGD(network().parameters(), lr=0.1)
-        if not alone.included():
-            self.expect_error("not a member", hvd.DistributedOptimizer, inner, process_set=alone)
+        model, reference = network(), network()
+        inner = torch.optim.SGD(model.parameters(), lr=0.1)
+        self.train(model, hvd.DistributedOptimizer(inner, process_set=alone), range(2))
+        self.train(reference, torch.optim.SGD(reference.parameters(), lr=0.1), range(2))
+        self.expect_equal(model, reference, tolerance=0)
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
 
     def check_a_skipped_step(self) -> None:
@@ -489,17 +492,6 @@ class OptimizerChecks:
         self.expect_error("at least 1", wrap, inner, names, backward_passes_per_step=0)
         optimizer = wrap(inner, names)
         self.expect_error("already", wrap, optimizer)
-        for call in (
-            lambda: wrap(inner, names, hvd.Sum),
-            lambda: hvd.broadcast_parameters([], 0, hvd.global_process_set),
-            lambda: hvd.broadcast_optimizer_state(inner, 0, hvd.global_process_set),
-        ):
-            try:
-                call()
-            except TypeError as error:
-                assert "positional" in str(error), error
-            else:
-                raise AssertionError("an argument without its keyword was taken")
         if self.size == 1:
             return
         square_loss(model, self.rank, 0).backward()
@@ -542,7 +534,6 @@ class OptimizerChecks:
             lambda p: torch.optim.Adam(p, lr=0.1, betas=(0.8, 0.9)),
             lambda p: torch.optim.Adam(p, lr=torch.tensor(0.1)),
             torch.optim.Rprop,
-            torch.optim.LBFGS,
         ]
         for kind in kinds:
             model, root = network(), self.size - 1
@@ -552,13 +543,12 @@ class OptimizerChecks:
                     optimizer.zero_grad()
                     loss = square_loss(model, 0, step)
                     loss.backward()
-                    optimizer.step(lambda loss=loss: loss)
+                    optimizer.step()
                 optimizer.param_groups[0]["lr"] = 0.025
             hvd.broadcast_optimizer_state(optimizer, root)
             assert float(optimizer.param_groups[0]["lr"]) == 0.025
             hvd.broadcast_parameters(model.state_dict(), root)
-            if "LBFGS" not in type(optimizer).__name__:
-                self.train(model, hvd.DistributedOptimizer(optimizer), range(3))
+            self.train(model, hvd.DistributedOptimizer(optimizer), range(3))
             self.expect_same_everywhere(model)
 
     def check_state_that_cannot_be_sent(self) -> None:

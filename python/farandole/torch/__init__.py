@@ -51,6 +51,7 @@ from farandole.objects import (
     broadcast_object,
 )
 from farandole.torch import distributed as _distributed  # noqa: F401 - registers the backend
+from farandole.torch import elastic
 from farandole.torch.compression import Compression, Compressor
 from farandole.torch.operations import (
     allgather,
@@ -137,6 +138,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

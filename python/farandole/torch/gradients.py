@@ -1,14 +1,18 @@
-"""Gradients in buckets of shared memory, averaged while backward is still running.
+"""All gradients of an optimizer: combined over the ranks while backward is still running.
 
-A parameter's gradient is a view into its bucket. Autograd's hook says when it is complete; with the
-last one of a bucket the allreduce of the whole bucket starts, in place. Buckets are filled in
-reverse order of the parameters, which is about the order of backward.
+Autograd's hook says when a gradient is complete; with the last one of a bucket the allreduce of the
+whole bucket starts. The first step only watches: in the order in which gradients became complete on
+member 0 they get their places, the same on all ranks. So buckets become full one after another, and
+what is sparse on any rank is known to all.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -16,195 +20,216 @@ from torch.utils.hooks import RemovableHandle
 from farandole import lifecycle
 from farandole.bucket_plan import plan_buckets
 from farandole.errors import CallError
-from farandole.group import Group
-from farandole.handle import Handle
-from farandole.reduce_op import ReduceOp
-from farandole.torch.operations import allreduce_async_
+from farandole.reduce_op import Max
+from farandole.torch.buckets import Bucket, Combination, Gradient, SparseBucket, changed
+from farandole.torch.operations import allreduce_
 from farandole.torch.tensors import check
 
-
-class _Gradient:
-    """One parameter, and the place of its gradient in a bucket."""
-
-    __slots__ = ("hook", "parameter", "passes_left", "view")
-
-    def __init__(self, parameter: torch.Tensor, view: torch.Tensor, passes: int) -> None:
-        self.parameter = parameter
-        self.view = view
-        self.passes_left = passes
-        self.hook: RemovableHandle | None = None
-
-    def move_in(self) -> None:
-        """Makes the view the parameter's gradient, with the value that autograd has left.
-
-        After `zero_grad(set_to_none=True)` autograd makes a fresh tensor and the view is stale.
-        Without a gradient the value is zero: another rank may have one.
-        """
-        gradient = self.parameter.grad
-        if gradient is self.view:
-            return
-        if gradient is None:
-            self.view.zero_()
-        else:
-            value = gradient.detach()
-            self.view.copy_(value.to_dense() if value.is_sparse else value)
-        self.parameter.grad = self.view
+# What a rank has for a parameter; of all ranks the largest counts.
+_NOTHING, _DENSE, _SPARSE = range(3)
 
 
-class _Bucket:
-    def __init__(self, name: str, memory: torch.Tensor) -> None:
-        self.name = name
-        self.memory = memory
-        self.gradients: list[_Gradient] = []
-        self.missing: int | None = None  # gradients still to come; None before the first
-        self.handle: Handle[torch.Tensor] | None = None
-        self.version = 0  # of the memory, when the allreduce started
-
-    def active(self) -> bool:
-        """Frozen parameters take no part; `requires_grad` must be the same on all ranks."""
-        return any(gradient.parameter.requires_grad for gradient in self.gradients)
-
-    def has_complete_gradients(self) -> bool:
-        return self.missing is not None
-
-    def complete_one(self) -> bool:
-        """Counts a gradient; True when that was the last."""
-        if self.missing is None:
-            self.missing = sum(g.parameter.requires_grad for g in self.gradients)
-        self.missing -= 1
-        return self.missing == 0
-
-    def start(self, op: ReduceOp, group: Group) -> None:
-        for gradient in self.gradients:
-            if gradient.parameter.requires_grad:
-                gradient.move_in()
-        self.handle = allreduce_async_(self.memory, name=self.name, op=op, process_set=group)
-        self.version = self.memory._version
-
-    def untouched(self) -> bool:
-        """Nobody has written to the gradients, or replaced one, since the allreduce started."""
-        in_place = (g.parameter.grad is g.view for g in self.gradients if g.parameter.requires_grad)
-        return self.memory._version == self.version and all(in_place)
-
-    def finish(self, passes: int) -> None:
-        if self.handle is not None:
-            untouched = self.untouched()
-            self.handle.wait()
-            if not untouched:
-                raise CallError(
-                    "gradients were changed between backward() and step(), while they were being "
-                    "combined: to clip or scale them call optimizer.synchronize() first, and "
-                    "step() within `with optimizer.skip_synchronize():`"
-                )
-        self.reset(passes)
-
-    def reset(self, passes: int) -> None:
-        self.handle = self.missing = None
-        for gradient in self.gradients:
-            gradient.passes_left = passes
+class MisuseError(CallError, AssertionError):
+    """A call at the wrong time. Also an AssertionError, for programs that Horovod has told so."""
 
 
 class Gradients:
-    """All gradients of one optimizer. Use from one thread, the one that calls backward."""
+    """Use from one thread, the one that calls backward."""
 
-    def __init__(self, name: str, op: ReduceOp, passes: int, group: Group) -> None:
-        self._name, self._op, self._group = name, op, group
+    def __init__(
+        self,
+        name: str,
+        combination: Combination,
+        passes: int,
+        groups: Sequence[Sequence[torch.Tensor]] | None,
+    ) -> None:
+        """`groups`: the parameters that share a bucket, and the others are alone; None: buckets
+        are filled up to their size."""
+        self._name, self._combination = name, combination
         self._passes = passes
-        self._buckets: list[_Bucket] = []
+        self._groups = (
+            None if groups is None else [{id(parameter) for parameter in group} for group in groups]
+        )
+        self._buckets: list[Bucket | SparseBucket] = []
+        self._unplaced: list[Gradient] = []
+        self._arrived: list[Gradient] = []  # of these, in the order of their completion
+        self._complete = 0  # gradients in this step
+        self._counting = True
         self._hooks: list[RemovableHandle] = []
         # Nothing was computed since the last reduce().
         self.reduced = False
         weakref.finalize(self, _remove_hooks, self._hooks)
 
     def add(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Takes in parameters; the frozen ones get buckets of their own."""
-        for trained in (True, False):
-            chosen = [p for p in reversed(parameters) if p.requires_grad == trained]
-            self._add_buckets(chosen)
-
-    def _add_buckets(self, parameters: Sequence[torch.Tensor]) -> None:
         for parameter in parameters:
             check(parameter)
-        engine = lifecycle.engine()
-        sizes = [(p.dtype, p.numel() * p.element_size()) for p in parameters]
-        for planned in plan_buckets(sizes, engine.bucket_bytes):
-            memory = torch.from_dlpack(engine.allocate(max(planned.bytes, 1)))
-            name = f"{self._name}.{len(self._buckets)}"
-            bucket = _Bucket(
-                name, memory[: planned.bytes].view(parameters[planned.places[0][0]].dtype)
-            )
-            for index, offset in planned.places:
-                parameter = parameters[index]
-                begin = offset // parameter.element_size()
-                view = bucket.memory[begin : begin + parameter.numel()].view(parameter.shape)
-                bucket.gradients.append(_Gradient(parameter, view, self._passes))
-            self._buckets.append(bucket)
-            self._watch(bucket)
+        self._unplaced += [Gradient(parameter, self._passes) for parameter in parameters]
+        self._watch()
 
-    def _watch(self, bucket: _Bucket) -> None:
+    def _watch(self) -> None:
         """Hooks the trained parameters; frozen ones cannot have a hook yet."""
-        for gradient in bucket.gradients:
+        for gradient in self._unplaced:
             if gradient.hook is None and gradient.parameter.requires_grad:
-                hook = _hook(weakref.ref(self), bucket, gradient)
+                hook = _hook(weakref.ref(self), gradient)
                 gradient.hook = gradient.parameter.register_post_accumulate_grad_hook(hook)
                 self._hooks.append(gradient.hook)
 
-    def gradient_is_ready(self, bucket: _Bucket, gradient: _Gradient) -> None:
-        if gradient.passes_left == 0:
-            raise CallError(
+    def gradient_is_ready(self, gradient: Gradient) -> None:
+        self.reduced = False
+        bucket = gradient.bucket
+        if self._counting and gradient.passes_left == 0:
+            raise MisuseError(
                 f"a gradient was computed more than {self._passes} times before step(): for "
                 "several backward passes in one step give backward_passes_per_step"
             )
-        self.reduced = False
+        if bucket is None:
+            gradient.note()
+        if not self._counting:
+            return
         gradient.passes_left -= 1
-        if gradient.passes_left == 0 and bucket.complete_one():
-            try:
-                bucket.start(self._op, self._group)
-            except Exception:
-                bucket.reset(self._passes)
-                raise
+        if gradient.passes_left > 0:
+            return
+        self._complete += 1
+        if bucket is None:
+            self._arrived.append(gradient)
+            return
+        bucket.take(gradient)
+        if bucket.complete_one():
+            self._depart(bucket)
+
+    def _depart(self, bucket: Bucket | SparseBucket) -> None:
+        """Starts a full bucket, but for the last: step() starts that, and need not wake a thread
+        for it."""
+        try:
+            bucket.fill()
+            if bucket is not self._buckets[-1]:
+                bucket.start(self._combination)
+        except Exception:
+            bucket.reset(self._passes)
+            raise
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Passes within it only add up."""
+        before, self._counting = self._counting, False
+        try:
+            yield
+        finally:
+            self._counting = before
 
     def reduce(self) -> None:
         """Starts what has not started, in the same order on all ranks, and waits for all."""
         errors: list[Exception] = []
-        for bucket in self._buckets:
+
+        def attempt(action: Callable[[], Any]) -> None:
             try:
-                if bucket.handle is None and bucket.active():
-                    bucket.start(self._op, self._group)
+                action()
             except Exception as problem:
                 errors.append(problem)
+
+        waiting = [b for b in self._buckets if b.finish is None and b.active()]
+        for bucket in waiting:
+            waits = bucket is waiting[-1] and not self._unplaced
+            attempt(functools.partial(bucket.start, self._combination, waits))
+        attempt(self._place)
         for bucket in self._buckets:
-            try:
-                bucket.finish(self._passes)
-            except Exception as problem:
-                bucket.reset(self._passes)
-                errors.append(problem)
+            attempt(bucket.wait)
+        self._reset()
         if errors:
             raise errors[0]
-        for bucket in self._buckets:
-            self._watch(bucket)
+        self._watch()
         self.reduced = True
 
+    def _place(self) -> None:
+        """Gives places to the gradients that some rank has had now for the first time."""
+        trained = [g for g in self._unplaced if g.parameter.requires_grad]
+        if not trained:
+            return
+        touched = [g for g in trained if g.passes_left == 0 and not g.untouched()]
+        kinds, order = self._agree(trained)
+        ranked = sorted(range(len(trained)), key=lambda i: (order[i], -i))
+        dense = [trained[i] for i in ranked if kinds[i] == _DENSE]
+        sparse = [trained[i] for i in ranked if kinds[i] == _SPARSE]
+        for gradient, kind in zip(trained, kinds, strict=True):
+            if kind == _NOTHING and gradient.parameter.grad is None:
+                gradient.parameter.grad = torch.zeros_like(gradient.parameter).detach()
+        first = len(self._buckets)
+        for portion, limit in self._portions(dense):
+            self._fill_buckets(portion, limit)
+        for gradient in sparse:
+            self._buckets.append(SparseBucket(f"{self._name}.{len(self._buckets)}", gradient))
+        self._unplaced = [g for g in self._unplaced if g.bucket is None]
+        for bucket in self._buckets[first:]:
+            bucket.start(self._combination)
+        if touched:
+            raise changed()
+
+    def _agree(self, trained: Sequence[Gradient]) -> tuple[list[int], list[int]]:
+        """Of each gradient: what some rank has, and its place in member 0's order."""
+        count = len(trained)
+        kinds = [self._kind(gradient.parameter.grad) for gradient in trained]
+        order = [-1] * count
+        if self._combination.group.rank() == 0:
+            places = {id(gradient): place for place, gradient in enumerate(self._arrived)}
+            order = [places.get(id(gradient), count) for gradient in trained]
+        said = allreduce_(
+            torch.tensor(kinds + order),
+            name=f"{self._name}.layout",
+            op=Max,
+            process_set=self._combination.group,
+        ).tolist()
+        return said[:count], said[count:]
+
+    def _kind(self, gradient: torch.Tensor | None) -> int:
+        if gradient is None:
+            return _NOTHING
+        sparse = gradient.is_sparse and not self._combination.sparse_as_dense
+        return _SPARSE if sparse else _DENSE
+
+    def _portions(self, gradients: Sequence[Gradient]) -> list[tuple[list[Gradient], int | None]]:
+        """What is put into buckets separately, with the limit of bytes of such a bucket."""
+        if not self._combination.takes_whole_buckets():
+            return [(list(gradients), 0)]
+        if self._groups is None:
+            return [(list(gradients), lifecycle.engine().bucket_bytes)]
+        chosen = [[g for g in gradients if id(g.parameter) in group] for group in self._groups]
+        grouped = set().union(*self._groups)
+        alone = [gradient for gradient in gradients if id(gradient.parameter) not in grouped]
+        return [*((group, None) for group in chosen), (alone, 0)]
+
+    def _fill_buckets(self, gradients: Sequence[Gradient], limit: int | None) -> None:
+        parameters = [gradient.parameter for gradient in gradients]
+        sizes = [((p.dtype, p.device), p.numel() * p.element_size()) for p in parameters]
+        for planned in plan_buckets(sizes, limit):
+            chosen = [gradients[index] for index, _ in planned.places]
+            self._buckets.append(Bucket(f"{self._name}.{len(self._buckets)}", chosen, planned))
+
     def in_flight(self) -> bool:
-        return any(bucket.has_complete_gradients() for bucket in self._buckets)
+        return self._complete > 0
 
     def restart(self, passes: int | None = None) -> None:
         """Forgets passes that were counted, as their gradients are gone."""
         self._passes = passes or self._passes
         self.reduced = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._complete = 0
+        self._arrived.clear()
         for bucket in self._buckets:
             bucket.reset(self._passes)
+        for gradient in self._unplaced:
+            gradient.passes_left = self._passes
+            gradient.seen = None
 
 
-def _hook(
-    owner: weakref.ref[Gradients], bucket: _Bucket, gradient: _Gradient
-) -> Callable[[torch.Tensor], None]:
+def _hook(owner: weakref.ref[Gradients], gradient: Gradient) -> Callable[[torch.Tensor], None]:
     """The parameter must not keep the optimizer alive: a model may get another one."""
 
     def hook(_: torch.Tensor) -> None:
         gradients = owner()
         if gradients is not None:
-            gradients.gradient_is_ready(bucket, gradient)
+            gradients.gradient_is_ready(gradient)
 
     return hook
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,54 +13,121 @@ import torch
 from farandole import arguments, lifecycle
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
-from farandole.reduce_op import Average, ReduceOp, checked
-from farandole.torch.gradients import Gradients
+from farandole.reduce_op import Adasum, Average, ReduceOp, checked
+from farandole.torch.buckets import Combination
+from farandole.torch.compression import Compression
+from farandole.torch.gradients import Gradients, MisuseError
+from farandole.torch.operations import grouped_allreduce_async_
 from farandole.torch.parameters import PeriodicCheck
 
 
+# size waiver: Horovod's arguments
 def DistributedOptimizer(  # noqa: N802
     optimizer: torch.optim.Optimizer,
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None = None,
-    *,
-    op: ReduceOp = Average,
+    compression: Any = Compression.none,
     backward_passes_per_step: int = 1,
+    op: ReduceOp = Average,
+    gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[torch.Tensor]] | None = None,
+    sparse_as_dense: bool = False,
     process_set: Group = global_process_set,
 ) -> torch.optim.Optimizer:
     """An optimizer of the same class and state as `optimizer`, which must not be used any more.
 
     While backward runs, gradients are combined by `op` over the process_set; step() waits for
     them. Every trained parameter takes part in every step; where this rank has no gradient, it
-    gives zeros. Which parameters are frozen must be the same on all ranks. Sparse gradients become
-    dense. backward_passes_per_step: how many passes add up before a step. Besides, there are
-    synchronize(), skip_synchronize() and set_backward_passes_per_step().
+    gives zeros. Which parameters are frozen must be the same on all ranks. A rank outside of the
+    process_set trains alone.
+
+    compression: the form in which gradients travel, such as Compression.bf16.
+    backward_passes_per_step: how many passes add up before a step; a step() after fewer combines
+    what is there. Passes within `no_sync()` only add up, and do not count.
+    op: with Adasum each rank makes its own step, and what the step has changed is combined.
+    gradient_predivide_factor: with Average, f divides by f before the sum and by size / f after it.
+    groups: how many parts the parameters are divided into, or lists of parameters; those of a part
+    travel as one, in one bucket per dtype, and parameters in no list travel alone. By default
+    buckets are filled in the order in which gradients become complete. num_groups is its old name.
+    sparse_as_dense: sparse gradients become dense; otherwise their rows travel with their indices.
+
+    Besides there are synchronize(), skip_synchronize(), set_backward_passes_per_step() and
+    no_sync(). Raises CallError, a ValueError, for arguments that are wrong.
     """
     engine = lifecycle.engine()
+    names = _checked_names(named_parameters, _checked_optimizer(optimizer))
+    _check_passes(backward_passes_per_step)
+    arguments.group_number(process_set)
+    factor = _checked_factor(gradient_predivide_factor, checked(op))
+    parameters = _parameters(optimizer.param_groups)
+    portions = _portions(groups, num_groups, parameters)
+    combination = Combination(process_set, op, compression, factor, sparse_as_dense)
+    kind = type(optimizer)
+    base = _DistributedDeltas if op is Adasum else _Distributed
+    distributed: Any = object.__new__(type(kind.__name__, (base, kind), {}))
+    distributed.__dict__.update(optimizer.__dict__)
+    distributed.__dict__.pop("step", None)  # left by a learning rate scheduler; calls the old one
+    if process_set.size() == 1 or not process_set.included():
+        return distributed
+    name = f"gradients.{process_set.next_optimizer()}"
+    if op is Adasum:
+        distributed._deltas = _Deltas(f"{name}.deltas", combination)
+    else:
+        distributed._gradients = Gradients(name, combination, backward_passes_per_step, portions)
+        distributed._gradients.add(parameters)
+    if every := engine.check_parameters:
+        distributed._check = PeriodicCheck(every, f"{name}.parameters", process_set)
+        distributed._names = names
+    return distributed
+
+
+def _parameters(groups: Iterable[dict[str, Any]]) -> list[torch.Tensor]:
+    return [parameter for group in groups for parameter in group["params"]]
+
+
+def _checked_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise CallError(
             f"optimizer must be a torch.optim.Optimizer; got a {type(optimizer).__name__}"
         )
     if isinstance(optimizer, _Distributed):
         raise CallError("optimizer is a DistributedOptimizer already: use it as it is")
-    names = _checked_names(named_parameters, optimizer)
-    _check_passes(backward_passes_per_step)
-    arguments.group_number(process_set)
-    process_set.rank()  # raises outside the set
-    kind = type(optimizer)
-    distributed: Any = object.__new__(type(kind.__name__, (_Distributed, kind), {}))
-    distributed.__dict__.update(optimizer.__dict__)
-    distributed.__dict__.pop("step", None)  # left by a learning rate scheduler; calls the old one
-    if process_set.size() > 1:
-        name = f"gradients.{process_set.next_optimizer()}"
-        distributed._gradients = Gradients(name, checked(op), backward_passes_per_step, process_set)
-        distributed._gradients.add(_parameters(optimizer.param_groups))
-        if every := engine.check_parameters:
-            distributed._check = PeriodicCheck(every, f"{name}.parameters", process_set)
-            distributed._names = names
-    return distributed
+    return optimizer
 
 
-def _parameters(groups: Iterable[dict[str, Any]]) -> list[torch.Tensor]:
-    return [parameter for group in groups for parameter in group["params"]]
+def _checked_factor(factor: float, op: ReduceOp) -> float:
+    if not isinstance(factor, (int, float)) or not 0 < factor < float("inf"):
+        raise CallError(f"gradient_predivide_factor must be a number above 0; got {factor!r}")
+    if factor != 1 and op is not Average:
+        raise CallError(f"gradient_predivide_factor is for op Average; got {op.name}")
+    return float(factor)
+
+
+def _portions(
+    groups: int | Sequence[Sequence[torch.Tensor]] | None,
+    num_groups: int,
+    parameters: Sequence[torch.Tensor],
+) -> Sequence[Sequence[torch.Tensor]] | None:
+    if num_groups != 0:
+        warnings.warn(
+            "num_groups is the old name of groups: use that", DeprecationWarning, stacklevel=3
+        )
+        groups = num_groups if groups is None else groups
+    if groups is None or groups == 0:
+        return None
+    if isinstance(groups, int) and groups > 0:
+        ends = [len(parameters) * part // groups for part in range(groups + 1)]
+        return [parameters[ends[i] : ends[i + 1]] for i in range(groups)]
+    lists = isinstance(groups, (list, tuple)) and all(isinstance(g, (list, tuple)) for g in groups)
+    if not lists or not all(isinstance(p, torch.Tensor) for group in groups for p in group):  # type: ignore[union-attr]
+        raise CallError(
+            "groups must be a number of groups, from 0 on, or a list of lists of parameters; got "
+            f"{groups!r}"
+        )
+    chosen = [id(parameter) for group in groups for parameter in group]  # type: ignore[union-attr]
+    if len(set(chosen)) < len(chosen):
+        raise CallError("groups has a parameter twice; each can be in one group only")
+    return groups  # type: ignore[return-value]
 
 
 def _checked_names(
@@ -102,7 +169,7 @@ def _check_passes(passes: int) -> None:
 class _Distributed(torch.optim.Optimizer):
     """What is put before the class of the wrapped optimizer."""
 
-    _gradients: Gradients | None = None  # None when this rank is alone
+    _gradients: Gradients | None = None  # None when this rank trains alone
     _synchronizing = True
     _check: PeriodicCheck | None = None
     _names: Mapping[int, str] = {}
@@ -120,6 +187,13 @@ class _Distributed(torch.optim.Optimizer):
             yield
         finally:
             self._synchronizing = True
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within it, backward() only adds to the gradients of this rank: such passes do not count,
+        and nothing is combined before a pass, or step(), outside of it."""
+        with contextlib.nullcontext() if self._gradients is None else self._gradients.no_sync():
+            yield
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         _check_passes(passes)
@@ -181,6 +255,12 @@ class _Distributed(torch.optim.Optimizer):
             self._gradients.restart()
         super().zero_grad(set_to_none)
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Also forgets gradients in flight: they belong to what is given up."""
+        if self._gradients is not None:
+            self._gradients.restart()
+        super().load_state_dict(state_dict)
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         if self._gradients is not None:
@@ -188,7 +268,58 @@ class _Distributed(torch.optim.Optimizer):
 
     def _check_nothing_in_flight(self, call: str) -> None:
         if self._gradients is not None and self._gradients.in_flight():
-            raise CallError(
+            raise MisuseError(
                 f"{call} was called after backward(), while gradients are in flight: call step() "
                 "or synchronize() before"
             )
+
+
+class _Deltas:
+    """Combines what steps have changed, each parameter for itself: Adasum looks at angles."""
+
+    def __init__(self, name: str, combination: Combination) -> None:
+        self._name, self._combination = name, combination
+
+    def combine(self, deltas: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if not deltas:
+            return []
+        compression, group = self._combination.compression, self._combination.group
+        pairs = [compression.compress(delta) for delta in deltas]
+        sent = [tensor for tensor, _ in pairs]
+        handle = grouped_allreduce_async_(
+            sent, name=self._name, op=self._combination.op, process_set=group
+        )
+        return [
+            compression.decompress(tensor, context)
+            for tensor, (_, context) in zip(handle.wait(), pairs, strict=True)
+        ]
+
+
+class _DistributedDeltas(_Distributed):
+    """Each rank makes its own step from its own gradients; what that has changed is combined."""
+
+    _deltas: _Deltas | None = None  # None when this rank trains alone
+
+    def synchronize(self) -> None:
+        """Does nothing: gradients stay those of this rank."""
+
+    def skip_synchronize(self) -> Any:
+        raise MisuseError(
+            "with op Adasum step() combines what the ranks have changed, so there is no "
+            "skip_synchronize(): clip or scale gradients before step()"
+        )
+
+    def _step(self, closure: Callable[[], Any] | None) -> Any:
+        if self._deltas is None:
+            return super()._step(closure)
+        trained = [p for p in _parameters(self.param_groups) if p.requires_grad]
+        starts = [parameter.detach().clone() for parameter in trained]
+        result = super()._step(closure)
+        deltas = [p.detach() - start for p, start in zip(trained, starts, strict=True)]
+        combined: list[torch.Tensor] | None = None
+        try:
+            combined = self._deltas.combine(deltas)
+        finally:  # without it the ranks go back: they would go apart
+            for index, (parameter, start) in enumerate(zip(trained, starts, strict=True)):
+                parameter.detach().copy_(start if combined is None else start + combined[index])
+        return result

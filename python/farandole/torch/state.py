@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from farandole import lifecycle, structure
+from farandole import arguments, lifecycle, structure
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.torch.operations import broadcast_, broadcast_async_
@@ -25,7 +25,7 @@ def broadcast_parameters(
 ) -> None:
     """Gives all ranks root_rank's values, in place.
 
-    params: `model.state_dict()`, or pairs as from `model.named_parameters()`.
+    params: `model.state_dict()`, pairs as from `model.named_parameters()`, or tensors alone.
     """
     for name, tensor in (pairs := _pairs(params)):
         if tensor is not None and not isinstance(tensor, torch.Tensor):
@@ -45,6 +45,8 @@ def broadcast_parameters(
 def _pairs(params: Any) -> list[tuple[str, Any]]:
     values = params.items() if isinstance(params, Mapping) else params
     pairs = list(values) if isinstance(values, Iterable) else [values]
+    if not isinstance(params, torch.Tensor):
+        pairs = [(str(i), p) if isinstance(p, torch.Tensor) else p for i, p in enumerate(pairs)]
     if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         raise CallError(
             "params must be model.state_dict() or model.named_parameters(); got a "
@@ -54,16 +56,40 @@ def _pairs(params: Any) -> list[tuple[str, Any]]:
 
 
 def broadcast_optimizer_state(
-    optimizer: torch.optim.Optimizer, root_rank: int, *, process_set: Group = global_process_set
+    optimizer: torch.optim.Optimizer,
+    root_rank: int,
+    model: torch.nn.Module | None = None,
+    *,
+    process_set: Group = global_process_set,
 ) -> None:
     """Gives all ranks root_rank's optimizer state and options (learning rate, momentum ...).
 
-    State that only the root has, as after loading a checkpoint there, is made on the others.
+    State that only the root has, as after loading a checkpoint there, is made on the others; if the
+    root has none yet, nobody has, and trained parameters without a gradient get one of zeros.
+    Parameters do not change. `model` is there for scripts that give it, and has no meaning. Raises
+    CallError, a ValueError, for LBFGS.
     """
-    if lifecycle.rank() == root_rank:
-        _send(optimizer.state_dict(), root_rank, process_set)
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise CallError(
+            "the state of LBFGS cannot be broadcast: its history belongs to one closure; let each "
+            "rank begin with a new one"
+        )
+    if lifecycle.rank() == arguments.rank_number(root_rank):
+        state = optimizer.state_dict()
+        _send(state, root_rank, process_set)
     else:
-        optimizer.load_state_dict(_receive(root_rank, process_set))
+        state = _receive(root_rank, process_set)
+        optimizer.load_state_dict(state)
+    if not state["state"]:
+        _fill_gradients(optimizer)
+
+
+def _fill_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """Horovod makes missing state by a step with such gradients, and scripts may look at them."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter).detach()
 
 
 def _send(state: dict[str, Any], root_rank: int, process_set: Group) -> None:

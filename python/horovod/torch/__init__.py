@@ -2,7 +2,7 @@
 
 from farandole.torch import *  # noqa: F403
 from horovod.torch import compression as compression
-from horovod.torch import elastic as elastic
+from horovod.torch import elastic as elastic  # type: ignore[no-redef]
 from horovod.torch import functions as functions
 from horovod.torch import mpi_ops as mpi_ops
 from horovod.torch import optimizer as optimizer

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""How fast two ranks train, beside DDP with Gloo and beside two processes that know nothing of each
+other: those are the bound, as they compute the same and send nothing.
+
+`.venv/bin/python bench/training.py`, when `./dev test python` has installed the package. Three
+models, in rounds; what is said are ratios within a round, as medians with their 95 % intervals. One
+torch thread for each rank. The ranks end with the same parameters, bit by bit, and with the loss of
+DDP: that is checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from compare import facts
+from contenders import ROOT
+from ratios import speedup
+from report import aligned
+
+Round = dict[str, dict[str, dict[str, float]]]  # model, way, what was measured
+
+MODELS = ("cnn", "mlp", "embedding")
+LOSS_TOLERANCE = 1e-3
+# What ours must reach beside DDP and beside the bound.
+MUST = {"cnn": (1.0, 0.95), "mlp": (1.3, None), "embedding": (1.0, None)}
+MOON = 0.98  # of the bound
+
+
+def run(rounds: int, models: list[str]) -> list[Round]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "rounds"
+        worker = str(Path(__file__).with_name("training_worker.py"))
+        command = [str(Path(sys.executable).parent / "farandole"), "run", "-n", "2"]
+        command += [sys.executable, worker, str(file), str(rounds), *models]
+        subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def series(rounds: list[Round], model: str, way: str) -> list[float]:
+    return [one[model][way]["seconds"] for one in rounds]
+
+
+def check_losses(ways: dict[str, dict[str, float]]) -> None:
+    """All ways that train together come to the same loss."""
+    wanted = ways["DDP, Gloo"]["loss"]
+    for way in set(ways) - {"one process", "independent"}:
+        found = ways[way]["loss"]
+        if abs(found - wanted) > LOSS_TOLERANCE * abs(wanted):
+            raise SystemExit(f"{way}: the loss is {found}, that of DDP is {wanted}")
+
+
+def summary(rounds: list[Round], model: str) -> Iterator[dict[str, Any]]:
+    theirs, bound = (series(rounds, model, way) for way in ("DDP, Gloo", "independent"))
+    for way in rounds[0][model]:
+        times = series(rounds, model, way)
+        yield {
+            "model": model,
+            "way": way,
+            "steps_per_s": 1 / statistics.median(times),
+            "of_ddp": speedup(times, theirs),
+            "of_bound": speedup(times, bound),
+        }
+
+
+def lines(model: str, rows: list[dict[str, Any]]) -> Iterator[str]:
+    yield f"### {model}"
+    yield ""
+    head = ["way", "steps/s", "of DDP, Gloo [95 %]", "of the bound [95 %]"]
+    cells = [
+        [row["way"], f"{row['steps_per_s']:.1f}", str(row["of_ddp"]), str(row["of_bound"])]
+        for row in rows
+    ]
+    yield from aligned([head, *cells])
+    [ours] = [row for row in rows if row["way"] == "ours"]
+    of_ddp, of_bound = MUST[model]
+    reached = ours["of_ddp"].middle >= of_ddp and ours["of_bound"].middle >= (of_bound or 0)
+    wanted = f"{of_ddp} of DDP" + (f" and {of_bound} of the bound" if of_bound else "")
+    moon = "reached" if ours["of_bound"].middle >= MOON else "not reached"
+    yield ""
+    yield f"Must, {wanted}: {'reached' if reached else '**not reached**'}. Moon, {MOON}: {moon}."
+    yield ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{' '.join(MODELS)}; none: all")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--json", type=Path, default=ROOT / "build/bench/training.json")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.models) - set(MODELS):
+        parser.error(f"no model {unknown.pop()!r}; there are {' '.join(MODELS)}")
+    models = arguments.models or list(MODELS)
+    rounds = run(arguments.rounds, models)
+    for ways in (one[model] for one in rounds for model in models):
+        check_losses(ways)
+    rows = {model: list(summary(rounds, model)) for model in models}
+    for model in models:
+        print(*lines(model, rows[model]), sep="\n")
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    content = {"machine": facts(), "rounds": rounds, "rows": rows}
+    arguments.json.write_text(json.dumps(content, indent=1, default=vars) + "\n")
+    print(f"Everything as JSON: {arguments.json}")
+
+
+if __name__ == "__main__":
+    main()

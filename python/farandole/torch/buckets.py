@@ -1,0 +1,245 @@
+"""What of the gradients travels as one: buckets in shared memory, and sparse gradients, each alone.
+
+A parameter's gradient is a view into its bucket, so nothing is packed: the ranks combine the bucket
+in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from farandole import lifecycle
+from farandole.bucket_plan import PlannedBucket
+from farandole.errors import CallError
+from farandole.group import Group
+from farandole.reduce_op import ReduceOp
+from farandole.torch.collectives import Allreduce, start_in_place
+from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneCompressor
+from farandole.torch.sparse import sparse_allreduce_async
+
+_LARGE = 1 << 15  # elements
+
+
+@dataclass(frozen=True)
+class Combination:
+    """How gradients are combined: the same on all members of the group."""
+
+    group: Group
+    op: ReduceOp
+    compression: Any  # a Compressor
+    # The gradients are divided by it before they are added up, and multiplied by it afterwards.
+    predivide_factor: float
+    sparse_as_dense: bool
+
+    def takes_whole_buckets(self) -> bool:
+        """A program's own compressor may treat each tensor in another way, by its shape too."""
+        return self.compression in (NoneCompressor, FP16Compressor, BF16Compressor)
+
+    def start(self, tensor: torch.Tensor, name: str, waits: bool) -> Callable[[], object]:
+        """Returns what waits until the tensor is combined, in place."""
+        call = Allreduce(self.group, self.op, 1 / self.predivide_factor, self.predivide_factor)
+        if self.compression is NoneCompressor:
+            return start_in_place(call, tensor, name, waits).wait
+        sent, context = self.compression.compress(tensor)
+        smaller = start_in_place(call, sent, name, waits)
+        return lambda: tensor.copy_(self.compression.decompress(smaller.wait(), context))
+
+
+class Gradient:
+    """That of one parameter, and what has become of it in this step."""
+
+    __slots__ = ("bucket", "hook", "parameter", "passes_left", "seen", "view")
+
+    def __init__(self, parameter: torch.Tensor, passes: int) -> None:
+        self.parameter = parameter
+        self.passes_left = passes
+        self.hook: RemovableHandle | None = None
+        self.bucket: Bucket | SparseBucket | None = None  # when it has a place
+        self.view: torch.Tensor | None = None  # that place, of a dense one
+        # Before it has one: what the last pass has left, and its version.
+        self.seen: tuple[torch.Tensor, int] | None = None
+
+    def note(self) -> None:
+        gradient = self.parameter.grad
+        # The version of a view changes with its neighbours: it says nothing.
+        if gradient is not None and not gradient._is_view():
+            self.seen = (gradient, gradient._version)
+
+    def untouched(self) -> bool:
+        """Nobody has written to it, or replaced it, since its last pass."""
+        if self.seen is None:
+            return True
+        tensor, version = self.seen
+        return self.parameter.grad is tensor and tensor._version == version
+
+    def move_in(self) -> None:
+        """Makes the view the parameter's gradient, with the value that autograd has left.
+
+        After `zero_grad(set_to_none=True)` autograd makes a fresh tensor and the view is stale.
+        """
+        fresh = self.parameter.grad
+        if fresh is not self.view and fresh is not None and self.view is not None:
+            self.view.copy_(_plain(fresh))
+            self.parameter.grad = self.view
+
+
+class _Shipment:
+    """Gradients that travel as one, and how far they are in this step."""
+
+    def __init__(self, name: str, gradients: Sequence[Gradient]) -> None:
+        self.name = name
+        self.gradients = gradients
+        self.missing: int | None = None  # gradients still to come; None before the first
+        self.finish: Callable[[], object] | None = None  # once it has started
+        for gradient in gradients:
+            gradient.bucket = self  # type: ignore[assignment]
+            gradient.seen = None
+
+    def active(self) -> bool:
+        """Frozen parameters take no part; `requires_grad` must be the same on all ranks."""
+        return any(gradient.parameter.requires_grad for gradient in self.gradients)
+
+    def complete_one(self) -> bool:
+        """Counts a gradient; True when that was the last."""
+        if self.missing is None:
+            self.missing = sum(g.parameter.requires_grad for g in self.gradients)
+        self.missing -= 1
+        return self.missing == 0
+
+    def reset(self, passes: int) -> None:
+        self.finish = self.missing = None
+        for gradient in self.gradients:
+            gradient.passes_left = passes
+
+
+class Bucket(_Shipment):
+    def __init__(self, name: str, gradients: Sequence[Gradient], planned: PlannedBucket) -> None:
+        super().__init__(name, gradients)
+        first = gradients[0].parameter
+        raw = _memory(first.device, planned.bytes)
+        self.memory = raw[: planned.bytes].view(first.dtype)
+        for gradient, (_, offset) in zip(gradients, planned.places, strict=True):
+            parameter = gradient.parameter
+            begin = offset // parameter.element_size()
+            gradient.view = self.memory[begin : begin + parameter.numel()].view(parameter.shape)
+        # Of the memory, since all gradients are in it; before that None.
+        self._version: int | None = None
+        self._touched = False  # between that and the start
+
+    def take(self, gradient: Gradient) -> None:
+        """A complete gradient. A large one is moved at once: its memory is free for the next."""
+        if gradient.parameter.numel() >= _LARGE:
+            gradient.move_in()
+
+    def fill(self) -> None:
+        """Moves in what is not there yet. Where there is no gradient the value is zero: another
+        rank may have one."""
+        views, fresh = [], []
+        for gradient in self.gradients:
+            parameter, view = gradient.parameter, gradient.view
+            if not parameter.requires_grad or view is None:
+                continue
+            value = parameter.grad
+            if value is view:
+                continue
+            if value is None:
+                view.zero_()
+            else:
+                views.append(view)
+                fresh.append(_plain(value))
+            parameter.grad = view
+        if views:
+            torch._foreach_copy_(views, fresh)
+        self._version = self.memory._version
+
+    def start(self, combination: Combination, waits: bool = False) -> None:
+        if self._version is None:
+            self.fill()
+        self._touched = not self._untouched()
+        tensor = self.memory if combination.takes_whole_buckets() else self.gradients[0].view
+        assert tensor is not None
+        self.finish = combination.start(tensor, self.name, waits)
+        self._version = self.memory._version
+
+    def wait(self) -> None:
+        if self.finish is None:
+            return
+        touched = self._touched or not self._untouched()
+        self.finish()  # in any case: the others wait for us
+        if touched:
+            raise changed()
+
+    def _untouched(self) -> bool:
+        """Nobody has written to the gradients, or replaced one, since all are here."""
+        return self.memory._version == self._version and all(
+            gradient.parameter.grad is gradient.view
+            for gradient in self.gradients
+            if gradient.parameter.requires_grad
+        )
+
+    def reset(self, passes: int) -> None:
+        super().reset(passes)
+        self._version = None
+
+
+class SparseBucket(_Shipment):
+    """One gradient whose rows travel with their indices: each rank sends those that it has."""
+
+    def __init__(self, name: str, gradient: Gradient) -> None:
+        super().__init__(name, [gradient])
+
+    def take(self, gradient: Gradient) -> None:
+        """A complete gradient."""
+
+    def fill(self) -> None:
+        """Nothing: its rows are copied when it starts."""
+
+    def start(self, combination: Combination, waits: bool = False) -> None:
+        parameter = self.gradients[0].parameter
+        mine = _rows(parameter)
+        result = sparse_allreduce_async(mine, self.name, combination.op, combination.group)
+
+        def finish() -> None:
+            parameter.grad = result()
+
+        self.finish = finish
+
+    def wait(self) -> None:
+        if self.finish is not None:
+            self.finish()
+
+
+def _plain(gradient: torch.Tensor) -> torch.Tensor:
+    """As what is to be copied: dense, and without a gradient of its own."""
+    value = gradient.detach() if gradient.requires_grad else gradient
+    return value.to_dense() if value.is_sparse else value
+
+
+def changed() -> CallError:
+    return CallError(
+        "gradients were changed between backward() and step(), while they were being combined: to "
+        "clip or scale them call optimizer.synchronize() first, and step() within `with "
+        "optimizer.skip_synchronize():`"
+    )
+
+
+def _memory(device: torch.device, size: int) -> torch.Tensor:
+    """Bytes that the peers can see, if they are on the host."""
+    if device.type != "cpu":
+        return torch.zeros(size, dtype=torch.uint8, device=device)
+    return torch.from_dlpack(lifecycle.engine().allocate(max(size, 1)))
+
+
+def _rows(parameter: torch.Tensor) -> torch.Tensor:
+    """The gradient as rows with indices, also where there is none, or a dense one."""
+    gradient = parameter.grad
+    if gradient is None:
+        indices = torch.zeros((1, 0), dtype=torch.int64, device=parameter.device)
+        values = parameter.new_zeros((0, *parameter.shape[1:])).detach()
+        return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
+    return gradient if gradient.is_sparse else gradient.detach().to_sparse(1)

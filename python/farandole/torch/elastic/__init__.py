@@ -1,0 +1,44 @@
+"""Training that goes back to its last commit after a failure: Horovod's hvd.elastic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from farandole.elastic import HostsUpdatedInterrupt, ObjectState, State, reset_job, run_fn
+from farandole.torch.elastic.sampler import ElasticSampler
+from farandole.torch.elastic.state import (
+    ModelStateHandler,
+    OptimizerStateHandler,
+    SamplerStateHandler,
+    StateHandler,
+    TorchState,
+    get_handler_registry,
+    set_handler_registry,
+)
+
+__all__ = [
+    "ElasticSampler",
+    "HostsUpdatedInterrupt",
+    "ModelStateHandler",
+    "ObjectState",
+    "OptimizerStateHandler",
+    "SamplerStateHandler",
+    "State",
+    "StateHandler",
+    "TorchState",
+    "get_handler_registry",
+    "run",
+    "set_handler_registry",
+]
+
+Result = TypeVar("Result")
+
+
+def run(func: Callable[..., Result]) -> Callable[..., Result]:
+    """Decorates func(state, ...), the training: see farandole.elastic.run_fn.
+
+    Jobs have a fixed size so far. When all ranks are still there they form the job anew and go on
+    from the last commit; when one is gone for good, the error comes out.
+    """
+    return run_fn(func, reset_job)

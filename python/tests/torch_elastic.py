@@ -1,0 +1,165 @@
+"""Elastic state, sampler and loop, in a job of fixed size."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+import farandole.torch as hvd
+from farandole.torch import elastic
+
+
+class ElasticChecks:
+    def __init__(self) -> None:
+        hvd.init()
+        self.rank, self.size = hvd.rank(), hvd.size()
+
+    def state(self) -> elastic.TorchState:
+        """Everything in it differs between the ranks."""
+        torch.manual_seed(self.rank)
+        model = nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (self.rank + 1), momentum=0.9)
+        return elastic.TorchState(
+            model,
+            hvd.DistributedOptimizer(optimizer, model.named_parameters()),
+            sampler=elastic.ElasticSampler(range(10), shuffle=False),
+            epoch=self.rank,
+            seen=[self.rank],
+        )
+
+    def check_sync_gives_all_what_rank_0_has(self) -> None:
+        state = self.state()
+        state.sync()
+        hvd.check_parameters(state.model.named_parameters())
+        assert state.optimizer.param_groups[0]["lr"] == 0.1
+        assert (state.epoch, state.seen) == (0, [0])
+
+    def check_restore_goes_back_to_the_commit(self) -> None:
+        state = self.state()
+        state.sync()
+        saved = state.model.weight.detach().clone()
+        for _ in range(2):
+            state.model.weight.data += 1
+            state.optimizer.param_groups[0]["lr"] = 5.0
+            state.seen.append(3)
+            state.epoch = 7
+            state.restore()
+            assert torch.equal(state.model.weight, saved)
+            assert state.optimizer.param_groups[0]["lr"] == 0.1
+            assert (state.epoch, state.seen) == (0, [0])
+        state.model.weight.data += 1
+        state.epoch = 8
+        state.commit()
+        state.epoch = 9
+        state.restore()
+        assert torch.equal(state.model.weight, saved + 1)
+        assert state.epoch == 8
+
+    def check_a_new_model_takes_the_place_of_the_old(self) -> None:
+        state = self.state()
+        torch.manual_seed(self.rank)
+        state.model = nn.Linear(4, 4)
+        state.sync()
+        assert state.model.weight.shape == (4, 4)
+        hvd.check_parameters(state.model.named_parameters())
+
+    def check_what_any_rank_has_processed_is_processed(self) -> None:
+        state = self.state()
+        state.sampler.set_epoch(3)
+        mine = list(state.sampler)
+        assert mine[: -(-10 // self.size)] == [
+            (self.rank + self.size * i) % 10 for i in range(-(-10 // self.size))
+        ]
+        state.sampler.record_batch(1, 2)
+        state.commit()
+        state.sync()
+        wanted = set().union(*hvd.allgather_object(set(mine[2:4])))
+        assert state.sampler.processed_indices == wanted
+        left = hvd.allgather_object(list(state.sampler))
+        assert set().union(*left) == set(range(10)) - wanted
+        assert {len(part) for part in left} == {len(state.sampler)}
+        assert state.sampler.epoch == 3
+        state.sampler.set_epoch(4)
+        assert not state.sampler.processed_indices
+
+    def check_shuffled_samples(self) -> None:
+        """All of them, in an order of the epoch."""
+        sampler = elastic.ElasticSampler(range(20), seed=5)
+        orders = []
+        for epoch in range(2):
+            sampler.set_epoch(epoch)
+            parts = hvd.allgather_object(list(sampler))
+            assert set().union(*parts) == set(range(20))
+            orders.append(parts)
+        assert orders[0] != orders[1]
+
+    def check_handlers_of_a_program(self) -> None:
+        class Counter:
+            count = 0
+
+        class CounterHandler(elastic.StateHandler):
+            def save(self) -> None:
+                self.saved = self.value.count
+
+            def restore(self) -> None:
+                self.value.count = self.saved
+
+            def sync(self) -> None:
+                self.value.count = hvd.broadcast_object(self.value.count)
+
+        before = elastic.get_handler_registry()
+        elastic.set_handler_registry([*before, (Counter, CounterHandler)])
+        counter = Counter()
+        counter.count = self.rank + 1
+        state = elastic.TorchState(counter=counter)
+        elastic.set_handler_registry(before)
+        state.sync()
+        assert counter.count == 1
+        state.commit()
+        counter.count = 5
+        state.restore()
+        assert counter.count == 1 and state.counter is counter
+
+    def check_run(self) -> None:
+        """Goes back after a failure and on after a change of the members, and calls back."""
+        begins: list[int] = []
+        resets: list[int] = []
+        state = elastic.ObjectState(hvd.broadcast_object, hvd.rank, epoch=0)
+        state.register_reset_callbacks([lambda: resets.append(hvd.size())])
+
+        @elastic.run
+        def train(state: elastic.ObjectState, result: str) -> str:
+            begins.append(state.epoch)
+            for epoch in range(state.epoch, 4):
+                state.epoch = epoch
+                hvd.allreduce(torch.ones(2), name="work")
+                if state.epoch == 2 and len(begins) == 1:
+                    raise hvd.GroupLostError("as if a call had failed")
+                if state.epoch == 3 and len(begins) == 2:
+                    raise elastic.HostsUpdatedInterrupt(skip_sync=True)
+                if state.epoch == 1:
+                    state.commit()
+            return result
+
+        assert train(state, "done") == "done"
+        assert begins == [0, 1, 3]
+        assert resets == [self.size, self.size]
+
+    def check_training_goes_on_after_a_failure(self) -> None:
+        """In the midst of a backward pass."""
+        state = self.state()
+        failures = iter([True])
+
+        @elastic.run
+        def train(state: elastic.TorchState) -> None:
+            while state.epoch < 4:
+                state.optimizer.zero_grad()
+                state.model(torch.full((2, 3), float(hvd.rank()))).square().sum().backward()
+                if state.epoch == 2 and next(failures, False):
+                    raise hvd.GroupLostError("as if a call had failed")
+                state.optimizer.step()
+                state.epoch += 1
+                state.commit()
+
+        train(state)
+        hvd.check_parameters(state.model.named_parameters())

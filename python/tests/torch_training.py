@@ -1,0 +1,303 @@
+"""The options of DistributedOptimizer, and sparse gradients, against training in one process."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from conformance import Conformance
+from torch import nn
+from torch_frontend import TorchFrontend
+from torch_optimizer import OptimizerChecks, network, square_loss
+
+import farandole.torch as hvd
+
+
+class Doubling(hvd.Compressor):
+    """A program's own: sends twice the values, and remembers the shapes that it was given."""
+
+    shapes: ClassVar[set[tuple[int, ...]]] = set()
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        Doubling.shapes.add(tuple(tensor.shape))
+        return tensor * 2, None
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
+        return tensor / 2
+
+
+class Words(nn.Module):
+    """Two tables with sparse gradients, of which one is not always used, and a dense part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.always = nn.Embedding(20, 3, sparse=True).double()
+        self.sometimes = nn.Embedding(5, 3, sparse=True).double()
+        self.dense = nn.Linear(3, 2).double()
+
+    def loss(self, rank: int, step: int, used: bool) -> torch.Tensor:
+        words = torch.tensor([(3 * rank + step) % 20, (7 * rank + 2 * step) % 20, 1])
+        rows = self.always(words) + (self.sometimes(words % 5) if used else 0)
+        return self.dense(rows).square().mean()
+
+
+class TrainingChecks:
+    def __init__(self) -> None:
+        hvd.init()
+        self.rank, self.size = hvd.rank(), hvd.size()
+
+    expect_error = Conformance.expect_error
+    api = TorchFrontend.api
+    expect_same_everywhere = OptimizerChecks.expect_same_everywhere
+    expect_equal = OptimizerChecks.expect_equal
+    train_reference = OptimizerChecks.train_reference
+    train = OptimizerChecks.train
+
+    def compare(self, tolerance: float = 1e-9, **options: Any) -> None:
+        """With momentum, so that an error in one step shows in the next. `groups` may be a function
+        of the model."""
+        model, reference = network(), network()
+        if callable(options.get("groups")):
+            options["groups"] = options["groups"](model)
+        inner, plain = (
+            torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9) for each in (model, reference)
+        )
+        optimizer = hvd.DistributedOptimizer(inner, model.named_parameters(), **options)
+        self.train(model, optimizer, range(5))
+        self.train_reference(reference, plain, range(5))
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference, tolerance)
+
+    def check_arguments_by_position(self) -> None:
+        model = network()
+        inner, world = torch.optim.SGD(model.parameters(), lr=0.1), hvd.global_process_set
+        names, none = model.named_parameters(), hvd.Compression.none
+        optimizer = hvd.DistributedOptimizer(
+            inner, names, none, 1, hvd.Average, 1.0, 0, None, False, world
+        )
+        self.train(model, optimizer, range(2))
+        self.expect_same_everywhere(model)
+
+    def check_predivide_factor(self) -> None:
+        self.compare(gradient_predivide_factor=4.0)
+        self.compare(gradient_predivide_factor=0.5, groups=2)
+        self.compare(gradient_predivide_factor=2.0, groups=lambda m: [list(m[0].parameters())])
+
+    def check_groups(self) -> None:
+        for groups in (0, 1, 3, 100, lambda m: [], lambda m: [[m[4].bias, m[0].weight], []]):
+            self.compare(groups=groups)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.compare(num_groups=2)
+        assert [warning.category for warning in caught] == [DeprecationWarning]
+
+    def check_a_group_is_one_bucket(self) -> None:
+        """And a parameter in no group is in a bucket of its own."""
+        if self.size == 1:
+            return
+        model = network()
+        first, rest = [model[0].weight, model[4].bias], [model[0].bias, model[2].weight]
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), groups=[first]
+        )
+        self.train(model, optimizer, range(1))
+
+        def memory(parameter: torch.Tensor) -> int:
+            assert parameter.grad is not None
+            return parameter.grad.untyped_storage().data_ptr()
+
+        assert len({memory(parameter) for parameter in first}) == 1
+        assert len({memory(parameter) for parameter in first + rest}) == 3
+
+    def check_compression(self) -> None:
+        self.compare(0.02, compression=hvd.Compression.fp16)
+        self.compare(0.05, compression=hvd.Compression.bf16, groups=2)
+        self.compare(0.02, compression=hvd.Compression.fp16, gradient_predivide_factor=2.0)
+        self.compare(compression=Doubling)
+        assert self.size == 1 or (16, 5) in Doubling.shapes  # as the parameter has it
+
+    def passes(
+        self, model: nn.Module, steps: Sequence[Sequence[int]], options: dict[str, Any]
+    ) -> None:
+        """Trains with these batches in each step, and compares with one process."""
+        reference = network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), **options)
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        for batches in steps:
+            optimizer.zero_grad()
+            for number in batches:
+                square_loss(model, self.rank, number).backward()
+            optimizer.step()
+
+            def all_of(each: nn.Module, rank: int, _: int, batches: Any = batches) -> torch.Tensor:
+                return sum((square_loss(each, rank, number) for number in batches), torch.zeros(()))
+
+            self.train_reference(reference, plain, [0], all_of)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_the_last_step_has_fewer_passes(self) -> None:
+        """Of an epoch, say; the next one counts from the start."""
+        steps = [(0, 1, 2), (3, 4), (5, 6, 7), (8,)]
+        self.passes(network(), steps, {"backward_passes_per_step": 3})
+
+    def check_one_rank_has_fewer_passes(self) -> None:
+        model = network()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), backward_passes_per_step=2
+        )
+        for step in range(4):
+            optimizer.zero_grad()
+            for number in range(1 if self.rank == 0 and step % 2 == 0 else 2):
+                square_loss(model, self.rank, number).backward()
+            optimizer.step()
+        self.expect_same_everywhere(model)
+
+    def check_no_sync(self) -> None:
+        """Passes in it only add up, also when step() follows at once."""
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        for step in range(5):
+            optimizer.zero_grad()
+            with optimizer.no_sync():
+                square_loss(model, self.rank, 2 * step).backward()
+                optimizer.zero_grad()  # nothing is in flight
+                square_loss(model, self.rank, 2 * step).backward()
+            if step != 2:
+                square_loss(model, self.rank, 2 * step + 1).backward()
+            optimizer.step()
+
+            def both(each: nn.Module, rank: int, at: int) -> torch.Tensor:
+                second = square_loss(each, rank, 2 * at + 1) if at != 2 else 0
+                return square_loss(each, rank, 2 * at) + second
+
+            self.train_reference(reference, plain, [step], both)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_sparse_gradients(self) -> None:
+        """One rank at a time uses the second table, and none in the first step."""
+        for as_dense in (False, True):
+            model, reference = Words(), Words()
+            optimizer = hvd.DistributedOptimizer(
+                torch.optim.SGD(model.parameters(), lr=0.1), sparse_as_dense=as_dense
+            )
+            plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+            for step in range(6):
+                user = (step - 1) % self.size if step > 0 else -1
+                optimizer.zero_grad()
+                model.loss(self.rank, step, used=self.rank == user).backward()
+                optimizer.step()
+                plain.zero_grad()
+                for rank in range(self.size):
+                    (reference.loss(rank, step, used=rank == user) / self.size).backward()
+                plain.step()
+                for table in (model.always, model.sometimes) if step > 0 < self.size - 1 else ():
+                    assert table.weight.grad is not None
+                    assert table.weight.grad.is_sparse != as_dense
+            self.expect_same_everywhere(model)
+            self.expect_equal(model, reference)
+
+    def check_an_optimizer_for_sparse_gradients_only(self) -> None:
+        model = Words()
+        tables = [*model.always.parameters()]
+        sparse = hvd.DistributedOptimizer(torch.optim.SparseAdam(tables, lr=0.1))
+        dense = hvd.DistributedOptimizer(torch.optim.Adam(model.dense.parameters()))
+        for step in range(3):
+            sparse.zero_grad()
+            dense.zero_grad()
+            model.loss(self.rank, step, used=False).backward()
+            sparse.step()
+            dense.step()
+        self.expect_same_everywhere(model)
+
+    def expect_deltas(
+        self, combine: Callable[[torch.Tensor], torch.Tensor], **options: Any
+    ) -> None:
+        """Each step changes parameters by what the op makes of the changes of the ranks."""
+        passes = options.get("backward_passes_per_step", 1)
+        model, local = network(), network()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.Adam(model.parameters(), lr=0.01), op=hvd.Adasum, **options
+        )
+        plain = torch.optim.Adam(local.parameters(), lr=0.01)
+        for step in range(3):
+            start = copy.deepcopy(model.state_dict())
+            local.load_state_dict(start)
+            for each, chosen in ((model, optimizer), (local, plain)):
+                chosen.zero_grad()
+                for number in range(passes):
+                    square_loss(each, self.rank, 2 * step + number).backward()
+            optimizer.synchronize()  # has nothing to do
+            optimizer.step()
+            plain.step()
+            for name, parameter in local.named_parameters():
+                wanted = start[name] + combine(parameter.detach() - start[name])
+                found = model.get_parameter(name)
+                torch.testing.assert_close(found, wanted, rtol=0, atol=5e-5)
+        self.expect_same_everywhere(model)
+
+    def check_adasum(self) -> None:
+        def adasum(delta: torch.Tensor) -> torch.Tensor:
+            return hvd.allreduce(delta, op=hvd.Adasum) if self.size > 1 else delta
+
+        self.expect_deltas(adasum)
+        self.expect_deltas(adasum, backward_passes_per_step=2)
+        self.expect_deltas(adasum, compression=hvd.Compression.fp16)
+
+    def check_adasum_goes_back_when_a_step_cannot_be_combined(self) -> None:
+        if self.size == 1:
+            return
+        torch.manual_seed(1)
+        model = nn.Linear(5, 2 if self.rank else 3).double()
+        before = copy.deepcopy(model)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), op=hvd.Adasum
+        )
+        square_loss(model, 0, 0).backward()
+        self.expect_error("deltas", optimizer.step)
+        self.expect_equal(model, before, tolerance=0)
+
+    def check_misuse_is_also_an_assertion(self) -> None:
+        if self.size == 1:
+            return
+        model = network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        for _ in range(2):
+            square_loss(model, self.rank, 0).backward()
+            try:
+                optimizer.zero_grad()
+            except AssertionError:
+                pass
+            else:
+                raise AssertionError("gradients in flight were zeroed")
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def check_fresh_state_is_no_state(self) -> None:
+        """Parameters do not change when it is broadcast; where none trains there is a gradient."""
+        model = network()
+        before = copy.deepcopy(model)
+        model[0].weight.requires_grad_(False)
+        inner = torch.optim.Adam(model.parameters(), lr=0.1 * (self.rank + 1), weight_decay=0.1)
+        optimizer = hvd.DistributedOptimizer(inner, model.named_parameters())
+        hvd.broadcast_optimizer_state(optimizer, 0, model)
+        self.expect_equal(model, before, tolerance=0)
+        assert optimizer.param_groups[0]["lr"] == 0.1
+        assert model[0].weight.grad is None and model[0].bias.grad is not None
+        assert not optimizer.state_dict()["state"]
+        self.train(model, optimizer, range(2))
+        self.expect_same_everywhere(model)
+
+    def check_parameters_without_names(self) -> None:
+        torch.manual_seed(self.rank)
+        model = nn.Linear(3, 3)
+        hvd.broadcast_parameters(list(model.parameters()), root_rank=0)
+        self.expect_same_everywhere(model)
