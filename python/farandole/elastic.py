@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from farandole import lifecycle
-from farandole.errors import GroupLostError
+from farandole.errors import CallError, FarandoleError
 
 Result = TypeVar("Result")
 
@@ -103,10 +103,10 @@ class ObjectState(State):
 
 
 def run_fn(function: Callable[..., Result], reset: Callable[[], None]) -> Callable[..., Result]:
-    """Wraps function(state, ...): all ranks get rank 0's state before, and when a call fails with
-    GroupLostError in it the state goes back to the last commit, `reset` forms the job anew, and
-    function is called again. What `reset` or the state's sync() raise comes out: nobody is left
-    to go on with.
+    """Wraps function(state, ...): all ranks get rank 0's state before, and when it fails with a
+    FarandoleError that is no CallError, the state goes back to the last commit, `reset` forms the
+    job anew, and function is called again. What `reset` or the state's sync() raise comes out:
+    nobody is left to go on with.
     """
 
     @functools.wraps(function)
@@ -117,7 +117,9 @@ def run_fn(function: Callable[..., Result], reset: Callable[[], None]) -> Callab
                 state.sync()
             try:
                 return function(state, *args, **options)
-            except GroupLostError:
+            except CallError:
+                raise  # a mistake of the program would come again
+            except FarandoleError:  # also that which programs of Horovod raise themselves
                 state.restore()
                 skip_sync = False
             except HostsUpdatedInterrupt as interrupt:
