@@ -26,6 +26,10 @@ class PreparedCall(Generic[Result]):
         self.finish = finish
 
 
+# Held by who takes the outcome of a call: the engine gives it only once. One for all handles, since
+# a thousand locks are a thousand objects for the garbage collector.
+_taking = threading.RLock()
+
 # Calls whose handle the program dropped before they were done, and what the engine borrows.
 _orphans: dict[tuple[core.Engine, int], object] = {}
 
@@ -43,12 +47,11 @@ class Handle(Generic[Result]):
     ranks would come to different ones.
     """
 
-    __slots__ = ("_call", "_engine", "_error", "_lock", "_prepared", "_result")
+    __slots__ = ("_call", "_engine", "_error", "_prepared", "_result")
 
     def __init__(self, engine: core.Engine, prepared: PreparedCall[Result]) -> None:
         if _orphans:
             release_orphans()
-        self._lock = threading.Lock()
         self._engine: core.Engine | None = engine
         self._call = prepared.call
         self._prepared: PreparedCall[Result] | None = prepared
@@ -77,7 +80,7 @@ class Handle(Generic[Result]):
         return result
 
     def _take(self, engine: core.Engine) -> None:
-        with self._lock:
+        with _taking:
             if self._prepared is None:
                 return  # another thread has waited, too
             try:
@@ -94,7 +97,7 @@ class Handle(Generic[Result]):
             return
         if number := self._call.handle:  # 0: submit() has raised
             engine.drop(number)
-            _orphans[engine, number] = prepared.borrowed
+            _orphans[engine, number] = prepared
             release_orphans()
 
 

@@ -250,7 +250,7 @@ class ErrorTexts:
             "name must be text, the same on all ranks; got 3",
         )
         for op in ("sum", 1):
-            known = "Sum, Average, Min, Max, Product, AverageOfPresent"
+            known = "Sum, Average, Min, Max, Product, AverageOfPresent, Adasum"
             yield (
                 lambda op=op: hvd.allreduce(tensor, op=op),
                 f"op must be one of {known}, as this module has them; got {op!r}",

@@ -161,8 +161,9 @@ def test_outside_a_job() -> None:
     farandole.shutdown()
     with pytest.raises(CallError, match="call init"):
         farandole.rank()
+    assert Group([0]).rank() is None
     with pytest.raises(CallError, match="not registered"):
-        Group([0]).rank()
+        Group([0]).number()
 
 
 def test_an_uncaught_exception_is_the_reason_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:

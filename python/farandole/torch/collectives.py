@@ -37,6 +37,7 @@ class Backward(NamedTuple):
 class Collective:
     """One operation with its arguments, to be run on any tensor."""
 
+    __slots__ = ()
     group: Group
 
     def call(self, name: str, view: core.BufferView) -> core.Call:
@@ -54,6 +55,8 @@ class Collective:
 
 
 class _Reduction(Collective):
+    __slots__ = ("group", "op", "postscale", "prescale")
+
     def __init__(self, group: Group, op: ReduceOp, prescale: float, postscale: float) -> None:
         self.group = group
         self.op = checked(op)
@@ -188,20 +191,29 @@ def _prepare(
     return PreparedCall(collective.call(name, view), (source, target), take)
 
 
+class _InPlace(PreparedCall[torch.Tensor]):
+    """No closure: of the calls of a training step, each object costs time."""
+
+    __slots__ = ("memory", "tensor")
+
+    def __init__(self, call: core.Call, tensor: torch.Tensor, memory: torch.Tensor) -> None:
+        self.call = call
+        self.tensor = tensor
+        self.memory = memory
+
+    def finish(self, engine: core.Engine, number: int) -> torch.Tensor:
+        engine.take(number)
+        if self.memory is not self.tensor:
+            self.tensor.detach().copy_(self.memory)  # also tells autograd
+        return self.tensor
+
+
 def _prepare_in_place(
     collective: Collective, tensor: torch.Tensor, name: str
 ) -> PreparedCall[torch.Tensor]:
     check_writable(tensor)
     memory = dense(tensor)
-
-    def take(engine: core.Engine, number: int) -> torch.Tensor:
-        engine.take(number)
-        if memory is not tensor:
-            tensor.detach().copy_(memory)  # also tells autograd
-        return tensor
-
-    call = collective.call(name, view_of(tensor, memory, memory))
-    return PreparedCall(call, (memory, tensor), take)
+    return _InPlace(collective.call(name, view_of(tensor, memory, memory)), tensor, memory)
 
 
 def start(

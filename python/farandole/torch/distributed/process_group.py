@@ -318,7 +318,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _allgather(self, outputs: Tensors, tensor: torch.Tensor) -> PreparedCall[None]:
         check_memory(tensor)
         memory = _as_known(dense(tensor))
-        view = view_of(memory, None, (memory.numel(),))
+        view = view_of(memory, memory, None, (memory.numel(),))
         call = core.allgather(self._next_name(), self._number, view)
         return PreparedCall(call, memory, _Received(view, outputs))
 
@@ -333,7 +333,7 @@ class ProcessGroup(dist.ProcessGroup):
         check_memory(flat)
         memory = _as_known(flat)
         width = memory.numel() // flat.numel() if flat.numel() else 1
-        view = view_of(memory, None, (memory.numel(),))
+        view = view_of(memory, memory, None, (memory.numel(),))
         sizes = tuple(width * size for size in splits)
         call = core.alltoall(self._next_name(), self._number, view, sizes)
         return PreparedCall(call, memory, _Received(view, outputs))
