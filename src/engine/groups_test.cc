@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <thread>
+#include <vector>
 
 #include "engine/job_in_test.h"
 
@@ -36,6 +37,26 @@ TEST(Groups, AGroupIsAddedUsedRemovedAndAddedAgain) {
                                  std::to_string(*group) +
                                  "; groups are given to init() on all ranks, or added later"));
     }
+  });
+}
+
+// Somebody who waits for the baton to change groups must not make a call of another thread
+// disappear.
+TEST(Groups, CallsOfOneThreadGoOnWhileAnotherChangesGroups) {
+  run_job(2, {}, [](Engine& engine) {
+    std::thread calls([&engine] {
+      for (int i = 0; i < 3000; ++i) {
+        std::vector<float> values(3, 1.0F);
+        ASSERT_EQ(allreduce(engine, values, "x"), Status());
+        ASSERT_EQ(values.back(), 2.0F);
+      }
+    });
+    for (int i = 0; i < 100; ++i) {
+      const auto group = engine.add_group({0});
+      ASSERT_EQ(error_of(group), Status());
+      ASSERT_EQ(engine.remove_group(*group), Status());
+    }
+    calls.join();
   });
 }
 

@@ -77,7 +77,7 @@ Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles
     }
     ++state->calls;
     baton_is_ours = !std::exchange(state->baton_held, true);
-    if (baton_is_ours)
+    if (baton_is_ours && arrived_.empty())
       arrived_.swap(state->inbox);
     else
       inbox_filled_.store(true);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <initializer_list>
 #include <string>
 #include <utility>
 
@@ -52,7 +53,7 @@ TEST(UnixListener, ANameHasOneHolder) {
 }
 
 TEST(UnixListener, ANameIsNeitherEmptyNorLong) {
-  for (const std::size_t length : {0, 108}) {
+  for (const std::size_t length : std::initializer_list<std::size_t>{0, 108}) {
     const std::string name(length, 'n');
     EXPECT_THAT(UnixListener::open(name).status().message(),
                 HasSubstr("name of " + std::to_string(length) + " bytes"));

@@ -15,7 +15,7 @@ import torch
 
 import farandole.torch as hvd
 
-WAITS = {"init": ("lifecycle.py", "init"), "call": ("handle.py", "wait")}
+WAITS = {"init": ("lifecycle.py", "_join"), "call": ("handle.py", "wait")}
 
 
 def main(where: str) -> None:

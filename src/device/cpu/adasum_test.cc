@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <random>
 #include <vector>
@@ -167,8 +168,9 @@ using Types = ::testing::Types<Float16, BFloat16, float, double>;
 TYPED_TEST_SUITE(OfType, Types);
 
 TYPED_TEST(OfType, any_number_of_members_and_elements_is_the_tree) {
-  for (const std::size_t members : {1, 2, 3, 4, 5, 6, 7, 8, 13})
-    for (const std::size_t count : {1, 2, 7, 8, 9, 16, 31, 32, 33, 100, 2048, 5001}) {
+  for (const std::size_t members : std::initializer_list<std::size_t>{1, 2, 3, 4, 5, 6, 7, 8, 13})
+    for (const std::size_t count :
+         std::initializer_list<std::size_t>{1, 2, 7, 8, 9, 16, 31, 32, 33, 100, 2048, 5001}) {
       SCOPED_TRACE(testing::Message() << members << " members, " << count << " elements");
       const auto vectors = this->random_vectors(members, count);
       this->expect_near(adasum<TypeParam>(vectors), tree(vectors));
@@ -179,7 +181,7 @@ TYPED_TEST(OfType, orthogonal_vectors_are_added_and_equal_ones_averaged) {
   const Vector x = {3, 0, -1, 0};
   const Vector y = {0, 5, 0, 2};
   EXPECT_EQ(adasum<TypeParam>({x, y}), (Vector{3, 5, -1, 2}));
-  for (const std::size_t members : {2, 3, 4, 5, 8})
+  for (const std::size_t members : std::initializer_list<std::size_t>{2, 3, 4, 5, 8})
     EXPECT_EQ(adasum<TypeParam>(std::vector<Vector>(members, x)), x) << members;
 }
 
@@ -209,7 +211,7 @@ TYPED_TEST(OfType, the_scales_are_factors) {
 
 // As every other processor has it.
 TYPED_TEST(OfType, is_the_same_with_all_instructions) {
-  for (const std::size_t count : {5, 63, 5001}) {
+  for (const std::size_t count : std::initializer_list<std::size_t>{5, 63, 5001}) {
     const auto vectors = this->random_vectors(5, count);
     std::vector<Buffer> inputs;
     for (const Vector& vector : vectors) inputs.push_back(encoded<TypeParam>(vector));
