@@ -367,6 +367,24 @@ class OptimizerChecks:
             optimizer.step()
             self.expect_same_everywhere(model)
 
+    def check_state_is_loaded_in_flight(self) -> None:
+        """Rank 0 is through with its second pass long before another has begun with the first."""
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), groups=3)
+        self.train(model, optimizer, [0])
+        for number in (1, 2):
+            if self.rank > 0:
+                for _ in range(100):
+                    torch.linalg.svdvals(torch.ones(60, 60))  # takes some time
+            square_loss(model, self.rank, number).backward()
+            optimizer.load_state_dict(optimizer.state_dict())
+            optimizer.zero_grad(set_to_none=False)
+        self.train(model, optimizer, [3])
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, plain, [0, 3])
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
     def check_warning_when_synchronized_twice(self) -> None:
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(

@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from farandole import lifecycle
 from farandole.bucket_plan import plan_buckets
-from farandole.errors import CallError
+from farandole.errors import CallError, FarandoleError
 from farandole.reduce_op import Max
 from farandole.torch.buckets import Bucket, Combination, Gradient, SparseBucket, changed
 from farandole.torch.operations import allreduce_
@@ -208,7 +208,11 @@ class Gradients:
         return self._complete > 0
 
     def restart(self, passes: int | None = None) -> None:
-        """Forgets passes that were counted, as their gradients are gone."""
+        """Forgets passes that were counted, as their gradients are gone. Waits for the buckets that
+        have started, since the ranks write to them."""
+        for bucket in self._buckets:
+            with contextlib.suppress(FarandoleError):
+                bucket.wait()
         self._passes = passes or self._passes
         self.reduced = False
         self._reset()

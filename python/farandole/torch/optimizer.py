@@ -266,7 +266,8 @@ class _Distributed(torch.optim.Optimizer):
         super().zero_grad(set_to_none)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Also forgets gradients in flight: they belong to what is given up."""
+        """Also forgets gradients in flight: they belong to what is given up. Waits for those that
+        have been sent already, and so for ranks that are late with them."""
         if self._gradients is not None:
             self._gradients.restart()
         super().load_state_dict(state_dict)
