@@ -50,6 +50,19 @@ class Combination:
         return lambda: tensor.copy_(self.compression.decompress(smaller.wait(), context))
 
 
+# A gradient as it was: the tensor, and how often that had been written to.
+Version = tuple[torch.Tensor | None, int]
+
+
+def version(gradient: torch.Tensor | None) -> Version:
+    return gradient, 0 if gradient is None else gradient._version
+
+
+def unchanged(gradient: torch.Tensor | None, before: Version) -> bool:
+    """Nobody has replaced it, or written to it."""
+    return gradient is before[0] and version(gradient)[1] == before[1]
+
+
 class Gradient:
     """That of one parameter, and what has become of it in this step."""
 
@@ -61,21 +74,18 @@ class Gradient:
         self.hook: RemovableHandle | None = None
         self.bucket: Bucket | SparseBucket | None = None  # when it has a place
         self.view: torch.Tensor | None = None  # that place, of a dense one
-        # Before it has one: what the last pass has left, and its version.
-        self.seen: tuple[torch.Tensor, int] | None = None
+        # Before it has one: what the last pass has left.
+        self.seen: Version | None = None
 
     def note(self) -> None:
         gradient = self.parameter.grad
         # The version of a view changes with its neighbours: it says nothing.
         if gradient is not None and not gradient._is_view():
-            self.seen = (gradient, gradient._version)
+            self.seen = version(gradient)
 
     def untouched(self) -> bool:
         """Nobody has written to it, or replaced it, since its last pass."""
-        if self.seen is None:
-            return True
-        tensor, version = self.seen
-        return self.parameter.grad is tensor and tensor._version == version
+        return self.seen is None or unchanged(self.parameter.grad, self.seen)
 
     def move_in(self) -> None:
         """Makes the view the parameter's gradient, with the value that autograd has left.
@@ -95,7 +105,7 @@ class _Shipment:
         self.name = name
         self.gradients = gradients
         self.missing: int | None = None  # gradients still to come; None before the first
-        self.finish: Callable[[], object] | None = None  # once it has started
+        self.finish: Callable[[], Any] | None = None  # once it has started
         for gradient in gradients:
             gradient.bucket = self  # type: ignore[assignment]
             gradient.seen = None
@@ -192,26 +202,33 @@ class SparseBucket(_Shipment):
 
     def __init__(self, name: str, gradient: Gradient) -> None:
         super().__init__(name, [gradient])
+        # Since it is complete: what the others get is a copy, made when it starts.
+        self._complete: Version | None = None
 
     def take(self, gradient: Gradient) -> None:
         """A complete gradient."""
 
     def fill(self) -> None:
-        """Nothing: its rows are copied when it starts."""
+        self._complete = version(self.gradients[0].parameter.grad)
 
     def start(self, combination: Combination, waits: bool = False) -> None:
-        parameter = self.gradients[0].parameter
-        mine = _rows(parameter)
-        result = sparse_allreduce_async(mine, self.name, combination.op, combination.group)
-
-        def finish() -> None:
-            parameter.grad = result()
-
-        self.finish = finish
+        if self._complete is None:
+            self.fill()
+        mine = _rows(self.gradients[0].parameter)
+        self.finish = sparse_allreduce_async(mine, self.name, combination.op, combination.group)
 
     def wait(self) -> None:
-        if self.finish is not None:
-            self.finish()
+        if self.finish is None:
+            return
+        result = self.finish()  # in any case: the others wait for us
+        parameter = self.gradients[0].parameter
+        if self._complete is None or not unchanged(parameter.grad, self._complete):
+            raise changed()
+        parameter.grad = result
+
+    def reset(self, passes: int) -> None:
+        super().reset(passes)
+        self._complete = None
 
 
 def _plain(gradient: torch.Tensor) -> torch.Tensor:
