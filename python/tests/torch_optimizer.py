@@ -184,6 +184,23 @@ class OptimizerChecks:
 
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9), loss, build)
 
+    def check_unused_parameters_get_places(self) -> None:
+        """So that the ranks need not agree about them in each step."""
+        if self.size == 1:
+            return
+        model, reference = network(), network()
+        unused = nn.Linear(3, 3).double()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD([*model.parameters(), *unused.parameters()], lr=0.1)
+        )
+        self.train(model, optimizer, range(2))
+        first = [parameter.grad for parameter in unused.parameters()]
+        self.train(model, optimizer, [3])  # makes fresh gradients, as the first step did
+        assert all(p.grad is old for p, old in zip(unused.parameters(), first, strict=True))
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, plain, [0, 1, 3])
+        self.expect_equal(model, reference)
+
     def check_frozen_parameters(self) -> None:
         """Frozen from the start, thawed and frozen again; the same on all ranks."""
         model, reference = network(), network()

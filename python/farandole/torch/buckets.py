@@ -66,7 +66,7 @@ def unchanged(gradient: torch.Tensor | None, before: Version) -> bool:
 class Gradient:
     """That of one parameter, and what has become of it in this step."""
 
-    __slots__ = ("bucket", "hook", "parameter", "passes_left", "seen", "view")
+    __slots__ = ("bucket", "hook", "parameter", "passes_left", "seen", "unused", "view")
 
     def __init__(self, parameter: torch.Tensor, passes: int) -> None:
         self.parameter = parameter
@@ -74,8 +74,10 @@ class Gradient:
         self.hook: RemovableHandle | None = None
         self.bucket: Bucket | SparseBucket | None = None  # when it has a place
         self.view: torch.Tensor | None = None  # that place, of a dense one
-        # Before it has one: what the last pass has left.
+        # Before it has one: what the last pass has left, and whether there was a step in which no
+        # rank had it.
         self.seen: Version | None = None
+        self.unused = False
 
     def note(self) -> None:
         gradient = self.parameter.grad

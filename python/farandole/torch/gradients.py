@@ -147,11 +147,17 @@ class Gradients:
             return
         touched = [g for g in trained if g.passes_left == 0 and not g.untouched()]
         kinds, order = self._agree(trained)
+        # The ranks do not ask each other for ever about what nobody uses: the second time it gets
+        # a place.
+        for index, gradient in enumerate(trained):
+            if kinds[index] == _NOTHING and gradient.unused:
+                kinds[index] = _DENSE
         ranked = sorted(range(len(trained)), key=lambda i: (order[i], -i))
         dense = [trained[i] for i in ranked if kinds[i] == _DENSE]
         sparse = [trained[i] for i in ranked if kinds[i] == _SPARSE]
         for gradient, kind in zip(trained, kinds, strict=True):
-            if kind == _NOTHING and gradient.parameter.grad is None:
+            if kind == _NOTHING:
+                gradient.unused = True
                 gradient.parameter.grad = torch.zeros_like(gradient.parameter).detach()
         first = len(self._buckets)
         for portion, limit in self._portions(dense):
