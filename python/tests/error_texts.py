@@ -509,7 +509,7 @@ class ErrorTexts:
         for passes in (0, "2", 1.5):
             yield (
                 lambda passes=passes: wrap(plain, backward_passes_per_step=passes),
-                f"backward_passes_per_step must be a whole number, at least 1; got {passes!r}",
+                f"backward_passes_per_step must be a whole number above 0; got {passes!r}",
             )
         yield lambda: wrap(plain, process_set=None), "process_set must be a ProcessSet; got None"
         optimizer = wrap(plain)

@@ -108,6 +108,8 @@ class _Shipment:
         self.gradients = gradients
         self.missing: int | None = None  # gradients still to come; None before the first
         self.finish: Callable[[], Any] | None = None  # once it has started
+        # Of what travels, since all gradients are complete; before that None.
+        self._version: Any = None
         for gradient in gradients:
             gradient.bucket = self  # type: ignore[assignment]
             gradient.seen = None
@@ -124,7 +126,7 @@ class _Shipment:
         return self.missing == 0
 
     def reset(self, passes: int) -> None:
-        self.finish = self.missing = None
+        self.finish = self.missing = self._version = None
         for gradient in self.gradients:
             gradient.passes_left = passes
 
@@ -139,9 +141,7 @@ class Bucket(_Shipment):
             parameter = gradient.parameter
             begin = offset // parameter.element_size()
             gradient.view = self.memory[begin : begin + parameter.numel()].view(parameter.shape)
-        # Of the memory, since all gradients are in it; before that None.
-        self._version: int | None = None
-        self._touched = False  # between that and the start
+        self._touched = False  # between being complete and the start
 
     def take(self, gradient: Gradient) -> None:
         """A complete gradient. A large one is moved at once: its memory is free for the next."""
@@ -194,27 +194,21 @@ class Bucket(_Shipment):
             if gradient.parameter.requires_grad
         )
 
-    def reset(self, passes: int) -> None:
-        super().reset(passes)
-        self._version = None
-
 
 class SparseBucket(_Shipment):
     """One gradient whose rows travel with their indices: each rank sends those that it has."""
 
     def __init__(self, name: str, gradient: Gradient) -> None:
         super().__init__(name, [gradient])
-        # Since it is complete: what the others get is a copy, made when it starts.
-        self._complete: Version | None = None
 
     def take(self, gradient: Gradient) -> None:
         """A complete gradient."""
 
     def fill(self) -> None:
-        self._complete = version(self.gradients[0].parameter.grad)
+        self._version = version(self.gradients[0].parameter.grad)
 
     def start(self, combination: Combination, waits: bool = False) -> None:
-        if self._complete is None:
+        if self._version is None:
             self.fill()
         mine = _rows(self.gradients[0].parameter)
         self.finish = sparse_allreduce_async(mine, self.name, combination.op, combination.group)
@@ -224,13 +218,9 @@ class SparseBucket(_Shipment):
             return
         result = self.finish()  # in any case: the others wait for us
         parameter = self.gradients[0].parameter
-        if self._complete is None or not unchanged(parameter.grad, self._complete):
+        if not unchanged(parameter.grad, self._version):
             raise changed()
         parameter.grad = result
-
-    def reset(self, passes: int) -> None:
-        super().reset(passes)
-        self._complete = None
 
 
 def _plain(gradient: torch.Tensor) -> torch.Tensor:

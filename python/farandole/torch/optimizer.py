@@ -170,9 +170,7 @@ def _checked_passes(passes: int) -> int:
     except TypeError:
         count = 0
     if count < 1:
-        raise CallError(
-            f"backward_passes_per_step must be a whole number, at least 1; got {passes!r}"
-        )
+        raise CallError(f"backward_passes_per_step must be a whole number above 0; got {passes!r}")
     return count
 
 
