@@ -506,10 +506,11 @@ class ErrorTexts:
             "named_parameters lacks 1 parameters of the optimizer, of shape (2,); give the names "
             "of all",
         )
-        yield (
-            lambda: wrap(plain, backward_passes_per_step=0),
-            "backward_passes_per_step must be at least 1, not 0",
-        )
+        for passes in (0, "2", 1.5):
+            yield (
+                lambda passes=passes: wrap(plain, backward_passes_per_step=passes),
+                f"backward_passes_per_step must be a whole number above 0; got {passes!r}",
+            )
         yield lambda: wrap(plain, process_set=None), "process_set must be a ProcessSet; got None"
         optimizer = wrap(plain)
         model(torch.ones(3)).sum().backward()
@@ -552,6 +553,12 @@ class ErrorTexts:
             lambda: wrap(plain, gradient_predivide_factor=2, op=hvd.Sum),
             "gradient_predivide_factor is for op Average; got Sum",
         )
+        for compression in ("fp16", hvd.Compression):
+            yield (
+                lambda compression=compression: wrap(plain, compression=compression),
+                "compression must be Compression.none, .fp16, .bf16 or a Compressor of your own; "
+                f"got {compression!r}",
+            )
         for groups in (-1, "all", [model.weight]):
             yield (
                 lambda groups=groups: wrap(plain, groups=groups),

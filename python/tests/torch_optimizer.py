@@ -184,6 +184,48 @@ class OptimizerChecks:
 
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9), loss, build)
 
+    def check_unused_parameters_get_places(self) -> None:
+        """So that the ranks need not agree about them in each step."""
+        if self.size == 1:
+            return
+        model, reference = network(), network()
+        unused = nn.Linear(3, 3).double()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD([*model.parameters(), *unused.parameters()], lr=0.1)
+        )
+        self.train(model, optimizer, range(2))
+        first = [parameter.grad for parameter in unused.parameters()]
+        self.train(model, optimizer, [3])  # makes fresh gradients, as the first step did
+        assert all(p.grad is old for p, old in zip(unused.parameters(), first, strict=True))
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, plain, [0, 1, 3])
+        self.expect_equal(model, reference)
+
+    def check_a_job_formed_anew(self) -> None:
+        """Gradients move to memory that the ranks see, also if a rank had begun a step before."""
+        if self.size == 1:
+            return
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        for step in range(3):
+            self.train(model, optimizer, [2 * step])
+            old = [p.grad.untyped_storage() for p in model.parameters()]
+            hvd.shutdown()
+            hvd.init()
+            if self.rank == 0:  # its first pass here comes to nothing
+                square_loss(model, self.rank, 9).backward()
+                optimizer.load_state_dict(optimizer.state_dict())
+            hvd.shutdown()
+            hvd.init()
+            self.train(model, optimizer, [2 * step + 1])
+            assert all(is_seen_by_all_ranks(p.grad) for p in model.parameters())
+            places = {p.grad.untyped_storage().data_ptr() for p in model.parameters()}
+            assert places.isdisjoint(storage.data_ptr() for storage in old)
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, plain, range(6))
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
     def check_frozen_parameters(self) -> None:
         """Frozen from the start, thawed and frozen again; the same on all ranks."""
         model, reference = network(), network()
@@ -367,6 +409,24 @@ class OptimizerChecks:
             optimizer.step()
             self.expect_same_everywhere(model)
 
+    def check_state_is_loaded_in_flight(self) -> None:
+        """Rank 0 is through with its second pass long before another has begun with the first."""
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), groups=3)
+        self.train(model, optimizer, [0])
+        for number in (1, 2):
+            if self.rank > 0:
+                for _ in range(100):
+                    torch.linalg.svdvals(torch.ones(60, 60))  # takes some time
+            square_loss(model, self.rank, number).backward()
+            optimizer.load_state_dict(optimizer.state_dict())
+            optimizer.zero_grad(set_to_none=False)
+        self.train(model, optimizer, [3])
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, plain, [0, 3])
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
     def check_warning_when_synchronized_twice(self) -> None:
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(
@@ -489,7 +549,7 @@ class OptimizerChecks:
         self.expect_error("occur twice", wrap, inner, [("w", p) for _, p in names])
         self.expect_error("lacks 1", wrap, inner, names[1:])
         self.expect_error("pairs", wrap, inner, list(model.parameters()))
-        self.expect_error("at least 1", wrap, inner, names, backward_passes_per_step=0)
+        self.expect_error("above 0", wrap, inner, names, backward_passes_per_step=0)
         optimizer = wrap(inner, names)
         self.expect_error("already", wrap, optimizer)
         if self.size == 1:

@@ -205,6 +205,32 @@ class TrainingChecks:
             self.expect_same_everywhere(model)
             self.expect_equal(model, reference)
 
+    def check_sparse_gradients_must_not_be_changed_in_flight(self) -> None:
+        if self.size == 1:
+            return  # nothing is in flight
+
+        def scale(table: torch.Tensor) -> None:
+            assert table.grad is not None
+            table.grad.mul_(0.5)
+
+        def replace(table: torch.Tensor) -> None:
+            assert table.grad is not None
+            table.grad = table.grad * 0.5
+
+        for change in (scale, replace):
+            model = Words()
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+            for step in range(3):  # the first one gives gradients their places
+                optimizer.zero_grad()
+                model.loss(self.rank, step, used=True).backward()
+                before = copy.deepcopy(model)
+                if step < 2:
+                    change(model.always.weight)
+                    self.expect_error("synchronize()", optimizer.step)
+                    self.expect_equal(model, before, tolerance=0)
+            optimizer.step()
+            self.expect_same_everywhere(model)
+
     def check_an_optimizer_for_sparse_gradients_only(self) -> None:
         model = Words()
         tables = [*model.always.parameters()]

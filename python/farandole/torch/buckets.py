@@ -50,10 +50,23 @@ class Combination:
         return lambda: tensor.copy_(self.compression.decompress(smaller.wait(), context))
 
 
+# A gradient as it was: the tensor, and how often that had been written to.
+Version = tuple[torch.Tensor | None, int]
+
+
+def version(gradient: torch.Tensor | None) -> Version:
+    return gradient, 0 if gradient is None else gradient._version
+
+
+def unchanged(gradient: torch.Tensor | None, before: Version) -> bool:
+    """Nobody has replaced it, or written to it."""
+    return gradient is before[0] and version(gradient)[1] == before[1]
+
+
 class Gradient:
     """That of one parameter, and what has become of it in this step."""
 
-    __slots__ = ("bucket", "hook", "parameter", "passes_left", "seen", "view")
+    __slots__ = ("bucket", "hook", "parameter", "passes_left", "seen", "unused", "view")
 
     def __init__(self, parameter: torch.Tensor, passes: int) -> None:
         self.parameter = parameter
@@ -61,21 +74,20 @@ class Gradient:
         self.hook: RemovableHandle | None = None
         self.bucket: Bucket | SparseBucket | None = None  # when it has a place
         self.view: torch.Tensor | None = None  # that place, of a dense one
-        # Before it has one: what the last pass has left, and its version.
-        self.seen: tuple[torch.Tensor, int] | None = None
+        # Before it has one: what the last pass has left, and whether there was a step in which no
+        # rank had it.
+        self.seen: Version | None = None
+        self.unused = False
 
     def note(self) -> None:
         gradient = self.parameter.grad
         # The version of a view changes with its neighbours: it says nothing.
         if gradient is not None and not gradient._is_view():
-            self.seen = (gradient, gradient._version)
+            self.seen = version(gradient)
 
     def untouched(self) -> bool:
         """Nobody has written to it, or replaced it, since its last pass."""
-        if self.seen is None:
-            return True
-        tensor, version = self.seen
-        return self.parameter.grad is tensor and tensor._version == version
+        return self.seen is None or unchanged(self.parameter.grad, self.seen)
 
     def move_in(self) -> None:
         """Makes the view the parameter's gradient, with the value that autograd has left.
@@ -95,7 +107,9 @@ class _Shipment:
         self.name = name
         self.gradients = gradients
         self.missing: int | None = None  # gradients still to come; None before the first
-        self.finish: Callable[[], object] | None = None  # once it has started
+        self.finish: Callable[[], Any] | None = None  # once it has started
+        # Of what travels, since all gradients are complete; before that None.
+        self._version: Any = None
         for gradient in gradients:
             gradient.bucket = self  # type: ignore[assignment]
             gradient.seen = None
@@ -112,7 +126,7 @@ class _Shipment:
         return self.missing == 0
 
     def reset(self, passes: int) -> None:
-        self.finish = self.missing = None
+        self.finish = self.missing = self._version = None
         for gradient in self.gradients:
             gradient.passes_left = passes
 
@@ -127,9 +141,7 @@ class Bucket(_Shipment):
             parameter = gradient.parameter
             begin = offset // parameter.element_size()
             gradient.view = self.memory[begin : begin + parameter.numel()].view(parameter.shape)
-        # Of the memory, since all gradients are in it; before that None.
-        self._version: int | None = None
-        self._touched = False  # between that and the start
+        self._touched = False  # between being complete and the start
 
     def take(self, gradient: Gradient) -> None:
         """A complete gradient. A large one is moved at once: its memory is free for the next."""
@@ -182,10 +194,6 @@ class Bucket(_Shipment):
             if gradient.parameter.requires_grad
         )
 
-    def reset(self, passes: int) -> None:
-        super().reset(passes)
-        self._version = None
-
 
 class SparseBucket(_Shipment):
     """One gradient whose rows travel with their indices: each rank sends those that it has."""
@@ -197,21 +205,22 @@ class SparseBucket(_Shipment):
         """A complete gradient."""
 
     def fill(self) -> None:
-        """Nothing: its rows are copied when it starts."""
+        self._version = version(self.gradients[0].parameter.grad)
 
     def start(self, combination: Combination, waits: bool = False) -> None:
-        parameter = self.gradients[0].parameter
-        mine = _rows(parameter)
-        result = sparse_allreduce_async(mine, self.name, combination.op, combination.group)
-
-        def finish() -> None:
-            parameter.grad = result()
-
-        self.finish = finish
+        if self._version is None:
+            self.fill()
+        mine = _rows(self.gradients[0].parameter)
+        self.finish = sparse_allreduce_async(mine, self.name, combination.op, combination.group)
 
     def wait(self) -> None:
-        if self.finish is not None:
-            self.finish()
+        if self.finish is None:
+            return
+        result = self.finish()  # in any case: the others wait for us
+        parameter = self.gradients[0].parameter
+        if not unchanged(parameter.grad, self._version):
+            raise changed()
+        parameter.grad = result
 
 
 def _plain(gradient: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from farandole import lifecycle
 from farandole.bucket_plan import plan_buckets
-from farandole.errors import CallError
+from farandole.errors import CallError, FarandoleError
 from farandole.reduce_op import Max
 from farandole.torch.buckets import Bucket, Combination, Gradient, SparseBucket, changed
 from farandole.torch.operations import allreduce_
@@ -51,11 +51,13 @@ class Gradients:
             None if groups is None else [{id(parameter) for parameter in group} for group in groups]
         )
         self._buckets: list[Bucket | SparseBucket] = []
+        self._all: list[Gradient] = []
         self._unplaced: list[Gradient] = []
         self._arrived: list[Gradient] = []  # of these, in the order of their completion
         self._complete = 0  # gradients in this step
         self._counting = True
         self._hooks: list[RemovableHandle] = []
+        self._engine = lifecycle.engine()  # that of the places
         # Nothing was computed since the last reduce().
         self.reduced = False
         weakref.finalize(self, _remove_hooks, self._hooks)
@@ -63,7 +65,9 @@ class Gradients:
     def add(self, parameters: Sequence[torch.Tensor]) -> None:
         for parameter in parameters:
             check(parameter)
-        self._unplaced += [Gradient(parameter, self._passes) for parameter in parameters]
+        added = [Gradient(parameter, self._passes) for parameter in parameters]
+        self._all += added
+        self._unplaced += added
         self._watch()
 
     def _watch(self) -> None:
@@ -76,6 +80,8 @@ class Gradients:
 
     def gradient_is_ready(self, gradient: Gradient) -> None:
         self.reduced = False
+        if self._complete == 0:
+            self._follow()
         bucket = gradient.bucket
         if self._counting and gradient.passes_left == 0:
             raise MisuseError(
@@ -127,6 +133,7 @@ class Gradients:
             except Exception as problem:
                 errors.append(problem)
 
+        self._follow()
         waiting = [b for b in self._buckets if b.finish is None and b.active()]
         for bucket in waiting:
             waits = bucket is waiting[-1] and not self._unplaced
@@ -140,6 +147,20 @@ class Gradients:
         self._watch()
         self.reduced = True
 
+    def _follow(self) -> None:
+        """Begins anew in a job that was formed anew: its peers do not see the memory of the old
+        places, and a rank that had failed may have none."""
+        if not lifecycle.is_initialized() or lifecycle.engine() is self._engine:
+            return
+        self._engine = lifecycle.engine()
+        self._buckets.clear()
+        for gradient in self._all:
+            # The parameter keeps the memory of the old place until it has a new one.
+            gradient.bucket = gradient.view = None
+            gradient.unused = False
+        self._unplaced = list(self._all)
+        self._reset()
+
     def _place(self) -> None:
         """Gives places to the gradients that some rank has had now for the first time."""
         trained = [g for g in self._unplaced if g.parameter.requires_grad]
@@ -147,12 +168,15 @@ class Gradients:
             return
         touched = [g for g in trained if g.passes_left == 0 and not g.untouched()]
         kinds, order = self._agree(trained)
+        for index, gradient in enumerate(trained):
+            if kinds[index] == _NOTHING and gradient.unused:
+                kinds[index] = _DENSE  # or the ranks would ask each other in each step for ever
+            elif kinds[index] == _NOTHING:
+                gradient.unused = True
+                gradient.parameter.grad = torch.zeros_like(gradient.parameter).detach()
         ranked = sorted(range(len(trained)), key=lambda i: (order[i], -i))
         dense = [trained[i] for i in ranked if kinds[i] == _DENSE]
         sparse = [trained[i] for i in ranked if kinds[i] == _SPARSE]
-        for gradient, kind in zip(trained, kinds, strict=True):
-            if kind == _NOTHING and gradient.parameter.grad is None:
-                gradient.parameter.grad = torch.zeros_like(gradient.parameter).detach()
         first = len(self._buckets)
         for portion, limit in self._portions(dense):
             self._fill_buckets(portion, limit)
@@ -208,7 +232,11 @@ class Gradients:
         return self._complete > 0
 
     def restart(self, passes: int | None = None) -> None:
-        """Forgets passes that were counted, as their gradients are gone."""
+        """Forgets passes that were counted, as their gradients are gone. Waits for the buckets that
+        have started, since the ranks write to them."""
+        for bucket in self._buckets:
+            with contextlib.suppress(FarandoleError):
+                bucket.wait()
         self._passes = passes or self._passes
         self.reduced = False
         self._reset()

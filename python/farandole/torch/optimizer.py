@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from farandole.group import Group, global_process_set
 from farandole.reduce_op import Adasum, Average, ReduceOp, checked
 from farandole.torch.buckets import Combination
 from farandole.torch.compression import Compression
+from farandole.torch.compression import checked as checked_compression
 from farandole.torch.gradients import Gradients, MisuseError
 from farandole.torch.operations import grouped_allreduce_async_
 from farandole.torch.parameters import PeriodicCheck
@@ -56,12 +58,13 @@ def DistributedOptimizer(  # noqa: N802
     """
     engine = lifecycle.engine()
     names = _checked_names(named_parameters, _checked_optimizer(optimizer))
-    _check_passes(backward_passes_per_step)
+    passes = _checked_passes(backward_passes_per_step)
     arguments.group_number(process_set)
     factor = _checked_factor(gradient_predivide_factor, checked(op))
     parameters = _parameters(optimizer.param_groups)
     portions = _portions(groups, num_groups, parameters)
-    combination = Combination(process_set, op, compression, factor, sparse_as_dense)
+    compressor = checked_compression(compression)
+    combination = Combination(process_set, op, compressor, factor, sparse_as_dense)
     kind = type(optimizer)
     base = _DistributedDeltas if op is Adasum else _Distributed
     distributed: Any = object.__new__(type(kind.__name__, (base, kind), {}))
@@ -73,7 +76,7 @@ def DistributedOptimizer(  # noqa: N802
     if op is Adasum:
         distributed._deltas = _Deltas(f"{name}.deltas", combination)
     else:
-        distributed._gradients = Gradients(name, combination, backward_passes_per_step, portions)
+        distributed._gradients = Gradients(name, combination, passes, portions)
         distributed._gradients.add(parameters)
     if every := engine.check_parameters:
         distributed._check = PeriodicCheck(every, f"{name}.parameters", process_set)
@@ -161,9 +164,14 @@ def _checked_names(
     return {id(p): named[id(p)] for p in ours}
 
 
-def _check_passes(passes: int) -> None:
-    if passes < 1:
-        raise CallError(f"backward_passes_per_step must be at least 1, not {passes}")
+def _checked_passes(passes: int) -> int:
+    try:
+        count = operator.index(passes)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise CallError(f"backward_passes_per_step must be a whole number above 0; got {passes!r}")
+    return count
 
 
 class _Distributed(torch.optim.Optimizer):
@@ -196,10 +204,10 @@ class _Distributed(torch.optim.Optimizer):
             yield
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        _check_passes(passes)
+        count = _checked_passes(passes)
         self._check_nothing_in_flight("set_backward_passes_per_step()")
         if self._gradients is not None:
-            self._gradients.restart(passes)
+            self._gradients.restart(count)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         result = self._step(closure)
@@ -256,7 +264,8 @@ class _Distributed(torch.optim.Optimizer):
         super().zero_grad(set_to_none)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Also forgets gradients in flight: they belong to what is given up."""
+        """Also forgets gradients in flight: they belong to what is given up. Waits for those that
+        have been sent already, and so for ranks that are late with them."""
         if self._gradients is not None:
             self._gradients.restart()
         super().load_state_dict(state_dict)
