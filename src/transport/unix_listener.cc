@@ -93,8 +93,7 @@ Result<UnixVisitor> UnixListener::accept() const {
     // ECONNABORTED: the visitor has gone already.
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED)
       return Status::retry("nobody is waiting");
-    if (errno == EMFILE) return Status::stop("accept4 failed: " + descriptor_advice());
-    return system_error("accept4");
+    return Status::stop(system_error("accept4").message() + "; " + descriptor_advice());
   }
   const auto process = peer_of(descriptor);
   if (!process.ok()) return Status::retry(process.status().message());
