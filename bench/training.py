@@ -32,6 +32,7 @@ MODELS = ("cnn", "mlp", "embedding")
 LOSS_TOLERANCE = 1e-3
 # What ours must reach beside DDP and beside the bound.
 MUST = {"cnn": (1.0, 0.95), "mlp": (1.3, None), "embedding": (1.0, None)}
+DDP_MUST = 1.0  # of DDP over Gloo, by DDP over us
 MOON = 0.98  # of the bound
 
 
@@ -87,6 +88,9 @@ def lines(model: str, rows: list[dict[str, Any]]) -> Iterator[str]:
     moon = "reached" if ours["of_bound"].middle >= MOON else "not reached"
     yield ""
     yield f"Must, {wanted}: {'reached' if reached else '**not reached**'}. Moon, {MOON}: {moon}."
+    [ddp] = [row for row in rows if row["way"] == "DDP, ours"]
+    reached = ddp["of_ddp"].middle >= DDP_MUST
+    yield f"Must, DDP over us ≥ DDP over Gloo: {'reached' if reached else '**not reached**'}."
     yield ""
 
 

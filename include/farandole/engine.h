@@ -72,8 +72,9 @@ struct EngineOptions {
   std::function<bool()> interrupted;
 
   // Reads the knobs (see `docs/knobs.md`) and, where they do not say who this process is, what
-  // another launcher has set. Errors: kFixCall naming the variable and its value.
-  static Result<EngineOptions> from_environment();
+  // another launcher has set; not so for a caller that knows the place and the meeting itself and
+  // sets them. Errors: kFixCall naming the variable and its value.
+  static Result<EngineOptions> from_environment(bool place_is_known = false);
 };
 
 using GroupId = std::uint32_t;

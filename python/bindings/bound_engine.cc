@@ -26,9 +26,10 @@ void raise_lost() {
 
 BoundEngine::BoundEngine(std::vector<std::vector<int>> groups, const std::string& meeting,
                          const std::vector<int>& place) {
-  Result<EngineOptions> options = EngineOptions::from_environment();
+  const bool place_is_known = place.size() == 2;  // rank and size
+  Result<EngineOptions> options = EngineOptions::from_environment(place_is_known);
   raise_if_failed(options.status());
-  if (place.size() == 2) {
+  if (place_is_known) {
     options->place = {
         .rank = place[0], .size = place[1], .local_rank = place[0], .local_size = place[1]};
     options->meeting = meeting;

@@ -13,7 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ import farandole.torch as hvd
 from farandole import core, lifecycle
 from farandole.jobs import function_worker
 from farandole.torch.distributed import rendezvous
+from farandole.torch.distributed.process_group import make_world
 
 Case = tuple[Callable[[], object], str]
 
@@ -447,6 +448,11 @@ class ErrorTexts:
             "torch.distributed.new_group([0, 1]) on all ranks before",
         )
         lifecycle._process.groups = known
+        yield (
+            lambda: make_world(SimpleNamespace(global_ranks_in_group=[1]), None),
+            "new_group([1]) cannot make a group of some ranks beside a default group of another "
+            "backend: make farandole the default backend, then call new_group(ranks)",
+        )
         dist.destroy_process_group()
 
     def parameters(self) -> Iterator[Case]:

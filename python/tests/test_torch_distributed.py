@@ -28,6 +28,26 @@ def test_under_other_launchers(launcher: str, size: int) -> None:
     assert job.text.count("all checks passed") == size, job.text
 
 
+def test_gloo_in_a_job_of_one() -> None:
+    """What docs/howto/torch_distributed.md says of other backends."""
+    program = (
+        "import farandole.torch, torch.distributed as dist; dist.init_process_group('gloo'); "
+        "print('of', dist.get_world_size())"
+    )
+    job = run_command([sys.executable, "-c", program])
+    assert (job.code, job.text.splitlines()[-1]) == (0, "of 1"), job.text
+
+
+def test_a_file_beside_variables_of_another_launcher(tmp_path: Path) -> None:
+    """RANK and WORLD_SIZE alone tell no job from others; the file does."""
+    program = (
+        "import farandole.torch, torch.distributed as dist; dist.init_process_group('farandole', "
+        f"init_method='file://{tmp_path}/store', rank=0, world_size=1); print(dist.get_rank())"
+    )
+    job = run_command([sys.executable, "-c", program], {"RANK": "0", "WORLD_SIZE": "2"})
+    assert (job.code, job.text.splitlines()[-1]) == (0, "0"), job.text
+
+
 def test_processes_that_torch_starts() -> None:
     job = run_command([sys.executable, str(SPAWNING)])
     assert job.code == 0, job.text

@@ -20,6 +20,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import farandole.torch as hvd
+from farandole.torch.distributed.work import Work, _after_backward
 
 Tensors = list[torch.Tensor]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64)
@@ -294,6 +295,18 @@ def compare(scenario: Callable[[], Iterator[torch.Tensor]]) -> None:
         torch.testing.assert_close(other, one, msg=lambda text, where=where: f"{where}: {text}")
 
 
+class InterruptedHandle:
+    """Of a call that goes on when Ctrl-C ends the wait; later it fails."""
+
+    error: Exception | None = None
+
+    def poll(self) -> bool:
+        return self.error is not None
+
+    def wait(self) -> None:
+        raise self.error or KeyboardInterrupt
+
+
 class WithoutGloo:
     """Under torchrun, too, where Gloo can be there only once."""
 
@@ -376,6 +389,44 @@ class WithoutGloo:
         assert tensor == size()
         dist.destroy_process_group()
 
+    def check_a_backward_that_raises_leaves_nothing_behind(self) -> None:
+        dist.init_process_group("farandole")
+
+        def backward(count: int, error: Exception | None) -> None:
+            def hook(_gradient: torch.Tensor) -> None:
+                dist.all_reduce(torch.ones(count), async_op=True).get_future()
+                hvd.barrier()  # from now on the others make the call
+                if error is not None:
+                    raise error
+
+            data = torch.ones(2, requires_grad=True) * 1
+            data.register_hook(hook)
+            data.sum().backward()
+
+        if rank() == 0:
+            with pytest.raises(ValueError, match="of the hook"):
+                backward(2, ValueError("of the hook"))
+            backward(3, None)
+        else:
+            hvd.barrier()
+            with pytest.raises(hvd.CallError):
+                dist.all_reduce(torch.ones(3), async_op=True).wait()
+            hvd.barrier()
+            dist.all_reduce(torch.ones(3))
+        assert not _after_backward
+        dist.destroy_process_group()
+
+    def check_an_interrupted_wait_completes_nothing(self) -> None:
+        handle = InterruptedHandle()
+        work = Work(handle, [torch.ones(1)])  # type: ignore[arg-type]
+        for interrupted in (work.get_future, work.wait, work.get_future):
+            with pytest.raises(KeyboardInterrupt):
+                interrupted()
+        handle.error = ValueError("unlike those of the engine")
+        assert work.exception() is handle.error
+        with pytest.raises(ValueError, match="unlike those"):
+            work.get_future().wait()
+
     def check_groups_come_and_go(self) -> None:
         for _ in range(50):
             dist.init_process_group("farandole")
@@ -414,6 +465,26 @@ class WithoutGloo:
 
 
 class DistributedChecks(WithoutGloo):
+    def check_gloo_is_met_by_the_engine(self) -> None:
+        assert "MASTER_ADDR" not in os.environ
+        dist.init_process_group("gloo")
+        assert (dist.get_rank(), dist.get_world_size()) == (hvd.rank(), hvd.size())
+        dist.destroy_process_group()
+        hvd.shutdown()
+
+    def check_groups_beside_gloo(self) -> None:
+        """The engine ends with the last of them."""
+        dist.init_process_group("gloo")
+        one, other = (dist.new_group(backend="farandole") for _ in range(2))
+        dist.destroy_process_group(one)
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor, group=other)
+        assert tensor == size()
+        with pytest.raises(hvd.CallError, match="make farandole the default backend"):
+            dist.new_group([rank()], backend="farandole")
+        dist.destroy_process_group()
+        assert not hvd.is_initialized()
+
     def check_reductions(self) -> None:
         compare(reductions)
 

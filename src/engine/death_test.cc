@@ -57,7 +57,7 @@ Status reduce_until_it_fails(Engine& engine, const std::function<void(int round)
 
 // Runs rank r as child(r, engine) in a process of its own and returns the wait statuses.
 std::vector<int> run_processes(int size, const std::function<int(int, Engine&)>& child) {
-  auto server = StoreServer::create();
+  auto server = StoreServer::create("the launcher");
   EXPECT_TRUE(server.ok());
   std::vector<Descriptor> ends;
   for (int rank = 0; rank < size; ++rank) {

@@ -9,7 +9,7 @@
 
 namespace farandole {
 
-Result<EngineOptions> EngineOptions::from_environment() {
+Result<EngineOptions> EngineOptions::from_environment(bool place_is_known) {
   const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
   FARANDOLE_TRY_ASSIGN(const Knobs knobs, Knobs::read(environment));
   const auto number = [&](Knob knob) { return static_cast<int>(knobs.integer(knob)); };
@@ -21,7 +21,7 @@ Result<EngineOptions> EngineOptions::from_environment() {
                    .cross_rank = number(Knob::kCrossRank),
                    .cross_size = number(Knob::kCrossSize)};
   options.rendezvous_descriptor = number(Knob::kRendezvousDescriptor);
-  if (!knobs.is_set(Knob::kRank) && !knobs.is_set(Knob::kSize)) {
+  if (!place_is_known && !knobs.is_set(Knob::kRank) && !knobs.is_set(Knob::kSize)) {
     FARANDOLE_TRY_ASSIGN(auto foreign, find_foreign_job(environment));
     if (foreign) {
       options.place = foreign->place;

@@ -238,7 +238,7 @@ struct Strike {
 // and, as the launcher does, ends the other one a while after one has failed; but only if it still
 // waits for it in create(): later it has to notice by itself.
 std::array<int, 2> run_struck(const Strike& strike, int struck, Job& job) {
-  auto server = StoreServer::create();
+  auto server = StoreServer::create("the launcher");
   EXPECT_TRUE(server.ok());
   std::array<pid_t, 2> children{};
   std::vector<Descriptor> ends;

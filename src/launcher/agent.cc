@@ -467,7 +467,7 @@ int Agent::check_output(int exit_code) {
 
 int run_agent(const AgentSetup& setup) {
   auto poller = Poller::create();
-  auto store = StoreServer::create();
+  auto store = StoreServer::create("the launcher");
   if (!poller.ok() || !store.ok()) {
     const Status& failure = poller.ok() ? store.status() : poller.status();
     std::fprintf(stderr, "farandole: cannot start the job: %s (look at `ulimit -n`)\n",

@@ -15,7 +15,7 @@ class FarewellTest : public ::testing::Test {
  protected:
   bool exists(const std::string& key) { return !server_->set(key, {}).ok(); }
 
-  std::unique_ptr<StoreServer> server_ = StoreServer::create().value();
+  std::unique_ptr<StoreServer> server_ = StoreServer::create("the launcher").value();
 };
 
 TEST_F(FarewellTest, AWorkerThatNeverBeganIsMissedInTheFirstFormation) {

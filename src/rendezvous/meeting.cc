@@ -1,7 +1,9 @@
 #include "rendezvous/meeting.h"
 
-#include <sched.h>
+#include <poll.h>
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/try.h"
@@ -12,6 +14,10 @@
 
 namespace farandole {
 namespace {
+
+// Between two tries to meet: the first ones come soon, as most have just missed somebody.
+constexpr std::chrono::milliseconds kPauseMin{1};
+constexpr std::chrono::milliseconds kPauseMax{50};
 
 // The client goes first, so that its keeper does not wait for it.
 struct Attendance {
@@ -37,16 +43,19 @@ Result<std::shared_ptr<Store>> keep(UnixListener door, int members) {
 }  // namespace
 
 Result<std::shared_ptr<Store>> meet(const std::string& name, int members, const WaitLimit& limit) {
-  for (;;) {
+  for (auto pause = kPauseMin;; pause = std::min(2 * pause, kPauseMax)) {
     auto door = UnixListener::open(name);
     if (door.ok()) return keep(*std::move(door), members);
     if (door.status().code() != StatusCode::kRetry) return door.status();
     auto socket = UnixListener::visit(name);
     if (socket.ok()) return store_of({nullptr, StoreClient::over(*std::move(socket))});
     if (socket.status().code() != StatusCode::kRetry) return socket.status();
-    // The first one is just between its bind() and its listen(), or has just gone.
+    // The first one is just between its bind() and its listen(), or has just gone, or has many
+    // before its door.
     FARANDOLE_TRY(wait_is_over(name, limit));
-    ::sched_yield();
+    const auto left = limit.deadline - std::chrono::steady_clock::now();
+    const auto longest = std::chrono::ceil<std::chrono::milliseconds>(left);
+    ::poll(nullptr, 0, static_cast<int>(std::clamp(longest, kPauseMin, pause).count()));
   }
 }
 

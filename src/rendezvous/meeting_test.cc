@@ -1,5 +1,6 @@
 #include "rendezvous/meeting.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -94,6 +95,46 @@ TEST(Meeting, WhoEndsBeforeAllHaveMetIsNotWaitedFor) {
   EXPECT_THAT(record->failure, HasSubstr("process " + std::to_string(::getpid()) +
                                          " has ended before all ranks of the job had met"));
   EXPECT_TRUE(keeper->wait(keys::complete(1), patient()).ok());
+}
+
+TEST(Meeting, AKeeperThatCannotLetAnybodyInSaysSo) {
+  const std::string name = fresh_name();
+  const auto keeper = attend(name, 3);
+  const auto guest = attend(name, 3);
+  ASSERT_TRUE(guest->set(keys::member(1, 0), {}).ok());  // by now it has been let in
+  Descriptor last(::fcntl(0, F_DUPFD_CLOEXEC, 0));
+  const NoFreeDescriptors none;
+  last.reset();  // room for the visitor, but not for who lets it in
+  const auto visitor = UnixListener::visit(name);
+  ASSERT_TRUE(visitor.ok()) << visitor.status().message();
+  const auto missing = guest->wait(keys::member(1, 2), patient());
+  ASSERT_TRUE(missing.ok()) << missing.status().message();
+  const auto record = keys::MemberRecord::decode(missing->bytes);
+  ASSERT_TRUE(record.ok());
+  EXPECT_THAT(record->failure, HasSubstr("cannot take in another rank: accept4 on an"));
+  EXPECT_THAT(record->failure, HasSubstr("ulimit -n"));
+}
+
+TEST(Meeting, ErrorsNameWhoKeeps) {
+  const auto keeper = attend(fresh_name(), 2);
+  StoreValue value;
+  value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
+  const NoFreeDescriptors none;
+  EXPECT_THAT(keeper->set("key", std::move(value)).message(),
+              HasSubstr("the rank that keeps the rendezvous lost descriptors"));
+}
+
+TEST(Meeting, AFullDoorIsWaitedAtOnlyForSoLong) {
+  const std::string name = fresh_name();
+  const auto door = UnixListener::open(name);
+  ASSERT_TRUE(door.ok());
+  std::vector<UnixSocket> waiting;
+  for (auto visit = UnixListener::visit(name); visit.ok(); visit = UnixListener::visit(name))
+    waiting.push_back(*std::move(visit));
+  int asked = 0;
+  const auto late = meet(name, 2, {patient().deadline, [&asked] { return ++asked == 3; }});
+  EXPECT_EQ(late.status().code(), StatusCode::kRetry);
+  EXPECT_THAT(late.status().message(), HasSubstr("interrupted while waiting"));
 }
 
 TEST(Meeting, AForkedChildLetsGoOfTheName) {

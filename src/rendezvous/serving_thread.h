@@ -24,7 +24,7 @@ class ServingThread {
  public:
   // The workers' ends are made before the thread starts: the server is for one thread at a time.
   explicit ServingThread(int clients) : stop_(::eventfd(0, EFD_CLOEXEC)) {
-    auto server = StoreServer::create();
+    auto server = StoreServer::create("the launcher");
     CHECK(server.ok(), "a test needs its server");
     server_ = std::move(server).value();
     for (int i = 0; i < clients; ++i) {

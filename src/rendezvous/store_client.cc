@@ -184,12 +184,11 @@ void StoreClient::deliver(UnixMessage message) {
   try {
     reply = StoreReply::decode(message.bytes);
   } catch (const std::bad_alloc&) {
-    return stop_reading(Status::stop("there is no memory left for a message of the launcher"));
+    return stop_reading(Status::stop("there is no memory left for a message of " + keeper_));
   }
   if (!reply)
     return stop_reading(Status::stop(
-        "the launcher sent a malformed message; are `farandole run` and the package of the same "
-        "version?"));
+        keeper_ + " sent a malformed message; does it run the same version of Farandole?"));
   // Costs this answer only: what we still have to say to the others must get through.
   if (!message.complete.ok()) reply->status = std::move(message.complete);
   {

@@ -44,7 +44,7 @@ StoreKeeper::StoreKeeper(UnixListener door, int members, std::unique_ptr<StoreSe
       server_(std::move(server)) {}
 
 Result<std::unique_ptr<StoreKeeper>> StoreKeeper::open(UnixListener door, int members) {
-  FARANDOLE_TRY_ASSIGN(auto server, StoreServer::create());
+  FARANDOLE_TRY_ASSIGN(auto server, StoreServer::create("the rank that keeps the rendezvous"));
   std::unique_ptr<StoreKeeper> keeper(new StoreKeeper(std::move(door), members, std::move(server)));
   keeper->stop_ = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
   if (!keeper->stop_.valid())
@@ -93,36 +93,46 @@ void StoreKeeper::serve_once() {
   ::poll(entries.data(), entries.size(), stop_asked_ ? ms_until(farewell_) : -1);
   if (entries[1].revents != 0) let_in();
   for (std::string& gone : server_->serve_ready())
-    if (lost_.empty()) lost_ = std::move(gone);
+    if (lost_.empty()) lost_ = gone + " before all ranks of the job had met";
   tell_of_the_lost();
   if (entries[2].revents == 0) return;
   stop_asked_ = true;
   farewell_ = std::chrono::steady_clock::now() + kFarewell;
 }
 
-// All that are waiting. When nobody is missing any more the name is free again.
+// All that are waiting. When nobody is missing any more, or can be let in, the name is free again.
 void StoreKeeper::let_in() {
   while (missing_ > 0) {
-    auto visitor = door_.accept();
-    if (!visitor.ok()) return;  // nobody, or a stranger, who has been sent away
-    const std::string name = "process " + std::to_string(visitor->process);
-    if (!server_->adopt_client(name, std::move(visitor->socket)).ok()) return;
+    const Status taken = let_one_in();
+    if (taken.code() == StatusCode::kRetry) return;
+    if (!taken.ok()) {
+      // The same would happen again and again, as whoever waits at the door goes on waiting.
+      if (lost_.empty())
+        lost_ =
+            "the rank that keeps the rendezvous cannot take in another rank: " + taken.message();
+      break;
+    }
     --missing_;
   }
   door_.close();
+}
+
+Status StoreKeeper::let_one_in() {
+  FARANDOLE_TRY_ASSIGN(auto visitor, door_.accept());
+  const std::string name = "process " + std::to_string(visitor.process);
+  return server_->adopt_client(name, std::move(visitor.socket));
 }
 
 // Who has gone before all were there will never be: nobody has to wait for the time-out.
 void StoreKeeper::tell_of_the_lost() {
   formed_ = formed_ || server_->has_key_under(keys::complete(kEpoch));
   if (lost_.empty() || formed_ || !in_formation()) return;
-  const std::string text = lost_ + " before all ranks of the job had met";
-  const keys::MemberRecord record{text, 0, members_, 0, 0, {}};
+  const keys::MemberRecord record{lost_, 0, members_, 0, 0, {}};
   // Errors mean that the keys are there already: who has written them came first.
   for (int rank = 0; rank < members_; ++rank)
     (void)server_->set(keys::member(kEpoch, rank), record.encode());
   ByteWriter writer;
-  writer.put_text(text);
+  writer.put_text(lost_);
   (void)server_->set(keys::complete(kEpoch), writer.take());
 }
 

@@ -36,6 +36,7 @@ class StoreKeeper {
   void serve();
   void serve_once();
   void let_in();
+  Status let_one_in();
   void tell_of_the_lost();
   bool in_formation() const;
   bool done() const;
@@ -44,7 +45,7 @@ class StoreKeeper {
   int members_;
   int missing_;
   pid_t process_;
-  std::string lost_;     // who has gone first
+  std::string lost_;     // why the formation cannot be: who has gone first
   bool formed_ = false;  // or it is known why not
   std::unique_ptr<StoreServer> server_;
   Descriptor stop_;

@@ -19,11 +19,11 @@ constexpr std::size_t kWaitsPerClientMax = 1024;
 
 }  // namespace
 
-Result<std::unique_ptr<StoreServer>> StoreServer::create() {
+Result<std::unique_ptr<StoreServer>> StoreServer::create(std::string name) {
   Descriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid())
     return Status::stop(std::string("epoll_create1 failed: ") + std::strerror(errno));
-  return std::unique_ptr<StoreServer>(new StoreServer(std::move(epoll)));
+  return std::unique_ptr<StoreServer>(new StoreServer(std::move(name), std::move(epoll)));
 }
 
 Result<Descriptor> StoreServer::add_client(std::string name) {
@@ -93,7 +93,7 @@ void StoreServer::read_requests(std::uint64_t id) {
     if (!request) {
       client.gone = true;
       client.complaint = "it sent a malformed message of " + std::to_string(message->bytes.size()) +
-                         " bytes; are `farandole run` and the package of the same version?";
+                         " bytes; do it and " + name_ + " run the same version of Farandole?";
       return;
     }
     if (message->complete.ok()) {
@@ -102,7 +102,7 @@ void StoreServer::read_requests(std::uint64_t id) {
     }
     StoreReply refusal;
     refusal.number = request->number;
-    refusal.status = Status::stop("the launcher " + message->complete.message());
+    refusal.status = Status::stop(name_ + " " + message->complete.message());
     reply(id, std::move(refusal), {});
   }
 }

@@ -20,8 +20,8 @@ namespace farandole {
 // One thread at a time.
 class StoreServer {
  public:
-  // Errors: kStop.
-  static Result<std::unique_ptr<StoreServer>> create();
+  // `name` is who serves, as errors call it ("the launcher"). Errors: kStop.
+  static Result<std::unique_ptr<StoreServer>> create(std::string name);
 
   // The end that a worker inherits; close-on-exec, so whoever starts the worker clears that in the
   // child. `name` is how complaints call it ("rank 3"). Errors: kStop.
@@ -61,7 +61,8 @@ class StoreServer {
     std::uint64_t number;
   };
 
-  explicit StoreServer(Descriptor epoll) : epoll_(std::move(epoll)) {}
+  StoreServer(std::string name, Descriptor epoll)
+      : name_(std::move(name)), epoll_(std::move(epoll)) {}
   Status add(Client client);
   void read_requests(std::uint64_t id);
   void serve(std::uint64_t id, StoreRequest request, std::vector<Descriptor> descriptors);
@@ -74,6 +75,7 @@ class StoreServer {
   void update_interest(std::uint64_t id, Client& client);
   std::vector<std::string> drop_the_gone();
 
+  std::string name_;
   Descriptor epoll_;
   StoreTable table_;
   std::uint64_t next_client_ = 0;

@@ -81,7 +81,7 @@ TEST(StoreServer, AWorkerThatLeavesDisturbsNobody) {
 }
 
 TEST(StoreServer, TheLaunchersOwnWordsReachWhoWaits) {
-  auto server = StoreServer::create();
+  auto server = StoreServer::create("the launcher");
   ASSERT_TRUE(server.ok());
   auto end = (*server)->add_client("rank 0");
   ASSERT_TRUE(end.ok());
@@ -102,7 +102,7 @@ TEST(StoreServer, TheLaunchersOwnWordsReachWhoWaits) {
 }
 
 TEST(StoreServer, ACopyOfTheSocketDoesNotBringACutOffWorkerBack) {
-  auto server = StoreServer::create();
+  auto server = StoreServer::create("the launcher");
   ASSERT_TRUE(server.ok());
   auto end = (*server)->add_client("rank 0");
   ASSERT_TRUE(end.ok());
@@ -224,7 +224,7 @@ TEST(StoreClient, NeedsADescriptor) {
 
 TEST(StoreServer, NeedsADescriptor) {
   const NoFreeDescriptors full;
-  const auto server = StoreServer::create();
+  const auto server = StoreServer::create("the launcher");
   EXPECT_EQ(server.status().code(), StatusCode::kStop);
   EXPECT_THAT(server.status().message(), HasSubstr("epoll_create1 failed"));
 }

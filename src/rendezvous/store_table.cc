@@ -36,7 +36,7 @@ Result<StoreValue> duplicate(const StoreValue& value) {
   for (const auto& descriptor : value.descriptors) {
     const int number = ::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0);
     if (number < 0)
-      return Status::stop("the launcher cannot duplicate a descriptor: " + descriptor_advice());
+      return Status::stop("the rendezvous cannot duplicate a descriptor: " + descriptor_advice());
     copy.descriptors.emplace_back(number);
   }
   return copy;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/descriptor_limit.h"
 #include "base/try.h"
 
 namespace farandole {
@@ -75,9 +76,9 @@ Result<UnixListener> UnixListener::open(const std::string& name) {
 
 Result<UnixSocket> UnixListener::visit(const std::string& name) {
   FARANDOLE_TRY_ASSIGN(const Address address, address_of(name));
-  FARANDOLE_TRY_ASSIGN(Descriptor descriptor, make_socket(0));
-  while (::connect(descriptor.get(), address.get(), address.bytes) != 0) {
-    if (errno == EINTR) continue;
+  FARANDOLE_TRY_ASSIGN(Descriptor descriptor, make_socket(SOCK_NONBLOCK));
+  if (::connect(descriptor.get(), address.get(), address.bytes) != 0) {
+    if (errno == EAGAIN) return Status::retry("too many are waiting at `" + name + "`");
     if (errno == ECONNREFUSED) return Status::retry("nobody listens at `" + name + "`");
     return system_error("connect");
   }
@@ -92,11 +93,12 @@ Result<UnixVisitor> UnixListener::accept() const {
     // ECONNABORTED: the visitor has gone already.
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED)
       return Status::retry("nobody is waiting");
-    return system_error("accept4");
+    return Status::stop(system_error("accept4").message() + "; " + descriptor_advice());
   }
-  FARANDOLE_TRY_ASSIGN(const pid_t process, peer_of(descriptor));
+  const auto process = peer_of(descriptor);
+  if (!process.ok()) return Status::retry(process.status().message());
   FARANDOLE_TRY_ASSIGN(UnixSocket socket, UnixSocket::adopt(std::move(descriptor)));
-  return UnixVisitor{std::move(socket), process};
+  return UnixVisitor{std::move(socket), *process};
 }
 
 }  // namespace farandole

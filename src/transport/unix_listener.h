@@ -24,11 +24,12 @@ class UnixListener {
   // Takes the name. Errors: kRetry when another process has it, kFixCall for one that is empty or
   // too long (about 100 bytes), kStop.
   static Result<UnixListener> open(const std::string& name);
-  // To the process that has the name; waits while too many others do. Errors: kRetry when nobody
-  // listens there (yet, or any more), kStop when that process is another user's.
+  // To the process that has the name. Does not block. Errors: kRetry when nobody listens there
+  // (yet, or any more) or too many are waiting, kStop when that process is another user's.
   static Result<UnixSocket> visit(const std::string& name);
 
-  // Errors: kRetry when nobody is waiting, kStop for a visitor of another user, who is sent away.
+  // Errors: kRetry when nobody is waiting or a visitor of another user has been sent away, kStop
+  // when nobody can be taken in: who is waiting goes on waiting.
   Result<UnixVisitor> accept() const;
 
   const Descriptor& descriptor() const { return descriptor_; }  // borrowed, to poll

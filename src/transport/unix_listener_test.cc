@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/no_descriptors_in_test.h"
 
@@ -72,6 +73,22 @@ TEST(UnixListener, WithoutDescriptorsNothingIsPossible) {
   EXPECT_EQ(listener->accept().status().code(), StatusCode::kStop);
 }
 
+TEST(UnixListener, ManyVisitorsAreToldToComeAgain) {
+  const std::string name = fresh_name();
+  const auto listener = UnixListener::open(name);
+  ASSERT_TRUE(listener.ok());
+  std::vector<UnixSocket> waiting;
+  for (;;) {
+    auto visit = UnixListener::visit(name);
+    if (!visit.ok()) {
+      EXPECT_EQ(visit.status().code(), StatusCode::kRetry) << visit.status().message();
+      EXPECT_THAT(visit.status().message(), HasSubstr("too many are waiting"));
+      break;
+    }
+    waiting.push_back(*std::move(visit));
+  }
+}
+
 // Runs `act` as another user; its exit code.
 template <class Act>
 int as_another_user(Act act) {
@@ -93,7 +110,7 @@ TEST(UnixListener, OtherUsersAreSentAwayOnBothSides) {
   });
   EXPECT_EQ(told, 7);
   const auto stranger = listener->accept();
-  EXPECT_EQ(stranger.status().code(), StatusCode::kStop);
+  EXPECT_EQ(stranger.status().code(), StatusCode::kRetry);
   EXPECT_THAT(stranger.status().message(), HasSubstr("of user id 65534"));
 }
 

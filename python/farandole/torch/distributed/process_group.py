@@ -34,13 +34,22 @@ RANKS_WITH_PAIRS = 4
 
 
 def make_world(options: Any, _backend_options: object) -> ProcessGroup:
-    """What torch.distributed calls for the default process group."""
+    """What torch.distributed calls for the default process group, and for one of all ranks beside a
+    default group of another backend."""
+    ranks = options.global_ranks_in_group
+    if ranks and len(ranks) < dist.get_world_size():
+        raise CallError(
+            f"new_group({ranks}) cannot make a group of some ranks beside a default group of "
+            "another backend: make farandole the default backend, then call new_group(ranks)"
+        )
     rank, size = options.group_rank, options.group_size
     rendezvous.join(options.store, rank, size)
     if 2 < size <= RANKS_WITH_PAIRS:
         for pair in itertools.combinations(range(size), 2):
             _group_of(pair)
-    return ProcessGroup(global_process_set, options.group_id)
+    made = ProcessGroup(global_process_set, options.group_id)
+    made._has_joined = True
+    return made
 
 
 def _group_of(ranks: Sequence[int]) -> Group:
@@ -58,7 +67,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._size = len(self._ranks)
         self._prefix = f"torch.group{name}."
         self._calls = itertools.count()
-        self._is_default = group is global_process_set
+        self._has_joined = False
         self._messages: Counter[tuple[int, int, int]] = Counter()  # by source, destination, tag
 
     # What torch asks a group about, by its C++ names and by the Python ones.
@@ -114,8 +123,9 @@ class ProcessGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """What destroy_process_group() calls. Who has joined the engine's job by
-        init_process_group() leaves it."""
-        if self._is_default:
+        init_process_group() leaves it with the last group that make_world() has made."""
+        if self._has_joined:
+            self._has_joined = False
             rendezvous.leave()
 
     abort = shutdown

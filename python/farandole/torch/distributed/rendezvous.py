@@ -58,6 +58,7 @@ class _Joined:
 
     # The engine that is there for it alone: the program has not called init().
     engine: core.Engine | None = None
+    groups = 0  # that have joined it
     # The file of the stores. It is never closed: its number must not come to mean another file
     # while somebody might still write to it.
     path = ""
@@ -81,7 +82,11 @@ def _join(init: Callable[[], None]) -> None:
 
 
 def leave() -> None:
-    """Ends what join() has begun; an engine that the program itself has is left alone."""
+    """Ends what the first join() has begun, when it is called for the last one; an engine that the
+    program itself has is left alone."""
+    _joined.groups -= 1
+    if _joined.groups > 0:
+        return
     if lifecycle.is_initialized() and lifecycle.engine() is _joined.engine:
         lifecycle.shutdown()
     _joined.engine = None
@@ -94,6 +99,7 @@ def join(store: dist.Store, rank: int, size: int) -> None:
     else:
         _join(lambda: lifecycle.init_by_meeting(_common_text(store, rank, size), rank, size))
     if (lifecycle.rank(), lifecycle.size()) == (rank, size):
+        _joined.groups += 1
         return
     raise CallError(
         f"this process is rank {rank} of {size} for torch.distributed, but rank "

@@ -6,11 +6,11 @@ import contextlib
 import datetime
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 import torch.distributed as dist
 
-from farandole.errors import FarandoleError
 from farandole.handle import BatchHandle, Handle
 
 _NO_TIMEOUT = datetime.timedelta(0)
@@ -49,12 +49,12 @@ class Work(dist.Work):
     def is_completed(self) -> bool:
         return self._handle.poll()
 
-    def exception(self) -> BaseException | None:
+    def exception(self) -> Exception | None:
         if not self._handle.poll():
             return None
         try:
             self._handle.wait()
-        except FarandoleError as error:
+        except Exception as error:
             return error
         return None
 
@@ -75,6 +75,7 @@ class Work(dist.Work):
         of backward() at the latest; elsewhere it is complete already, so that this call waits."""
         if self._future is None:
             self._future = torch.futures.Future()
+        if not self._future.done():
             # In a callback at the end of backward(), which might wait for this future, there is no
             # node; a callback of ours would come too late then.
             in_hook = torch._C._current_autograd_node() is not None
@@ -86,51 +87,50 @@ class Work(dist.Work):
 
     def _wait_quietly(self) -> None:
         """What went wrong is in the future."""
-        with contextlib.suppress(FarandoleError):
+        with contextlib.suppress(Exception):
             self._handle.wait()
         self._complete_future()
 
     def _complete_future(self) -> None:
         future = self._future
-        if future is None or future.done():
+        # An interrupted wait() leaves a call that goes on.
+        if future is None or future.done() or not self._handle.poll():
             return
         error = self.exception()
         if error is None:
             future.set_result(list(self._outputs))
-        elif isinstance(error, Exception):
+        else:
             future.set_exception(error)
 
 
 class _AfterBackward:
-    """Works whose futures somebody waits for when this thread's backward() has computed all.
+    """Works of one backward() whose futures somebody waits for when it has computed all.
 
     Such a future needs no thread: the one that is about to wait for it makes the progress itself.
     """
 
     def __init__(self) -> None:
-        self.task = -1  # the backward() in which the callback is queued
         self.works: list[Work] = []
 
+    def __call__(self) -> None:
+        """The callbacks run in the order in which they were queued; that of
+        DistributedDataParallel, which waits for the futures, is queued after its last bucket."""
+        failure: Exception | None = None
+        for work in self.works:
+            work._wait_quietly()
+            failure = failure or work.exception()
+        if failure is not None:
+            raise failure
 
-_after_backward = _AfterBackward()
+
+# By the number of the backward(), which alone holds the callback: with one that raises, it goes.
+_after_backward: WeakValueDictionary[int, _AfterBackward] = WeakValueDictionary()
 
 
 def _finish_after_backward(work: Work) -> None:
     task = torch._C._current_graph_task_id()
-    _after_backward.works.append(work)
-    if _after_backward.task == task:
-        return
-    _after_backward.task = task
-    torch.autograd.Variable._execution_engine.queue_callback(_finish)
-
-
-def _finish() -> None:
-    """The callbacks run in the order in which they were queued; that of DistributedDataParallel,
-    which waits for the futures, is queued after its last bucket."""
-    works, _after_backward.works, _after_backward.task = _after_backward.works, [], -1
-    failure: BaseException | None = None
-    for work in works:
-        work._wait_quietly()
-        failure = failure or work.exception()
-    if failure is not None:
-        raise failure
+    callback = _after_backward.get(task)
+    if callback is None:
+        callback = _after_backward[task] = _AfterBackward()
+        torch.autograd.Variable._execution_engine.queue_callback(callback)
+    callback.works.append(work)
