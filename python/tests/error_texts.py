@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import resource
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ import farandole
 import farandole.torch as hvd
 from farandole import core, lifecycle
 from farandole.jobs import function_worker
+from farandole.jobs.launcher_command import launcher_command
 from farandole.torch.distributed import rendezvous
 
 Case = tuple[Callable[[], object], str]
@@ -176,6 +178,10 @@ class ErrorTexts:
             "pickled: TypeError: cannot pickle 'generator' object",
         )
         yield (
+            self.ask_for_a_missing_launcher,
+            "the command `farandole` is neither beside this Python nor in PATH",
+        )
+        yield (
             self.run_without_a_python,
             ("executable: say which Python; this process does not know its own"),
         )
@@ -202,6 +208,13 @@ class ErrorTexts:
             lambda: farandole.stop_workers(workers),
             "these workers belong to the process of which this one is a forked child",
         )
+
+    def ask_for_a_missing_launcher(self) -> None:
+        find, shutil.which = shutil.which, lambda *_, **__: None
+        try:
+            launcher_command()
+        finally:
+            shutil.which = find
 
     def run_without_a_python(self) -> None:
         own, sys.executable = sys.executable, ""
