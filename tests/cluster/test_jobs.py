@@ -444,11 +444,12 @@ def test_a_launcher_that_is_killed_loses_its_workers() -> None:
 
 
 def test_what_ends_the_following_of_a_job_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def has_no_room(*_: object) -> None:
-        raise OSError("no room")
+    def has_no_room(worker: launched_worker.Worker, *_: object) -> None:
+        if worker.pid is not None:
+            raise OSError("no room")
 
     monkeypatch.setattr(launched_worker.Worker, "wrote", has_no_room)
-    workers = farandole.launch_workers(1, ["sh", "-c", "echo; exec sleep 1000"])
+    workers = farandole.launch_workers(1, ["yes"])
     (outcome,) = farandole.await_workers(workers)
     assert str(outcome) == (
         f"rank 0 (pid {workers[0].pid}) was lost: this program has ended the job, as it could not "
