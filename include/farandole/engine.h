@@ -64,6 +64,8 @@ struct EngineOptions {
   std::string timeline_path;
   // How long the file of a timeline gets, about, all ranks together. What does not fit is left out.
   std::size_t timeline_bytes = std::size_t{256} << 20;
+  // For this one, what start_timeline() says of `mark_cycles`.
+  bool timeline_mark_cycles = false;
   // What is said on standard error: trace, debug, info, warning, error or fatal, and above.
   std::string log_level = "warning";
   bool log_hide_time = false;

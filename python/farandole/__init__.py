@@ -3,10 +3,12 @@
 Import the frontend of your framework: `import farandole.torch`.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from farandole import core
 from farandole.errors import CallError, FarandoleError, GroupLostError, WorkerError
 from farandole.group import Group, ProcessSet, global_process_set
-from farandole.jobs import await_workers, launch_workers, run, stop_workers
 from farandole.lifecycle import (
     add_process_set,
     cross_rank,
@@ -35,6 +37,9 @@ from farandole.queries import (
 )
 from farandole.reduce_op import Adasum, Average, AverageOfPresent, Max, Min, Product, ReduceOp, Sum
 from farandole.timeline import start_timeline, stop_timeline
+
+if TYPE_CHECKING:
+    from farandole.jobs import await_workers, launch_workers, run, stop_workers
 
 __version__ = core.version
 
@@ -83,3 +88,10 @@ __all__ = [
     "stop_timeline",
     "stop_workers",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Functions as jobs, when they are asked for: most workers have no use for them."""
+    if name in ("await_workers", "launch_workers", "run", "stop_workers"):
+        return getattr(import_module("farandole.jobs"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import resource
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ import farandole
 import farandole.torch as hvd
 from farandole import core, lifecycle
 from farandole.jobs import function_worker
+from farandole.jobs.launcher_command import launcher_command
 from farandole.torch.distributed import rendezvous
 from farandole.torch.distributed.process_group import make_world
 
@@ -60,7 +62,9 @@ def places_of_errors() -> set[tuple[str, int]]:
 
 def makes_an_error(statement: ast.stmt) -> bool:
     made = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
-    return any(isinstance(name, ast.Name) and name.id.endswith("Error") for name in made)
+    names = [name.id for name in made if isinstance(name, ast.Name)]
+    # An AttributeError is Python's answer to a name that a module does not have.
+    return any(name.endswith("Error") and name != "AttributeError" for name in names)
 
 
 class ErrorTexts:
@@ -177,6 +181,10 @@ class ErrorTexts:
             "pickled: TypeError: cannot pickle 'generator' object",
         )
         yield (
+            self.ask_for_a_missing_launcher,
+            "the command `farandole` is neither beside this Python nor in PATH",
+        )
+        yield (
             self.run_without_a_python,
             ("executable: say which Python; this process does not know its own"),
         )
@@ -203,6 +211,13 @@ class ErrorTexts:
             lambda: farandole.stop_workers(workers),
             "these workers belong to the process of which this one is a forked child",
         )
+
+    def ask_for_a_missing_launcher(self) -> None:
+        find, shutil.which = shutil.which, lambda *_, **__: None
+        try:
+            launcher_command()
+        finally:
+            shutil.which = find
 
     def run_without_a_python(self) -> None:
         own, sys.executable = sys.executable, ""

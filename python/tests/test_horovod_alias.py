@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
-from farandole.elastic import run_fn
 
 import farandole
 import horovod.torch
+from farandole.elastic import run_fn
 from horovod.common import exceptions, util
 from horovod.common.basics import HorovodBasics
 from horovod.common.elastic import ObjectState
@@ -128,11 +131,16 @@ def test_rank_and_size_of_the_environment(
     assert get_env_rank_and_size() == answer
 
 
-def test_threads_and_keys() -> None:
+def test_threads_and_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, str]] = []
     thread = in_thread(lambda n: seen.append((n, threading.current_thread().name)), (1,), "one")
     thread.join()
     assert seen == [(1, "one")] and thread.daemon
+    shown: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", shown.append)
+    for silent in (True, False):
+        in_thread(_fails, (), None, True, silent).join()
+        assert len(shown) == (0 if silent else 1)
     assert len(make_secret_key()) == 32 and make_secret_key() != make_secret_key()
 
 
@@ -149,6 +157,31 @@ def test_functions_as_jobs() -> None:
         horovod.run(_rank_and_more, num_proc=2, min_num_proc=1)
     with pytest.raises(ValueError, match="is not this host"):
         horovod.run(_rank_and_more, np=2, hosts="localhost:1,elsewhere:1")
+
+
+USED = {
+    *("func", "args", "kwargs", "num_proc", "min_num_proc", "max_num_proc", "np", "min_np"),
+    *("max_np", "hosts", "hostfile", "host_discovery_script", "start_timeout", "output_filename"),
+    "executable",
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(inspect.signature(horovod.run).parameters) - USED))
+def test_arguments_without_a_meaning_are_warned_of(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(farandole, "run", lambda *_, **__: [])
+    with pytest.warns(UserWarning, match=f"^{name} has no meaning here: "):
+        horovod.run(_rank_and_more, **{name: 1})
+
+
+def test_workers_load_nothing_for_jobs() -> None:
+    code = (
+        "import sys, horovod.torch; "
+        "print({'yaml', 'farandole.jobs', 'horovod.runner'} & set(sys.modules))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert told.stdout == "set()\n"
 
 
 def _fails() -> None:

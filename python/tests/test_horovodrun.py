@@ -82,6 +82,8 @@ def file(tmp_path: Path) -> Path:
         ("--start-timeout 77", "--start-timeout 77"),
         ("--output-filename log", "--output-dir log"),
         ("--timeline-filename trace.json", "--timeline trace.json"),
+        ("--timeline-mark-cycles", "--timeline-mark-cycles"),
+        ("--no-timeline-mark-cycles", ""),
         ("--stall-check-warning-time-seconds 5", "--stall-warning 5"),
         ("--stall-check-shutdown-time-seconds 9", "--stall-limit 9"),
         ("--no-stall-check", "--stall-warning 0 --stall-limit 0"),
@@ -126,8 +128,8 @@ def test_the_file_has_the_values_of_flags(file: Path) -> None:
     assert (
         words
         == (
-            "--bucket-bytes 33554432 --timeline trace.json --stall-warning 120 --stall-limit 240 "
-            "--log-level info --log-hide-time"
+            "--bucket-bytes 33554432 --timeline trace.json --timeline-mark-cycles "
+            "--stall-warning 120 --stall-limit 240 --log-level info --log-hide-time"
         ).split()
     )
     values, unknown = values_of("--config-file", str(file))
@@ -137,7 +139,7 @@ def test_the_file_has_the_values_of_flags(file: Path) -> None:
         *("--cycle-time-ms", "--cache-capacity", "--hierarchical-allreduce", "--autotune"),
         *("--autotune-log-file", "--autotune-warmup-samples", "--autotune-steps-per-sample"),
         *("--autotune-bayes-opt-max-samples", "--autotune-gaussian-process-noise"),
-        *("--timeline-mark-cycles", "--mpi-threads-disable", "--num-nccl-streams"),
+        *("--mpi-threads-disable", "--num-nccl-streams"),
         *("--thread-affinity", "--gloo-timeout-seconds", "--gloo"),
     }
 

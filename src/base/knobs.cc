@@ -172,6 +172,14 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .help =
          "How long the file of a timeline gets, about. Later calls are left out, which the file "
          "says."},
+    {.knob = Knob::kTimelineMarkCycles,
+     .name = "FARANDOLE_TIMELINE_MARK_CYCLES",
+     .old_name = "HOROVOD_TIMELINE_MARK_CYCLES",
+     .type = KnobType::kSwitch,
+     .default_value = "0",
+     .flag = "--timeline-mark-cycles",
+     .help = "Marks in the timeline where a call is made while none is in flight. A program that "
+             "starts a timeline says so itself."},
     {.knob = Knob::kLogLevel,
      .name = "FARANDOLE_LOG_LEVEL",
      .old_name = "HOROVOD_LOG_LEVEL",

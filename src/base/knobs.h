@@ -32,10 +32,11 @@ enum class Knob : std::uint8_t {
   kHeapBytes,
   kTimeline,
   kTimelineBytes,
+  kTimelineMarkCycles,
   kLogLevel,
   kLogHideTime,
 };
-inline constexpr std::size_t kKnobs = 19;
+inline constexpr std::size_t kKnobs = 20;
 
 enum class KnobType : std::uint8_t {
   kInteger,

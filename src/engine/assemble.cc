@@ -93,11 +93,13 @@ Result<std::unique_ptr<Loop>> make_loop(const Engine::Parts& parts,
 }
 
 // A mistake in the path is the same on all ranks: one says it.
-void start_timeline(Engine::Parts& parts, const std::string& path) {
-  if (path.empty()) return;
+void start_timeline(Engine::Parts& parts, const EngineOptions& options) {
+  if (options.timeline_path.empty()) return;
   const auto job = job_name(*parts.store);
   const Status status =
-      job.ok() ? parts.timeline->start(path, {*job, parts.formation.epoch}) : job.status();
+      job.ok() ? parts.timeline->start(options.timeline_path, {*job, parts.formation.epoch},
+                                       options.timeline_mark_cycles)
+               : job.status();
   if (status.ok() || (status.code() == StatusCode::kFixCall && parts.place.local_rank > 0)) return;
   (*parts.log)(Level::kWarning, status.message() + "; the job goes on without it");
 }
@@ -168,7 +170,7 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
   const Status started = with_memory(why, [&]() -> Status {
     FARANDOLE_TRY(start(*parts, options));
     parts->recorder->formed(parts->clock->now());
-    start_timeline(*parts, options.timeline_path);
+    start_timeline(*parts, options);
     (*parts->log)(Level::kInfo,
                   fmt::format("joined a job of {} with {} groups, as process {}",
                               options.place.size, parts->formation.ranks_of.size(), ::getpid()));

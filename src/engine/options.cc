@@ -38,6 +38,7 @@ Result<EngineOptions> EngineOptions::from_environment(bool place_is_known) {
   // As Horovod has it: start_timeline() may come later, which it always may here.
   if (options.timeline_path == "DYNAMIC") options.timeline_path.clear();
   options.timeline_bytes = static_cast<std::size_t>(knobs.integer(Knob::kTimelineBytes));
+  options.timeline_mark_cycles = knobs.integer(Knob::kTimelineMarkCycles) != 0;
   options.log_level = knobs.text(Knob::kLogLevel);
   options.log_hide_time = knobs.integer(Knob::kLogHideTime) != 0;
   return options;

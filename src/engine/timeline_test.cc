@@ -89,6 +89,19 @@ TEST_F(EngineTimelineTest, StartsAndStopsAtRunTime) {
   EXPECT_FALSE(std::filesystem::exists(path("c")));
 }
 
+TEST_F(EngineTimelineTest, MarksCyclesFromTheBeginningIfAskedTo) {
+  for (const bool marked : {false, true}) {
+    EngineOptions options = options_of(0, 1);
+    options.timeline_path = path(marked ? "marked" : "plain");
+    options.timeline_mark_cycles = marked;
+    const auto engine = must(assemble(options, std::make_shared<MemoryStore>()));
+    std::vector<float> values(4, 1);
+    EXPECT_TRUE(allreduce(*engine, values).ok());
+  }
+  EXPECT_EQ(count(content("plain"), "CYCLE_START"), 0);
+  EXPECT_EQ(count(content("marked"), "CYCLE_START"), 1);
+}
+
 TEST_F(EngineTimelineTest, AWrongPathEndsNothing) {
   run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
     EngineOptions options = options_of(rank, 2);

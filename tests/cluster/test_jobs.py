@@ -8,6 +8,7 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +22,8 @@ import pytest
 from launched import HANG_SECONDS, Launched
 
 import farandole
+from farandole.jobs import launched_worker
+from farandole.jobs.channel import Outgoing
 
 CALLER = str(Path(__file__).with_name("calling_program.py"))
 QUIET = {"OMP_NUM_THREADS": "1"}  # no notice about it
@@ -438,3 +441,39 @@ def test_a_launcher_that_is_killed_loses_its_workers() -> None:
     outcomes = farandole.await_workers(workers)
     assert all(isinstance(outcome, farandole.WorkerError) for outcome in outcomes)
     wait_until_gone(pids)
+
+
+def test_what_ends_the_following_of_a_job_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def has_no_room(worker: launched_worker.Worker, *_: object) -> None:
+        if worker.pid is not None:
+            raise OSError("no room")
+
+    monkeypatch.setattr(launched_worker.Worker, "wrote", has_no_room)
+    workers = farandole.launch_workers(1, ["yes"])
+    (outcome,) = farandole.await_workers(workers)
+    assert str(outcome) == (
+        f"rank 0 (pid {workers[0].pid}) was lost: this program has ended the job, as it could not "
+        "follow it: OSError: no room"
+    )
+    assert workers[0].pid is not None
+    wait_until_gone([workers[0].pid])
+
+
+@pytest.mark.parametrize("sent", [0, 3, 30, -1])
+def test_a_caller_that_dies_while_it_sends_is_told(sent: int) -> None:
+    views = Outgoing([b"[null, []]", b"a pickle"])._rest
+    whole = b"".join(views)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "farandole.jobs.function_worker"],
+            env={**os.environ, "FARANDOLE_CHANNEL_DESCRIPTOR": str(theirs.fileno())},
+            pass_fds=[theirs.fileno()],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        ours.sendall(whole[:sent])
+        ours.shutdown(socket.SHUT_WR)
+        _, errors = worker.communicate()
+    assert worker.returncode == 1
+    assert errors == "the program that has started this job has ended\n"

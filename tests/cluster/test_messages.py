@@ -151,7 +151,7 @@ FOREIGN = {
     "--autotune": "leave it out: settings are not tuned during a job",
     "--min-np": "elastic jobs do not work yet; without it the number of workers is fixed",
     "--timeline-filename": "say `--timeline FILE`",
-    "--timeline-mark-cycles": "leave it out: there is no cycle to mark",
+    "--no-timeline-mark-cycles": "leave it out: cycles are not marked unless asked for",
     "--no-stall-check": "say `--stall-warning 0`",
     "--stall-check": "leave it out: it is always on",
     "--stall-check-warning-time-seconds": "say `--stall-warning S`",

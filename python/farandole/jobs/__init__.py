@@ -4,9 +4,10 @@
 `stop_workers`. No `if __name__ == "__main__"` is needed, and the function may be defined anywhere,
 also interactively: it travels to the workers pickled (by cloudpickle), and so do the results back.
 
-They travel on socket pairs whose ends this process and its own workers inherit. There is no port,
-no name and no file, and nothing of them is in an argument or an environment variable: who has not
-been started by this process cannot send a function or see a result. Each side runs what the other's
+They travel on socket pairs of whose ends only this process, its launcher, its workers, and what
+these fork have one. There is no port, no name and no file, and nothing of them is in an argument or
+an environment variable: who does not descend from this process cannot send a function or see a
+result. Each side runs what the other's
 pickles say; both are the same user's program.
 
 When this process ends, in whatever way, its workers are ended too.

@@ -1,9 +1,9 @@
 """Messages between a program and the functions that it has started as a job.
 
-They travel on socket pairs, whose ends only that program and its own workers have: there is no
-address to which anybody else could connect. A message is a list of parts: their count and their
-lengths (u64, little-endian), then their bytes. The calls here do what can be done now; on a socket
-that blocks that is everything.
+They travel on socket pairs, of whose ends only that program, its launcher, its workers, and what
+these fork have one: there is no address to which anybody else could connect. A message is a list of
+parts: their count and their lengths (u64, little-endian), then their bytes. The calls here do what
+can be done now; on a socket that blocks that is everything.
 """
 
 from __future__ import annotations

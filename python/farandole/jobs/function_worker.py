@@ -1,8 +1,8 @@
 """What a worker runs that is to call a function: `python -m farandole.jobs.function_worker`.
 
 The function comes, and its result goes, on a socket that the worker inherits from the program that
-has started the job. Both are pickled: each side runs what the other one says. Nobody else holds an
-end of that socket.
+has started the job. Both are pickled: each side runs what the other one says. Only that program,
+its launcher, this worker, and what these fork hold an end of it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ def main() -> None:
     with _inherited_channel() as channel:
         call = Incoming()
         call.advance(channel)
+        if not call.complete:
+            sys.exit("the program that has started this job has ended")
         try:
             outcome = _outcome_of(call.parts)
         except SystemExit:

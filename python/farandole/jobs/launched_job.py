@@ -5,11 +5,9 @@ from __future__ import annotations
 import codecs
 import os
 import selectors
-import shutil
 import socket
 import subprocess
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,6 +18,7 @@ from typing import IO, Any
 from farandole.errors import CallError, FarandoleError
 from farandole.jobs.channel import Outgoing
 from farandole.jobs.launched_worker import KeptText, Worker
+from farandole.jobs.launcher_command import launcher_command
 
 # No less than a pipe holds: what a worker has written before its end comes with one read.
 _CHUNK_BYTES = 1 << 16
@@ -69,11 +68,12 @@ class LaunchedJob:
         the job, FarandoleError when it could not be started."""
         self._thread.start()
         self._launched.wait()
+        if any(worker.pid is not None for worker in self.plan.workers):
+            return
         if self._problem is not None:
             raise FarandoleError(f"cannot start the launcher: {self._problem}")
-        if self.over.is_set() and all(worker.pid is None for worker in self.plan.workers):
-            refusal = CallError if self._exit_code in _REFUSALS else FarandoleError
-            raise refusal(f"no worker could be started: {self._last_words()}")
+        refusal = CallError if self._exit_code in _REFUSALS else FarandoleError
+        raise refusal(f"no worker could be started: {self._last_words()}")
 
     def _last_words(self) -> str:
         if self._process is not None and not self.plan.keeps_output:
@@ -151,7 +151,7 @@ class LaunchedJob:
             flags += ["--channels", ",".join(map(str, channels))] if channels else []
             flags += ["--streams", ",".join(map(str, streams))] if streams else []
             self._process = subprocess.Popen(
-                [_command(), "run", *flags, *self.plan.flags, "--", *self.plan.program],
+                [launcher_command(), "run", *flags, *self.plan.flags, "--", *self.plan.program],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -236,20 +236,16 @@ class LaunchedJob:
             if self._problem is not None:
                 self._process.terminate()
             self._exit_code = self._process.wait()
+        why = "the launcher has ended before it"
+        if self._problem is not None:
+            problem = f"{type(self._problem).__name__}: {self._problem}"
+            why = f"this program has ended the job, as it could not follow it: {problem}"
         for worker in self.plan.workers:
-            worker.was_lost(self.stopping)
+            worker.was_lost(why, self.stopping)
         self.plan.call = ()
         self._readers.clear()
         self.over.set()
         self._launched.set()
-
-
-def _command() -> str:
-    """That which was installed with this package, else that of PATH."""
-    folders = [sysconfig.get_path("scripts")]
-    folders.append(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")))
-    folders.append(os.environ.get("PATH", os.defpath))
-    return shutil.which("farandole", path=os.pathsep.join(folders)) or "farandole"
 
 
 def _write(target: Any, text: str) -> None:

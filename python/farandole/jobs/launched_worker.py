@@ -136,10 +136,10 @@ class Worker:
         )
         self.state = "stopped" if stopping else "failed"
 
-    def was_lost(self, stopping: bool) -> None:
-        """The launcher has ended without a word of this worker's end."""
+    def was_lost(self, why: str, stopping: bool) -> None:
+        """Nothing was heard of this worker's end, and nothing will be."""
         if not self.has_ended:
-            self._end = "was lost: the launcher has ended before it"
+            self._end = f"was lost: {why}"
             self.state = "stopped" if stopping else "failed"
 
     def _unpickle(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from farandole.elastic import HostsUpdatedInterrupt
-
 from farandole.errors import FarandoleError
 
 # Whatever goes wrong within a collective call: a rank that is gone, and ranks that disagree. A call

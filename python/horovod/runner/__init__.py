@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -54,9 +55,9 @@ def run(
     most = max_np if max_num_proc is None else max_num_proc
     shape = JobShape(np or num_proc, least, most, hosts, hostfile, host_discovery_script)
     workers = shape.checked_workers()
-    for flag in FLAGS:
-        if flag.no_meaning and given.get(flag.name):
-            warnings.warn(f"{flag.name} has no meaning here: {flag.no_meaning}", stacklevel=2)
+    for name, why in _without_meaning().items():
+        if given[name] not in (None, False):
+            warnings.warn(f"{name} has no meaning here: {why}", stacklevel=2)
     return farandole.run(
         func,
         args,
@@ -68,3 +69,14 @@ def run(
         start_timeout=start_timeout,
         executable=executable,
     )
+
+
+def _without_meaning() -> dict[str, str]:
+    """The arguments of run() that do nothing here, and why."""
+    why = {
+        argument: flag.no_meaning
+        for flag in FLAGS
+        for argument in flag.arguments or (flag.name,)
+        if flag.no_meaning and argument in inspect.signature(run).parameters
+    }
+    return why | {"verbose": "what the workers and the launcher write is shown in any case"}

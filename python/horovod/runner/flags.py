@@ -16,6 +16,7 @@ class Flag:
     """One setting. Its value is None while nobody has given it.
 
     negated: the flags that say no; then `names` are those that say yes, and none has a value.
+    arguments: what run() calls it, if not by its name.
     key: the section and the name in a configuration file.
     words: what `farandole run` gets for a value.
     no_meaning: why it does nothing here; said once if it is given, and is not a no.
@@ -25,6 +26,7 @@ class Flag:
     names: tuple[str, ...]
     type: Callable[[str], Any] | None = None
     negated: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     key: tuple[str, str] | None = None
     metavar: str | None = None
     least: float | None = None
@@ -52,6 +54,10 @@ def _given_as(flag: str) -> Callable[[Any], list[str]]:
 
 def _stall_check(enabled: bool) -> list[str]:
     return [] if enabled else ["--stall-warning", "0", "--stall-limit", "0"]
+
+
+def _mark_cycles(marked: bool) -> list[str]:
+    return ["--timeline-mark-cycles"] if marked else []
 
 
 def _log_with_time(shown: bool) -> list[str]:
@@ -102,6 +108,7 @@ FLAGS = (
         "network_interfaces",
         ("--network-interfaces", "--network-interface"),
         type=str,
+        arguments=("network_interfaces", "network_interface"),
         no_meaning="the workers of one host use no network",
     ),
     Flag(
@@ -148,12 +155,20 @@ FLAGS = (
     _autotune("steps_per_sample", int),
     _autotune("bayes_opt_max_samples", int),
     _autotune("gaussian_process_noise", float, most=1),
-    Flag("slots_per_host", ("--slots-per-host",), type=int, least=1, no_meaning=FIXED),
+    Flag(
+        "slots_per_host",
+        ("--slots-per-host",),
+        type=int,
+        arguments=("slots",),
+        least=1,
+        no_meaning=FIXED,
+    ),
     Flag("elastic_timeout", ("--elastic-timeout",), type=int, least=0, no_meaning=FIXED),
     Flag(
         "blacklist_cooldown_range",
         ("--blacklist-cooldown-range",),
         type=int,
+        arguments=("cooldown_range",),
         count=2,
         no_meaning=FIXED,
     ),
@@ -167,7 +182,14 @@ FLAGS = (
         words=_given_as("--timeline"),
         help="A file in which all workers say what they do when.",
     ),
-    _yes_or_no("timeline_mark_cycles", "timeline", "mark_cycles", NO_CYCLE),
+    Flag(
+        "timeline_mark_cycles",
+        ("--timeline-mark-cycles",),
+        negated=("--no-timeline-mark-cycles",),
+        key=("timeline", "mark_cycles"),
+        words=_mark_cycles,
+        help="Whether the timeline marks where a call is made while none is in flight.",
+    ),
     Flag(
         "stall_warning",
         ("--stall-check-warning-time-seconds",),

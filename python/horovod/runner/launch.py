@@ -5,19 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import shutil
 import socket
 import sys
-import sysconfig
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import farandole
-import horovod
+from farandole.jobs.launcher_command import launcher_command
 from horovod.runner.build_report import build_report
 from horovod.runner.common.util.config_parser import read_config
 from horovod.runner.flags import FLAGS, Flag
 from horovod.runner.job_shape import JobShape
+from horovod.version import __version__ as horovod_version
 
 PREFIX = "[{rank}]<{stream}>:"
 
@@ -38,7 +37,7 @@ def make_parser() -> argparse.ArgumentParser:
         "-v",
         "--version",
         action="version",
-        version=f"{horovod.__version__} (farandole {farandole.__version__})",
+        version=f"{horovod_version} (farandole {farandole.__version__})",
     )
     parser.add_argument(
         "-np", "--num-proc", type=int, metavar="N", dest="workers", help="How many workers."
@@ -165,15 +164,6 @@ def program_of(words: Sequence[str]) -> list[str]:
     return program
 
 
-def farandole_command() -> str:
-    """The one that was installed with this Python, else that of PATH."""
-    path = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
-    found = shutil.which("farandole", path=path)
-    if found is None:
-        raise ValueError("the command `farandole` is neither beside this Python nor in PATH")
-    return found
-
-
 def run_commandline() -> None:
     """Becomes `farandole run`; on a wrong command line, ends with 2 and says why."""
     parser = make_parser()
@@ -185,8 +175,8 @@ def run_commandline() -> None:
         workers = shape_of(arguments).checked_workers()
         values, unknown = values_of(arguments)
         program = program_of(arguments.command)
-        command = farandole_command()
-    except (OSError, ValueError) as error:
+        command = launcher_command()
+    except (OSError, ValueError, farandole.FarandoleError) as error:
         parser.error(str(error))
     words = run_words(workers, values, arguments.prefix_output_with_timestamp)
     words = [command, *words, "--", *program]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 
@@ -12,8 +14,16 @@ def in_thread(
     args: Sequence[Any] = (),
     name: str | None = None,
     daemon: bool = True,
+    silent: bool = False,
 ) -> threading.Thread:
-    """Starts target(*args) in a thread, and returns that."""
-    thread = threading.Thread(target=target, args=tuple(args), name=name, daemon=daemon)
+    """Starts target(*args) in a thread, and returns that. silent: an exception of it is not
+    shown."""
+    call = partial(_silently, target) if silent else target
+    thread = threading.Thread(target=call, args=tuple(args), name=name, daemon=daemon)
     thread.start()
     return thread
+
+
+def _silently(target: Callable[..., Any], *args: Any) -> None:
+    with suppress(Exception):
+        target(*args)

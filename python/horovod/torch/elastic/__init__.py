@@ -1,6 +1,5 @@
 """Training loops that begin again from their last commit when a rank is lost."""
 
 from farandole.torch.elastic import *  # noqa: F403
-
 from horovod.torch.elastic import sampler as sampler
 from horovod.torch.elastic import state as state

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-# In this order: ours and Horovod's, Open MPI's, those of MPICH and its like.
 _PAIRS = (
     ("HOROVOD_RANK", "HOROVOD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -13,7 +12,9 @@ _PAIRS = (
 
 
 def get_env_rank_and_size() -> tuple[int, int]:
-    """(0, 1) where no launcher has said anything. Works before init()."""
+    """By the first of these launchers that says both: `farandole run` and horovodrun, whose workers
+    have HOROVOD_RANK and HOROVOD_SIZE; Open MPI; MPICH and its like (PMI). (0, 1) if none does, as
+    under srun without PMI. Works before init()."""
     for rank, size in _PAIRS:
         if rank in os.environ and size in os.environ:
             return int(os.environ[rank]), int(os.environ[size])

@@ -1,0 +1,21 @@
+"""Where the command `farandole` is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sysconfig
+
+from farandole.errors import FarandoleError
+
+
+def launcher_command() -> str:
+    """The path of the one that was installed with this Python, else of that in PATH. Raises
+    FarandoleError if there is none."""
+    folders = [sysconfig.get_path("scripts")]
+    folders.append(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")))
+    folders.append(os.environ.get("PATH", os.defpath))
+    found = shutil.which("farandole", path=os.pathsep.join(folders))
+    if found is None:
+        raise FarandoleError("the command `farandole` is neither beside this Python nor in PATH")
+    return found
