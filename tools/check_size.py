@@ -112,14 +112,15 @@ def sources(root: Path) -> Iterator[str]:
 
 
 def room_of(where: str) -> str | None:
-    """The room that a file's lines count for; tests count for none. A frontend is a room."""
+    """The room that a file's lines count for; tests count for none. A Python folder is a room."""
     parts = where.split("/")
     if parts[0] == "bench":
         return "bench"
     if parts[0] not in ("src", "python", "include", "apps") or "_test." in where:
         return None
-    is_frontend = parts[:2] == ["python", "farandole"] and len(parts) > 3
-    return None if parts[1] == "tests" else "/".join(parts[: 3 if is_frontend else 2])
+    if parts[:2] == ["python", "farandole"]:
+        return "/".join(parts[:-1])
+    return None if parts[1] == "tests" else "/".join(parts[:2])
 
 
 def check_rooms(root: Path, files: list[str]) -> Iterator[Violation]:
