@@ -105,8 +105,8 @@ class ObjectState(State):
 def run_fn(function: Callable[..., Result], reset: Callable[[], None]) -> Callable[..., Result]:
     """Wraps function(state, ...): all ranks get rank 0's state before, and when it fails with a
     FarandoleError that is no CallError, the state goes back to the last commit, `reset` forms the
-    job anew, and function is called again. What `reset` or the state's sync() raise comes out:
-    nobody is left to go on with.
+    job anew, and function is called again, as often as that happens. What `reset` or the state's
+    sync() raise comes out: nobody is left to go on with.
     """
 
     @functools.wraps(function)
