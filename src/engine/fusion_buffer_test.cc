@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "collective/group.h"
@@ -38,7 +40,7 @@ TEST(FusionBuffer, PacksInOrderAndUnpacksToWhereTheResultsAreWanted) {
     }
     std::byte* at = buffer.memory();
     for (const auto& input : inputs) {
-      EXPECT_EQ(std::memcmp(at, input.data(), input.size()), 0);
+      EXPECT_TRUE(std::ranges::equal(std::span(at, input.size()), input));
       std::memset(at, 7 + static_cast<int>(input.size() % 100), input.size());
       at += input.size();
     }
