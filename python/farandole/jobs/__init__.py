@@ -7,8 +7,7 @@ also interactively: it travels to the workers pickled (by cloudpickle), and so d
 They travel on socket pairs of whose ends only this process, its launcher, its workers, and what
 these fork have one. There is no port, no name and no file, and nothing of them is in an argument or
 an environment variable: who does not descend from this process cannot send a function or see a
-result. Each side runs what the other's
-pickles say; both are the same user's program.
+result. Each side runs what the other's pickles say; both are the same user's program.
 
 When this process ends, in whatever way, its workers are ended too.
 """

@@ -20,7 +20,7 @@ from farandole.group import Group
 from farandole.reduce_op import ReduceOp
 from farandole.torch.collectives import Allreduce, start_in_place
 from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneCompressor
-from farandole.torch.sparse import sparse_allreduce_async
+from farandole.torch.sparse import sparse_allreduce_async, sparse_of
 
 _LARGE = 1 << 15  # elements
 
@@ -250,5 +250,5 @@ def _rows(parameter: torch.Tensor) -> torch.Tensor:
     if gradient is None:
         indices = torch.zeros((1, 0), dtype=torch.int64, device=parameter.device)
         values = parameter.new_zeros((0, *parameter.shape[1:])).detach()
-        return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)
+        return sparse_of(indices, values, parameter.shape)
     return gradient if gradient.is_sparse else gradient.detach().to_sparse(1)

@@ -50,7 +50,7 @@ def sparse_allreduce_async(
         gathered, (values, _) = handle.wait()
         sizes, places = _apart(gathered, arguments.call_name(name))
         shape = (*sizes, *given.shape[dimensions:])
-        total = _sparse(places.t(), values, shape).coalesce()
+        total = sparse_of(places.t(), values, shape).coalesce()
         return total if op is Sum else _divided(total, process_set.size())
 
     return finish
@@ -75,10 +75,10 @@ def _divided(total: torch.Tensor, count: int) -> torch.Tensor:
     mean = (
         values / count if values.is_floating_point() else values.div(count, rounding_mode="trunc")
     )
-    return _sparse(total.indices(), mean, total.shape, is_coalesced=True)
+    return sparse_of(total.indices(), mean, total.shape, is_coalesced=True)
 
 
-def _sparse(
+def sparse_of(
     places: torch.Tensor, values: torch.Tensor, shape: Sequence[int], is_coalesced: bool = False
 ) -> torch.Tensor:
     """Places that come out of sparse tensors of this shape need no check."""
