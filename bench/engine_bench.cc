@@ -129,7 +129,7 @@ int run(int count, char** words) {
   }
   const auto memory = Segment::create("bench-shared", sizeof(Shared)).value();
   auto& shared = *reinterpret_cast<Shared*>(memory->data());
-  const auto server = StoreServer::create().value();
+  const auto server = StoreServer::create("the bench").value();
   std::vector<Descriptor> ends;
   for (int rank = 0; rank < options.ranks; ++rank)
     ends.push_back(server->add_client(fmt::format("rank {}", rank)).value());
