@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -19,6 +20,7 @@ enum class StatusCode : std::uint8_t {
   kStop,          // this process cannot go on (system limits, broken installation)
 };
 
+// A small handle: nothing is allocated while all is well.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -30,18 +32,28 @@ class [[nodiscard]] Status {
   static Status fix_call(std::string message) { return {StatusCode::kFixCall, std::move(message)}; }
   static Status stop(std::string message) { return {StatusCode::kStop, std::move(message)}; }
 
-  bool ok() const { return code_ == StatusCode::kOk; }
-  StatusCode code() const { return code_; }
+  bool ok() const { return problem_ == nullptr; }
+  StatusCode code() const { return ok() ? StatusCode::kOk : problem_->code; }
   // For people: what was wrong, the value, which rank, and what to do. Empty when ok.
-  const std::string& message() const { return message_; }
+  const std::string& message() const {
+    static const std::string none;
+    return ok() ? none : problem_->message;
+  }
 
-  friend bool operator==(const Status&, const Status&) = default;
+  friend bool operator==(const Status& a, const Status& b) {
+    return a.code() == b.code() && a.message() == b.message();
+  }
 
  private:
-  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  struct Problem {
+    StatusCode code;
+    std::string message;
+  };
 
-  StatusCode code_ = StatusCode::kOk;
-  std::string message_;
+  Status(StatusCode code, std::string message)
+      : problem_(std::make_shared<const Problem>(code, std::move(message))) {}
+
+  std::shared_ptr<const Problem> problem_;  // null when all is well
 };
 
 // Holds a T, or a Status that is not ok. Reading the value of a failed Result aborts.
