@@ -15,7 +15,12 @@ InFlight::Slot InFlight::add(Ticket ticket, const KnownSignature& known, const M
     slot = unused_.back();
     unused_.pop_back();
   }
-  submissions_[slot] = {.ticket = ticket, .known = &known, .moment = moment, .earlier = last_};
+  Submission& added = submissions_[slot];
+  added = {};
+  added.ticket = ticket;
+  added.known = &known;
+  added.moment = moment;
+  added.earlier = last_;
   (last_ == kNone ? first_ : submissions_[last_].later) = slot;
   last_ = slot;
   ++size_;

@@ -66,7 +66,9 @@ Groups::Groups(Surroundings surroundings)
     table->emplace(id, std::make_shared<const std::vector<int>>(around_.formation.ranks_of[id]));
 }
 
+// The world never changes: most calls are in it, and need no lock.
 std::shared_ptr<const std::vector<int>> Groups::find(GroupId group) {
+  if (group == kWorld) return {std::shared_ptr<void>(), &around_.formation.ranks_of[kWorld]};
   auto table = table_.lock();
   const auto found = table->find(group);
   return found == table->end() ? nullptr : found->second;
