@@ -24,9 +24,6 @@ Ticket ticket_of(Record& record) { return reinterpret_cast<std::uintptr_t>(&reco
 // The record stays where it is as long as it is in flight.
 Record& record_of(Ticket ticket) { return *reinterpret_cast<Record*>(ticket); }
 
-// How many names of a group have an id, and a signature that is kept.
-constexpr std::size_t kNamesMax = 65536;
-
 int member_of(const std::vector<int>& ranks, int rank) {
   const auto found = std::find(ranks.begin(), ranks.end(), rank);
   CHECK(found != ranks.end(), "only members take part");
@@ -122,7 +119,6 @@ GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
       board_(GroupMemory(formed.segment->data(), static_cast<int>(formed.ranks.size())).board(),
              member_of(formed.ranks, formation.doorbells->rank()), formed.ranks,
              *formation.doorbells),
-      known_(kNamesMax),
       fusion_(*formation.heap, formation.bucket_bytes),
       agreement_(member_of(formed.ranks, formation.doorbells->rank()), formed.ranks,
                  {.names_max = kNamesMax,
@@ -162,7 +158,6 @@ void GroupMember::take_huge_pages() {
 void GroupMember::submit(Record& record) {
   record.place = in_flight_.size();
   in_flight_.push_back(&record);
-  record.known = &known_.take(record.submission);
   const Status status =
       agreement_.submit(ticket_of(record), record.known->known, record.moment, record.submitted);
   CHECK(status.ok(), "the table lets a name in flight through only once");
@@ -368,7 +363,6 @@ void GroupMember::finish_decision(std::vector<Record*>& finished) {
 }
 
 void GroupMember::finish(Record& record, std::vector<Record*>& finished) {
-  KnownSignatures::give_back(*record.known);
   in_flight_[record.place] = in_flight_.back();
   in_flight_[record.place]->place = record.place;
   in_flight_.pop_back();

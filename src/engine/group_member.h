@@ -15,7 +15,6 @@
 #include "coordination/agreement.h"
 #include "engine/formation.h"
 #include "engine/fusion_buffer.h"
-#include "engine/known_signatures.h"
 #include "engine/submission_table.h"
 #include "timeline/flight_record.h"
 #include "transport/shm/message_ring.h"
@@ -90,9 +89,8 @@ class GroupMember {
   std::shared_ptr<Segment> segment_;  // of the group; shared by the engines of one process
   FlagBoard board_;
   Group group_;
-  KnownSignatures known_;
   FusionBuffer fusion_;
-  Agreement agreement_;        // borrows from known_
+  Agreement agreement_;        // borrows the signatures of the records
   std::map<int, Line> lines_;  // by member: the coordinator has all, a follower member 0 only
   std::vector<Record*> in_flight_;
   const Decision* decision_ = nullptr;  // borrowed from agreement_, until it is done or withdrawn

@@ -1,5 +1,5 @@
-// KnownSignatures: the signatures of what is submitted again and again, by name, so that a call
-// that repeats computes no digest and takes no memory. A plain container of a group's member.
+// KnownSignatures: the names that a group's calls have, and what was submitted under each the last
+// time, so that a call that repeats computes no digest and takes no memory. A plain container.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,9 @@
 
 namespace farandole {
 
+// How many names of a group have an id, and a signature that is kept.
+inline constexpr std::size_t kNamesMax = 65536;
+
 class KnownSignatures {
  public:
   struct Entry {
@@ -19,10 +22,11 @@ class KnownSignatures {
   };
 
   // About `names_max` are kept, and what is in flight.
-  explicit KnownSignatures(std::size_t names_max) : names_max_(names_max) {}
+  explicit KnownSignatures(std::size_t names_max = kNamesMax) : names_max_(names_max) {}
 
-  // Of a checked submission whose name is not in flight. Stays as it is until give_back().
-  Entry& take(const Submission& submission);
+  // Of a checked submission; null when its name is in flight. Stays as it is until give_back().
+  // When std::bad_alloc comes out the name is not in flight.
+  Entry* take(const Submission& submission);
   static void give_back(Entry& entry) { entry.in_flight = false; }
 
   std::size_t size() const { return entries_.size(); }

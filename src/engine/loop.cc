@@ -72,7 +72,8 @@ Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles
       Record* const record = state->table.find(handles[i]);
       record->submitted = now;
       record->moment = state->moments.submitted(record->submission.group, number);
-      recorder_.submitted(record->handle, record->submission, now);
+      recorder_.submitted(record->handle, record->submission, record->known->known.name_digest,
+                          now);
       state->inbox.push_back(record);
     }
     ++state->calls;
@@ -236,6 +237,7 @@ void Loop::remove_member(GroupId group) {
   take_baton();
   std::erase_if(members_, [group](const auto& member) { return member->id() == group; });
   recorder_.leave_group(group);
+  state_.lock()->table.forget_names(group);
   release_baton();
 }
 

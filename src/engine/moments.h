@@ -17,9 +17,16 @@ class Moments {
   // The number of a batch that is about to be submitted.
   std::uint32_t next_batch() { return ++batches_; }
   // A submission to the group, now. `batch`: 0 for one alone.
-  Moment submitted(GroupId group, std::uint32_t batch);
+  Moment submitted(GroupId group, std::uint32_t batch) {
+    Counts& counts = groups_[group];
+    if (counts.unseen++ == 0) ++counts.quiet_points;
+    return {.waits = waits_, .quiet_points = counts.quiet_points, .batch = batch};
+  }
   // The user has learnt that a submission to the group is complete, for the first time.
-  void seen(GroupId group);
+  void seen(GroupId group) {
+    --groups_[group].unseen;
+    ++waits_;
+  }
   // The user never will: this cannot hold back the next quiet point for ever. Nothing was seen.
   void dropped(GroupId group) { --groups_[group].unseen; }
 

@@ -3,51 +3,46 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <new>
-#include <string>
-#include <string_view>
+#include <utility>
 
 #include "base/check.h"
 
 namespace farandole {
 namespace {
 
+// How many calls are found without a search, and how many are kept for later ones.
+constexpr std::size_t kRecent = 4096;
 constexpr std::size_t kSparesMax = 4096;
 constexpr std::size_t kSpareNameBytesMax = 256;
 
 }  // namespace
 
-SubmissionTable::SubmissionTable() { spares_.reserve(kSparesMax); }
-
-std::size_t SubmissionTable::Hash::operator()(const Record* record) const {
-  const Submission& submission = record->submission;
-  return std::hash<std::string_view>()(submission.name) ^ submission.group;
-}
-
-bool SubmissionTable::SameName::operator()(const Record* one, const Record* other) const {
-  return one->submission.group == other->submission.group &&
-         one->submission.name == other->submission.name;
-}
+SubmissionTable::SubmissionTable() : recent_(kRecent) { spares_.reserve(kSparesMax); }
 
 Result<Record*> SubmissionTable::add(const Submission& submission) {
-  const GroupId group = submission.group;
-  if (joined_.contains(group))
+  Calls& calls = groups_[submission.group];
+  if (calls.joined)
     return Status::fix_call(
         fmt::format("{} was called after join() in group {}: wait until join() has returned, which "
                     "is when all ranks have joined",
-                    row_of(submission.operation).name, group));
+                    row_of(submission.operation).name, submission.group));
   Record& record = make(submission);
-  bool added = false;
   try {
-    added = fill(record);
+    if (record.submission.name.empty()) choose_name(calls, record);
+    record.known = calls.names.take(record.submission);
   } catch (const std::bad_alloc&) {
-    forget(record);
+    forget(calls, record);
     throw;
   }
-  if (added) return &record;
+  if (record.known != nullptr) {
+    ++calls.in_flight;
+    ++in_flight_;
+    calls.joined = submission.operation == Operation::kJoin;
+    return &record;
+  }
   const std::string name = record.submission.name;
-  forget(record);
+  forget(calls, record);
   return Status::fix_call(fmt::format(
       "`{}` is already in flight: wait for its handle first, or give each of the concurrent calls "
       "its own name",
@@ -55,68 +50,63 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
 }
 
 Record& SubmissionTable::make(const Submission& submission) {
-  const Handle handle = last_handle_ + 1;
-  auto place = records_.end();
+  std::unique_ptr<Record> record;
   if (spares_.empty()) {
-    place = records_.try_emplace(handle).first;
+    record = std::make_unique<Record>();
   } else {
-    spares_.back().key() = handle;
-    place = records_.insert(std::move(spares_.back())).position;
+    record = std::move(spares_.back());
     spares_.pop_back();
   }
-  try {
-    place->second.submission = submission;
-  } catch (const std::bad_alloc&) {
-    records_.erase(place);
-    throw;
+  record->submission = submission;
+  const Handle handle = last_handle_ + 1;
+  std::unique_ptr<Record>& place = recent_[handle % kRecent];
+  if (place != nullptr) {
+    std::unique_ptr<Record>& older = older_[place->handle];
+    older = std::move(place);
   }
-  last_handle_ = place->second.handle = handle;
-  return place->second;
+  record->handle = last_handle_ = handle;
+  record->automatic_index.reset();
+  record->finished = record->dropped = record->seen = false;
+  place = std::move(record);
+  return *place;
 }
 
-void SubmissionTable::erase(Records::iterator found) {
-  auto node = records_.extract(found);
-  if (spares_.size() == kSparesMax || node.mapped().submission.name.size() > kSpareNameBytesMax)
-    return;
-  Submission submission = std::move(node.mapped().submission);
-  node.mapped() = {};
-  node.mapped().submission = std::move(submission);
-  spares_.push_back(std::move(node));
-}
-
-// False when the name is in flight.
-bool SubmissionTable::fill(Record& record) {
+// The lowest index that is not in use.
+void SubmissionTable::choose_name(Calls& calls, Record& record) {
   Submission& submission = record.submission;
-  if (submission.name.empty()) {
-    record.automatic_index = take_index(submission);
-    submission.name =
-        fmt::format("{}.unnamed.{}", row_of(submission.operation).name, *record.automatic_index);
+  auto& [next, in_use, given_back] = calls.automatic_indices[submission.operation];
+  if (given_back.empty()) {
+    record.automatic_index = *in_use.insert(next).first;
+    ++next;
+  } else {
+    record.automatic_index = *in_use.insert(given_back.extract(given_back.begin())).position;
   }
-  if (submission.operation == Operation::kJoin) joined_.insert(submission.group);
-  return in_flight_.insert(&record).second;
+  submission.name =
+      fmt::format("{}.unnamed.{}", row_of(submission.operation).name, *record.automatic_index);
 }
 
-// What fill() may have done, but for the name, which it adds last.
-void SubmissionTable::forget(const Record& record) {
-  const Submission& submission = record.submission;
-  give_index_back(record);
-  if (submission.operation == Operation::kJoin) joined_.erase(submission.group);
-  erase(records_.find(record.handle));
+// One that is not in flight, and was seen by nobody.
+void SubmissionTable::forget(Calls& calls, Record& record) {
+  give_index_back(calls, record);
+  erase(record);
 }
 
-// The lowest one that is not in use.
-int SubmissionTable::take_index(const Submission& submission) {
-  auto& [next, in_use, given_back] = automatic_indices_[{submission.group, submission.operation}];
-  if (!given_back.empty()) return *in_use.insert(given_back.extract(given_back.begin())).position;
-  const int index = *in_use.insert(next).first;
-  ++next;
-  return index;
-}
-
-void SubmissionTable::give_index_back(const Record& record) {
+void SubmissionTable::give_index_back(Calls& calls, const Record& record) {
   if (!record.automatic_index) return;
-  auto& indices = automatic_indices_[{record.submission.group, record.submission.operation}];
+  auto& indices = calls.automatic_indices[record.submission.operation];
   indices.given_back.insert(indices.in_use.extract(*record.automatic_index));
+}
+
+void SubmissionTable::erase(Record& record) {
+  std::unique_ptr<Record>& place = recent_[record.handle % kRecent];
+  std::unique_ptr<Record> gone;
+  if (place.get() == &record)
+    gone = std::move(place);
+  else
+    gone = std::move(older_.extract(record.handle).mapped());
+  if (spares_.size() == kSparesMax || gone->submission.name.size() > kSpareNameBytesMax) return;
+  gone->outcome = {};
+  spares_.push_back(std::move(gone));
 }
 
 void SubmissionTable::withdraw(Record& record) {
@@ -125,45 +115,60 @@ void SubmissionTable::withdraw(Record& record) {
 }
 
 Record* SubmissionTable::find(Handle handle) {
-  const auto found = records_.find(handle);
-  return found == records_.end() ? nullptr : &found->second;
+  Record* const recent = recent_[handle % kRecent].get();
+  if (recent != nullptr && recent->handle == handle) return recent;
+  const auto older = older_.find(handle);
+  return older == older_.end() ? nullptr : older->second.get();
 }
 
 void SubmissionTable::finish(Record& record) {
-  in_flight_.erase(&record);
-  if (record.submission.operation == Operation::kJoin) joined_.erase(record.submission.group);
+  Calls& calls = calls_of(record);
+  KnownSignatures::give_back(*record.known);
+  record.known = nullptr;
+  --calls.in_flight;
+  --in_flight_;
+  if (record.submission.operation == Operation::kJoin) calls.joined = false;
   record.finished = true;
-  if (record.dropped) erase(records_.find(record.handle));
+  if (record.dropped) erase(record);
 }
 
 std::size_t SubmissionTable::in_flight(GroupId group) const {
-  return static_cast<std::size_t>(std::ranges::count(
-      in_flight_, group, [](const Record* record) { return record->submission.group; }));
+  const auto found = groups_.find(group);
+  return found == groups_.end() ? 0 : found->second.in_flight;
 }
 
 Record* SubmissionTable::oldest() {
   Record* oldest = nullptr;
-  for (auto& [handle, record] : records_) {
-    if (record.finished || record.submission.operation == Operation::kJoin) continue;
-    if (oldest == nullptr || handle < oldest->handle) oldest = &record;
-  }
+  const auto look = [&](Record* record) {
+    if (record == nullptr || record->finished) return;
+    if (record->submission.operation == Operation::kJoin) return;
+    if (oldest == nullptr || record->handle < oldest->handle) oldest = record;
+  };
+  for (const auto& record : recent_) look(record.get());
+  for (const auto& [handle, record] : older_) look(record.get());
   return oldest;
 }
 
 Outcome SubmissionTable::remove(Handle handle) {
-  const auto found = records_.find(handle);
-  CHECK(found != records_.end() && found->second.finished, "only finished records are removed");
-  give_index_back(found->second);
-  Outcome outcome = std::move(found->second.outcome);
-  erase(found);
+  Record* const record = find(handle);
+  CHECK(record != nullptr && record->finished, "only finished records are removed");
+  give_index_back(calls_of(*record), *record);
+  Outcome outcome = std::move(record->outcome);
+  erase(*record);
   return outcome;
 }
 
 void SubmissionTable::drop(Handle handle) {
-  const auto found = records_.find(handle);
-  if (found == records_.end()) return;
-  found->second.dropped = true;
-  if (found->second.finished) erase(found);
+  Record* const record = find(handle);
+  if (record == nullptr) return;
+  record->dropped = true;
+  if (record->finished) erase(*record);
+}
+
+void SubmissionTable::forget_names(GroupId group) {
+  Calls& calls = groups_[group];
+  CHECK(calls.in_flight == 0, "a group in use is not removed");
+  calls.names = KnownSignatures();
 }
 
 }  // namespace farandole

@@ -4,11 +4,10 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <unordered_map>
-#include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -22,12 +21,11 @@ namespace farandole {
 struct Record {
   Handle handle = 0;
   Submission submission;
-  std::optional<int> automatic_index;  // when the engine chose the name
+  KnownSignatures::Entry* known = nullptr;  // its name's; while it is in flight
+  std::optional<int> automatic_index;       // when the engine chose the name
   TimePoint submitted{};
   Moment moment;
-  // Of the group's member: the signature, and the place among those in flight there.
-  KnownSignatures::Entry* known = nullptr;
-  std::size_t place = 0;
+  std::size_t place = 0;  // of the group's member: among those in flight there
   Outcome outcome;
   bool finished = false;
   bool dropped = false;
@@ -38,8 +36,8 @@ class SubmissionTable {
  public:
   SubmissionTable();
 
-  // Gives it a handle and, if it has none, a name. Errors: kFixCall when the name is in flight, or
-  // this rank has joined the group. When std::bad_alloc comes out nothing has changed.
+  // Gives a checked one a handle and, if it has none, a name. Errors: kFixCall when the name is in
+  // flight, or this rank has joined the group. When std::bad_alloc comes out nothing has changed.
   Result<Record*> add(const Submission& submission);
   // Takes back what add() has just given; nobody has seen it yet.
   void withdraw(Record& record);
@@ -51,32 +49,15 @@ class SubmissionTable {
   Outcome remove(Handle handle);
   // Forgets it now or when it is finished, but not the index of its automatic name.
   void drop(Handle handle);
+  // Forgets the names of a group that is gone; nothing of ours is in flight there.
+  void forget_names(GroupId group);
 
-  std::size_t in_flight() const { return in_flight_.size(); }
+  std::size_t in_flight() const { return in_flight_; }
   std::size_t in_flight(GroupId group) const;
   // The one that was submitted first of those in flight that do not wait for a join; may be null.
   Record* oldest();
 
  private:
-  struct Hash {
-    std::size_t operator()(const Record* record) const;
-  };
-  struct SameName {
-    bool operator()(const Record* one, const Record* other) const;
-  };
-  using Records = std::unordered_map<Handle, Record>;  // which stay where they are
-
-  Record& make(const Submission& submission);
-  bool fill(Record& record);
-  void forget(const Record& record);
-  void erase(Records::iterator found);
-  int take_index(const Submission& submission);
-  void give_index_back(const Record& record);
-
-  Records records_;
-  // Of calls that are over, with the memory of their names and shapes, for those that come.
-  std::vector<Records::node_type> spares_;
-  std::unordered_set<const Record*, Hash, SameName> in_flight_;  // by group and name
   // Indices of automatic names, in use until the handle is taken: a point of the program, not of
   // time, so that all ranks choose alike. Those of dropped calls never come back.
   struct Indices {
@@ -84,9 +65,30 @@ class SubmissionTable {
     std::set<int> in_use;
     std::set<int> given_back;
   };
-  std::map<std::pair<GroupId, Operation>, Indices> automatic_indices_;
-  std::set<GroupId> joined_;  // groups with a join of ours in flight
+  // Those of one group.
+  struct Calls {
+    KnownSignatures names;
+    std::map<Operation, Indices> automatic_indices;
+    std::size_t in_flight = 0;
+    bool joined = false;  // a join of ours is in flight
+  };
+
+  Calls& calls_of(const Record& record) { return groups_[record.submission.group]; }
+  Record& make(const Submission& submission);
+  void choose_name(Calls& calls, Record& record);
+  void forget(Calls& calls, Record& record);
+  void erase(Record& record);
+  static void give_index_back(Calls& calls, const Record& record);
+
+  std::map<GroupId, Calls> groups_;
+  std::size_t in_flight_ = 0;
   Handle last_handle_ = 0;
+  // The last ones, by the end of their handles, and those whose place another has taken. They stay
+  // where they are.
+  std::vector<std::unique_ptr<Record>> recent_;
+  std::unordered_map<Handle, std::unique_ptr<Record>> older_;
+  // Of calls that are over, with the memory of their names and shapes, for those that come.
+  std::vector<std::unique_ptr<Record>> spares_;
 };
 
 }  // namespace farandole

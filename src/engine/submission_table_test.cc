@@ -50,6 +50,32 @@ TEST(SubmissionTable, ManyDroppedCallsLeaveNothingButTheirIndices) {
   EXPECT_EQ(name_of_next(table), "allreduce.unnamed." + std::to_string(kDropped));
 }
 
+// Some take their results late, or never.
+TEST(SubmissionTable, AHandleIsFoundHoweverManyCameAfterIt) {
+  SubmissionTable table;
+  constexpr Handle kEach = 1000;
+  std::vector<Record*> kept;
+  for (Handle number = 0; number < 20 * kEach; ++number) {
+    Record& record = **table.add(unnamed());
+    if (number % kEach == 0) {
+      kept.push_back(&record);
+      continue;
+    }
+    table.finish(record);
+    EXPECT_TRUE(table.remove(record.handle).status.ok());
+  }
+  EXPECT_EQ(table.oldest(), kept.front());
+  EXPECT_EQ(table.in_flight(), kept.size());
+  for (Record* const record : kept) {
+    const Handle handle = record->handle;
+    ASSERT_EQ(table.find(handle), record);
+    table.finish(*record);
+    EXPECT_TRUE(table.remove(handle).status.ok());
+    EXPECT_EQ(table.find(handle), nullptr);
+  }
+  EXPECT_EQ(table.in_flight(), 0U);
+}
+
 TEST(SubmissionTable, WhatIsWithdrawnWasNeverThere) {
   SubmissionTable table;
   table.withdraw(**table.add(unnamed(Operation::kJoin)));

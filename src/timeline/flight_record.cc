@@ -104,14 +104,6 @@ Line& line_of(std::byte* memory, Handle handle) {
   return record_in(memory).lines[handle % kFlightCalls];
 }
 
-// FNV-1a, 64 bits (draft-eastlake-fnv).
-std::uint64_t hash_of(std::string_view name) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char letter : name)
-    hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
-  return hash;
-}
-
 std::optional<FlightCall> read_line(const Line& line) {
   const std::uint64_t handle = line.handle.load(std::memory_order_acquire);
   if (handle == 0) return std::nullopt;
@@ -182,7 +174,8 @@ void FlightRecorder::leave_group(GroupId group) {
     if (kept.load(std::memory_order_relaxed) == group + 1) kept.store(0, std::memory_order_relaxed);
 }
 
-void FlightRecorder::submitted(Handle handle, const Submission& submission, TimePoint now) {
+void FlightRecorder::submitted(Handle handle, const Submission& submission, std::uint64_t name_hash,
+                               TimePoint now) {
   CHECK(handle != 0, "handles start at 1");
   Line& line = line_of(memory_, handle);
   line.handle.store(0, std::memory_order_relaxed);
@@ -196,7 +189,7 @@ void FlightRecorder::submitted(Handle handle, const Submission& submission, Time
   line.submitted.store(count_of(now), std::memory_order_release);
   line.changed.store(count_of(now), std::memory_order_release);
   line.elements.store(elements, std::memory_order_release);
-  line.name_hash.store(hash_of(submission.name), std::memory_order_release);
+  line.name_hash.store(name_hash, std::memory_order_release);
   line.name.write(submission.name);
   line.handle.store(handle, std::memory_order_release);
   if (timeline_ != nullptr) timeline_->submitted(handle, submission, now);

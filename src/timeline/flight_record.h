@@ -68,7 +68,9 @@ class FlightRecorder {
   void formed(TimePoint now);
   void enter_group(GroupId group);
   void leave_group(GroupId group);
-  void submitted(Handle handle, const Submission& submission, TimePoint now);
+  // `name_hash`: of the name, the same in all processes.
+  void submitted(Handle handle, const Submission& submission, std::uint64_t name_hash,
+                 TimePoint now);
   void running(Handle handle, TimePoint now);
   void finished(Handle handle, bool well, TimePoint now);
   // The program waits inside a call of ours, for this handle: from when the first of its threads

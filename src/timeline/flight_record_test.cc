@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/signature.h"
+
 namespace farandole {
 namespace {
 
@@ -31,6 +33,10 @@ class FlightRecordTest : public ::testing::Test {
     return reinterpret_cast<std::byte*>((address + 63) / 64 * 64);
   }();
   FlightRecorder recorder_{memory_};
+
+  void submit(Handle handle, const Submission& submission, TimePoint now) {
+    recorder_.submitted(handle, submission, digest_of(submission.name), now);
+  }
 };
 
 TEST_F(FlightRecordTest, ZeroedMemoryIsAWorkerThatHasNotBegun) {
@@ -44,7 +50,7 @@ TEST_F(FlightRecordTest, TellsTheLifeOfACall) {
   recorder_.begin(at(1));
   EXPECT_EQ(read_flight_record(memory_).life, FlightLife::kForming);
   recorder_.formed(at(2));
-  recorder_.submitted(1, call("grad", {2, 3}), at(3));
+  submit(1, call("grad", {2, 3}), at(3));
   FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.life, FlightLife::kMember);
   EXPECT_EQ(report.since, at(2));
@@ -66,19 +72,19 @@ TEST_F(FlightRecordTest, TellsTheLifeOfACall) {
 
 TEST_F(FlightRecordTest, CountsWhatWasDone) {
   recorder_.begin(at(1));
-  recorder_.submitted(1, call("grad", {2, 3}), at(2));
-  recorder_.submitted(2, call("empty", {0}), at(2));
+  submit(1, call("grad", {2, 3}), at(2));
+  submit(2, call("empty", {0}), at(2));
   Submission barrier;
   barrier.name = "barrier";
   barrier.operation = Operation::kBarrier;
-  recorder_.submitted(3, barrier, at(2));
+  submit(3, barrier, at(2));
   recorder_.finished(1, true, at(3));
   recorder_.finished(2, false, at(3));
   FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.counts.calls, 1U);
   EXPECT_EQ(report.counts.bytes, 24U);
   for (Handle handle = 4; handle < 4 + kFlightCalls; ++handle)
-    recorder_.submitted(handle, call("x", {1}), at(4));
+    submit(handle, call("x", {1}), at(4));
   recorder_.finished(3, true, at(5));  // also without a line
   report = read_flight_record(memory_);
   EXPECT_EQ(report.counts.calls, 2U);
@@ -110,7 +116,7 @@ TEST_F(FlightRecordTest, TellsWhereTheProgramWaitsAndForHowLongItDid) {
 TEST_F(FlightRecordTest, KeepsTheLastCallsOnly) {
   recorder_.begin(at(0));
   for (Handle handle = 1; handle <= kFlightCalls + 3; ++handle)
-    recorder_.submitted(handle, call("x" + std::to_string(handle)), at(1));
+    submit(handle, call("x" + std::to_string(handle)), at(1));
   recorder_.finished(2, true, at(2));  // its line belongs to another call by now
   const FlightReport report = read_flight_record(memory_);
   ASSERT_EQ(report.calls.size(), kFlightCalls);
@@ -122,8 +128,8 @@ TEST_F(FlightRecordTest, KeepsTheLastCallsOnly) {
 TEST_F(FlightRecordTest, LongNamesAreToldApartByTheirHash) {
   recorder_.begin(at(0));
   const std::string common(kFlightNameBytes, 'n');
-  recorder_.submitted(1, call(common + "1"), at(1));
-  recorder_.submitted(2, call(common + "2"), at(1));
+  submit(1, call(common + "1"), at(1));
+  submit(2, call(common + "2"), at(1));
   const FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.calls[0].name, report.calls[1].name);
   EXPECT_NE(report.calls[0].name_hash, report.calls[1].name_hash);
@@ -156,7 +162,7 @@ TEST_F(FlightRecordTest, AReaderNeverSeesAMixOfTwoCalls) {
   std::thread writer([&] {
     for (Handle handle = 1; !stop; ++handle) {
       const auto digit = static_cast<char>('0' + handle % 10);
-      recorder_.submitted(handle, call(std::string(kFlightNameBytes, digit)), at(1));
+      submit(handle, call(std::string(kFlightNameBytes, digit)), at(1));
     }
   });
   for (int seen = 0; seen < 100'000;) {
@@ -199,7 +205,7 @@ TEST_F(FlightRecordTest, RandomBytesAreReadAsWellAsTheyCanBe) {
 TEST_F(FlightRecordTest, ChangedBytesCostOnlyTheirOwnLines) {
   recorder_.begin(at(1));
   for (Handle handle = 1; handle <= kFlightCalls; ++handle)
-    recorder_.submitted(handle, call("gradient", {3}), at(2));
+    submit(handle, call("gradient", {3}), at(2));
   const auto seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
