@@ -96,13 +96,17 @@ std::uint32_t Coordinator::learn_from(const Replan& replan) {
     learner_.learn_wait(raise.atom, raise.bucket, raise.ready);
   const auto* atom = learner_.plan().find(raise.atom);
   if (raise.cause != Raise::Cause::kSuccession || atom == nullptr) return 0;
+  if (raise.bucket == 0) {
+    learner_.learn_order(raise.atom, raise.ready);
+    return 0;
+  }
   if (raise.bucket < atom->buckets.size()) {
     learner_.learn_wait(raise.atom, raise.bucket, {});
     return 0;
   }
+  const auto next = learner_.add_succession(raise.atom, raise.ready, raise.where);
   // If all are where the raise was: at the end of its atom.
-  if (replan.withdraws() || replan.prefix() != raise.completed) return 0;
-  return learner_.add_succession(raise.atom, raise.ready, raise.where);
+  return replan.withdraws() || replan.prefix() != raise.completed ? 0 : next;
 }
 
 // A plan that broke soon would break soon again.

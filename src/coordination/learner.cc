@@ -199,9 +199,8 @@ void Learner::split(std::uint32_t atom, const Buckets& first, const Buckets& sec
   if (atom_last_ == atom) atom_last_ = back;
 }
 
-void Learner::replace(std::uint32_t atom, const Buckets& buckets) {
-  const auto before = predecessors(atom);
-  const auto after = successors(atom);
+void Learner::replace(std::uint32_t atom, const Buckets& buckets, const Neighbours& before,
+                      const Neighbours& after) {
   edit(DropAtom{atom});
   for (const auto& bucket : buckets) edit(AddBucket{atom, bucket});
   connect(before, atom, atom, after);
@@ -323,7 +322,29 @@ void Learner::learn_wait(std::uint32_t atom, std::uint32_t bucket, const Ids& re
   if (first.empty()) return before.empty() ? void() : split(atom, before, second);
   for (const auto* part : {&first, &second})
     before.insert(before.end(), part->begin(), part->end());
-  replace(atom, before);
+  replace(atom, before, predecessors(atom), successors(atom));
+}
+
+// What it followed behind a border, itself too, it follows inside or not at all; and what is ready
+// before it follows it only behind a border.
+void Learner::learn_order(std::uint32_t atom, const Ids& ready) {
+  const auto* found = plan_.find(atom);
+  if (found == nullptr) return;
+  Neighbours before;
+  for (const auto other : ready)
+    if (other != atom && plan_.find(other) != nullptr) before.emplace_back(other, Where::kInside);
+  if (before.empty()) return;
+  if (waits_seen_.size() > kWaitsMax) waits_seen_.clear();
+  if (++waits_seen_[digest_of_set(found->buckets.front().ids)] % kWaitsAlike != 0) return;
+  for (const auto& [one, where] : predecessors(atom))
+    if (where != Where::kBehindBorder) before.emplace_back(one, Where::kInside);
+  auto after = successors(atom);
+  std::erase_if(after, [atom](const auto& one) { return one.first == atom; });
+  for (auto& [one, where] : after)
+    if (contains(ready, one)) where = Where::kBehindBorder;
+  Buckets buckets;
+  for (const auto& bucket : found->buckets) buckets.push_back(bucket.ids);
+  replace(atom, buckets, before, after);
 }
 
 void Learner::forget(std::uint32_t id) {

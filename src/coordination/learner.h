@@ -50,6 +50,9 @@ class Learner {
   // is learned: they come first from now on, in buckets of their own.
   void learn_wait(std::uint32_t atom, std::uint32_t bucket,
                   const std::vector<std::uint32_t>& ready);
+  // Of this atom, with which the plan began, nothing was ready for long, but something of those.
+  // What happens twice is learned: it follows them.
+  void learn_order(std::uint32_t atom, const std::vector<std::uint32_t>& ready);
   // It must not be planned any more.
   void forget(std::uint32_t id);
 
@@ -73,10 +76,11 @@ class Learner {
   void learn_run();
   void cut(std::uint32_t atom);
   void split(std::uint32_t atom, const Buckets& first, const Buckets& second);
-  void replace(std::uint32_t atom, const Buckets& buckets);
-  std::uint32_t define(const Buckets& buckets);
   // Each with its place: the atoms that it follows, and those that follow it.
   using Neighbours = std::vector<std::pair<std::uint32_t, Where>>;
+  void replace(std::uint32_t atom, const Buckets& buckets, const Neighbours& before,
+               const Neighbours& after);
+  std::uint32_t define(const Buckets& buckets);
   Neighbours predecessors(std::uint32_t atom) const;
   Neighbours successors(std::uint32_t atom) const;
   void connect(const Neighbours& before, std::uint32_t first, std::uint32_t last,

@@ -194,6 +194,25 @@ TEST_F(LearnerOfTwo, AnyWaitAtABucketIsLearnedTheFourthTime) {
   EXPECT_THAT(learner.plan().find(1)->buckets, SizeIs(2));
 }
 
+// What was cut off comes first on a member, which waits for it before it submits the rest.
+TEST_F(LearnerOfTwo, AnAtomThatWasWaitedForInVainIsLearnedToFollow) {
+  segment({9});
+  for (int round = 0; round < 3; ++round) segment({1, 2, 3});
+  for (int round = 0; round < 3; ++round) segment({2, 3});
+  segment({1, 2, 3});
+  ASSERT_THAT(successors(2, Where::kInside), ElementsAre(3));
+  ASSERT_EQ(learner_.start_for(1, {2}), 2U);
+  for (int time = 0; time < 2; ++time) learner_.learn_order(2, {2, 77});  // nothing to learn
+  for (int time = 0; time < 2; ++time) learner_.learn_order(77, {3});
+  learner_.learn_order(2, {3});
+  EXPECT_EQ(learner_.start_for(1, {2}), 2U);
+  learner_.learn_order(2, {3});
+  EXPECT_EQ(learner_.start_for(1, {2}), 3U);
+  EXPECT_THAT(successors(3, Where::kInside), ElementsAre(2));
+  EXPECT_THAT(successors(2, Where::kInside), IsEmpty());
+  EXPECT_THAT(successors(2, Where::kBehindBorder), ElementsAre(3));
+}
+
 TEST_F(LearnerOfTwo, SuccessionsAreLearnedFromARaise) {
   segment({9});
   for (int round = 0; round < 3; ++round) segment({1, 2});
