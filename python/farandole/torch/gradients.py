@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -42,10 +42,11 @@ class Gradients:
         combination: Combination,
         passes: int,
         groups: Sequence[Sequence[torch.Tensor]] | None,
+        names: Mapping[int, str],
     ) -> None:
         """`groups`: the parameters that share a bucket, and the others are alone; None: buckets
-        are filled up to their size."""
-        self._name, self._combination = name, combination
+        are filled up to their size. `names`: those of the parameters that have one, by id()."""
+        self._name, self._combination, self._names = name, combination, names
         self._passes = passes
         self._groups = (
             None if groups is None else [{id(parameter) for parameter in group} for group in groups]
@@ -181,7 +182,7 @@ class Gradients:
         for portion, limit in self._portions(dense):
             self._fill_buckets(portion, limit)
         for gradient in sparse:
-            self._buckets.append(SparseBucket(f"{self._name}.{len(self._buckets)}", gradient))
+            self._buckets.append(SparseBucket(self._name_next([gradient]), gradient))
         self._unplaced = [g for g in self._unplaced if g.bucket is None]
         for bucket in self._buckets[first:]:
             bucket.start(self._combination)
@@ -226,7 +227,16 @@ class Gradients:
         sizes = [((p.dtype, p.device), p.numel() * p.element_size()) for p in parameters]
         for planned in plan_buckets(sizes, limit):
             chosen = [gradients[index] for index, _ in planned.places]
-            self._buckets.append(Bucket(f"{self._name}.{len(self._buckets)}", chosen, planned))
+            self._buckets.append(Bucket(self._name_next(chosen), chosen, planned))
+
+    def _name_next(self, gradients: Sequence[Gradient]) -> str:
+        """What reports and errors call the next bucket, the same on all ranks."""
+        name = f"{self._name}.{len(self._buckets)}"
+        first = self._names.get(id(gradients[0].parameter))
+        if first is None:
+            return name
+        others = len(gradients) - 1
+        return f"{name} ({first})" if others == 0 else f"{name} ({first} and {others} more)"
 
     def in_flight(self) -> bool:
         return self._complete > 0

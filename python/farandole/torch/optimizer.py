@@ -76,7 +76,7 @@ def DistributedOptimizer(  # noqa: N802
     if op is Adasum:
         distributed._deltas = _Deltas(f"{name}.deltas", combination)
     else:
-        distributed._gradients = Gradients(name, combination, passes, portions)
+        distributed._gradients = Gradients(name, combination, passes, portions, names)
         distributed._gradients.add(parameters)
     if every := engine.check_parameters:
         distributed._check = PeriodicCheck(every, f"{name}.parameters", process_set)
