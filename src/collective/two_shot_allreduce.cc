@@ -14,6 +14,10 @@ constexpr std::int64_t kLineBytes = 64;
 constexpr std::int64_t kPageBytes = 4096;
 constexpr std::int64_t kPagesMin = 16;
 
+// A turn through the staging memory. Parts are written whole, so after this much the others' caches
+// have lost them; more of it would be in no cache of ours either, and be late now and then.
+constexpr std::int64_t kTurnBytes = 1 << 20;
+
 // Beyond the second-level cache moving less is quicker again.
 constexpr std::int64_t kReducedByAllMax = 512 * 1024;
 
@@ -54,7 +58,10 @@ TwoShotAllreduce::Range TwoShotAllreduce::slice(Range window, int member) const 
 
 std::int64_t TwoShotAllreduce::part_offset(std::int64_t index) const {
   const std::int64_t behind = multiplies_ ? round_up(products_bytes(), kPartAlignment) : 0;
-  const Parts parts = {.bytes = shown_bytes() + behind, .rounds = passes() * windows_staged()};
+  const std::int64_t each = shown_bytes() + behind;
+  const Parts parts = {.bytes = each,
+                       .rounds = passes() * windows_staged(),
+                       .staging_bytes = std::max(kTurnBytes, kRoundParts * each)};
   return parts.offset(shots_.entrance().identity(), index);
 }
 
