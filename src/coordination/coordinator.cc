@@ -144,9 +144,11 @@ Status Coordinator::apply(int from, const AnnounceAgain& item) {
   return {};
 }
 
-Status Coordinator::apply(int from, const AnnounceJoin& /*item*/) {
+Status Coordinator::apply(int from, const AnnounceJoin& item) {
   member(from).joined = true;
-  joined_last_ = from;
+  member(from).joined_at = item.time;
+  const auto moment = [this](int number) { return std::pair(member(number).joined_at, number); };
+  if (!joined_last_ || moment(from) > moment(*joined_last_)) joined_last_ = from;
   learner_.restart();
   if (mode_ == Mode::kPlan)
     stop({});

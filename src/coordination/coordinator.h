@@ -52,6 +52,7 @@ class Coordinator {
 
   struct Member {
     bool joined = false;
+    std::uint64_t joined_at = 0;  // as it says
     // How many of its announcements fell to a forgotten id. It will announce them again: until then
     // it does not count as joined, for it has submitted something that is not known here.
     std::size_t announcements_due = 0;
@@ -90,7 +91,10 @@ class Coordinator {
 
   std::vector<int> ranks_;
   std::vector<Member> members_;
-  std::optional<int> joined_last_;  // member; nothing as long as nobody has joined
+  // The member that was the last to join, at the same time the last member; nothing as long as
+  // nobody has. Not the last that we heard of: our own come here at once, and all again in a
+  // replan.
+  std::optional<int> joined_last_;
   std::size_t names_max_;
   NameTable names_;
   std::uint32_t id_defined_last_ = 0;

@@ -32,11 +32,12 @@ Status Follower::submit(Ticket ticket, const KnownSignature& known, const Moment
   grace_.moved(now);
   waits_last_ = moment.waits;
   if (known.signature.operation == Operation::kJoin) {
-    join_ = Join{ticket};
+    const auto time = std::chrono::nanoseconds(now.time_since_epoch()).count();
+    join_ = Join{ticket, {static_cast<std::uint64_t>(time)}};
     if (mode_ != Mode::kLearn)
       raise({});
     else if (!stopped_)
-      messages_.add(Announcement(AnnounceJoin{}));
+      messages_.add(Announcement(join_->announcement));
     return {};
   }
   const auto slot = in_flight_.add(ticket, known, moment);
@@ -259,7 +260,7 @@ Status Follower::apply(const Answer& item) {
   if (mode_ == Mode::kPlan)
     raise({});
   else
-    messages_.add(Announcement(AnnounceJoin{}));
+    messages_.add(Announcement(join_->announcement));
   return {};
 }
 

@@ -55,6 +55,7 @@ class Follower {
   };
   struct Join {
     Ticket ticket;
+    AnnounceJoin announcement;
     bool released = false;  // in the stream; over when that was completed
   };
 

@@ -32,6 +32,7 @@ class Members {
     auto& known = one.known[digest_of(signature)];
     if (!known) known = std::make_unique<KnownSignature>(signature);
     const Ticket ticket = ++one.ticket_last;
+    now_ += std::chrono::nanoseconds(1);  // no two at the same time
     auto status = one.agreement.submit(ticket, *known, moment, now_);
     if (status.ok()) one.submitted[ticket] = signature.name;
     return status;

@@ -87,7 +87,7 @@ void fields(auto& each, AnnounceAgain& item) {
   fields(each, item.signature);
   fields(each, item.moment);
 }
-void fields(auto& /*each*/, AnnounceJoin& /*item*/) {}
+void fields(auto& each, AnnounceJoin& item) { each(item.time); }
 void fields(auto& each, Raise& item) {
   each(item.generation, item.completed, item.cause, item.atom, item.bucket, item.ready, item.where);
 }

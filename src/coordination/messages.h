@@ -52,7 +52,8 @@ struct AnnounceAgain {  // what was announced by an id that has been forgotten b
   Moment moment;
   friend bool operator==(const AnnounceAgain&, const AnnounceAgain&) = default;
 };
-struct AnnounceJoin {  // nothing new comes from here until all are released
+struct AnnounceJoin {      // nothing new comes from here until all are released
+  std::uint64_t time = 0;  // when it was submitted, in ns on the monotonic clock that members share
   friend bool operator==(const AnnounceJoin&, const AnnounceJoin&) = default;
 };
 // "What we predict and what is happening do not go together."

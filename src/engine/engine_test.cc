@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <filesystem>
@@ -468,6 +469,24 @@ TEST(Engine, WhoHasJoinedCallsNothingElse) {
                          "has returned, which is when all ranks have joined"));
     refused.count_down();
     EXPECT_EQ(finish(engine, join).last_joined, 1);
+  });
+}
+
+// Every rank once is the last one, also the one that decides. It has read nothing of the others'
+// joins until then.
+TEST(Engine, AllLearnWhoJoinedLast) {
+  constexpr int kRanks = 3;
+  std::array<std::latch, kRanks> joined{std::latch(kRanks - 1), std::latch(kRanks - 1),
+                                        std::latch(kRanks - 1)};
+  run_job(kRanks, {}, [&](Engine& engine) {
+    for (int last = 0; last < kRanks; ++last) {
+      std::latch& others = joined[static_cast<std::size_t>(last)];
+      if (engine.place().rank == last) others.wait();
+      const auto join = engine.submit(join_call());
+      if (engine.place().rank != last) others.count_down();
+      EXPECT_EQ(finish(engine, join).last_joined, last);
+      EXPECT_EQ(barrier(engine), Status());
+    }
   });
 }
 

@@ -94,7 +94,12 @@ void Referee::submitted(int worker, int number, const Moment& moment) {
   part = {Outcome::kInFlight, moment.waits};
 }
 
-void Referee::join_reached(int group, int worker) { board_of(group).joined_last = worker; }
+void Referee::joined(int group, int worker, Time now) {
+  auto& board = board_of(group);
+  if (std::pair(now, worker) <= std::pair(board.joined_at, board.joined_last)) return;
+  board.joined_at = now;
+  board.joined_last = worker;
+}
 
 void Referee::entered(int group, int worker, const Entered& what) {
   auto& member = member_of(group, worker);

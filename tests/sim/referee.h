@@ -44,8 +44,8 @@ class Referee {
   void sent();
 
   void submitted(int worker, int number, const Moment& moment);
-  // A worker's join has come to the group's coordinator.
-  void join_reached(int group, int worker);
+  // A worker submits a join.
+  void joined(int group, int worker, Time now);
   // A member enters its next turn, takes its entry back, finds that all have entered alike, and
   // comes to the end of it.
   void entered(int group, int worker, const Entered& what);
@@ -88,7 +88,8 @@ class Referee {
     std::vector<Member> members;
     std::vector<Agreed> agreed;
     std::map<std::string, std::deque<int>> undecided;  // by name, the calls to come
-    int joined_last = -1;                              // by the coordinator's order
+    int joined_last = -1;                              // at the same time the last worker
+    Time joined_at{};
   };
   // One worker's part in one call.
   struct Part {

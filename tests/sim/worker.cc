@@ -18,13 +18,6 @@ std::string shown(const std::string& name) { return shortened(name, 30); }
 
 TimePoint point(Time time) { return TimePoint(std::chrono::microseconds(time)); }
 
-bool holds_a_join(const Bytes& message) {
-  const auto announcements = decode_announcements(message);
-  return announcements.ok() && std::ranges::any_of(*announcements, [](const auto& announcement) {
-           return std::holds_alternative<AnnounceJoin>(announcement);
-         });
-}
-
 std::string words(const Turn& turn) { return fmt::format("{}.{}", turn.generation, turn.sequence); }
 
 }  // namespace
@@ -117,21 +110,12 @@ bool SimulatedWorker::take_messages(Seat& seat) {
     const auto& [from, bytes] = seat.inbox.front();
     const auto status = seat.agreement->receive(from, bytes, point(around_.timeline.now()));
     if (!status.ok()) around_.referee.blow(status.message());
-    if (seat.member != 0 || !holds_a_join(bytes)) continue;
-    const auto& members = around_.script.members(seat.group);
-    around_.referee.join_reached(seat.group, members[static_cast<std::size_t>(from)]);
   }
   return some;
 }
 
-// An agreement hands our own join to the coordinator beside it when it is asked for something.
-void SimulatedWorker::reach_coordinator(Seat& seat) {
-  if (std::exchange(seat.joins, false)) around_.referee.join_reached(seat.group, number_);
-}
-
 void SimulatedWorker::send_messages(Seat& seat) {
   if (dead_) return;
-  reach_coordinator(seat);
   while (auto message = seat.agreement->next_message()) {
     around_.story.tell(around_.timeline.now(), "worker {} sends to member {} of group {}: {}",
                        number_, message->to, seat.group, words_of(message->bytes));
@@ -162,7 +146,6 @@ void SimulatedWorker::look_at_the_time(Seat& seat) {
 }
 
 bool SimulatedWorker::enter(Seat& seat) {
-  reach_coordinator(seat);
   if (seat.attempt) return false;
   const auto* decision = seat.agreement->next_decision();
   if (decision == nullptr) return false;
@@ -454,7 +437,7 @@ void SimulatedWorker::submit(int number, std::uint32_t batch, bool twice) {
   const auto status = seat.agreement->submit(++ticket_last_, *known, moment(seat, batch), now);
   if (!status.ok()) around_.referee.blow(status.message());
   seat.in_flight.emplace(ticket_last_, Submission{number, std::move(known)});
-  seat.joins = seat.joins || (seat.member == 0 && call.is_join());
+  if (call.is_join()) around_.referee.joined(call.group, number_, around_.timeline.now());
   if (twice) {
     const KnownSignature common(call.common);
     const auto again = seat.agreement->submit(++ticket_last_, common, moment(seat, batch), now);

@@ -92,9 +92,8 @@ class SimulatedWorker {
     std::map<Ticket, Submission> in_flight = {};
     std::optional<Attempt> attempt = {};
     std::uint32_t quiet_points = 0;
-    int unseen = 0;      // submissions whose end our program has not seen
-    bool joins = false;  // on the coordinator's member: our join has not reached it
-    Time look_at = -1;   // a Run for the deadline is on its way
+    int unseen = 0;     // submissions whose end our program has not seen
+    Time look_at = -1;  // a Run for the deadline is on its way
   };
 
   const std::vector<Action>& program() const;
@@ -104,7 +103,6 @@ class SimulatedWorker {
   void wake(Time at_least = 0);
   bool progress();
   bool take_messages(Seat& seat);
-  void reach_coordinator(Seat& seat);
   void send_messages(Seat& seat);
   void look_at_the_time(Seat& seat);
 
