@@ -614,6 +614,35 @@ class OptimizerChecks:
             self.train(model, hvd.DistributedOptimizer(optimizer), range(3))
             self.expect_same_everywhere(model)
 
+    def check_broadcast_of_state_that_nobody_has(self) -> None:
+        """It is made, and the training goes as it would have gone without it."""
+        kinds: list[Callable[[Any], torch.optim.Optimizer]] = [
+            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),
+            lambda p: torch.optim.Adam(p, weight_decay=0.1, amsgrad=True),
+            lambda p: hvd.DistributedOptimizer(torch.optim.AdamW(p), op=hvd.Sum),
+            lambda p: hvd.DistributedOptimizer(torch.optim.Adam(p), op=hvd.Adasum),
+            lambda p: torch.optim.RMSprop(p, momentum=0.9, centered=True),
+            torch.optim.Adadelta,
+            torch.optim.Adamax,
+            torch.optim.NAdam,
+            torch.optim.RAdam,
+            torch.optim.Rprop,
+        ]
+        for kind in kinds:
+            model, other = network(), network()
+            optimizer, untouched = kind(model.parameters()), kind(other.parameters())
+            hvd.broadcast_optimizer_state(optimizer, 0)
+            assert len(optimizer.state_dict()["state"]) == len(list(model.parameters()))
+            self.expect_equal(model, other, tolerance=0)
+            for step in range(3):
+                for each, stepper in ((model, optimizer), (other, untouched)):
+                    stepper.zero_grad()
+                    square_loss(each, 0, step).backward()
+                    stepper.step()
+            self.expect_equal(model, other)
+        sparse = torch.optim.SparseAdam(nn.Embedding(5, 2, sparse=True).parameters())
+        hvd.broadcast_optimizer_state(sparse, 0)  # takes no zeros, and so gets none
+
     def check_state_that_cannot_be_sent(self) -> None:
         optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
         optimizer.param_groups[0]["odd"] = object()

@@ -283,6 +283,14 @@ class _Distributed(torch.optim.Optimizer):
             )
 
 
+def step_alone(optimizer: torch.optim.Optimizer) -> None:
+    """A step of this rank with the gradients as they are, of which the others hear nothing."""
+    if isinstance(optimizer, _Distributed):
+        super(_Distributed, optimizer).step()
+    else:
+        type(optimizer).step(optimizer)
+
+
 class _Deltas:
     """Combines what steps have changed, each parameter for itself: Adasum looks at angles."""
 

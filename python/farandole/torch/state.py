@@ -5,6 +5,7 @@ The structure of the state travels as JSON, its tensors as tensors; nothing is u
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from farandole import arguments, lifecycle, structure
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.torch.operations import broadcast_, broadcast_async_
+from farandole.torch.optimizer import step_alone
 from farandole.torch.tensors import check
 
 
@@ -64,10 +66,10 @@ def broadcast_optimizer_state(
 ) -> None:
     """Gives all ranks root_rank's optimizer state and options (learning rate, momentum ...).
 
-    State that only the root has, as after loading a checkpoint there, is made on the others; if the
-    root has none yet, nobody has, and trained parameters without a gradient get one of zeros.
-    Parameters do not change. `model` is there for scripts that give it, and has no meaning. Raises
-    CallError, a ValueError, for LBFGS.
+    State that only the root has, as after loading a checkpoint there, is made on the others. If the
+    root has none yet, all make what a first step would begin with, and trained parameters without a
+    gradient get one of zeros. Parameters do not change. `model` is there for scripts that give it,
+    and has no meaning. Raises CallError, a ValueError, for LBFGS.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise CallError(
@@ -81,15 +83,30 @@ def broadcast_optimizer_state(
         state = _receive(root_rank, process_set)
         optimizer.load_state_dict(state)
     if not state["state"]:
-        _fill_gradients(optimizer)
+        _make_state(optimizer)
 
 
-def _fill_gradients(optimizer: torch.optim.Optimizer) -> None:
-    """Horovod makes missing state by a step with such gradients, and scripts may look at them."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.requires_grad and parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter).detach()
+def _make_state(optimizer: torch.optim.Optimizer) -> None:
+    """By a step of zeros, as only the optimizer knows its state; of parameters of zeros, too, so
+    that weight decay leaves nothing in it. Some refuse such gradients, and get none."""
+    trained = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    values = [parameter.detach().clone() for parameter in trained]
+    gradients = [parameter.grad for parameter in trained]
+    for parameter in trained:
+        parameter.detach().zero_()
+        parameter.grad = torch.zeros_like(parameter).detach()
+    with contextlib.suppress(RuntimeError):
+        step_alone(optimizer)
+    for parameter, value, gradient in zip(trained, values, gradients, strict=True):
+        parameter.detach().copy_(value)
+        if gradient is not None:
+            parameter.grad = gradient
+    for state in optimizer.state.values():
+        for name, number in (("step", 0), ("mu_product", 1)):  # what counts the steps
+            if isinstance(state.get(name), torch.Tensor):
+                state[name].fill_(number)
+            elif name in state:
+                state[name] = number
 
 
 def _send(state: dict[str, Any], root_rank: int, process_set: Group) -> None:
