@@ -89,8 +89,10 @@ inline constexpr GroupId kWorld = 0;
 // operation's row.
 struct Submission {
   Operation operation = Operation::kBarrier;
-  // Calls with the same name on all members of the group belong together. Empty: the lowest free
-  // index of this operation is used, so that loops repeat their names.
+  // Calls with the same name on all members of the group belong together. It is in use until this
+  // rank has seen that the call is done, by wait(), poll() or take(), or has dropped it and it is
+  // done. Empty: the lowest free index of this operation is used, so that loops
+  // repeat their names.
   std::string name;
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;
@@ -143,6 +145,9 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const Place& place() const;
+  // Whether a call has told that the job is over (kRebuildGroup), or shutdown() was called: no
+  // other can come to a good end. Any thread.
+  bool is_over() const;
   // Ranks of a group, ascending; empty for an unknown number.
   std::vector<int> ranks_of(GroupId group) const;
 
@@ -160,7 +165,7 @@ class Engine {
   // Starts a call, and with a limit makes progress until it is done or that time is over: what
   // submit() and wait() do, but on an idle engine all of it on this thread, and nobody is woken.
   // Without a limit it never blocks. How the call ended take() says. Errors: kFixCall (unknown
-  // group, not a member, name already in flight, bad shape, dtype without this reduction, this rank
+  // group, not a member, name in use, bad shape, dtype without this reduction, this rank
   // has joined, after shutdown() …), kRebuildGroup (the group is over), kStop (in a forked child,
   // no memory, the engine has failed). Names that begin with `farandole.` are the engine's own.
   Result<Handle> submit(const Submission& submission, std::chrono::milliseconds wait_limit = {});

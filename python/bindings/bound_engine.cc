@@ -144,6 +144,7 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def_prop_ro("local_size", [](const BoundEngine& self) { return self.place().local_size; })
       .def_prop_ro("cross_rank", [](const BoundEngine& self) { return self.place().cross_rank; })
       .def_prop_ro("cross_size", [](const BoundEngine& self) { return self.place().cross_size; })
+      .def_prop_ro("is_over", [](BoundEngine& self) { return self.running()->is_over(); })
       .def_prop_ro("bucket_bytes", &BoundEngine::bucket_bytes)
       .def_prop_ro("check_parameters", &BoundEngine::check_parameters)
       .def_prop_ro("forked", &BoundEngine::forked)

@@ -9,8 +9,8 @@
 #include "base/allocation.h"
 #include "base/try.h"
 #include "engine/assemble.h"
-#include "engine/submission_check.h"
 #include "rendezvous/job_name.h"
+#include "submission/submission_check.h"
 
 namespace farandole {
 namespace {
@@ -68,6 +68,8 @@ Engine::~Engine() {
 }
 
 const Place& Engine::place() const { return parts_->place; }
+
+bool Engine::is_over() const { return parts_->abandoned || parts_->loop->is_over(kWorld); }
 
 std::vector<int> Engine::ranks_of(GroupId group) const {
   if (parts_->abandoned) return {};

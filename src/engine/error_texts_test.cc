@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "engine/job_in_test.h"
-#include "engine/submission_check.h"
+#include "submission/submission_check.h"
 
 namespace farandole {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "engine/group_memory.h"
-#include "engine/submission_check.h"
+#include "submission/submission_check.h"
 
 namespace farandole {
 namespace {

@@ -15,7 +15,7 @@
 #include "coordination/agreement.h"
 #include "engine/formation.h"
 #include "engine/fusion_buffer.h"
-#include "engine/submission_table.h"
+#include "submission/submission_table.h"
 #include "timeline/flight_record.h"
 #include "transport/shm/message_ring.h"
 

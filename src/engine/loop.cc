@@ -15,7 +15,7 @@
 #include "base/platform.h"
 #include "base/time_slice.h"
 #include "base/try.h"
-#include "engine/submission_check.h"
+#include "submission/submission_check.h"
 
 namespace farandole {
 namespace {
@@ -136,6 +136,7 @@ bool Loop::poll(Handle handle) {
 void Loop::State::see(Record* record) {
   if (record == nullptr || !record->finished || std::exchange(record->seen, true)) return;
   moments.seen(record->submission.group);
+  table.free_name(*record);
 }
 
 bool Loop::wait(Handle handle, std::chrono::milliseconds limit) {

@@ -1,4 +1,4 @@
-#include "engine/submission_table.h"
+#include "submission/submission_table.h"
 
 #include <gtest/gtest.h>
 
@@ -48,6 +48,33 @@ TEST(SubmissionTable, ManyDroppedCallsLeaveNothingButTheirIndices) {
   }
   EXPECT_EQ(table.in_flight(), 0U);
   EXPECT_EQ(name_of_next(table), "allreduce.unnamed." + std::to_string(kDropped));
+}
+
+// Also when it is over: when that is, the program cannot know.
+TEST(SubmissionTable, ANameIsInUseUntilTheProgramKnowsThatTheCallIsOver) {
+  SubmissionTable table;
+  Submission named = unnamed();
+  named.name = "loss";
+  const auto is_free = [&] {
+    const Result<Record*> record = table.add(named);
+    if (record.ok()) table.withdraw(**record);
+    return record.ok();
+  };
+  Record& seen = **table.add(named);
+  EXPECT_FALSE(is_free());
+  table.finish(seen);
+  EXPECT_FALSE(is_free());
+  table.free_name(seen);
+  EXPECT_TRUE(is_free());
+  for (const bool dropped_first : {true, false}) {
+    Record& dropped = **table.add(named);
+    const Handle handle = dropped.handle;
+    if (dropped_first) table.drop(handle);
+    EXPECT_FALSE(is_free());
+    table.finish(dropped);
+    if (!dropped_first) table.drop(handle);
+    EXPECT_TRUE(is_free());
+  }
 }
 
 // Some take their results late, or never.

@@ -18,16 +18,17 @@ class KnownSignatures {
  public:
   struct Entry {
     KnownSignature known;
-    bool in_flight = true;
+    bool in_use = true;
   };
 
-  // About `names_max` are kept, and what is in flight.
+  // About `names_max` are kept, and what is in use.
   explicit KnownSignatures(std::size_t names_max = kNamesMax) : names_max_(names_max) {}
 
-  // Of a checked submission; null when its name is in flight. Stays as it is until give_back().
-  // When std::bad_alloc comes out the name is not in flight.
+  // Of a checked submission; null when its name is in use. Stays as it is until give_back().
+  // When std::bad_alloc comes out the name is not in use.
   Entry* take(const Submission& submission);
-  static void give_back(Entry& entry) { entry.in_flight = false; }
+  static void give_back(Entry& entry) { entry.in_use = false; }
+  void forget_unused();
 
   std::size_t size() const { return entries_.size(); }
 

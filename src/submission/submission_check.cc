@@ -1,4 +1,4 @@
-#include "engine/submission_check.h"
+#include "submission/submission_check.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "engine/submission_table.h"
+#include "submission/submission_table.h"
 
 #include <fmt/format.h>
 
@@ -28,11 +28,15 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
                     "is when all ranks have joined",
                     row_of(submission.operation).name, submission.group));
   Record& record = make(submission);
+  const auto take_back = [&] {
+    give_index_back(calls, record);
+    erase(record);
+  };
   try {
     if (record.submission.name.empty()) choose_name(calls, record);
     record.known = calls.names.take(record.submission);
   } catch (const std::bad_alloc&) {
-    forget(calls, record);
+    take_back();
     throw;
   }
   if (record.known != nullptr) {
@@ -42,7 +46,7 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
     return &record;
   }
   const std::string name = record.submission.name;
-  forget(calls, record);
+  take_back();
   return Status::fix_call(fmt::format(
       "`{}` is already in flight: wait for its handle first, or give each of the concurrent calls "
       "its own name",
@@ -85,12 +89,6 @@ void SubmissionTable::choose_name(Calls& calls, Record& record) {
       fmt::format("{}.unnamed.{}", row_of(submission.operation).name, *record.automatic_index);
 }
 
-// One that is not in flight, and was seen by nobody.
-void SubmissionTable::forget(Calls& calls, Record& record) {
-  give_index_back(calls, record);
-  erase(record);
-}
-
 void SubmissionTable::give_index_back(Calls& calls, const Record& record) {
   if (!record.automatic_index) return;
   auto& indices = calls.automatic_indices[record.submission.operation];
@@ -98,6 +96,7 @@ void SubmissionTable::give_index_back(Calls& calls, const Record& record) {
 }
 
 void SubmissionTable::erase(Record& record) {
+  free_name(record);
   std::unique_ptr<Record>& place = recent_[record.handle % kRecent];
   std::unique_ptr<Record> gone;
   if (place.get() == &record)
@@ -123,13 +122,16 @@ Record* SubmissionTable::find(Handle handle) {
 
 void SubmissionTable::finish(Record& record) {
   Calls& calls = calls_of(record);
-  KnownSignatures::give_back(*record.known);
-  record.known = nullptr;
   --calls.in_flight;
   --in_flight_;
   if (record.submission.operation == Operation::kJoin) calls.joined = false;
   record.finished = true;
   if (record.dropped) erase(record);
+}
+
+void SubmissionTable::free_name(Record& record) {
+  if (record.known != nullptr) KnownSignatures::give_back(*record.known);
+  record.known = nullptr;
 }
 
 std::size_t SubmissionTable::in_flight(GroupId group) const {
@@ -168,7 +170,7 @@ void SubmissionTable::drop(Handle handle) {
 void SubmissionTable::forget_names(GroupId group) {
   Calls& calls = groups_[group];
   CHECK(calls.in_flight == 0, "a group in use is not removed");
-  calls.names = KnownSignatures();
+  calls.names.forget_unused();
 }
 
 }  // namespace farandole

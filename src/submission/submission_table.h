@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 #include "coordination/moment.h"
-#include "engine/known_signatures.h"
 #include "farandole/engine.h"
+#include "submission/known_signatures.h"
 
 namespace farandole {
 
@@ -21,7 +21,7 @@ namespace farandole {
 struct Record {
   Handle handle = 0;
   Submission submission;
-  KnownSignatures::Entry* known = nullptr;  // its name's; while it is in flight
+  KnownSignatures::Entry* known = nullptr;  // its name's; null when that may be used again
   std::optional<int> automatic_index;       // when the engine chose the name
   TimePoint submitted{};
   Moment moment;
@@ -37,14 +37,17 @@ class SubmissionTable {
   SubmissionTable();
 
   // Gives a checked one a handle and, if it has none, a name. Errors: kFixCall when the name is in
-  // flight, or this rank has joined the group. When std::bad_alloc comes out nothing has changed.
+  // use, or this rank has joined the group. When std::bad_alloc comes out nothing has changed.
   Result<Record*> add(const Submission& submission);
   // Takes back what add() has just given; nobody has seen it yet.
   void withdraw(Record& record);
   Record* find(Handle handle);  // null when unknown
 
-  // The record's outcome is written: its name may be used again. A dropped one is forgotten.
+  // The record's outcome is written. A dropped one is forgotten.
   void finish(Record& record);
+  // The program knows that it is finished: its name may be used again. Not before, for that is a
+  // point of the program, the same on all ranks, and when it finishes is none.
+  void free_name(Record& record);
   // Forgets a finished record.
   Outcome remove(Handle handle);
   // Forgets it now or when it is finished, but not the index of its automatic name.
@@ -76,7 +79,6 @@ class SubmissionTable {
   Calls& calls_of(const Record& record) { return groups_[record.submission.group]; }
   Record& make(const Submission& submission);
   void choose_name(Calls& calls, Record& record);
-  void forget(Calls& calls, Record& record);
   void erase(Record& record);
   static void give_index_back(Calls& calls, const Record& record);
 

@@ -1,11 +1,11 @@
-#include "engine/known_signatures.h"
+#include "submission/known_signatures.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "engine/submission_check.h"
+#include "submission/submission_check.h"
 
 namespace farandole {
 namespace {
@@ -37,7 +37,7 @@ TEST(KnownSignatures, ACallThatHasChangedGetsWhatItIsNow) {
   EXPECT_EQ(known.size(), 1U);
 }
 
-TEST(KnownSignatures, WhatIsInFlightStaysWhenThereAreTooMany) {
+TEST(KnownSignatures, WhatIsInUseStaysWhenThereAreTooMany) {
   KnownSignatures known(2);
   KnownSignatures::Entry& a = *known.take(allreduce_of(1, "a"));
   KnownSignatures::give_back(*known.take(allreduce_of(1, "b")));
@@ -46,7 +46,7 @@ TEST(KnownSignatures, WhatIsInFlightStaysWhenThereAreTooMany) {
   EXPECT_EQ(a.known.signature.name, "a");
 }
 
-TEST(KnownSignatures, ANameIsInFlightOnce) {
+TEST(KnownSignatures, ANameIsInUseOnce) {
   KnownSignatures known(2);
   KnownSignatures::Entry* const first = known.take(allreduce_of(1));
   EXPECT_EQ(known.take(allreduce_of(2)), nullptr);

@@ -1,25 +1,28 @@
-#include "engine/known_signatures.h"
+#include "submission/known_signatures.h"
 
 #include <utility>
 
-#include "engine/submission_check.h"
+#include "submission/submission_check.h"
 
 namespace farandole {
 
 KnownSignatures::Entry* KnownSignatures::take(const Submission& submission) {
   const auto found = entries_.find(submission.name);
   if (found == entries_.end()) {
-    if (entries_.size() >= names_max_)
-      std::erase_if(entries_, [](const auto& entry) { return !entry.second.in_flight; });
+    if (entries_.size() >= names_max_) forget_unused();
     KnownSignature known(signature_of(submission));
     return &entries_.emplace(submission.name, Entry{std::move(known)}).first->second;
   }
   Entry& entry = found->second;
-  if (entry.in_flight) return nullptr;
+  if (entry.in_use) return nullptr;
   if (!describes(entry.known.signature, submission))
     entry.known = KnownSignature(signature_of(submission));
-  entry.in_flight = true;
+  entry.in_use = true;
   return &entry;
+}
+
+void KnownSignatures::forget_unused() {
+  std::erase_if(entries_, [](const auto& entry) { return !entry.second.in_use; });
 }
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-#include "engine/moments.h"
+#include "submission/moments.h"
 
 #include <gtest/gtest.h>
 
