@@ -34,7 +34,8 @@ _process = _Process()
 def init(
     comm: Any = None, process_sets: Sequence[Group] | Literal["dynamic"] | None = None
 ) -> None:
-    """Joins the job; waits for the other ranks. Does nothing if that has been done.
+    """Joins the job; waits for the other ranks. Does nothing if that has been done, unless a call
+    has raised GroupLostError since: then it leaves that job first.
 
     Without a launcher the job is this process alone. The same process_sets must be given on every
     rank; each gets its `process_set_id`. "dynamic" is what add_process_set() needs in Horovod; here
@@ -44,6 +45,8 @@ def init(
     """
     _check_not_forked()
     given = _checked_list([] if process_sets in (None, "dynamic") else process_sets)
+    if _process.engine is not None and _process.engine.is_over:
+        shutdown()
     if _process.engine is not None:
         _check_is_world(comm, _process.engine.size)
         _register_again(given)

@@ -110,6 +110,17 @@ class LifeChecks(Suite):
         assert counts == later_counts, found
         assert later_maps < maps + 20, found  # some are the allocator's
 
+    def check_yz_joining_again_what_somebody_has_left(self) -> None:
+        """Also without shutdown() on those who were left behind."""
+        for leaver in {0, self.size - 1} if self.size > 1 else ():
+            self.api.barrier()
+            if self.rank == leaver:
+                self.api.shutdown()
+            else:
+                self.expect_lost(f"rank {leaver}", self.api.barrier)
+            self.init()
+            self.expect_sum_works()
+
     def check_zz_leaving_and_joining_again(self) -> None:
         """The last one: the groups are new ones afterwards."""
         result = self.api.allgather(self.tensor((5,)))
