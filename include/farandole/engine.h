@@ -202,7 +202,7 @@ class Engine {
   // the log says so, and the timeline ends. `mark_cycles`: a mark where a call is submitted while
   // none is in flight.
   Status start_timeline(const std::string& path, bool mark_cycles = false);
-  // All calls until now are in the file; the last rank that stops, or shuts down, ends it. Without
+  // All calls until now are in the file, which others may go on with; it can be read. Without
   // a timeline it does nothing. Errors: kStop (in a forked child).
   Status stop_timeline();
 

@@ -29,7 +29,7 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 
 
 def stop_timeline() -> None:
-    """This rank's calls until now are in the file; the last rank that stops ends it.
+    """This rank's calls until now are in the file, which others may go on with; it can be read.
 
     shutdown() does the same. Does nothing when no timeline is on. Raises CallError before init().
     """

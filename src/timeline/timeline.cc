@@ -60,7 +60,7 @@ Status Timeline::open(const std::string& path, const Job& job, bool mark_cycles)
   try {
     writer_ = std::thread(&Timeline::run, this);
   } catch (const std::system_error& error) {
-    static_cast<void>(file_->close());
+    file_->close();
     return Status::stop(fmt::format(
         "cannot start the thread of the timeline ({}); raise `ulimit -u` or the pids limit of the "
         "container",
@@ -129,8 +129,8 @@ void Timeline::run() {
     Status status = with_memory(what, [&] { return write(batch_, is_last); });
     if (status.ok() && !is_last) continue;
     is_open = on_ = false;
-    const Status closed = with_memory(what, [&] { return file_->close(); });
-    tell(status.ok() ? closed : status);
+    file_->close();
+    tell(status);
   }
 }
 

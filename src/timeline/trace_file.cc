@@ -61,22 +61,24 @@ int cut(const Descriptor& file, std::size_t bytes) {
   return ::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
 }
 
-int write_all(const Descriptor& file, std::string_view text) {
+int write_all(const Descriptor& file, std::string_view text, std::size_t at) {
   while (!text.empty()) {
-    const ssize_t written = ::write(file.get(), text.data(), text.size());
+    const ssize_t written = ::pwrite(file.get(), text.data(), text.size(), static_cast<off_t>(at));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return errno;
     text.remove_prefix(static_cast<std::size_t>(written));
+    at += static_cast<std::size_t>(written);
   }
   return 0;
 }
 
-// Takes the lines that fit into the room from the front of a text. Where the next one does not,
-// blanks up to the end of the room.
-std::string take_piece(std::string_view& text, std::size_t room) {
+// Takes the lines that fit, with the end, into what is left of a page from the front of a text.
+// Where the next one does not, blanks up to the page's end.
+std::string take_piece(std::string_view& text, std::size_t left) {
+  const std::size_t room = left - std::min(left, kTraceEnd.size());
   std::size_t bytes = text.substr(0, room).rfind('\n') + 1;
-  if (bytes == 0 && room < kPageBytes && text.find('\n') < kPageBytes)
-    return std::string(room - 1, ' ') + '\n';
+  if (bytes == 0 && left < kPageBytes && text.find('\n') < kPageBytes - kTraceEnd.size())
+    return std::string(left - 1, ' ') + '\n';
   if (bytes == 0) bytes = text.find('\n') + 1;
   if (bytes == 0) bytes = text.size();
   const std::string piece(text.substr(0, bytes));
@@ -96,9 +98,9 @@ std::string cannot(const std::string& path, std::string_view why) {
 
 Result<TraceFile> TraceFile::open(const std::string& path, const TraceHead& head) {
   // O_NONBLOCK: never to wait for the other end of a pipe.
-  TraceFile file(path, Descriptor::beyond_standard(::open(
-                           path.c_str(),
-                           O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666)));
+  TraceFile file(
+      path, Descriptor::beyond_standard(
+                ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666)));
   struct stat about{};
   if (!file.file_.valid() || ::fstat(file.file_.get(), &about) != 0) return file.failed(errno);
   if (!S_ISREG(about.st_mode)) return Status::fix_call(cannot(path, "that is no regular file"));
@@ -119,7 +121,7 @@ Status TraceFile::join(const TraceHead& head) {
     if (const int error = cut(file_, 0); error != 0) return failed(error);
     if (const int error = write_at_end(head.text()); error != 0) return failed(error);
   }
-  if (const int error = repair(); error != 0) return failed(error);
+  if (const int error = write_at_end({}); error != 0) return failed(error);
   bytes_at_open_ = bytes_;
   return lock(file_, F_RDLCK, kWriters, false) ? Status() : failed(errno);
 }
@@ -130,31 +132,19 @@ Status TraceFile::append(std::string_view lines) {
   return error == 0 ? Status() : failed(error);
 }
 
-Status TraceFile::close() {
-  int error = 0;
-  {
-    const Turn turn(file_);
-    error = turn.error();
-    if (error == 0 && lock(file_, F_WRLCK, kWriters, false)) {
-      error = write_at_end(kTraceEnd);
-      // Where no room is left, the end is worth more than the last lines.
-      if (error != 0 && cut_to_line(bytes_ - std::min(bytes_, kTraceEnd.size())) == 0)
-        error = write_at_end(kTraceEnd);
-    }
-    lock(file_, F_UNLCK, kWriters, false);  // a forked child may have the file open, too
-  }
+void TraceFile::close() {
+  lock(file_, F_UNLCK, kWriters, false);  // a forked child may have the file open, too
   file_.reset();
-  return error == 0 ? Status() : failed(error);
 }
 
-// Cuts off what is no whole line, and the end, which is none any more.
+// Finds where the lines end. Cuts off what is no whole line.
 int TraceFile::repair() {
   struct stat about{};
   if (::fstat(file_.get(), &about) != 0) return errno;
   bytes_ = static_cast<std::size_t>(about.st_size);
   const std::size_t look = std::min(bytes_, kTraceEnd.size());
   const std::string tail = read_at(file_, bytes_ - look, look);
-  if (tail == kTraceEnd) return cut_to_line(bytes_ - look);
+  if (tail == kTraceEnd) bytes_ -= look;
   return tail.empty() || tail.back() == '\n' ? 0 : cut_to_line(bytes_);
 }
 
@@ -165,18 +155,21 @@ int TraceFile::cut_to_line(std::size_t bytes_max) {
   return cut(file_, bytes_);
 }
 
-// On an error the file is as it was.
+// On an error the lines are as they were.
 int TraceFile::write_at_end(std::string_view text) {
   if (const int error = repair(); error != 0) return error;
-  std::size_t end = bytes_;
-  while (!text.empty()) {
-    const std::string piece = take_piece(text, kPageBytes - end % kPageBytes);
-    if (const int error = write_all(file_, piece); error != 0) {
+  std::size_t at = bytes_;
+  do {
+    std::string piece = take_piece(text, kPageBytes - at % kPageBytes);
+    const std::size_t bytes = piece.size();
+    if (const int error = write_all(file_, piece += kTraceEnd, at); error != 0) {
       cut(file_, bytes_);
+      // It was there before. Half an end is worse than none.
+      if (write_all(file_, kTraceEnd, bytes_) != 0) cut(file_, bytes_);
       return error;
     }
-    end += piece.size();
-  }
+    at += bytes;
+  } while (!text.empty());
   return 0;
 }
 

@@ -1,9 +1,11 @@
 // TraceFile: the file that all ranks of a job write into, each with a descriptor of its own. Locks
 // on two of its bytes order that, and the kernel takes back those of the dead:
 //  - byte 0 is held shared by everybody who writes. Who gets it alone comes first, and begins the
-//    file, or is the last, and ends it.
-//  - byte 1 is the turn, held alone while somebody looks at the end of the file and appends there.
+//    file.
+//  - byte 1 is the turn, held alone while somebody looks at the end of the file and writes there.
 //    What somebody who died in its turn, or a full disk, has left of a line is cut off.
+// Each write ends with the closing bracket, in the place of the one before: so the file can be read
+// at any time.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +33,8 @@ class TraceFile {
 
   // Whole lines, or on an error nothing of them. Errors: kStop, as above.
   Status append(std::string_view lines);
-  // No more lines will come; the last one ends the file. Errors: kStop.
-  Status close();
+  // No more lines will come.
+  void close();
   // For the child of a fork: the parent's locks must not depend on it. Takes no lock.
   void abandon_after_fork() { file_.reset(); }
 
@@ -50,7 +52,7 @@ class TraceFile {
   Descriptor file_;
   TraceHead head_;
   std::size_t bytes_at_open_ = 0;
-  std::size_t bytes_ = 0;  // of repair()
+  std::size_t bytes_ = 0;  // of repair(): of all lines but the end
 };
 
 }  // namespace farandole

@@ -36,7 +36,8 @@ inline constexpr std::size_t kTraceHeadBytesMax = 512;
 // From the beginning of a file; nothing if that is no trace of ours.
 std::optional<TraceHead> read_trace_head(std::string_view text);
 
-// The last line. Before it a file lacks only its closing bracket, which viewers do not need.
+// The last line. Where whoever wrote last was killed meanwhile, a file may lack it; viewers do not
+// need it.
 inline constexpr std::string_view kTraceEnd =
     "{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"end\",\"args\":{}}]\n";
 
