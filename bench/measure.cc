@@ -127,8 +127,8 @@ class Measurement {
     const std::size_t most = own_core_ ? kTightCallsMax : kTightCallsShared;
     const std::size_t calls =
         options_.tight ? std::clamp<std::size_t>(kTightBytes / shape_.bytes, 4, most) : 1;
-    const auto warm_ups = static_cast<int>(
-        std::clamp(kWarmUpBytes / (shape_.bytes * calls), kWarmUpsMin, kWarmUpsMax));
+    const auto warm_ups = static_cast<int>(std::clamp(
+        kWarmUpBytes / std::max<std::size_t>(1, shape_.bytes * calls), kWarmUpsMin, kWarmUpsMax));
     const int fewest = shape_.bytes > kLongBytes ? kLongRepetitionsMin : kRepetitionsMin;
     Meeting& meeting = *place_.meeting;
     const auto begin = SteadyClock::now();

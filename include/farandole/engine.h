@@ -145,8 +145,8 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   const Place& place() const;
-  // Whether a call has told that the job is over (kRebuildGroup), or shutdown() was called: no
-  // other can come to a good end. Any thread.
+  // Whether this rank has noticed that the job is over, by a call that has ended with kRebuildGroup
+  // at the latest, or has called shutdown(): no call can come to a good end. Any thread.
   bool is_over() const;
   // Ranks of a group, ascending; empty for an unknown number.
   std::vector<int> ranks_of(GroupId group) const;

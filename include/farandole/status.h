@@ -46,6 +46,8 @@ class [[nodiscard]] Status {
 
  private:
   struct Problem {
+    Problem(StatusCode its_code, std::string its_message)
+        : code(its_code), message(std::move(its_message)) {}
     StatusCode code;
     std::string message;
   };
@@ -53,7 +55,7 @@ class [[nodiscard]] Status {
   Status(StatusCode code, std::string message)
       : problem_(std::make_shared<const Problem>(code, std::move(message))) {}
 
-  std::shared_ptr<const Problem> problem_;  // null when all is well
+  std::shared_ptr<const Problem> problem_;  // shared by all copies; null when all is well
 };
 
 // Holds a T, or a Status that is not ok. Reading the value of a failed Result aborts.

@@ -34,8 +34,8 @@ _process = _Process()
 def init(
     comm: Any = None, process_sets: Sequence[Group] | Literal["dynamic"] | None = None
 ) -> None:
-    """Joins the job; waits for the other ranks. Does nothing if that has been done, unless a call
-    has raised GroupLostError since: then it leaves that job first.
+    """Joins the job; waits for the other ranks. Does nothing if that has been done, unless this
+    rank has noticed, by a GroupLostError say, that the job is lost: it leaves that first.
 
     Without a launcher the job is this process alone. The same process_sets must be given on every
     rank; each gets its `process_set_id`. "dynamic" is what add_process_set() needs in Horovod; here

@@ -627,6 +627,8 @@ class OptimizerChecks:
             torch.optim.NAdam,
             torch.optim.RAdam,
             torch.optim.Rprop,
+            torch.optim.ASGD,
+            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5),
         ]
         for kind in kinds:
             model, other = network(), network()
@@ -640,8 +642,17 @@ class OptimizerChecks:
                     square_loss(each, 0, step).backward()
                     stepper.step()
             self.expect_equal(model, other)
-        sparse = torch.optim.SparseAdam(nn.Embedding(5, 2, sparse=True).parameters())
+        model = network()
+        square_loss(model, self.rank, 0).backward()  # whose gradients stay, also of what is frozen
+        next(model.parameters()).requires_grad_(False)
+        hvd.broadcast_optimizer_state(torch.optim.SGD(model.parameters(), lr=0.1), 0)
+        self.expect_equal(model, network(), tolerance=0)
+        table = nn.Embedding(5, 2, sparse=True)
+        values = table.weight.detach().clone()
+        sparse = torch.optim.SparseAdam(table.parameters())
         hvd.broadcast_optimizer_state(sparse, 0)  # takes no zeros, and so gets none
+        assert torch.equal(table.weight, values)
+        assert not sparse.state_dict()["state"]
 
     def check_state_that_cannot_be_sent(self) -> None:
         optimizer = torch.optim.SGD(network().parameters(), lr=0.1)

@@ -25,11 +25,11 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 // Parts begin at multiples of a page.
 inline constexpr std::int64_t kPartAlignment = 4096;
 
-// The parts of the staging memory that a member shows the rounds of a step in. Steps go through all
-// of it in turn, also when they need little: a line that the others still have in their caches is
-// slow to write, and one that was written just now is slow to read (broadcast of 64 KiB: 8.2 µs in
-// the same place, 3.5 µs in turn). What fits into a page stays where it is: fetching another page
-// costs more than that.
+// The parts of the staging memory that a member shows the rounds of a step in. Steps go through
+// `staging_bytes` of it in turn, also when they need little: a line that the others still have in
+// their caches is slow to write, and one that was written just now is slow to read (broadcast of 64
+// KiB: 8.2 µs in the same place, 3.5 µs in turn). What fits into a page stays where it is: fetching
+// another page costs more than that.
 struct Parts {
   std::int64_t bytes = kRoundBytes;  // of each
   std::int64_t rounds = 1;
@@ -39,6 +39,7 @@ struct Parts {
   std::int64_t offset(const StepIdentity& identity, std::int64_t round) const {
     const std::int64_t count = staging_bytes / bytes;
     CHECK(count >= kRoundParts, "no part is overwritten too early");
+    CHECK(staging_bytes <= static_cast<std::int64_t>(kStagingBytesPerSlot), "all parts fit");
     const bool in_turn = bytes != kPartAlignment;
     const std::int64_t steps_before = in_turn ? identity.sequence / kSlots % count : 0;
     return (steps_before * (rounds % count) + round) % count * bytes;

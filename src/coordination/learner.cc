@@ -335,7 +335,8 @@ void Learner::learn_order(std::uint32_t atom, const Ids& ready) {
     if (other != atom && plan_.find(other) != nullptr) before.emplace_back(other, Where::kInside);
   if (before.empty()) return;
   if (waits_seen_.size() > kWaitsMax) waits_seen_.clear();
-  if (++waits_seen_[digest_of_set(found->buckets.front().ids)] % kWaitsAlike != 0) return;
+  // Not among the waits at that bucket.
+  if (++waits_seen_[~digest_of_set(found->buckets.front().ids)] % kWaitsAlike != 0) return;
   for (const auto& [one, where] : predecessors(atom))
     if (where != Where::kBehindBorder) before.emplace_back(one, Where::kInside);
   auto after = successors(atom);

@@ -30,7 +30,8 @@ class Groups {
   };
   explicit Groups(Surroundings surroundings);
 
-  // The ranks of a group; null for an unknown number. Shared with calls that are being checked.
+  // The ranks of a group; null for an unknown number. Shared with calls that are being checked,
+  // but for the world's, which are the formation's.
   std::shared_ptr<const std::vector<int>> find(GroupId group);
 
   // As Engine::add_group() and remove_group().

@@ -29,12 +29,18 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
                     row_of(submission.operation).name, submission.group));
   Record& record = make(submission);
   const auto take_back = [&] {
-    give_index_back(calls, record);
+    give_index_back(record);
     erase(record);
   };
+  Status refusal;
   try {
     if (record.submission.name.empty()) choose_name(calls, record);
     record.known = calls.names.take(record.submission);
+    if (record.known == nullptr)
+      refusal = Status::fix_call(
+          fmt::format("`{}` is already in flight: wait for its handle first, or give each of the "
+                      "concurrent calls its own name",
+                      record.submission.name));
   } catch (const std::bad_alloc&) {
     take_back();
     throw;
@@ -45,12 +51,8 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
     calls.joined = submission.operation == Operation::kJoin;
     return &record;
   }
-  const std::string name = record.submission.name;
   take_back();
-  return Status::fix_call(fmt::format(
-      "`{}` is already in flight: wait for its handle first, or give each of the concurrent calls "
-      "its own name",
-      name));
+  return refusal;
 }
 
 Record& SubmissionTable::make(const Submission& submission) {
@@ -89,9 +91,10 @@ void SubmissionTable::choose_name(Calls& calls, Record& record) {
       fmt::format("{}.unnamed.{}", row_of(submission.operation).name, *record.automatic_index);
 }
 
-void SubmissionTable::give_index_back(Calls& calls, const Record& record) {
-  if (!record.automatic_index) return;
-  auto& indices = calls.automatic_indices[record.submission.operation];
+void SubmissionTable::give_index_back(const Record& record) {
+  const auto calls = groups_.find(record.submission.group);
+  if (!record.automatic_index || calls == groups_.end()) return;
+  auto& indices = calls->second.automatic_indices[record.submission.operation];
   indices.given_back.insert(indices.in_use.extract(*record.automatic_index));
 }
 
@@ -121,7 +124,7 @@ Record* SubmissionTable::find(Handle handle) {
 }
 
 void SubmissionTable::finish(Record& record) {
-  Calls& calls = calls_of(record);
+  Calls& calls = groups_.at(record.submission.group);
   --calls.in_flight;
   --in_flight_;
   if (record.submission.operation == Operation::kJoin) calls.joined = false;
@@ -154,7 +157,7 @@ Record* SubmissionTable::oldest() {
 Outcome SubmissionTable::remove(Handle handle) {
   Record* const record = find(handle);
   CHECK(record != nullptr && record->finished, "only finished records are removed");
-  give_index_back(calls_of(*record), *record);
+  give_index_back(*record);
   Outcome outcome = std::move(record->outcome);
   erase(*record);
   return outcome;
@@ -168,9 +171,11 @@ void SubmissionTable::drop(Handle handle) {
 }
 
 void SubmissionTable::forget_names(GroupId group) {
-  Calls& calls = groups_[group];
-  CHECK(calls.in_flight == 0, "a group in use is not removed");
-  calls.names.forget_unused();
+  const auto found = groups_.find(group);
+  if (found == groups_.end()) return;
+  CHECK(found->second.in_flight == 0, "a group in use is not removed");
+  found->second.names.forget_unused();
+  if (found->second.names.size() == 0) groups_.erase(found);
 }
 
 }  // namespace farandole

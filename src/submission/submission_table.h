@@ -1,4 +1,4 @@
-// SubmissionTable: every submission from submit to take, by handle; which names are in flight, and
+// SubmissionTable: every submission from submit to take, by handle; which names are in use, and
 // the automatic names. A plain container: the engine guards it.
 #pragma once
 
@@ -52,7 +52,7 @@ class SubmissionTable {
   Outcome remove(Handle handle);
   // Forgets it now or when it is finished, but not the index of its automatic name.
   void drop(Handle handle);
-  // Forgets the names of a group that is gone; nothing of ours is in flight there.
+  // Forgets the names of a group that is gone; nothing of ours is in flight there. Throws nothing.
   void forget_names(GroupId group);
 
   std::size_t in_flight() const { return in_flight_; }
@@ -76,11 +76,10 @@ class SubmissionTable {
     bool joined = false;  // a join of ours is in flight
   };
 
-  Calls& calls_of(const Record& record) { return groups_[record.submission.group]; }
   Record& make(const Submission& submission);
   void choose_name(Calls& calls, Record& record);
   void erase(Record& record);
-  static void give_index_back(Calls& calls, const Record& record);
+  void give_index_back(const Record& record);
 
   std::map<GroupId, Calls> groups_;
   std::size_t in_flight_ = 0;

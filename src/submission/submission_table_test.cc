@@ -77,6 +77,23 @@ TEST(SubmissionTable, ANameIsInUseUntilTheProgramKnowsThatTheCallIsOver) {
   }
 }
 
+TEST(SubmissionTable, AGroupThatIsGoneLeavesOnlyWhatIsInUse) {
+  SubmissionTable table;
+  Submission named = unnamed();
+  named.group = 7;
+  table.forget_names(7);  // nobody has called anything there
+  named.name = "seen";
+  table.withdraw(**table.add(named));
+  named.name = "unseen";
+  Record& unseen = **table.add(named);
+  table.finish(unseen);
+  table.forget_names(7);
+  EXPECT_EQ(unseen.known->known.signature.name, "unseen");
+  EXPECT_TRUE(table.remove(unseen.handle).status.ok());
+  table.forget_names(7);
+  EXPECT_EQ(table.in_flight(7), 0U);
+}
+
 // Some take their results late, or never.
 TEST(SubmissionTable, AHandleIsFoundHoweverManyCameAfterIt) {
   SubmissionTable table;

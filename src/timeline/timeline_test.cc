@@ -118,7 +118,7 @@ TEST_F(TimelineTest, IsBoundedForAllRanksTogether) {
     other.stop();
   }
   const std::string text = content(path());
-  EXPECT_LT(text.size(), kBytes + kBytes / 10);
+  EXPECT_LT(text.size(), kBytes + 7000);
   EXPECT_GT(text.size(), kBytes * 3 / 4);
   EXPECT_GE(count(text, "TIMELINE_IS_FULL"), 2);
   EXPECT_GE(count(text, "CALLS_LEFT_OUT"), 2);

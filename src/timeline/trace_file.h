@@ -4,8 +4,8 @@
 //    file.
 //  - byte 1 is the turn, held alone while somebody looks at the end of the file and writes there.
 //    What somebody who died in its turn, or a full disk, has left of a line is cut off.
-// Each write ends with the closing bracket, in the place of the one before: so the file can be read
-// at any time.
+// Each write ends with the closing bracket, in the place of the one before: so the file is whole
+// between two writes.
 #pragma once
 
 #include <cstddef>

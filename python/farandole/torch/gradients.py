@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -197,13 +198,17 @@ class Gradients:
         if self._combination.group.rank() == 0:
             places = {id(gradient): place for place, gradient in enumerate(self._arrived)}
             order = [places.get(id(gradient), count) for gradient in trained]
+        names = "\0".join(self._names.get(id(gradient.parameter), "") for gradient in trained)
+        digest = zlib.crc32(names.encode())
         said = allreduce_(
-            torch.tensor(kinds + order),
+            torch.tensor([*kinds, *order, digest, -digest]),
             name=f"{self._name}.layout",
             op=Max,
             process_set=self._combination.group,
         ).tolist()
-        return said[:count], said[count:]
+        if said[-2] != -said[-1]:
+            self._names = {}  # not the same everywhere: calls would not find each other
+        return said[:count], said[count:-2]
 
     def _kind(self, gradient: torch.Tensor | None) -> int:
         if gradient is None:

@@ -5,7 +5,6 @@ The structure of the state travels as JSON, its tensors as tensors; nothing is u
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -88,25 +87,40 @@ def broadcast_optimizer_state(
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:
     """By a step of zeros, as only the optimizer knows its state; of parameters of zeros, too, so
-    that weight decay leaves nothing in it. Some refuse such gradients, and get none."""
-    trained = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-    values = [parameter.detach().clone() for parameter in trained]
-    gradients = [parameter.grad for parameter in trained]
-    for parameter in trained:
-        parameter.detach().zero_()
-        parameter.grad = torch.zeros_like(parameter).detach()
-    with contextlib.suppress(RuntimeError):
+    that weight decay leaves nothing in it. Where that cannot be, there is none: some want a
+    closure, or sparse gradients."""
+    groups = optimizer.param_groups
+    options = [{k: v for k, v in group.items() if k != "params"} for group in groups]
+    stepped = [p for g in groups for p in g["params"] if p.requires_grad or p.grad is not None]
+    before = [(p, p.detach().clone(), p.grad) for p in stepped]
+    try:
+        for parameter in stepped:
+            parameter.detach().zero_()
+            parameter.grad = torch.zeros_like(parameter).detach()
         step_alone(optimizer)
-    for parameter, value, gradient in zip(trained, values, gradients, strict=True):
-        parameter.detach().copy_(value)
-        if gradient is not None:
-            parameter.grad = gradient
-    for state in optimizer.state.values():
-        for name, number in (("step", 0), ("mu_product", 1)):  # what counts the steps
-            if isinstance(state.get(name), torch.Tensor):
-                state[name].fill_(number)
-            elif name in state:
-                state[name] = number
+    except Exception:
+        optimizer.state.clear()
+    finally:
+        for parameter, value, gradient in before:
+            parameter.detach().copy_(value)
+            if gradient is not None:
+                parameter.grad = gradient
+        for group, its in zip(groups, options, strict=True):
+            group.update(its)
+    for group in groups:
+        for parameter in group["params"]:
+            _begin_anew(optimizer.state.get(parameter, {}), group)
+
+
+def _begin_anew(state: dict[str, Any], options: dict[str, Any]) -> None:
+    """Takes back what counts the step, or is another thing in the first one."""
+    for name, number in (("step", 0), ("mu_product", 1), ("eta", options["lr"])):
+        if isinstance(state.get(name), torch.Tensor):
+            state[name].fill_(number)
+        elif name in state:
+            state[name] = number
+    if options.get("dampening"):
+        state["momentum_buffer"] = None
 
 
 def _send(state: dict[str, Any], root_rank: int, process_set: Group) -> None:
