@@ -91,8 +91,7 @@ struct Submission {
   Operation operation = Operation::kBarrier;
   // Calls with the same name on all members of the group belong together. It is in use until this
   // rank has seen that the call is done, by wait(), poll() or take(), or has dropped it and it is
-  // done. Empty: the lowest free index of this operation is used, so that loops
-  // repeat their names.
+  // done. Empty: the lowest free index of this operation is used, so that loops repeat their names.
   std::string name;
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;
@@ -165,9 +164,9 @@ class Engine {
   // Starts a call, and with a limit makes progress until it is done or that time is over: what
   // submit() and wait() do, but on an idle engine all of it on this thread, and nobody is woken.
   // Without a limit it never blocks. How the call ended take() says. Errors: kFixCall (unknown
-  // group, not a member, name in use, bad shape, dtype without this reduction, this rank
-  // has joined, after shutdown() …), kRebuildGroup (the group is over), kStop (in a forked child,
-  // no memory, the engine has failed). Names that begin with `farandole.` are the engine's own.
+  // group, not a member, name in use, bad shape, dtype without this reduction, this rank has
+  // joined, after shutdown() …), kRebuildGroup (the group is over), kStop (in a forked child, no
+  // memory, the engine has failed). Names that begin with `farandole.` are the engine's own.
   Result<Handle> submit(const Submission& submission, std::chrono::milliseconds wait_limit = {});
   // Starts all of a batch or, on an error, none of it; a limit is for all of it. The handles are in
   // the batch's order.
