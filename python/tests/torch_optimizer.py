@@ -647,6 +647,15 @@ class OptimizerChecks:
         next(model.parameters()).requires_grad_(False)
         hvd.broadcast_optimizer_state(torch.optim.SGD(model.parameters(), lr=0.1), 0)
         self.expect_equal(model, network(), tolerance=0)
+
+        class OfItsOwn(torch.optim.Optimizer):
+            def step(self) -> None:  # type: ignore[override]
+                for parameter in self.param_groups[0]["params"]:
+                    self.state[parameter]["step"] = self.state[parameter].get("step", 0) + 1
+
+        own = OfItsOwn(network().parameters(), {})  # without a learning rate
+        hvd.broadcast_optimizer_state(own, 0)
+        assert all(state == {"step": 0} for state in own.state.values()) and own.state
         table = nn.Embedding(5, 2, sparse=True)
         values = table.weight.detach().clone()
         sparse = torch.optim.SparseAdam(table.parameters())

@@ -61,7 +61,7 @@ def DistributedOptimizer(  # noqa: N802
     passes = _checked_passes(backward_passes_per_step)
     arguments.group_number(process_set)
     factor = _checked_factor(gradient_predivide_factor, checked(op))
-    parameters = _parameters(optimizer.param_groups)
+    parameters = parameters_of(optimizer.param_groups)
     portions = _portions(groups, num_groups, parameters)
     compressor = checked_compression(compression)
     combination = Combination(process_set, op, compressor, factor, sparse_as_dense)
@@ -84,7 +84,7 @@ def DistributedOptimizer(  # noqa: N802
     return distributed
 
 
-def _parameters(groups: Iterable[dict[str, Any]]) -> list[torch.Tensor]:
+def parameters_of(groups: Iterable[dict[str, Any]]) -> list[torch.Tensor]:
     return [parameter for group in groups for parameter in group["params"]]
 
 
@@ -153,7 +153,7 @@ def _checked_names(
             "a name of its own"
         )
     named = {id(parameter): name for name, parameter in pairs}
-    ours = _parameters(optimizer.param_groups)
+    ours = parameters_of(optimizer.param_groups)
     unnamed = [p for p in ours if id(p) not in named]
     if unnamed:
         shapes = ", ".join(str(tuple(parameter.shape)) for parameter in unnamed[:5])
@@ -273,7 +273,7 @@ class _Distributed(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         if self._gradients is not None:
-            self._gradients.add(_parameters([param_group]))
+            self._gradients.add(parameters_of([param_group]))
 
     def _check_nothing_in_flight(self, call: str) -> None:
         if self._gradients is not None and self._gradients.in_flight():
@@ -329,7 +329,7 @@ class _DistributedDeltas(_Distributed):
     def _step(self, closure: Callable[[], Any] | None) -> Any:
         if self._deltas is None:
             return super()._step(closure)
-        trained = [p for p in _parameters(self.param_groups) if p.requires_grad]
+        trained = [p for p in parameters_of(self.param_groups) if p.requires_grad]
         starts = [parameter.detach().clone() for parameter in trained]
         result = super()._step(closure)
         deltas = [p.detach() - start for p, start in zip(trained, starts, strict=True)]

@@ -14,7 +14,7 @@ from farandole import arguments, lifecycle, structure
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.torch.operations import broadcast_, broadcast_async_
-from farandole.torch.optimizer import step_alone
+from farandole.torch.optimizer import parameters_of, step_alone
 from farandole.torch.tensors import check
 
 
@@ -91,7 +91,7 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
     closure, or sparse gradients."""
     groups = optimizer.param_groups
     options = [{k: v for k, v in group.items() if k != "params"} for group in groups]
-    stepped = [p for g in groups for p in g["params"] if p.requires_grad or p.grad is not None]
+    stepped = [p for p in parameters_of(groups) if p.requires_grad or p.grad is not None]
     before = [(p, p.detach().clone(), p.grad) for p in stepped]
     try:
         for parameter in stepped:
@@ -109,17 +109,18 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
             group.update(its)
     for group in groups:
         for parameter in group["params"]:
-            _begin_anew(optimizer.state.get(parameter, {}), group)
+            if isinstance(state := optimizer.state.get(parameter), dict):
+                _begin_anew(state, group)
 
 
 def _begin_anew(state: dict[str, Any], options: dict[str, Any]) -> None:
     """Takes back what counts the step, or is another thing in the first one."""
-    for name, number in (("step", 0), ("mu_product", 1), ("eta", options["lr"])):
+    for name, number in (("step", 0), ("mu_product", 1), ("eta", options.get("lr"))):
         if isinstance(state.get(name), torch.Tensor):
             state[name].fill_(number)
         elif name in state:
             state[name] = number
-    if options.get("dampening"):
+    if options.get("dampening") and "momentum_buffer" in state:
         state["momentum_buffer"] = None
 
 
