@@ -163,10 +163,12 @@ class Engine {
 
   // Starts a call, and with a limit makes progress until it is done or that time is over: what
   // submit() and wait() do, but on an idle engine all of it on this thread, and nobody is woken.
-  // Without a limit it never blocks. How the call ended take() says. Errors: kFixCall (unknown
-  // group, not a member, name in use, bad shape, dtype without this reduction, this rank has
-  // joined, after shutdown() …), kRebuildGroup (the group is over), kStop (in a forked child, no
-  // memory, the engine has failed). Names that begin with `farandole.` are the engine's own.
+  // Without a limit it never blocks. How the call ended take() says: kFixCall on every member, with
+  // one text, when the members disagree, or the call is wrong on any of them (splits, root, scales,
+  // dtype without this reduction …). Errors: kFixCall (unknown group, not a member, name in use,
+  // bad name or shape, this rank has joined, after shutdown() …), kRebuildGroup (the group is
+  // over), kStop (in a forked child, no memory, the engine has failed). Names that begin with
+  // `farandole.` are the engine's own.
   Result<Handle> submit(const Submission& submission, std::chrono::milliseconds wait_limit = {});
   // Starts all of a batch or, on an error, none of it; a limit is for all of it. The handles are in
   // the batch's order.

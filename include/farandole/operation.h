@@ -90,19 +90,20 @@ constexpr std::int64_t first_scattered_row(std::int64_t rows, int members, int m
   return rows / members * member + (member < larger ? member : larger);
 }
 
+// The first six have the numbers of Horovod, which scripts may write in place of the names.
 enum class ReduceOp : std::uint8_t {
-  kSum,
   kAverage,  // over all members, those that have joined included
+  kSum,
+  kAdasum,  // what the tensors have in common counts less; allreduce of floats only, never fused
   kMin,
   kMax,
   kProduct,
   kAverageOfPresent,  // over the members that have not joined
-  kAdasum,  // what the tensors have in common counts less; allreduce of floats only, never fused
 };
 
 // Indexed by ReduceOp; the order is part of the protocol between ranks of one job.
 inline constexpr std::array<std::string_view, 7> kReduceOpNames = {
-    "sum", "average", "min", "max", "product", "average_of_present", "adasum"};
+    "average", "sum", "adasum", "min", "max", "product", "average_of_present"};
 
 constexpr std::string_view name_of(ReduceOp op) {
   return kReduceOpNames[static_cast<std::size_t>(op)];

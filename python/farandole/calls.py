@@ -50,24 +50,26 @@ def join(device: int = -1) -> int:
 
 def poll(handle: Handle[Result] | BatchHandle[Result]) -> bool:
     """Is the call done? Then synchronize returns at once."""
-    return _checked(handle).poll()
+    if isinstance(handle, (Handle, BatchHandle)):
+        return handle.poll()
+    raise _no_handle(handle)
 
 
 def synchronize(handle: Handle[Result] | int) -> Result | None:
     """Waits for the call and returns its result, or raises what went wrong. Of a grouped call: the
     list of results.
 
-    The handle forgets the result then: a second time there is None, as in Horovod. A number is
-    none of our handles, and there is None for it, too: scripts use -1 for "nothing was started".
+    The handle forgets the result then: a second time there is None, as in Horovod. There is None
+    for a number that is no handle, too: scripts use -1 for "nothing was started".
     """
+    if isinstance(handle, (Handle, BatchHandle)):
+        return handle.take()
     if isinstance(handle, int):
         return None
-    return _checked(handle).take()
+    raise _no_handle(handle)
 
 
-def _checked(handle: Result) -> Result:
-    if not isinstance(handle, (Handle, BatchHandle)):
-        raise CallError(
-            f"a handle is needed, as the calls that end in _async return it; got {handle!r}"
-        )
-    return handle
+def _no_handle(handle: object) -> CallError:
+    return CallError(
+        f"a handle is needed, as the calls that end in _async return it; got {handle!r}"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -14,9 +15,11 @@ Result = TypeVar("Result")
 
 class PreparedCall(Generic[Result]):
     """What a call needs from its start to its end. `borrowed` keeps the memory that the engine
-    works on; `finish` turns the outcome into the result."""
+    works on; `finish` turns the outcome into the result; `engine` is set by who starts it."""
 
-    __slots__ = ("borrowed", "call", "finish")
+    __slots__ = ("borrowed", "call", "engine", "finish")
+
+    engine: core.Engine
 
     def __init__(
         self, call: core.Call, borrowed: object, finish: Callable[[core.Engine, int], Result]
@@ -33,42 +36,52 @@ _taking = threading.RLock()
 # Calls whose handle the program dropped before they were done, and what the engine borrows.
 _orphans: dict[tuple[core.Engine, int], object] = {}
 
+_numbers = itertools.count(1)
 
-class Handle(Generic[Result]):
+
+class Handle(int, Generic[Result]):
     """One call, made before it is submitted. What it borrows stays alive until the engine is done
     with it, also when the program drops the handle or an exception ends a wait.
 
-    Horovod's handles are numbers, with which scripts do what these objects can, too: keep them in
-    lists, in sets and as keys of dictionaries, and hand them to poll() and synchronize(). A dropped
-    number would leave its result behind; a dropped object does not.
+    A number, as Horovod's handles are, counted from 1 in this process; and the call itself, so that
+    nothing is left behind when the program drops it. int(handle) is only the number.
 
     Give a name to calls whose handle may be dropped or whose wait may be interrupted on some ranks
     only: a name that the engine chose stays in use until somebody has waited for the call, so the
     ranks would come to different ones.
     """
 
-    __slots__ = ("_call", "_engine", "_error", "_prepared", "_result")
+    _prepared: PreparedCall[Result] | None  # until the outcome was taken
+    # As long as there are none they are the class's: of the calls of a step, each attribute costs
+    # time.
+    _result: Result | None = None
+    _error: BaseException | None = None
 
-    def __init__(self, engine: core.Engine, prepared: PreparedCall[Result]) -> None:
+    def __new__(cls, engine: core.Engine, prepared: PreparedCall[Result]) -> Handle[Result]:
         if _orphans:
             release_orphans()
-        self._engine: core.Engine | None = engine
-        self._call = prepared.call
-        self._prepared: PreparedCall[Result] | None = prepared
-        self._result: Result | None = None
-        self._error: BaseException | None = None
+        handle = int.__new__(cls, next(_numbers))
+        prepared.engine = engine
+        handle._prepared = prepared
+        return handle
 
     def poll(self) -> bool:
-        """Is the call done? Then wait() returns at once."""
-        engine = self._engine
-        return engine is None or engine.poll(self._call.handle)
+        """Is the call done? Then wait() returns at once, also after shutdown()."""
+        prepared = self._prepared
+        if prepared is None:
+            return True
+        done = prepared.engine.poll(prepared.call.handle)
+        if done:
+            self._take()
+        return done
 
     def wait(self) -> Result:
         """The result, when it is there. The same again on every later call."""
-        engine = self._engine
-        if engine is not None:
-            engine.wait(self._call.handle)
-            self._take(engine)
+        prepared = self._prepared
+        if prepared is not None:
+            prepared.engine.wait(prepared.call.handle)
+            self._take()
+            prepared = None  # an error would keep it, and with it the memory
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]
@@ -79,35 +92,37 @@ class Handle(Generic[Result]):
         self._result = None
         return result
 
-    def _take(self, engine: core.Engine) -> None:
+    def _take(self) -> None:
         with _taking:
-            if self._prepared is None:
+            prepared = self._prepared
+            if prepared is None:
                 return  # another thread has waited, too
             try:
-                self._result = self._prepared.finish(engine, self._call.handle)
+                self._result = prepared.finish(prepared.engine, prepared.call.handle)
             except BaseException as error:  # also Ctrl-C: the engine gives an outcome only once
                 self._error = error
-            self._prepared = None
-            self._engine = None  # last: from now on others use the result
+            self._prepared = None  # last: from now on others use the result
+            prepared = None  # an error would keep it, and with it the memory
 
     def __del__(self) -> None:
-        engine = getattr(self, "_engine", None)
         prepared = getattr(self, "_prepared", None)
-        if engine is None or prepared is None or engine.forked:
+        if prepared is None or prepared.engine.forked:
             return
-        if number := self._call.handle:  # 0: submit() has raised
-            engine.drop(number)
-            _orphans[engine, number] = prepared
+        if number := prepared.call.handle:  # 0: submit() has raised
+            prepared.engine.drop(number)
+            _orphans[prepared.engine, number] = prepared
             release_orphans()
 
 
-class BatchHandle(Generic[Result]):
-    """The calls of one batch; the result is the list of theirs."""
+class BatchHandle(int, Generic[Result]):
+    """The calls of one batch; the result is the list of theirs. A number, as Handle is."""
 
-    __slots__ = ("_handles",)
+    _handles: Sequence[Handle[Result]]
 
-    def __init__(self, handles: Sequence[Handle[Result]]) -> None:
-        self._handles = handles
+    def __new__(cls, handles: Sequence[Handle[Result]]) -> BatchHandle[Result]:
+        handle = int.__new__(cls, next(_numbers))
+        handle._handles = handles
+        return handle
 
     def poll(self) -> bool:
         """Are all of them done? Then wait() returns at once."""

@@ -9,19 +9,19 @@ from farandole.errors import CallError
 
 
 class ReduceOp(enum.IntEnum):
-    Sum = core.reduce_ops["sum"]
     Average = core.reduce_ops["average"]
-    Min = core.reduce_ops["min"]
-    Max = core.reduce_ops["max"]
-    Product = core.reduce_ops["product"]
-    AverageOfPresent = core.reduce_ops["average_of_present"]
-    """The average over the ranks that have not joined; Average divides by all, as Horovod does."""
+    Sum = core.reduce_ops["sum"]
     Adasum = core.reduce_ops["adasum"]
     """Of allreduce, for floats: a sum in which what tensors have in common counts less. Of two,
     (1 - a·b / 2a·a) a + (1 - a·b / 2b·b) b: the sum if they are orthogonal, the average if they are
     the same. Of more, the same in a tree: neighbours in rank order are paired, level by level, and
     an odd one at the end goes up as it is; ranks that have joined count as zeros. Every tensor of a
     batch by itself."""
+    Min = core.reduce_ops["min"]
+    Max = core.reduce_ops["max"]
+    Product = core.reduce_ops["product"]
+    AverageOfPresent = core.reduce_ops["average_of_present"]
+    """The average over the ranks that have not joined; Average divides by all, as Horovod does."""
 
 
 Sum = ReduceOp.Sum
@@ -33,11 +33,14 @@ AverageOfPresent = ReduceOp.AverageOfPresent
 Adasum = ReduceOp.Adasum
 
 
-def checked(op: ReduceOp) -> ReduceOp:
-    if not isinstance(op, ReduceOp):
-        known = ", ".join(known.name for known in ReduceOp)
-        raise CallError(f"op must be one of {known}, as this module has them; got {op!r}")
-    return op
+def checked(op: ReduceOp | int) -> ReduceOp:
+    """The op, which may be given by its number, as in Horovod."""
+    if isinstance(op, ReduceOp):
+        return op
+    if isinstance(op, int) and not isinstance(op, bool) and op in ReduceOp._value2member_map_:
+        return ReduceOp(op)
+    known = ", ".join(f"{known.name} ({known.value})" for known in ReduceOp)
+    raise CallError(f"op must be one of {known}; got {op!r}")
 
 
 def chosen(op: ReduceOp | None, average: bool | None) -> ReduceOp:

@@ -35,7 +35,28 @@ class MismatchChecks(Suite):
         self.expect_error("ProcessSet objects", api.init, process_sets=[[0]])
         self.expect_sum_works()
 
-    def check_a_wrong_batch_starts_nothing(self) -> None:
+    def check_what_is_wrong_on_one_rank_is_an_error_on_all(self) -> None:
+        """Only the last rank makes a mistake; the text names it, and all go on with the names."""
+        api, right = self.api, self.tensor((self.size,))
+        is_wrong, who = self.rank == self.size - 1, f"rank {self.size - 1}: "
+        wrong = self.tensor(()) if is_wrong else right
+        for _ in range(3):
+            for call in (api.allgather, api.alltoall, api.reducescatter):
+                assert self.expect_error("reshape(1)", call, wrong, name="x").startswith(who)
+                assert self.expect_error("reshape(1)", call, wrong).startswith(who)
+            splits = [2 * self.size] * self.size if is_wrong else [1] * self.size
+            assert self.expect_error("splits", api.alltoall, right, splits).startswith(who)
+            root = self.size + 3 if is_wrong else 0
+            assert self.expect_error("root rank", api.broadcast, right, root).startswith(who)
+            scale = float("inf") if is_wrong else 1.0
+            for handle in (
+                api.allreduce_async(right, name="x", prescale_factor=scale),
+                api.grouped_allreduce_async([right, right], name="y", postscale_factor=scale),
+            ):
+                assert self.expect_error("finite", api.synchronize, handle).startswith(who)
+            self.expect_sum_works()
+
+    def check_a_wrong_batch_leaves_its_names_free(self) -> None:
         api, right, wrong = self.api, self.tensor((2,)), self.tensor(())
         self.expect_error("reshape(1)", api.grouped_allgather, [right, wrong], name="batch")
         results = api.grouped_allgather([right, right], name="batch")  # the names are free

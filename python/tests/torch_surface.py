@@ -110,13 +110,29 @@ class TorchSurface(Suite):
         assert [names[handle] for handle in handles] == [0, 1, 2, 3]
         assert len(set(handles)) == 4
         for handle in handles:
+            assert isinstance(handle, int) and handle > 0
             assert torch.equal(hvd.synchronize(handle), torch.ones(2))
             assert hvd.poll(handle)
             assert hvd.synchronize(handle) is None
         batch = hvd.grouped_allreduce_async([torch.ones(2)] * 2)
+        assert isinstance(batch, int) and batch > max(handles)
         assert len(hvd.synchronize(batch)) == 2
         assert hvd.synchronize(batch) == [None, None]
-        assert hvd.synchronize(-1) is None
+        assert hvd.synchronize(-1) is None and hvd.synchronize(int(batch)) is None
+
+    def check_ops_by_their_numbers(self) -> None:
+        """As `hvd.allreduce(tensor, op=1)` of scripts; the numbers are Horovod's."""
+        ops = [hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product]
+        assert ops == list(range(6))
+        tensor = torch.tensor([self.rank + 1.0])
+        for op in ops:
+            assert torch.equal(hvd.allreduce(tensor, op=int(op)), hvd.allreduce(tensor, op=op))
+        for op in (0, 1):
+            wanted = hvd.reducescatter(torch.ones(self.size), op=hvd.ReduceOp(op))
+            assert torch.equal(hvd.reducescatter(torch.ones(self.size), op=op), wanted)
+            sparse = torch.ones(3).to_sparse()
+            found = hvd.sparse_allreduce_async(sparse, f"sparse.{op}", op)()
+            assert torch.equal(found.to_dense(), torch.ones(3) * (self.size if op else 1))
 
     # Compression
 
@@ -222,6 +238,15 @@ class TorchSurface(Suite):
         hvd.shutdown()
         self.expect_error("joins the whole job", hvd.init, [self.size])
         assert not hvd.is_initialized()
+        self.init()
+
+    def check_a_result_that_was_seen_stays_after_shutdown(self) -> None:
+        handle = hvd.allreduce_async(torch.ones(2), op=hvd.Sum)
+        while not hvd.poll(handle):
+            pass
+        hvd.barrier()
+        hvd.shutdown()
+        assert torch.equal(hvd.synchronize(handle), torch.full((2,), float(self.size)))
         self.init()
 
     def check_the_same_group_twice(self) -> None:

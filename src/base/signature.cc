@@ -31,7 +31,8 @@ std::string problem_of_scale(const Signature& signature, std::string_view which,
 
 bool operator==(const Signature& a, const Signature& b) {
   const auto parts = [](const Signature& s) {
-    return std::tie(s.name, s.operation, s.dtype, s.device, s.reduce_op, s.root_rank, s.dimensions);
+    return std::tie(s.name, s.operation, s.dtype, s.device, s.reduce_op, s.root_rank, s.dimensions,
+                    s.fault);
   };
   return parts(a) == parts(b) && same_bits(a.prescale, b.prescale) &&
          same_bits(a.postscale, b.postscale);
@@ -58,6 +59,7 @@ std::uint64_t digest_of(const Signature& signature) {
   digest.add(signature.dimensions.size());
   for (const auto dimension : signature.dimensions)
     digest.add(static_cast<std::uint64_t>(dimension));
+  digest.add(signature.fault);
   return digest.value();
 }
 
@@ -70,7 +72,7 @@ KnownSignature::KnownSignature(Signature known)
       problem(problem_of(signature)) {
   if (!problem.empty()) return;
   bytes = *byte_count(signature.dtype, signature.dimensions);
-  if (!may_be_fused(signature.operation, signature.reduce_op)) return;
+  if (!signature.fault.empty() || !may_be_fused(signature.operation, signature.reduce_op)) return;
   Digest key;
   key.add(static_cast<std::uint64_t>(signature.operation));
   key.add(static_cast<std::uint64_t>(signature.dtype));
@@ -99,6 +101,8 @@ std::string problem_of(const Signature& signature) {
     return of_name("this number is no device", static_cast<int>(signature.device));
   if (static_cast<std::size_t>(signature.reduce_op) >= kReduceOpNames.size())
     return of_name("this number is no reduction", static_cast<int>(signature.reduce_op));
+  if (signature.fault.size() > kFaultBytesMax)
+    return of_name("the text of its fault is too long", static_cast<int>(signature.fault.size()));
   if (signature.dimensions.size() > kDimensionsMax) {
     return fmt::format("`{}` has {} dimensions, at most {} are allowed", shortened(name, 200),
                        signature.dimensions.size(), kDimensionsMax);

@@ -19,6 +19,7 @@ namespace farandole {
 // Names and shapes are bounded so that every signature fits into one control message.
 inline constexpr std::size_t kNameBytesMax = 4096;
 inline constexpr std::size_t kDimensionsMax = 64;
+inline constexpr std::size_t kFaultBytesMax = 1024;
 
 // Members match by name alone: the same name with another operation is a mismatch that gets
 // refused, never a second tensor. Calls without a name get one from the engine before they come
@@ -34,6 +35,9 @@ struct Signature {
   double postscale = 1;
   // The dimensions that must be equal, by the operation's ShapeRule: all, all but the first, none.
   std::vector<std::int64_t> dimensions;
+  // Why this call cannot run, in words; empty where it can. A call with a fault has a name and an
+  // operation, no more; it is refused on all members.
+  std::string fault = {};
 
   friend bool operator==(const Signature& a, const Signature& b);
 };

@@ -200,6 +200,32 @@ TEST(Agreement, TheSameNameWithAnotherOperationIsAMismatch) {
                      "Submit the same on every rank, or give different tensors different names"});
 }
 
+Signature with_fault(std::string name, std::string fault) {
+  return {.name = std::move(name),
+          .operation = Operation::kAllreduce,
+          .dimensions = {},
+          .fault = std::move(fault)};
+}
+
+// Also one that is all alike: it must not pass for an agreement on what to run.
+TEST(Agreement, WhatIsWrongAnywhereIsRefusedEverywhere) {
+  for (const int wrong_members : {1, 3}) {
+    Members members({0, 2, 5});
+    for (int round = 0; round < 2; ++round) {  // with the queue, and while the group learns
+      for (int member = 0; member < 3; ++member) {
+        const bool wrong = member >= 3 - wrong_members;
+        ASSERT_EQ(members.submit(member, wrong ? with_fault("a", "no") : tensor("a")), Status());
+        ASSERT_EQ(members.submit(member, tensor("b")), Status());
+      }
+      EXPECT_GT(members.run(), 0);
+      const std::string ranks = wrong_members == 1 ? "rank 5" : "ranks 0, 2, 5";
+      for (int member = 0; member < 3; ++member)
+        EXPECT_THAT(members.take_log(member),
+                    UnorderedElementsAre("b", "refused a: " + ranks + ": no"));
+    }
+  }
+}
+
 TEST(Agreement, OtherScalesAreAMismatch) {
   Members members({0, 1});
   auto scaled = tensor("x");

@@ -12,7 +12,6 @@
 #include "base/check.h"
 #include "base/try.h"
 #include "coordination/decision.h"
-#include "coordination/refusal_text.h"
 
 namespace farandole {
 namespace {
@@ -240,8 +239,11 @@ void Coordinator::release_when_all_joined() {
 void Coordinator::decide(const std::string& name, const Candidates& candidates) {
   const auto& first = candidates.front();
   const auto joined = missing(candidates);
-  if (candidates.size() > 1)
-    refuse(name, mismatch_text(candidates));
+  const auto is_faulty = [](const Candidate& one) { return !one.signature.fault.empty(); };
+  if (std::ranges::any_of(candidates, is_faulty))
+    refuse(name, fault_text(variants_of(candidates)));
+  else if (candidates.size() > 1)
+    refuse(name, refusal_text(variants_of(candidates)));
   else if (!joined.empty() && !row_of(first.signature.operation).runs_joined)
     refuse(name, joined_text(first.signature, ranks_of(joined)));
   else
@@ -330,11 +332,11 @@ void Coordinator::forget(std::uint32_t id) {
   stream_.add(StreamItem(Forget{id}));
 }
 
-std::string Coordinator::mismatch_text(const Candidates& candidates) const {
+std::vector<Variant> Coordinator::variants_of(const Candidates& candidates) const {
   std::vector<Variant> variants;
   for (const auto& candidate : candidates)
     variants.push_back({candidate.signature, ranks_of(candidate.members)});
-  return refusal_text(std::move(variants));
+  return variants;
 }
 
 std::vector<int> Coordinator::ranks_of(const std::vector<int>& members) const {

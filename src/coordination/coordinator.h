@@ -21,6 +21,7 @@
 #include "coordination/learner.h"
 #include "coordination/messages.h"
 #include "coordination/name_table.h"
+#include "coordination/refusal_text.h"
 #include "coordination/replan.h"
 #include "farandole/status.h"
 
@@ -85,7 +86,7 @@ class Coordinator {
   std::uint32_t atom_of(std::uint32_t id) const;
   std::uint32_t define(const Signature& signature);
   void forget(std::uint32_t id);
-  std::string mismatch_text(const Candidates& candidates) const;
+  std::vector<Variant> variants_of(const Candidates& candidates) const;
   std::vector<int> ranks_of(const std::vector<int>& members) const;
   Member& member(int number) { return members_[static_cast<std::size_t>(number)]; }
 

@@ -41,6 +41,7 @@ Status Follower::submit(Ticket ticket, const KnownSignature& known, const Moment
     return {};
   }
   const auto slot = in_flight_.add(ticket, known, moment);
+  if (mode_ == Mode::kQueue && !known.signature.fault.empty()) raise({});
   if (mode_ == Mode::kQueue || stopped_) return {};
   if (mode_ == Mode::kPlan && plan_.atom_of(known.digest) != nullptr)
     ++planned_queued_;
@@ -335,7 +336,7 @@ bool Follower::enter_issued() {
 
 bool Follower::enter_from_queue() {
   const auto head = in_flight_.first();
-  if (head == InFlight::kNone) return false;
+  if (head == InFlight::kNone || !in_flight_[head].known->signature.fault.empty()) return false;
   begin_step();
   add_to_step(head);
   const auto& first = in_flight_[head];

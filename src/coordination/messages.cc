@@ -72,7 +72,7 @@ class Reader {
 // The fields of each item, in the order in which they are written and read.
 void fields(auto& each, Signature& item) {
   each(item.name, item.operation, item.dtype, item.device, item.reduce_op, item.root_rank,
-       item.prescale, item.postscale, item.dimensions);
+       item.prescale, item.postscale, item.dimensions, item.fault);
 }
 void fields(auto& each, Moment& item) { each(item.waits, item.quiet_points, item.batch); }
 void fields(auto& each, AnnounceInFull& item) {

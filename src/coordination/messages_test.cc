@@ -24,6 +24,7 @@ Signature sample() {
   signature.prescale = -0.0;
   signature.postscale = 1.0 / 3;
   signature.dimensions = {std::int64_t{1} << 60, 0};
+  signature.fault = "`x` got none";
   return signature;
 }
 

@@ -18,6 +18,7 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kVariantsShownMax = 8;
+constexpr std::size_t kFaultsShownMax = 4;
 constexpr std::size_t kNameShownBytesMax = 200;
 constexpr std::size_t kValueBytesMax = 200;
 constexpr std::size_t kRanksBytesMax = 60;
@@ -187,6 +188,23 @@ std::string refusal_text(std::vector<Variant> variants) {
       minority_of(variants),
       table_of(std::span(variants).first(shown), columns_of(variants, differing)),
       rest.empty() ? "" : rest_of(rest));
+}
+
+std::string fault_text(std::vector<Variant> variants) {
+  std::erase_if(variants, [](const Variant& one) { return one.signature.fault.empty(); });
+  CHECK(!variants.empty(), "something is wrong");
+  for (auto& variant : variants) std::ranges::sort(variant.ranks);
+  std::ranges::sort(variants, {}, &Variant::ranks);
+  const auto shown = std::min(variants.size(), kFaultsShownMax);
+  std::string text;
+  for (const auto& [signature, ranks] : std::span(variants).first(shown))
+    text +=
+        fmt::format("{}{}: {}", text.empty() ? "" : "\n", short_rank_list(ranks), signature.fault);
+  if (shown == variants.size()) return text;
+  std::vector<int> others;
+  for (const auto& variant : std::span(variants).subspan(shown))
+    others.insert(others.end(), variant.ranks.begin(), variant.ranks.end());
+  return text + fmt::format("\nand the like on {}", short_rank_list(std::move(others)));
 }
 
 std::string joined_text(const Signature& signature, const std::vector<int>& joined_ranks) {

@@ -135,6 +135,24 @@ TEST(RefusalText, Scales) {
   }
 }
 
+TEST(RefusalText, OfWhatIsWrong) {
+  const Signature right = allreduce({8});
+  const auto wrong = [](const std::string& fault) {
+    return Signature{.name = "x", .dimensions = {}, .fault = fault};
+  };
+  EXPECT_EQ(fault_text({{right, {0}}, {wrong("`x` got 3 splits"), {1}}}),
+            "rank 1: `x` got 3 splits");
+  EXPECT_EQ(fault_text({{wrong("it is late"), {5}}, {right, {3}}, {wrong("no"), {4, 0, 1}}}),
+            "ranks 0, 1, 4: no\nrank 5: it is late");
+  std::vector<Variant> many;
+  for (int rank = 6; rank >= 0; --rank)
+    many.push_back({wrong(std::string(kFaultBytesMax, static_cast<char>('a' + rank))), {rank}});
+  const auto text = fault_text(many);
+  EXPECT_THAT(text, testing::StartsWith("rank 0: aaa"));
+  EXPECT_THAT(text, testing::EndsWith("ddd\nand the like on ranks 4-6"));
+  EXPECT_LE(text.size(), kRefusalTextBytesMax);
+}
+
 // Whatever bits differ can be seen.
 TEST(RefusalText, ScalesThatAreAlmostAlike) {
   auto one = allreduce({8});

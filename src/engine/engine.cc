@@ -21,18 +21,30 @@ Status forked(int rank) {
       rank));
 }
 
-Status check(const Engine::Parts& parts, const Submission& submission) {
-  const auto ranks = parts.groups->find(submission.group);
-  if (ranks) return check_submission(submission, *ranks, parts.place.rank);
-  return Status::fix_call(
-      fmt::format("there is no group {}; groups are given to init() on all ranks, or added later",
-                  submission.group));
+// `faults` becomes what Loop::submit takes.
+Status check(const Engine::Parts& parts, std::span<const Submission> batch,
+             std::vector<std::string>& faults) {
+  const int rank = parts.place.rank;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    const auto ranks = parts.groups->find(batch[i].group);
+    if (!ranks)
+      return Status::fix_call(fmt::format(
+          "there is no group {}; groups are given to init() on all ranks, or added later",
+          batch[i].group));
+    FARANDOLE_TRY(check_submission(batch[i], *ranks, rank));
+    const Status fault = fault_of(batch[i], *ranks, rank);
+    if (fault.ok()) continue;
+    faults.resize(batch.size());
+    faults[i] = fault.message();
+  }
+  return {};
 }
 
 Status check_and_submit(Engine::Parts& parts, std::span<const Submission> batch,
                         std::span<Handle> handles, std::chrono::milliseconds wait_limit) {
-  for (const Submission& submission : batch) FARANDOLE_TRY(check(parts, submission));
-  return batch.empty() ? Status() : parts.loop->submit(batch, handles, wait_limit);
+  std::vector<std::string> faults;
+  FARANDOLE_TRY(check(parts, batch, faults));
+  return batch.empty() ? Status() : parts.loop->submit(batch, faults, handles, wait_limit);
 }
 
 Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <string>
 
@@ -25,7 +26,7 @@ int between(Random& random, int low, int high) {
   return std::uniform_int_distribution<int>(low, high)(random);
 }
 
-enum class Deviation { kNone, kDType, kShape, kReduceOp, kScale, kOperation };
+enum class Deviation { kNone, kDType, kShape, kReduceOp, kScale, kOperation, kFault };
 
 // What all ranks know of a call.
 struct Plan {
@@ -48,12 +49,14 @@ Plan random_plan(Random& random, int number, int groups) {
   plan.name = "call" + std::to_string(number);
   plan.operation = kOperationsHere[static_cast<std::size_t>(between(random, 0, 4))];
   plan.dtype = kDTypes[static_cast<std::size_t>(between(random, 0, 10))].dtype;
-  plan.op = static_cast<ReduceOp>(between(random, 0, 4));
+  constexpr std::array kOpsHere = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
+                                   ReduceOp::kMax, ReduceOp::kProduct};
+  plan.op = kOpsHere[static_cast<std::size_t>(between(random, 0, 4))];
   if (plan.dtype == DType::kBool && plan.op == ReduceOp::kAverage) plan.op = ReduceOp::kMax;
   plan.group = static_cast<GroupId>(between(random, 0, groups - 1));
   plan.rows = kRows[static_cast<std::size_t>(between(random, 0, 5))];
   plan.root_index = between(random, 0, 7);
-  if (between(random, 0, 5) == 0) plan.deviation = static_cast<Deviation>(between(random, 1, 5));
+  if (between(random, 0, 5) == 0) plan.deviation = static_cast<Deviation>(between(random, 1, 6));
   const bool reduces = row_of(plan.operation).reduces;
   if (!reduces && plan.deviation == Deviation::kReduceOp) plan.deviation = Deviation::kDType;
   if (!reduces && plan.deviation == Deviation::kScale) plan.deviation = Deviation::kShape;
@@ -125,6 +128,11 @@ void deviate(Submission& submission, Deviation deviation) {
       return;
     case Deviation::kOperation:
       submission.operation = Operation::kBarrier;
+      return;
+    case Deviation::kFault:
+      submission.shape.clear();
+      submission.root_rank = -1;
+      submission.postscale = std::numeric_limits<double>::infinity();
       return;
   }
 }

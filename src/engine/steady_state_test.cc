@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <string>
@@ -182,11 +183,18 @@ TEST(Replan, AMismatchInAPlanIsAnErrorOnEveryRankAndTheJobGoesOn) {
       for (std::size_t t = 0; t < 6; ++t) {
         Submission call = allreduce_of(all.values[t], "t" + std::to_string(t));
         if (t == 2 && rank == 1) call.dtype = DType::kInt32;
+        if (t == 4 && rank == 2) call.prescale = std::numeric_limits<double>::infinity();
         handles.push_back(engine.submit(call).value());
       }
       for (std::size_t t = 0; t < 6; ++t) {
         ASSERT_TRUE(engine.wait(handles[t], kHangGuard));
         const Status status = engine.take(handles[t]).status;
+        if (t == 4) {
+          ASSERT_EQ(status, Status::fix_call("rank 2: allreduce `t4` got the prescale factor inf "
+                                             "and the postscale factor 1; both must be finite"));
+          ASSERT_EQ(all.values[t].back(), 5.0F);
+          continue;
+        }
         if (t != 2) {
           ASSERT_EQ(status, Status());
           ASSERT_EQ(all.values[t].back(), kSize * static_cast<float>(t + 1));

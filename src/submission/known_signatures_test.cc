@@ -53,6 +53,17 @@ TEST(KnownSignatures, ANameIsInUseOnce) {
   EXPECT_EQ(first->known.signature, signature_of(allreduce_of(1)));
 }
 
+TEST(KnownSignatures, AFaultIsNeverTakenForWhatCanRun) {
+  KnownSignatures known(8);
+  Submission call = allreduce_of(3);
+  KnownSignatures::give_back(*known.take(call, "no"));
+  KnownSignatures::Entry& right = *known.take(call);
+  EXPECT_EQ(right.known.signature, signature_of(call));
+  KnownSignatures::give_back(right);
+  call.shape = {};
+  EXPECT_EQ(known.take(call, std::string(2 * kFaultBytesMax, 'n'))->known.problem, "");
+}
+
 // Every field that a signature has, and some that it has not.
 TEST(KnownSignatures, ASignatureDescribesWhatItWasMadeOf) {
   Submission base = allreduce_of(3);

@@ -15,6 +15,8 @@
 namespace farandole {
 namespace {
 
+constexpr std::size_t kNameShownBytesMax = 200;
+
 // Bindings make these from numbers.
 Status check_enumerations(const Submission& submission) {
   const auto operation = static_cast<std::size_t>(submission.operation);
@@ -134,7 +136,7 @@ Status check_reduction_of(const Submission& submission, std::size_t members) {
 std::string title(const Submission& submission) {
   const std::string_view operation = row_of(submission.operation).name;
   if (submission.name.empty()) return std::string(operation);
-  return fmt::format("{} `{}`", operation, submission.name);
+  return fmt::format("{} `{}`", operation, shortened(submission.name, kNameShownBytesMax));
 }
 
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank) {
@@ -149,6 +151,10 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
     return Status::fix_call(
         fmt::format("{} has a name of Farandole's own: no name of a program may begin with `{}`",
                     title(submission), kOwnNames));
+  return {};
+}
+
+Status fault_of(const Submission& submission, std::span<const int> ranks, int rank) {
   FARANDOLE_TRY(check_rows(submission));
   FARANDOLE_TRY(check_memory(submission, ranks, rank));
   FARANDOLE_TRY(check_reduction_of(submission, ranks.size()));
@@ -161,10 +167,12 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
   return {};
 }
 
-Signature signature_of(const Submission& submission) {
+Signature signature_of(const Submission& submission, const std::string& fault) {
   Signature signature;
   signature.name = submission.name;
   signature.operation = submission.operation;
+  signature.fault = shortened(fault, kFaultBytesMax);
+  if (!fault.empty()) return signature;
   const OperationRow& row = row_of(submission.operation);
   if (row.reduces) {
     signature.reduce_op = submission.reduce_op;
@@ -183,7 +191,8 @@ Signature signature_of(const Submission& submission) {
 
 bool describes(const Signature& signature, const Submission& submission) {
   const OperationRow& row = row_of(submission.operation);
-  if (signature.operation != submission.operation || signature.name != submission.name)
+  if (signature.operation != submission.operation || signature.name != submission.name ||
+      !signature.fault.empty())
     return false;
   if (row.rooted && signature.root_rank != submission.root_rank) return false;
   if (row.reduces && (signature.reduce_op != submission.reduce_op ||

@@ -15,14 +15,19 @@ namespace farandole {
 // How the names of the engine's own calls begin.
 inline constexpr std::string_view kOwnNames = "farandole.";
 
-// Errors: kFixCall naming the value. `ranks` are the group's; `rank` is ours.
+// Whether the group can hear of it. Errors: kFixCall naming the value: it is no operation, its name
+// is none, or this rank, `rank`, is not one of the group's `ranks`.
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank);
+// Whether it can run, as far as this rank sees; of a submission that passed the check above.
+// Errors: kFixCall naming the value. The others will submit theirs, so all must hear of it.
+Status fault_of(const Submission& submission, std::span<const int> ranks, int rank);
 
 // "allreduce `x`", for texts.
 std::string title(const Submission& submission);
 
-// What must be equal on all ranks. Needs a name and a checked submission.
-Signature signature_of(const Submission& submission);
+// What must be equal on all ranks. Needs a name and a checked submission; `fault` is the text of
+// what is wrong with it, empty for one that can run.
+Signature signature_of(const Submission& submission, const std::string& fault = {});
 // Whether `signature` is signature_of(submission), without making it.
 bool describes(const Signature& signature, const Submission& submission);
 

@@ -20,7 +20,7 @@ constexpr std::size_t kSpareNameBytesMax = 256;
 
 SubmissionTable::SubmissionTable() : recent_(kRecent) { spares_.reserve(kSparesMax); }
 
-Result<Record*> SubmissionTable::add(const Submission& submission) {
+Result<Record*> SubmissionTable::add(const Submission& submission, const std::string& fault) {
   Calls& calls = groups_[submission.group];
   if (calls.joined)
     return Status::fix_call(
@@ -35,7 +35,7 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
   Status refusal;
   try {
     if (record.submission.name.empty()) choose_name(calls, record);
-    record.known = calls.names.take(record.submission);
+    record.known = calls.names.take(record.submission, fault);
     if (record.known == nullptr)
       refusal = Status::fix_call(
           fmt::format("`{}` is already in flight: wait for its handle first, or give each of the "
@@ -88,7 +88,7 @@ void SubmissionTable::choose_name(Calls& calls, Record& record) {
     record.automatic_index = *in_use.insert(given_back.extract(given_back.begin())).position;
   }
   submission.name =
-      fmt::format("{}.unnamed.{}", row_of(submission.operation).name, *record.automatic_index);
+      fmt::format("{}.noname.{}", row_of(submission.operation).name, *record.automatic_index);
 }
 
 void SubmissionTable::give_index_back(const Record& record) {

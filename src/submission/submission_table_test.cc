@@ -23,15 +23,15 @@ TEST(SubmissionTable, AnAutomaticNameIsTheLowestThatIsFree) {
   SubmissionTable table;
   std::vector<Record*> records;
   for (int i = 0; i < 4; ++i) records.push_back(*table.add(unnamed()));
-  EXPECT_EQ(records[3]->submission.name, "allreduce.unnamed.3");
+  EXPECT_EQ(records[3]->submission.name, "allreduce.noname.3");
   for (const int taken : {2, 1}) {
     Record& record = *records[static_cast<std::size_t>(taken)];
     table.finish(record);
     EXPECT_TRUE(table.remove(record.handle).status.ok());
   }
-  EXPECT_EQ(name_of_next(table), "allreduce.unnamed.1");
-  EXPECT_EQ(name_of_next(table), "allreduce.unnamed.2");
-  EXPECT_EQ(name_of_next(table), "allreduce.unnamed.4");
+  EXPECT_EQ(name_of_next(table), "allreduce.noname.1");
+  EXPECT_EQ(name_of_next(table), "allreduce.noname.2");
+  EXPECT_EQ(name_of_next(table), "allreduce.noname.4");
 }
 
 // The index of a dropped call stays in use, and costs later calls nothing.
@@ -47,7 +47,7 @@ TEST(SubmissionTable, ManyDroppedCallsLeaveNothingButTheirIndices) {
     ASSERT_EQ(table.find(handle), nullptr);
   }
   EXPECT_EQ(table.in_flight(), 0U);
-  EXPECT_EQ(name_of_next(table), "allreduce.unnamed." + std::to_string(kDropped));
+  EXPECT_EQ(name_of_next(table), "allreduce.noname." + std::to_string(kDropped));
 }
 
 // Also when it is over: when that is, the program cannot know.
@@ -124,7 +124,7 @@ TEST(SubmissionTable, WhatIsWithdrawnWasNeverThere) {
   SubmissionTable table;
   table.withdraw(**table.add(unnamed(Operation::kJoin)));
   EXPECT_EQ(table.in_flight(), 0U);
-  EXPECT_EQ(name_of_next(table), "allreduce.unnamed.0");
+  EXPECT_EQ(name_of_next(table), "allreduce.noname.0");
   EXPECT_EQ(table.in_flight(kWorld), 1U);
   EXPECT_EQ(table.in_flight(7), 0U);
 }

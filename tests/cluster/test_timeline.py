@@ -31,14 +31,14 @@ def test_every_rank_tells_every_call(tmp_path: Path) -> None:
     for rank in range(3):
         assert re.fullmatch(rf"rank {rank} \(pid \d+\)", trace.ranks[rank])
         odd = 'allreduce.a "b" \\c\\x0a    \\x1b[31m\\x7f ünï {[,:]}'
-        assert trace.names(rank) == {GRAD, odd, "allgather.unnamed.0", "barrier.unnamed.0"}
+        assert trace.names(rank) == {GRAD, odd, "allgather.noname.0", "barrier.unnamed.0"}
         negotiate, run_ = trace.slices[rank, GRAD]
         assert (negotiate.name, run_.name) == ("NEGOTIATE_ALLREDUCE", "ALLREDUCE")
         assert negotiate.begin <= negotiate.end == run_.begin <= run_.end
         assert run_.facts == {"dtype": "float64", "shape": "[6]", "bytes": 48}
-        gather = trace.slices[rank, "allgather.unnamed.0"][1]
+        gather = trace.slices[rank, "allgather.noname.0"][1]
         assert gather.facts["shape"] == f"[{3 * (rank + 1)}]"
-        assert [s.name for s in trace.slices[rank, "barrier.unnamed.0"]] == [
+        assert [s.name for s in trace.slices[rank, "barrier.noname.0"]] == [
             "NEGOTIATE_BARRIER",
             "BARRIER",
         ]
@@ -49,7 +49,7 @@ def test_every_rank_tells_every_call(tmp_path: Path) -> None:
 def test_ranks_have_one_clock(tmp_path: Path) -> None:
     trace, _ = trace_of(2, tmp_path / "trace.json", "calls")
     # No call is done on a rank before the other one has it.
-    for name in (GRAD, "barrier.unnamed.0"):
+    for name in (GRAD, "barrier.noname.0"):
         begins = [trace.slices[rank, name][0].begin for rank in range(2)]
         ends = [trace.slices[rank, name][1].end for rank in range(2)]
         assert max(begins) <= min(ends), name

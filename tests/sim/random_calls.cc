@@ -1,5 +1,7 @@
 #include "random_calls.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -71,7 +73,16 @@ Signature random_allreduce(Random& random, std::string name) {
   return signature;
 }
 
+Signature with_fault(Random& random, const Signature& signature) {
+  const auto name = shortened(signature.name, 100);
+  return {.name = signature.name,
+          .operation = signature.operation,
+          .dimensions = {},
+          .fault = fmt::format("`{}` has fault {}", name, random.below(2))};
+}
+
 Signature changed(Random& random, Signature signature) {
+  if (random.chance(15)) return with_fault(random, signature);
   const auto& row = row_of(signature.operation);
   const int part = row.shape_rule == ShapeRule::kNone ? 0 : random.below(row.reduces ? 7 : 5);
   switch (part) {
@@ -104,6 +115,10 @@ Signature changed(Random& random, Signature signature) {
 }
 
 void add_odd(Random& random, Call& call) {
+  if (random.chance(10)) {
+    call.common = with_fault(random, call.common);
+    return;
+  }
   auto members = call.makers;
   random.shuffle(members);
   const auto last = static_cast<int>(members.size()) - 1;

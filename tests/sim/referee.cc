@@ -36,6 +36,14 @@ std::string culprit_value(const Signature& common, const Signature& odd) {
   return "77";  // in a shape, or a scale
 }
 
+// Who has which.
+std::map<std::string, std::vector<int>> faults_of(const Call& call) {
+  std::map<std::string, std::vector<int>> faults;
+  for (const int maker : call.makers)
+    if (const auto& fault = call.of(maker).fault; !fault.empty()) faults[fault].push_back(maker);
+  return faults;
+}
+
 // Lists of ranks are cut where they get too long for a line.
 std::string beginning(const std::string& text) { return text.substr(0, 20); }
 
@@ -285,6 +293,12 @@ void Referee::check_refusal(int worker, int number, const Refusal& refusal) {
   };
   if (refusal.status.code() != StatusCode::kFixCall) blow("a refusal that is no kFixCall");
   missing(shortened(call.common.name, 100).substr(0, 90));
+  const auto faults = faults_of(call);
+  for (const auto& [fault, workers] : faults) {
+    missing(beginning(words(workers) + ": "));
+    missing(": " + fault);
+  }
+  if (!faults.empty()) return;
   if (!call.is_mismatch()) {
     missing(row_of(call.common.operation).name);
     missing(

@@ -2,6 +2,7 @@
 // worker's program does in which order. If the agreement is right, every script comes to its end.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -32,8 +33,12 @@ struct Call {
   }
   bool is_join() const { return common.operation == Operation::kJoin; }
   bool is_mismatch() const { return !is_join() && !odd.empty(); }
+  bool has_fault() const {
+    return std::ranges::any_of(makers, [&](int maker) { return !of(maker).fault.empty(); });
+  }
   bool is_refused() const {
-    return is_mismatch() || (!joined.empty() && !row_of(common.operation).runs_joined);
+    return is_mismatch() || has_fault() ||
+           (!joined.empty() && !row_of(common.operation).runs_joined);
   }
   // What a worker puts into the sum.
   static std::int64_t value(int call, int worker) { return call * 1000003LL + worker * 7919LL + 1; }

@@ -47,6 +47,7 @@ struct Counts {
   int again_after_joining = 0;
   int scales_refused = 0;
   int refused_as_joined = 0;
+  int faults_refused = 0;
   int releases = 0;
   int raises = 0;
   std::array<int, 3> causes = {};
@@ -84,6 +85,7 @@ struct Counter {
   void operator()(const Refuse& item) {
     counts.scales_refused += item.text.find("scale") != std::string::npos ? 1 : 0;
     counts.refused_as_joined += item.text.find("cannot run: ") != std::string::npos ? 1 : 0;
+    counts.faults_refused += item.text.find("has fault") != std::string::npos ? 1 : 0;
   }
   void operator()(const ReleaseAll& /*item*/) {
     ++counts.releases;
@@ -145,6 +147,7 @@ TEST(Simulation, JobsMeetWhatTheyAreMeantToMeet) {
   EXPECT_GT(counts.again_after_joining, 3);
   EXPECT_GT(counts.scales_refused, 100);
   EXPECT_GT(counts.refused_as_joined, 1000);
+  EXPECT_GT(counts.faults_refused, 100);
   EXPECT_GT(counts.releases, 1000);
   EXPECT_GT(counts.raises, 1000);
   EXPECT_THAT(counts.causes, testing::Each(testing::Gt(20)));
@@ -182,7 +185,7 @@ std::set<std::string> other_problems(const NamedBug& bug, std::uint64_t seeds_ma
 
 // A bug often shows in several ways; one of them must be the one that we name.
 TEST_P(Planted, IsNoticed) {
-  constexpr std::uint64_t kSeedsMax = 300;
+  constexpr std::uint64_t kSeedsMax = 1000;
   if (GetParam().stops)
     EXPECT_DEATH(other_problems(GetParam(), kSeedsMax), GetParam().symptom);
   else

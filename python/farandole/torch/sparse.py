@@ -13,7 +13,7 @@ import torch
 from farandole import arguments
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
-from farandole.reduce_op import Average, ReduceOp, Sum
+from farandole.reduce_op import Average, ReduceOp, Sum, checked
 from farandole.torch.collectives import Allgather, start_batch
 from farandole.torch.differentiable import Received, both
 
@@ -31,8 +31,9 @@ def sparse_allreduce_async(
     less than the whole tensor only while few are there. The result carries no gradient. An Average
     of integers is cut off toward zero. The function raises CallError where the ranks' sizes differ.
     """
+    op = checked(op)
     if op not in (Sum, Average):
-        raise CallError(f"a sparse allreduce can only Sum or Average; got {op!r}")
+        raise CallError(f"a sparse allreduce can only Sum or Average; got {op.name}")
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
         kind = tensor.layout if isinstance(tensor, torch.Tensor) else type(tensor).__name__
         raise CallError(

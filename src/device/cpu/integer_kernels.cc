@@ -136,14 +136,21 @@ struct IntegerRow {
 template <class T>
   requires std::is_integral_v<T>
 struct IntegerRow<Number<T>> {
-  static constexpr Kernels kRow = {
-      reduce_all<Integer<T>, Sum>, reduce_all<Integer<T, std::int64_t>, Average>,
-      reduce_all<Integer<T>, Min>, reduce_all<Integer<T>, Max>, reduce_all<Integer<T>, Product>};
+  static constexpr Kernels kRow = {reduce_all<Integer<T, std::int64_t>, Average>,
+                                   reduce_all<Integer<T>, Sum>,
+                                   nullptr,
+                                   reduce_all<Integer<T>, Min>,
+                                   reduce_all<Integer<T>, Max>,
+                                   reduce_all<Integer<T>, Product>};
 };
 template <>
 struct IntegerRow<Bool> {
-  static constexpr Kernels kRow = {reduce_all<Truth, Max>, nullptr, reduce_all<Truth, Min>,
-                                   reduce_all<Truth, Max>, reduce_all<Truth, Min>};
+  static constexpr Kernels kRow = {nullptr,
+                                   reduce_all<Truth, Max>,
+                                   nullptr,
+                                   reduce_all<Truth, Min>,
+                                   reduce_all<Truth, Max>,
+                                   reduce_all<Truth, Min>};
 };
 
 constexpr std::array<Kernels, kDTypes.size()> kIntegerKernels = kByDType<Kernels, IntegerRow>;

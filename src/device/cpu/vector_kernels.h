@@ -176,22 +176,26 @@ constexpr KernelRow kFloating = {.plain = reduce_chunks<Element, Op, false, 0>,
 // Indexed by ReduceOp.
 template <class Element>
 struct VectorRow {
-  static constexpr KernelsOfDType kRow = {kFloating<Element, Sum>, kFloating<Element, Average>,
-                                          kFloating<Element, Min>, kFloating<Element, Max>,
-                                          kFloating<Element, Product>};
+  static constexpr KernelsOfDType kRow = {
+      kFloating<Element, Average>, kFloating<Element, Sum>, KernelRow{},
+      kFloating<Element, Min>,     kFloating<Element, Max>, kFloating<Element, Product>};
 };
 // Unsigned numbers wrap, and their bits are those of the signed ones.
 template <class T>
   requires std::is_integral_v<T>
 struct VectorRow<Number<T>> {
   using Wrapping = Number<std::make_unsigned_t<T>>;
-  static constexpr KernelsOfDType kRow = {kUnscaled<Wrapping, Sum>, KernelRow{},
-                                          kUnscaled<Number<T>, Min>, kUnscaled<Number<T>, Max>,
+  static constexpr KernelsOfDType kRow = {KernelRow{},
+                                          kUnscaled<Wrapping, Sum>,
+                                          KernelRow{},
+                                          kUnscaled<Number<T>, Min>,
+                                          kUnscaled<Number<T>, Max>,
                                           kUnscaled<Wrapping, Product>};
 };
 template <>
 struct VectorRow<Bool> {
-  static constexpr KernelsOfDType kRow = {kUnscaled<Bool, Or>, KernelRow{}, kUnscaled<Bool, And>,
+  static constexpr KernelsOfDType kRow = {KernelRow{},         kUnscaled<Bool, Or>,
+                                          KernelRow{},         kUnscaled<Bool, And>,
                                           kUnscaled<Bool, Or>, kUnscaled<Bool, And>};
 };
 
