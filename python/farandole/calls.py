@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from farandole import arguments, core, lifecycle
 from farandole.errors import CallError
@@ -55,7 +55,7 @@ def poll(handle: Handle[Result] | BatchHandle[Result]) -> bool:
     raise _no_handle(handle)
 
 
-def synchronize(handle: Handle[Result] | int) -> Result | None:
+def synchronize(handle: Handle[Result] | BatchHandle[Any] | int) -> Result | list[Any] | None:
     """Waits for the call and returns its result, or raises what went wrong. Of a grouped call: the
     list of results.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from farandole import core
 from farandole.errors import FarandoleError
@@ -29,6 +29,13 @@ class PreparedCall(Generic[Result]):
         self.finish = finish
 
 
+# What each handle stands for: its call, and when that is over, the result and the error. Not in the
+# handles, since an attribute of a number costs more time than all that is here.
+_calls: dict[int, PreparedCall[Any] | tuple[Any, BaseException | None]] = {}
+_batches: dict[int, Sequence[Handle[Any]]] = {}
+_numbers = itertools.count(1)
+_NOTHING = (None, None)
+
 # Held by who takes the outcome of a call: the engine gives it only once. One for all handles, since
 # a thousand locks are a thousand objects for the garbage collector.
 _taking = threading.RLock()
@@ -36,103 +43,102 @@ _taking = threading.RLock()
 # Calls whose handle the program dropped before they were done, and what the engine borrows.
 _orphans: dict[tuple[core.Engine, int], object] = {}
 
-_numbers = itertools.count(1)
-
 
 class Handle(int, Generic[Result]):
     """One call, made before it is submitted. What it borrows stays alive until the engine is done
     with it, also when the program drops the handle or an exception ends a wait.
 
-    A number, as Horovod's handles are, counted from 1 in this process; and the call itself, so that
-    nothing is left behind when the program drops it. int(handle) is only the number.
+    A number, as Horovod's handles are, counted from 1 in this process; and more than its number, so
+    that nothing is left behind when the program drops it: int(handle) is no handle.
 
     Give a name to calls whose handle may be dropped or whose wait may be interrupted on some ranks
     only: a name that the engine chose stays in use until somebody has waited for the call, so the
     ranks would come to different ones.
     """
 
-    _prepared: PreparedCall[Result] | None  # until the outcome was taken
-    # As long as there are none they are the class's: of the calls of a step, each attribute costs
-    # time.
-    _result: Result | None = None
-    _error: BaseException | None = None
+    __slots__ = ()
 
     def __new__(cls, engine: core.Engine, prepared: PreparedCall[Result]) -> Handle[Result]:
         if _orphans:
             release_orphans()
-        handle = int.__new__(cls, next(_numbers))
         prepared.engine = engine
-        handle._prepared = prepared
-        return handle
+        number = next(_numbers)
+        _calls[number] = prepared
+        return int.__new__(cls, number)
 
     def poll(self) -> bool:
         """Is the call done? Then wait() returns at once, also after shutdown()."""
-        prepared = self._prepared
-        if prepared is None:
+        call = _calls[self]
+        if isinstance(call, tuple):
             return True
-        done = prepared.engine.poll(prepared.call.handle)
+        done = call.engine.poll(call.call.handle)
         if done:
             self._take()
         return done
 
     def wait(self) -> Result:
         """The result, when it is there. The same again on every later call."""
-        prepared = self._prepared
-        if prepared is not None:
-            prepared.engine.wait(prepared.call.handle)
-            self._take()
-            prepared = None  # an error would keep it, and with it the memory
-        if self._error is not None:
-            raise self._error
-        return self._result  # type: ignore[return-value]
+        call = _calls[self]
+        if not isinstance(call, tuple):
+            call.engine.wait(call.call.handle)
+            call = self._take()
+        if call[1] is not None:
+            del call  # with the error it would be a circle
+            raise _error_of(self)
+        return call[0]
 
     def take(self) -> Result:
         """Like wait(), but forgets the result: a later call returns None. An error stays."""
         result = self.wait()
-        self._result = None
+        _calls[self] = _NOTHING
         return result
 
-    def _take(self) -> None:
+    def _take(self) -> tuple[Any, BaseException | None]:
         with _taking:
-            prepared = self._prepared
-            if prepared is None:
-                return  # another thread has waited, too
+            call = _calls[self]
+            if isinstance(call, tuple):
+                return call  # another thread has waited, too
             try:
-                self._result = prepared.finish(prepared.engine, prepared.call.handle)
+                _calls[self] = (call.finish(call.engine, call.call.handle), None)
             except BaseException as error:  # also Ctrl-C: the engine gives an outcome only once
-                self._error = error
-            self._prepared = None  # last: from now on others use the result
-            prepared = None  # an error would keep it, and with it the memory
+                _calls[self] = (None, error)
+            del call  # an error would keep it, and with it the memory
+            return _calls[self]  # type: ignore[return-value]
 
     def __del__(self) -> None:
-        prepared = getattr(self, "_prepared", None)
-        if prepared is None or prepared.engine.forked:
+        call = _calls.pop(self, _NOTHING)
+        if isinstance(call, tuple) or call.engine.forked:
             return
-        if number := prepared.call.handle:  # 0: submit() has raised
-            prepared.engine.drop(number)
-            _orphans[prepared.engine, number] = prepared
+        if number := call.call.handle:  # 0: submit() has raised
+            call.engine.drop(number)
+            _orphans[call.engine, number] = call
             release_orphans()
+
+
+def _error_of(handle: int) -> BaseException:
+    _, error = _calls[handle]  # type: ignore[misc]
+    return error  # type: ignore[return-value]
 
 
 class BatchHandle(int, Generic[Result]):
     """The calls of one batch; the result is the list of theirs. A number, as Handle is."""
 
-    _handles: Sequence[Handle[Result]]
+    __slots__ = ()
 
     def __new__(cls, handles: Sequence[Handle[Result]]) -> BatchHandle[Result]:
-        handle = int.__new__(cls, next(_numbers))
-        handle._handles = handles
-        return handle
+        number = next(_numbers)
+        _batches[number] = handles
+        return int.__new__(cls, number)
 
     def poll(self) -> bool:
         """Are all of them done? Then wait() returns at once."""
-        return all(handle.poll() for handle in self._handles)
+        return all(handle.poll() for handle in _batches[self])
 
     def wait(self) -> list[Result]:
         """The results, when all are there; or what went wrong first in the order of the batch."""
         failures: list[FarandoleError] = []
         results: list[Result] = []
-        for handle in self._handles:
+        for handle in _batches[self]:
             try:
                 results.append(handle.wait())
             except FarandoleError as error:
@@ -144,9 +150,12 @@ class BatchHandle(int, Generic[Result]):
     def take(self) -> list[Result]:
         """Like wait(), but forgets the results: later there is None in place of each."""
         results = self.wait()
-        for handle in self._handles:
+        for handle in _batches[self]:
             handle.take()
         return results
+
+    def __del__(self) -> None:
+        _batches.pop(self, None)
 
 
 def release_orphans() -> None:
