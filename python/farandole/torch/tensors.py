@@ -74,9 +74,11 @@ def view_of(
     """Borrows the memory of source, which is dense(tensor); without a target there is only input.
     `shape`: another one of as many elements."""
     dtype = DTYPE_CODES[source.dtype]
-    output = 0 if target is None else target.data_ptr()
+    input = output = source.data_ptr()
+    if target is not source:
+        output = 0 if target is None else target.data_ptr()
     device = _CPU if tensor.is_cpu else _device_code(tensor.device)
-    return core.BufferView(dtype, shape or source.shape, source.data_ptr(), output, device)
+    return core.BufferView(dtype, shape or source.shape, input, output, device)
 
 
 def _device_code(device: torch.device) -> int:
