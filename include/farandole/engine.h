@@ -166,12 +166,12 @@ class Engine {
   // Without a limit it never blocks. How the call ended take() says: kFixCall on every member, with
   // one text, when the members disagree, or the call is wrong on any of them (splits, root, scales,
   // dtype without this reduction …). Errors: kFixCall (unknown group, not a member, name in use,
-  // bad name or shape, this rank has joined, after shutdown() …), kRebuildGroup (the group is
-  // over), kStop (in a forked child, no memory, the engine has failed). Names that begin with
-  // `farandole.` are the engine's own.
+  // a name or a shape out of bounds, a number that is in no table, this rank has joined, after
+  // shutdown() …), kRebuildGroup (the group is over), kStop (in a forked child, no memory, the
+  // engine has failed). Names that begin with `farandole.` are the engine's own.
   Result<Handle> submit(const Submission& submission, std::chrono::milliseconds wait_limit = {});
   // Starts all of a batch or, on an error, none of it; a limit is for all of it. The handles are in
-  // the batch's order.
+  // the batch's order. A call that take() answers with kFixCall does not stop the others.
   Result<std::vector<Handle>> submit_batch(std::span<const Submission> batch,
                                            std::chrono::milliseconds wait_limit = {});
   // True once take() will not answer kRetry. Unknown handles count as done.

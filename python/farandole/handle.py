@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from farandole import core
-from farandole.errors import FarandoleError
+from farandole.errors import CallError, FarandoleError
 
 Result = TypeVar("Result")
 
@@ -29,13 +29,6 @@ class PreparedCall(Generic[Result]):
         self.finish = finish
 
 
-# What each handle stands for: its call, and when that is over, the result and the error. Not in the
-# handles, since an attribute of a number costs more time than all that is here.
-_calls: dict[int, PreparedCall[Any] | tuple[Any, BaseException | None]] = {}
-_batches: dict[int, Sequence[Handle[Any]]] = {}
-_numbers = itertools.count(1)
-_NOTHING = (None, None)
-
 # Held by who takes the outcome of a call: the engine gives it only once. One for all handles, since
 # a thousand locks are a thousand objects for the garbage collector.
 _taking = threading.RLock()
@@ -43,8 +36,17 @@ _taking = threading.RLock()
 # Calls whose handle the program dropped before they were done, and what the engine borrows.
 _orphans: dict[tuple[core.Engine, int], object] = {}
 
+_numbers = itertools.count(1)
 
-class Handle(int, Generic[Result]):
+
+class _Number(int):
+    def __reduce__(self) -> Any:
+        raise CallError(
+            "a handle cannot be copied or sent elsewhere: wait for it where it was made"
+        )
+
+
+class Handle(_Number, Generic[Result]):
     """One call, made before it is submitted. What it borrows stays alive until the engine is done
     with it, also when the program drops the handle or an exception ends a wait.
 
@@ -56,89 +58,90 @@ class Handle(int, Generic[Result]):
     ranks would come to different ones.
     """
 
-    __slots__ = ()
+    _prepared: PreparedCall[Result] | None  # until the outcome was taken
+    # The class's as long as there are none: each attribute of a number costs time.
+    _result: Result | None = None
+    _error: BaseException | None = None
 
     def __new__(cls, engine: core.Engine, prepared: PreparedCall[Result]) -> Handle[Result]:
         if _orphans:
             release_orphans()
         prepared.engine = engine
-        number = next(_numbers)
-        _calls[number] = prepared
-        return int.__new__(cls, number)
+        handle = int.__new__(cls, next(_numbers))
+        handle._prepared = prepared
+        return handle
 
     def poll(self) -> bool:
-        """Is the call done? Then wait() returns at once, also after shutdown()."""
-        call = _calls[self]
-        if isinstance(call, tuple):
+        """Is the call done? Then its result is where it belongs, and wait() returns at once, also
+        after shutdown()."""
+        prepared = self._prepared
+        if prepared is None:
             return True
-        done = call.engine.poll(call.call.handle)
+        done = prepared.engine.poll(prepared.call.handle)
         if done:
             self._take()
+            if self._error is not None and not isinstance(self._error, Exception):
+                raise self._error  # Ctrl-C must not wait
         return done
 
     def wait(self) -> Result:
         """The result, when it is there. The same again on every later call."""
-        call = _calls[self]
-        if not isinstance(call, tuple):
-            call.engine.wait(call.call.handle)
-            call = self._take()
-        if call[1] is not None:
-            del call  # with the error it would be a circle
-            raise _error_of(self)
-        return call[0]
+        prepared = self._prepared
+        if prepared is not None:
+            prepared.engine.wait(prepared.call.handle)
+            self._take()
+            prepared = None  # the error knows this frame, and would keep the memory
+        if self._error is not None:
+            raise self._error
+        return self._result  # type: ignore[return-value]
 
     def take(self) -> Result:
         """Like wait(), but forgets the result: a later call returns None. An error stays."""
         result = self.wait()
-        _calls[self] = _NOTHING
+        self._result = None
         return result
 
-    def _take(self) -> tuple[Any, BaseException | None]:
+    def _take(self) -> None:
         with _taking:
-            call = _calls[self]
-            if isinstance(call, tuple):
-                return call  # another thread has waited, too
+            prepared = self._prepared
+            if prepared is None:
+                return  # another thread has waited, too
             try:
-                _calls[self] = (call.finish(call.engine, call.call.handle), None)
+                self._result = prepared.finish(prepared.engine, prepared.call.handle)
             except BaseException as error:  # also Ctrl-C: the engine gives an outcome only once
-                _calls[self] = (None, error)
-            del call  # an error would keep it, and with it the memory
-            return _calls[self]  # type: ignore[return-value]
+                self._error = error
+            self._prepared = None  # last: from now on others use the result
+            prepared = None  # the error knows this frame, and would keep the memory
 
     def __del__(self) -> None:
-        call = _calls.pop(self, _NOTHING)
-        if isinstance(call, tuple) or call.engine.forked:
+        prepared = getattr(self, "_prepared", None)
+        if prepared is None or prepared.engine.forked:
             return
-        if number := call.call.handle:  # 0: submit() has raised
-            call.engine.drop(number)
-            _orphans[call.engine, number] = call
+        if number := prepared.call.handle:  # 0: submit() has raised
+            prepared.engine.drop(number)
+            _orphans[prepared.engine, number] = prepared
             release_orphans()
 
 
-def _error_of(handle: int) -> BaseException:
-    _, error = _calls[handle]  # type: ignore[misc]
-    return error  # type: ignore[return-value]
-
-
-class BatchHandle(int, Generic[Result]):
+class BatchHandle(_Number, Generic[Result]):
     """The calls of one batch; the result is the list of theirs. A number, as Handle is."""
 
-    __slots__ = ()
+    _handles: Sequence[Handle[Result]]
 
     def __new__(cls, handles: Sequence[Handle[Result]]) -> BatchHandle[Result]:
-        number = next(_numbers)
-        _batches[number] = handles
-        return int.__new__(cls, number)
+        batch = int.__new__(cls, next(_numbers))
+        batch._handles = handles
+        return batch
 
     def poll(self) -> bool:
         """Are all of them done? Then wait() returns at once."""
-        return all(handle.poll() for handle in _batches[self])
+        return all(handle.poll() for handle in self._handles)
 
     def wait(self) -> list[Result]:
         """The results, when all are there; or what went wrong first in the order of the batch."""
         failures: list[FarandoleError] = []
         results: list[Result] = []
-        for handle in _batches[self]:
+        for handle in self._handles:
             try:
                 results.append(handle.wait())
             except FarandoleError as error:
@@ -150,12 +153,9 @@ class BatchHandle(int, Generic[Result]):
     def take(self) -> list[Result]:
         """Like wait(), but forgets the results: later there is None in place of each."""
         results = self.wait()
-        for handle in _batches[self]:
+        for handle in self._handles:
             handle.take()
         return results
-
-    def __del__(self) -> None:
-        _batches.pop(self, None)
 
 
 def release_orphans() -> None:

@@ -33,11 +33,14 @@ AverageOfPresent = ReduceOp.AverageOfPresent
 Adasum = ReduceOp.Adasum
 
 
+_numbers = {op.value for op in ReduceOp}
+
+
 def checked(op: ReduceOp | int) -> ReduceOp:
     """The op, which may be given by its number, as in Horovod."""
     if isinstance(op, ReduceOp):
         return op
-    if isinstance(op, int) and not isinstance(op, bool) and op in ReduceOp._value2member_map_:
+    if isinstance(op, int) and not isinstance(op, bool) and op in _numbers:
         return ReduceOp(op)
     known = ", ".join(f"{known.name} ({known.value})" for known in ReduceOp)
     raise CallError(f"op must be one of {known}; got {op!r}")

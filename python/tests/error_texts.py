@@ -7,6 +7,7 @@ Both workers make all calls. Where this package raises an error, one of the call
 from __future__ import annotations
 
 import ast
+import copy
 import os
 import resource
 import shutil
@@ -301,8 +302,13 @@ class ErrorTexts:
         for call, wrong in ((hvd.synchronize, None), (hvd.poll, 12345)):
             yield (
                 lambda call=call, wrong=wrong: call(wrong),
-                f"a handle is needed, as the calls that end in _async return it; got {wrong}",
+                "a handle is needed, as the calls that end in _async return it (int(handle) is "
+                f"only its number); got {wrong}",
             )
+        yield (
+            lambda: copy.copy(hvd.allreduce_async(tensor, name="copied")),
+            "a handle cannot be copied or sent elsewhere: wait for it where it was made",
+        )
         yield (
             lambda: hvd.allreduce(tensor, compression="fp16"),
             "compression must be Compression.none, .fp16, .bf16 or a Compressor of your own; got "

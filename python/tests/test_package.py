@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import copy
+import gc
 import subprocess
 import sys
 import threading
@@ -79,6 +81,62 @@ def test_the_error_of_a_handle_stays() -> None:
             handle.wait()
 
 
+class FailingCall(PreparedCall[None]):
+    """Its finish() knows it, as that of a call in place does."""
+
+    def __init__(self, number: int) -> None:
+        self.call = SimpleNamespace(handle=number)
+        self.memory = Memory()
+
+    def finish(self, *_: object) -> None:
+        raise CallError("wrong")
+
+
+def test_a_handle_that_has_failed_leaves_nothing() -> None:
+    def fail_in_vain(number: int) -> None:
+        engine = ManualEngine()
+        engine.done.add(number)
+        failed = Handle(engine, FailingCall(number))
+        for _ in range(2):
+            with pytest.raises(CallError):
+                failed.wait()
+        with pytest.raises(CallError):
+            BatchHandle([failed]).take()
+
+    for number in range(1, 4):
+        fail_in_vain(number)
+    gc.collect()
+    assert Memory.alive == 0
+
+
+def test_a_handle_that_its_own_result_knows_leaves_nothing() -> None:
+    engine = ManualEngine()
+    for number in range(1, 4):
+        memory = Memory()
+        memory.handle = handle_of(engine, number, memory, lambda *_, kept=memory: kept)
+        engine.done.add(number)
+        assert memory.handle.wait() is memory
+    del memory
+    gc.collect()
+    assert Memory.alive == 0
+
+
+def test_a_handle_is_not_copied() -> None:
+    for number in (handle_of(ManualEngine(), 1, None), BatchHandle([])):
+        with pytest.raises(CallError, match="cannot be copied"):
+            copy.copy(number)
+
+
+def test_an_interruption_of_poll_is_not_lost() -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    engine = ManualEngine()
+    engine.done.add(1)
+    with pytest.raises(KeyboardInterrupt):
+        handle_of(engine, 1, None, interrupt).poll()
+
+
 def test_an_interrupted_result_of_a_handle_stays_so() -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -89,7 +147,7 @@ def test_an_interrupted_result_of_a_handle_stays_so() -> None:
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             handle.wait()
-    assert handle.poll() and Memory.alive == 0
+    assert Memory.alive == 0
 
 
 def test_a_batch_waits_for_all_and_raises_the_first_error() -> None:

@@ -133,6 +133,19 @@ class TorchSurface(Suite):
             sparse = torch.ones(3).to_sparse()
             found = hvd.sparse_allreduce_async(sparse, f"sparse.{op}", op)()
             assert torch.equal(found.to_dense(), torch.ones(3) * (self.size if op else 1))
+        for op in (hvd.Average, hvd.Sum, hvd.Adasum):
+            assert torch.equal(self.trained(int(op)), self.trained(op)), op
+
+    def trained(self, op: int) -> torch.Tensor:
+        torch.manual_seed(3)
+        layer = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.Adam(layer.parameters(), lr=0.1)
+        optimizer = hvd.DistributedOptimizer(optimizer, layer.named_parameters(), op=op)
+        for _ in range(2):
+            optimizer.zero_grad()
+            layer(torch.full((1, 3), self.rank + 1.0)).square().sum().backward()
+            optimizer.step()
+        return layer.weight.detach().clone()
 
     # Compression
 

@@ -18,7 +18,7 @@ std::uint64_t bits_of(double scale) { return std::bit_cast<std::uint64_t>(scale)
 
 std::string problem_of_scale(const Signature& signature, std::string_view which, double scale) {
   const auto& row = row_of(signature.operation);
-  const auto name = shortened(signature.name, 200);
+  const auto name = shortened(signature.name, kNameShownBytesMax);
   if (!std::isfinite(scale))
     return fmt::format("{} `{}`: the {} is {}, it must be finite", row.name, name, which, scale);
   if (!row.reduces && scale != 1)
@@ -72,7 +72,7 @@ KnownSignature::KnownSignature(Signature known)
       problem(problem_of(signature)) {
   if (!problem.empty()) return;
   bytes = *byte_count(signature.dtype, signature.dimensions);
-  if (!signature.fault.empty() || !may_be_fused(signature.operation, signature.reduce_op)) return;
+  if (signature.has_fault() || !may_be_fused(signature.operation, signature.reduce_op)) return;
   Digest key;
   key.add(static_cast<std::uint64_t>(signature.operation));
   key.add(static_cast<std::uint64_t>(signature.dtype));
@@ -91,7 +91,7 @@ std::string problem_of(const Signature& signature) {
                        name.size(), kNameBytesMax);
   }
   const auto of_name = [&name](std::string_view problem, std::int64_t value) {
-    return fmt::format("`{}`: {} ({})", shortened(name, 200), problem, value);
+    return fmt::format("`{}`: {} ({})", shortened(name, kNameShownBytesMax), problem, value);
   };
   if (static_cast<std::size_t>(signature.operation) >= kOperations.size())
     return of_name("this number is no operation", static_cast<int>(signature.operation));
@@ -104,12 +104,13 @@ std::string problem_of(const Signature& signature) {
   if (signature.fault.size() > kFaultBytesMax)
     return of_name("the text of its fault is too long", static_cast<int>(signature.fault.size()));
   if (signature.dimensions.size() > kDimensionsMax) {
-    return fmt::format("`{}` has {} dimensions, at most {} are allowed", shortened(name, 200),
-                       signature.dimensions.size(), kDimensionsMax);
+    return fmt::format("`{}` has {} dimensions, at most {} are allowed",
+                       shortened(name, kNameShownBytesMax), signature.dimensions.size(),
+                       kDimensionsMax);
   }
   if (!byte_count(signature.dtype, signature.dimensions))
-    return fmt::format("`{}` has the shape [{}], which no tensor has", shortened(name, 200),
-                       fmt::join(signature.dimensions, ", "));
+    return fmt::format("`{}` has the shape [{}], which no tensor has",
+                       shortened(name, kNameShownBytesMax), fmt::join(signature.dimensions, ", "));
   const auto problem = problem_of_scale(signature, "prescale", signature.prescale);
   return problem.empty() ? problem_of_scale(signature, "postscale", signature.postscale) : problem;
 }

@@ -16,7 +16,7 @@
 
 namespace farandole {
 
-// Names and shapes are bounded so that every signature fits into one control message.
+// Names, shapes and faults are bounded so that every signature fits into one control message.
 inline constexpr std::size_t kNameBytesMax = 4096;
 inline constexpr std::size_t kDimensionsMax = 64;
 inline constexpr std::size_t kFaultBytesMax = 1024;
@@ -38,6 +38,8 @@ struct Signature {
   // Why this call cannot run, in words; empty where it can. A call with a fault has a name and an
   // operation, no more; it is refused on all members.
   std::string fault = {};
+
+  bool has_fault() const { return !fault.empty(); }
 
   friend bool operator==(const Signature& a, const Signature& b);
 };
@@ -71,6 +73,9 @@ struct KnownSignature {
   std::uint64_t fusion_key;  // equal where one transfer may carry both; 0: it takes no other
   std::string problem;       // problem_of(signature)
 };
+
+// How much of a name texts show.
+inline constexpr std::size_t kNameShownBytesMax = 200;
 
 // At most `bytes_max` bytes of a UTF-8 text, cut between characters, with "…" where it was cut.
 std::string shortened(const std::string& text, std::size_t bytes_max);

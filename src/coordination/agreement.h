@@ -9,6 +9,8 @@
 // - learn: after a surprise followers announce what is ready, and the coordinator decides.
 // - plan: what was seen to repeat is known as atoms (sets of submissions, in an order, in buckets)
 //   and the successions between them; what comes next is the next bucket.
+// Fault: a submission that cannot run (base/signature.h) is never predicted. Its member raises,
+// announces it, and when all have announced the name it is refused on all.
 // Join: a member that has submitted a kJoin counts as having announced everything that runs_joined
 // (operation.h); what does not run joined is refused on all, naming the joined ranks. When all have
 // joined, all are released at once. As long as anyone has joined, the group learns.

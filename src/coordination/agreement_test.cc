@@ -226,6 +226,16 @@ TEST(Agreement, WhatIsWrongAnywhereIsRefusedEverywhere) {
   }
 }
 
+TEST(Agreement, WhatIsWrongIsRefusedInAGroupOfOne) {
+  Members members({4});
+  for (int round = 0; round < 3; ++round) {
+    members.submit_everywhere(with_fault("a", "no"));
+    members.submit_everywhere(tensor("b"));
+    members.run();
+    EXPECT_THAT(members.take_log(0), UnorderedElementsAre("b", "refused a: rank 4: no"));
+  }
+}
+
 TEST(Agreement, OtherScalesAreAMismatch) {
   Members members({0, 1});
   auto scaled = tensor("x");

@@ -136,7 +136,7 @@ Status Coordinator::apply(int from, const AnnounceById& item) {
 Status Coordinator::apply(int from, const AnnounceAgain& item) {
   if (member(from).announcements_due == 0)
     return Status::stop(fmt::format("it announces `{}` again, which was not forgotten",
-                                    shortened(item.signature.name, 200)));
+                                    shortened(item.signature.name, kNameShownBytesMax)));
   --member(from).announcements_due;
   FARANDOLE_TRY(note_in_full(from, item.signature, item.moment));
   if (member(from).counts_as_joined()) examine_again();
@@ -162,7 +162,7 @@ Status Coordinator::apply(int from, const AnnounceJoin& item) {
 Status Coordinator::note_in_full(int from, const Signature& signature, const Moment& moment) {
   if (const auto id = names_.id_of(digest_of(signature)); id != 0)
     return Status::stop(fmt::format("it announces `{}` in full, which has the id {}",
-                                    shortened(signature.name, 200), id));
+                                    shortened(signature.name, kNameShownBytesMax), id));
   return note(from, signature, 0, moment);
 }
 
@@ -174,8 +174,8 @@ Status Coordinator::note(int from, const Signature& signature, std::uint32_t id,
   const auto size = members_.size();
   auto& candidates = pending_[signature.name];
   if (std::ranges::any_of(candidates, [&](const auto& one) { return one.is_of[index]; }))
-    return Status::stop(
-        fmt::format("it announces `{}` a second time", shortened(signature.name, 200)));
+    return Status::stop(fmt::format("it announces `{}` a second time",
+                                    shortened(signature.name, kNameShownBytesMax)));
   auto same = std::ranges::find(candidates, signature, &Candidate::signature);
   if (same == candidates.end())
     same = candidates.insert(
@@ -239,7 +239,7 @@ void Coordinator::release_when_all_joined() {
 void Coordinator::decide(const std::string& name, const Candidates& candidates) {
   const auto& first = candidates.front();
   const auto joined = missing(candidates);
-  const auto is_faulty = [](const Candidate& one) { return !one.signature.fault.empty(); };
+  const auto is_faulty = [](const Candidate& one) { return one.signature.has_fault(); };
   if (std::ranges::any_of(candidates, is_faulty))
     refuse(name, fault_text(variants_of(candidates)));
   else if (candidates.size() > 1)

@@ -13,7 +13,9 @@
 namespace farandole {
 namespace {
 
-std::string name_for_texts(const Signature& signature) { return shortened(signature.name, 200); }
+std::string name_for_texts(const Signature& signature) {
+  return shortened(signature.name, kNameShownBytesMax);
+}
 
 }  // namespace
 
@@ -41,7 +43,7 @@ Status Follower::submit(Ticket ticket, const KnownSignature& known, const Moment
     return {};
   }
   const auto slot = in_flight_.add(ticket, known, moment);
-  if (mode_ == Mode::kQueue && !known.signature.fault.empty()) raise({});
+  if (mode_ == Mode::kQueue && known.signature.has_fault()) raise({});
   if (mode_ == Mode::kQueue || stopped_) return {};
   if (mode_ == Mode::kPlan && plan_.atom_of(known.digest) != nullptr)
     ++planned_queued_;
@@ -211,7 +213,7 @@ Status Follower::apply(const Refuse& item) {
     issued_.push_back({Pass{turn}, InFlight::kNone});
   } else {
     return Status::stop(fmt::format("it refuses `{}`, which rank {} has not announced",
-                                    shortened(item.name, 200), rank_));
+                                    shortened(item.name, kNameShownBytesMax), rank_));
   }
   return {};
 }
@@ -336,7 +338,7 @@ bool Follower::enter_issued() {
 
 bool Follower::enter_from_queue() {
   const auto head = in_flight_.first();
-  if (head == InFlight::kNone || !in_flight_[head].known->signature.fault.empty()) return false;
+  if (head == InFlight::kNone || in_flight_[head].known->signature.has_fault()) return false;
   begin_step();
   add_to_step(head);
   const auto& first = in_flight_[head];

@@ -168,7 +168,8 @@ struct Examiner {
   static std::string problem_of_call(const Signature& signature) {
     auto problem = problem_of(signature);
     if (problem.empty() && signature.operation == Operation::kJoin)
-      return fmt::format("the join `{}` comes with a signature", shortened(signature.name, 200));
+      return fmt::format("the join `{}` comes with a signature",
+                         shortened(signature.name, kNameShownBytesMax));
     return problem;
   }
   static std::string problem_of_list(const std::vector<std::uint32_t>& list) {

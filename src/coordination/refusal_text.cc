@@ -19,7 +19,6 @@ namespace {
 
 constexpr std::size_t kVariantsShownMax = 8;
 constexpr std::size_t kFaultsShownMax = 4;
-constexpr std::size_t kNameShownBytesMax = 200;
 constexpr std::size_t kValueBytesMax = 200;
 constexpr std::size_t kRanksBytesMax = 60;
 
@@ -191,7 +190,7 @@ std::string refusal_text(std::vector<Variant> variants) {
 }
 
 std::string fault_text(std::vector<Variant> variants) {
-  std::erase_if(variants, [](const Variant& one) { return one.signature.fault.empty(); });
+  std::erase_if(variants, [](const Variant& one) { return !one.signature.has_fault(); });
   CHECK(!variants.empty(), "something is wrong");
   for (auto& variant : variants) std::ranges::sort(variant.ranks);
   std::ranges::sort(variants, {}, &Variant::ranks);

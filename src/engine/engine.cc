@@ -1,4 +1,5 @@
-// The public door's methods: what can be refused at once is refused here, the rest is the loop's.
+// The public door's methods: what is no call is refused here; what is wrong with one in another way
+// goes along with it as a fault, and the rest is the loop's.
 #include "farandole/engine.h"
 
 #include <fmt/format.h>
@@ -21,9 +22,9 @@ Status forked(int rank) {
       rank));
 }
 
-// `faults` becomes what Loop::submit takes.
-Status check(const Engine::Parts& parts, std::span<const Submission> batch,
-             std::vector<std::string>& faults) {
+// Errors: as check_submission(). `faults`: empty, becomes what Loop::submit() takes.
+Status check_and_find_faults(const Engine::Parts& parts, std::span<const Submission> batch,
+                             std::vector<std::string>& faults) {
   const int rank = parts.place.rank;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto ranks = parts.groups->find(batch[i].group);
@@ -43,7 +44,7 @@ Status check(const Engine::Parts& parts, std::span<const Submission> batch,
 Status check_and_submit(Engine::Parts& parts, std::span<const Submission> batch,
                         std::span<Handle> handles, std::chrono::milliseconds wait_limit) {
   std::vector<std::string> faults;
-  FARANDOLE_TRY(check(parts, batch, faults));
+  FARANDOLE_TRY(check_and_find_faults(parts, batch, faults));
   return batch.empty() ? Status() : parts.loop->submit(batch, faults, handles, wait_limit);
 }
 

@@ -359,7 +359,7 @@ TEST_F(ShortageTest, OfMemoryForOneAllocation) {
   strike_all("new", ENOMEM, 5);  // of 800 a rank
   print();
   EXPECT_GT(endings_["error"], 20);
-  EXPECT_GT(endings_["abort"], 10);
+  EXPECT_GT(endings_["abort"], 3);
 }
 
 TEST_F(ShortageTest, OfSystemResources) {

@@ -15,8 +15,6 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kNameShownBytesMax = 200;
-
 // Bindings make these from numbers.
 Status check_enumerations(const Submission& submission) {
   const auto operation = static_cast<std::size_t>(submission.operation);
@@ -192,7 +190,7 @@ Signature signature_of(const Submission& submission, const std::string& fault) {
 bool describes(const Signature& signature, const Submission& submission) {
   const OperationRow& row = row_of(submission.operation);
   if (signature.operation != submission.operation || signature.name != submission.name ||
-      !signature.fault.empty())
+      signature.has_fault())
     return false;
   if (row.rooted && signature.root_rank != submission.root_rank) return false;
   if (row.reduces && (signature.reduce_op != submission.reduce_op ||

@@ -15,8 +15,9 @@ namespace farandole {
 // How the names of the engine's own calls begin.
 inline constexpr std::string_view kOwnNames = "farandole.";
 
-// Whether the group can hear of it. Errors: kFixCall naming the value: it is no operation, its name
-// is none, or this rank, `rank`, is not one of the group's `ranks`.
+// Whether the group can hear of it. Errors: kFixCall naming the value: a number that is in no
+// table, a name or a shape out of bounds, a name of the engine's own, or a group whose `ranks` this
+// `rank` is not among.
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank);
 // Whether it can run, as far as this rank sees; of a submission that passed the check above.
 // Errors: kFixCall naming the value. The others will submit theirs, so all must hear of it.

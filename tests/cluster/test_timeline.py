@@ -31,7 +31,7 @@ def test_every_rank_tells_every_call(tmp_path: Path) -> None:
     for rank in range(3):
         assert re.fullmatch(rf"rank {rank} \(pid \d+\)", trace.ranks[rank])
         odd = 'allreduce.a "b" \\c\\x0a    \\x1b[31m\\x7f ünï {[,:]}'
-        assert trace.names(rank) == {GRAD, odd, "allgather.noname.0", "barrier.unnamed.0"}
+        assert trace.names(rank) == {GRAD, odd, "allgather.noname.0", "barrier.noname.0"}
         negotiate, run_ = trace.slices[rank, GRAD]
         assert (negotiate.name, run_.name) == ("NEGOTIATE_ALLREDUCE", "ALLREDUCE")
         assert negotiate.begin <= negotiate.end == run_.begin <= run_.end

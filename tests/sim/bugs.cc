@@ -184,7 +184,7 @@ Tap do_not_compare_scales(const Script& script) {
     for (auto& item : items) {
       auto* in_full = std::get_if<AnnounceInFull>(&item);
       if (in_full == nullptr || !row_of(in_full->signature.operation).reduces) continue;
-      if (!in_full->signature.fault.empty()) continue;
+      if (in_full->signature.has_fault()) continue;
       auto& signature = in_full->signature;
       const Scales own{signature.prescale, signature.postscale};
       auto& known = scales->emplace(std::pair(envelope.group, signature.name), own).first->second;

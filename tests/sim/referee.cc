@@ -40,7 +40,7 @@ std::string culprit_value(const Signature& common, const Signature& odd) {
 std::map<std::string, std::vector<int>> faults_of(const Call& call) {
   std::map<std::string, std::vector<int>> faults;
   for (const int maker : call.makers)
-    if (const auto& fault = call.of(maker).fault; !fault.empty()) faults[fault].push_back(maker);
+    if (call.of(maker).has_fault()) faults[call.of(maker).fault].push_back(maker);
   return faults;
 }
 

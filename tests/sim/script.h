@@ -34,7 +34,7 @@ struct Call {
   bool is_join() const { return common.operation == Operation::kJoin; }
   bool is_mismatch() const { return !is_join() && !odd.empty(); }
   bool has_fault() const {
-    return std::ranges::any_of(makers, [&](int maker) { return !of(maker).fault.empty(); });
+    return std::ranges::any_of(makers, [&](int maker) { return of(maker).has_fault(); });
   }
   bool is_refused() const {
     return is_mismatch() || has_fault() ||

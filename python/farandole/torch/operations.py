@@ -10,12 +10,12 @@ on tensors of any strides work; one that is not contiguous costs a copy.
   tensor alone. These results carry no gradient.
 - Those with an argument `compression` send the tensor in another form: see compression.py.
 - A grouped call does to each tensor of a list what the other one does, and its result is the list
-  of results. If one of them cannot run it raises; the others have run.
+  of results. If one of the tensors cannot be done the grouped call raises; the others are done.
 
-Who raises: all members, with one text, when they disagree or the call is wrong on any of them, and
-the error is that of the waiting. Only what is no call (something that is not a tensor, a dtype that
-cannot be sent, a name in use, a group without this rank) raises at once, and on this rank alone; of
-a grouped call nothing is started then.
+All members raise, with one text, when they disagree or when the call is wrong on any of them. What
+raises is what waits: the plain call, or `synchronize`. Only what is no call at all (arguments of a
+wrong kind, a dtype that cannot be sent, a name in use, a group without this rank) raises at once,
+on this rank alone; of a grouped call nothing is started then.
 """
 
 from __future__ import annotations
