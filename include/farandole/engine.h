@@ -111,6 +111,9 @@ struct Submission {
   // Alltoall: how many rows go to each member, in the order of the group's ranks; their sum is at
   // most the first dimension. Empty: equal shares of all rows.
   std::vector<std::int64_t> splits;
+  // What the caller has found wrong with the call: it is refused on all members, with this text.
+  // Of what is above only operation, name and group have a meaning then.
+  std::string fault = {};
 };
 
 // What became of a call.

@@ -102,6 +102,13 @@ Call without_tensor(const nb::str& name, GroupId group) {
   return {call_of(kOperation, name, group)};
 }
 
+// What the frontend has found wrong: an error on all ranks, whatever they call under this name.
+Call faulty(const nb::str& name, GroupId group, const nb::str& fault) {
+  Submission call = call_of(Operation::kBarrier, name, group);
+  call.fault = text_of(fault);
+  return {std::move(call)};
+}
+
 // How long submit() itself may wait for what it has started.
 std::chrono::milliseconds limit_of(bool waits) {
   return waits ? kSlice : std::chrono::milliseconds{};
@@ -173,6 +180,7 @@ void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def("reducescatter", &reduction<Operation::kReducescatter>)
       .def("join", &without_tensor<Operation::kJoin>)
       .def("barrier", &without_tensor<Operation::kBarrier>)
+      .def("faulty", &faulty)
       .def("scattered_rows", &scattered_rows);
   engine.def("submit", &submit)
       .def("submit_batch", &submit_batch)

@@ -12,6 +12,9 @@ from farandole.group import Group, checked
 
 Item = TypeVar("Item")
 
+# What fits into the numbers of the engine.
+_RANK_MAX, _ROWS_MAX = 2**31 - 1, 2**63 - 1
+
 
 def call_name(name: str | None) -> str:
     """The engine finds a name for a call that has none."""
@@ -52,7 +55,7 @@ def scale_factor(value: float) -> float:
         return value
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise CallError(
             f"prescale_factor and postscale_factor must be numbers; got {value!r}"
         ) from None
@@ -60,9 +63,12 @@ def scale_factor(value: float) -> float:
 
 def rank_number(root_rank: int) -> int:
     try:
-        return operator.index(root_rank)
+        rank = operator.index(root_rank)
     except TypeError:
-        raise CallError(f"root_rank must be a rank of the world; got {root_rank!r}") from None
+        rank = _RANK_MAX + 1
+    if abs(rank) > _RANK_MAX:
+        raise CallError(f"root_rank must be a rank of the world; got {root_rank!r}")
+    return rank
 
 
 def split_sizes(splits: Any) -> tuple[int, ...]:
@@ -74,7 +80,7 @@ def split_sizes(splits: Any) -> tuple[int, ...]:
         sizes = tuple(operator.index(rows) for rows in listed)
     except TypeError:
         sizes = ()
-    if not sizes:
+    if not sizes or any(abs(rows) > _ROWS_MAX for rows in sizes):
         raise CallError(
             "splits must say for each member how many rows it gets, as a list or tensor of whole "
             f"numbers; got {splits!r}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import itertools
 import threading
 from collections.abc import Callable, Sequence
@@ -90,16 +92,17 @@ class Handle(_Number, Generic[Result]):
         if prepared is not None:
             prepared.engine.wait(prepared.call.handle)
             self._take()
-            prepared = None  # the error knows this frame, and would keep the memory
+            prepared = None  # an error knows this frame, and would keep the memory
         if self._error is not None:
-            raise self._error
+            raise _fresh(self._error)
         return self._result  # type: ignore[return-value]
 
     def take(self) -> Result:
-        """Like wait(), but forgets the result: a later call returns None. An error stays."""
-        result = self.wait()
-        self._result = None
-        return result
+        """Like wait(), but forgets the result or the error: a later call returns None."""
+        try:
+            return self.wait()
+        finally:
+            self._result = self._error = None
 
     def _take(self) -> None:
         with _taking:
@@ -109,9 +112,9 @@ class Handle(_Number, Generic[Result]):
             try:
                 self._result = prepared.finish(prepared.engine, prepared.call.handle)
             except BaseException as error:  # also Ctrl-C: the engine gives an outcome only once
-                self._error = error
+                self._error = _fresh(error)
             self._prepared = None  # last: from now on others use the result
-            prepared = None  # the error knows this frame, and would keep the memory
+            prepared = None  # as in wait()
 
     def __del__(self) -> None:
         prepared = getattr(self, "_prepared", None)
@@ -121,6 +124,12 @@ class Handle(_Number, Generic[Result]):
             prepared.engine.drop(number)
             _orphans[prepared.engine, number] = prepared
             release_orphans()
+
+
+def _fresh(error: BaseException) -> BaseException:
+    """The error as it was before anybody raised it: one that was raised knows the frames that it
+    came through, and with them handles and tensors. Others than ours stay, to be understood."""
+    return copy.copy(error) if isinstance(error, FarandoleError) else error
 
 
 class BatchHandle(_Number, Generic[Result]):
@@ -139,23 +148,26 @@ class BatchHandle(_Number, Generic[Result]):
 
     def wait(self) -> list[Result]:
         """The results, when all are there; or what went wrong first in the order of the batch."""
-        failures: list[FarandoleError] = []
+        failed: Handle[Result] | None = None
         results: list[Result] = []
         for handle in self._handles:
             try:
                 results.append(handle.wait())
-            except FarandoleError as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
+            except FarandoleError:
+                failed = failed or handle
+        if failed is not None:
+            failed.wait()  # raises
         return results
 
     def take(self) -> list[Result]:
-        """Like wait(), but forgets the results: later there is None in place of each."""
-        results = self.wait()
-        for handle in self._handles:
-            handle.take()
-        return results
+        """Like wait(), but forgets the results and errors: later there is None in place of each."""
+        try:
+            return self.wait()
+        finally:
+            for handle in self._handles:
+                if handle.poll():
+                    with contextlib.suppress(Exception):
+                        handle.take()
 
 
 def release_orphans() -> None:

@@ -97,7 +97,7 @@ class ErrorTexts:
         hvd.init()
         for cases in (self.groups, self.calls, self.tensors, self.sparse, self.batch_norm):
             self.expect(cases())
-        for cases in (self.objects, self.state):
+        for cases in (self.other_parameters, self.objects, self.state):
             self.expect(cases())
         self.expect(self.process_groups())
         for cases in (self.parameters, self.optimizers, self.optimizer_options):
@@ -364,6 +364,20 @@ class ErrorTexts:
             lambda: layer(torch.ones(hvd.rank(), 3)),
             "SyncBatchNorm needs more than one value of each channel in training; all ranks "
             "together have 1",
+        )
+
+    def other_parameters(self) -> Iterator[Case]:
+        weight = torch.nn.Parameter(torch.ones(2 + hvd.rank()))
+        plain = torch.optim.SGD([weight], lr=0.1)
+        optimizer = hvd.DistributedOptimizer(plain, [("w", weight)])
+        weight.sum().backward()
+        yield (
+            optimizer.step,
+            "the optimizers of the ranks do not have the same parameters (by name, or without "
+            "named_parameters by their order, counted from 0):\n"
+            "  rank 0   number 0 of 1: `w` (float32 [2])\n"
+            "  rank 1   number 0 of 1: `w` (float32 [3])\n"
+            "Build the same model on all ranks, and give named_parameters=model.named_parameters()",
         )
 
     def objects(self) -> Iterator[Case]:

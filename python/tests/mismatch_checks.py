@@ -132,10 +132,10 @@ class MismatchChecks(Suite):
         self.expect(api.synchronize(right), total, "float32")
         if self.size == 1:
             return
-        for _ in range(2):
-            self.expect_error("`wrong`", api.synchronize, wrong)
-            self.expect_error("`batch_2of3`", api.synchronize, batch)
-        assert api.poll(batch)
+        self.expect_error("`wrong`", api.synchronize, wrong)
+        self.expect_error("`batch_2of3`", api.synchronize, batch)
+        assert api.poll(wrong) and api.poll(batch)
+        assert api.synchronize(wrong) is None and api.synchronize(batch) == [None] * 3
         self.expect_all(tensors[::2], [total] * 2, "float32")
 
     def check_a_name_in_flight_twice(self) -> None:

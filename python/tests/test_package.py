@@ -103,10 +103,13 @@ def test_a_handle_that_has_failed_leaves_nothing() -> None:
         with pytest.raises(CallError):
             BatchHandle([failed]).take()
 
-    for number in range(1, 4):
-        fail_in_vain(number)
-    gc.collect()
-    assert Memory.alive == 0
+    gc.disable()
+    try:
+        for number in range(1, 4):
+            fail_in_vain(number)
+        assert Memory.alive == 0
+    finally:
+        gc.enable()
 
 
 def test_a_handle_that_its_own_result_knows_leaves_nothing() -> None:
@@ -167,6 +170,9 @@ def test_a_batch_waits_for_all_and_raises_the_first_error() -> None:
             batch.wait()
     assert Memory.alive == 0
     assert BatchHandle(results[:1]).wait() == ["one"]
+    with pytest.raises(CallError, match="wrong 2"):
+        batch.take()
+    assert batch.take() == [None] * 4
 
 
 def test_two_threads_wait_for_a_handle() -> None:

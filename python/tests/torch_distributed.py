@@ -374,6 +374,44 @@ class WithoutGloo:
         assert tensor[0] == size()
         dist.destroy_process_group()
 
+    def check_a_call_that_one_rank_cannot_make(self) -> None:
+        """It takes its number everywhere, and all get the error: what follows is paired rightly."""
+        dist.init_process_group("farandole")
+        wrong, shares, sum_op = rank() == 0, size() * 2, dist.ReduceOp.SUM
+        splits = [9] * size() if wrong else [2] * size()
+        part, whole = torch.ones(2), torch.ones(shares)
+        odd = torch.ones(shares + 1) if wrong and size() > 1 else whole
+        calls: list[tuple[str, Callable[[], object]]] = [
+            ("split", lambda: dist.all_to_all_single(whole.clone(), whole, None, splits)),
+            ("elements", lambda: dist.reduce_scatter_tensor(part.clone(), odd)),
+            ("BAND", lambda: dist.all_reduce(part, dist.ReduceOp.BAND if wrong else sum_op)),
+            ("expanded", lambda: dist.all_reduce(part[:1].expand(2) if wrong else part.clone())),
+        ]
+        for _ in range(2):
+            for text, call in calls:
+                if size() == 1 and text == "elements":
+                    continue
+                with pytest.raises((RuntimeError, TypeError), match=text):
+                    call()
+                tensor = torch.full((2,), 10.0)
+                dist.all_reduce(tensor)
+                assert tensor.tolist() == [10.0 * size()] * 2, text
+        dist.destroy_process_group()
+
+    def check_a_hook_that_waits(self) -> None:
+        """For a future, within backward(), as torch's own PowerSGD does."""
+        dist.init_process_group("farandole")
+
+        def waiting(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+            future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+            future.wait()
+            return future.then(lambda future: future.value()[0] / size())
+
+        found = train_parallel(network(), waiting)
+        wanted = train_parallel(network(), default_hooks.allreduce_hook)
+        assert all(itertools.starmap(torch.allclose, zip(found, wanted, strict=True)))
+        dist.destroy_process_group()
+
     def check_an_error_in_backward(self) -> None:
         """It is the one of the call, and does not leave anybody waiting."""
         dist.init_process_group("farandole")

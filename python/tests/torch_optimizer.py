@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import os
 import warnings
 from collections.abc import Callable, Iterable
@@ -572,9 +573,85 @@ class OptimizerChecks:
             torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
         )
         square_loss(model, 0, 0).backward()
-        text = self.expect_error("gradients.", optimizer.step)
-        assert "(bias and 1 more)" in text or "(weight and 1 more)" in text
+        text = self.expect_error("do not have the same parameters", optimizer.step)
+        assert "rank 0   number 0 of 2: `bias` (float64 [300])\n" in text
+        assert "rank 1   number 0 of 2: `bias` (float64 [2])\n" in text
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
+
+    def check_parameters_are_paired_by_name(self) -> None:
+        """In another order on each rank, as of parameter groups that were built from a set."""
+        for op in (hvd.Sum, hvd.Adasum):
+            torch.manual_seed(5)
+            pairs = [(f"p{i}", nn.Parameter(torch.zeros(3))) for i in range(4)]
+            mine = pairs[self.rank % 4 :] + pairs[: self.rank % 4]
+            plain = torch.optim.SGD([parameter for _, parameter in mine], lr=1.0)
+            optimizer = hvd.DistributedOptimizer(plain, mine[::-1], op=op)
+            for step in range(3):
+                optimizer.zero_grad()
+                sum(p.sum() * 10**i for i, (_, p) in enumerate(pairs)).backward()
+                optimizer.step()
+                factor = (step + 1) * (self.size if op is hvd.Sum else 1)
+                for i, (name, parameter) in enumerate(pairs):
+                    wanted = torch.full((3,), -float(factor * 10**i))
+                    assert torch.equal(parameter.detach(), wanted), (op, name, parameter)
+
+    def check_other_parameters_are_an_error(self) -> None:
+        """Also where they would fit into one bucket, and whoever trains how."""
+        if self.size == 1:
+            return
+        last = self.rank == self.size - 1
+        models = (
+            lambda: nn.Linear(3, 2 + last),
+            lambda: nn.Linear(3 - last, 2),
+            lambda: nn.Linear(3, 2, dtype=torch.float64 if last else torch.float32),
+            lambda: nn.Linear(3, 2, bias=not last),
+        )
+        for make, op in itertools.product(models, (hvd.Average, hvd.Adasum)):
+            model = make()
+            plain = torch.optim.SGD(model.parameters(), lr=1.0)
+            optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), op=op)
+            before = model.weight.detach().clone()
+            for parameter in model.parameters():
+                parameter.grad = torch.ones_like(parameter)
+            sum(p.sum() for p in model.parameters()).backward()
+            self.expect_error("do not have the same parameters", optimizer.step)
+            if op is hvd.Average:
+                assert torch.equal(model.weight.detach(), before)
+        names = [(f"{'b' if last else 'a'}{i}", nn.Parameter(torch.zeros(3))) for i in range(2)]
+        plain = torch.optim.SGD([parameter for _, parameter in names], lr=1.0)
+        optimizer = hvd.DistributedOptimizer(plain, names)
+        sum(parameter.sum() for _, parameter in names).backward()
+        text = self.expect_error("do not have the same parameters", optimizer.step)
+        assert "`a0` (float32 [3])" in text and "`b0` (float32 [3])" in text
+        assert torch.equal(hvd.allreduce(torch.ones(2), op=hvd.Max), torch.ones(2))
+
+    def check_a_wrong_broadcast_leaves_nothing_in_flight(self) -> None:
+        model = nn.Linear(2, 2)
+        for _ in range(3):
+            self.expect_error("root rank", hvd.broadcast_parameters, model.state_dict(), self.size)
+            if self.rank == 0:
+                gc.collect()
+            hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+
+    def check_a_wrong_call_among_others_leaves_their_names_free(self) -> None:
+        """As a program waits that knows no batches."""
+
+        def step(scale: float) -> None:
+            handles = [
+                hvd.allreduce_async(torch.ones(2), name=f"g.{i}", prescale_factor=scale)
+                for i in range(3)
+            ]
+            for handle in handles:
+                hvd.synchronize(handle)
+
+        gc.disable()
+        try:
+            for _ in range(3):
+                self.expect_error("finite", step, 1.0 if self.rank else float("inf"))
+                hvd.barrier()  # the others of the failed ones are done
+                step(1.0)
+        finally:
+            gc.enable()
 
     def check_broadcast_parameters(self) -> None:
         for named in (False, True):

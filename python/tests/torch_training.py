@@ -282,10 +282,11 @@ class TrainingChecks:
         if self.size == 1:
             return
         torch.manual_seed(1)
-        model = nn.Linear(5, 2 if self.rank else 3).double()
+        model = nn.Linear(5, 2).double()
         before = copy.deepcopy(model)
+        compression = hvd.Compression.none if self.rank else hvd.Compression.fp16
         optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD(model.parameters(), lr=0.1), op=hvd.Adasum
+            torch.optim.SGD(model.parameters(), lr=0.1), compression=compression, op=hvd.Adasum
         )
         square_loss(model, 0, 0).backward()
         self.expect_error("deltas", optimizer.step)

@@ -153,6 +153,7 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
 }
 
 Status fault_of(const Submission& submission, std::span<const int> ranks, int rank) {
+  if (!submission.fault.empty()) return Status::fix_call(submission.fault);
   FARANDOLE_TRY(check_rows(submission));
   FARANDOLE_TRY(check_memory(submission, ranks, rank));
   FARANDOLE_TRY(check_reduction_of(submission, ranks.size()));

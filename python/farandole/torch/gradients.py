@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +23,7 @@ from farandole.errors import CallError, FarandoleError
 from farandole.reduce_op import Max
 from farandole.torch.buckets import Bucket, Combination, Gradient, SparseBucket, changed
 from farandole.torch.operations import allreduce_
+from farandole.torch.pairing import paired
 from farandole.torch.tensors import check
 
 # What a rank has for a parameter; of all ranks the largest counts.
@@ -165,9 +165,13 @@ class Gradients:
 
     def _place(self) -> None:
         """Gives places to the gradients that some rank has had now for the first time."""
-        trained = [g for g in self._unplaced if g.parameter.requires_grad]
-        if not trained:
+        by_parameter = {id(g.parameter): g for g in self._unplaced if g.parameter.requires_grad}
+        if not by_parameter:
             return
+        parameters = [gradient.parameter for gradient in by_parameter.values()]
+        group = self._combination.group
+        ordered = paired(parameters, self._names, f"{self._name}.pairing", group)
+        trained = [by_parameter[id(parameter)] for parameter in ordered]
         touched = [g for g in trained if g.passes_left == 0 and not g.untouched()]
         kinds, order = self._agree(trained)
         for index, gradient in enumerate(trained):
@@ -198,17 +202,13 @@ class Gradients:
         if self._combination.group.rank() == 0:
             places = {id(gradient): place for place, gradient in enumerate(self._arrived)}
             order = [places.get(id(gradient), count) for gradient in trained]
-        names = "\0".join(self._names.get(id(gradient.parameter), "") for gradient in trained)
-        digest = zlib.crc32(names.encode())
         said = allreduce_(
-            torch.tensor([*kinds, *order, digest, -digest]),
+            torch.tensor([*kinds, *order]),
             name=f"{self._name}.layout",
             op=Max,
             process_set=self._combination.group,
         ).tolist()
-        if said[-2] != -said[-1]:
-            self._names = {}  # not the same everywhere: calls would not find each other
-        return said[:count], said[count:-2]
+        return said[:count], said[count:]
 
     def _kind(self, gradient: torch.Tensor | None) -> int:
         if gradient is None:

@@ -20,6 +20,7 @@ from farandole.torch.compression import Compression
 from farandole.torch.compression import checked as checked_compression
 from farandole.torch.gradients import Gradients, MisuseError
 from farandole.torch.operations import grouped_allreduce_async_
+from farandole.torch.pairing import paired
 from farandole.torch.parameters import PeriodicCheck
 
 
@@ -75,7 +76,7 @@ def DistributedOptimizer(  # noqa: N802
         return distributed
     name = f"gradients.{process_set.next_optimizer()}"
     if op is Adasum:
-        distributed._deltas = _Deltas(f"{name}.deltas", combination)
+        distributed._deltas = _Deltas(f"{name}.deltas", combination, names)
     else:
         distributed._gradients = Gradients(name, combination, passes, portions, names)
         distributed._gradients.add(parameters)
@@ -295,8 +296,20 @@ def step_alone(optimizer: torch.optim.Optimizer) -> None:
 class _Deltas:
     """Combines what steps have changed, each parameter for itself: Adasum looks at angles."""
 
-    def __init__(self, name: str, combination: Combination) -> None:
-        self._name, self._combination = name, combination
+    def __init__(self, name: str, combination: Combination, names: Mapping[int, str]) -> None:
+        """`names`: those of the parameters that have one, by id()."""
+        self._name, self._combination, self._names = name, combination, names
+        self._given: list[int] = []
+        self._paired: list[torch.Tensor] = []
+
+    def paired(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The parameters in an order that is the same on all ranks."""
+        given = [id(parameter) for parameter in parameters]
+        if given != self._given:
+            name, group = f"{self._name}.pairing", self._combination.group
+            self._paired = paired(parameters, self._names, name, group)
+            self._given = given
+        return self._paired
 
     def combine(self, deltas: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if not deltas:
@@ -331,6 +344,7 @@ class _DistributedDeltas(_Distributed):
         if self._deltas is None:
             return super()._step(closure)
         trained = [p for p in parameters_of(self.param_groups) if p.requires_grad]
+        trained = self._deltas.paired(trained)
         starts = [parameter.detach().clone() for parameter in trained]
         result = super()._step(closure)
         deltas = [p.detach() - start for p, start in zip(trained, starts, strict=True)]

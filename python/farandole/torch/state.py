@@ -13,6 +13,7 @@ import torch
 from farandole import arguments, lifecycle, structure
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
+from farandole.handle import BatchHandle
 from farandole.torch.operations import broadcast_, broadcast_async_
 from farandole.torch.optimizer import parameters_of, step_alone
 from farandole.torch.tensors import check
@@ -39,8 +40,7 @@ def broadcast_parameters(
         for name, tensor in pairs
         if tensor is not None
     ]
-    for handle in handles:
-        handle.wait()
+    BatchHandle(handles).wait()  # all of them, also when one has failed: the names shall be free
 
 
 def _pairs(params: Any) -> list[tuple[str, Any]]:
@@ -163,5 +163,4 @@ def _exchange(tensors: list[torch.Tensor], root_rank: int, process_set: Group) -
         broadcast_async_(tensor, root_rank, f"state.{index}", process_set)
         for index, tensor in enumerate(tensors)
     ]
-    for handle in handles:
-        handle.wait()
+    BatchHandle(handles).wait()

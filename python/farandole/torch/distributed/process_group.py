@@ -10,9 +10,10 @@ elements has a meaning for torch; those of dtypes that the engine does not know 
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ import torch.distributed as dist
 
 from farandole import core, lifecycle
 from farandole.calls import start, start_batch
-from farandole.errors import CallError
+from farandole.errors import CallError, FarandoleError
 from farandole.group import Group, global_process_set
 from farandole.handle import PreparedCall
 from farandole.torch.distributed import rendezvous
@@ -56,6 +57,33 @@ def _group_of(ranks: Sequence[int]) -> Group:
     return lifecycle.group_of(ranks) or lifecycle.add_process_set(list(ranks))
 
 
+def _told(operation: Callable[..., Work]) -> Callable[..., Work]:
+    """An operation that takes its numbers also when this rank cannot make the call. The others have
+    made theirs: they are told what is wrong, and what comes next meets what comes next there."""
+
+    @functools.wraps(operation)
+    def made_or_told(self: ProcessGroup, *tensors: Any, **options: Any) -> Work:
+        first = self._calls
+        try:
+            return operation(self, *tensors, **options)
+        except Exception as error:
+            if isinstance(error, FarandoleError) and not isinstance(error, CallError):
+                raise  # the group is over
+            count = len(tensors[0]) if operation.__name__.endswith("_coalesced") else 1
+            self._calls = first + count
+            for number in range(first, self._calls):
+                _tell(self._number, f"{self._prefix}{number}", error)
+            raise
+
+    return made_or_told
+
+
+def _tell(group: int, name: str, error: Exception) -> None:
+    """All members get the error for what they call by this name."""
+    text = str(error) if isinstance(error, CallError) else f"{type(error).__name__}: {error}"
+    start(PreparedCall(core.faulty(name, group, text), None, core.Engine.take))
+
+
 class ProcessGroup(dist.ProcessGroup):
     """Some ranks that work together."""
 
@@ -66,7 +94,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._number = group.number()
         self._size = len(self._ranks)
         self._prefix = f"torch.group{name}."
-        self._calls = itertools.count()
+        self._calls = 0  # how many numbers are taken
         self._has_joined = False
         self._messages: Counter[tuple[int, int, int]] = Counter()  # by source, destination, tag
 
@@ -132,16 +160,19 @@ class ProcessGroup(dist.ProcessGroup):
 
     # Reductions.
 
+    @_told
     def allreduce(self, tensors: Tensors, opts: Any = dist.AllreduceOptions()) -> Work:  # noqa: B008
         (tensor,) = tensors
         return self._start(self._allreduce(tensor, reduction_of(opts.reduceOp)), opts, tensors)
 
+    @_told
     def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Work:
         reduction = reduction_of(opts.reduceOp)
         return self._start_all(
             [self._allreduce(each, reduction) for each in tensors], opts, tensors
         )
 
+    @_told
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
         (tensor,) = tensors
         reduction = reduction_of(opts.reduceOp)
@@ -149,6 +180,7 @@ class ProcessGroup(dist.ProcessGroup):
             return self._start(self._allreduce(tensor, reduction), opts, tensors)
         return self._start(self._allreduce(tensor.clone(), reduction), opts, tensors)
 
+    @_told
     def reduce_scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any) -> Work:
         """The parts may be of different sizes."""
         (output,), (inputs,) = outputs, input_lists
@@ -161,12 +193,14 @@ class ProcessGroup(dist.ProcessGroup):
         mine = parts[self.rank()]
         return self._start(_then(call, lambda: _copy(output, mine)), opts, outputs)
 
+    @_told
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
         call = self._reduce_scatter(output, input, reduction_of(opts.reduceOp))
         return self._start(call, opts, [output])
 
     _reduce_scatter_base = reduce_scatter_single
 
+    @_told
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         reduction = reduction_of(opts.reduceOp)
         pairs = zip(outputs, inputs, strict=True)
@@ -178,31 +212,37 @@ class ProcessGroup(dist.ProcessGroup):
 
     # One to all, and all to all.
 
+    @_told
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
         (tensor,) = tensors
         name, root = self._next_name(), self._ranks[opts.rootRank]
         return self._start(self._broadcast(self._number, name, tensor, root), opts, tensors)
 
+    @_told
     def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
         """The tensors may be of different sizes."""
         (outputs,), (tensor,) = output_lists, inputs
         return self._start(self._allgather(outputs, tensor), opts, outputs)
 
+    @_told
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
         return self._start(self._allgather_into(output, input), opts, [output])
 
     _allgather_base = all_gather_single
 
+    @_told
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         pairs = zip(outputs, inputs, strict=True)
         return self._start_all([self._allgather_into(*pair) for pair in pairs], opts, outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
+    @_told
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         splits = [tensor.numel() for tensor in inputs]
         return self._start(self._alltoall(outputs, _joined(inputs), splits), opts, outputs)
 
+    @_told
     # size waiver: torch's arguments
     def all_to_all_single(
         self,
@@ -223,6 +263,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     alltoall_base = all_to_all_single
 
+    @_told
     def gather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
         (tensor,) = inputs
         splits = [0] * self._size
@@ -230,6 +271,7 @@ class ProcessGroup(dist.ProcessGroup):
         outputs = output_lists[0] if opts.rootRank == self.rank() else _nothing(tensor, self._size)
         return self._start(self._alltoall(outputs, _joined(inputs), splits), opts, outputs)
 
+    @_told
     def scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any) -> Work:
         (output,) = outputs
         inputs = input_lists[0] if opts.rootRank == self.rank() else _nothing(output, self._size)
@@ -238,6 +280,7 @@ class ProcessGroup(dist.ProcessGroup):
         splits = [tensor.numel() for tensor in inputs]
         return self._start(self._alltoall(received, _joined(inputs), splits), opts, outputs)
 
+    @_told
     def barrier(self, opts: Any = None) -> Work:
         call = core.barrier(self._next_name(), self._number)
         return self._start(PreparedCall(call, None, core.Engine.take), opts, [])
@@ -270,13 +313,18 @@ class ProcessGroup(dist.ProcessGroup):
         number = self._messages[source, destination, tag]
         self._messages[source, destination, tag] += 1
         name = f"{self._prefix}{source}to{destination}.tag{tag}.{number}"
-        call = self._broadcast(pair.number(), name, tensor, self._ranks[source])
+        try:
+            call = self._broadcast(pair.number(), name, tensor, self._ranks[source])
+        except Exception as error:
+            _tell(pair.number(), name, error)
+            raise
         return Work(start(call), tensors, source)
 
     # How calls are made.
 
     def _next_name(self) -> str:
-        return f"{self._prefix}{next(self._calls)}"
+        self._calls += 1
+        return f"{self._prefix}{self._calls - 1}"
 
     def _start(self, call: PreparedCall[None], opts: Any, outputs: Tensors) -> Work:
         return Work(start(call, waits=not getattr(opts, "asyncOp", True)), outputs)

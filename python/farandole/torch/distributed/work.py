@@ -74,7 +74,7 @@ class Work(dist.Work):
         """A future of the list of outputs. Within a hook of backward() it is completed at the end
         of backward() at the latest; elsewhere it is complete already, so that this call waits."""
         if self._future is None:
-            self._future = torch.futures.Future()
+            self._future = _Future(self)
         if not self._future.done():
             # In a callback at the end of backward(), which might wait for this future, there is no
             # node; a callback of ours would come too late then.
@@ -101,6 +101,18 @@ class Work(dist.Work):
             future.set_result(list(self._outputs))
         else:
             future.set_exception(error)
+
+
+class _Future(torch.futures.Future[list[torch.Tensor]]):
+    """A hook of backward() may wait for it, and nobody else would make the progress then."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self._work = work
+
+    def wait(self) -> list[torch.Tensor]:
+        self._work._wait_quietly()
+        return super().wait()
 
 
 class _AfterBackward:
