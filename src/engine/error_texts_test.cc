@@ -54,6 +54,8 @@ std::vector<BadCall> bad_calls() {
 // The others have to hear of these, for they wait for the call.
 std::vector<BadCall> faulty_calls() {
   return {
+      {[](Submission& s) { s.fault = "this is what the frontend says"; },
+       "this is what the frontend says"},
       {[](Submission& s) { s.input = nullptr; },
        "allreduce `x` got a null pointer as input; give the address of its memory"},
       {[](Submission& s) { s.output = nullptr; },
