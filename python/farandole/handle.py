@@ -93,8 +93,9 @@ class Handle(_Number, Generic[Result]):
             prepared.engine.wait(prepared.call.handle)
             self._take()
             prepared = None  # an error knows this frame, and would keep the memory
-        if self._error is not None:
-            raise _fresh(self._error)
+        error = self._error  # another thread may take it
+        if error is not None:
+            raise _fresh(error)
         return self._result  # type: ignore[return-value]
 
     def take(self) -> Result:
