@@ -37,8 +37,10 @@ def gradient_name(name: str | None) -> str | None:
 
 
 def group_number(process_set: Group) -> int:
-    if checked(process_set).process_set_id is None:
-        lifecycle.engine()  # says so when that is because we are outside a job
+    number = checked(process_set).process_set_id
+    if number is not None:
+        return number
+    lifecycle.engine()  # says so when that is because we are outside a job
     return process_set.number()
 
 
