@@ -22,9 +22,10 @@ Status forked(int rank) {
       rank));
 }
 
-// Errors: as check_submission(). `faults`: empty, becomes what Loop::submit() takes.
+// Errors: as check_submission(). `with_faults`: empty, becomes the batch with the faults that are
+// found in it, if there are any.
 Status check_and_find_faults(const Engine::Parts& parts, std::span<const Submission> batch,
-                             std::vector<std::string>& faults) {
+                             std::vector<Submission>& with_faults) {
   const int rank = parts.place.rank;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto ranks = parts.groups->find(batch[i].group);
@@ -35,17 +36,18 @@ Status check_and_find_faults(const Engine::Parts& parts, std::span<const Submiss
     FARANDOLE_TRY(check_submission(batch[i], *ranks, rank));
     const Status fault = fault_of(batch[i], *ranks, rank);
     if (fault.ok()) continue;
-    faults.resize(batch.size());
-    faults[i] = fault.message();
+    if (with_faults.empty()) with_faults.assign(batch.begin(), batch.end());
+    with_faults[i].fault = fault.message();
   }
   return {};
 }
 
 Status check_and_submit(Engine::Parts& parts, std::span<const Submission> batch,
                         std::span<Handle> handles, std::chrono::milliseconds wait_limit) {
-  std::vector<std::string> faults;
-  FARANDOLE_TRY(check_and_find_faults(parts, batch, faults));
-  return batch.empty() ? Status() : parts.loop->submit(batch, faults, handles, wait_limit);
+  std::vector<Submission> with_faults;
+  FARANDOLE_TRY(check_and_find_faults(parts, batch, with_faults));
+  if (!with_faults.empty()) batch = with_faults;
+  return batch.empty() ? Status() : parts.loop->submit(batch, handles, wait_limit);
 }
 
 Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,

@@ -243,7 +243,7 @@ Result<std::vector<Bytes>> Groups::exchange(const Bytes& own) {
   submission.shape = {static_cast<std::int64_t>(lent->size())};
   submission.input = lent->data();
   Handle handle = 0;
-  FARANDOLE_TRY(around_.loop.submit({&submission, 1}, {}, {&handle, 1}, kSlice));
+  FARANDOLE_TRY(around_.loop.submit({&submission, 1}, {&handle, 1}, kSlice));
   while (!around_.loop.wait(handle, kSlice)) {
     if (!is_interrupted()) continue;
     around_.loop.drop(handle);

@@ -55,8 +55,8 @@ Status Loop::start() {
   return {};
 }
 
-Status Loop::submit(std::span<const Submission> batch, std::span<const std::string> faults,
-                    std::span<Handle> handles, std::chrono::milliseconds wait_limit) {
+Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles,
+                    std::chrono::milliseconds wait_limit) {
   const TimePoint now = clock_.now();
   const bool waits = wait_limit.count() > 0;
   bool baton_is_ours = false;
@@ -66,7 +66,7 @@ Status Loop::submit(std::span<const Submission> batch, std::span<const std::stri
       return Status::fix_call("the engine is shut down; call init() before this operation");
     state->inbox.reserve(state->inbox.size() + batch.size());
     for (const Submission& submission : batch) state->moments.know(submission.group);
-    FARANDOLE_TRY(add_all(*state, batch, faults, handles));
+    FARANDOLE_TRY(add_all(*state, batch, handles));
     const std::uint32_t number = batch.size() > 1 ? state->moments.next_batch() : 0;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       Record* const record = state->table.find(handles[i]);
@@ -96,9 +96,7 @@ Status Loop::submit(std::span<const Submission> batch, std::span<const std::stri
 }
 
 // All of them or, on an error, none.
-Status Loop::add_all(State& state, std::span<const Submission> batch,
-                     std::span<const std::string> faults, std::span<Handle> handles) {
-  const std::string none;
+Status Loop::add_all(State& state, std::span<const Submission> batch, std::span<Handle> handles) {
   std::size_t added = 0;
   const auto take_back = [&] {
     while (added > 0) state.table.withdraw(*state.table.find(handles[--added]));
@@ -106,9 +104,7 @@ Status Loop::add_all(State& state, std::span<const Submission> batch,
   try {
     for (; added < batch.size(); ++added) {
       const Status refusal = refusal_of(state, batch[added].group);
-      const auto record = refusal.ok()
-                              ? state.table.add(batch[added], faults.empty() ? none : faults[added])
-                              : Result<Record*>(refusal);
+      const auto record = refusal.ok() ? state.table.add(batch[added]) : Result<Record*>(refusal);
       if (record.ok()) {
         handles[added] = (*record)->handle;
         continue;

@@ -45,10 +45,9 @@ class Loop {
   Status start();
 
   // As in farandole/engine.h; any thread. The submissions are checked already, and there is one at
-  // least. `faults` is empty, or has the text of each one's fault, if any; `handles` has room for
-  // one of each.
-  Status submit(std::span<const Submission> batch, std::span<const std::string> faults,
-                std::span<Handle> handles, std::chrono::milliseconds wait_limit);
+  // least. `handles` has room for one of each.
+  Status submit(std::span<const Submission> batch, std::span<Handle> handles,
+                std::chrono::milliseconds wait_limit);
   bool poll(Handle handle);
   bool wait(Handle handle, std::chrono::milliseconds limit);
   Outcome take(Handle handle);
@@ -119,8 +118,7 @@ class Loop {
 
   // Why nothing can be submitted to a group; ok when it can.
   static Status refusal_of(const State& state, GroupId group);
-  static Status add_all(State& state, std::span<const Submission> batch,
-                        std::span<const std::string> faults, std::span<Handle> handles);
+  static Status add_all(State& state, std::span<const Submission> batch, std::span<Handle> handles);
 
   // The holder of the baton only, without the lock:
   bool advance();

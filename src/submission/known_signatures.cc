@@ -6,18 +6,17 @@
 
 namespace farandole {
 
-KnownSignatures::Entry* KnownSignatures::take(const Submission& submission,
-                                              const std::string& fault) {
+KnownSignatures::Entry* KnownSignatures::take(const Submission& submission) {
   const auto found = entries_.find(submission.name);
   if (found == entries_.end()) {
     if (entries_.size() >= names_max_) forget_unused();
-    KnownSignature known(signature_of(submission, fault));
+    KnownSignature known(signature_of(submission));
     return &entries_.emplace(submission.name, Entry{std::move(known)}).first->second;
   }
   Entry& entry = found->second;
   if (entry.in_use) return nullptr;
-  if (!fault.empty() || !describes(entry.known.signature, submission))
-    entry.known = KnownSignature(signature_of(submission, fault));
+  if (!describes(entry.known.signature, submission))
+    entry.known = KnownSignature(signature_of(submission));
   entry.in_use = true;
   return &entry;
 }

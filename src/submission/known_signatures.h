@@ -24,9 +24,9 @@ class KnownSignatures {
   // About `names_max` are kept, and what is in use.
   explicit KnownSignatures(std::size_t names_max = kNamesMax) : names_max_(names_max) {}
 
-  // Of a checked submission and its fault, as signature_of(); null when its name is in use. Stays
-  // as it is until give_back(). When std::bad_alloc comes out the name is not in use.
-  Entry* take(const Submission& submission, const std::string& fault = {});
+  // Of a checked submission; null when its name is in use. Stays as it is until give_back().
+  // When std::bad_alloc comes out the name is not in use.
+  Entry* take(const Submission& submission);
   static void give_back(Entry& entry) { entry.in_use = false; }
   void forget_unused();
 

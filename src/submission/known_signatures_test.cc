@@ -56,12 +56,15 @@ TEST(KnownSignatures, ANameIsInUseOnce) {
 TEST(KnownSignatures, AFaultIsNeverTakenForWhatCanRun) {
   KnownSignatures known(8);
   Submission call = allreduce_of(3);
-  KnownSignatures::give_back(*known.take(call, "no"));
+  Submission wrong = call;
+  wrong.fault = "no";
+  KnownSignatures::give_back(*known.take(wrong));
   KnownSignatures::Entry& right = *known.take(call);
   EXPECT_EQ(right.known.signature, signature_of(call));
   KnownSignatures::give_back(right);
-  call.shape = {};
-  EXPECT_EQ(known.take(call, std::string(2 * kFaultBytesMax, 'n'))->known.problem, "");
+  wrong.shape = {};
+  wrong.fault = std::string(2 * kFaultBytesMax, 'n');
+  EXPECT_EQ(known.take(wrong)->known.problem, "");
 }
 
 // Every field that a signature has, and some that it has not.

@@ -166,12 +166,12 @@ Status fault_of(const Submission& submission, std::span<const int> ranks, int ra
   return {};
 }
 
-Signature signature_of(const Submission& submission, const std::string& fault) {
+Signature signature_of(const Submission& submission) {
   Signature signature;
   signature.name = submission.name;
   signature.operation = submission.operation;
-  signature.fault = shortened(fault, kFaultBytesMax);
-  if (!fault.empty()) return signature;
+  signature.fault = shortened(submission.fault, kFaultBytesMax);
+  if (signature.has_fault()) return signature;
   const OperationRow& row = row_of(submission.operation);
   if (row.reduces) {
     signature.reduce_op = submission.reduce_op;
@@ -191,7 +191,7 @@ Signature signature_of(const Submission& submission, const std::string& fault) {
 bool describes(const Signature& signature, const Submission& submission) {
   const OperationRow& row = row_of(submission.operation);
   if (signature.operation != submission.operation || signature.name != submission.name ||
-      signature.has_fault())
+      signature.has_fault() || !submission.fault.empty())
     return false;
   if (row.rooted && signature.root_rank != submission.root_rank) return false;
   if (row.reduces && (signature.reduce_op != submission.reduce_op ||

@@ -26,9 +26,9 @@ Status fault_of(const Submission& submission, std::span<const int> ranks, int ra
 // "allreduce `x`", for texts.
 std::string title(const Submission& submission);
 
-// What must be equal on all ranks. Needs a name and a checked submission; `fault` is the text of
-// what is wrong with it, empty for one that can run.
-Signature signature_of(const Submission& submission, const std::string& fault = {});
+// What must be equal on all ranks. Needs a name and a checked submission, with its fault if it has
+// one.
+Signature signature_of(const Submission& submission);
 // Whether `signature` is signature_of(submission), without making it.
 bool describes(const Signature& signature, const Submission& submission);
 

@@ -20,7 +20,7 @@ constexpr std::size_t kSpareNameBytesMax = 256;
 
 SubmissionTable::SubmissionTable() : recent_(kRecent) { spares_.reserve(kSparesMax); }
 
-Result<Record*> SubmissionTable::add(const Submission& submission, const std::string& fault) {
+Result<Record*> SubmissionTable::add(const Submission& submission) {
   Calls& calls = groups_[submission.group];
   if (calls.joined)
     return Status::fix_call(
@@ -35,7 +35,7 @@ Result<Record*> SubmissionTable::add(const Submission& submission, const std::st
   Status refusal;
   try {
     if (record.submission.name.empty()) choose_name(calls, record);
-    record.known = calls.names.take(record.submission, fault);
+    record.known = calls.names.take(record.submission);
     if (record.known == nullptr)
       refusal = Status::fix_call(
           fmt::format("`{}` is already in flight: wait for its handle first, or give each of the "

@@ -36,10 +36,9 @@ class SubmissionTable {
  public:
   SubmissionTable();
 
-  // Gives a checked one a handle and, if it has none, a name; `fault` as in signature_of(). Errors:
-  // kFixCall when the name is in use, or this rank has joined the group. When std::bad_alloc comes
-  // out nothing has changed.
-  Result<Record*> add(const Submission& submission, const std::string& fault = {});
+  // Gives a checked one a handle and, if it has none, a name. Errors: kFixCall when the name is in
+  // use, or this rank has joined the group. When std::bad_alloc comes out nothing has changed.
+  Result<Record*> add(const Submission& submission);
   // Takes back what add() has just given; nobody has seen it yet.
   void withdraw(Record& record);
   Record* find(Handle handle);  // null when unknown
