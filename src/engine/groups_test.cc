@@ -212,6 +212,38 @@ TEST(Groups, CallsThatMeetARemovalAreRefusedNotForgotten) {
   });
 }
 
+// Rank 1 agrees to the removal and holds up its last word until rank 0, which waits for that word
+// with the group closed, has been refused a call.
+TEST(Groups, ACallInTheMiddleOfARemovalIsRefused) {
+  std::atomic<bool> held_up = false;
+  std::atomic<bool> was_refused = false;
+  run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
+    auto options = options_of(rank, 2, {{0}});
+    Engine* own = nullptr;  // while it removes
+    options.interrupted = [&] {
+      if (own == nullptr) return false;
+      if (rank == 1) {
+        held_up = true;
+        while (!was_refused) std::this_thread::yield();
+        return false;
+      }
+      std::vector<float> values(10, 1.0F);
+      const Status status = allreduce(*own, values, "x", 1);
+      if (status.ok()) return false;  // the group is not closed yet
+      EXPECT_EQ(status,
+                Status::fix_call("group 1 is being removed; no more calls can be made in it"));
+      was_refused = true;
+      return false;
+    };
+    const auto engine = must(assemble(options, store));
+    while (rank == 0 && !held_up) std::this_thread::yield();
+    own = engine.get();
+    EXPECT_EQ(engine->remove_group(1), Status());
+    own = nullptr;
+    EXPECT_EQ(barrier(*engine), Status());
+  });
+}
+
 // Its turn has not come yet, so nobody waits for it, and the change of the other thread goes on.
 TEST(Groups, AnInterruptionEndsTheWaitingForAnotherThread) {
   std::atomic<bool> first_waits = false;
