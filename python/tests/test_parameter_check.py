@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from farandole.parameter_check import Parameter, difference, rank_list
+from farandole.comparison import rank_list
+from farandole.parameter_check import Parameter, difference
 
 
 def parameters(**digests: str) -> dict[str, Parameter]:

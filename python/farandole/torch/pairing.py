@@ -4,16 +4,14 @@ names those in the same place."""
 from __future__ import annotations
 
 import itertools
-import zlib
+import json
 from collections.abc import Mapping, Sequence
 
 import torch
 
+from farandole.comparison import exchange, same_everywhere, table
 from farandole.errors import CallError
 from farandole.group import Group
-from farandole.objects import allgather_object
-from farandole.reduce_op import Max
-from farandole.torch.operations import allreduce_
 
 
 def paired(
@@ -27,22 +25,20 @@ def paired(
     """
     ordered = sorted(parameters, key=lambda parameter: names.get(id(parameter), ""))
     mine = [_described(names.get(id(parameter), ""), parameter) for parameter in ordered]
-    digest = zlib.crc32("\0".join(mine).encode())
-    said = torch.tensor([len(mine), -len(mine), digest, -digest])
-    allreduce_(said, name=call_name, op=Max, process_set=group)
-    if said[0] == -said[1] and said[2] == -said[3]:
+    text = json.dumps(mine).encode()
+    if same_everywhere(text, call_name, group):
         return ordered
-    of_all = allgather_object(mine, f"{call_name}.names", process_set=group)
-    rows = itertools.zip_longest(*of_all, fillvalue="none")
-    place, differing = next((i, row) for i, row in enumerate(rows) if len(set(row)) > 1)
-    table = "\n".join(
-        f"  rank {rank}   number {place} of {len(own)}: {it}"
-        for rank, own, it in zip(group.ranks or (), of_all, differing, strict=True)
-    )
+    said = {rank: json.loads(text) for rank, text in exchange(text, call_name, group).items()}
+    places = itertools.zip_longest(*said.values(), fillvalue="none")
+    place, differing = next((i, row) for i, row in enumerate(places) if len(set(row)) > 1)
+    rows = {
+        rank: f"number {place} of {len(own)}: {it}"
+        for (rank, own), it in zip(said.items(), differing, strict=True)
+    }
     raise CallError(
         "the optimizers of the ranks do not have the same parameters (by name, or without "
-        f"named_parameters by their order, counted from 0):\n{table}\nBuild the same model on all "
-        "ranks, and give named_parameters=model.named_parameters()"
+        f"named_parameters by their order, counted from 0):\n{table(rows)}\n"
+        "Build the same model on all ranks, and give named_parameters=model.named_parameters()"
     )
 
 

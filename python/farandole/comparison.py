@@ -1,0 +1,94 @@
+"""What each rank says of itself, compared: is it the same everywhere, and if not, who says what.
+
+Everything is summed or compared by allreduce, which goes on when some ranks have joined: those say
+nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from array import array
+from collections.abc import Mapping, Sequence
+
+from farandole import arguments, calls, core
+from farandole.group import Group
+from farandole.handle import PreparedCall
+from farandole.reduce_op import Max, ReduceOp, Sum
+
+_DIGEST_BYTES = 16
+_ROWS_SHOWN_MAX = 8
+_RANKS_SHOWN_MAX = 60  # characters
+
+
+def same_everywhere(text: bytes, name: str, process_set: Group) -> bool:
+    """Do all members say the same? One allreduce of 32 bytes, called `name`."""
+    words = array("q", hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest())
+    count = len(words)
+    # The largest of the complements is the complement of the smallest.
+    extremes = array("q", [*words, *(~word for word in words)])
+    _reduce(extremes, "int64", Max, name, process_set)
+    return all(extremes[i] == ~extremes[count + i] for i in range(count))
+
+
+def exchange(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:
+    """By its rank what each member says: something, or it counts as joined. The calls are called
+    `name`.lengths and `name`.texts; by the engine, if there is no name."""
+    size, me = process_set.size(), process_set.rank()
+    lengths = array("q", bytes(8 * size))
+    lengths[me] = len(text)
+    _reduce(lengths, "int64", Sum, name and f"{name}.lengths", process_set)
+    width = max(lengths)
+    said = bytearray(size * width)
+    said[me * width : me * width + len(text)] = text
+    _reduce(said, "uint8", Sum, name and f"{name}.texts", process_set)
+    texts = (bytes(said[i * width : i * width + length]) for i, length in enumerate(lengths))
+    return {rank: text for rank, text in zip(process_set.ranks or [], texts, strict=True) if text}
+
+
+def _reduce(
+    memory: array[int] | bytearray, dtype: str, op: ReduceOp, name: str, process_set: Group
+) -> None:
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    view = core.BufferView(core.dtypes[dtype], (len(memory),), address, address)
+    group = arguments.group_number(process_set)
+    call = core.allreduce(name, group, view, op, 1.0, 1.0)
+    calls.start(PreparedCall(call, memory, core.Engine.take), waits=True).wait()
+
+
+def variants(rows: Mapping[int, str]) -> list[tuple[list[int], str]]:
+    """The ranks that have the same row, the odd ones last."""
+    ranks: dict[str, list[int]] = {}
+    for rank, row in sorted(rows.items()):
+        ranks.setdefault(row, []).append(rank)
+    return sorted(((who, row) for row, who in ranks.items()), key=lambda v: (-len(v[0]), v[0]))
+
+
+def table(rows: Mapping[int, str]) -> str:
+    """A line for each variant, with the ranks that have it; not too many."""
+    found = variants(rows)
+    shown, rest = found[:_ROWS_SHOWN_MAX], found[_ROWS_SHOWN_MAX:]
+    labels = [rank_list(who) for who, _ in shown]
+    width = max(map(len, labels))
+    lines = [f"  {label:{width}}   {row}" for label, (_, row) in zip(labels, shown, strict=True)]
+    if rest:
+        who = rank_list(sorted(rank for who, _ in rest for rank in who))
+        lines.append(f"  and {len(rest)} more {'variant' if len(rest) == 1 else 'variants'}: {who}")
+    return "\n".join(lines)
+
+
+def rank_list(ranks: Sequence[int]) -> str:
+    """Ascending ranks as people read them: "rank 3", "ranks 0-2, 5"; a long list is cut."""
+    parts: list[str] = []
+    first = 0
+    for index, rank in enumerate(ranks):
+        if index + 1 < len(ranks) and ranks[index + 1] == rank + 1:
+            continue
+        run = ranks[first : index + 1]
+        parts += [f"{run[0]}-{run[-1]}"] if len(run) > 2 else map(str, run)
+        first = index + 1
+    text = ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(parts)
+    if len(text) <= _RANKS_SHOWN_MAX:
+        return text
+    count = f" … ({len(ranks)} ranks)"
+    return text[: text.rindex(",", 0, _RANKS_SHOWN_MAX - len(count)) + 1] + count
