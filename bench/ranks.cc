@@ -1,6 +1,5 @@
 #include "ranks.h"
 
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,7 +10,6 @@
 
 #include "base/check.h"
 #include "base/cores.h"
-#include "base/platform.h"
 #include "base/time_slice.h"
 #include "transport/shm/heap_size.h"
 
@@ -31,20 +29,9 @@ void Member::run(CollectiveCall&& call) {
       policy_.begin_wait(clock_);
       continue;
     }
-    switch (policy_.next(clock_)) {
-      case WaitPolicy::Action::kLook:
-        break;
-      case WaitPolicy::Action::kPoll:
-        cpu_pause();
-        break;
-      case WaitPolicy::Action::kYield:
-        ::sched_yield();
-        break;
-      case WaitPolicy::Action::kSleep:
-        sleep(step, progress);
-        if (progress == Progress::kDone) return;
-        break;
-    }
+    if (wait_awake(policy_, clock_)) continue;
+    sleep(step, progress);
+    if (progress == Progress::kDone) return;
   }
 }
 

@@ -1,7 +1,6 @@
 #include "engine/loop.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +11,6 @@
 #include <utility>
 
 #include "base/own_thread.h"
-#include "base/platform.h"
 #include "base/time_slice.h"
 #include "base/try.h"
 #include "submission/submission_check.h"
@@ -519,20 +517,9 @@ std::size_t Loop::carry(const Wanted& wanted, std::size_t missing, TimePoint dea
       time_is_over = now >= deadline;
       continue;
     }
-    switch (options_.policy.next(clock_)) {
-      case WaitPolicy::Action::kLook:
-        break;
-      case WaitPolicy::Action::kPoll:
-        cpu_pause();
-        break;
-      case WaitPolicy::Action::kYield:
-        ::sched_yield();
-        break;
-      case WaitPolicy::Action::kSleep:
-        sleep(nullptr, deadline);
-        time_is_over = clock_.now() >= deadline;
-        break;
-    }
+    if (wait_awake(options_.policy, clock_)) continue;
+    sleep(nullptr, deadline);
+    time_is_over = clock_.now() >= deadline;
   }
   wanted_ = {};
   return std::exchange(missing_, 0);

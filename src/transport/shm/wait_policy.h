@@ -5,9 +5,12 @@
 // again.
 #pragma once
 
+#include <sched.h>
+
 #include <cstdint>
 
 #include "base/clock.h"
+#include "base/platform.h"
 
 namespace farandole {
 
@@ -53,5 +56,23 @@ class WaitPolicy {
   int skipped_waits_ = 0;                      // still to come without yielding
   int skipped_waits_next_ = kSkippedWaitsMin;  // after the next long yield
 };
+
+// Does what the policy says now that another look found nothing, but for the sleep: false when that
+// is due.
+inline bool wait_awake(WaitPolicy& policy, const Clock& clock) {
+  switch (policy.next(clock)) {
+    case WaitPolicy::Action::kLook:
+      return true;
+    case WaitPolicy::Action::kPoll:
+      cpu_pause();
+      return true;
+    case WaitPolicy::Action::kYield:
+      ::sched_yield();
+      return true;
+    case WaitPolicy::Action::kSleep:
+      return false;
+  }
+  return false;
+}
 
 }  // namespace farandole
