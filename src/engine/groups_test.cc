@@ -230,8 +230,8 @@ TEST(Groups, ACallInTheMiddleOfARemovalIsRefused) {
       std::vector<float> values(10, 1.0F);
       const Status status = allreduce(*own, values, "x", 1);
       if (status.ok()) return false;  // the group is not closed yet
-      EXPECT_EQ(status,
-                Status::fix_call("group 1 is being removed; no more calls can be made in it"));
+      EXPECT_EQ(status, Status::fix_call("rank 0: group 1 is being removed; no more calls can be "
+                                         "made in it"));
       was_refused = true;
       return false;
     };
