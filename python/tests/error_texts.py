@@ -377,7 +377,8 @@ class ErrorTexts:
             "named_parameters by their order, counted from 0):\n"
             "  rank 0   number 0 of 1: `w` (float32 [2])\n"
             "  rank 1   number 0 of 1: `w` (float32 [3])\n"
-            "Build the same model on all ranks, and give named_parameters=model.named_parameters()",
+            "Build the same model on all ranks, give named_parameters=model.named_parameters(), "
+            "and put the same parameters into the same groups",
         )
 
     def objects(self) -> Iterator[Case]:

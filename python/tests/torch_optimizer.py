@@ -581,12 +581,12 @@ class OptimizerChecks:
 
     def check_parameters_are_paired_by_name(self) -> None:
         """In another order on each rank, as of parameter groups that were built from a set."""
-        for op in (hvd.Sum, hvd.Adasum):
-            torch.manual_seed(5)
+        for op, groups in ((hvd.Sum, 0), (hvd.Sum, 2), (hvd.Adasum, 0)):
             pairs = [(f"p{i}", nn.Parameter(torch.zeros(3))) for i in range(4)]
             mine = pairs[self.rank % 4 :] + pairs[: self.rank % 4]
             plain = torch.optim.SGD([parameter for _, parameter in mine], lr=1.0)
-            optimizer = hvd.DistributedOptimizer(plain, mine[::-1], op=op)
+            named = pairs if groups else mine[::-1]  # it decides who is in which group
+            optimizer = hvd.DistributedOptimizer(plain, named, op=op, groups=groups)
             for step in range(3):
                 optimizer.zero_grad()
                 sum(p.sum() * 10**i for i, (_, p) in enumerate(pairs)).backward()
@@ -624,6 +624,14 @@ class OptimizerChecks:
         sum(parameter.sum() for _, parameter in names).backward()
         text = self.expect_error("do not have the same parameters", optimizer.step)
         assert "`a0` (float32 [3])" in text and "`b0` (float32 [3])" in text
+        model = nn.Linear(3, 2)
+        plain = torch.optim.SGD(model.parameters(), lr=1.0)
+        groups = [[model.weight, model.bias] if last else [model.weight]]
+        optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), groups=groups)
+        sum(parameter.sum() for parameter in model.parameters()).backward()
+        text = self.expect_error("do not have the same parameters", optimizer.step)
+        assert "`bias` (float32 [2], in group 0)" in text
+        assert "`bias` (float32 [2], in no group)" in text
         assert torch.equal(hvd.allreduce(torch.ones(2), op=hvd.Max), torch.ones(2))
 
     def check_a_wrong_broadcast_leaves_nothing_in_flight(self) -> None:

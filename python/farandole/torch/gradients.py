@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -28,6 +30,8 @@ from farandole.torch.tensors import check
 
 # What a rank has for a parameter; of all ranks the largest counts.
 _NOTHING, _DENSE, _SPARSE = range(3)
+
+_NO_GROUP = sys.maxsize  # after all others
 
 
 class MisuseError(CallError, AssertionError):
@@ -49,8 +53,10 @@ class Gradients:
         are filled up to their size. `names`: those of the parameters that have one, by id()."""
         self._name, self._combination, self._names = name, combination, names
         self._passes = passes
-        self._groups = (
-            None if groups is None else [{id(parameter) for parameter in group} for group in groups]
+        self._group_of = (
+            None
+            if groups is None
+            else {id(parameter): i for i, group in enumerate(groups) for parameter in group}
         )
         self._buckets: list[Bucket | SparseBucket] = []
         self._all: list[Gradient] = []
@@ -170,7 +176,8 @@ class Gradients:
             return
         parameters = [gradient.parameter for gradient in by_parameter.values()]
         group = self._combination.group
-        ordered = paired(parameters, self._names, f"{self._name}.pairing", group)
+        name = f"{self._name}.pairing"
+        ordered = paired(parameters, self._names, name, group, self._group_of)
         trained = [by_parameter[id(parameter)] for parameter in ordered]
         touched = [g for g in trained if g.passes_left == 0 and not g.untouched()]
         kinds, order = self._agree(trained)
@@ -220,12 +227,15 @@ class Gradients:
         """What is put into buckets separately, with the limit of bytes of such a bucket."""
         if not self._combination.takes_whole_buckets():
             return [(list(gradients), 0)]
-        if self._groups is None:
+        if self._group_of is None:
             return [(list(gradients), lifecycle.engine().bucket_bytes)]
-        chosen = [[g for g in gradients if id(g.parameter) in group] for group in self._groups]
-        grouped = set().union(*self._groups)
-        alone = [gradient for gradient in gradients if id(gradient.parameter) not in grouped]
-        return [*((group, None) for group in chosen), (alone, 0)]
+        numbers = self._group_of
+
+        def group_of(gradient: Gradient) -> int:
+            return numbers.get(id(gradient.parameter), _NO_GROUP)
+
+        portions = itertools.groupby(sorted(gradients, key=group_of), group_of)
+        return [(list(portion), 0 if number == _NO_GROUP else None) for number, portion in portions]
 
     def _fill_buckets(self, gradients: Sequence[Gradient], limit: int | None) -> None:
         parameters = [gradient.parameter for gradient in gradients]

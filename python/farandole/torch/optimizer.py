@@ -64,7 +64,10 @@ def DistributedOptimizer(  # noqa: N802
     op = checked(op)
     factor = _checked_factor(gradient_predivide_factor, op)
     parameters = parameters_of(optimizer.param_groups)
-    portions = _portions(groups, num_groups, parameters)
+    # A set that param_groups was made from has another order on each rank.
+    places = {parameter: place for place, parameter in enumerate(names)}
+    ordered = sorted(parameters, key=lambda parameter: places.get(id(parameter), 0))
+    portions = _portions(groups, num_groups, ordered)
     compressor = checked_compression(compression)
     combination = Combination(process_set, op, compressor, factor, sparse_as_dense)
     kind = type(optimizer)
@@ -138,7 +141,7 @@ def _portions(
 def _checked_names(
     named_parameters: Iterable[tuple[str, torch.Tensor]] | None, optimizer: torch.optim.Optimizer
 ) -> dict[int, str]:
-    """The names of the optimizer's parameters, by id()."""
+    """The names of the optimizer's parameters, by id(), in the order in which they are given."""
     if named_parameters is None:
         return {}
     pairs = list(named_parameters)
@@ -155,15 +158,15 @@ def _checked_names(
             "a name of its own"
         )
     named = {id(parameter): name for name, parameter in pairs}
-    ours = parameters_of(optimizer.param_groups)
-    unnamed = [p for p in ours if id(p) not in named]
+    ours = {id(parameter): parameter for parameter in parameters_of(optimizer.param_groups)}
+    unnamed = [parameter for number, parameter in ours.items() if number not in named]
     if unnamed:
         shapes = ", ".join(str(tuple(parameter.shape)) for parameter in unnamed[:5])
         raise CallError(
             f"named_parameters lacks {len(unnamed)} parameters of the optimizer, of shape "
             f"{shapes}; give the names of all"
         )
-    return {id(p): named[id(p)] for p in ours}
+    return {number: name for number, name in named.items() if number in ours}
 
 
 def _checked_passes(passes: int) -> int:

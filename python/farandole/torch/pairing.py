@@ -15,16 +15,32 @@ from farandole.group import Group
 
 
 def paired(
-    parameters: Sequence[torch.Tensor], names: Mapping[int, str], call_name: str, group: Group
+    parameters: Sequence[torch.Tensor],
+    names: Mapping[int, str],
+    call_name: str,
+    group: Group,
+    groups: Mapping[int, int] | None = None,
 ) -> list[torch.Tensor]:
     """The parameters in an order that is the same on all members, so that those in one place belong
-    together. `names` are theirs by id(); those without one stay in their order.
+    together. By id(): `names` are theirs, and those without one stay in their order; `groups` are
+    the numbers of the optimizer's groups that they are in, if it has groups.
 
     All members call it, with one call_name. Raises CallError, with one text on all of them, unless
-    they have the same names, dtypes and shapes.
+    they have the same names, dtypes, shapes and groups.
     """
+
+    def described(parameter: torch.Tensor) -> str:
+        name = names.get(id(parameter), "")
+        shown = f"`{name}` " if name else ""
+        dtype = str(parameter.dtype).removeprefix("torch.")
+        kind = f"{dtype} {list(parameter.shape)}"
+        if groups is not None:
+            number = groups.get(id(parameter))
+            kind += ", in no group" if number is None else f", in group {number}"
+        return f"{shown}({kind})"
+
     ordered = sorted(parameters, key=lambda parameter: names.get(id(parameter), ""))
-    mine = [_described(names.get(id(parameter), ""), parameter) for parameter in ordered]
+    mine = [described(parameter) for parameter in ordered]
     text = json.dumps(mine).encode()
     if same_everywhere(text, call_name, group):
         return ordered
@@ -38,11 +54,6 @@ def paired(
     raise CallError(
         "the optimizers of the ranks do not have the same parameters (by name, or without "
         f"named_parameters by their order, counted from 0):\n{table(rows)}\n"
-        "Build the same model on all ranks, and give named_parameters=model.named_parameters()"
+        "Build the same model on all ranks, give named_parameters=model.named_parameters(), and "
+        "put the same parameters into the same groups"
     )
-
-
-def _described(name: str, parameter: torch.Tensor) -> str:
-    dtype = str(parameter.dtype).removeprefix("torch.")
-    shown = f"`{name}` " if name else ""
-    return f"{shown}({dtype} {list(parameter.shape)})"
