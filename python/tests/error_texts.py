@@ -12,6 +12,7 @@ import os
 import resource
 import shutil
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -408,16 +409,26 @@ class ErrorTexts:
         optimizer = torch.optim.LBFGS(model.parameters())
         yield (
             lambda: hvd.broadcast_optimizer_state(optimizer, 0),
-            "the state of LBFGS cannot be broadcast: its history belongs to one closure; let each "
-            "rank begin with a new one",
+            "the optimizer state of rank 0 cannot be sent: the history of LBFGS belongs to one "
+            "closure; let each rank begin with a new optimizer",
+        )
+        yield (
+            lambda: hvd.broadcast_optimizer_state([], 1),  # type: ignore[arg-type]
+            "the optimizer state of rank 1 cannot be sent: optimizer must be a "
+            "torch.optim.Optimizer; got a list",
         )
         odd = torch.optim.SGD(model.parameters(), lr=0.1)
-        odd.param_groups[0]["lr"] = object()
+        odd.param_groups[0]["lr"] = threading.Lock()
         yield (
             lambda: hvd.broadcast_optimizer_state(odd, 1),
-            "the optimizer state of rank 1 cannot be sent: ['param_groups'][0]['lr'] is of the "
-            "type object, which cannot be sent; numbers, text, tensors, lists, tuples and "
-            "dictionaries can",
+            "the optimizer state of rank 1 cannot be sent: TypeError: cannot pickle "
+            "'_thread.lock' object",
+        )
+        given = [] if hvd.rank() else torch.optim.SGD(model.parameters(), lr=0.1)
+        yield (
+            lambda: hvd.broadcast_optimizer_state(given, 0),  # type: ignore[arg-type]
+            "the optimizer state of rank 0 was not taken by all:\n"
+            "  rank 1   optimizer must be a torch.optim.Optimizer; got a list",
         )
 
     def process_groups(self) -> Iterator[Case]:

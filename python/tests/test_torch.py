@@ -21,6 +21,11 @@ def test_optimizer(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
+def test_state(size: int) -> None:
+    run_checks(size, "torch_state:StateChecks")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
 def test_parameters(size: int) -> None:
     run_checks(size, "torch_parameters:ParameterChecks")
 

@@ -13,7 +13,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 from conformance import Conformance
@@ -634,14 +633,6 @@ class OptimizerChecks:
         assert "`bias` (float32 [2], in no group)" in text
         assert torch.equal(hvd.allreduce(torch.ones(2), op=hvd.Max), torch.ones(2))
 
-    def check_a_wrong_broadcast_leaves_nothing_in_flight(self) -> None:
-        model = nn.Linear(2, 2)
-        for _ in range(3):
-            self.expect_error("root rank", hvd.broadcast_parameters, model.state_dict(), self.size)
-            if self.rank == 0:
-                gc.collect()
-            hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-
     def check_a_wrong_call_among_others_leaves_their_names_free(self) -> None:
         """As a program waits that knows no batches."""
 
@@ -661,99 +652,6 @@ class OptimizerChecks:
                 step(1.0)
         finally:
             gc.enable()
-
-    def check_broadcast_parameters(self) -> None:
-        for named in (False, True):
-            torch.manual_seed(self.rank)
-            model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3))
-            model = model.to(memory_format=torch.channels_last)
-            model[1].num_batches_tracked += self.rank
-            mine = dict(model.named_parameters() if named else model.state_dict())
-            old = {name: tensor.detach().clone() for name, tensor in mine.items()}
-            hvd.broadcast_parameters(mine.items() if named else mine, root_rank=self.size - 1)
-            self.expect_same_everywhere(model)
-            if self.rank == self.size - 1:
-                assert all(torch.equal(old[name], mine[name]) for name in mine)
-        self.expect_error("'x' of the type int", hvd.broadcast_parameters, {"x": 1}, 0)
-
-    def check_broadcast_optimizer_state(self) -> None:
-        """The root has trained and changed its options; the others begin."""
-        kinds: list[Callable[[Any], torch.optim.Optimizer]] = [
-            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
-            lambda p: torch.optim.Adam(p, lr=0.1, betas=(0.8, 0.9)),
-            lambda p: torch.optim.Adam(p, lr=torch.tensor(0.1)),
-            torch.optim.Rprop,
-        ]
-        for kind in kinds:
-            model, root = network(), self.size - 1
-            optimizer = kind(model.parameters())
-            if self.rank == root:
-                for step in range(3):
-                    optimizer.zero_grad()
-                    loss = square_loss(model, 0, step)
-                    loss.backward()
-                    optimizer.step()
-                optimizer.param_groups[0]["lr"] = 0.025
-            hvd.broadcast_optimizer_state(optimizer, root)
-            assert float(optimizer.param_groups[0]["lr"]) == 0.025
-            hvd.broadcast_parameters(model.state_dict(), root)
-            self.train(model, hvd.DistributedOptimizer(optimizer), range(3))
-            self.expect_same_everywhere(model)
-
-    def check_broadcast_of_state_that_nobody_has(self) -> None:
-        """It is made, and the training goes as it would have gone without it."""
-        kinds: list[Callable[[Any], torch.optim.Optimizer]] = [
-            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),
-            lambda p: torch.optim.Adam(p, weight_decay=0.1, amsgrad=True),
-            lambda p: hvd.DistributedOptimizer(torch.optim.AdamW(p), op=hvd.Sum),
-            lambda p: hvd.DistributedOptimizer(torch.optim.Adam(p), op=hvd.Adasum),
-            lambda p: torch.optim.RMSprop(p, momentum=0.9, centered=True),
-            torch.optim.Adadelta,
-            torch.optim.Adamax,
-            torch.optim.NAdam,
-            torch.optim.RAdam,
-            torch.optim.Rprop,
-            torch.optim.ASGD,
-            lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5),
-        ]
-        for kind in kinds:
-            model, other = network(), network()
-            optimizer, untouched = kind(model.parameters()), kind(other.parameters())
-            hvd.broadcast_optimizer_state(optimizer, 0)
-            assert len(optimizer.state_dict()["state"]) == len(list(model.parameters()))
-            self.expect_equal(model, other, tolerance=0)
-            for step in range(3):
-                for each, stepper in ((model, optimizer), (other, untouched)):
-                    stepper.zero_grad()
-                    square_loss(each, 0, step).backward()
-                    stepper.step()
-            self.expect_equal(model, other)
-        model = network()
-        square_loss(model, self.rank, 0).backward()  # whose gradients stay, also of what is frozen
-        next(model.parameters()).requires_grad_(False)
-        hvd.broadcast_optimizer_state(torch.optim.SGD(model.parameters(), lr=0.1), 0)
-        self.expect_equal(model, network(), tolerance=0)
-
-        class OfItsOwn(torch.optim.Optimizer):
-            def step(self) -> None:  # type: ignore[override]
-                for parameter in self.param_groups[0]["params"]:
-                    self.state[parameter]["step"] = self.state[parameter].get("step", 0) + 1
-
-        own = OfItsOwn(network().parameters(), {})  # without a learning rate
-        hvd.broadcast_optimizer_state(own, 0)
-        assert all(state == {"step": 0} for state in own.state.values()) and own.state
-        table = nn.Embedding(5, 2, sparse=True)
-        values = table.weight.detach().clone()
-        sparse = torch.optim.SparseAdam(table.parameters())
-        hvd.broadcast_optimizer_state(sparse, 0)  # takes no zeros, and so gets none
-        assert torch.equal(table.weight, values)
-        assert not sparse.state_dict()["state"]
-
-    def check_state_that_cannot_be_sent(self) -> None:
-        optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
-        optimizer.param_groups[0]["odd"] = object()
-        text = self.expect_error("cannot be sent", hvd.broadcast_optimizer_state, optimizer, 0)
-        assert "['odd'] is of the type object" in text, text
 
     def check_size_one_has_no_hooks(self) -> None:
         model = network()

@@ -1,20 +1,25 @@
 """The same start on every rank: one rank's parameters and optimizer state for all.
 
-The structure of the state travels as JSON, its tensors as tensors; nothing is unpickled.
+The state travels pickled, as other objects do, and its tensors as tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import io
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import cloudpickle
 import torch
 
-from farandole import arguments, lifecycle, structure
+from farandole import arguments, lifecycle
+from farandole.comparison import failures, table
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.handle import BatchHandle
-from farandole.torch.operations import broadcast_, broadcast_async_
+from farandole.objects import broadcast_object
+from farandole.torch.operations import broadcast_async_
 from farandole.torch.optimizer import parameters_of, step_alone
 from farandole.torch.tensors import check
 
@@ -67,22 +72,49 @@ def broadcast_optimizer_state(
 
     State that only the root has, as after loading a checkpoint there, is made on the others. If the
     root has none yet, all make what a first step would begin with, and trained parameters without a
-    gradient get one of zeros. Parameters do not change. `model` is there for scripts that give it,
-    and has no meaning. Raises CallError, a ValueError, for LBFGS.
+    gradient get one of zeros. Parameters do not change, and who holds the optimizer's state or
+    param_groups holds them still, as a learning rate scheduler does. `model` is there for scripts
+    that give it, and has no meaning.
+
+    Raises CallError, a ValueError, on all ranks when the root cannot send its state (as for LBFGS)
+    or another cannot take it.
     """
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise CallError(
-            "the state of LBFGS cannot be broadcast: its history belongs to one closure; let each "
-            "rank begin with a new one"
-        )
     if lifecycle.rank() == arguments.rank_number(root_rank):
-        state = optimizer.state_dict()
-        _send(state, root_rank, process_set)
+        state = _send(optimizer, root_rank, process_set)
+        problem = ""
     else:
         state = _receive(root_rank, process_set)
-        optimizer.load_state_dict(state)
+        problem = _attempt(lambda: load_in_place(_checked(optimizer), state))
+    if problems := failures(problem, "state.taken", process_set):
+        raise CallError(
+            f"the optimizer state of rank {root_rank} was not taken by all:\n{table(problems)}"
+        )
     if not state["state"]:
         _make_state(optimizer)
+
+
+def _checked(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise CallError(
+            f"optimizer must be a torch.optim.Optimizer; got a {type(optimizer).__name__}"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise CallError(
+            "the history of LBFGS belongs to one closure; let each rank begin with a new optimizer"
+        )
+    return optimizer
+
+
+def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """optimizer.load_state_dict(state) for those, too, who hold its state and its param_groups: the
+    wrapped optimizer, and a learning rate scheduler that was made from that."""
+    groups, values = optimizer.param_groups, optimizer.state
+    optimizer.load_state_dict(state)
+    for group, loaded in zip(groups, optimizer.param_groups, strict=True):
+        group.update(loaded)
+    values.clear()
+    values.update(optimizer.state)
+    optimizer.param_groups, optimizer.state = groups, values
 
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:
@@ -124,38 +156,70 @@ def _begin_anew(state: dict[str, Any], options: dict[str, Any]) -> None:
         state["momentum_buffer"] = None
 
 
-def _send(state: dict[str, Any], root_rank: int, process_set: Group) -> None:
-    error: CallError | None = None
-    try:
-        text, tensors = structure.encode(state, lambda part: isinstance(part, torch.Tensor))
-        for tensor in tensors:
-            check(tensor)
-    except CallError as problem:
-        error = CallError(f"the optimizer state of rank {root_rank} cannot be sent: {problem}")
-        text, tensors = "", []
-    layouts = [[str(t.dtype).removeprefix("torch."), list(t.shape)] for t in tensors]
-    note, _ = structure.encode(
-        {"error": error and str(error), "text": text, "layouts": layouts}, lambda part: False
-    )
-    data = torch.frombuffer(bytearray(note.encode()), dtype=torch.uint8)
-    broadcast_(torch.tensor(len(data)), root_rank, "state.length", process_set)
-    broadcast_(data, root_rank, "state.structure", process_set)
-    if error is not None:
-        raise error
-    _exchange([tensor.detach().contiguous() for tensor in tensors], root_rank, process_set)
+class _Pickler(cloudpickle.Pickler):
+    """Leaves out the tensors that the engine can send."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.tensors: list[torch.Tensor] = []
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if not isinstance(obj, torch.Tensor) or _attempt(lambda: check(obj)):
+            return None
+        self.tensors.append(obj)
+        return len(self.tensors) - 1
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, tensors: Sequence[torch.Tensor]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._tensors = tensors
+
+    def persistent_load(self, place: int) -> torch.Tensor:
+        return self._tensors[place]
+
+
+def _send(optimizer: torch.optim.Optimizer, root_rank: int, process_set: Group) -> dict[str, Any]:
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    state: dict[str, Any] = {}
+
+    def take_apart() -> None:
+        state.update(_checked(optimizer).state_dict())
+        pickler.dump(state)
+
+    problem = _attempt(take_apart)
+    layouts = [(tensor.dtype, tensor.shape) for tensor in pickler.tensors]
+    broadcast_object((problem, file.getvalue(), layouts), root_rank, "state.parts", process_set)
+    _raise(problem, root_rank)
+    tensors = [tensor.detach().contiguous() for tensor in pickler.tensors]
+    _exchange(tensors, root_rank, process_set)
+    return state
 
 
 def _receive(root_rank: int, process_set: Group) -> dict[str, Any]:
-    length = broadcast_(torch.tensor(0), root_rank, "state.length", process_set)
-    data = torch.empty(int(length), dtype=torch.uint8)
-    broadcast_(data, root_rank, "state.structure", process_set)
-    note = structure.decode(bytes(data.numpy()).decode(), [])
-    if note["error"]:
-        raise CallError(note["error"])
-    tensors = [torch.empty(shape, dtype=getattr(torch, name)) for name, shape in note["layouts"]]
+    problem, data, layouts = broadcast_object(None, root_rank, "state.parts", process_set)
+    _raise(problem, root_rank)
+    tensors = [torch.empty(shape, dtype=dtype) for dtype, shape in layouts]
     _exchange(tensors, root_rank, process_set)
-    state: dict[str, Any] = structure.decode(note["text"], tensors)
+    state: dict[str, Any] = _Unpickler(data, tensors).load()
     return state
+
+
+def _raise(problem: str, root_rank: int) -> None:
+    if problem:
+        raise CallError(f"the optimizer state of rank {root_rank} cannot be sent: {problem}")
+
+
+def _attempt(action: Callable[[], object]) -> str:
+    """What has gone wrong, if anything: the others are in the same call, and must be told."""
+    try:
+        action()
+    except CallError as error:
+        return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def _exchange(tensors: list[torch.Tensor], root_rank: int, process_set: Group) -> None:

@@ -11,7 +11,7 @@ from farandole import lifecycle
 from farandole.elastic import ObjectState
 from farandole.objects import allgather_object, broadcast_object
 from farandole.torch.elastic.sampler import ElasticSampler
-from farandole.torch.state import broadcast_optimizer_state, broadcast_parameters
+from farandole.torch.state import broadcast_optimizer_state, broadcast_parameters, load_in_place
 
 
 class StateHandler:
@@ -61,6 +61,9 @@ class ModelStateHandler(_StateDictHandler):
 
 class OptimizerStateHandler(_StateDictHandler):
     """A torch.optim.Optimizer, distributed or not."""
+
+    def restore(self) -> None:
+        load_in_place(self.value, copy.deepcopy(self._saved))
 
     def sync(self) -> None:
         broadcast_optimizer_state(self.value, root_rank=0)
