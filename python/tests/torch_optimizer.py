@@ -409,6 +409,77 @@ class OptimizerChecks:
             optimizer.step()
             self.expect_same_everywhere(model)
 
+    def check_gradients_whose_memory_the_program_replaces(self) -> None:
+        """In their tensor, which says nothing: what counts is the value of the gradient."""
+
+        def halve(model: nn.Module) -> None:
+            for parameter in model.parameters():
+                parameter.grad.data = parameter.grad.data * 0.5
+
+        def build() -> nn.Module:
+            torch.manual_seed(7)
+            return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(4 * 9, 2)).double()
+
+        def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+            return model(batch(rank, step).repeat(1, 5).view(BATCH, 1, 5, 5)).square().mean()
+
+        def to_channels_last(model: nn.Module) -> None:
+            model.to(memory_format=torch.channels_last)
+
+        def through_numpy(model: nn.Module) -> None:
+            for parameter in model.parameters():
+                parameter.grad.set_(torch.from_numpy(parameter.grad.numpy().copy()))
+
+        for change in (halve, to_channels_last, through_numpy):
+            model, reference = build(), build()
+            plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+            for step in range(6):
+                optimizer.zero_grad(set_to_none=step % 2 == 0)
+                loss(model, self.rank, step).backward()
+                optimizer.synchronize()
+                change(model)
+                with optimizer.skip_synchronize():
+                    optimizer.step()
+                plain.zero_grad()
+                sum(loss(reference, rank, step) / self.size for rank in range(self.size)).backward()
+                if change is halve:
+                    halve(reference)
+                plain.step()
+            self.expect_same_everywhere(model)
+            self.expect_equal(model, reference)
+            loss(model, self.rank, 0).backward()
+            halve(model)
+            if self.size > 1:
+                self.expect_error("were changed", optimizer.step)
+
+    def check_a_zero_grad_of_the_program(self) -> None:
+        """As torch's own was once."""
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        for step in range(4):
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.detach_()
+                    parameter.grad.zero_()
+            square_loss(model, self.rank, step).backward()
+            optimizer.step()
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, plain, range(4))
+        self.expect_equal(model, reference)
+
+    def check_a_dtype_that_changes_after_the_first_step(self) -> None:
+        if self.size == 1:
+            return
+        model = network(torch.float32)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        self.train(model, optimizer, range(1))
+        model.double()
+        self.expect_error("make a new Dist", self.train, model, optimizer, range(1))
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        self.train(model, optimizer, range(3))
+        self.expect_same_everywhere(model)
+
     def check_state_is_loaded_in_flight(self) -> None:
         """Rank 0 is through with its second pass long before another has begun with the first."""
         model, reference = network(), network()

@@ -1,7 +1,7 @@
 """What of the gradients travels as one: buckets in shared memory, and sparse gradients, each alone.
 
-A parameter's gradient is a view into its bucket, so nothing is packed: the ranks combine the bucket
-in place.
+A parameter's gradient has its memory in its bucket, so nothing is packed: the ranks combine the
+bucket in place.
 """
 
 from __future__ import annotations
@@ -66,14 +66,28 @@ def unchanged(gradient: torch.Tensor | None, before: Version) -> bool:
 class Gradient:
     """That of one parameter, and what has become of it in this step."""
 
-    __slots__ = ("bucket", "hook", "parameter", "passes_left", "seen", "unused", "view")
+    __slots__ = (
+        "address",
+        "bucket",
+        "hook",
+        "parameter",
+        "passes_left",
+        "place",
+        "seen",
+        "unused",
+        "view",
+    )
 
     def __init__(self, parameter: torch.Tensor, passes: int) -> None:
         self.parameter = parameter
         self.passes_left = passes
         self.hook: RemovableHandle | None = None
         self.bucket: Bucket | SparseBucket | None = None  # when it has a place
-        self.view: torch.Tensor | None = None  # that place, of a dense one
+        # Of a dense one with a bucket: its part of the memory, where that is, and what is the
+        # parameter's gradient there.
+        self.place: Any = None
+        self.address = 0
+        self.view: Any = None
         # Before it has one: what the last pass has left, and whether there was a step in which no
         # rank had it.
         self.seen: Version | None = None
@@ -89,15 +103,39 @@ class Gradient:
         """Nobody has written to it, or replaced it, since its last pass."""
         return self.seen is None or unchanged(self.parameter.grad, self.seen)
 
-    def move_in(self) -> None:
-        """Makes the view the parameter's gradient, with the value that autograd has left.
+    def settle(self, place: torch.Tensor) -> None:
+        """From now on the gradient is there."""
+        self.place, self.address = place, place.data_ptr()
+        self.view = _alias(place)
 
-        After `zero_grad(set_to_none=True)` autograd makes a fresh tensor and the view is stale.
-        """
-        fresh = self.parameter.grad
-        if fresh is not self.view and fresh is not None and self.view is not None:
-            self.view.copy_(_plain(fresh))
+    def is_home(self) -> bool:
+        """Is the parameter's gradient in its place? Programs replace it, as also
+        `zero_grad(set_to_none=True)` does, or its memory, as `p.grad.data = …` and
+        `model.to(memory_format=…)` do."""
+        view = self.view
+        return self.parameter.grad is view and view.data_ptr() == self.address
+
+    def come_home(self) -> torch.Tensor | None:
+        """Makes the view the parameter's gradient. Returns what that was before."""
+        before = self.parameter.grad
+        if self.view.data_ptr() != self.address:
+            self.settle(self.place)
+        try:
             self.parameter.grad = self.view
+        except RuntimeError:
+            raise CallError(
+                f"a parameter is {_kind(self.parameter)} now, and was {_kind(self.view)} in the "
+                "first step of its optimizer: make a new DistributedOptimizer after such a change"
+            ) from None
+        return before
+
+    def move_in(self) -> None:
+        """Brings into its place what autograd has left elsewhere."""
+        if self.is_home() or self.parameter.grad is None:
+            return
+        value = self.come_home()
+        assert value is not None
+        self.view.copy_(_plain(value))
 
 
 class _Shipment:
@@ -109,7 +147,7 @@ class _Shipment:
         self.missing: int | None = None  # gradients still to come; None before the first
         self.finish: Callable[[], Any] | None = None  # once it has started
         # Of what travels, since all gradients are complete; before that None.
-        self._version: Any = None
+        self._versions: Any = None
         for gradient in gradients:
             gradient.bucket = self  # type: ignore[assignment]
             gradient.seen = None
@@ -126,7 +164,7 @@ class _Shipment:
         return self.missing == 0
 
     def reset(self, passes: int) -> None:
-        self.finish = self.missing = self._version = None
+        self.finish = self.missing = self._versions = None
         for gradient in self.gradients:
             gradient.passes_left = passes
 
@@ -140,7 +178,8 @@ class Bucket(_Shipment):
         for gradient, (_, offset) in zip(gradients, planned.places, strict=True):
             parameter = gradient.parameter
             begin = offset // parameter.element_size()
-            gradient.view = self.memory[begin : begin + parameter.numel()].view(parameter.shape)
+            place = self.memory[begin : begin + parameter.numel()]
+            gradient.settle(place.view(parameter.shape))
         self._touched = False  # between being complete and the start
 
     def take(self, gradient: Gradient) -> None:
@@ -153,30 +192,30 @@ class Bucket(_Shipment):
         rank may have one."""
         views, fresh = [], []
         for gradient in self.gradients:
-            parameter, view = gradient.parameter, gradient.view
-            if not parameter.requires_grad or view is None:
+            if not gradient.parameter.requires_grad or gradient.is_home():
                 continue
-            value = parameter.grad
-            if value is view:
-                continue
+            value = gradient.come_home()
             if value is None:
-                view.zero_()
+                gradient.view.zero_()
             else:
-                views.append(view)
+                views.append(gradient.view)
                 fresh.append(_plain(value))
-            parameter.grad = view
         if views:
             torch._foreach_copy_(views, fresh)
-        self._version = self.memory._version
+        self._versions = [gradient.view._version for gradient in self.gradients]
+        self._touched = False
 
     def start(self, combination: Combination, waits: bool = False) -> None:
-        if self._version is None:
+        if self._versions is None:
             self.fill()
-        self._touched = not self._untouched()
-        tensor = self.memory if combination.takes_whole_buckets() else self.gradients[0].view
-        assert tensor is not None
-        self.finish = combination.start(tensor, self.name, waits)
-        self._version = self.memory._version
+        else:
+            self._touched = not self._untouched()
+        if combination.takes_whole_buckets():
+            self.finish = combination.start(self.memory, self.name, waits)
+            return
+        [gradient] = self.gradients
+        self.finish = combination.start(gradient.view, self.name, waits)
+        self._versions = [gradient.view._version]
 
     def wait(self) -> None:
         if self.finish is None:
@@ -188,11 +227,12 @@ class Bucket(_Shipment):
 
     def _untouched(self) -> bool:
         """Nobody has written to the gradients, or replaced one, since all are here."""
-        return self.memory._version == self._version and all(
-            gradient.parameter.grad is gradient.view
-            for gradient in self.gradients
-            if gradient.parameter.requires_grad
-        )
+        for gradient, before in zip(self.gradients, self._versions, strict=True):
+            if gradient.view._version == before and gradient.is_home():
+                continue
+            if gradient.parameter.requires_grad:
+                return False
+        return True
 
 
 class SparseBucket(_Shipment):
@@ -205,10 +245,10 @@ class SparseBucket(_Shipment):
         """A complete gradient."""
 
     def fill(self) -> None:
-        self._version = version(self.gradients[0].parameter.grad)
+        self._versions = version(self.gradients[0].parameter.grad)
 
     def start(self, combination: Combination, waits: bool = False) -> None:
-        if self._version is None:
+        if self._versions is None:
             self.fill()
         mine = _rows(self.gradients[0].parameter)
         self.finish = sparse_allreduce_async(mine, self.name, combination.op, combination.group)
@@ -218,9 +258,19 @@ class SparseBucket(_Shipment):
             return
         result = self.finish()  # in any case: the others wait for us
         parameter = self.gradients[0].parameter
-        if not unchanged(parameter.grad, self._version):
+        if not unchanged(parameter.grad, self._versions):
             raise changed()
         parameter.grad = result
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"{tensor.dtype} {list(tensor.shape)}"
+
+
+def _alias(place: torch.Tensor) -> torch.Tensor:
+    """The same memory, as a tensor of its own: what autograd calls a view cannot be detached in
+    place, which hand-written zero_grad() functions do."""
+    return place.new_empty(0).set_(place)
 
 
 def _plain(gradient: torch.Tensor) -> torch.Tensor:

@@ -115,8 +115,9 @@ class Gradients:
         """Starts a full bucket, but for the last: step() starts that, and need not wake a thread
         for it."""
         try:
-            bucket.fill()
-            if bucket is not self._buckets[-1]:
+            if bucket is self._buckets[-1]:
+                bucket.fill()
+            else:
                 bucket.start(self._combination)
         except Exception:
             bucket.reset(self._passes)
