@@ -90,11 +90,11 @@ def _join(
 
 
 def _check_is_world(comm: Any, size: int) -> None:
-    """Is `comm` a list of all ranks, or an MPI communicator of as many processes?"""
+    """Is `comm` a list of all ranks, or of none, or an MPI communicator of as many processes?"""
     if comm is None:
         return
     if isinstance(comm, (list, tuple)):
-        if len(comm) == size and all(rank in comm for rank in range(size)):
+        if not comm or (len(comm) == size and all(rank in comm for rank in range(size))):
             return
     elif hasattr(comm, "Get_size") and comm.Get_size() == size:
         return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +177,7 @@ def test_wrong_values_of_the_file_are_named(tmp_path: Path, content: str, proble
 
 def test_keys_that_nothing_knows_are_named(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text("params: {speed: 3, cache_capacity: }\nverbose: true\n")
+    path.write_text("params: {speed: 3, cache_capacity: }\ntimeline:\nverbose: true\n")
     assert read_config(str(path)) == ({}, ["params.speed", "verbose"])
     assert launch.without_meaning({}, ["verbose"]) == [
         "the key verbose of the file has no meaning here"
@@ -253,3 +255,22 @@ def test_the_program_is_the_rest() -> None:
     assert launch.program_of(arguments.command) == ["python", "--", "x"]
     with pytest.raises(ValueError, match="which command"):
         launch.program_of([])
+
+
+def test_flags_of_the_program_are_not_ours() -> None:
+    """Also where they look like ours, cut short, in more than one way."""
+    theirs = ["train.sh", "--log", "x", "--host", "a", "--timeline=y", "-c", "--min", "-np"]
+    ours = ["--num-proc=2", "--verb", "--start-time", "30", "--blacklist-cooldown-range", "1", "2"]
+    arguments = launch.make_parser().parse_args(ours + theirs)
+    assert (arguments.workers, arguments.verbose, arguments.start_timeout) == (2, True, 30)
+    assert arguments.blacklist_cooldown_range == [1, 2]
+    assert arguments.command == theirs
+    for words in (["--log", "INFO", "x"], ["--nonsense", "x"], ["-np"]):
+        with pytest.raises(SystemExit):
+            launch.make_parser().parse_args(words)
+
+
+def test_the_launcher_is_a_program_as_a_module() -> None:
+    words = [sys.executable, "-m", "horovod.runner.launch", "--check-build"]
+    found = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "PyTorch" in found.stdout

@@ -55,9 +55,13 @@ def run(
     most = max_np if max_num_proc is None else max_num_proc
     shape = JobShape(np or num_proc, least, most, hosts, hostfile, host_discovery_script)
     workers = shape.checked_workers()
-    for name, why in _without_meaning().items():
-        if given[name] not in (None, False):
-            warnings.warn(f"{name} has no meaning here: {why}", stacklevel=2)
+    silent = [
+        f"{name} has no meaning here: {why}"
+        for name, why in _without_meaning().items()
+        if given[name] not in (None, False)
+    ]
+    if silent:
+        warnings.warn("; ".join(silent), stacklevel=2)
     return farandole.run(
         func,
         args,

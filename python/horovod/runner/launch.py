@@ -22,6 +22,30 @@ PREFIX = "[{rank}]<{stream}>:"
 
 
 class _Parser(argparse.ArgumentParser):
+    """Of flags, and after them a command, with flags of its own."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        begin = self._command_in(words)
+        parsed = super().parse_args(words[:begin], namespace)
+        parsed.command = words[begin:]
+        return parsed
+
+    def _command_in(self, words: Sequence[str]) -> int:
+        """Where it begins: at the first word that is neither a flag nor the value of one."""
+        values = {
+            name: 1 if action.nargs is None else int(action.nargs)
+            for action in self._actions
+            for name in action.option_strings
+        }
+        place = 0
+        while place < len(words) and words[place].startswith("-") and words[place] != "--":
+            name, given, _ = words[place].partition("=")
+            # Long names may be cut short; what fits to several, or to none, is refused later.
+            meant = [n for n in values if n == name or (name[:2] == "--" and n.startswith(name))]
+            place += 1 if given or not meant else 1 + values[name if name in values else meant[0]]
+        return min(place, len(words))
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"horovodrun: {message}\nSee `horovodrun --help`.\n")
 
@@ -59,7 +83,6 @@ def make_parser() -> argparse.ArgumentParser:
     exclusive = parser.add_mutually_exclusive_group()
     for flag in FLAGS:
         _add(exclusive if flag.name.startswith("use_") else parser, flag)
-    parser.add_argument("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
 
@@ -187,3 +210,7 @@ def run_commandline() -> None:
         print(f"horovodrun: {line}", file=sys.stderr)
     sys.stderr.flush()
     os.execv(command, words)
+
+
+if __name__ == "__main__":
+    run_commandline()

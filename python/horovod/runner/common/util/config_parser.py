@@ -10,6 +10,7 @@ import yaml
 from horovod.runner.flags import FLAGS, Flag
 
 CONTROLLERS = ("gloo", "mpi")
+SECTIONS = {flag.key[0] for flag in FLAGS if flag.key is not None}
 
 
 def read_config(path: str) -> tuple[dict[str, Any], list[str]]:
@@ -46,11 +47,13 @@ def read_config(path: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def _entries(content: dict[Any, Any]) -> list[tuple[tuple[str, str], Any]]:
-    return [
-        ((str(section), str(key)), value)
-        for section, entries in content.items()
-        for key, value in (entries.items() if isinstance(entries, dict) else [("", entries)])
-    ]
+    found: list[tuple[tuple[str, str], Any]] = []
+    for section, entries in content.items():
+        if isinstance(entries, dict):
+            found += (((str(section), str(key)), value) for key, value in entries.items())
+        elif entries is not None or section not in SECTIONS:
+            found.append(((str(section), ""), entries))
+    return found
 
 
 def _checked(flag: Flag, key: str, value: Any) -> Any:
