@@ -76,10 +76,10 @@ class BenchWorker {
     for (const std::size_t size : plan_.sizes) {
       FARANDOLE_TRY_ASSIGN(BenchRow row, measure(plan_.bytes_for(size)));
       clear_progress();
+      rows.push_back(row);
+      FARANDOLE_TRY(write_json(rows));  // first: whoever reads the line may interrupt
       const std::string line = bench_line(plan_, row);
       say(row.verified ? line : colored(line, Color::kRed));
-      rows.push_back(row);
-      FARANDOLE_TRY(write_json(rows));
     }
     return rows;
   }
