@@ -582,7 +582,7 @@ class ErrorTexts:
             optimizer.step,
             "gradients were changed between backward() and step(), while they were being combined: "
             "to clip or scale them call optimizer.synchronize() first, and step() within `with "
-            "optimizer.skip_synchronize():`",
+            "optimizer.skip_synchronize():`. A parameter has one DistributedOptimizer at a time",
         )
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -593,6 +593,12 @@ class ErrorTexts:
             "optimizer.step() called without optimizer.skip_synchronize() context after "
             "optimizer.synchronize(); the gradients are not combined a second time"
         ]
+        model.double()
+        yield (
+            model(torch.ones(3).double()).sum().backward,
+            "a parameter is torch.float64 [2] now, and was torch.float32 [2] in the first step of "
+            "its optimizer: make a new DistributedOptimizer after such a change",
+        )
 
     def optimizer_options(self) -> Iterator[Case]:
         model = torch.nn.Linear(3, 2)

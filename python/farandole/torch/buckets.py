@@ -283,7 +283,7 @@ def changed() -> CallError:
     return CallError(
         "gradients were changed between backward() and step(), while they were being combined: to "
         "clip or scale them call optimizer.synchronize() first, and step() within `with "
-        "optimizer.skip_synchronize():`"
+        "optimizer.skip_synchronize():`. A parameter has one DistributedOptimizer at a time"
     )
 
 
