@@ -23,14 +23,15 @@ def plan_buckets(
     """Fills buckets in the order of `gradients`, each given as (dtype, bytes).
 
     A bucket holds one dtype and at most `limit` bytes (None: any number), or one gradient that is
-    larger. Buckets are listed by their last gradient: the order in which they become full.
+    larger; with 0 each holds one. Buckets are listed by their last gradient: the order in which
+    they become full.
     """
     full: list[PlannedBucket] = []
     filling: dict[Hashable, PlannedBucket] = {}
     for index, (dtype, size) in enumerate(gradients):
         padded = -(-size // ALIGNMENT) * ALIGNMENT
         bucket = filling.get(dtype)
-        if bucket is not None and limit is not None and bucket.bytes + padded > limit:
+        if limit is not None and bucket and (limit == 0 or bucket.bytes + padded > limit):
             full.append(filling.pop(dtype))
             bucket = None
         if bucket is None:

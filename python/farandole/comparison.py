@@ -9,9 +9,10 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from farandole import arguments, calls, core
+from farandole.errors import CallError
 from farandole.group import Group
 from farandole.handle import PreparedCall
 from farandole.reduce_op import Max, ReduceOp, Sum
@@ -32,8 +33,8 @@ def same_everywhere(text: bytes, name: str, process_set: Group) -> bool:
 
 
 def exchange(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:
-    """By its rank what each member says: something, or it counts as joined. The calls are called
-    `name`.lengths and `name`.texts; by the engine, if there is no name."""
+    """By its rank what each member says. The text must not be empty: an empty one is taken for that
+    of a rank that has joined. The calls are named after `name`, if it is not empty."""
     size, me = process_set.size(), process_set.rank()
     lengths = array("q", bytes(8 * size))
     lengths[me] = len(text)
@@ -46,10 +47,21 @@ def exchange(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:
     return {rank: text for rank, text in zip(process_set.ranks or [], texts, strict=True) if text}
 
 
+def attempt(action: Callable[[], object]) -> str:
+    """What has gone wrong, if anything: the others are in the same call, and must be told."""
+    try:
+        action()
+    except CallError as error:
+        return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 def failures(problem: str, name: str, process_set: Group) -> dict[int, str]:
     """What has gone wrong on which rank, on all members: `problem` on this one, if it is not empty.
     When all is well that costs one allreduce of 32 bytes."""
-    text = problem.encode()
+    text = problem.encode(errors="replace")
     if same_everywhere(text, name, process_set) and not problem:
         return {}
     said = exchange(text, name, process_set)

@@ -39,9 +39,9 @@ def init(
 
     Without a launcher the job is this process alone. The same process_sets must be given on every
     rank; each gets its `process_set_id`. "dynamic" is what add_process_set() needs in Horovod; here
-    it is always possible. `comm` is there for scripts that give all ranks, as a list or as mpi4py's
-    COMM_WORLD: another job than the launcher's cannot be formed. Raises CallError, which is a
-    ValueError, for others, and for process_sets that are not right.
+    it is always possible. `comm` is there for scripts that give all ranks, as a list, as an empty
+    one, or as mpi4py's COMM_WORLD: another job than the launcher's cannot be formed. Raises
+    CallError, which is a ValueError, for others, and for process_sets that are not right.
     """
     _check_not_forked()
     given = _checked_list([] if process_sets in (None, "dynamic") else process_sets)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from farandole import arguments
-from farandole.comparison import exchange, rank_list, same_everywhere, table, variants
+from farandole.comparison import attempt, exchange, rank_list, same_everywhere, table, variants
 from farandole.errors import CallError
 from farandole.group import Group
 
@@ -50,11 +50,8 @@ def check(
     """
     arguments.group_number(process_set)
     base = arguments.call_name(name)
-    failure, own = "", dict[str, Parameter]()
-    try:
-        own = reader.parameters()
-    except Exception as error:  # the others must be told: they are in the same call
-        failure = str(error) if isinstance(error, CallError) else f"{type(error).__name__}: {error}"
+    own: dict[str, Parameter] = {}
+    failure = attempt(lambda: own.update(reader.parameters()))
     mine = json.dumps([failure, sorted(own.items())]).encode()
     if same_everywhere(mine, base and f"{base}.same", process_set) and not failure:
         return

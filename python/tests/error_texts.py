@@ -378,8 +378,8 @@ class ErrorTexts:
             "named_parameters by their order, counted from 0):\n"
             "  rank 0   number 0 of 1: `w` (float32 [2])\n"
             "  rank 1   number 0 of 1: `w` (float32 [3])\n"
-            "Build the same model on all ranks, give named_parameters=model.named_parameters(), "
-            "and put the same parameters into the same groups",
+            "Build the same model on all ranks, with the same groups if there are any, and give "
+            "named_parameters=model.named_parameters()",
         )
 
     def objects(self) -> Iterator[Case]:
@@ -596,8 +596,8 @@ class ErrorTexts:
         model.double()
         yield (
             model(torch.ones(3).double()).sum().backward,
-            "a parameter is torch.float64 [2] now, and was torch.float32 [2] in the first step of "
-            "its optimizer: make a new DistributedOptimizer after such a change",
+            "a parameter is torch.float64 [2] on cpu now, and was torch.float32 [2] on cpu in the "
+            "first step of its optimizer: make a new DistributedOptimizer after such a change",
         )
 
     def optimizer_options(self) -> Iterator[Case]:

@@ -22,6 +22,7 @@ def test_a_large_gradient_is_alone() -> None:
 
 def test_without_a_limit_each_is_alone() -> None:
     assert places([("f", 10), ("f", 20)], 0) == [[(0, 0)], [(1, 0)]]
+    assert places([("f", 0), ("f", 0)], 0) == [[(0, 0)], [(1, 0)]]
 
 
 def test_one_dtype_per_bucket_listed_by_last_gradient() -> None:

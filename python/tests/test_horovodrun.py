@@ -265,6 +265,9 @@ def test_flags_of_the_program_are_not_ours() -> None:
     assert (arguments.workers, arguments.verbose, arguments.start_timeout) == (2, True, 30)
     assert arguments.blacklist_cooldown_range == [1, 2]
     assert arguments.command == theirs
+    for cut in (["-n", "2", "x"], ["--num-p", "2", "x"], ["-np", "2", "--verb", "x"]):
+        arguments = launch.make_parser().parse_args(cut)
+        assert (arguments.workers, arguments.command) == (2, ["x"])
     for words in (["--log", "INFO", "x"], ["--nonsense", "x"], ["-np"]):
         with pytest.raises(SystemExit):
             launch.make_parser().parse_args(words)
@@ -273,4 +276,4 @@ def test_flags_of_the_program_are_not_ours() -> None:
 def test_the_launcher_is_a_program_as_a_module() -> None:
     words = [sys.executable, "-m", "horovod.runner.launch", "--check-build"]
     found = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert "PyTorch" in found.stdout
+    assert "PyTorch" in found.stdout and found.stderr == ""

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from farandole.comparison import rank_list
 from farandole.parameter_check import Parameter, difference
 
 
 def parameters(**digests: str) -> dict[str, Parameter]:
     return {name: Parameter("float32 [4]", digest) for name, digest in digests.items()}
-
-
-def test_rank_list() -> None:
-    assert rank_list([3]) == "rank 3"
-    assert rank_list([0, 1]) == "ranks 0, 1"
-    assert rank_list([0, 1, 2, 5, 7, 8, 9]) == "ranks 0-2, 5, 7-9"
-    assert (
-        rank_list(range(0, 200, 2)) == "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, … (100 ranks)"
-    )
 
 
 def test_one_of_two_ranks() -> None:

@@ -55,6 +55,23 @@ class ElasticChecks:
         assert torch.equal(state.model.weight, saved + 1)
         assert state.epoch == 8
 
+    def check_restore_reaches_the_scheduler_of_the_wrapped_optimizer(self) -> None:
+        model = nn.Linear(3, 2)
+        plain = torch.optim.SGD(model.parameters(), lr=0.8)
+        scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.5)
+        optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
+        state = elastic.TorchState(model, optimizer)
+        for _ in range(2):
+            model(torch.ones(3)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()
+            assert optimizer.param_groups[0]["lr"] == 0.4
+            optimizer.param_groups[0]["added"] = True
+            state.restore()
+            assert optimizer.param_groups[0]["lr"] == 0.8
+            assert "added" not in optimizer.param_groups[0]
+
     def check_a_new_model_takes_the_place_of_the_old(self) -> None:
         state = self.state()
         torch.manual_seed(self.rank)

@@ -15,6 +15,7 @@ from torch_frontend import TorchFrontend
 from torch_optimizer import OptimizerChecks, network, square_loss
 
 import farandole.torch as hvd
+from farandole.comparison import failures
 
 
 class StateChecks:
@@ -137,6 +138,24 @@ class StateChecks:
         text = self.expect_error("not taken by all", hvd.broadcast_optimizer_state, optimizer, 0)
         assert "different number of parameter groups" in text, text
 
+        class OnTheRootOnly:
+            def __reduce__(self) -> Any:
+                return (int, ("0" if hvd.rank() else "not a number",))
+
+        optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
+        optimizer.param_groups[0]["odd"] = OnTheRootOnly()
+        text = self.expect_error("not taken by all", hvd.broadcast_optimizer_state, optimizer, 0)
+        assert "invalid literal" in text, text
+
+    def check_failures_are_told_to_those_that_are_there(self) -> None:
+        last = self.size - 1
+        broken = "broken" if self.rank == last else ""
+        assert failures("", "well", hvd.global_process_set) == {}
+        assert failures(broken, "broken", hvd.global_process_set) == {last: "broken"}
+        if self.size > 1 and self.rank > 0:
+            assert failures(broken, "joined", hvd.global_process_set) == {last: "broken"}
+        hvd.join()
+
     def check_options_of_all_kinds_are_sent(self) -> None:
         options = {
             "lr": np.float32(0.5),
@@ -147,13 +166,70 @@ class StateChecks:
             "sparse": torch.eye(2).to_sparse(),  # nothing that the engine sends
         }
         optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
-        if self.rank == self.size - 1:
-            optimizer.param_groups[0].update(options)
+        group = optimizer.param_groups[0]
+        group.update(options if self.rank == self.size - 1 else {"mine": self.rank})
         hvd.broadcast_optimizer_state(optimizer, self.size - 1)
-        [group] = optimizer.param_groups
+        assert optimizer.param_groups[0] is group and "mine" not in group
         assert group["lr"] == 0.5 and group["dtype"] is torch.bfloat16
         assert group["names"] == {"a", "b"} and group["scale"].sum() == 2
         assert group["function"](1) == 2 and group["sparse"].to_dense().sum() == 2
+
+    def check_a_tensor_that_occurs_twice_comes_as_one(self) -> None:
+        rate = torch.tensor(0.5 if self.rank else 0.25)
+        groups = [{"params": [p]} for p in network().parameters()]
+        optimizer = torch.optim.Adam(groups, lr=rate)
+        hvd.broadcast_optimizer_state(optimizer, 0)
+        first, second = optimizer.param_groups[:2]
+        assert first["lr"] is second["lr"] and float(first["lr"]) == 0.25
+
+    def check_optimizers_that_load_in_their_own_way(self) -> None:
+        """With an optimizer within, whose groups and state are this one's, in three ways."""
+
+        class Around(torch.optim.Optimizer):  # as sharpness-aware minimization does
+            def __init__(self, parameters: Any) -> None:
+                super().__init__(parameters, {"lr": 1.0 - hvd.rank() / 10})
+                self.within = torch.optim.SGD(self.param_groups)
+                self.param_groups = self.within.param_groups
+
+            def load_state_dict(self, state_dict: Any) -> None:
+                super().load_state_dict(state_dict)
+                self.within.param_groups = self.param_groups
+
+        class Through(torch.optim.Optimizer):
+            def __init__(self, parameters: Any) -> None:
+                self.within = torch.optim.SGD(parameters, lr=1.0 - hvd.rank() / 10)
+
+            param_groups = property(lambda self: self.within.param_groups)  # type: ignore[assignment]
+            state = property(lambda self: self.within.state)  # type: ignore[assignment]
+
+            def state_dict(self) -> Any:
+                return self.within.state_dict()
+
+            def load_state_dict(self, state_dict: Any) -> None:
+                self.within.load_state_dict(state_dict)
+
+        class InPlace(torch.optim.SGD):
+            def load_state_dict(self, state_dict: Any) -> None:
+                self.param_groups[0]["lr"] = state_dict["param_groups"][0]["lr"]
+                for place, parameter in enumerate(self.param_groups[0]["params"]):
+                    self.state[parameter] = state_dict["state"][place]
+
+        kinds: list[Callable[[Any], Any]] = [
+            Around,
+            Through,
+            lambda p: InPlace(p, lr=1.0 - hvd.rank() / 10),
+        ]
+        for kind in kinds:
+            model = network()
+            optimizer = kind(model.parameters())
+            [group] = optimizer.param_groups
+            for parameter in model.parameters() if self.rank == 0 else ():
+                optimizer.state[parameter]["seen"] = 3
+            hvd.broadcast_optimizer_state(optimizer, 0)
+            within = vars(optimizer).get("within", optimizer)
+            assert optimizer.param_groups[0] is group is within.param_groups[0]
+            assert group["lr"] == 1.0
+            assert all(optimizer.state[p]["seen"] == 3 for p in model.parameters())
 
     def check_what_holds_the_options_holds_those_that_came(self) -> None:
         """As a scheduler of the wrapped optimizer does, which knows nothing of the wrapper."""

@@ -224,7 +224,8 @@ TEST(Groups, ACallInTheMiddleOfARemovalIsRefused) {
       if (own == nullptr) return false;
       if (rank == 1) {
         held_up = true;
-        while (!was_refused) std::this_thread::yield();
+        const auto end = std::chrono::steady_clock::now() + kHangGuard;
+        while (!was_refused && std::chrono::steady_clock::now() < end) std::this_thread::yield();
         return false;
       }
       std::vector<float> values(10, 1.0F);
@@ -240,6 +241,7 @@ TEST(Groups, ACallInTheMiddleOfARemovalIsRefused) {
     own = engine.get();
     EXPECT_EQ(engine->remove_group(1), Status());
     own = nullptr;
+    EXPECT_TRUE(was_refused);
     EXPECT_EQ(barrier(*engine), Status());
   });
 }

@@ -108,10 +108,15 @@ class Gradient:
         self.place, self.address = place, place.data_ptr()
         self.view = _alias(place)
 
+    def leave(self) -> None:
+        """From now on it has no place. The parameter keeps the memory until it has a new one."""
+        self.bucket = self.place = self.view = None
+        self.unused = False
+
     def is_home(self) -> bool:
         """Is the parameter's gradient in its place? Programs replace it, as also
         `zero_grad(set_to_none=True)` does, or its memory, as `p.grad.data = …` and
-        `model.to(memory_format=…)` do."""
+        `model.to(memory_format=…)` do. (Nobody looks for other strides of the same memory.)"""
         view = self.view
         return self.parameter.grad is view and view.data_ptr() == self.address
 
@@ -124,8 +129,9 @@ class Gradient:
             self.parameter.grad = self.view
         except RuntimeError:
             raise CallError(
-                f"a parameter is {_kind(self.parameter)} now, and was {_kind(self.view)} in the "
-                "first step of its optimizer: make a new DistributedOptimizer after such a change"
+                f"a parameter is {_text_of(self.parameter)} now, and was {_text_of(self.view)} in "
+                "the first step of its optimizer: make a new DistributedOptimizer after such a "
+                "change"
             ) from None
         return before
 
@@ -245,7 +251,7 @@ class SparseBucket(_Shipment):
         """A complete gradient."""
 
     def fill(self) -> None:
-        self._versions = version(self.gradients[0].parameter.grad)
+        self._versions = [version(self.gradients[0].parameter.grad)]
 
     def start(self, combination: Combination, waits: bool = False) -> None:
         if self._versions is None:
@@ -258,13 +264,13 @@ class SparseBucket(_Shipment):
             return
         result = self.finish()  # in any case: the others wait for us
         parameter = self.gradients[0].parameter
-        if not unchanged(parameter.grad, self._versions):
+        if not unchanged(parameter.grad, *self._versions):
             raise changed()
         parameter.grad = result
 
 
-def _kind(tensor: torch.Tensor) -> str:
-    return f"{tensor.dtype} {list(tensor.shape)}"
+def _text_of(tensor: torch.Tensor) -> str:
+    return f"{tensor.dtype} {list(tensor.shape)} on {tensor.device}"
 
 
 def _alias(place: torch.Tensor) -> torch.Tensor:

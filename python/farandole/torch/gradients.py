@@ -164,9 +164,7 @@ class Gradients:
         self._engine = lifecycle.engine()
         self._buckets.clear()
         for gradient in self._all:
-            # The parameter keeps the memory of the old place until it has a new one.
-            gradient.bucket = gradient.view = None
-            gradient.unused = False
+            gradient.leave()
         self._unplaced = list(self._all)
         self._reset()
 
@@ -232,10 +230,10 @@ class Gradients:
             return [(list(gradients), lifecycle.engine().bucket_bytes)]
         numbers = self._group_of
 
-        def group_of(gradient: Gradient) -> int:
+        def number_of(gradient: Gradient) -> int:
             return numbers.get(id(gradient.parameter), _NO_GROUP)
 
-        portions = itertools.groupby(sorted(gradients, key=group_of), group_of)
+        portions = itertools.groupby(sorted(gradients, key=number_of), number_of)
         return [(list(portion), 0 if number == _NO_GROUP else None) for number, portion in portions]
 
     def _fill_buckets(self, gradients: Sequence[Gradient], limit: int | None) -> None:

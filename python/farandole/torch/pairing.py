@@ -54,6 +54,6 @@ def paired(
     raise CallError(
         "the optimizers of the ranks do not have the same parameters (by name, or without "
         f"named_parameters by their order, counted from 0):\n{table(rows)}\n"
-        "Build the same model on all ranks, give named_parameters=model.named_parameters(), and "
-        "put the same parameters into the same groups"
+        "Build the same model on all ranks, with the same groups if there are any, and give "
+        "named_parameters=model.named_parameters()"
     )

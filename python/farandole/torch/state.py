@@ -5,23 +5,24 @@ The state travels pickled, as other objects do, and its tensors as tensors.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import cloudpickle
 import torch
 
 from farandole import arguments, lifecycle
-from farandole.comparison import failures, table
+from farandole.comparison import attempt, failures, table
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.handle import BatchHandle
 from farandole.objects import broadcast_object
 from farandole.torch.operations import broadcast_async_
 from farandole.torch.optimizer import parameters_of, step_alone
-from farandole.torch.tensors import check
+from farandole.torch.tensors import can_be_sent
 
 
 def broadcast_parameters(
@@ -83,8 +84,14 @@ def broadcast_optimizer_state(
         state = _send(optimizer, root_rank, process_set)
         problem = ""
     else:
-        state = _receive(root_rank, process_set)
-        problem = _attempt(lambda: load_in_place(_checked(optimizer), state))
+        state = {}
+        data, tensors = _receive(root_rank, process_set)
+
+        def take() -> None:
+            state.update(_Unpickler(data, tensors).load())
+            load_in_place(_checked(optimizer), state)
+
+        problem = attempt(take)
     if problems := failures(problem, "state.taken", process_set):
         raise CallError(
             f"the optimizer state of rank {root_rank} was not taken by all:\n{table(problems)}"
@@ -110,11 +117,19 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
     wrapped optimizer, and a learning rate scheduler that was made from that."""
     groups, values = optimizer.param_groups, optimizer.state
     optimizer.load_state_dict(state)
-    for group, loaded in zip(groups, optimizer.param_groups, strict=True):
-        group.update(loaded)
-    values.clear()
-    values.update(optimizer.state)
-    optimizer.param_groups, optimizer.state = groups, values
+    loaded_groups, loaded_values = optimizer.param_groups, optimizer.state
+    for group, loaded in zip(groups, loaded_groups, strict=True):
+        if loaded is not group:
+            replaced = dict(loaded)
+            group.clear()
+            group.update(replaced)
+    loaded_groups[:] = groups  # an optimizer within this one may hold that list
+    if loaded_values is not values:
+        values.clear()
+        values.update(loaded_values)
+    for name, value in (("param_groups", groups), ("state", values)):
+        with contextlib.suppress(AttributeError):  # that of an optimizer within cannot be set
+            setattr(optimizer, name, value)
 
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:
@@ -162,12 +177,15 @@ class _Pickler(cloudpickle.Pickler):
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
         self.tensors: list[torch.Tensor] = []
+        self._places: dict[int, int] = {}  # by id(): a tensor may occur several times
 
     def persistent_id(self, obj: Any) -> int | None:
-        if not isinstance(obj, torch.Tensor) or _attempt(lambda: check(obj)):
+        if type(obj) not in (torch.Tensor, torch.nn.Parameter) or not can_be_sent(obj):
             return None
-        self.tensors.append(obj)
-        return len(self.tensors) - 1
+        if id(obj) not in self._places:
+            self._places[id(obj)] = len(self.tensors)
+            self.tensors.append(obj)
+        return self._places[id(obj)]
 
 
 class _Unpickler(pickle.Unpickler):
@@ -188,22 +206,22 @@ def _send(optimizer: torch.optim.Optimizer, root_rank: int, process_set: Group) 
         state.update(_checked(optimizer).state_dict())
         pickler.dump(state)
 
-    problem = _attempt(take_apart)
+    problem = attempt(take_apart)
     layouts = [(tensor.dtype, tensor.shape) for tensor in pickler.tensors]
     broadcast_object((problem, file.getvalue(), layouts), root_rank, "state.parts", process_set)
     _raise(problem, root_rank)
     tensors = [tensor.detach().contiguous() for tensor in pickler.tensors]
-    _exchange(tensors, root_rank, process_set)
+    _broadcast_all(tensors, root_rank, process_set)
     return state
 
 
-def _receive(root_rank: int, process_set: Group) -> dict[str, Any]:
+def _receive(root_rank: int, process_set: Group) -> tuple[bytes, list[torch.Tensor]]:
+    """The pickled state, and the tensors that it lacks."""
     problem, data, layouts = broadcast_object(None, root_rank, "state.parts", process_set)
     _raise(problem, root_rank)
     tensors = [torch.empty(shape, dtype=dtype) for dtype, shape in layouts]
-    _exchange(tensors, root_rank, process_set)
-    state: dict[str, Any] = _Unpickler(data, tensors).load()
-    return state
+    _broadcast_all(tensors, root_rank, process_set)
+    return data, tensors
 
 
 def _raise(problem: str, root_rank: int) -> None:
@@ -211,18 +229,7 @@ def _raise(problem: str, root_rank: int) -> None:
         raise CallError(f"the optimizer state of rank {root_rank} cannot be sent: {problem}")
 
 
-def _attempt(action: Callable[[], object]) -> str:
-    """What has gone wrong, if anything: the others are in the same call, and must be told."""
-    try:
-        action()
-    except CallError as error:
-        return str(error)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
-
-
-def _exchange(tensors: list[torch.Tensor], root_rank: int, process_set: Group) -> None:
+def _broadcast_all(tensors: list[torch.Tensor], root_rank: int, process_set: Group) -> None:
     handles = [
         broadcast_async_(tensor, root_rank, f"state.{index}", process_set)
         for index, tensor in enumerate(tensors)

@@ -26,6 +26,15 @@ def check(tensor: torch.Tensor) -> None:
         raise CallError(f"{tensor.dtype} cannot be reduced or sent; these can: {known}")
 
 
+def can_be_sent(tensor: torch.Tensor) -> bool:
+    """check(), as a question."""
+    try:
+        check(tensor)
+    except CallError:
+        return False
+    return True
+
+
 def check_memory(tensor: torch.Tensor) -> None:
     """Raises CallError unless the engine can reach the tensor's memory."""
     if not isinstance(tensor, torch.Tensor):

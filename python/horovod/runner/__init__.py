@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import farandole
-from horovod.runner import launch
 from horovod.runner.flags import FLAGS
 from horovod.runner.job_shape import JobShape
+from horovod.runner.workers import PREFIX, worker_variables
 
 __all__ = ["run"]
 
@@ -67,8 +67,8 @@ def run(
         args,
         kwargs,
         n=workers,
-        env=launch.worker_variables(),
-        prefix=launch.PREFIX,
+        env=worker_variables(),
+        prefix=PREFIX,
         output_dir=output_filename,
         start_timeout=start_timeout,
         executable=executable,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -16,9 +15,8 @@ from horovod.runner.build_report import build_report
 from horovod.runner.common.util.config_parser import read_config
 from horovod.runner.flags import FLAGS, Flag
 from horovod.runner.job_shape import JobShape
+from horovod.runner.workers import PREFIX, worker_variables
 from horovod.version import __version__ as horovod_version
-
-PREFIX = "[{rank}]<{stream}>:"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -39,10 +37,10 @@ class _Parser(argparse.ArgumentParser):
             for name in action.option_strings
         }
         place = 0
-        while place < len(words) and words[place].startswith("-") and words[place] != "--":
+        while place < len(words) and words[place][:1] == "-" and words[place] not in ("-", "--"):
             name, given, _ = words[place].partition("=")
-            # Long names may be cut short; what fits to several, or to none, is refused later.
-            meant = [n for n in values if n == name or (name[:2] == "--" and n.startswith(name))]
+            # Names may be cut short; what fits to several, or to none, is refused later.
+            meant = [known for known in values if known.startswith(name)]
             place += 1 if given or not meant else 1 + values[name if name in values else meant[0]]
         return min(place, len(words))
 
@@ -161,12 +159,6 @@ def without_meaning(values: dict[str, Any], unknown: Sequence[str] = ()) -> list
         if flag.no_meaning and values.get(flag.name) not in (None, False)
     ]
     return lines + [f"the key {key} of the file has no meaning here" for key in unknown]
-
-
-def worker_variables() -> dict[str, str]:
-    """What workers get beside their ranks; scripts ask which of Horovod's ways they are on."""
-    way = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
-    return {"HOROVOD_HOSTNAME": socket.gethostname(), **way}
 
 
 def run_words(workers: int, values: dict[str, Any], with_time: bool) -> list[str]:

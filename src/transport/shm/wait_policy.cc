@@ -1,6 +1,10 @@
 #include "transport/shm/wait_policy.h"
 
+#include <sched.h>
+
 #include <algorithm>
+
+#include "base/platform.h"
 
 namespace farandole {
 
@@ -50,6 +54,22 @@ void WaitPolicy::learn_from_yield(const Clock& clock) {
   yields_ = kYields;
   skipped_waits_ = skipped_waits_next_;
   skipped_waits_next_ = std::min(kSkippedWaitsMax, skipped_waits_next_ * 2);
+}
+
+bool wait_awake(WaitPolicy& policy, const Clock& clock) {
+  switch (policy.next(clock)) {
+    case WaitPolicy::Action::kLook:
+      return true;
+    case WaitPolicy::Action::kPoll:
+      cpu_pause();
+      return true;
+    case WaitPolicy::Action::kYield:
+      ::sched_yield();
+      return true;
+    case WaitPolicy::Action::kSleep:
+      return false;
+  }
+  return false;
 }
 
 }  // namespace farandole

@@ -1,16 +1,13 @@
-// WaitPolicy: how a waiter spends its time before it sleeps. With a core for every rank, spinning
-// is best: a sleep costs 5 to 55 µs. With fewer, a spinning rank keeps the one it waits for off the
-// core, and yielding helps, but only while the core is ours: beside other work a yield may take
-// milliseconds. So a long yield turns yielding off for a while, which doubles when it happens
-// again.
+// WaitPolicy and wait_awake(): how a waiter spends its time before it sleeps. With a core for every
+// rank, spinning is best: a sleep costs 5 to 55 µs. With fewer, a spinning rank keeps the one it
+// waits for off the core, and yielding helps, but only while the core is ours: beside other work a
+// yield may take milliseconds. So a long yield turns yielding off for a while, which doubles when
+// it happens again.
 #pragma once
-
-#include <sched.h>
 
 #include <cstdint>
 
 #include "base/clock.h"
-#include "base/platform.h"
 
 namespace farandole {
 
@@ -59,20 +56,6 @@ class WaitPolicy {
 
 // Does what the policy says now that another look found nothing, but for the sleep: false when that
 // is due.
-inline bool wait_awake(WaitPolicy& policy, const Clock& clock) {
-  switch (policy.next(clock)) {
-    case WaitPolicy::Action::kLook:
-      return true;
-    case WaitPolicy::Action::kPoll:
-      cpu_pause();
-      return true;
-    case WaitPolicy::Action::kYield:
-      ::sched_yield();
-      return true;
-    case WaitPolicy::Action::kSleep:
-      return false;
-  }
-  return false;
-}
+bool wait_awake(WaitPolicy& policy, const Clock& clock);
 
 }  // namespace farandole

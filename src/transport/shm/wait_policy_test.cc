@@ -76,6 +76,15 @@ TEST(WaitPolicy, PollsThenYieldsThenSleepsWhenCoresAreShared) {
   }
 }
 
+TEST(WaitPolicy, IsFollowedUntilTheSleepIsDue) {
+  WaitPolicy policy(4, 2);
+  SimulatedClock clock;
+  policy.begin_wait(clock);
+  for (int i = 0; i < WaitPolicy::kPolls + WaitPolicy::kYields; ++i)
+    EXPECT_TRUE(wait_awake(policy, clock));
+  EXPECT_FALSE(wait_awake(policy, clock));
+}
+
 TEST(WaitPolicy, OneLongYieldEndsYieldingForAWhile) {
   WaitPolicy policy(4, 2);
   SimulatedClock clock;

@@ -1,0 +1,28 @@
+"""What ranks say, as users read it; who says it in a job is checked in torch_state.py."""
+
+from __future__ import annotations
+
+from farandole.comparison import attempt, rank_list, table
+from farandole.errors import CallError
+
+
+def test_rank_list() -> None:
+    assert rank_list([3]) == "rank 3"
+    assert rank_list([0, 1]) == "ranks 0, 1"
+    assert rank_list([0, 1, 2, 5, 7, 8, 9]) == "ranks 0-2, 5, 7-9"
+    assert (
+        rank_list(range(0, 200, 2)) == "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, … (100 ranks)"
+    )
+
+
+def test_a_table_has_a_row_for_each_variant() -> None:
+    assert table({0: "one", 1: "two", 2: "one"}) == "  ranks 0, 2   one\n  rank 1       two"
+
+
+def test_an_attempt_says_what_went_wrong() -> None:
+    def refuse() -> None:
+        raise CallError("not so")
+
+    assert attempt(list) == ""
+    assert attempt(refuse) == "not so"
+    assert attempt(lambda: 1 / 0) == "ZeroDivisionError: division by zero"
