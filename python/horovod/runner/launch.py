@@ -38,10 +38,10 @@ class _Parser(argparse.ArgumentParser):
         }
         place = 0
         while place < len(words) and words[place][:1] == "-" and words[place] not in ("-", "--"):
-            name, given, _ = words[place].partition("=")
+            name, equals, _ = words[place].partition("=")
             # Names may be cut short; what fits to several, or to none, is refused later.
             meant = [known for known in values if known.startswith(name)]
-            place += 1 if given or not meant else 1 + values[name if name in values else meant[0]]
+            place += 1 if equals or not meant else 1 + values[name if name in values else meant[0]]
         return min(place, len(words))
 
     def error(self, message: str) -> NoReturn:
