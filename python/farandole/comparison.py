@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 
 from farandole import arguments, calls, core
-from farandole.errors import CallError
+from farandole.errors import text_for_others
 from farandole.group import Group
 from farandole.handle import PreparedCall
 from farandole.reduce_op import Max, ReduceOp, Sum
@@ -51,10 +51,8 @@ def attempt(action: Callable[[], object]) -> str:
     """What has gone wrong, if anything: the others are in the same call, and must be told."""
     try:
         action()
-    except CallError as error:
-        return str(error)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"
+        return text_for_others(error)
     return ""
 
 

@@ -41,3 +41,8 @@ class WorkerError(FarandoleError):
         self.exit_code = exit_code
         # Empty unless the function has raised: the type, such as "ValueError", and so on.
         self.exception_type, self.exception_text, self.remote_traceback = exception
+
+
+def text_for_others(error: Exception) -> str:
+    """What the other ranks are told when this one cannot do its part."""
+    return str(error) if isinstance(error, CallError) else f"{type(error).__name__}: {error}"

@@ -93,11 +93,16 @@ def parameters_of(groups: Iterable[dict[str, Any]]) -> list[torch.Tensor]:
     return [parameter for group in groups for parameter in group["params"]]
 
 
-def _checked_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+def check_optimizer(optimizer: object) -> None:
+    """Raises CallError unless it is one of torch."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise CallError(
             f"optimizer must be a torch.optim.Optimizer; got a {type(optimizer).__name__}"
         )
+
+
+def _checked_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    check_optimizer(optimizer)
     if isinstance(optimizer, _Distributed):
         raise CallError("optimizer is a DistributedOptimizer already: use it as it is")
     return optimizer

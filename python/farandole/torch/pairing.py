@@ -12,6 +12,7 @@ import torch
 from farandole.comparison import exchange, same_everywhere, table
 from farandole.errors import CallError
 from farandole.group import Group
+from farandole.torch.tensors import kind_of
 
 
 def paired(
@@ -32,8 +33,7 @@ def paired(
     def described(parameter: torch.Tensor) -> str:
         name = names.get(id(parameter), "")
         shown = f"`{name}` " if name else ""
-        dtype = str(parameter.dtype).removeprefix("torch.")
-        kind = f"{dtype} {list(parameter.shape)}"
+        kind = kind_of(parameter)
         if groups is not None:
             number = groups.get(id(parameter))
             kind += ", in no group" if number is None else f", in group {number}"

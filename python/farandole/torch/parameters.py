@@ -15,7 +15,7 @@ from farandole.group import Group, global_process_set
 from farandole.parameter_check import Parameter
 from farandole.reduce_op import Max, Min
 from farandole.torch.operations import allreduce
-from farandole.torch.tensors import DTYPE_CODES
+from farandole.torch.tensors import DTYPE_CODES, kind_of
 
 _ADVICE = (
     "Give all ranks the same values: broadcast_parameters(model.state_dict(), root_rank=0) after "
@@ -105,8 +105,7 @@ def _read(key: str, tensor: torch.Tensor) -> Parameter:
     memory = _on_host(tensor)
     size = memory.numel() * memory.element_size()
     data = (ctypes.c_char * size).from_address(memory.data_ptr()) if size else b""
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return Parameter(f"{dtype} {list(tensor.shape)}", parameter_check.digest_of(data))
+    return Parameter(kind_of(tensor), parameter_check.digest_of(data))
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:

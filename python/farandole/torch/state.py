@@ -21,7 +21,7 @@ from farandole.group import Group, global_process_set
 from farandole.handle import BatchHandle
 from farandole.objects import broadcast_object
 from farandole.torch.operations import broadcast_async_
-from farandole.torch.optimizer import parameters_of, step_alone
+from farandole.torch.optimizer import check_optimizer, parameters_of, step_alone
 from farandole.torch.tensors import can_be_sent
 
 
@@ -101,10 +101,7 @@ def broadcast_optimizer_state(
 
 
 def _checked(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise CallError(
-            f"optimizer must be a torch.optim.Optimizer; got a {type(optimizer).__name__}"
-        )
+    check_optimizer(optimizer)
     if isinstance(optimizer, torch.optim.LBFGS):
         raise CallError(
             "the history of LBFGS belongs to one closure; let each rank begin with a new optimizer"
@@ -120,9 +117,8 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
     loaded_groups, loaded_values = optimizer.param_groups, optimizer.state
     for group, loaded in zip(groups, loaded_groups, strict=True):
         if loaded is not group:
-            replaced = dict(loaded)
             group.clear()
-            group.update(replaced)
+            group.update(loaded)
     loaded_groups[:] = groups  # an optimizer within this one may hold that list
     if loaded_values is not values:
         values.clear()

@@ -26,6 +26,11 @@ def check(tensor: torch.Tensor) -> None:
         raise CallError(f"{tensor.dtype} cannot be reduced or sent; these can: {known}")
 
 
+def kind_of(tensor: torch.Tensor) -> str:
+    """As in texts: "float32 [2, 3]"."""
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
 def can_be_sent(tensor: torch.Tensor) -> bool:
     """check(), as a question."""
     try:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from farandole import core, lifecycle
 from farandole.calls import start, start_batch
-from farandole.errors import CallError, FarandoleError
+from farandole.errors import CallError, FarandoleError, text_for_others
 from farandole.group import Group, global_process_set
 from farandole.handle import PreparedCall
 from farandole.torch.distributed import rendezvous
@@ -80,8 +80,8 @@ def _told(operation: Callable[..., Work]) -> Callable[..., Work]:
 
 def _tell(group: int, name: str, error: Exception) -> None:
     """All members get the error for what they call by this name."""
-    text = str(error) if isinstance(error, CallError) else f"{type(error).__name__}: {error}"
-    start(PreparedCall(core.faulty(name, group, text), None, core.Engine.take))
+    fault = core.faulty(name, group, text_for_others(error))
+    start(PreparedCall(fault, None, core.Engine.take))
 
 
 class ProcessGroup(dist.ProcessGroup):
