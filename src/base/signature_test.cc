@@ -80,7 +80,7 @@ TEST(Signature, WithinItsBounds) {
   EXPECT_EQ(problem_of(widest), "");
 }
 
-// The problem of a sample with one change.
+// Returns the problem of a valid signature after one change.
 std::string problem_after(const std::function<void(Signature&)>& change) {
   auto signature = sample();
   change(signature);
