@@ -186,8 +186,8 @@ TEST(Messages, EveryPrefixOfAMessageIsEitherWholeItemsOrAnError) {
   EXPECT_EQ(whole, static_cast<int>(all_stream_items().size()) - 1);
 }
 
-// No bytes whatever make the decoders misbehave (the sanitizers watch), and what they accept says
-// the same again when it is packed.
+// Random bytes must not make the decoders misbehave (the sanitizers watch). If they accept a
+// message, packing the result must give the same items.
 TEST(Messages, DamagedBytesAreHarmless) {
   std::mt19937_64 random(1);
   const auto announcements = packed(all_announcements());
