@@ -1,6 +1,6 @@
 // Moment: what the program has done and seen when it submits a call. From it the coordinator learns
-// which calls belong together, and which must not be fused. It follows from the program alone,
-// never from timing.
+// which calls belong together, and which must not be fused. Only polls and dropped handles make it
+// depend on time: that costs predictions, but changes no name and no result.
 #pragma once
 
 #include <cstdint>
