@@ -14,11 +14,12 @@ Fact = TypeVar("Fact")
 
 
 class Group:
-    """Some ranks of the job. Give it to `init(process_sets=[...])` or to `add_process_set()` on
-    every rank, then to calls.
+    """Some ranks of the job. Pass it to `init(process_sets=[...])` or `add_process_set()` on
+    every rank, then use it in calls.
 
-    While the group is not registered `process_set_id`, size(), rank(), included() and, for the
-    world, `ranks` are None. `mpi_comm`, which Horovod's has, is always None: there is no MPI.
+    While the group is not registered, `process_set_id`, size(), rank(), included() and, for the
+    world, `ranks` are None. `mpi_comm` exists as in Horovod, but is always None, because there is
+    no MPI.
     """
 
     mpi_comm: None = None
@@ -37,16 +38,16 @@ class Group:
         self._world_rank = -1
 
     def register(self, number: int, ranks: list[int], world_rank: int) -> None:
-        """Called by init() and add_process_set(): this group exists from now on."""
+        """Set the number and ranks. Called by init() and add_process_set()."""
         self.process_set_id, self.ranks, self._world_rank = number, ranks, world_rank
         self._optimizers = itertools.count()
 
     def become(self, other: Group) -> None:
-        """Called by init(): from now on this object stands for the same group as `other`."""
+        """Make this object stand for the same group as `other`. Called by init()."""
         self.__dict__.update(other.__dict__)
 
     def forget(self) -> None:
-        """Called by shutdown() and remove_process_set()."""
+        """Mark the group as not registered. Called by shutdown() and remove_process_set()."""
         self.process_set_id = None
 
     def number(self) -> int:
@@ -57,21 +58,23 @@ class Group:
             )
         return self.process_set_id
 
-    # None is in no signature below: calls refuse a group that is not registered, so who makes some
-    # has one that is.
+    # The signatures below leave out None, because calls reject a group that is not registered. So
+    # programs that make calls have a registered one.
 
     def included(self) -> bool:
-        """Is this process a member? None while the group is not registered."""
+        """Return whether this process is a member. None while the group is not registered."""
         return self._of_registered(self._world_rank in self._members())
 
     def size(self) -> int:
-        """The number of members. None while the group is not registered."""
+        """Return the number of members. None while the group is not registered."""
         return self._of_registered(len(self._members()))
 
     def rank(self) -> int:
-        """The place of this process among the members. None while the group is not registered.
+        """Return the index of this process among the members. None while the group is not
+        registered.
 
-        Raises CallError, which is a ValueError, outside the group.
+        Raises:
+            CallError: This process is not a member. CallError is also a ValueError.
         """
         if self.included() is False:
             raise CallError(
@@ -80,8 +83,11 @@ class Group:
         return self._of_registered(bisect.bisect_left(self._members(), self._world_rank))
 
     def next_optimizer(self) -> int:
-        """Numbers the members' optimizers, for names that are the same on all members: they make
-        their optimizers in the same order, and nobody else counts here."""
+        """Return the number of the next optimizer in this group.
+
+        The numbers are part of names that must be the same on all members. They are, because all
+        members make their optimizers in the same order, and other processes do not count here.
+        """
         return next(self._optimizers)
 
     def _members(self) -> list[int]:
