@@ -89,8 +89,8 @@ def split_sizes(splits: Any) -> tuple[int, ...]:
         sizes = ()
     if not sizes or any(abs(rows) > _ROWS_MAX for rows in sizes):
         raise CallError(
-            "splits must say for each member how many rows it gets, as a list or tensor of whole "
-            f"numbers; got {splits!r}"
+            "splits must be a list or tensor of whole numbers, the number of rows for each "
+            f"member; got {splits!r}"
         )
     return sizes
 
@@ -98,7 +98,7 @@ def split_sizes(splits: Any) -> tuple[int, ...]:
 def batch_splits(splits: Sequence[Item], count: int) -> Sequence[Item]:
     if not isinstance(splits, (list, tuple)) or len(splits) != count:
         raise CallError(
-            f"splits of a grouped call must be a list with those of each of the {count} tensors; "
+            f"splits of a grouped call must be a list with the splits of each of {count} tensors; "
             f"got {splits!r}"
         )
     return splits

@@ -81,6 +81,6 @@ def synchronize(handle: Handle[Result] | BatchHandle[Any] | int) -> Result | lis
 
 def _no_handle(handle: object) -> CallError:
     return CallError(
-        "a handle is needed, as the calls that end in _async return it (int(handle) is only its "
+        "expected a handle, which the calls that end in _async return (int(handle) is only its "
         f"number); got {handle!r}"
     )

@@ -29,11 +29,13 @@ class Group:
             self.ranks: list[int] | None = sorted(operator.index(rank) for rank in ranks_or_comm)
         except TypeError:
             raise CallError(
-                "a ProcessSet needs a list of ranks of the world, which are whole numbers, and "
-                f"takes no MPI communicator; got {ranks_or_comm!r}"
+                "a ProcessSet needs a list of ranks of the world (whole numbers), not an MPI "
+                f"communicator; got {ranks_or_comm!r}"
             ) from None
         if not self.ranks or len(set(self.ranks)) != len(self.ranks):
-            raise CallError(f"a ProcessSet needs ranks, each once; got {list(ranks_or_comm)}")
+            raise CallError(
+                f"a ProcessSet needs one rank or more, each once; got {list(ranks_or_comm)}"
+            )
         self.process_set_id: int | None = None
         self._world_rank = -1
 
@@ -53,8 +55,8 @@ class Group:
     def number(self) -> int:
         if self.process_set_id is None:
             raise CallError(
-                f"{self!r} is not registered: on all ranks, give it to init(process_sets=[...]) or "
-                "to add_process_set() before it is used, and not to remove_process_set()"
+                f"{self!r} is not registered: on all ranks, pass it to init(process_sets=[...]) or "
+                "add_process_set() before you use it, and remove it only afterwards"
             )
         return self.process_set_id
 

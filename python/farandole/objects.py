@@ -93,7 +93,8 @@ def _unpack(data: bytearray | memoryview, sender: str) -> Any:
     if kind == _OBJECT:
         return cloudpickle.loads(content)
     raise CallError(
-        f"the object of {sender} cannot be sent, as it cannot be pickled: {bytes(content).decode()}"
+        f"the object of {sender} cannot be sent, because it cannot be pickled: "
+        f"{bytes(content).decode()}"
     )
 
 

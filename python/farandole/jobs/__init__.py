@@ -234,7 +234,9 @@ class _Settings:
     def python(self) -> str:
         python = os.fspath(self.executable or sys.executable or "")
         if not python:
-            raise CallError("executable: say which Python; this process does not know its own")
+            raise CallError(
+                "pass the path of a Python as executable; this process does not know its own"
+            )
         return python
 
 
@@ -247,7 +249,7 @@ def _function_job(
     """Make a job that calls a function. Without output_flags, the output is kept."""
     function, args, kwargs = call
     if not callable(function):
-        raise CallError(f"a function is needed; got {function!r}")
+        raise CallError(f"expected a function; got {function!r}")
     _check_arguments(args, kwargs)
     path = [folder for folder in sys.path if isinstance(folder, str)]
     origin = json.dumps([sys.prefix, path]).encode()
@@ -255,7 +257,7 @@ def _function_job(
         content = cloudpickle.dumps((function, tuple(args), dict(kwargs or {})), protocol=5)
     except Exception as error:
         raise CallError(
-            "the function and its arguments cannot be sent to the workers, as they cannot be "
+            "the function and its arguments cannot be sent to the workers, because they cannot be "
             f"pickled: {type(error).__name__}: {error}"
         ) from error
     workers = _workers(n, runs_function=True)
@@ -321,7 +323,7 @@ def _workers(n: int, runs_function: bool) -> list[Worker]:
     except TypeError:
         count = 0
     if count < 1:
-        raise CallError(f"n, how many workers, must be a whole number from 1 on; got {n!r}")
+        raise CallError(f"n, the number of workers, must be a whole number, 1 or more; got {n!r}")
     address = socket.gethostname()
     return [Worker(rank, address, runs_function) for rank in range(count)]
 
@@ -342,7 +344,9 @@ def _job_of(workers: Workers) -> LaunchedJob:
     if not isinstance(workers, Workers):
         raise CallError(f"workers must be what launch_workers() has returned; got {workers!r}")
     if not workers._job.is_ours():
-        raise CallError("these workers belong to the process of which this one is a forked child")
+        raise CallError(
+            "these workers belong to the parent of this forked child; call this in the parent"
+        )
     return workers._job
 
 

@@ -248,7 +248,7 @@ class LaunchedJob:
         why = "the launcher has ended before it"
         if self._problem is not None:
             problem = f"{type(self._problem).__name__}: {self._problem}"
-            why = f"this program has ended the job, as it could not follow it: {problem}"
+            why = f"this program has ended the job, because it could not follow it: {problem}"
         for worker in self.plan.workers:
             worker.was_lost(why, self.stopping)
         self.plan.call = ()
