@@ -57,7 +57,7 @@ def run_one(stage: Callable[[], object], log: Path) -> bool:
 def copied_to(log: Path) -> Iterator[None]:
     """Show what this process and its children write meanwhile as always, and copy it to `log`.
 
-    A child that outlives its stage may go on writing; this waits only a moment for its output.
+    A child that outlives its stage may go on writing; this waits only briefly for its output.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -85,8 +85,8 @@ inline constexpr GroupId kWorld = 0;
 // One collective call of one rank. The memory is borrowed until the call is done (see poll()) or
 // the engine is destroyed. After kRebuildGroup, the contents of the outputs are undefined. If an
 // output is in memory of allocate(), ranks that have not yet noticed the end may still write to it
-// for a moment. The shape is in elements, outermost dimension first, C-contiguous. The operation's
-// row says which fields are used.
+// for a short time. The shape is in elements, outermost dimension first, C-contiguous. The
+// operation's row says which fields are used.
 struct Submission {
   Operation operation = Operation::kBarrier;
   // Calls with the same name on all members of the group belong together. It is in use until this

@@ -57,7 +57,7 @@ def join(device: int = -1) -> int:
 
 
 def poll(handle: Handle[Result] | BatchHandle[Result]) -> bool:
-    """Return whether the call is done, so that synchronize() returns at once."""
+    """Return whether the call is done. If it is, synchronize() returns at once."""
     if isinstance(handle, (Handle, BatchHandle)):
         return handle.poll()
     raise _no_handle(handle)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class FarandoleError(RuntimeError):
-    """A call failed. If it is no subclass: this process cannot continue (system limits, a forked
+    """A call failed. If it is not a subclass, this process cannot continue (system limits, a forked
     child)."""
 
 
@@ -38,7 +38,7 @@ class WorkerError(FarandoleError):
     ) -> None:
         super().__init__(text)
         self.rank = rank
-        # Of the process; 128 + N after signal N. None if it is unknown.
+        # The exit code of its process, 128 + N after signal N; None if it is unknown.
         self.exit_code = exit_code
         # All empty unless the function has raised. The type is a name, such as "ValueError".
         self.exception_type, self.exception_text, self.remote_traceback = exception

@@ -16,7 +16,7 @@
 
 namespace farandole {
 
-// Names, shapes and fault texts are bounded, so that every signature fits into one control message.
+// Names, shapes and error texts are bounded, so that every signature fits into one control message.
 inline constexpr std::size_t kNameBytesMax = 4096;
 inline constexpr std::size_t kDimensionsMax = 64;
 inline constexpr std::size_t kFaultBytesMax = 1024;

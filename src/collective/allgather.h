@@ -27,7 +27,7 @@ class Allgather {
   struct Options {
     const std::byte* input = nullptr;
     std::int64_t rows = 0;       // our first dimension; may differ between members, may be 0
-    std::int64_t row_bytes = 0;  // the same for all members; if it is 0, the extents are rows
+    std::int64_t row_bytes = 0;  // the same for all members; if it is 0, members publish rows
     // Called once, after all have entered, with the rows of each member in rank order. Returns
     // memory for all of them, one after another. If it returns null, we cannot keep the result but
     // still take part, so that the others get theirs.

@@ -71,7 +71,7 @@ class Reducescatter {
   std::int64_t piece_bytes_;
   Parts parts_;
   bool lends_;
-  std::int64_t reduced_ = 0;  // bytes that are reduced in this round
+  std::int64_t reduced_ = 0;  // finished bytes of our piece of this round
 };
 
 }  // namespace farandole

@@ -39,7 +39,7 @@ class Learner {
   // The step was issued.
   void note(std::uint32_t id, const std::vector<Moment>& moments);
   // The atom with which the plan begins, at a border before this id; 0 if no atom contains the id.
-  // An atom of the other ids that members have `announced` may be chosen to come first.
+  // If members have also `announced` ids of other atoms, one of these may have to come first.
   std::uint32_t start_for(std::uint32_t id, const std::vector<std::uint32_t>& announced);
 
   // After a raise: learns that one of `to` may follow this atom. Returns which; 0 if none of them

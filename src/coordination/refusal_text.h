@@ -22,7 +22,7 @@ struct Variant {
 std::string refusal_text(std::vector<Variant> variants);
 
 // For a call that is invalid on some ranks: says in one line per variant what is wrong on which
-// ranks. At most kRefusalTextBytesMax bytes. At least one variant must have a fault.
+// ranks. At most kRefusalTextBytesMax bytes. At least one of them must have a text in `fault`.
 std::string fault_text(std::vector<Variant> variants);
 
 // For a call whose operation does not run joined, when `joined_ranks` have not submitted it. Names

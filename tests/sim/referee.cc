@@ -36,7 +36,7 @@ std::string culprit_value(const Signature& common, const Signature& odd) {
   return "77";  // part of a shape, or a scale
 }
 
-// Which faults the call has, and on which ranks.
+// What is wrong with the call, and on which ranks.
 std::map<std::string, std::vector<int>> faults_of(const Call& call) {
   std::map<std::string, std::vector<int>> faults;
   for (const int maker : call.makers)

@@ -15,7 +15,7 @@
 
 namespace farandole::sim {
 
-// A bug to be planted.
+// A bug to plant.
 struct Bug {
   std::function<Tap(const Script&)> tap;  // may be empty
   Flaws flaws;

@@ -26,8 +26,8 @@ struct Reduction {
 
 // outputs[k][i] = postscale × (prescale × inputs[0][i] op prescale × inputs[1][i] op …) for all i <
 // count and every k. Any thread. Adasum is not element-wise: see adasum.h.
-// - There must be at least one input and one output, no pointer may be null, and check_reduction()
-//   must be ok. No alignment is needed.
+// - There must be at least one input and one output, and check_reduction() must be ok. No pointer
+//   may be null, except inputs of Adasum. No alignment is needed.
 // - An output may be the same memory as an input, but must not overlap it partly.
 // - float16 and bfloat16 are scaled and accumulated in float32 and rounded once, to nearest even.
 //   float32 and float64 are scaled in their own type.
