@@ -121,12 +121,11 @@ struct Submission {
 // The result of a call.
 struct Outcome {
   Status status;
-  // Allgather, alltoall: the rows from each member, in the order of the ranks, and how many rows
-  // each has sent.
-  // shared by the caller of take() and the views that it hands out
-  std::shared_ptr<std::byte> received;
+  // Allgather, alltoall: what came from each member, one after another in the order of the ranks,
+  // and how many rows each has sent.
+  std::shared_ptr<std::byte> received;  // shared by the taker and whatever views it hands out
   std::vector<std::int64_t> received_rows;
-  int last_joined = -1;  // join: the rank that joined last, the same on all members
+  int last_joined = -1;  // join: the rank that came last, the same on all members
 };
 
 using Handle = std::uint64_t;

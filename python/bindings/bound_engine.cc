@@ -127,7 +127,7 @@ void BoundEngine::wait(Handle handle) {
 
 void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
   module.attr("version") = FARANDOLE_VERSION;
-  // Ignores errors: the process is ending, and no code could catch them.
+  // What cannot be told at the very end is left out: there is nobody to catch an error.
   module.def(
       "report_end",
       [](const std::string& reason, const std::string& traceback) {

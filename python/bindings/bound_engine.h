@@ -49,9 +49,9 @@ class BoundEngine {
   // `path` is a file name as bytes.
   void start_timeline(const nanobind::bytes& path, bool mark_cycles);
   void stop_timeline();
-  // Leaves the job and frees everything but memory that Python still uses. When it returns, no
-  // thread runs inside the engine without the GIL, and none will: if such a thread came back while
-  // the interpreter ends, it would crash.
+  // Leaves and frees everything but memory that Python still has. When it returns, no thread is
+  // without the GIL inside the engine, nor will one be: one that came back to an interpreter which
+  // ends would crash.
   void shutdown(const std::string& reason, const std::string& traceback);
   void abandon_after_fork();
   bool poll(Handle handle) const;

@@ -147,7 +147,7 @@ Outcome outcome_of(BoundEngine& self, Handle handle) {
 
 void take(BoundEngine& self, Handle handle) { outcome_of(self, handle); }
 
-// Returns the received rows, and how many each member has sent.
+// The received rows, and how many each member gave.
 nb::tuple take_received(BoundEngine& self, Handle handle, const BufferView& buffer) {
   Outcome outcome = outcome_of(self, handle);
   std::vector<std::size_t> shape(buffer.shape.begin(), buffer.shape.end());

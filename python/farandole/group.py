@@ -85,11 +85,8 @@ class Group:
         return self._of_registered(bisect.bisect_left(self._members(), self._world_rank))
 
     def next_optimizer(self) -> int:
-        """Return the number of the next optimizer in this group.
-
-        The numbers are part of names that must be the same on all members. They are, because all
-        members make their optimizers in the same order, and other processes do not count here.
-        """
+        """Numbers the members' optimizers, for names that are the same on all members: they make
+        their optimizers in the same order, and nobody else counts here."""
         return next(self._optimizers)
 
     def _members(self) -> list[int]:

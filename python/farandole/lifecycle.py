@@ -260,7 +260,7 @@ def _leave_at_exit() -> None:
 
 
 def _summary(error: BaseException) -> str:
-    """Describe in one line, for the other ranks, the exception that ends this process."""
+    """One line for the others: the exception that ends this process."""
     text = f"uncaught {type(error).__name__}"
     lines = described(error, str).splitlines()
     return f"{text}: {lines[0][:500]}" if lines else text

@@ -1,6 +1,5 @@
-// Moment: what the program has done and seen when it submits a call. From it the coordinator learns
-// which calls belong together, and which must not be fused. Only polls and dropped handles make it
-// depend on time: that costs predictions, but changes no name and no result.
+// Moment: what the program has done and seen when it submits. Of it the coordinator learns what
+// belongs together, and what must not be fused. A property of the program, never of timing.
 #pragma once
 
 #include <cstdint>
