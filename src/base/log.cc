@@ -37,7 +37,7 @@ Result<Level> level_named(std::string_view name) {
   for (const LevelRow& row : kLevels)
     if (row.name == name) return row.level;
   return Status::fix_call(fmt::format(
-      "`{}` is no log level; there are trace, debug, info, warning, error and fatal", name));
+      "`{}` is not a log level; use trace, debug, info, warning, error or fatal", name));
 }
 
 struct Log::Parts {

@@ -143,7 +143,7 @@ TEST(Agreement, SubmissionsOutOfBoundsAreRefusedHere) {
   scaled.prescale = 2;
   EXPECT_EQ(alone.submit(0, scaled),
             Status::fix_call("rank 5 cannot submit this: broadcast `b`: the "
-                             "prescale is 2, without a reduction it must be 1"));
+                             "prescale is 2; without a reduction it must be 1"));
   EXPECT_EQ(alone[0].next_decision(), nullptr);
 }
 

@@ -65,7 +65,7 @@ void Coordinator::stop(Raise raise) {
 Status Coordinator::apply(int from, const Report& item) {
   if (!replan_ || item.generation != generation_)
     return Status::stop(
-        fmt::format("it reports for generation {}, which nobody asked for", item.generation));
+        fmt::format("it reports for generation {}, but was not asked to", item.generation));
   FARANDOLE_TRY(replan_->add(from, item));
   if (replan_->is_complete()) answer();
   return {};
@@ -231,7 +231,7 @@ void Coordinator::examine_again() {
 
 void Coordinator::release_when_all_joined() {
   if (!std::ranges::all_of(members_, &Member::counts_as_joined)) return;
-  CHECK(pending_.empty(), "what waits for nobody is decided");
+  CHECK(pending_.empty(), "a name that waits for no member is decided");
   stream_.add(StreamItem(
       ReleaseAll{generation_, sequence_next_++, ranks_[static_cast<std::size_t>(*joined_last_)]}));
   for (auto& member : members_) member.joined = false;

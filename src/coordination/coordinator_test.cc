@@ -182,8 +182,8 @@ TEST(Coordinator, ReplansThatCannotBeStop) {
     std::string problem;
   } cases[] = {
       {{Raise{.generation = 3}}, "it raises in generation 3, the current one is 2"},
-      {{Report{2, 0, 0, 0, 0, 0}}, "it reports for generation 2, which nobody asked for"},
-      {{raise, Report{1, 0, 0, 0, 0, 0}}, "it reports for generation 1, which nobody asked for"},
+      {{Report{2, 0, 0, 0, 0, 0}}, "it reports for generation 2, but was not asked to"},
+      {{raise, Report{1, 0, 0, 0, 0, 0}}, "it reports for generation 1, but was not asked to"},
       {{raise, Report{2, 9, 0, 0, 0, 0}, raise}, "it goes on after its report"},
       {{raise, Report{2, 9, 0, 0, 0, 0}, Report{2, 9, 0, 0, 0, 0}}, "it goes on after its report"},
       {{raise, Report{2, 9, 0, 0, 0, 0}, AnnounceJoin{}}, "it goes on after its report"},

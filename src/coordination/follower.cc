@@ -149,7 +149,7 @@ Status Follower::apply(const Define& item) {
 Status Follower::apply(const Forget& item) {
   const auto* known = names_.find(item.id);
   if (known == nullptr)
-    return Status::stop(fmt::format("it forgets the id {}, which stands for nothing", item.id));
+    return Status::stop(fmt::format("it forgets the id {}, which has no signature", item.id));
   if (plan_.atom_of(known->digest) != nullptr)
     return Status::stop(fmt::format("it forgets the id {}, which is planned", item.id));
   const auto slot = announced(known->name_digest, known->signature.name);
@@ -174,7 +174,7 @@ Status Follower::apply(const Issue& item) {
   const auto* known = names_.find(item.id);
   if (known == nullptr)
     return Status::stop(
-        fmt::format("step {} has the id {}, which stands for nothing", item.sequence, item.id));
+        fmt::format("step {} has the id {}, which has no signature", item.sequence, item.id));
   Step step;
   step.turn = {item.generation, item.sequence};
   step.identity = known->digest;
@@ -309,7 +309,7 @@ Status Follower::problem_of_answer(const Answer& item) const {
     return Status::stop(fmt::format("it begins generation {}, rank {} {} {}", item.generation,
                                     rank_, stopped_ ? "has stopped in" : "is in", generation_));
   if (item.atom != 0 && plan_.find(item.atom) == nullptr)
-    return Status::stop(fmt::format("it goes on with atom {}, which there is not", item.atom));
+    return Status::stop(fmt::format("it goes on with atom {}, which does not exist", item.atom));
   const std::uint32_t ahead = item.prefix - completed_;
   if (ahead <= (entered_ ? 1U : 0U)) return {};
   return Status::stop(fmt::format("it says that number {} is entered by all, rank {} has {} {}",

@@ -309,7 +309,7 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
     std::vector<StreamItem> items;
     std::string problem;
   } cases[] = {
-      {{Issue{2, 2, 9}}, "step 2 has the id 9, which stands for nothing"},
+      {{Issue{2, 2, 9}}, "step 2 has the id 9, which has no signature"},
       {{Issue{2, 3, 1}}, "it decides number 3 of generation 2, expected is 2 of 2"},
       {{Issue{3, 2, 1}}, "it decides number 2 of generation 3, expected is 2 of 2"},
       {{Issue{2, 2, 1}}, "step 2 is `a`, which rank 4 has not announced like this"},
@@ -317,8 +317,8 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
        "step 2 is `b`, which rank 4 has not announced like this"},
       {{Define{1, named("b")}}, "it gives the id 1 to `b`, after id 1 was given"},
       {{Define{2, named("a")}}, "it gives the id 2 to `a`, which has the id 1"},
-      {{Forget{2}}, "it forgets the id 2, which stands for nothing"},
-      {{Forget{1}, Forget{1}}, "it forgets the id 1, which stands for nothing"},
+      {{Forget{2}}, "it forgets the id 2, which has no signature"},
+      {{Forget{1}, Forget{1}}, "it forgets the id 1, which has no signature"},
       {{Refuse{2, 2, "a", "why"}}, "it refuses `a`, which rank 4 has not announced"},
       {{ReleaseAll{2, 2, 4}}, "it releases rank 4, which has not joined"},
       {{Stop{3}}, "it stops generation 3, rank 4 is in 2"},
@@ -326,7 +326,7 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
       {{Stop{2}, Issue{2, 2, 1}}, "it decides number 2, which is not its to decide"},
       {{Answer{3, 1, 0}}, "it begins generation 3, rank 4 is in 2"},
       {{Stop{2}, Answer{4, 1, 0}}, "it begins generation 4, rank 4 has stopped in 2"},
-      {{Stop{2}, Answer{3, 1, 7}}, "it goes on with atom 7, which there is not"},
+      {{Stop{2}, Answer{3, 1, 7}}, "it goes on with atom 7, which does not exist"},
       {{AddBucket{1, {1}}, Forget{1}}, "it forgets the id 1, which is planned"},
       {{Follow{2, 1, 1}},
        "it begins atom 1 after number 1 of generation 2, rank 4 expects no plan there"},

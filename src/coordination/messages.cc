@@ -211,7 +211,7 @@ Result<std::vector<Item>> decode(Kind kind, std::span<const std::byte> message) 
     return Status::stop(fmt::format("its kind is {} where {} ({}) are expected",
                                     static_cast<int>(found), static_cast<int>(kind),
                                     name_of(kind)));
-  if (reader.at_end()) return Status::stop("it holds no item");
+  if (reader.at_end()) return Status::stop("it contains no item");
 
   std::vector<Item> items;
   while (!reader.at_end()) {

@@ -109,7 +109,7 @@ Bytes one(const Item& item) {
 TEST(Messages, WhatIsWrongIsSaid) {
   const std::pair<Bytes, std::string> cases[] = {
       {{}, "it is empty"},
-      {bytes_of({2}), "it holds no item"},
+      {bytes_of({2}), "it contains no item"},
       {packed(all_announcements()), "its kind is 1 where 2 (decisions) are expected"},
       {bytes_of({2, 99, 0, 0, 0, 0}), "item 1 has the unknown tag 99"},
       {bytes_of({2, 1, 0, 0, 0, 0}), "item 1 has the unknown tag 1"},
@@ -156,8 +156,8 @@ TEST(Messages, ASignatureOutOfBoundsIsNotAccepted) {
   endless.postscale = std::numeric_limits<double>::infinity();
   auto join = Signature{.name = "x", .operation = Operation::kJoin, .dimensions = {}};
   const std::pair<Signature, std::string> cases[] = {
-      {signature, "`grad/ä`: this number is no element type (77)"},
-      {endless, "allreduce `grad/ä`: the postscale is inf, it must be finite"},
+      {signature, "`grad/ä`: this number is not an element type (77)"},
+      {endless, "allreduce `grad/ä`: the postscale is inf; it must be finite"},
       {join, "the join `x` comes with a signature"},
   };
   for (const auto& [wrong, text] : cases) {

@@ -105,7 +105,7 @@ std::string words_of(const Attributes& differing) {
   return text + " differ";
 }
 
-// As many ranks as a line of the table has room for, and how many there are.
+// Lists as many ranks as fit into a line of the table. If that is not all, their number follows.
 std::string short_rank_list(std::vector<int> ranks) {
   std::ranges::sort(ranks);
   auto whole = name_ranks(ranks);
@@ -167,7 +167,7 @@ std::string rest_of(std::span<const Variant> variants) {
 }  // namespace
 
 std::string refusal_text(std::vector<Variant> variants) {
-  CHECK(variants.size() >= 2, "one variant is no mismatch");
+  CHECK(variants.size() >= 2, "a mismatch has at least two variants");
   for (auto& variant : variants) std::ranges::sort(variant.ranks);
   // The smallest variants come last.
   std::ranges::sort(variants, [](const Variant& a, const Variant& b) {
@@ -193,7 +193,7 @@ std::string refusal_text(std::vector<Variant> variants) {
 
 std::string fault_text(std::vector<Variant> variants) {
   std::erase_if(variants, [](const Variant& one) { return !one.signature.has_fault(); });
-  CHECK(!variants.empty(), "something is wrong");
+  CHECK(!variants.empty(), "at least one rank has submitted the call");
   for (auto& variant : variants) std::ranges::sort(variant.ranks);
   std::ranges::sort(variants, {}, &Variant::ranks);
   const auto shown = std::min(variants.size(), kFaultsShownMax);
@@ -205,11 +205,11 @@ std::string fault_text(std::vector<Variant> variants) {
   std::vector<int> others;
   for (const auto& variant : std::span(variants).subspan(shown))
     others.insert(others.end(), variant.ranks.begin(), variant.ranks.end());
-  return text + fmt::format("\nand the like on {}", short_rank_list(std::move(others)));
+  return text + fmt::format("\nsimilar problems on {}", short_rank_list(std::move(others)));
 }
 
 std::string joined_text(const Signature& signature, const std::vector<int>& joined_ranks) {
-  CHECK(!joined_ranks.empty(), "somebody has joined");
+  CHECK(!joined_ranks.empty(), "at least one rank has joined");
   std::vector<std::string_view> going_on;
   for (const auto& row : kOperations)
     if (row.runs_joined) going_on.push_back(row.name);

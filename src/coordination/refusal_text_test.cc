@@ -149,7 +149,7 @@ TEST(RefusalText, OfWhatIsWrong) {
     many.push_back({wrong(std::string(kFaultBytesMax, static_cast<char>('a' + rank))), {rank}});
   const auto text = fault_text(many);
   EXPECT_THAT(text, testing::StartsWith("rank 0: aaa"));
-  EXPECT_THAT(text, testing::EndsWith("ddd\nand the like on ranks 4-6"));
+  EXPECT_THAT(text, testing::EndsWith("ddd\nsimilar problems on ranks 4-6"));
   EXPECT_LE(text.size(), kRefusalTextBytesMax);
 }
 

@@ -103,7 +103,7 @@ Result<TraceFile> TraceFile::open(const std::string& path, const TraceHead& head
                 ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666)));
   struct stat about{};
   if (!file.file_.valid() || ::fstat(file.file_.get(), &about) != 0) return file.failed(errno);
-  if (!S_ISREG(about.st_mode)) return Status::fix_call(cannot(path, "that is no regular file"));
+  if (!S_ISREG(about.st_mode)) return Status::fix_call(cannot(path, "it is not a regular file"));
   if (const Status joined = file.join(head); !joined.ok()) return joined;
   return file;
 }

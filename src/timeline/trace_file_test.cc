@@ -202,9 +202,9 @@ TEST_F(TraceFileTest, WrongPathsAreToldWithTheReason) {
             cannot(path("no/such/trace.json"), "No such file or directory"));
   EXPECT_EQ(told(folder_), cannot(folder_, "Is a directory"));
   EXPECT_EQ(told(""), cannot("", "No such file or directory"));
-  EXPECT_EQ(told("/dev/null"), cannot("/dev/null", "that is no regular file"));
+  EXPECT_EQ(told("/dev/null"), cannot("/dev/null", "it is not a regular file"));
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
-  EXPECT_EQ(told(path("pipe")), cannot(path("pipe"), "that is no regular file"));
+  EXPECT_EQ(told(path("pipe")), cannot(path("pipe"), "it is not a regular file"));
 }
 
 }  // namespace
