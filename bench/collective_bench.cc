@@ -1,5 +1,5 @@
-// Measures the room `collective` by itself: from choose() to the last advance(), with the engine's
-// way of waiting, without any agreement above it.
+// Measures the room `collective` alone, from choose() to the last advance(). Ranks wait as in the
+// engine, but there is no agreement.
 #include <cstdlib>
 #include <span>
 

@@ -30,7 +30,7 @@ from rounds import Entry
 
 
 class Progress:
-    """One line that changes on a terminal; silence where nobody can watch."""
+    """Show one changing line on a terminal; print nothing elsewhere."""
 
     def __init__(self, title: str) -> None:
         self.title, self.begin = title, time.monotonic()
@@ -124,7 +124,7 @@ def markdown_of(outcomes: list[Outcome], machine: dict[str, Any]) -> str:
 
 
 def curves_of(outcomes: list[Outcome]) -> dict[str, dict[int, float]]:
-    """All comparisons of one allreduce of two ranks in ordinary memory, joined."""
+    """Join all comparisons of one allreduce between two ranks in ordinary memory."""
     curves: dict[str, dict[int, float]] = {}
     for outcome in outcomes:
         task = outcome.part.task
@@ -139,7 +139,7 @@ def curves_of(outcomes: list[Outcome]) -> dict[str, dict[int, float]]:
 
 
 def write(arguments: argparse.Namespace, outcomes: list[Outcome], machine: dict[str, Any]) -> None:
-    """After each comparison, so that an interrupted run keeps what it has."""
+    """Write the results. Called after each comparison, so an interrupted run keeps them."""
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     content = {"machine": machine, "comparisons": [report.as_json(one) for one in outcomes]}
     arguments.json.write_text(json.dumps(content, indent=1, default=str) + "\n")

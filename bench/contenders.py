@@ -1,7 +1,7 @@
-"""Who is compared, and the commands that run them: ours, the limits, MPI with many settings, Gloo.
+"""The contenders and the commands that run them: ours, the limits, MPI with many settings, Gloo.
 
-Every program prints the same JSON; see bench/measure.h. What is best for a peer differs from size
-to size and from machine to machine, so we list what may be best, and try.
+Every program prints the same JSON; see bench/measure.h. The best setting of a peer differs from
+size to size and from machine to machine, so we list the candidates and try them.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ Result = dict[str, Any]
 
 
 class WrongResultError(RuntimeError):
-    """Not a matter of luck, as a time-out on a busy machine is."""
+    """A wrong result. Running again does not help, unlike after a time-out on a busy machine."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be measured; sizes in bytes."""
+    """What to measure; sizes are in bytes."""
 
     operation: str = "allreduce"
     ranks: int = 2
     sizes: tuple[int, ...] = (8,)
     dtype: str = "float32"
     flags: tuple[str, ...] = ()  # --consume, --tight, --in-place
-    seconds: float = 0.05  # for each size
+    seconds: float = 0.05  # per size
 
     def words(self, sizes: tuple[int, ...]) -> tuple[str, ...]:
         listed = ",".join(str(size) for size in sizes)
@@ -42,7 +42,7 @@ class Task:
         return (self.operation, *given, *self.flags, "--json")
 
     def as_copies(self) -> Task:
-        """Copying as much: what the machine can do."""
+        """The task of copying as many bytes, which shows what the machine can do."""
         flags = tuple(flag for flag in self.flags if flag != "--in-place")
         return replace(self, operation="memcpy", flags=flags)
 
@@ -50,23 +50,26 @@ class Task:
 @dataclass(frozen=True)
 class Contender:
     library: str  # farandole, openmpi, mpich, gloo, memcpy
-    setting: str  # which of its settings, in a word
+    setting: str  # the settings of the library, in a word
     command: tuple[str, ...]
     variables: dict[str, str] = field(default_factory=dict, hash=False, compare=False)
-    more: tuple[str, ...] = ()  # goes to the end
+    more: tuple[str, ...] = ()  # appended to the command
 
     @property
     def name(self) -> str:
         return f"{self.library}/{self.setting}" if self.setting else self.library
 
     def line(self, task: Task, sizes: tuple[int, ...]) -> str:
-        """The command, to be read and repeated by people."""
+        """The command as a line that people can read and repeat."""
         variables = [f"{name}={value}" for name, value in self.variables.items()]
         words = (*variables, *self.command, *task.words(sizes), *self.more)
         return shlex.join(words).replace(f"{ROOT}/", "")
 
     def run(self, task: Task, sizes: tuple[int, ...]) -> list[Result]:
-        """Its results; raises RuntimeError with what it said when it failed or was wrong."""
+        """Run the command and return its results.
+
+        If it fails or its result is wrong, raise RuntimeError with its output.
+        """
         words = [*self.command, *task.words(sizes), *self.more]
         variables = os.environ | self.variables
         try:
@@ -99,7 +102,7 @@ def gloo(ranks: int) -> list[Contender]:
 
 
 def mpi(task: Task, cores: int) -> list[Contender]:
-    """All settings that may be the best ones for a task."""
+    """All settings that may be the best for a task."""
     crowded = task.ranks > cores
     return [*open_mpi(task, crowded), *mpich(task, crowded)]
 
@@ -129,7 +132,8 @@ def open_mpi(task: Task, crowded: bool) -> list[Contender]:
         Contender("openmpi", f"{name}{how}", (*start, *bind, *ob1, *words, str(program)))
         for name, words in variants.items()
         for how, bind in binding.items()
-        if how or not crowded or name in ("cma", "nocma", "sm")  # else bound only: there are many
+        # if not, only bound, because there are many
+        if how or not crowded or name in ("cma", "nocma", "sm")
     ]
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Does a cycle of init and shutdown take longer because of the earlier ones?
+"""Measure whether a cycle of init and shutdown takes longer after many earlier ones.
 
-`python bench/cycles.py [CYCLES]` runs a job of two workers that go through cycles of init, two
-barriers and shutdown, and prints JSON: the median time of a cycle in the second hundred and in the
-last hundred, the ratios of the two, the commit and the machine.
+`python bench/cycles.py [CYCLES]` runs a job of two workers that repeat init, two barriers and
+shutdown. It prints JSON: the median time of a cycle in the second hundred and in the last hundred,
+the ratios of the two, the commit and the machine.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def measure(cycles: int) -> dict[str, object]:
     line = next(line for line in job.stdout.splitlines() if line.startswith("[0] "))
     microseconds = json.loads(line.removeprefix("[0] "))
     second, last = microseconds[HUNDRED : 2 * HUNDRED], microseconds[-HUNDRED:]
-    # On a busy machine the first quartile says more than the median.
+    # On a busy machine, the first quartile is more reliable than the median.
     quartiles = [statistics.quantiles(hundred, n=4) for hundred in (second, last)]
     return {
         "cycles": cycles,

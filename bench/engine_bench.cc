@@ -1,6 +1,6 @@
-// Measures the public door: whole engines in processes of their own, with the agreement between
-// them, called as a C++ program calls them. A blocking call is submit() with a limit, then take().
-// With --pieces a tensor goes in so many calls: all are submitted, then all waited for and taken.
+// Measures whole engines through the public C++ interface, in processes of their own and with the
+// agreement between them. A blocking call is submit() with a limit, then take(). With --pieces, a
+// tensor is split into that many calls: all are submitted, then all are waited for and taken.
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -27,10 +27,10 @@ constexpr std::chrono::milliseconds kLimit = std::chrono::minutes(1);
 
 struct Shared {
   Meeting meeting;
-  std::atomic<int> left;  // ranks that are done, for the one that serves them
+  std::atomic<int> left;  // how many ranks are not done, for the process that serves them
 };
 
-// One rank's way to call, on the same calls again and again, as a training does.
+// One rank's calls. It repeats the same calls, as a training does.
 class Caller {
  public:
   Caller(Engine& engine, const BenchOptions& options) : engine_(engine), options_(options) {}
@@ -82,7 +82,7 @@ class Caller {
   Engine& engine_;
   const BenchOptions& options_;
   std::size_t bytes_ = 0;
-  std::map<const std::byte*, std::vector<Submission>> calls_;  // by their memory
+  std::map<const std::byte*, std::vector<Submission>> calls_;  // by the memory of their tensors
   std::vector<Handle> handles_;
 };
 
@@ -133,7 +133,7 @@ int run(int count, char** words) {
   std::vector<Descriptor> ends;
   for (int rank = 0; rank < options.ranks; ++rank)
     ends.push_back(server->add_client(fmt::format("rank {}", rank)).value());
-  // One more process serves them while they meet.
+  // One more process serves the Store while the ranks meet.
   const bool good = in_processes(options.ranks + 1, [&](int rank) {
     if (rank == options.ranks) return serve(*server, shared.left, options.ranks);
     const int rendezvous = ends[static_cast<std::size_t>(rank)].get();

@@ -1,4 +1,4 @@
-"""The goals, as what to measure and what to reach. A speed-up is their time divided by ours."""
+"""The goals: what to measure, and what to reach. A speed-up is a rival's time divided by ours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CROWDED = (8, 64, 1 * K, 8 * K, 64 * K, 256 * K, 1 * M)
 
 @dataclass(frozen=True)
 class Bar:
-    """What the geometric mean of the speed-ups must be, and that of the worst size."""
+    """The required geometric mean of the speed-ups, and the required speed-up at the worst size."""
 
     rival: str  # mpi, gloo, memcpy, float32
     must: float | None
@@ -27,15 +27,15 @@ class Bar:
 
 @dataclass(frozen=True)
 class Part:
-    """One comparison over sizes. A goal has one or more, and is reached when all of them are."""
+    """One comparison over sizes. A goal has one or more, and all must be reached."""
 
     goal: str
     title: str
     task: Task
     bars: tuple[Bar, ...]
-    heap: bool = False  # our memory; the peers have ordinary memory only
-    busy: int = 0  # processes that compute beside us
-    tail: bool = False  # compares p99 / p50 instead of times
+    heap: bool = False  # for us; the peers only have ordinary memory
+    busy: int = 0  # how many processes compute beside the benchmark
+    tail: bool = False  # compare p99 / p50 instead of times
 
     @property
     def rivals(self) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ def all_parts() -> Iterator[Part]:
 
 
 GOALS = ("G1", "G2", "G3", "G4", "G5", "G6", "G7", "G23")
-TAIL_MOON = 1.5  # of our p99 / p50, whatever that of the others
+TAIL_MOON = 1.5  # for our p99 / p50, whatever the others have
 
 
 def parts_of(goal: str) -> list[Part]:

@@ -1,6 +1,6 @@
-// The limits of the machine: every core copies memory of its own at the same time, measured like an
-// operation (`limits memcpy`), and a cache line goes to and fro between two cores (`limits
-// pingpong`, nanoseconds for a round trip).
+// The limits of the machine. `limits memcpy` is measured like an operation: every core copies its
+// own memory at the same time. `limits pingpong` passes a cache line between two cores and prints
+// the nanoseconds of a round trip.
 #include <atomic>
 #include <chrono>
 #include <cstdio>

@@ -17,18 +17,19 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr std::size_t kCacheBytes = 1 << 20;  // L2: above, the buffers rotate
+// size of L2; if a tensor is larger, the buffers rotate
+constexpr std::size_t kCacheBytes = 1 << 20;
 constexpr std::size_t kBuffers = 3;
-// Not counted: the first calls touch memory that is in no cache yet. As many as the OSU benchmarks
-// skip for small messages, fewer for large ones.
+// Uncounted calls at the beginning, because they touch memory that is in no cache yet. As many as
+// the OSU benchmarks skip for small messages, and fewer for large ones.
 constexpr std::size_t kWarmUpBytes = 16 << 20;
 constexpr std::size_t kWarmUpsMin = 3, kWarmUpsMax = 200;
 constexpr int kRepetitionsMin = 5;
-constexpr std::size_t kLongBytes = 32 << 20;  // above, fewer will do
+constexpr std::size_t kLongBytes = 32 << 20;  // larger tensors need fewer repetitions
 constexpr int kLongRepetitionsMin = 3;
-constexpr std::size_t kTightBytes = 4 << 20;  // of a row of calls, about
+constexpr std::size_t kTightBytes = 4 << 20;  // roughly, for a series of calls
 constexpr std::size_t kTightCallsMax = 2000;
-constexpr std::size_t kTightCallsShared = 50;  // when ranks share cores: a call may take 8 ms
+constexpr std::size_t kTightCallsShared = 50;  // if ranks share cores, because a call may take 8 ms
 
 struct Result {
   std::size_t bytes;
@@ -37,10 +38,10 @@ struct Result {
 };
 
 struct Buffers {
-  std::vector<std::shared_ptr<std::byte>> inputs, outputs;  // ours alone
+  std::vector<std::shared_ptr<std::byte>> inputs, outputs;  // no other owner
 };
 
-// As a consumer does: every byte once, at the speed of memory.
+// Reads every byte once, at the speed of memory, as a consumer does.
 std::uint64_t read_all(const std::byte* memory, std::size_t bytes) {
   std::uint64_t sum = 0;
   std::size_t begin = 0;
@@ -53,7 +54,7 @@ std::uint64_t read_all(const std::byte* memory, std::size_t bytes) {
   return sum;
 }
 
-// So that a result that is left from before does not pass.
+// Overwrites the output, so that a result from an earlier call is noticed.
 void spoil(std::byte* memory, std::size_t bytes) {
   constexpr std::size_t kStep = 4096;
   for (std::size_t at = 0; at < bytes; at += kStep) memory[at] = std::byte{0xFF};
@@ -103,7 +104,7 @@ class Measurement {
     }
   }
 
-  // One repetition; returns its nanoseconds per call.
+  // Runs one repetition and returns its nanoseconds per call.
   double repeat_once(std::uint64_t number, std::size_t calls) {
     const std::size_t buffer = number % buffers_.inputs.size();
     std::byte* const input = buffers_.inputs[buffer].get();
@@ -122,7 +123,7 @@ class Measurement {
            static_cast<double>(calls);
   }
 
-  // Returns how many counted.
+  // Returns how many repetitions counted.
   int repeat() {
     const std::size_t most = own_core_ ? kTightCallsMax : kTightCallsShared;
     const std::size_t calls =
@@ -173,7 +174,8 @@ class Measurement {
   volatile std::uint64_t consumed_ = 0;
 };
 
-// As nccl-tests define it: what each rank moves at least, so that ranks can be compared.
+// As nccl-tests define it: what each rank must move at least, so that numbers of ranks can be
+// compared.
 double bus_factor(const BenchOptions& options, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
   if (options.operation == "allreduce") return 2 * others;

@@ -1,5 +1,5 @@
-// measure(): repeats an operation on memory that its owner has just rewritten, checks every result,
-// and keeps for each repetition the time of the slowest rank.
+// measure(): repeats an operation on memory that its owner has just rewritten and checks every
+// result. For each repetition, it records the time of the slowest rank.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,10 @@
 
 namespace farandole::bench {
 
-// What is measured: runs to the end. Input and output are the same memory when in place.
+// The measured call; it returns when the operation is complete. In place, input and output are the
+// same memory.
 using Call = std::function<void(const Shape&, const std::byte* input, std::byte* output)>;
-// Memory of the kind that the options ask for, 128-byte-aligned.
+// Returns memory of the kind that the options ask for, 128-byte-aligned.
 using Allocate = std::function<std::shared_ptr<std::byte>(std::size_t bytes)>;
 
 struct Place {
@@ -24,14 +25,14 @@ struct Place {
   Meeting* meeting = nullptr;
 };
 
-// Writes the results to standard output when it is rank 0. Returns whether all were as expected.
-// Collective: all ranks call it with equal options.
+// Measures, and writes the results to standard output on rank 0. Returns whether all results were
+// right. Collective: all ranks must call it with equal options.
 bool measure(const BenchOptions& options, const Place& place, const Call& call,
              const Allocate& allocate);
 
-// Pages that are touched for the first time by whoever writes them.
+// Allocates pages that nothing has touched, so the first writer places them.
 std::shared_ptr<std::byte> allocate_ordinary(std::size_t bytes);
-// To the rank-th of the cores that this process may use, modulo their number.
+// Pins this process to core number `rank` of those that it may use, modulo their number.
 void pin_to_core(int rank);
 
 }  // namespace farandole::bench

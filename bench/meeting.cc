@@ -12,7 +12,7 @@
 namespace farandole::bench {
 namespace {
 
-constexpr int kPolls = 20'000;  // about a millisecond
+constexpr int kPolls = 20'000;  // takes about a millisecond
 constexpr int kYields = 16;
 
 void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value) {

@@ -1,6 +1,6 @@
-// Meeting: what the ranks of a benchmark share beside the thing that they measure: a barrier before
-// every repetition, and the table of their times. The same code for us and for the peers, so that
-// the way of measuring favours nobody.
+// Meeting: what the ranks of a benchmark share beside the measured library: a barrier before every
+// repetition, and the table of their times. We and the peers use the same code, so the way of
+// measuring favours none.
 #pragma once
 
 #include <array>
@@ -13,15 +13,15 @@ namespace farandole::bench {
 inline constexpr int kRanksMax = 64;
 inline constexpr int kRepetitionsMax = 20'000;
 
-// Lies in shared memory that starts as zero bytes.
+// Must be in shared memory that starts as zero bytes.
 class Meeting {
  public:
-  // Everybody comes before anybody goes. Spins only where each rank has a core of its own.
+  // Returns when all ranks have come. Spins only if each rank has a core of its own.
   void barrier(int ranks, bool own_core);
 
-  // Rank 0 decides before a barrier, the others read after it.
+  // Rank 0 writes it before a barrier; the others read it after that.
   std::atomic<std::uint32_t> repetitions_left{};
-  std::array<std::atomic<std::uint64_t>, kRanksMax> wrong{};  // results that were not as expected
+  std::array<std::atomic<std::uint64_t>, kRanksMax> wrong{};  // how many results were wrong
   std::array<std::array<float, kRepetitionsMax>, kRanksMax> nanoseconds{};
 
  private:

@@ -1,4 +1,4 @@
-// What a benchmark program is asked. The same words for ours and for the peers'.
+// The options of a benchmark program. Ours and the peers' use the same words.
 #pragma once
 
 #include <cstddef>
@@ -12,26 +12,27 @@
 namespace farandole::bench {
 
 struct BenchOptions {
-  std::string operation = "allreduce";  // of kOperations; "memcpy" where the program knows it
-  int ranks = 2;                        // MPI: given by its launcher
-  // Bytes of the tensor; of an all-gather the whole result, of a reduce-scatter the whole input.
+  std::string operation = "allreduce";  // of kOperations; also "memcpy" if the program knows it
+  int ranks = 2;                        // for MPI, its launcher gives it
+  // Bytes of the tensor. For an all-gather, of the whole result; for a reduce-scatter, of the whole
+  // input.
   std::vector<std::size_t> sizes = {};
   DType dtype = DType::kFloat32;
-  ReduceOp reduce_op = ReduceOp::kSum;  // or kAdasum, of allreduce
-  bool heap = false;                    // memory that the peers map; else ordinary memory
-  bool consume = false;                 // the result is read inside the timed region
-  bool tight = false;     // many calls in a row are timed, without a barrier between them
+  ReduceOp reduce_op = ReduceOp::kSum;  // or kAdasum, for allreduce
+  bool heap = false;      // use memory that the other ranks can map; otherwise ordinary memory
+  bool consume = false;   // read the result inside the timed region
+  bool tight = false;     // time many calls in a row without a barrier between them
   bool in_place = false;  // allreduce, broadcast
-  bool pin = false;       // rank i to the i-th core, modulo the cores
-  bool json = false;      // a list of objects instead of a table
-  double seconds = 0.1;   // time for each size, about
-  // In how many calls the tensor is given; 0: the program knows only whole ones.
+  bool pin = false;       // pin rank i to core i, modulo the number of cores
+  bool json = false;      // print a list of objects instead of a table
+  double seconds = 0.1;   // approximate time for each size
+  // Into how many calls the tensor is split. 0: the program can only do whole tensors.
   std::size_t pieces = 0;
-  bool grouped = false;      // the pieces as one batch
-  std::string library = {};  // whom the results are of
+  bool grouped = false;      // submit the pieces as one batch
+  std::string library = {};  // the name of the measured library
 };
 
-// Ends the program when the words make no sense, or with the help text.
+// Ends the program if the options are invalid, or after printing the help text.
 BenchOptions parse_options(int count, char** words, BenchOptions defaults);
 
 }  // namespace farandole::bench

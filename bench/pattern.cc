@@ -8,9 +8,9 @@ namespace farandole::bench {
 namespace {
 
 constexpr std::size_t kPeriod = 4093;
-constexpr unsigned kValues = 16;  // 16 ranks · 15 is still exact in bfloat16
+constexpr unsigned kValues = 16;  // 16 ranks × 15 is still exact in bfloat16
 
-// Of a small whole number.
+// The bits of a small whole number.
 std::uint64_t bits_of(DType dtype, unsigned value) {
   const auto single = std::bit_cast<std::uint32_t>(static_cast<float>(value));
   switch (dtype) {
@@ -20,7 +20,7 @@ std::uint64_t bits_of(DType dtype, unsigned value) {
       return single;
     case DType::kBFloat16:
       return single >> 16;
-    case DType::kFloat16:  // the exponent's bias is 15 instead of 127, the mantissa 10 bits long
+    case DType::kFloat16:  // the exponent's bias is 15 instead of 127, and the mantissa has 10 bits
       return value == 0 ? 0 : (single >> 13) - ((127 - 15) << 10);
     default:
       return value;

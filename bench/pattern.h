@@ -1,6 +1,6 @@
-// Pattern: what the ranks put into their buffers, and what an operation must make of it. Small
-// whole numbers, so that a sum over all ranks is exact in every type. The period is a prime number
-// of elements, so that a piece at a wrong place is seen; and a call's numbers differ from those
+// Pattern: the contents of the ranks' buffers and the expected results. The values are small whole
+// numbers, so a sum over all ranks is exact in every type. The period is a prime number of
+// elements, so a piece at a wrong place is noticed. Each call has other values than the calls
 // before.
 #pragma once
 
@@ -17,9 +17,9 @@ class Pattern {
  public:
   Pattern(DType dtype, int ranks);
 
-  // What the rank brings to a call: its elements from `first` on.
+  // Writes a rank's input of a call: its elements from `first` on.
   void write(std::byte* memory, std::size_t bytes, int rank, std::uint64_t first) const;
-  // Whether memory holds what that rank brought, or the sum of all ranks.
+  // Whether memory contains that rank's input, or the sum over all ranks.
   bool holds_input(const std::byte* memory, std::size_t bytes, int rank, std::uint64_t first) const;
   bool holds_sum(const std::byte* memory, std::size_t bytes, std::uint64_t first) const;
 
@@ -29,20 +29,20 @@ class Pattern {
              std::uint64_t first) const;
 
   std::size_t element_bytes_;
-  std::vector<Period> inputs_;  // of each rank
+  std::vector<Period> inputs_;  // by rank
   Period sum_;
 };
 
-// Of the output of a call: where each piece must have come from.
+// The expected output of a call: where each piece must come from.
 struct Shape {
   std::string operation;
-  std::size_t bytes = 0;  // as BenchOptions::sizes, rounded up to whole elements for each rank
+  std::size_t bytes = 0;  // like BenchOptions::sizes, rounded up to whole elements for each rank
   int ranks = 1;
   int rank = 0;
   std::size_t element_bytes = 4;
-  bool adasum = false;  // then all bring what rank 0 brings, which is also the result
+  bool adasum = false;  // all ranks bring rank 0's input, which is then also the result
 
-  // Whose pattern we bring.
+  // The rank whose pattern we bring.
   int source() const { return adasum ? 0 : rank; }
 
   std::size_t input_bytes() const;

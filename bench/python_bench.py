@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures the public door of Python on torch tensors, and prints the JSON of bench/measure.cc.
+"""Measure Farandole from Python on torch tensors, and print the JSON of bench/measure.cc.
 
-`python bench/python_bench.py -n 2 --pieces 1000 --sizes 1024000` starts a job by itself. In it each
-rank submits so many pieces of a tensor with `allreduce_async_`, or as one grouped call, and then
-waits for all of them: that is what is timed, on fresh values, and every result is checked.
+`python bench/python_bench.py -n 2 --pieces 1000 --sizes 1024000` starts a job by itself. Each rank
+submits that many pieces of a tensor with `allreduce_async_`, or as one grouped call, and then waits
+for all of them. That is timed, on new values each time, and every result is checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WARM_UPS, REPETITIONS_MIN, REPETITIONS_MAX = 3, 5, 20_000
 
 
 def base(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
-    """Small whole numbers with a period that is prime."""
+    """Small whole numbers with a prime period."""
     period = (torch.arange(4093) * 7 + rank * 5) % 13
     return period.repeat(count // 4093 + 1)[:count].to(dtype)
 
@@ -45,7 +45,8 @@ def call_all(pieces: list[torch.Tensor], names: list[str], grouped: bool) -> Non
 
 
 def measure(given: torch.Tensor, options: argparse.Namespace) -> tuple[list[float], bool]:
-    """Nanoseconds of the slowest rank of each repetition, and whether all results were right."""
+    """Return the nanoseconds of the slowest rank per repetition, and whether all results were
+    right."""
     expected = sum(base(given.numel(), rank, given.dtype) for rank in range(hvd.size()))
     memory = torch.empty_like(given)
     pieces = list(memory.tensor_split(options.pieces))

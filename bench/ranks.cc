@@ -89,7 +89,7 @@ bool in_processes(int ranks, const std::function<bool(int rank)>& function) {
     children.push_back(child);
   }
   bool good = true;
-  // One that ends badly would leave the others waiting for ever.
+  // If one fails, end the others, which would wait for it for ever.
   for (std::size_t ended = 0; ended < children.size(); ++ended) {
     int status = 0;
     const pid_t child = ::wait(&status);

@@ -1,5 +1,5 @@
-// Ranks: the members of one group as processes of this benchmark, which have inherited all that
-// they share. The only file here that knows how a group, its board and its heaps are made.
+// Ranks: the members of one group as processes of this benchmark, which inherit their shared
+// memory. The only file here that knows how a group, its board and its heaps are made.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace farandole::bench {
 
-// What one process has of it.
+// One process's view of the group.
 class Member {
  public:
   Member(Group group, Doorbells& doorbells, SharedHeap& heap, WaitPolicy policy)
@@ -24,9 +24,9 @@ class Member {
 
   int rank() const { return group_.member; }
   const Group& group() const { return group_; }
-  // Memory that the others can map. Ends the program when there is none.
+  // Allocates memory that the others can map. Ends the program if there is none.
   std::shared_ptr<std::byte> allocate(std::size_t bytes) { return heap_.allocate(bytes).value(); }
-  // Runs the next step of the group to its end. Waits as the engine does.
+  // Runs the group's next step to its end. Waits as the engine does.
   void run(CollectiveCall&& call);
 
  private:
@@ -40,20 +40,20 @@ class Member {
   std::uint32_t sequence_ = 0;
 };
 
-// Forks; runs the function in each process, and returns whether it returned true in all of them.
+// Forks, and runs the function in each process. Returns whether it returned true in all.
 bool in_processes(int ranks, const std::function<bool(int rank)>& function);
 
 class Ranks {
  public:
-  explicit Ranks(int ranks);  // before the processes
-  // To be called once in each process.
+  explicit Ranks(int ranks);  // construct it before forking
+  // call it once in each process
   Member member(int rank);
 
  private:
   int count_;
-  std::shared_ptr<Segment> bells_, board_;  // ours alone
+  std::shared_ptr<Segment> bells_, board_;  // no other owner
   std::vector<std::unique_ptr<SharedHeap>> heaps_;
-  std::vector<std::shared_ptr<Segment>> stagings_;  // ours alone
+  std::vector<std::shared_ptr<Segment>> stagings_;  // no other owner
   std::vector<std::unique_ptr<PeerHeap>> peers_;
   std::unique_ptr<Doorbells> doorbells_;
   std::unique_ptr<FlagBoard> flags_;

@@ -1,4 +1,4 @@
-"""From the times of rounds to what may be said: ratios with a confidence interval. Pure."""
+"""Compute ratios with confidence intervals from the times of rounds. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 RESAMPLES = 2000
-Times = Mapping[int, Sequence[float]]  # of each size, one for each round
+Times = Mapping[int, Sequence[float]]  # by size; one time per round
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def bootstrap(rounds: int, statistic: Callable[[Sequence[int]], float]) -> Interval:
-    """The statistic of all rounds, and its spread over resampled rounds. Repeatable."""
+    """Return the statistic of all rounds, and its spread over resampled rounds. Repeatable."""
     source = random.Random(20)
     everything = range(rounds)
     samples = sorted(
@@ -40,13 +40,14 @@ def bootstrap(rounds: int, statistic: Callable[[Sequence[int]], float]) -> Inter
 
 
 def speedup(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-    """How many times faster we are at one size: the median of the ratios of the rounds."""
+    """How many times faster we are at one size: the median of the rounds' ratios."""
     ratios = [their / our for our, their in zip(ours, theirs, strict=True)]
     return bootstrap(len(ratios), lambda rounds: statistics.median(ratios[r] for r in rounds))
 
 
 def mean_speedup(ours: Times, theirs: Times) -> Interval:
-    """The geometric mean over the sizes of the medians over the rounds."""
+    """The median over the rounds of each size's ratio, and the geometric mean of these over the
+    sizes."""
     ratios = {
         size: [their / our for our, their in zip(ours[size], theirs[size], strict=True)]
         for size in theirs
@@ -61,5 +62,6 @@ def mean_speedup(ours: Times, theirs: Times) -> Interval:
 
 
 def is_quiet(value: float, middle: float) -> bool:
-    """A round whose ping-pong is more than twice as slow or fast as usual says nothing."""
+    """Whether a round counts: its ping-pong may take at most twice, and at least half, the usual
+    time."""
     return middle / 2 <= value <= middle * 2

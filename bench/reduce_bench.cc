@@ -1,6 +1,6 @@
-// Measures reduce() alone, on one core, with each set of instructions that this processor has: the
-// best GB/s of one input, for memory that was just used. Sum of p inputs (1st word) into o outputs
-// (2nd word), both 2 and 1 if not given. Prints a JSON list.
+// Measures reduce() alone on one core, with each instruction set of this processor. Prints a JSON
+// list with the best GB/s of one input, for memory that was just used. Sums p inputs (first
+// argument) into o outputs (second argument); both are 2 and 1 by default.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -21,7 +21,7 @@ constexpr std::array kSizes = {16L << 10, 64L << 10, 256L << 10, 1L << 20, 16L <
 constexpr std::array kMeasured = {DType::kFloat32, DType::kBFloat16, DType::kFloat16,
                                   DType::kFloat64, DType::kInt32,    DType::kInt64};
 
-// All bits are an ordinary number in each type.
+// Filled with bits that are an ordinary number in each type.
 Memory memory_of(std::size_t buffers, long bytes) {
   return Memory(buffers, std::vector<std::byte>(static_cast<std::size_t>(bytes), std::byte{0x3c}));
 }

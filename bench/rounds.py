@@ -1,5 +1,7 @@
-"""Runs contenders interleaved: first every setting of a peer shortly, then the best ones beside us
-in rounds A-B-B-A, with the state of the machine noted before each round.
+"""Run contenders interleaved.
+
+First run every setting of a peer briefly. Then run the best ones beside us in rounds A-B-B-A, and
+note the state of the machine before each round.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ from contenders import PROGRAMS, Contender, Result, Task, WrongResultError
 from ratios import is_quiet
 
 ROUNDS = 7
-CLOSE = 1.10  # a setting this near to the best one may be the best one
-NOT_HOPELESS = 1.5  # and this near when it was tried only once
-PER_SIZE = 2  # so many settings of a library, at most, for each size
+CLOSE = 1.10  # a setting within this factor of the best one may be the best one
+NOT_HOPELESS = 1.5  # the factor if a setting was tried only once
+PER_SIZE = 2  # at most this many settings of a library per size
 TRIAL_SECONDS = 0.01
-TRIAL_BYTES = 16 << 20  # for more, what is best here is taken
+TRIAL_BYTES = 16 << 20  # larger sizes use the best settings of this size
 SPIN = """
 import os
 parent = os.getppid()
@@ -34,7 +36,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Entry:
-    """A contender with its task and the sizes it runs. Of a family the best one counts."""
+    """A contender with its task and the sizes that it runs. The best one of a family counts."""
 
     family: str  # ours, mpi, gloo, memcpy, …
     contender: Contender
@@ -61,9 +63,9 @@ class Round:
 def settings_worth_a_round(
     trial: dict[Contender, dict[int, float]], sizes: Sequence[int]
 ) -> dict[Contender, tuple[int, ...]]:
-    """Which settings run which sizes: the best of each library and those that come close to it.
+    """Choose which settings run which sizes: the best of each library and those close to it.
 
-    Only libraries that come close to the best library, because only the best one counts.
+    Drop libraries that are not close to the best library, because only the best one counts.
     """
     chosen: dict[Contender, list[int]] = {}
     tried = sorted({size for of_size in trial.values() for size in of_size})
@@ -87,7 +89,8 @@ def may_win(times: dict[Contender, dict[int, float]], candidate: Contender) -> b
 def try_settings(
     candidates: Sequence[Contender], task: Task, say: Say
 ) -> dict[Contender, dict[int, float]]:
-    """The best time of two short runs for each; a setting that fails is left out, and named."""
+    """Return the best time of two short runs for each setting. Report and drop settings that
+    fail."""
     sizes = tuple(size for size in task.sizes if size <= TRIAL_BYTES)
     short = replace(task, seconds=min(task.seconds, TRIAL_SECONDS))
     times: dict[Contender, dict[int, float]] = {}
@@ -106,7 +109,7 @@ def try_settings(
             of = times.setdefault(candidate, {})
             for size, result in zip(sizes, results, strict=True):
                 of[size] = min(of.get(size, float("inf")), result["p50_us"])
-        # The second pass is for those that may win.
+        # The second pass only tries settings that may win.
         candidates = [c for c in candidates if c in times and may_win(times, c)]
     return {c: of for c, of in times.items() if c not in broken and c in candidates}
 
@@ -123,7 +126,7 @@ def machine_now() -> Round:
 
 @contextlib.contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """Others that compute all the time, at the usual priority."""
+    """Run processes that compute all the time, at the usual priority."""
     spin = [sys.executable, "-c", SPIN]
     running = [subprocess.Popen(spin) for _ in range(count)]
     try:
@@ -135,13 +138,14 @@ def busy_processes(count: int) -> Iterator[None]:
 
 
 def merged(first: Result, second: Result) -> Result:
-    """Two runs of one round."""
+    """Merge the two runs of one round."""
     keys = ("p50_us", "p99_us")
     return first | {key: (first[key] + second[key]) / 2 for key in keys}
 
 
 def one_round(entries: Sequence[Entry], busy: int, say: Say) -> Round:
-    """A-B-B-A: everybody once, and once more in the opposite order. Gloo, which is slow, once."""
+    """Run A-B-B-A: all contenders once, then again in the opposite order. Gloo is slow and runs
+    once."""
     now = machine_now()
     order = [*entries, *(entry for entry in reversed(entries) if entry.family != "gloo")]
     with busy_processes(busy):
@@ -164,7 +168,7 @@ def quiet_rounds(rounds: Sequence[Round]) -> list[Round]:
 
 
 def run_rounds(entries: Sequence[Entry], busy: int, count: int, say: Say) -> list[Round]:
-    """Rounds in which the machine was itself; half as many more are tried for dropped ones."""
+    """Run rounds, and repeat those in which the machine was not quiet, up to half as many again."""
     rounds: list[Round] = []
     for number in range(1, count + (count + 1) // 2 + 1):
         if rounds and len(quiet_rounds(rounds)) == count:

@@ -1,4 +1,4 @@
-"""Time against size, both logarithmic, as a small SVG. Needs nothing but strings."""
+"""Draw time against size as a small SVG with logarithmic axes. Only needs string functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 520, 70, 150, 40, 50
 COLOURS = ("#d1495b", "#00798c", "#edae49", "#66a182", "#2e4057", "#8d6a9f")
-Curves = Mapping[str, Mapping[int, float]]  # microseconds by bytes, of each name
+Curves = Mapping[str, Mapping[int, float]]  # by name: microseconds by bytes
 
 
 class Axes:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""How fast two ranks train, beside DDP with Gloo and beside two processes that know nothing of each
-other: those are the bound, as they compute the same and send nothing.
+"""Measure how fast two ranks train, compared with DDP on Gloo and with an upper bound.
 
-`.venv/bin/python bench/training.py`, when `./dev test python` has installed the package. Three
-models, in rounds; what is said are ratios within a round, as medians with their 95 % intervals. One
-torch thread for each rank. The ranks end with the same parameters, bit by bit, and with the loss of
-DDP: that is checked.
+The bound is two independent processes, which compute the same and send nothing.
+
+`.venv/bin/python bench/training.py`, after `./dev test python` has installed the package. Three
+models run in rounds. The results are ratios within a round, as medians with their 95 % intervals.
+Each rank has one torch thread. The ranks must end with the same parameters, bit by bit, and with
+the loss of DDP; both are checked.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from contenders import ROOT
 from ratios import speedup
 from report import aligned
 
-Round = dict[str, dict[str, dict[str, float]]]  # model, way, what was measured
+# by model, then by way of training: what was measured
+Round = dict[str, dict[str, dict[str, float]]]
 
 MODELS = ("cnn", "mlp", "embedding")
 LOSS_TOLERANCE = 1e-3
-# What ours must reach beside DDP and beside the bound.
+# The required speed of our optimizer, relative to DDP and to the bound.
 MUST = {"cnn": (1.0, 0.95), "mlp": (1.3, None), "embedding": (1.0, None)}
-DDP_MUST = 1.0  # of DDP over Gloo, by DDP over us
-MOON = 0.98  # of the bound
+DDP_MUST = 1.0  # required speed of DDP on Farandole, relative to DDP on Gloo
+MOON = 0.98  # the wish, relative to the bound
 
 
 def run(rounds: int, models: list[str]) -> list[Round]:
@@ -51,7 +53,7 @@ def series(rounds: list[Round], model: str, way: str) -> list[float]:
 
 
 def check_losses(ways: dict[str, dict[str, float]]) -> None:
-    """All ways that train together come to the same loss."""
+    """Check that all ways that train together come to the same loss."""
     wanted = ways["DDP, Gloo"]["loss"]
     for way in set(ways) - {"one process", "independent"}:
         found = ways[way]["loss"]

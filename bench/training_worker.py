@@ -1,7 +1,7 @@
-"""One rank of bench/training.py: trains each model in each way, in rounds, and times it.
+"""One rank of bench/training.py: train each model in each way, in rounds, and time it.
 
-All ways run in the same processes, one after another, so that a busy minute of the machine meets
-all of them. Rank 0 writes a line of JSON for each round to the file that it is given.
+All ways run in the same processes, one after another, so that a busy minute of the machine affects
+all of them. Rank 0 writes a line of JSON per round to the file that it is given.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Model:
     build: Callable[[], nn.Module]
     batch: Callable[[], tuple[torch.Tensor, torch.Tensor]]
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    steps: int  # in a round
+    steps: int  # per round
 
 
 def convolutional() -> nn.Module:
@@ -51,7 +51,7 @@ def perceptron() -> nn.Module:
 
 
 class Words(nn.Module):
-    """Rows of a large table, averaged, and a small network on them."""
+    """Average rows of a large table, and feed them to a small network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ MODELS = {
     ),
 }
 
-# A way to train makes from a model what is called forward, and the optimizer.
+# A way of training: makes the module to call and the optimizer from a model.
 Way = Callable[[nn.Module], tuple[nn.Module, torch.optim.Optimizer]]
 
 
@@ -102,7 +102,7 @@ def ways() -> dict[str, Way]:
 
 
 def train(model: Model, way: Way, rests: bool) -> tuple[float, float, nn.Module]:
-    """Seconds per step, the last loss, and the trained model. Who rests waits for the others."""
+    """Return the seconds per step, the last loss and the trained model. With `rests`, only wait."""
     torch.manual_seed(1)
     built = model.build()
     if rests:

@@ -1,5 +1,5 @@
-// Linked in the coverage preset only, in the place of _exit and abort (--wrap): they end a process
-// past the exit handlers, so the counts of its lines are written here first.
+// Writes the coverage counts before a process ends by _exit or abort, which skip the exit handlers.
+// Linked in the place of these functions (--wrap), in the coverage preset only.
 extern "C" {
 
 #include <gcov.h>

@@ -1,4 +1,4 @@
-# A room is one static library whose link list stays within its row in docs/architecture.md.
+# A room is one static library; its link list must stay within its row in docs/architecture.md.
 #   farandole_room(NAME collective SOURCES a.cc b.cc LINKS base device transport)
 #   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
 find_package(Threads REQUIRED)
@@ -10,7 +10,7 @@ if(FARANDOLE_DEVELOPER)
   target_compile_options(farandole_flags INTERFACE -Werror)
 endif()
 
-# What we ship carries fmt inside. Developers link it: compiling it again in every file, with a
+# Releases contain fmt as headers. Developers link it, because compiling it in every file, with a
 # sanitizer, takes ten times as long as the file itself.
 add_library(farandole_fmt INTERFACE)
 if(FARANDOLE_DEVELOPER)
@@ -19,8 +19,8 @@ else()
   target_link_libraries(farandole_fmt INTERFACE fmt::fmt-header-only)
 endif()
 
-# Most of our processes end by _exit, abort or a signal, past the exit handler that writes the
-# counts of the coverage preset. All programs use farandole_flags, so all get the other endings.
+# Most of our processes end by _exit, abort or a signal, and so skip the exit handler that writes
+# the counts of the coverage preset. All programs use farandole_flags, so all get the replacements.
 if(FARANDOLE_COVERAGE)
   add_library(farandole_coverage STATIC ${PROJECT_SOURCE_DIR}/cmake/coverage_endings.cc)
   target_link_options(farandole_coverage INTERFACE
@@ -41,7 +41,7 @@ function(farandole_room)
     PRIVATE farandole_flags ${ROOM_LIBRARIES})
 endfunction()
 
-# LABEL: unit or sim (house rule). One program per room and label; a further one has a NAME.
+# LABEL is unit or sim (house rule). A room has one program per label; a further one needs a NAME.
 function(farandole_test)
   cmake_parse_arguments(TEST "" "ROOM;LABEL;NAME" "SOURCES;LINKS" ${ARGN})
   if(NOT FARANDOLE_DEVELOPER)

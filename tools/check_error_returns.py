@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that every error that the engine and the launcher can return was returned in a test.
+"""Check that tests return every error that the engine and the launcher can return.
 
-Takes the counts of the preset `coverage` (`./dev test coverage`). An error that no test reaches
-stands in tests/unreached_errors.txt with the reason; a line there that is reached, or gone, fails
-as well. A reason that begins with "sometimes: " is of an error that only some runs reach.
+Uses the counts of the preset `coverage` (`./dev test coverage`). An error that no test reaches must
+be listed in tests/unreached_errors.txt with the reason. A listed error that is reached, or no
+longer exists, fails as well. A reason that begins with "sometimes: " belongs to an error that only
+some runs reach.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|//[^\n]*|[()]')
 
 @dataclass
 class ErrorReturn:
-    """One place that makes an error: where, its text in one line, and whether a test got there."""
+    """One place that makes an error: its position, its text in one line, and whether a test ran
+    it."""
 
     path: str
     line: int
@@ -36,12 +38,12 @@ class ErrorReturn:
 @dataclass
 class Excuse:
     path: str
-    part: str  # of the text
+    part: str  # part of the error's text
     reason: str
 
 
 def end_of_call(source: str, opening: int) -> int:
-    """Where the parenthesis that opens there is closed."""
+    """Find where the parenthesis that opens there is closed."""
     depth = 0
     for token in TOKEN.finditer(source, opening):
         depth += {"(": 1, ")": -1}.get(token[0], 0)
@@ -57,7 +59,7 @@ def error_returns(path: str, source: str, counts: LineCounts) -> Iterator[ErrorR
         first, last = (source.count("\n", 0, place) + 1 for place in (match.start(), end))
         text = re.sub(r"\s+", " ", source[source.rfind("\n", 0, match.start()) + 1 : end]).strip()
         own = [lines[number] for number in range(first, last + 1) if number in lines]
-        # What stands before the error on its line also runs when the error does not happen.
+        # Code before the error on its line also runs if the error does not happen.
         shared = not text.startswith(("return Status::", "Status::"))
         reached = any(line.count > 0 and (line.whole or not shared) for line in own)
         yield ErrorReturn(path, first, text, reached)
@@ -101,7 +103,7 @@ def violations(found: list[ErrorReturn], excuses: list[Excuse]) -> Iterator[str]
 
 
 def check(root: Path, counts: LineCounts) -> int:
-    """Prints what is wrong; how much that is."""
+    """Print what is wrong, and return how many errors there are."""
     found = list(all_error_returns(root, counts))
     excuses = list(parse_excuses((root / "tests/unreached_errors.txt").read_text()))
     wrong = list(violations(found, excuses))

@@ -1,4 +1,4 @@
-"""The check of error returns on sources with one of them."""
+"""Test the check of error returns on sources with one error return."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that includes point down, as the tables of docs/architecture.md say.
+"""Check that includes point down, as the tables of docs/architecture.md say.
 
-Fails on: an include that its room's row does not list, an upward row, a cycle of units (x.h and
-x.cc are one unit), a third-party header outside its rooms, threads, system calls or clocks inside
-a pure room, a room on disk without a row or a row without a room, and a CMake link list that goes
-beyond the row.
+Fails if an include is not listed in its room's row, if a row points up, if units form a cycle (x.h
+and x.cc are one unit), if a third-party header is used outside its rooms, if a pure room reaches
+threads, system calls or clocks, if a room on disk has no row or a row no room, or if a CMake link
+list goes beyond the row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SYSTEM_HEADER = re.compile(
     r"|dirent|pwd|grp|time|spawn|termios|pty|dlfcn|netdb|immintrin|arm_neon|x86intrin|cpuid|stdlib|string"
     r"|stdio|limits|execinfo|syscall|link)\.h$"
 )
-# What a pure room must not reach, not even through a header of ours.
+# Headers that a pure room must not reach, not even through our own headers.
 IMPURE_STANDARD = set(
     """barrier condition_variable csignal ctime execution filesystem fstream future iostream latch
     mutex semaphore shared_mutex stop_token syncstream thread""".split()
@@ -47,7 +47,7 @@ PUBLIC = "include/farandole"
 
 @dataclass
 class Rules:
-    """What the page says."""
+    """The rules that the page states."""
 
     levels: dict[str, int] = field(default_factory=dict)
     allowed: dict[str, set[str]] = field(default_factory=dict)
@@ -56,7 +56,8 @@ class Rules:
 
 
 def tables(page: str) -> Iterator[list[list[str]]]:
-    """The tables of a Markdown page as rows of cells, heading first, the ruler left out."""
+    """Return the tables of a Markdown page as rows of cells, the heading first, without the
+    ruler."""
     rows: list[list[str]] = []
     for line in [*page.splitlines(), ""]:
         if line.startswith("|"):
@@ -95,7 +96,7 @@ def parse_rules(page: str) -> Rules:
 
 
 def expand(name: str, levels: dict[str, int]) -> set[str]:
-    """A room's name, `every room`, or `every room at levels a–b`, as a set of rooms."""
+    """Turn a room's name, `every room`, or `every room at levels a–b` into a set of rooms."""
     if match := re.fullmatch(r"every room at levels (\d+)–(\d+)", name):
         low, high = int(match[1]), int(match[2])
         return {room for room, level in levels.items() if low <= level <= high}
@@ -103,7 +104,7 @@ def expand(name: str, levels: dict[str, int]) -> set[str]:
 
 
 class Tree:
-    """The sources of one checkout, and which room and unit each belongs to."""
+    """The sources of one checkout, and the room and unit of each."""
 
     def __init__(self, root: Path, rules: Rules) -> None:
         self.root = root
@@ -122,7 +123,7 @@ class Tree:
         return [(kind, target) for kind, target in INCLUDE.findall(text)]
 
     def resolve(self, path: str, target: str) -> str | None:
-        """Where a quoted include leads, as a path from the root; nothing if nowhere."""
+        """Return the file of a quoted include, as a path from the root; None if there is none."""
         sibling = posixpath.normpath((Path(path).parent / target).as_posix())
         for candidate in (f"src/{target}", f"include/{target}", sibling):
             if candidate in self.includes:
@@ -210,7 +211,8 @@ def check_pure_rooms(tree: Tree) -> Iterator[str]:
 
 
 def impure_chains(tree: Tree, start: str) -> Iterator[list[str]]:
-    """Paths of includes from a file to a header of threads, system calls or input and output."""
+    """Find paths of includes from a file to a header of threads, system calls or input and
+    output."""
     seen = {start}
     waiting: list[tuple[str, list[str]]] = [(start, [])]
     while waiting:
@@ -237,7 +239,8 @@ def check_cycles(tree: Tree) -> Iterator[str]:
 
 
 def cycles(graph: dict[str, set[str]]) -> Iterator[list[str]]:
-    """One cycle for each knot: depth-first search, reporting edges back into the current path."""
+    """Return one cycle per knot: depth-first search that reports edges back into the current
+    path."""
     finished: set[str] = set()
     for start in sorted(graph):
         trail: list[str] = []

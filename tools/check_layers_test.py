@@ -1,4 +1,4 @@
-"""The layer check on small trees that are right, and on trees with one thing wrong."""
+"""Test the layer check on small correct trees, and on trees with one defect each."""
 
 from __future__ import annotations
 

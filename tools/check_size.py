@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks that functions, files and rooms keep to the sizes of docs/style.md.
+"""Check that functions, files and rooms keep to the sizes of docs/style.md.
 
 A waiver is a comment `size waiver: <reason>` on the line of the function or in the comment above
-it; for a file, `file size waiver: <reason>` among its first ten lines.
+it. For a file, it is `file size waiver: <reason>` among its first ten lines.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def python_parameters(arguments: ast.arguments) -> int:
 
 
 def depth_of(node: ast.AST, depth: int) -> int:
-    """The deepest nesting of control statements; an elif is no deeper than its if."""
+    """Return the deepest nesting of control statements; an elif is as deep as its if."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return depth
     inner = depth + isinstance(node, CONTROLS)
@@ -65,7 +65,7 @@ def depth_of(node: ast.AST, depth: int) -> int:
 
 
 def is_elif(node: ast.If) -> bool:
-    """An `else: if` is written at a greater column than its `if`, an `elif` at the same."""
+    """Tell an `elif` from an `else: if` by its column, which is that of its `if`."""
     rest = node.orelse
     return len(rest) == 1 and isinstance(rest[0], ast.If) and rest[0].col_offset == node.col_offset
 
@@ -112,7 +112,7 @@ def sources(root: Path) -> Iterator[str]:
 
 
 def room_of(where: str) -> str | None:
-    """The room that a file's lines count for; tests count for none. A Python folder is a room."""
+    """Return the room that a file's lines count for; None for tests. A Python folder is a room."""
     parts = where.split("/")
     if parts[0] == "bench":
         return "bench"

@@ -1,4 +1,4 @@
-"""The size check on small trees with one thing too large."""
+"""Test the size check on small trees with one thing that is too large."""
 
 from __future__ import annotations
 

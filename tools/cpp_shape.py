@@ -1,7 +1,7 @@
-"""The shape of C++ code: its functions with their lines, parameters and nesting.
+"""Find the functions of C++ code with their lines, parameters and nesting.
 
-Not a compiler: comments, strings and preprocessor lines are blanked, the rest is cut into tokens,
-and blocks are followed by their braces. That is enough for code in the style of this project.
+This is not a compiler: it blanks comments, strings and preprocessor lines, cuts the rest into
+tokens, and follows blocks by their braces. That is enough for code in the style of this project.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Function:
     line: int
     last_line: int
     parameters: int
-    nesting: int  # if, for, while, switch, do, try inside one another; else-if chains count once
+    # if, for, while, switch, do and try inside each other; an else-if chain counts once
+    nesting: int
 
     @property
     def lines(self) -> int:
@@ -36,7 +37,7 @@ class Token:
 
 
 def blank(text: str) -> str:
-    """The text with comments, string contents and preprocessor lines as spaces, same lines."""
+    """Replace comments, string contents and preprocessor lines by spaces; keep the lines."""
     pattern = re.compile(
         r'R"(?P<mark>[^()\s]*)\(.*?\)(?P=mark)"|"(?:\\.|[^"\\\n])*"|(?<![\w])\'(?:\\.|[^\'\\\n])+\''
         r"|//(?:\\\n|[^\n])*|/\*.*?\*/|^[ \t]*#(?:\\\n|[^\n])*",
@@ -64,7 +65,7 @@ def functions(text: str) -> list[Function]:
 
 
 class Scanner:
-    """Walks the tokens once, statement by statement."""
+    """Walk through the tokens once, statement by statement."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = [*tokens, *[Token("", tokens[-1].line if tokens else 1)] * 2]
@@ -76,7 +77,7 @@ class Scanner:
         return self.tokens[self.at].text
 
     def declarations(self) -> None:
-        """Namespace or class level, up to the closing brace or the end."""
+        """Scan a namespace, a class or the file, up to the closing brace or the end."""
         header: list[Token] = []
         while self.word not in ("", "}"):
             if self.word == ";" or (self.word == ":" and is_access(header)):
@@ -92,7 +93,8 @@ class Scanner:
             self.at += 1
 
     def body_after(self, header: list[Token]) -> list[Token]:
-        """At a `{` of namespace or class level; stops at its `}`. Gives the header's rest."""
+        """Scan a namespace or class from its `{` to its `}`, where it stops. Return the header's
+        rest."""
         first = without_templates(header)
         if is_function(first) and not is_container(first):
             self.at += 1
@@ -125,7 +127,7 @@ class Scanner:
             self.found.append(Function(name_of(first), line, line, parameters, 0))
 
     def group(self) -> list[Token]:
-        """At an opening bracket: its tokens to the closing one, and past it."""
+        """Return the tokens from an opening bracket to the closing one, and move past that."""
         start = self.at
         waiting: list[str] = []
         while self.word:
@@ -139,14 +141,14 @@ class Scanner:
         return self.tokens[start : self.at]
 
     def block(self, depth: int) -> int:
-        """Statements up to a `}`, where it stops; the deepest nesting inside."""
+        """Scan statements up to a `}`, where it stops. Return the deepest nesting inside."""
         deepest = depth
         while self.word not in ("", "}"):
             deepest = max(deepest, self.statement(depth))
         return deepest
 
     def braces(self, depth: int) -> int:
-        """At a `{`: the block and past its `}`."""
+        """Scan a block from its `{` and move past its `}`."""
         self.at += 1
         deepest = self.block(depth)
         self.at += 1
@@ -186,7 +188,7 @@ class Scanner:
         return deepest
 
     def expression(self, depth: int) -> int:
-        """Up to and past the `;`, or up to a `}` that is not its own."""
+        """Scan up to and past the `;`, or up to a `}` that does not belong to the expression."""
         deepest = depth
         while self.word not in ("", "}"):
             if self.word == ";":
@@ -204,7 +206,7 @@ class Scanner:
         return depth
 
     def expression_group(self, depth: int) -> int:
-        """At an opening bracket of an expression; past the closing one. Looks into lambdas."""
+        """Scan a bracket of an expression with the lambdas in it, and move past the closing one."""
         closing = OPENING.get(self.word)
         self.at += 1
         deepest = depth
@@ -221,12 +223,12 @@ class Scanner:
 
 
 def is_container(header: list[Token]) -> bool:
-    """Whether a `{` after this header opens a namespace, a class or a linkage block."""
+    """Tell whether a `{` after this header opens a namespace, a class or a linkage block."""
     words = [token.text for token in header]
     if "=" in words:
         return False
     if words[:1] == ["extern"]:
-        return len(words) == 3  # extern and the two quotes, nothing declared yet
+        return len(words) == 3  # extern and the two quotes; no declaration yet
     return bool({"namespace", "class", "struct", "union"} & set(words[:2])) and "enum" not in words
 
 
@@ -235,7 +237,7 @@ def is_access(header: list[Token]) -> bool:
 
 
 def without_templates(header: list[Token]) -> list[Token]:
-    """The header less `template <…>`, `requires …` before the declaration, and attributes."""
+    """Drop `template <…>`, `requires …` before the declaration, and attributes from the header."""
     rest = header
     while rest and (rest[0].text == "template" or rest[0].text == "["):
         skip = 1 + angle_length(rest[1:]) if rest[0].text == "template" else group_length(rest)
@@ -265,7 +267,8 @@ def group_length(tokens: list[Token]) -> int:
 
 
 def top_level(tokens: list[Token]) -> Iterator[tuple[int, Token, int]]:
-    """(index, token, length) of what stands outside brackets; a group counts as its first token."""
+    """Yield (index, token, length) of all that is outside brackets; a group counts as its first
+    token."""
     index = 0
     while index < len(tokens):
         length = group_length(tokens[index:]) if tokens[index].text in OPENING else 1
@@ -274,7 +277,7 @@ def top_level(tokens: list[Token]) -> Iterator[tuple[int, Token, int]]:
 
 
 def parameter_group(header: list[Token]) -> tuple[int, int] | None:
-    """Where the parameter list of a function header is: index and length."""
+    """Return index and length of a function header's parameter list."""
     found = None
     previous = ""
     for index, token, length in top_level(header):
@@ -290,7 +293,8 @@ def parameter_group(header: list[Token]) -> tuple[int, int] | None:
 
 
 def is_function(header: list[Token]) -> bool:
-    """Whether a `{` after this header opens a function body (or a `;` ends its declaration)."""
+    """Tell whether a `{` after this header opens a function body (or a `;` ends its
+    declaration)."""
     place = parameter_group(header)
     if place is None or place[0] == 0:
         return False

@@ -1,4 +1,4 @@
-"""The scanner of C++ shapes on the kinds of code that a brace counter gets wrong."""
+"""Test the scanner on the kinds of code that a counter of braces gets wrong."""
 
 from __future__ import annotations
 

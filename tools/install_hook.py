@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Links tools/hooks/pre-commit into this clone's own folder of hooks.
+"""Link tools/hooks/pre-commit into this clone's own folder of hooks.
 
-Hooks that core.hooksPath names belong to the user, so that they stay as they are; a folder in
-which git does not answer gets no hook. Neither is a failure.
+Hooks in the folder that core.hooksPath names belong to the user and stay as they are. A folder that
+is not a git repository gets no hook. Neither is a failure.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def main() -> None:
         print("no git hook, since core.hooksPath is set: call tools/hooks/pre-commit from there")
         return
     common = ROOT / answer.stdout.strip()
-    # Worktrees share the hooks of the first clone and come and go, so that one's file is linked.
+    # Worktrees share the hooks of the first clone, and may be deleted. So the link points to the
+    # first clone's file.
     ours = common.parent / "tools/hooks/pre-commit"
     hook = common / "hooks/pre-commit"
     if ours.exists() and not hook.exists() and not hook.is_symlink():

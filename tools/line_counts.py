@@ -1,4 +1,4 @@
-"""Reads what gcov says of a build with the preset `coverage`: which lines of ours ran how often."""
+"""Read gcov's counts of a build with the preset `coverage`: how often each of our lines ran."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-BATCH = 20  # objects for one gcov: it answers with all the headers of each
+BATCH = 20  # objects per gcov process, which prints all headers of each
 
 
 @dataclass
 class Line:
-    """One line with code, over all programs and template instances that hold it."""
+    """One line of code, over all programs and template instances that contain it."""
 
     count: int = 0
-    whole: bool = False  # in one of them every part of the line has run
+    whole: bool = False  # every part of the line has run in at least one of them
 
 
 # By path from the root, then by number.
@@ -25,7 +25,7 @@ LineCounts = dict[str, dict[int, Line]]
 
 
 def is_counted(path: str) -> bool:
-    """Tests, and what only they use, do not count."""
+    """Tell whether a file is counted. Tests, and files that only tests use, are not."""
     shipped = path.startswith(("src/", "include/", "apps/", "python/bindings/"))
     name = path.rsplit("/", 1)[-1]
     tests = ("_test.cc", "_in_test.h", "_in_test.cc")
@@ -33,7 +33,7 @@ def is_counted(path: str) -> bool:
 
 
 def relative(file: str, root: Path, build: Path) -> str:
-    """A source's path from the root; gcov gives it as the compiler got it."""
+    """Return a source's path from the root; gcov prints it as the compiler got it."""
     path = (build / file).resolve()
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else ""
 

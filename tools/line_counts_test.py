@@ -1,4 +1,4 @@
-"""Counts of several programs, merged; gcov itself is not run."""
+"""Test how counts of several programs are merged, without running gcov."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from line_counts import Line, is_counted, merge
 
 
 def document(file: str, *lines: tuple[int, int, bool]) -> dict[str, Any]:
-    """What gcov says of one program: number, count, and whether a part of the line never ran."""
+    """Imitate gcov's output for one program: line, count, and whether a part of the line never
+    ran."""
     entries = [{"line_number": n, "count": c, "unexecuted_block": u} for n, c, u in lines]
     return {"files": [{"file": file, "lines": entries}]}
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Builds the preset `coverage`, runs the tests in it, and says which of our lines they reach.
+"""Build the preset `coverage`, run the tests in it, and print which of our lines they reach.
 
-Fails when a test fails twice, when fewer lines of src are reached than the floor says, and when an
-error is returned in no test (check_error_returns.py). Processes that are killed leave no counts.
-A failed test runs a second time: this build is slow, and its counts are what matters here. Whether
-the tests pass the first time is for the other labels to say.
+Fails if a test fails twice, if fewer lines of src are reached than the floor, and if no test
+returns one of the errors (check_error_returns.py). Processes that are killed leave no counts. A
+failed test runs a second time, because this build is slow and only its counts matter here: the
+other labels require that tests pass the first time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def room_of(path: str) -> str:
 
 
 def table(counts: LineCounts) -> tuple[list[str], float]:
-    """The rows to print, and the percentage for src as a whole."""
+    """Return the rows to print, and the percentage for src as a whole."""
     rooms: dict[str, tuple[int, int]] = {}
     for path, lines in counts.items():
         covered = sum(line.count > 0 for line in lines.values())
@@ -48,7 +48,7 @@ def table(counts: LineCounts) -> tuple[list[str], float]:
 
 
 def run_tests() -> bool:
-    """With the module and the command of the build, and an empty count."""
+    """Run the tests with the module and the command of this build, after deleting old counts."""
     for counts in BUILD.rglob("*.gcda"):
         counts.unlink()
     package = BUILD / "python/farandole"

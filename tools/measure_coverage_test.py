@@ -1,4 +1,4 @@
-"""The table of rooms."""
+"""Test the table of rooms."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Runs the stages of `./dev ci` and `./dev test`, and tells at the very end how they went.
+"""Run the stages of `./dev ci` and `./dev test`, and print the outcomes at the very end.
 
-Whoever shows a log often shows only its end. So what a stage writes goes to a file, too, and the
-last lines of those that failed are printed once more below the table.
+Tools that show a log often show only its end. So the output of a stage also goes to a file, and the
+last lines of failed stages are printed again below the table.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ LAST_WORDS_S = 5
 
 
 def run_stages(stages: dict[str, Callable[[], object]], logs: Path) -> int:
-    """Runs all stages even when one fails; ends with a table of outcomes and wall times.
+    """Run all stages even if one fails, and print a table of outcomes and wall times.
 
-    Returns how many failed. Each leaves what it wrote in `logs`, in a file of its name.
+    Return how many failed. The output of each goes to a file of its name in `logs`.
     """
     rows, failed = [], []
     for name, stage in stages.items():
@@ -55,9 +55,9 @@ def run_one(stage: Callable[[], object], log: Path) -> bool:
 
 @contextmanager
 def copied_to(log: Path) -> Iterator[None]:
-    """Everything written meanwhile, by children too, is shown as always and also stands in `log`.
+    """Show what this process and its children write meanwhile as always, and copy it to `log`.
 
-    A child that outlives its stage may go on writing; its output is waited for only a moment.
+    A child that outlives its stage may go on writing; this waits only briefly for its output.
     """
     sys.stdout.flush()
     sys.stderr.flush()

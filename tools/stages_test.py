@@ -9,7 +9,8 @@ HERE = Path(__file__).resolve().parent
 
 
 def run(stages: str, logs: Path) -> subprocess.CompletedProcess[str]:
-    """A process of its own: the stages write to its descriptors, not to Python's streams."""
+    """Run stages in a process of their own, because they write to its descriptors, not to
+    sys.stdout."""
     program = textwrap.dedent(
         """
         import subprocess, sys

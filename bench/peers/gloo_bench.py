@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Measures Gloo through torch.distributed as bench/measure.cc does, and prints the same JSON.
+"""Measure Gloo through torch.distributed as bench/measure.cc does, and print the same JSON.
 
-Its operations in place are taken where it has only these. One thread per rank, each on a core.
+If Gloo has an operation only in place, that one is measured. One thread per rank, each on a core.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 CACHE_BYTES, BUFFERS, WARM_UPS, REPETITIONS_MIN, REPETITIONS_MAX = 1 << 20, 3, 3, 3, 20_000
-TIGHT_CALLS = 32  # a sum grows with every call, and must stay exact
+TIGHT_CALLS = 32  # a sum grows with every call, but must stay exact
 BUS_FACTORS: dict[str, Callable[[int], float]] = {
     "allreduce": lambda n: 2 * (n - 1) / n,
     "reducescatter": lambda n: (n - 1) / n,
@@ -33,7 +33,7 @@ BUS_FACTORS: dict[str, Callable[[int], float]] = {
 
 
 def base(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
-    """Small whole numbers with a period that is prime."""
+    """Small whole numbers with a prime period."""
     period = (torch.arange(4093) * 7 + rank * 5) % 13
     return period.repeat(count // 4093 + 1)[:count].to(dtype)
 
@@ -41,7 +41,7 @@ def base(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
 @dataclass
 class Shape:
     operation: str
-    count: int  # elements of the whole
+    count: int  # elements of the whole tensor
     rank: int
     ranks: int
     dtype: torch.dtype
@@ -79,7 +79,7 @@ class Shape:
 
 
 class Meeting:
-    """A barrier by looking, as that of the other programs; the clock and the times for all."""
+    """The barrier that polls, as in the other programs, and the times of all ranks."""
 
     def __init__(self, arrivals: torch.Tensor, times: torch.Tensor, rank: int) -> None:
         self.arrivals, self.times, self.rank = arrivals.numpy(), times.numpy(), rank
@@ -94,7 +94,7 @@ class Meeting:
 
 
 def measure(shape: Shape, meeting: Meeting, options: argparse.Namespace) -> tuple[int, bool]:
-    """How many repetitions counted, and whether all results were right."""
+    """Return how many repetitions counted, and whether all results were right."""
     given, expected = shape.given(shape.rank), shape.expected()
     in_place = shape.operation in ("allreduce", "broadcast")
     many = given.numel() * given.element_size() > CACHE_BYTES

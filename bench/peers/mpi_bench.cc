@@ -1,4 +1,5 @@
-// The same operations through MPI, compiled once with each MPI library. See bench/measure.h.
+// Measures MPI's operations in the same way. Compiled once with each MPI library. See
+// bench/measure.h.
 #include <mpi.h>
 
 #include <cstdio>

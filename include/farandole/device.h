@@ -1,4 +1,4 @@
-// The kinds of device on which a program's tensors lie, one row each.
+// The kinds of devices on which the user's tensors may be, one row each.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ enum class DeviceType : std::uint8_t {
 
 struct DeviceRow {
   DeviceType type;
-  std::string_view name;  // as PyTorch says it, which calls both kCuda and kRocm "cuda"
+  std::string_view name;  // PyTorch's name; it is "cuda" for both kCuda and kRocm
 };
 
 inline constexpr std::array<DeviceRow, 6> kDevices = {{
@@ -27,11 +27,12 @@ inline constexpr std::array<DeviceRow, 6> kDevices = {{
     {DeviceType::kCuda, "cuda"},
     {DeviceType::kMetal, "mps"},
     {DeviceType::kRocm, "rocm"},
-    {DeviceType::kExtension, "privateuseone"},  // of a plug-in, which may have renamed it
+    // a plug-in's device; the plug-in may have renamed it
+    {DeviceType::kExtension, "privateuseone"},
     {DeviceType::kOneApi, "xpu"},
 }};
 
-// Null for a number that is in no row: bindings and messages make these from numbers.
+// Null if no row has this number: bindings and messages convert numbers that may be invalid.
 constexpr const DeviceRow* find_row(DeviceType type) {
   for (const auto& row : kDevices)
     if (row.type == type) return &row;

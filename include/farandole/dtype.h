@@ -1,4 +1,4 @@
-// The element types, one row each. Everything that depends on a type reads its row.
+// The element types, one row each. All code that depends on a type reads its row.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ enum class DLPackCode : std::uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBFloat 
 
 struct DTypeRow {
   DType dtype;
-  std::string_view name;  // as NumPy and PyTorch say it
+  std::string_view name;  // NumPy's and PyTorch's name
   std::size_t bytes;
   DLPackCode dlpack_code;
 };

@@ -1,5 +1,5 @@
-// The public door. One Engine is one member of one job; it runs collective operations on borrowed
-// memory. Frameworks and bindings see this folder and nothing else.
+// The public C++ interface. One Engine is one member of one job; it runs collective operations on
+// borrowed memory. Frameworks and bindings include this folder and nothing else.
 #pragma once
 
 #include <chrono>
@@ -18,8 +18,8 @@
 
 namespace farandole {
 
-// Who this process is. `farandole run` sets these through FARANDOLE_* variables; what other
-// launchers set is understood, too (docs/howto/launchers.md).
+// Who this process is. `farandole run` sets it through FARANDOLE_* variables; the variables of
+// other launchers are understood, too (docs/howto/launchers.md).
 struct Place {
   int rank = 0;        // 0 … size − 1
   int size = 1;        // workers in the job
@@ -31,51 +31,51 @@ struct Place {
 
 struct EngineOptions {
   Place place;
-  // Our end of the Unix socket to the launcher; −1 when there is none. Borrowed: it must stay open
+  // Our end of the Unix socket to the launcher; −1 if there is none. Borrowed: it must stay open
   // while the engine lives.
   int rendezvous_descriptor = -1;
-  // Without a launcher of ours: a text that is the same on all ranks, and that nobody else has on
-  // this host; the ranks find each other by it. Each engine of a process needs a new one. Empty
-  // means that there is none; size must then be 1, or a launcher be there.
+  // For a job without a launcher of ours: a text that is the same on all ranks, and that no other
+  // job on this host uses. The ranks find each other by it, and each engine of a process needs a
+  // new one. If it is empty, size must be 1, or there must be a launcher.
   std::string meeting;
-  // Groups beside the world, each an ascending list of ranks; the same list on every rank.
-  // They get the numbers 1, 2, … in this order; the world is group 0.
+  // Groups beside the world, each an ascending list of ranks, the same on every rank. They get the
+  // numbers 1, 2, … in this order; the world is group 0.
   std::vector<std::vector<int>> groups;
-  // How long the others may take to arrive.
+  // How long to wait for the other ranks.
   std::chrono::milliseconds start_timeout{120'000};
-  // After a call has been in flight for so long this rank leaves the job; 0: never. The launcher
-  // warns earlier. Joins do not count.
+  // If a call is in flight for this long, this rank leaves the job; 0: never. The launcher warns
+  // earlier. Joins do not count.
   std::chrono::seconds stall_limit{0};
-  // Memory shared with the launcher, in which it reads what we are doing
-  // (timeline/flight_record.h); −1 when nobody reads it. Borrowed: mapped by create().
+  // Memory shared with the launcher, which reads there what this rank does
+  // (timeline/flight_record.h); −1 if there is none. Borrowed: create() maps it.
   int flight_record_descriptor = -1;
-  // How many bytes of gradients a frontend puts in one bucket, and up to how many the allreduces of
-  // other calls share a transfer; 0: each has its own. All ranks must have the same; the engine
-  // compares it.
+  // Limits in bytes for a frontend's bucket of gradients, and for a transfer that the allreduces of
+  // other calls share. 0: each has its own. Must be equal on all ranks; the engine compares it.
   std::size_t bucket_bytes = 0;
-  // After how many steps of an optimizer a frontend compares the parameters of all ranks; 0: never.
-  // All ranks must have the same; the engine compares it and hands it on.
+  // After this many steps of an optimizer, a frontend compares the parameters of all ranks; 0:
+  // never. Must be equal on all ranks; the engine compares it and passes it on.
   std::uint64_t check_parameters = 0;
-  // How large the memory is that the other ranks of the host can see: only what is touched of it
-  // costs memory. 0: as much as the machine has, if this process may map the heaps of all ranks.
+  // Size of the memory that the other ranks of the host can see. Only touched pages cost memory. 0:
+  // as much as the machine has, if this process may map the heaps of all ranks.
   std::size_t heap_bytes = 0;
-  // The file of the timeline that begins with the engine; empty: none. If it cannot be written the
-  // log says so, and the job goes on.
+  // The file of a timeline that begins with the engine; empty: none. If it cannot be written, the
+  // log says so and the job goes on.
   std::string timeline_path;
-  // How long the file of a timeline gets, about, all ranks together. What does not fit is left out.
+  // Approximate size limit of a timeline's file, for all ranks together. What does not fit is left
+  // out.
   std::size_t timeline_bytes = std::size_t{256} << 20;
-  // For this one, what start_timeline() says of `mark_cycles`.
+  // As `mark_cycles` of start_timeline(), for this timeline.
   bool timeline_mark_cycles = false;
-  // What is said on standard error: trace, debug, info, warning, error or fatal, and above.
+  // The least severe messages on standard error: trace, debug, info, warning, error or fatal.
   std::string log_level = "warning";
   bool log_hide_time = false;
-  // Asked about every 100 ms while create(), add_group() or remove_group() wait; true ends the
-  // waiting with kRetry.
+  // Called about every 100 ms while create(), add_group() or remove_group() wait. If it returns
+  // true, the wait ends with kRetry.
   std::function<bool()> interrupted;
 
-  // Reads the knobs (see `docs/knobs.md`) and, where they do not say who this process is, what
-  // another launcher has set; not so for a caller that knows the place and the meeting itself and
-  // sets them. Errors: kFixCall naming the variable and its value.
+  // Reads the knobs (see `docs/knobs.md`). If they do not say who this process is, reads what
+  // another launcher has set. A caller that sets place and meeting itself passes true, and then
+  // this is skipped. Errors: kFixCall, naming the variable and its value.
   static Result<EngineOptions> from_environment(bool place_is_known = false);
 };
 
@@ -83,10 +83,10 @@ using GroupId = std::uint32_t;
 inline constexpr GroupId kWorld = 0;
 
 // One collective call of one rank. The memory is borrowed until the call is done (see poll()) or
-// the engine is destroyed. What the outputs hold after kRebuildGroup is undefined; in memory of
-// allocate(), ranks that have not yet noticed the end may even write them for a moment. Shape is in
-// elements, outermost dimension first, C-contiguous. Which fields have a meaning follows from the
-// operation's row.
+// the engine is destroyed. After kRebuildGroup, the contents of the outputs are undefined. If an
+// output is in memory of allocate(), ranks that have not yet noticed the end may still write to it
+// for a short time. The shape is in elements, outermost dimension first, C-contiguous. The
+// operation's row says which fields are used.
 struct Submission {
   Operation operation = Operation::kBarrier;
   // Calls with the same name on all members of the group belong together. It is in use until this
@@ -95,28 +95,30 @@ struct Submission {
   std::string name;
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;
-  // Where the program's tensor lies; must be the same on all ranks. Input and output are memory of
-  // this process all the same: what lies on a device has been copied there.
+  // The device of the user's tensor; must be the same on all ranks. Input and output are always
+  // memory of this process: the caller has copied a tensor on a device there.
   DeviceType device = DeviceType::kCpu;
   std::vector<std::int64_t> shape;
-  const void* input = nullptr;  // broadcast: read on the root only
-  // Allreduce, broadcast: may equal input. Reduce-scatter: scattered_rows() rows, apart from input.
+  const void* input = nullptr;  // broadcast: only read on the root
+  // Allreduce, broadcast: may equal input. Reduce-scatter: scattered_rows() rows, must not be the
+  // input.
   void* output = nullptr;
   ReduceOp reduce_op = ReduceOp::kSum;
-  // Reductions: postscale × op(prescale × input of each rank), finite and the same on all ranks.
-  // Floats are scaled in the type that sums them; integers in float64, cut off toward zero.
+  // Reductions: postscale × op(prescale × input of each rank). Both finite and the same on all
+  // ranks. Floats are scaled in the type that sums them; integers in float64, truncated toward
+  // zero.
   double prescale = 1;
   double postscale = 1;
-  int root_rank = 0;  // broadcast: a rank of the world inside the group
+  int root_rank = 0;  // broadcast: a world rank that is a member of the group
   // Alltoall: how many rows go to each member, in the order of the group's ranks; their sum is at
-  // most the first dimension. Empty: equal shares of all rows.
+  // most the first dimension. Empty: all rows in equal shares.
   std::vector<std::int64_t> splits;
-  // What the caller has found wrong with the call: it is refused on all members, with this text.
-  // Of what is above only operation, name and group have a meaning then.
+  // If not empty, the caller found this call invalid: it is rejected on all members with this text.
+  // Only operation, name and group are used then.
   std::string fault = {};
 };
 
-// What became of a call.
+// The result of a call.
 struct Outcome {
   Status status;
   // Allgather, alltoall: what came from each member, one after another in the order of the ranks,
@@ -129,28 +131,29 @@ struct Outcome {
 using Handle = std::uint64_t;
 
 // Thread-safe throughout. Only create(), add_group(), remove_group(), wait(), shutdown(), a
-// submit() with a limit, start_timeline() and stop_timeline() block. Two threads live inside
-// ("progress" and "watch"), both asleep when idle; a third one while a timeline is on. Not usable
-// in a forked child: see abandon_after_fork().
+// submit() with a limit, start_timeline() and stop_timeline() block. The engine has two threads
+// ("progress" and "watch"), which sleep when idle, and a third one while a timeline is on. Not
+// usable in a forked child: see abandon_after_fork().
 class Engine {
  public:
-  struct Parts;  // the engine's own
+  struct Parts;  // internal
 
-  // Meets the other members and forms the groups. Blocks until all are there.
-  // Errors: kFixCall (options contradict each other or another rank's), kRetry (interrupted),
-  // kRebuildGroup (somebody did not arrive; names the ranks), kStop (system limits).
+  // Meets the other members and forms the groups. Blocks until all are there. Errors: kFixCall (the
+  // options contradict each other or another rank's), kRetry (interrupted), kRebuildGroup (some
+  // ranks did not arrive; names them), kStop (system limits).
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
 
-  ~Engine();  // shutdown(), then frees everything but memory that is still owned outside
-  explicit Engine(std::unique_ptr<Parts> parts);  // by create()
+  ~Engine();  // shutdown(), then frees everything but memory that still has owners outside
+  explicit Engine(std::unique_ptr<Parts> parts);  // only for create()
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   const Place& place() const;
-  // Whether this rank has noticed that the job is over, by a call that has ended with kRebuildGroup
-  // at the latest, or has called shutdown(): no call can come to a good end. Any thread.
+  // Whether no call can succeed any more, because this rank has called shutdown() or has noticed
+  // that the job has ended. It notices that at the latest when a call ends with kRebuildGroup. Any
+  // thread.
   bool is_over() const;
-  // Ranks of a group, ascending; empty for an unknown number.
+  // World ranks of a group, ascending; empty for an unknown number.
   std::vector<int> ranks_of(GroupId group) const;
 
   // Adds a group to, or removes one from, the running job. All ranks of the world must call it,
@@ -164,22 +167,22 @@ class Engine {
   Result<GroupId> add_group(const std::vector<int>& ranks);
   Status remove_group(GroupId group);
 
-  // Starts a call, and with a limit makes progress until it is done or that time is over: what
-  // submit() and wait() do, but on an idle engine all of it on this thread, and nobody is woken.
-  // Without a limit it never blocks. How the call ended take() says: kFixCall on every member, with
-  // one text, when the members disagree, or the call is wrong on any of them (splits, root, scales,
+  // Starts a call. Without a limit it never blocks. With a limit it also waits until the call is
+  // done or the time is over; if the engine is idle, the whole call then runs on this thread
+  // without waking another one. take() returns how the call ended: kFixCall on every member, with
+  // one text, if the members disagree or the call is invalid on any of them (splits, root, scales,
   // dtype without this reduction …). Errors: kFixCall (unknown group, not a member, name in use,
   // a name or a shape out of bounds, a number that is in no table, this rank has joined, after
   // shutdown() …), kRebuildGroup (the group is over), kStop (in a forked child, no memory, the
   // engine has failed). Names that begin with `farandole.` are the engine's own.
   Result<Handle> submit(const Submission& submission, std::chrono::milliseconds wait_limit = {});
-  // Starts all of a batch or, on an error, none of it; a limit is for all of it. The handles are in
-  // the batch's order. A call that take() answers with kFixCall does not stop the others.
+  // Starts all calls of a batch or, on an error, none; a limit is for all of them. The handles are
+  // in the batch's order. If one call fails with kFixCall, the others still run.
   Result<std::vector<Handle>> submit_batch(std::span<const Submission> batch,
                                            std::chrono::milliseconds wait_limit = {});
   // True once take() will not answer kRetry. Unknown handles count as done.
   bool poll(Handle handle);
-  // Makes progress until the call is done or the time is over; returns poll(handle).
+  // Makes progress until the call is done or the time is over. Returns poll(handle).
   bool wait(Handle handle, std::chrono::milliseconds limit);
   // The outcome of a finished call; forgets the handle. Outcome.status is kFixCall for an unknown
   // handle, kRetry if the call is not done.
@@ -188,26 +191,26 @@ class Engine {
   // borrowed. A name that the engine chose stays in use, for ranks may drop at different moments.
   void drop(Handle handle);
 
-  // Memory of the shared heap, 128-byte aligned, zeroed; ordinary memory when the heap is full.
-  // Stays mapped until the last owner is gone, also after shutdown. Errors: kStop when the system
-  // gives no more.
+  // Allocates zeroed memory of the shared heap, 128-byte aligned; ordinary memory if the heap is
+  // full. Stays mapped until the last owner is gone, also after shutdown. Errors: kStop if the
+  // system has no memory left.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes);
 
-  // Whether the other ranks of this host see this memory: calls on it need no copy. True for what
-  // comes from allocate() while the heap has room (see heap_bytes). Any thread.
+  // Whether the other ranks of this host can see this memory, so that calls on it need no copy.
+  // True for memory of allocate() while the heap has room (see heap_bytes). Any thread.
   bool is_shared(const void* memory, std::size_t bytes) const;
 
-  // From now on this rank's calls are told in a file, a JSON trace for Perfetto: when they were
-  // submitted, when all ranks had, when they were done. All ranks of a job may give the same path,
-  // at any time, and share the file; what else is there is replaced. A relative path is taken from
-  // the folder that the process is in. A timeline that is on is stopped; the same path goes on.
-  // Blocks for as long as the disk takes. Errors: kFixCall (the path, another job's file, after
-  // shutdown()), kStop (the system's limits, a forked child). When it cannot be written later on,
-  // the log says so, and the timeline ends. `mark_cycles`: a mark where a call is submitted while
-  // none is in flight.
+  // From now on, writes this rank's calls to a file, a JSON trace for Perfetto: when they were
+  // submitted, when all ranks had submitted them, and when they were done. All ranks of a job may
+  // give the same path, at any time, and share the file; anything else in it is replaced. A
+  // relative path is relative to the current folder. If a timeline is on, it is stopped; the same
+  // path continues its file. Blocks for as long as the disk takes. Errors: kFixCall (the path,
+  // another job's file, after shutdown()), kStop (system limits, a forked child). If the file
+  // cannot be written later on, the log says so and the timeline ends. `mark_cycles` marks each
+  // call that is submitted while no other is in flight.
   Status start_timeline(const std::string& path, bool mark_cycles = false);
-  // All calls until now are in the file, which others may go on with; it can be read. Without
-  // a timeline it does nothing. Errors: kStop (in a forked child).
+  // Stops the timeline: all calls until now are in the file, which can be read. Other ranks may
+  // continue it. Does nothing if there is none. Errors: kStop (in a forked child).
   Status stop_timeline();
 
   // Leaves the job: the others' calls that need this rank end with an error that carries
@@ -216,7 +219,7 @@ class Engine {
   void shutdown(const std::string& reason, const std::string& traceback = {});
 
   // For the child of a fork: closes our descriptors and makes every later call fail with a clear
-  // error. Takes no lock; mapped memory stays.
+  // error. Takes no lock. Mapped memory stays.
   void abandon_after_fork();
 
  private:

@@ -15,7 +15,7 @@ enum class Operation : std::uint8_t {
   kBarrier,
   kReducescatter,
   kAlltoall,
-  kJoin,  // "this rank has no more data": until all have joined, it takes part without any
+  kJoin,  // this rank has no more data; until all have joined, it takes part without data
 };
 
 // Which dimensions of a tensor must be equal on all ranks.
@@ -25,7 +25,7 @@ enum class ShapeRule : std::uint8_t { kAll, kAllButFirst, kNone };
 enum class OutputRule : std::uint8_t {
   kNone,      // there is no tensor
   kGiven,     // into memory of the caller: its size is known beforehand
-  kReceived,  // into memory of the engine: its size depends on what the others bring
+  kReceived,  // into memory of the engine, because the size depends on the other ranks
 };
 
 struct OperationRow {
@@ -33,10 +33,10 @@ struct OperationRow {
   std::string_view name;
   ShapeRule shape_rule;
   OutputRule output_rule;
-  bool reduces = false;      // has a reduce op, a prescale and a postscale
-  bool rooted = false;       // has a root, the only one whose input is read
-  bool runs_joined = false;  // goes on when some members have joined; the others are refused then
-  bool fusible = false;      // several of one dtype, reduce op and scales may share one transfer
+  bool reduces = false;      // uses reduce op, prescale and postscale
+  bool rooted = false;       // has a root, whose input is the only one that is read
+  bool runs_joined = false;  // runs if some members have joined; other operations are rejected then
+  bool fusible = false;      // calls of one dtype, reduce op and scales may share a transfer
 };
 
 // Indexed by Operation; the order is part of the protocol between ranks of one job.
@@ -90,11 +90,11 @@ constexpr std::int64_t first_scattered_row(std::int64_t rows, int members, int m
   return rows / members * member + (member < larger ? member : larger);
 }
 
-// The first six have the numbers of Horovod, which scripts may write in place of the names.
+// The first six have Horovod's numbers, because scripts may use these instead of names.
 enum class ReduceOp : std::uint8_t {
   kAverage,  // over all members, those that have joined included
   kSum,
-  kAdasum,  // what the tensors have in common counts less; allreduce of floats only, never fused
+  kAdasum,  // a common part of the tensors counts less; allreduce of floats only, never fused
   kMin,
   kMax,
   kProduct,
@@ -109,7 +109,7 @@ constexpr std::string_view name_of(ReduceOp op) {
   return kReduceOpNames[static_cast<std::size_t>(op)];
 }
 
-// Whether such a call may share a transfer. An Adasum is that of one tensor.
+// Whether such a call may share a transfer. Adasum works on one whole tensor, so it may not.
 constexpr bool may_be_fused(Operation operation, ReduceOp op) {
   return row_of(operation).fusible && op != ReduceOp::kAdasum;
 }

@@ -1,5 +1,6 @@
-// Expected failures as values: Status says what went wrong and, by its code, what the caller does
-// next; Result<T> is a value or such a Status. Bugs do not come this way: they stop in CHECK.
+// Expected failures are values. Status says what went wrong, and its code says what the caller
+// should do next. Result<T> is a value or such a Status. Bugs of the engine are no Status: they
+// stop the process in CHECK.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +15,13 @@ namespace farandole {
 // Sorted by what the caller does next.
 enum class StatusCode : std::uint8_t {
   kOk,
-  kRetry,         // nothing is wrong yet: the same call may succeed later
-  kRebuildGroup,  // a member is gone: this group is over, a new one can be formed
-  kFixCall,       // the call itself is wrong: correct it, the engine goes on
-  kStop,          // this process cannot go on (system limits, broken installation)
+  kRetry,         // nothing is wrong: the same call may succeed later
+  kRebuildGroup,  // a member is gone: the group has ended, but a new one can be formed
+  kFixCall,       // the call itself is wrong: correct it; the engine goes on
+  kStop,          // this process cannot continue (system limits, broken installation)
 };
 
-// A small handle: nothing is allocated while all is well.
+// A small handle. An ok status allocates nothing.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -34,7 +35,7 @@ class [[nodiscard]] Status {
 
   bool ok() const { return problem_ == nullptr; }
   StatusCode code() const { return ok() ? StatusCode::kOk : problem_->code; }
-  // For people: what was wrong, the value, which rank, and what to do. Empty when ok.
+  // For people: what was wrong, the value, on which rank, and what to do. Empty if ok.
   const std::string& message() const {
     static const std::string none;
     return ok() ? none : problem_->message;
@@ -55,7 +56,7 @@ class [[nodiscard]] Status {
   Status(StatusCode code, std::string message)
       : problem_(std::make_shared<const Problem>(code, std::move(message))) {}
 
-  std::shared_ptr<const Problem> problem_;  // shared by all copies; null when all is well
+  std::shared_ptr<const Problem> problem_;  // shared by all copies; null if ok
 };
 
 // Holds a T, or a Status that is not ok. Reading the value of a failed Result aborts.

@@ -13,7 +13,7 @@ namespace nb = nanobind;
 namespace farandole::python {
 namespace {
 
-// What a signal handler has raised stays this thread's exception until it has the GIL again.
+// Throws a signal handler's exception, which Python keeps in this thread while it has no GIL.
 void raise_if_interrupted() {
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
 }
@@ -41,7 +41,7 @@ BoundEngine::BoundEngine(std::vector<std::vector<int>> groups, const std::string
   check_parameters_ = options->check_parameters;
   options->interrupted = [this] {
     const nb::gil_scoped_acquire locked;
-    --visitors_;  // the handler may call shutdown()
+    --visitors_;  // a signal handler may call shutdown()
     const bool raised = PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
     ++visitors_;
     return raised;
@@ -100,7 +100,7 @@ void BoundEngine::shutdown(const std::string& reason, const std::string& traceba
     while (const int visitors = visitors_) visitors_.wait(visitors);
   } while (visitors_ > 0);  // somebody began to wait before we had the GIL again
   engine_.reset();
-  // Who keeps the rendezvous waits here for the others.
+  // The rank that keeps the rendezvous waits here for the others.
   const nb::gil_scoped_release released;
   engine.reset();
 }

@@ -1,5 +1,5 @@
-// farandole.core.Engine: one Engine with the manners that Python expects. Long waits let other
-// Python threads run and end on Ctrl-C; in a forked child the engine is never touched again.
+// farandole.core.Engine: wraps one Engine for Python. While a call waits, other Python threads run,
+// and Ctrl-C ends the wait. In a forked child, the engine is not used any more.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -15,30 +15,30 @@
 
 namespace farandole::python {
 
-// How long a wait may keep Python from looking at signals.
+// The longest time that a wait keeps Python from handling signals.
 inline constexpr std::chrono::milliseconds kSlice{100};
 
-// All methods need the GIL. Which process-wide engine there is, farandole/lifecycle.py decides.
+// All methods need the GIL. farandole/lifecycle.py decides which engine the process uses.
 class BoundEngine {
  public:
-  // Meets the others; raises KeyboardInterrupt or whatever a signal handler raised meanwhile.
-  // `place`: rank and size, of a job on this host alone whose ranks meet by `meeting`; empty for
-  // what the environment says, where `meeting` is added to that of another launcher's job.
+  // Meets the other ranks. Raises KeyboardInterrupt, or whatever a signal handler raises meanwhile.
+  // `place` is rank and size of a job on this host whose ranks meet by `meeting`. If it is empty,
+  // the environment says both; `meeting` is then added to the meeting of another launcher's job.
   BoundEngine(std::vector<std::vector<int>> groups, const std::string& meeting,
               const std::vector<int>& place);
 
-  // For new calls: keeps the engine while it is used. Raises GroupLostError from the beginning of
-  // shutdown(). In a forked child the engine itself refuses calls.
+  // The engine for new calls; the pointer keeps it alive meanwhile. Raises GroupLostError once
+  // shutdown() has begun. In a forked child, the engine itself rejects calls.
   std::shared_ptr<Engine> running() const;
-  // For calls in flight: raises GroupLostError when shutdown() is done. Until then the engine may
-  // still write to their memory, and only it knows.
+  // The engine for calls in flight. Raises GroupLostError only when shutdown() is done: until then,
+  // the engine may still write to their memory, and only the engine knows when it has stopped.
   std::shared_ptr<Engine> present() const;
-  // Runs `work(engine)` without the GIL, for a new call.
+  // Runs `work(engine)` for a new call, without the GIL.
   template <class Work>
   auto unlocked(Work work) {
     return without_gil(running(), work);
   }
-  // These answer always.
+  // These work in every state.
   const Place& place() const { return place_; }
   std::size_t bucket_bytes() const { return bucket_bytes_; }
   std::uint64_t check_parameters() const { return check_parameters_; }
@@ -46,7 +46,7 @@ class BoundEngine {
 
   GroupId add_group(const std::vector<int>& ranks);
   void remove_group(GroupId group);
-  // `path`: the bytes of a file name.
+  // `path` is a file name as bytes.
   void start_timeline(const nanobind::bytes& path, bool mark_cycles);
   void stop_timeline();
   // Leaves and frees everything but memory that Python still has. When it returns, no thread is
@@ -55,13 +55,13 @@ class BoundEngine {
   void shutdown(const std::string& reason, const std::string& traceback);
   void abandon_after_fork();
   bool poll(Handle handle) const;
-  // Until the call is done. An exception of a signal handler ends the waiting, not the call.
+  // Waits until the call is done. If a signal handler raises, the wait ends but the call goes on.
   void wait(Handle handle);
   // Nobody will take the outcome; poll() says when the memory is free.
   void drop(Handle handle) const;
 
  private:
-  // Counts a thread that has no GIL. Made and ended with the GIL.
+  // Counts the threads inside the engine without the GIL. Must be made and destroyed with the GIL.
   class Visit {
    public:
     explicit Visit(std::atomic<int>& visitors) : visitors_(visitors) { ++visitors_; }
@@ -83,7 +83,7 @@ class BoundEngine {
     return work(*engine);
   }
 
-  // Owned by us until shutdown() is done, and by the calls that are running.
+  // Owned by this object until shutdown() is done, and by the calls that are running.
   std::shared_ptr<Engine> engine_;
   bool leaving_ = false;  // shutdown() has begun
   std::atomic<int> visitors_ = 0;

@@ -1,6 +1,7 @@
-// Tensors come as addresses: reading `t.data_ptr()` costs a tenth of what an array argument costs.
-// Who keeps the memory alive: farandole/handle.py. Text and tuples are read here, not by casters
-// of the standard library's types: those end the process when an allocation fails.
+// Tensors are passed as addresses, because reading `t.data_ptr()` takes a tenth of the time that an
+// array argument takes. farandole/handle.py keeps the memory alive. Text and tuples are read by
+// hand, because nanobind's casters for standard-library types end the process if an allocation
+// fails.
 #include "collectives.h"
 
 #include <nanobind/stl/vector.h>
@@ -20,14 +21,14 @@ namespace nb = nanobind;
 namespace farandole::python {
 namespace {
 
-// A call, and the handle that it got: here before Python can look at signals, whose exceptions
-// could lose a result of submit(). 0: not submitted.
+// A call and its handle; 0 before it is submitted. submit() stores the handle here before Python
+// handles signals, because an exception of a signal handler would lose a return value.
 struct Call {
   Submission submission;
   Handle handle = 0;
 };
 
-// Borrowed memory of this process, C-contiguous, with a tensor that lies on `device`.
+// Borrowed memory of this process, C-contiguous. The tensor itself may be on another `device`.
 struct BufferView {
   DType dtype = DType::kUInt8;
   DeviceType device = DeviceType::kCpu;
@@ -102,20 +103,21 @@ Call without_tensor(const nb::str& name, GroupId group) {
   return {call_of(kOperation, name, group)};
 }
 
-// What the frontend has found wrong: an error on all ranks, whatever they call under this name.
+// A call that the frontend found invalid. It fails on all ranks, whatever they call under this
+// name.
 Call faulty(const nb::str& name, GroupId group, const nb::str& fault) {
   Submission call = call_of(Operation::kBarrier, name, group);
   call.fault = text_of(fault);
   return {std::move(call)};
 }
 
-// How long submit() itself may wait for what it has started.
+// How long submit() itself may wait for the call that it has started.
 std::chrono::milliseconds limit_of(bool waits) {
   return waits ? kSlice : std::chrono::milliseconds{};
 }
 
 void submit(BoundEngine& self, Call& call, bool waits) {
-  // Without the GIL, as the step may run at once.
+  // Releases the GIL, because the step may run at once.
   const Result<Handle> handle = self.unlocked(
       [&](Engine& engine) { return engine.submit(call.submission, limit_of(waits)); });
   raise_if_failed(handle.status());

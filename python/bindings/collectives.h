@@ -1,5 +1,5 @@
-// Collective calls: farandole.core.Call says what to do, farandole.core.Engine submits, polls,
-// waits and takes, one call or a batch.
+// Collective calls: a farandole.core.Call describes a call; farandole.core.Engine submits calls,
+// singly or as a batch, polls, waits for them, and returns their results.
 #pragma once
 
 #include <nanobind/nanobind.h>

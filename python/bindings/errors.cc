@@ -22,7 +22,7 @@ const char* class_of(StatusCode code) {
   }
 }
 
-// Messages hold what users gave as names, maybe cut within a character.
+// Decodes leniently, because messages contain names from the user, possibly cut within a character.
 void set_error(const char* type_name, std::string_view message) {
   const nb::object type = nb::module_::import_("farandole.errors").attr(type_name);
   const nb::object text = nb::steal(

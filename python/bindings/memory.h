@@ -1,5 +1,5 @@
-// Memory of the shared heap as Python arrays: DLPack and the buffer protocol, writable, no copy.
-// The memory lives as long as the last array or tensor over it, also after shutdown.
+// Memory of the shared heap as Python arrays: DLPack and the buffer protocol, writable, without a
+// copy. The memory lives until the last array or tensor that uses it is gone, also after shutdown.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,7 +16,7 @@ namespace farandole::python {
 
 using Array = nanobind::ndarray<nanobind::array_api>;
 
-// The owners are the array and what is made from it.
+// The memory is owned by the array and by whatever is made from it.
 Array array_over(std::shared_ptr<std::byte> memory, DType dtype,
                  const std::vector<std::size_t>& shape);
 

@@ -1,5 +1,4 @@
-// farandole.core: the engine as Python sees it. One file per concept; nothing here knows a
-// framework.
+// farandole.core: the engine for Python, in one file per concept. This code knows no framework.
 #include <nanobind/nanobind.h>
 
 #include "bound_engine.h"
@@ -11,7 +10,7 @@
 namespace nb = nanobind;
 
 NB_MODULE(core, module) {
-  // Users end their programs with tensors and handles alive; that is no news for them.
+  // Users may end their programs with live tensors and handles, so no leak warnings.
   nb::set_leak_warnings(false);
   farandole::python::bind_errors();
   nb::class_<farandole::python::BoundEngine> engine(module, "Engine");

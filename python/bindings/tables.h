@@ -1,4 +1,4 @@
-// The tables of include/farandole as Python dictionaries: name → code.
+// The tables of include/farandole as Python dictionaries from name to code.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -91,7 +91,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Functions as jobs, when they are asked for: most workers have no use for them."""
+    """Import farandole.jobs on first use, because most workers do not need it."""
     if name in ("await_workers", "launch_workers", "run", "stop_workers"):
         return getattr(import_module("farandole.jobs"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The arguments of calls, checked and in the form that the engine takes; without any framework."""
+"""Check the arguments of calls and convert them for the engine, for every framework."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from farandole.group import Group, checked
 
 Item = TypeVar("Item")
 
-# What fits into the numbers of the engine.
+# The largest numbers that the engine can represent.
 _RANK_MAX, _ROWS_MAX = 2**31 - 1, 2**63 - 1
 
 
 def call_name(name: str | None) -> str:
-    """The engine finds a name for a call that has none."""
+    """Check a call's name; if it is None, return an empty one, so that the engine chooses a
+    name."""
     if name is None:
         return ""
     if not isinstance(name, str):
@@ -26,13 +27,13 @@ def call_name(name: str | None) -> str:
 
 
 def member_names(name: str | None, count: int) -> list[str]:
-    """The names of the calls of a batch."""
+    """Return the names of the calls of a batch."""
     base = call_name(name)
     return [f"{base}_{i}of{count}" if base else "" for i in range(1, count + 1)]
 
 
 def gradient_name(name: str | None) -> str | None:
-    """For the call that backward() makes for this one."""
+    """Return the name of the call that backward() makes for this one."""
     return f"{name}.gradient" if name else None
 
 
@@ -40,7 +41,7 @@ def group_number(process_set: Group) -> int:
     number = checked(process_set).process_set_id
     if number is not None:
         return number
-    lifecycle.engine()  # says so when that is because we are outside a job
+    lifecycle.engine()  # raises an error outside a job, which says so
     return process_set.number()
 
 
@@ -74,18 +75,22 @@ def rank_number(root_rank: int) -> int:
 
 
 def split_sizes(splits: Any) -> tuple[int, ...]:
-    """A list of whole numbers, or a tensor or array of them on any device; empty for None."""
+    """Return splits as a list of whole numbers; empty for None.
+
+    `splits` may be a list, or a tensor or array on any device.
+    """
     if splits is None:
         return ()
-    listed = splits.tolist() if hasattr(splits, "tolist") else splits  # at once: it may be far away
+    # all at once, because they may be on a device
+    listed = splits.tolist() if hasattr(splits, "tolist") else splits
     try:
         sizes = tuple(operator.index(rows) for rows in listed)
     except TypeError:
         sizes = ()
     if not sizes or any(abs(rows) > _ROWS_MAX for rows in sizes):
         raise CallError(
-            "splits must say for each member how many rows it gets, as a list or tensor of whole "
-            f"numbers; got {splits!r}"
+            "splits must be a list or tensor of whole numbers, the number of rows for each "
+            f"member; got {splits!r}"
         )
     return sizes
 
@@ -93,7 +98,7 @@ def split_sizes(splits: Any) -> tuple[int, ...]:
 def batch_splits(splits: Sequence[Item], count: int) -> Sequence[Item]:
     if not isinstance(splits, (list, tuple)) or len(splits) != count:
         raise CallError(
-            f"splits of a grouped call must be a list with those of each of the {count} tensors; "
+            f"splits of a grouped call must be a list with the splits of each of {count} tensors; "
             f"got {splits!r}"
         )
     return splits

@@ -1,11 +1,11 @@
-"""Which gradients share a bucket, and where each lies in it. Pure; every frontend uses it."""
+"""Decide which gradients share a bucket, and where each lies in it. Pure; for every frontend."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
-# Every gradient begins on its own pair of cache lines.
+# In bytes: every gradient begins on its own pair of cache lines.
 ALIGNMENT = 128
 
 
@@ -13,18 +13,18 @@ ALIGNMENT = 128
 class PlannedBucket:
     dtype: Hashable
     bytes: int = 0
-    # (which gradient, its offset in bytes)
+    # (index of the gradient, its offset in bytes)
     places: list[tuple[int, int]] = field(default_factory=list)
 
 
 def plan_buckets(
     gradients: Iterable[tuple[Hashable, int]], limit: int | None
 ) -> list[PlannedBucket]:
-    """Fills buckets in the order of `gradients`, each given as (dtype, bytes).
+    """Fill buckets in the order of `gradients`, each of which is (dtype, bytes).
 
-    A bucket holds one dtype and at most `limit` bytes (None: any number), or one gradient that is
-    larger; with 0 each holds one. Buckets are listed by their last gradient: the order in which
-    they become full.
+    A bucket holds gradients of one dtype, at most `limit` bytes in all (None: any number), or a
+    single larger gradient. If `limit` is 0, each bucket holds one gradient. Return the buckets in
+    the order of their last gradients, because in this order they become full.
     """
     full: list[PlannedBucket] = []
     filling: dict[Hashable, PlannedBucket] = {}

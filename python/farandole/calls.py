@@ -1,4 +1,4 @@
-"""Starting calls and waiting for them, and the calls that need no tensor: for every frontend."""
+"""Start calls and wait for them, and the calls without a tensor, for every frontend."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ Result = TypeVar("Result")
 
 
 def start(prepared: PreparedCall[Result], waits: bool = False) -> Handle[Result]:
-    """`waits`: the caller waits for the handle at once, so the call runs here and nobody else is
-    woken for it."""
+    """Submit a call and return its handle.
+
+    `waits` says that the caller waits for the handle at once. Then the call runs on this thread,
+    and no other thread is woken for it.
+    """
     engine = lifecycle.engine()
     handle = Handle(engine, prepared)
     engine.submit(prepared.call, waits)
@@ -23,7 +26,7 @@ def start(prepared: PreparedCall[Result], waits: bool = False) -> Handle[Result]
 
 
 def start_batch(batch: Sequence[PreparedCall[Result]], waits: bool = False) -> BatchHandle[Result]:
-    """Starts all of them or, on an error, none."""
+    """Submit all calls of a batch or, if there is an error, none."""
     engine = lifecycle.engine()
     handle = BatchHandle([Handle(engine, prepared) for prepared in batch])
     engine.submit_batch([prepared.call for prepared in batch], waits)
@@ -31,36 +34,43 @@ def start_batch(batch: Sequence[PreparedCall[Result]], waits: bool = False) -> B
 
 
 def barrier(process_set: Group = global_process_set) -> None:
-    """Returns when all members have called it."""
+    """Wait until all members have called barrier()."""
     call = core.barrier("", arguments.group_number(process_set))
     start(PreparedCall(call, None, core.Engine.take), waits=True).wait()
 
 
 def join(device: int = -1) -> int:
-    """Says that this rank has no more data, and returns when all ranks have said so: the rank that
-    was the last one, the same everywhere.
+    """Say that this rank has no more data, and wait until all ranks have said so.
 
-    Until then this rank takes part in every allreduce of the others as if it gave nothing: zeros to
-    a sum, which an average still divides by the number of all ranks. Other calls are errors there.
-    `device` is there for scripts that give it, and has no meaning.
+    Until then, this rank takes part in every allreduce of the others as if it gave nothing: zeros
+    in a sum, which an average still divides by the number of all ranks. Other operations are errors
+    on all ranks meanwhile.
+
+    Args:
+        device: Ignored. Exists because scripts pass it to Horovod.
+
+    Returns:
+        The rank that was the last to join, the same on all ranks.
     """
     call = core.join("", arguments.group_number(global_process_set))
     return start(PreparedCall(call, None, core.Engine.take_last_joined), waits=True).wait()
 
 
 def poll(handle: Handle[Result] | BatchHandle[Result]) -> bool:
-    """Is the call done? Then synchronize returns at once."""
+    """Return whether the call is done. If it is, synchronize() returns at once."""
     if isinstance(handle, (Handle, BatchHandle)):
         return handle.poll()
     raise _no_handle(handle)
 
 
 def synchronize(handle: Handle[Result] | BatchHandle[Any] | int) -> Result | list[Any] | None:
-    """Waits for the call and returns its result, or raises what went wrong. Of a grouped call: the
-    list of results.
+    """Wait for the call and return its result; for a grouped call, a list of results.
 
-    The handle forgets the result then: a second time there is None, as in Horovod. There is None
-    for a number that is no handle, too: scripts use -1 for "nothing was started".
+    The handle then forgets the result: a second call returns None, as in Horovod. For a number that
+    is not a handle it also returns None, because scripts use -1 for "not started".
+
+    Raises:
+        FarandoleError: The call has failed. The subclass says what the program can do.
     """
     if isinstance(handle, (Handle, BatchHandle)):
         return handle.take()
@@ -71,6 +81,6 @@ def synchronize(handle: Handle[Result] | BatchHandle[Any] | int) -> Result | lis
 
 def _no_handle(handle: object) -> CallError:
     return CallError(
-        "a handle is needed, as the calls that end in _async return it (int(handle) is only its "
+        "expected a handle, which the calls that end in _async return (int(handle) is only its "
         f"number); got {handle!r}"
     )

@@ -1,7 +1,6 @@
-"""What each rank says of itself, compared: is it the same everywhere, and if not, who says what.
+"""Compare what each rank says about itself, and find the ranks that differ.
 
-Everything is summed or compared by allreduce, which goes on when some ranks have joined: those say
-nothing.
+All of it uses allreduce, which also runs if some ranks have joined. Those say nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _RANKS_SHOWN_MAX = 60  # characters
 
 
 def same_everywhere(text: bytes, name: str, process_set: Group) -> bool:
-    """Do all members say the same? One allreduce of 32 bytes, called `name`."""
+    """Return whether all members say the same. Takes one allreduce of 32 bytes, called `name`."""
     words = array("q", hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest())
     count = len(words)
     # The largest of the complements is the complement of the smallest.
@@ -33,8 +32,11 @@ def same_everywhere(text: bytes, name: str, process_set: Group) -> bool:
 
 
 def exchange(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:
-    """By its rank what each member says. The text must not be empty: an empty one is taken for that
-    of a rank that has joined. The calls are named after `name`, if it is not empty."""
+    """Return what each member says, by its world rank.
+
+    `text` must not be empty, because an empty text stands for a rank that has joined. The names of
+    the calls begin with `name`; if it is empty, the engine chooses them.
+    """
     size, me = process_set.size(), process_set.rank()
     lengths = array("q", bytes(8 * size))
     lengths[me] = len(text)
@@ -48,7 +50,10 @@ def exchange(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:
 
 
 def attempt(action: Callable[[], object]) -> str:
-    """What has gone wrong, if anything: the others are in the same call, and must be told."""
+    """Run `action`, and return what has gone wrong as a text for the other ranks, or "".
+
+    The others are in the same call, so this rank must tell them instead of raising at once.
+    """
     try:
         action()
     except Exception as error:
@@ -57,8 +62,10 @@ def attempt(action: Callable[[], object]) -> str:
 
 
 def failures(problem: str, name: str, process_set: Group) -> dict[int, str]:
-    """What has gone wrong on which rank, on all members: `problem` on this one, if it is not empty.
-    When all is well that costs one allreduce of 32 bytes."""
+    """Return on all members, by rank, what has gone wrong. `problem` is this rank's text, or "".
+
+    If no rank has a problem, this takes one allreduce of 32 bytes.
+    """
     text = problem.encode(errors="replace")
     if same_everywhere(text, name, process_set) and not problem:
         return {}
@@ -77,7 +84,7 @@ def _reduce(
 
 
 def variants(rows: Mapping[int, str]) -> list[tuple[list[int], str]]:
-    """The ranks that have the same row, the odd ones last."""
+    """Group the ranks that have the same row; the smallest groups come last."""
     ranks: dict[str, list[int]] = {}
     for rank, row in sorted(rows.items()):
         ranks.setdefault(row, []).append(rank)
@@ -85,7 +92,7 @@ def variants(rows: Mapping[int, str]) -> list[tuple[list[int], str]]:
 
 
 def table(rows: Mapping[int, str]) -> str:
-    """A line for each variant, with the ranks that have it; not too many."""
+    """Return a table with one line for each variant and its ranks, cut after some lines."""
     found = variants(rows)
     shown, rest = found[:_ROWS_SHOWN_MAX], found[_ROWS_SHOWN_MAX:]
     labels = [rank_list(who) for who, _ in shown]
@@ -98,7 +105,7 @@ def table(rows: Mapping[int, str]) -> str:
 
 
 def rank_list(ranks: Sequence[int]) -> str:
-    """Ascending ranks as people read them: "rank 3", "ranks 0-2, 5"; a long list is cut."""
+    """Write ascending ranks as people read them: "rank 3", "ranks 0-2, 5". Cut long lists."""
     parts: list[str] = []
     first = 0
     for index, rank in enumerate(ranks):

@@ -1,4 +1,4 @@
-"""The compiled engine (python/bindings). For the frontends; programs use farandole.torch."""
+"""The compiled engine (python/bindings). Frontends use it; users' programs use farandole.torch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,26 +9,27 @@ reduce_ops: dict[str, int]
 devices: dict[str, int]
 
 class SharedArray:
-    """What the engine hands out: a writable array that speaks DLPack and the buffer protocol."""
+    """A writable array in the engine's memory, with DLPack and the buffer protocol."""
 
     def __dlpack__(self, **options: Any) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 class BufferView:
-    """Borrowed memory: the code of its dtype, its shape, and the addresses of input and output; and
-    the code of the device that the tensor is on, which must be the same on all ranks."""
+    """Borrowed memory: the code of its dtype, its shape, and the addresses of input and output.
+    Also the code of the device of the user's tensor, which must be the same on all ranks."""
 
     def __init__(
         self, dtype: int, shape: tuple[int, ...], input: int, output: int, device: int = ..., /
     ) -> None: ...
 
 class Call:
-    """What to do, and with which memory; made by the functions below. Empty name: the engine's."""
+    """What to do, and with which memory. The functions below make it. The engine names it if its
+    name is empty."""
 
     @property
     def handle(self) -> int:
-        """From submit(), for the engine's other methods; 0 before. A result of submit() could be
-        lost to an exception of a signal handler."""
+        """The number for the engine's other methods, set by submit(); 0 before. submit() does
+        not return it, because a signal handler's exception could lose a return value."""
 
 def allreduce(
     name: str, group: int, buffer: BufferView, op: int, prescale: float, postscale: float, /
@@ -42,14 +43,14 @@ def reducescatter(
 def join(name: str, group: int, /) -> Call: ...
 def barrier(name: str, group: int, /) -> Call: ...
 def faulty(name: str, group: int, fault: str, /) -> Call:
-    """Stands for a call that cannot be made here: all members get the text as an error."""
+    """A call that cannot be made on this rank: all members get the text as an error."""
 
 def scattered_rows(rows: int, members: int, member: int, /) -> int: ...
 def report_end(reason: str, traceback: str) -> None: ...
 
 class Engine:
     def __init__(self, groups: Sequence[Sequence[int]], meeting: str, place: Sequence[int]) -> None:
-        """`place`: empty, or rank and size in a job of this host whose ranks have that text."""
+        """`place` is empty, or rank and size in a job on this host whose ranks share that text."""
     @property
     def rank(self) -> int: ...
     @property
@@ -77,8 +78,9 @@ class Engine:
     def stop_timeline(self) -> None: ...
     def allocate(self, bytes: int) -> SharedArray: ...
     def submit(self, call: Call, waits: bool, /) -> None:
-        """`waits`: the caller waits for the call at once, so it runs on this thread if it can. It
-        returns early to let Python look at signals: wait() goes on then."""
+        """`waits` says that the caller waits for the call at once, so it runs on this thread if
+        possible. submit() may return before the call is done, to let Python handle signals;
+        wait() then continues."""
     def submit_batch(self, calls: list[Call], waits: bool, /) -> None: ...
     def poll(self, handle: int, /) -> bool: ...
     def wait(self, handle: int, /) -> None: ...

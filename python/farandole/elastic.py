@@ -1,6 +1,6 @@
-"""State that survives a failure, and the loop that goes on from it; the same for every frontend.
+"""State that survives failures, and the loop that continues from it, for every frontend.
 
-Jobs have a fixed size so far: when a member is gone for good, the error comes out of run_fn().
+Jobs have a fixed size so far: if a member is gone for good, run_fn() raises the error.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ Result = TypeVar("Result")
 
 
 class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818, Horovod's name
-    """The members of the job change: what run_fn() calls is to end and will be called again.
+    """The members of the job change: the function of run_fn() must end, and is called again.
 
-    `skip_sync`: the state is the same on all ranks, so it need not be sent.
+    Args:
+        skip_sync: The state is the same on all ranks, so it need not be sent.
     """
 
     def __init__(self, skip_sync: bool = False) -> None:
@@ -28,8 +29,11 @@ class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818, Horovod's name
 
 
 class State:
-    """What a training must not lose. `bcast_object(obj)` gives all ranks that of rank 0, and
-    `get_rank()` is this one. To be derived from: save(), restore() and sync() are to be written.
+    """What a training must not lose. Subclasses implement save(), restore() and sync().
+
+    Args:
+        bcast_object: A function that returns rank 0's object on all ranks.
+        get_rank: A function that returns this rank.
     """
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
@@ -37,43 +41,51 @@ class State:
         self._reset_callbacks: list[Callable[[], None]] = []
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
-        """To be called after the job has been formed anew, in this order: to adapt the learning
-        rate to the size, for example."""
+        """Add functions to call, in this order, after the job has been formed again.
+
+        They can, for example, adapt the learning rate to the number of ranks.
+        """
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """Called by run_fn() after the job has been formed anew."""
+        """Adapt to the new job and call the callbacks. run_fn() calls it after forming the job
+        again."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
 
     def commit(self) -> None:
-        """Saves the state: a failure from now on goes back to here. Costs a copy of the state, so
-        rarely enough."""
+        """Save the state, so that training continues from here after a failure.
+
+        A commit costs a copy of the state, so do not call it too often.
+        """
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Ends the call when the members of the job change: never, while jobs have a fixed size."""
+        """Raise HostsUpdatedInterrupt if the members of the job change.
+
+        That never happens, because jobs have a fixed size so far.
+        """
 
     def save(self) -> None:
-        """Keeps a copy in the memory of this rank."""
+        """Keep a copy of the state in the memory of this rank."""
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Goes back to that copy."""
+        """Return to the copy of the last save()."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Gives all ranks the state of rank 0. A call of all ranks."""
+        """Give all ranks the state of rank 0. All ranks must call it."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Adapts to a job that was formed anew."""
+        """Adapt to a job that was formed again."""
 
 
 class ObjectState(State):
-    """Any objects that can be pickled, as attributes: `ObjectState(..., epoch=0, batch=0)`."""
+    """Keep any picklable objects as attributes: `ObjectState(..., epoch=0, batch=0)`."""
 
     def __init__(
         self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **objects: Any
@@ -93,7 +105,7 @@ class ObjectState(State):
             setattr(self, name, value)
 
     def sync(self) -> None:
-        """The objects of rank 0, as they are now; on all ranks they count as saved then."""
+        """Give all ranks the objects of rank 0 as they are now, and save them."""
         if not self._names:
             return
         mine = {name: getattr(self, name) for name in self._names}
@@ -103,10 +115,12 @@ class ObjectState(State):
 
 
 def run_fn(function: Callable[..., Result], reset: Callable[[], None]) -> Callable[..., Result]:
-    """Wraps function(state, ...): all ranks get rank 0's state before, and when it fails with a
-    FarandoleError that is no CallError, the state goes back to the last commit, `reset` forms the
-    job anew, and function is called again, as often as that happens. What `reset` or the state's
-    sync() raise comes out: nobody is left to go on with.
+    """Wrap function(state, ...) so that it continues from the last commit after a failure.
+
+    Before each call of `function`, all ranks get rank 0's state. If it raises a FarandoleError
+    other than a CallError, the state returns to the last commit, `reset` forms the job again, and
+    `function` is called again. This repeats for every such failure. Errors of `reset` and of the
+    state's sync() are raised, because there are no ranks left to continue with.
     """
 
     @functools.wraps(function)
@@ -118,8 +132,8 @@ def run_fn(function: Callable[..., Result], reset: Callable[[], None]) -> Callab
             try:
                 return function(state, *args, **options)
             except CallError:
-                raise  # a mistake of the program would come again
-            except FarandoleError:  # also that which programs of Horovod raise themselves
+                raise  # calling again would repeat the program's mistake
+            except FarandoleError:  # also those that programs written for Horovod raise themselves
                 state.restore()
                 skip_sync = False
             except HostsUpdatedInterrupt as interrupt:
@@ -131,6 +145,6 @@ def run_fn(function: Callable[..., Result], reset: Callable[[], None]) -> Callab
 
 
 def reset_job() -> None:
-    """Leaves the job and joins it again, with all other ranks that do so."""
+    """Leave the job and join it again, together with all other ranks that do so."""
     lifecycle.shutdown()
     lifecycle.init()

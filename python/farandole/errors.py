@@ -1,31 +1,32 @@
-"""The exceptions, sorted by what the program does next.
+"""The exceptions, by what the program can do next.
 
-The binding raises them too: one class for each kind of failure that the engine knows.
+There is one class for each kind of failure that the engine knows. The binding raises them too.
 """
 
 from __future__ import annotations
 
 
 class FarandoleError(RuntimeError):
-    """A call failed. On its own: this process cannot go on (system limits, a forked child)."""
+    """A call failed. If it is not a subclass, this process cannot continue (system limits, a forked
+    child)."""
 
 
 class CallError(FarandoleError, ValueError):
-    """The call itself is wrong: correct it; later calls work.
+    """The call itself is wrong. Correct it; later calls work.
 
-    Raised at once where this process can see the mistake, and on every rank when it is known that
-    the ranks disagree (another shape, dtype, operation ...).
+    If this process can see the mistake, it is raised at once, on this rank only. If the ranks
+    disagree (about a shape, dtype, operation ...), it is raised on every rank.
     """
 
 
 class GroupLostError(FarandoleError):
-    """A member left or died: this group is over. The text names the rank and the cause."""
+    """A member has left or died, so the group has ended. The text names the rank and the cause."""
 
 
 class WorkerError(FarandoleError):
     """A worker of a job that this program has started has failed.
 
-    An exception of a worker arrives in words, not as an object.
+    It contains a worker's exception as text only, not as an object.
     """
 
     def __init__(
@@ -37,12 +38,12 @@ class WorkerError(FarandoleError):
     ) -> None:
         super().__init__(text)
         self.rank = rank
-        # Of the process, 128 + N after signal N; None if it is not known.
+        # The exit code of its process, 128 + N after signal N; None if it is unknown.
         self.exit_code = exit_code
-        # Empty unless the function has raised: the type, such as "ValueError", and so on.
+        # All empty unless the function has raised. The type is a name, such as "ValueError".
         self.exception_type, self.exception_text, self.remote_traceback = exception
 
 
 def text_for_others(error: Exception) -> str:
-    """What the other ranks are told when this one cannot do its part."""
+    """Return what the other ranks are told if this one cannot do its part."""
     return str(error) if isinstance(error, CallError) else f"{type(error).__name__}: {error}"

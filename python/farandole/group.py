@@ -14,11 +14,12 @@ Fact = TypeVar("Fact")
 
 
 class Group:
-    """Some ranks of the job. Give it to `init(process_sets=[...])` or to `add_process_set()` on
-    every rank, then to calls.
+    """Some ranks of the job. Pass it to `init(process_sets=[...])` or `add_process_set()` on
+    every rank, then use it in calls.
 
-    While the group is not registered `process_set_id`, size(), rank(), included() and, for the
-    world, `ranks` are None. `mpi_comm`, which Horovod's has, is always None: there is no MPI.
+    While the group is not registered, `process_set_id`, size(), rank(), included() and, for the
+    world, `ranks` are None. `mpi_comm` exists as in Horovod, but is always None, because there is
+    no MPI.
     """
 
     mpi_comm: None = None
@@ -28,50 +29,54 @@ class Group:
             self.ranks: list[int] | None = sorted(operator.index(rank) for rank in ranks_or_comm)
         except TypeError:
             raise CallError(
-                "a ProcessSet needs a list of ranks of the world, which are whole numbers, and "
-                f"takes no MPI communicator; got {ranks_or_comm!r}"
+                "a ProcessSet needs a list of ranks of the world (whole numbers), not an MPI "
+                f"communicator; got {ranks_or_comm!r}"
             ) from None
         if not self.ranks or len(set(self.ranks)) != len(self.ranks):
-            raise CallError(f"a ProcessSet needs ranks, each once; got {list(ranks_or_comm)}")
+            raise CallError(
+                f"a ProcessSet needs one rank or more, each once; got {list(ranks_or_comm)}"
+            )
         self.process_set_id: int | None = None
         self._world_rank = -1
 
     def register(self, number: int, ranks: list[int], world_rank: int) -> None:
-        """Called by init() and add_process_set(): this group exists from now on."""
+        """Set the number and ranks. Called by init() and add_process_set()."""
         self.process_set_id, self.ranks, self._world_rank = number, ranks, world_rank
         self._optimizers = itertools.count()
 
     def become(self, other: Group) -> None:
-        """Called by init(): from now on this object stands for the same group as `other`."""
+        """Make this object stand for the same group as `other`. Called by init()."""
         self.__dict__.update(other.__dict__)
 
     def forget(self) -> None:
-        """Called by shutdown() and remove_process_set()."""
+        """Mark the group as not registered. Called by shutdown() and remove_process_set()."""
         self.process_set_id = None
 
     def number(self) -> int:
         if self.process_set_id is None:
             raise CallError(
-                f"{self!r} is not registered: on all ranks, give it to init(process_sets=[...]) or "
-                "to add_process_set() before it is used, and not to remove_process_set()"
+                f"{self!r} is not registered: on all ranks, pass it to init(process_sets=[...]) or "
+                "add_process_set() before you use it, and remove it only afterwards"
             )
         return self.process_set_id
 
-    # None is in no signature below: calls refuse a group that is not registered, so who makes some
-    # has one that is.
+    # The signatures below leave out None, because calls reject a group that is not registered. So
+    # programs that make calls have a registered one.
 
     def included(self) -> bool:
-        """Is this process a member? None while the group is not registered."""
+        """Return whether this process is a member. None while the group is not registered."""
         return self._of_registered(self._world_rank in self._members())
 
     def size(self) -> int:
-        """The number of members. None while the group is not registered."""
+        """Return the number of members. None while the group is not registered."""
         return self._of_registered(len(self._members()))
 
     def rank(self) -> int:
-        """The place of this process among the members. None while the group is not registered.
+        """Return the index of this process among the members. None while the group is not
+        registered.
 
-        Raises CallError, which is a ValueError, outside the group.
+        Raises:
+            CallError: This process is not a member. CallError is also a ValueError.
         """
         if self.included() is False:
             raise CallError(

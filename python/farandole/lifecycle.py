@@ -1,4 +1,4 @@
-"""Joining and leaving the job. Holds the engine of this process, the project's only global."""
+"""Join and leave the job. Holds the engine of this process, the project's only global."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from farandole.group import Group, checked, global_process_set
 
 
 class _Process:
-    """What this process is at the moment: outside a job, or a member by its engine."""
+    """The state of this process: outside a job, or a member with an engine."""
 
     engine: core.Engine | None = None
     # Every object that stands for a registered group, the world first.
     groups: tuple[Group, ...] = ()
-    joining = False  # within init()
-    meetings = 0  # how often it has been there: what another launcher says stays the same
-    # Engines within shutdown(): a fork must not leave them to the child as they are.
+    joining = False  # True while init() runs
+    # how many meetings it has had, because another launcher's text stays the same for each
+    meetings = 0
+    # Engines within shutdown(). If the process forks meanwhile, the child must abandon them, too.
     leaving: tuple[core.Engine, ...] = ()
-    forked = False  # the child of a member
-    is_child = False  # of whatever process
+    forked = False  # whether this is a forked child of a member
+    is_child = False  # whether this is a forked child of any process
 
 
 _process = _Process()
@@ -34,14 +35,21 @@ _process = _Process()
 def init(
     comm: Any = None, process_sets: Sequence[Group] | Literal["dynamic"] | None = None
 ) -> None:
-    """Joins the job; waits for the other ranks. Does nothing if that has been done, unless this
-    rank has noticed, by a GroupLostError say, that the job is lost: it leaves that first.
+    """Join the job and wait for the other ranks.
 
-    Without a launcher the job is this process alone. The same process_sets must be given on every
-    rank; each gets its `process_set_id`. "dynamic" is what add_process_set() needs in Horovod; here
-    it is always possible. `comm` is there for scripts that give all ranks, as a list, as an empty
-    one, or as mpi4py's COMM_WORLD: another job than the launcher's cannot be formed. Raises
-    CallError, which is a ValueError, for others, and for process_sets that are not right.
+    Without a launcher, the job is this process alone. A second call does nothing, unless this rank
+    has noticed that the job is lost (by a GroupLostError, for example): then it leaves that job
+    first.
+
+    Args:
+        comm: None, or all ranks: as a list, as an empty list, or as mpi4py's COMM_WORLD. Exists
+            because scripts pass it to Horovod; another job cannot be formed.
+        process_sets: Groups to register, the same on every rank; each gets its `process_set_id`.
+            "dynamic", which Horovod needs for add_process_set(), changes nothing.
+
+    Raises:
+        CallError: `comm` is not all ranks, or `process_sets` is wrong. CallError is also a
+            ValueError.
     """
     _check_not_forked()
     given = _checked_list([] if process_sets in (None, "dynamic") else process_sets)
@@ -55,7 +63,7 @@ def init(
 
 
 def init_by_meeting(meeting: str, rank: int, size: int) -> None:
-    """Joins a job on this host of which all ranks have that text, and nobody else."""
+    """Join a job on this host whose ranks all pass the same text, which no other job uses."""
     _check_not_forked()
     _join([], meeting, (rank, size))
 
@@ -90,7 +98,8 @@ def _join(
 
 
 def _check_is_world(comm: Any, size: int) -> None:
-    """Is `comm` a list of all ranks, or of none, or an MPI communicator of as many processes?"""
+    """Check that `comm` is a list of all ranks or of none, or an MPI communicator of as many
+    processes."""
     if comm is None:
         return
     if isinstance(comm, (list, tuple)):
@@ -127,10 +136,13 @@ def _register_again(given: Sequence[Group]) -> None:
 
 
 def add_process_set(process_set: Group | Sequence[int]) -> Group:
-    """Adds a group, given as ProcessSet or ranks, to the running job, and returns the ProcessSet.
+    """Add a group to the running job, and return its ProcessSet.
 
-    All ranks of the world must call it, with the same ranks and in the same order as other such
-    calls; it waits for them.
+    All ranks of the world must call it with the same ranks, and in the same order as other such
+    calls. It waits for them.
+
+    Args:
+        process_set: A ProcessSet, or a list of world ranks.
     """
     here = engine()
     group = process_set if isinstance(process_set, Group) else Group(process_set)
@@ -141,15 +153,18 @@ def add_process_set(process_set: Group | Sequence[int]) -> Group:
 
 
 def group_of(ranks: Sequence[int]) -> Group | None:
-    """The registered group of these ranks, ascending, if there is one."""
+    """Return the registered group of these ranks, which must be ascending, if there is one."""
     wanted = list(ranks)
     return next((group for group in _process.groups if group.ranks == wanted), None)
 
 
 def remove_process_set(process_set: Group) -> bool:
-    """Removes a group from the running job; False for the world and for one that is not registered.
+    """Remove a group from the running job.
 
     All ranks of the world must call it, as with add_process_set().
+
+    Returns:
+        False if it is the world or is not registered, otherwise True.
     """
     here = engine()
     number = checked(process_set).process_set_id
@@ -164,7 +179,7 @@ def remove_process_set(process_set: Group) -> bool:
 
 
 def shutdown() -> None:
-    """Leaves the job: calls of others that need this rank fail. init() may follow."""
+    """Leave the job. Calls of other ranks that need this one fail. init() may be called again."""
     _leave("it called shutdown()")
 
 
@@ -183,14 +198,14 @@ def _leave(reason: str, stack: str = "") -> None:
 
 
 def process_set_ids_and_ranks() -> dict[int, list[int]]:
-    """The registered groups, the world with the number 0 among them."""
+    """Return the ranks of each registered group by its number. The world has the number 0."""
     here = engine()
     numbers = {group.process_set_id for group in _process.groups}
     return {number: here.ranks_of(number) for number in sorted(n for n in numbers if n is not None)}
 
 
 def engine() -> core.Engine:
-    """The engine of this process; raises CallError outside a job."""
+    """Return the engine of this process; raise CallError outside a job."""
     if _process.engine is None:
         raise CallError("farandole is not initialized: call init() first")
     return _process.engine
@@ -201,7 +216,7 @@ def is_initialized() -> bool:
 
 
 def rank() -> int:
-    """This process among all of the job: 0 ... size() - 1."""
+    """Return the number of this process in the job: 0 ... size() - 1."""
     return engine().rank
 
 
@@ -210,7 +225,7 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """This process among those of the job on this host."""
+    """Return the number of this process among those of the job on this host."""
     return engine().local_rank
 
 
@@ -219,7 +234,7 @@ def local_size() -> int:
 
 
 def cross_rank() -> int:
-    """This host among those that have a process with this local_rank()."""
+    """Return the number of this host among those that have a process with this local_rank()."""
     return engine().cross_rank
 
 
@@ -228,7 +243,7 @@ def cross_size() -> int:
 
 
 def is_homogeneous() -> bool:
-    """Has every host the same number of processes?"""
+    """Return whether every host has the same number of processes."""
     here = engine()
     return here.local_size * here.cross_size == here.size
 
@@ -252,10 +267,10 @@ def _summary(error: BaseException) -> str:
 
 
 def described(error: BaseException, describe: Callable[[BaseException], str]) -> str:
-    """What can be sent to the others; empty where the methods of the exception fail themselves."""
+    """Describe an exception for the other ranks; return "" if its own methods fail."""
     try:
         return describe(error).encode(errors="backslashreplace").decode()
-    except BaseException:  # also Ctrl-C: we have to leave in any case
+    except BaseException:  # also Ctrl-C, because we must leave in any case
         return ""
 
 

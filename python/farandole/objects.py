@@ -1,7 +1,7 @@
-"""Whole Python objects instead of tensors; the same for every framework.
+"""Send whole Python objects instead of tensors, for every framework.
 
 They travel pickled (by cloudpickle), and unpickling runs what the sender says. Only members of one
-job send them to each other, and nobody else can join it: the launcher decides who is a member.
+job send objects to each other, and the launcher decides who is a member.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from farandole.handle import PreparedCall
 
 Result = TypeVar("Result")
 
-# The first byte of what travels.
+# The first byte of a message.
 _OBJECT, _FAILURE = b"o", b"f"
 
 
@@ -28,10 +28,16 @@ def broadcast_object(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> Any:
-    """The object of root_rank, on every member; the others' `obj` has no meaning.
+    """Return the object of root_rank on every member.
 
-    The object is pickled. It travels only between the members of this job, which the launcher has
-    started; a rank runs what root_rank's object says when it is unpickled.
+    The object is pickled and travels only between the members of this job, which the launcher has
+    started. Unpickling it runs code that root_rank's object chooses.
+
+    Args:
+        obj: The object; used on root_rank only.
+        root_rank: A rank of the world, which must be a member.
+        name: The name of the call, the same on all members.
+        process_set: The group.
     """
     root = lifecycle.rank() == arguments.rank_number(root_rank)
     data = _pack(obj) if root else b""
@@ -46,10 +52,15 @@ def broadcast_object(
 def allgather_object(
     obj: Any, name: str | None = None, process_set: Group = global_process_set
 ) -> list[Any]:
-    """The list of all members' objects, in the order of their ranks.
+    """Return the list of all members' objects, in the order of their ranks.
 
-    The objects are pickled. They travel only between the members of this job, which the launcher
-    has started; a rank runs what the others' objects say when they are unpickled.
+    The objects are pickled and travel only between the members of this job, which the launcher has
+    started. Unpickling them runs code that the other ranks' objects choose.
+
+    Args:
+        obj: The object of this rank.
+        name: The name of the call, the same on all members.
+        process_set: The group.
     """
     data = bytearray(_pack(obj))
     group = arguments.group_number(process_set)
@@ -69,7 +80,8 @@ def allgather_object(
 
 
 def _pack(obj: Any) -> bytes:
-    """If it fails the others must be told: they are in the same call."""
+    """Pickle an object. If that fails, the message says so, because the others are in the same
+    call."""
     try:
         return _OBJECT + cloudpickle.dumps(obj)
     except Exception as error:
@@ -81,7 +93,8 @@ def _unpack(data: bytearray | memoryview, sender: str) -> Any:
     if kind == _OBJECT:
         return cloudpickle.loads(content)
     raise CallError(
-        f"the object of {sender} cannot be sent, as it cannot be pickled: {bytes(content).decode()}"
+        f"the object of {sender} cannot be sent, because it cannot be pickled: "
+        f"{bytes(content).decode()}"
     )
 
 

@@ -1,8 +1,8 @@
-"""Are the parameters the same on all ranks, bit by bit? For every frontend: it brings their names
-and digests.
+"""Check that the parameters are the same on all ranks, bit by bit.
 
-When they are, that costs one small allreduce. Only when they are not do the ranks tell each other
-what they have. Those that have joined do not count.
+Every frontend uses it and provides names and digests. If the parameters are equal, the check takes
+one small allreduce. Only if they are not do the ranks exchange more. Ranks that have joined do not
+count.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True)
 class Reader:
-    """What a frontend knows of its tensors. Both may raise; `spread` is a call of all ranks."""
+    """How to read a frontend's tensors. Both functions may raise; all ranks must call `spread`."""
 
-    # The parameters of this rank by name, in their order.
+    # Returns the parameters of this rank by name, in their order.
     parameters: Callable[[], dict[str, Parameter]]
-    # A sentence about how far the values of this one are apart, or nothing.
+    # Returns a sentence about how far the values of this parameter differ, or "".
     spread: Callable[[str], str]
 
 
 def digest_of(memory: Any) -> str:
-    """Of the bytes of a tensor: anything with the buffer protocol."""
+    """Return the digest of a tensor's bytes, given as an object with the buffer protocol."""
     return hashlib.blake2b(memory, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def check(
     reader: Reader, process_set: Group, name: str | None = None, when: str = "", advice: str = ""
 ) -> None:
-    """Raises CallError, with the same text on all ranks, if the parameters differ.
+    """Raise CallError, with the same text on all ranks, if the parameters differ.
 
-    `when` says at what time they differ, `advice` stands at the end of the text.
+    `when` says in the text at what time they differ; `advice` ends the text.
     """
     arguments.group_number(process_set)
     base = arguments.call_name(name)
@@ -75,8 +75,8 @@ def check(
 class Difference:
     details: str
     name: str = ""
-    is_of_values: bool = False  # same name, dtype and shape everywhere
-    failed: bool = False  # nothing could be compared
+    is_of_values: bool = False  # names, dtypes and shapes are equal; only values differ
+    failed: bool = False  # a rank could not read its parameters
 
     @property
     def problem(self) -> str:
@@ -84,7 +84,7 @@ class Difference:
 
 
 def difference(of_ranks: Mapping[int, str | dict[str, Parameter]]) -> Difference:
-    """What differs between ranks, of which each has its parameters, or says why it has none."""
+    """Find what differs between ranks. Each rank has its parameters, or a text why it has none."""
     failures = {rank: said for rank, said in of_ranks.items() if isinstance(said, str)}
     if failures:
         return Difference(

@@ -1,7 +1,7 @@
-"""What scripts ask about the way in which their Horovod was built.
+"""What scripts ask about how their Horovod was built.
 
-There are no builds with and without parts here, so the answers do not say what is linked. They say
-what follows for a script: whether it may take the way that it has for a "yes".
+Farandole has no optional parts, so the answers do not say what is linked. They say whether a script
+may use the code that it has for a "yes".
 """
 
 from __future__ import annotations
@@ -10,52 +10,57 @@ from farandole import lifecycle
 
 
 def mpi_threads_supported() -> bool:
-    """Yes: every call may come from any thread. Raises CallError before init()."""
+    """Return True: every call may be made from any thread. Raise CallError before init()."""
     lifecycle.engine()
     return True
 
 
 def mpi_enabled() -> bool:
-    """Yes, though there is no MPI here: scripts ask before they use Adasum, which works."""
+    """Return True, although there is no MPI: scripts ask before they use Adasum, which works."""
     return True
 
 
 def mpi_built() -> bool:
-    """Yes: see mpi_enabled(). Scripts that were started by mpirun ask for it."""
+    """Return True, like mpi_enabled(). Scripts that were started by mpirun ask for it."""
     return True
 
 
 def gloo_enabled() -> bool:
-    """Yes, though there is no Gloo here: scripts ask for what Horovod can do with Gloo alone, such
-    as init() after shutdown(), or elastic jobs."""
+    """Return True, although there is no Gloo.
+
+    Scripts ask for what Horovod can only do with Gloo, such as init() after shutdown(), or elastic
+    jobs.
+    """
     return True
 
 
 def gloo_built() -> bool:
-    """Yes: see gloo_enabled()."""
+    """Return True, like gloo_enabled()."""
     return True
 
 
 def nccl_built() -> int:
-    """The version of NCCL: 0, none. Tensors of GPUs work, and go through host memory."""
+    """Return NCCL's version: 0, because there is none. GPU tensors work, and go through host
+    memory."""
     return 0
 
 
 def cuda_built() -> bool:
-    """No: see nccl_built()."""
+    """Return False, because of nccl_built()."""
     return False
 
 
 def rocm_built() -> bool:
-    """No: see nccl_built()."""
+    """Return False, because of nccl_built()."""
     return False
 
 
 def ddl_built() -> bool:
-    """No: no call needs IBM's DDL."""
+    """Return False: no call needs IBM's DDL."""
     return False
 
 
 def ccl_built() -> bool:
-    """No. Scripts ask in order to leave out what Intel's oneCCL cannot do; here they need not."""
+    """Return False. Scripts ask in order to avoid what Intel's oneCCL cannot do; Farandole can
+    do it."""
     return False

@@ -1,4 +1,4 @@
-"""The ways to combine elements, as the engine's table numbers them."""
+"""The ways to combine elements, with the numbers of the engine's table."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ class ReduceOp(enum.IntEnum):
     Average = core.reduce_ops["average"]
     Sum = core.reduce_ops["sum"]
     Adasum = core.reduce_ops["adasum"]
-    """Of allreduce, for floats: a sum in which what tensors have in common counts less. Of two,
-    (1 - a·b / 2a·a) a + (1 - a·b / 2b·b) b: the sum if they are orthogonal, the average if they are
-    the same. Of more, the same in a tree: neighbours in rank order are paired, level by level, and
-    an odd one at the end goes up as it is; ranks that have joined count as zeros. Every tensor of a
-    batch by itself."""
+    """For allreduce of floats: a sum in which a common part of the tensors counts less. The sum of
+    two is (1 - a·b / 2a·a) a + (1 - a·b / 2b·b) b: their sum if they are orthogonal, their average
+    if they are equal. More than two are combined in a tree: neighbours in rank order are paired,
+    level by level, and an odd one at the end goes up unchanged. Ranks that have joined count as
+    zeros. Each tensor of a batch is combined by itself."""
     Min = core.reduce_ops["min"]
     Max = core.reduce_ops["max"]
     Product = core.reduce_ops["product"]
     AverageOfPresent = core.reduce_ops["average_of_present"]
-    """The average over the ranks that have not joined; Average divides by all, as Horovod does."""
+    """The average over the ranks that have not joined. Average divides by the number of all ranks,
+    as Horovod does."""
 
 
 Sum = ReduceOp.Sum
@@ -37,7 +38,7 @@ _numbers = {op.value for op in ReduceOp}
 
 
 def checked(op: ReduceOp | int) -> ReduceOp:
-    """The op, which may be given by its number, as in Horovod."""
+    """Return the op, which may be given by its number, as in Horovod."""
     if isinstance(op, ReduceOp):
         return op
     if isinstance(op, int) and not isinstance(op, bool) and op in _numbers:
@@ -47,7 +48,8 @@ def checked(op: ReduceOp | int) -> ReduceOp:
 
 
 def chosen(op: ReduceOp | None, average: bool | None) -> ReduceOp:
-    """The op that op and the older average ask for; not checked()."""
+    """Return the op for the arguments `op` and the older `average`. Call checked() on the
+    result."""
     if op is None:
         return Sum if average is False else Average
     if average is not None:

@@ -1,4 +1,4 @@
-"""Starting and stopping the timeline: a file that shows what all ranks do and when."""
+"""Start and stop the timeline: a file that shows what all ranks do and when."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from farandole.lifecycle import engine
 
 
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
-    """From now on this rank's calls are told in a file for Perfetto (https://ui.perfetto.dev).
+    """Write this rank's calls from now on to a file for Perfetto (https://ui.perfetto.dev).
 
-    Every rank that is to be seen calls it with the same path, which may be relative to the folder
-    that the process is in; they need not do it at the same time. What else is in the file is
-    replaced. A timeline that is on is stopped before. mark_cycles: a mark CYCLE_START is where a
-    call starts while none is in flight; Horovod's cycles by the clock do not exist here.
+    Call it with the same path on every rank that the file should show; the ranks need not do so at
+    the same time. The rest of the file is replaced. A timeline that is on is stopped first. If the
+    disk becomes full later, the log says so, and the training continues.
 
-    Raises CallError, which is a ValueError, before init() or when the path cannot be written;
-    FarandoleError at the system's limits. When the disk is full later on, the log says so, and the
-    training goes on.
+    Args:
+        file_path: The path, which may be relative to the current folder.
+        mark_cycles: Write a mark CYCLE_START whenever a call starts while none is in flight.
+            Horovod's cycles by the clock do not exist here.
+
+    Raises:
+        CallError: init() was not called, or the path cannot be written. It is also a ValueError.
+        FarandoleError: A limit of the system was reached.
     """
     if not isinstance(file_path, (str, os.PathLike)):
         raise CallError(f"file_path must be a path; got {file_path!r}")
@@ -29,8 +33,11 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 
 
 def stop_timeline() -> None:
-    """This rank's calls until now are in the file, which others may go on with; it can be read.
+    """Write all calls of this rank until now to the file and stop; the file can then be read.
 
-    shutdown() does the same. Does nothing when no timeline is on. Raises CallError before init().
+    Other ranks may continue to write. shutdown() does the same. Does nothing if no timeline is on.
+
+    Raises:
+        CallError: init() was not called.
     """
     engine().stop_timeline()

@@ -35,9 +35,8 @@ Case = tuple[Callable[[], object], str]
 FOLDER = Path(farandole.__file__).parent
 DTYPES = ", ".join(core.dtypes)
 NOT_REGISTERED = (
-    "ProcessSet(process_set_id=None, ranks=[0]) is not registered: on all ranks, give it to "
-    "init(process_sets=[...]) or to add_process_set() before it is used, and not to "
-    "remove_process_set()"
+    "ProcessSet(process_set_id=None, ranks=[0]) is not registered: on all ranks, pass it to "
+    "init(process_sets=[...]) or add_process_set() before you use it, and remove it only afterwards"
 )
 OUTSIDE = "farandole is not initialized: call init() first"
 IN_FLIGHT = (
@@ -46,8 +45,7 @@ IN_FLIGHT = (
 )
 PAIRS = "params must be model.state_dict() or model.named_parameters(); got a "
 SPLITS = (
-    "splits must say for each member how many rows it gets, as a list or tensor of whole numbers; "
-    "got "
+    "splits must be a list or tensor of whole numbers, the number of rows for each member; got "
 )
 
 
@@ -118,14 +116,17 @@ class ErrorTexts:
         yield hvd.barrier, OUTSIDE
         yield lambda: hvd.add_process_set([0]), OUTSIDE
         no_list = (
-            "a ProcessSet needs a list of ranks of the world, which are whole numbers, and takes "
-            "no MPI communicator; got "
+            "a ProcessSet needs a list of ranks of the world (whole numbers), not an MPI "
+            "communicator; got "
         )
         yield lambda: hvd.ProcessSet(3), no_list + "3"
         yield lambda: hvd.ProcessSet("01"), no_list + "'01'"
         yield lambda: hvd.ProcessSet([0.7, "1"]), no_list + "[0.7, '1']"
-        yield lambda: hvd.ProcessSet([]), "a ProcessSet needs ranks, each once; got []"
-        yield lambda: hvd.ProcessSet([1, 1]), "a ProcessSet needs ranks, each once; got [1, 1]"
+        yield lambda: hvd.ProcessSet([]), "a ProcessSet needs one rank or more, each once; got []"
+        yield (
+            lambda: hvd.ProcessSet([1, 1]),
+            "a ProcessSet needs one rank or more, each once; got [1, 1]",
+        )
         for wrong in ([[0]], "static", group):
             yield (
                 lambda wrong=wrong: hvd.init(process_sets=wrong),
@@ -144,14 +145,14 @@ class ErrorTexts:
 
     def jobs(self) -> Iterator[Case]:
         run, launch = farandole.run, farandole.launch_workers
-        yield lambda: run(3), "a function is needed; got 3"
+        yield lambda: run(3), "expected a function; got 3"
         for args in (3, "ab"):
             wrong = f"args must be a tuple or a list; got {args!r}"
             yield lambda args=args: run(int, args), wrong
             yield lambda args=args: launch(1, "train.py", args), wrong
         yield lambda: run(int, (), 3), "kwargs must be a dictionary; got 3"
         for n in (0, "two", 1.0):
-            number = f"n, how many workers, must be a whole number from 1 on; got {n!r}"
+            number = f"n, the number of workers, must be a whole number, 1 or more; got {n!r}"
             yield lambda n=n: run(int, n=n), number
         yield (
             lambda: run(int, env={"A": 1}),
@@ -159,7 +160,7 @@ class ErrorTexts:
         )
         yield (
             lambda: run(int, ((i for i in ()),)),
-            "the function and its arguments cannot be sent to the workers, as they cannot be "
+            "the function and its arguments cannot be sent to the workers, because they cannot be "
             "pickled: TypeError: cannot pickle 'generator' object",
         )
         yield (
@@ -188,7 +189,7 @@ class ErrorTexts:
         )
         yield (
             self.run_without_a_python,
-            ("executable: say which Python; this process does not know its own"),
+            "pass the path of a Python as executable; this process does not know its own",
         )
         yield from self.workers(launch(1, ["true"]))
 
@@ -211,7 +212,7 @@ class ErrorTexts:
         workers._job._owner = 0
         yield (
             lambda: farandole.stop_workers(workers),
-            "these workers belong to the process of which this one is a forked child",
+            "these workers belong to the parent of this forked child; call this in the parent",
         )
 
     def ask_for_a_missing_launcher(self) -> None:
@@ -289,7 +290,7 @@ class ErrorTexts:
             yield lambda s=splits: hvd.alltoall(tensor, s), f"{SPLITS}{splits!r}"
         yield (
             lambda: hvd.grouped_alltoall([tensor, tensor], [[1, 1]]),
-            "splits of a grouped call must be a list with those of each of the 2 tensors; got "
+            "splits of a grouped call must be a list with the splits of each of 2 tensors; got "
             "[[1, 1]]",
         )
         yield (
@@ -303,7 +304,7 @@ class ErrorTexts:
         for call, wrong in ((hvd.synchronize, None), (hvd.poll, 12345)):
             yield (
                 lambda call=call, wrong=wrong: call(wrong),
-                "a handle is needed, as the calls that end in _async return it (int(handle) is "
+                "expected a handle, which the calls that end in _async return (int(handle) is "
                 f"only its number); got {wrong}",
             )
         yield (
@@ -384,7 +385,7 @@ class ErrorTexts:
 
     def objects(self) -> Iterator[Case]:
         generator = (i for i in ())
-        cause = "as it cannot be pickled: TypeError: cannot pickle 'generator' object"
+        cause = "because it cannot be pickled: TypeError: cannot pickle 'generator' object"
         yield (
             lambda: hvd.broadcast_object(generator, 1),
             f"the object of rank 1 cannot be sent, {cause}",

@@ -1,4 +1,5 @@
-// A failed allocation as a value: exceptions end below the public door, and on no thread of ours.
+// Reports a failed allocation as a Status. Exceptions may not leave the engine: neither through the
+// public C++ interface nor from a thread of ours.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,8 +10,9 @@
 
 namespace farandole {
 
-// What `call` returns, a Status or a Result; kStop when an allocation failed meanwhile. `what` is
-// asked then, and says for people what came to nothing: "rank 3 cannot join the job".
+// Returns what `call` returns (a Status or a Result), or kStop if an allocation failed in it.
+// `what` makes the beginning of that error text, such as "rank 3 cannot join the job"; it is only
+// called then.
 template <class What, class Call>
 auto with_memory(What what, Call call) -> decltype(call()) {
   try {

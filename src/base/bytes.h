@@ -1,5 +1,5 @@
-// Small binary messages: little-endian, bounds-checked. A reader that runs past the end or meets an
-// absurd length turns bad and stays bad; ask ok() once at the end.
+// Small binary messages: little-endian and bounds-checked. If a reader runs past the end or meets
+// an impossible length, it turns bad and stays bad. So callers read everything and ask ok() once.
 #pragma once
 
 #include <bit>

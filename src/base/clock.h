@@ -18,7 +18,7 @@ class SystemClock final : public Clock {
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 };
 
-// Time that stands still until it is told to move. One thread.
+// A clock that only moves when it is told to. One thread.
 class SimulatedClock final : public Clock {
  public:
   TimePoint now() const override { return now_; }

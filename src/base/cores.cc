@@ -44,7 +44,7 @@ std::optional<int> cores_in_cpu_max(std::string_view text) {
   std::istringstream words{std::string(text)};
   long quota = 0;
   long period = 0;
-  // Without a quota there is "max" (version 2) or -1 (version 1).
+  // If there is no quota, the file says "max" (cgroup version 2) or -1 (version 1).
   if (!(words >> quota >> period) || quota <= 0 || period <= 0) return std::nullopt;
   return static_cast<int>(std::max(1L, quota / period));
 }

@@ -1,4 +1,4 @@
-// How many cores this process may use: what threads are counted by.
+// How many cores this process may use. Decides how many threads are started.
 #pragma once
 
 #include <optional>
@@ -6,12 +6,12 @@
 
 namespace farandole {
 
-// The smaller of its affinity and the cpu quota of its container; at least 1. Reads files of the
-// system at every call. Any thread.
+// The smaller of the CPU affinity and the container's CPU quota; at least 1. Reads system files at
+// every call. Any thread.
 int usable_cores();
 
-// The whole cores in the text of cgroup's cpu.max ("150000 100000" is one); nothing without a
-// quota.
+// The number of whole cores in the text of cgroup's cpu.max: "150000 100000" is one core. Empty if
+// there is no quota.
 std::optional<int> cores_in_cpu_max(std::string_view text);
 
 }  // namespace farandole

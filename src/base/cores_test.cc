@@ -20,7 +20,7 @@ TEST(Cores, ReadsQuotas) {
 }
 
 TEST(Cores, CountsOnlyThoseOfTheAffinity) {
-  // In a thread of its own: the affinity ends with it.
+  // The affinity belongs to this thread and ends with it.
   std::thread([] {
     cpu_set_t one;
     CPU_ZERO(&one);

@@ -1,4 +1,4 @@
-// Descriptor: owns one file descriptor; closes it in the end.
+// Descriptor: owns one file descriptor and closes it in its destructor.
 #pragma once
 
 #include <fcntl.h>
@@ -12,9 +12,9 @@ class Descriptor {
  public:
   Descriptor() = default;
   explicit Descriptor(int number) : number_(number) {}
-  // A new one that lives long inside a program which is not ours: never 0, 1 or 2. Where these are
-  // closed they are given out first, and then the program's print() would write into our memory.
-  // −1 stays −1, and keeps errno.
+  // Moves a new descriptor that we keep open for long to a number above 2. If the user's program
+  // has closed its standard streams, the kernel gives their numbers to the next descriptors, and
+  // the program's print() would then write into our shared memory. −1 stays −1, and errno is kept.
   static Descriptor beyond_standard(int number) {
     Descriptor given(number);
     if (number < 0 || number > STDERR_FILENO) return given;
@@ -31,7 +31,7 @@ class Descriptor {
   ~Descriptor() { reset(); }
 
   bool valid() const { return number_ >= 0; }
-  int get() const { return number_; }  // borrowed; −1 when empty
+  int get() const { return number_; }  // borrowed; −1 if empty
   int release() { return std::exchange(number_, -1); }
   void reset() {
     if (number_ >= 0) ::close(std::exchange(number_, -1));

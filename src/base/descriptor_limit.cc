@@ -13,12 +13,12 @@ namespace {
 
 struct Room {
   int open = 0;
-  int free = 0;  // at least, up to what was asked for
+  int free = 0;  // a lower bound; counted up to what was asked for
   rlim_t limit = RLIM_INFINITY;
 };
 
-// /proc/self/fd cannot be listed without a free descriptor. Free numbers come soon after the open
-// ones, so this looks at few more numbers than it has to find.
+// Tries the numbers one by one, because listing /proc/self/fd needs a free descriptor. Free numbers
+// follow soon after the open ones, so this tries few more numbers than it needs.
 Room look_for_room(int needed) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {.free = needed};

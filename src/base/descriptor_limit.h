@@ -1,5 +1,5 @@
-// Descriptor limit: is there room for what a job needs? Asked before the first one is opened, so
-// that nobody gets stuck half-way; and what to say when one could not be opened.
+// Checks that the process can open as many descriptors as a job needs, before it opens the first
+// one. So a rank does not fail half-way. Also makes the advice for errors of open() and the like.
 #pragma once
 
 #include <string>
@@ -9,11 +9,12 @@
 
 namespace farandole {
 
-// Ok if `needed` more descriptors can be opened now. Opens none. Errors: kStop with all numbers.
-// `who` begins the text: "rank 3".
+// Returns ok if `needed` more descriptors can be opened now; opens none. Otherwise returns kStop
+// with the needed, open and allowed numbers. `who` begins the text, such as "rank 3".
 Status check_descriptors(std::string_view who, int needed);
 
-// After a call that failed for want of a descriptor: the numbers, and what to raise.
+// Call it after a system call failed because there was no free descriptor. Says how many are open,
+// the limit, and how to raise it.
 std::string descriptor_advice();
 
 }  // namespace farandole

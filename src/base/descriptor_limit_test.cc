@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The limit is the process's, so it is put back.
+// Restores the limit, because it belongs to the whole process.
 class DescriptorLimitTest : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0); }

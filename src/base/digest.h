@@ -1,5 +1,5 @@
-// Digest: numbers and texts mixed into 64 bits, the same in all processes of a job. Every bit that
-// went in counts in every bit that comes out, and so does the order.
+// Digest: mixes numbers and texts into 64 bits, with the same result in all processes of a job.
+// Every input bit affects every output bit, and the order of the inputs counts.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class Digest {
     if (!text.empty()) add(number_of(text));
   }
 
-  // Never 0, which stands for what has no digest.
+  // Never 0: 0 stands for "no digest".
   std::uint64_t value() const { return state_ == 0 ? 1 : state_; }
 
  private:
@@ -33,7 +33,7 @@ class Digest {
     return bits ^ (bits >> 31U);
   }
 
-  // At most eight bytes, little-endian like all that members compare.
+  // Packs at most eight bytes, little-endian like everything that members compare.
   static std::uint64_t number_of(std::string_view bytes) {
     std::uint64_t number = 0;
     std::memcpy(&number, bytes.data(), bytes.size());

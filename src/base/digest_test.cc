@@ -41,7 +41,7 @@ TEST(Digest, EveryByteAndTheOrderCount) {
   EXPECT_NE(there.value(), back.value());
 }
 
-// Of 64 bits about half change when one does.
+// If one input bit changes, about half of the 64 output bits change.
 TEST(Digest, EveryBitCountsEverywhere) {
   for (unsigned bit = 0; bit < 64; ++bit) {
     int changed = 0;

@@ -23,7 +23,7 @@ TEST(DTypes, have_unique_names) {
   }
 }
 
-// A name such as "int16" ends in its bits.
+// A name such as "int16" ends in its number of bits.
 TEST(DTypes, have_the_size_that_the_name_says) {
   for (const DTypeRow& row : kDTypes) {
     const auto digits = row.name.find_first_of("0123456789");

@@ -14,21 +14,21 @@ namespace {
 
 using Environment = std::function<const char*(const char*)>;
 
-// The names of the variables.
+// The environment variables that a launcher sets.
 struct Launcher {
   std::string_view name;
   const char* rank;
   const char* size;
   const char* local_rank;
   const char* local_size;
-  // What tells this job from others of the same user; those that are set count.
+  // The variables that tell this job from other jobs of the same user. Those that are set are used.
   std::array<const char*, 4> job;
-  // A socket to the launcher's process on this host, which has one job.
+  // A socket to the launcher's process on this host. Such a process starts one job only.
   const char* socket = nullptr;
 };
 
-// The first whose rank and size are there counts: torchrun may be started by srun, but hardly srun
-// by torchrun.
+// The first launcher whose rank and size are set is taken. torchrun may be started by srun, but
+// srun is hardly ever started by torchrun, so torchrun comes before it.
 constexpr std::array<Launcher, 4> kLaunchers = {{
     {.name = "torchrun",
      .rank = "RANK",
@@ -62,7 +62,7 @@ std::string_view text_of(const Environment& environment, const char* name) {
   return found == nullptr ? std::string_view() : found;
 }
 
-// Slurm writes "2(x3)" for two on each of three hosts.
+// Slurm writes "2(x3)" for two ranks on each of three hosts.
 std::optional<int> leading_number(std::string_view text) {
   int number = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -102,7 +102,7 @@ Result<Place> place_of(const Environment& environment, const Launcher& launcher)
   return place;
 }
 
-// Empty when that is no Unix socket.
+// Empty if the descriptor is not a Unix socket.
 std::string process_behind(std::string_view descriptor) {
   ucred peer{};
   socklen_t bytes = sizeof(peer);

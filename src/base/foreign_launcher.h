@@ -1,5 +1,6 @@
-// What other launchers than `farandole run` tell the processes that they start: torchrun, mpirun
-// and the like. Reads variables, and for MPICH's the socket to its launcher; nothing else.
+// Finds the job if another launcher than `farandole run` (torchrun, mpirun, srun …) has started
+// this process. Only reads environment variables and, for MPICH, which process is behind the
+// launcher's socket.
 #pragma once
 
 #include <functional>
@@ -13,12 +14,13 @@ namespace farandole {
 
 struct ForeignJob {
   Place place;
-  std::string meeting;  // the same text on all ranks of the job, and on none of another one
+  // the same text on all ranks of the job, and different from every other job's
+  std::string meeting;
 };
 
-// The job that one of them has started this process for; nothing if none has. `environment` answers
-// like getenv; an empty value counts as not set. Errors: kFixCall for numbers that make no sense, a
-// job on several hosts, and one that nothing tells from others.
+// Returns the job, or empty if no other launcher has started this process. `environment` answers
+// like getenv; an empty value counts as not set. Errors: kFixCall if the numbers make no sense, if
+// the job spans several hosts, or if no variable tells it from other jobs.
 Result<std::optional<ForeignJob>> find_foreign_job(
     const std::function<const char*(const char*)>& environment);
 

@@ -1,6 +1,6 @@
 // Guarded<T>: the lock holds the data. The value can only be reached through a lock() guard, so
-// forgetting the lock does not compile. Waiting uses the same guard. Taking a lock twice in one
-// function, which would wait for ever, does not pass clang's analysis.
+// code that forgets the lock does not compile. Waiting uses the same guard. Taking a lock twice in
+// one function would deadlock; clang's thread-safety analysis rejects it.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@
 
 namespace farandole {
 
-// A place where some of those who wait for a Guarded value do so, to be woken apart from the
-// others.
+// A condition variable for some of the threads that wait for a Guarded value, so that these can be
+// woken without waking the others.
 class WaitPlace {
  public:
   void notify_all() { changed_.notify_all(); }
@@ -27,7 +27,7 @@ class WaitPlace {
 template <class T>
 class Guarded {
  public:
-  // Access to the value while this lives. Neither copies nor moves; borrow it within one scope.
+  // Gives access to the value while it lives. Cannot be copied or moved; use it within one scope.
   class FARANDOLE_THREAD_SAFETY(scoped_lockable) Lock {
    public:
     explicit Lock(Guarded& owner) FARANDOLE_THREAD_SAFETY(acquire_capability(owner.mutex_))
@@ -39,7 +39,7 @@ class Guarded {
     T& operator*() { return owner_.value_; }
     T* operator->() { return &owner_.value_; }
 
-    // Releases the lock while waiting for notify; true if `ready` held before the deadline.
+    // Releases the lock while it waits. Returns true if `ready` held before the deadline.
     template <class Ready>
     bool wait_until(std::chrono::steady_clock::time_point deadline, Ready ready) {
       return owner_.changed_.wait_until(lock_, deadline, [&] { return ready(owner_.value_); });
@@ -48,7 +48,7 @@ class Guarded {
     void wait(Ready ready) {
       owner_.changed_.wait(lock_, [&] { return ready(owner_.value_); });
     }
-    // Is woken by the place's notify only.
+    // As above, but only notifications of `place` wake it.
     template <class Ready>
     void wait_at(WaitPlace& place, Ready ready) {
       place.changed_.wait(lock_, [&] { return ready(owner_.value_); });
@@ -68,7 +68,7 @@ class Guarded {
   Guarded(const Guarded&) = delete;
   Guarded& operator=(const Guarded&) = delete;
 
-  // The analysis cannot see that the lock travels to the caller, so the body is left out.
+  // The analysis cannot follow a lock that is returned to the caller, so it skips this body.
   Lock lock() FARANDOLE_THREAD_SAFETY(acquire_capability(mutex_), no_thread_safety_analysis) {
     return Lock(*this);
   }

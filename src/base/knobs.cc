@@ -110,9 +110,8 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .min = 0,
      .max = 7 * 24 * 3600,
      .flag = "--stall-warning",
-     .help =
-         "Seconds that a call may wait for other ranks before the launcher says for which ones; "
-         "0 means never."},
+     .help = "Seconds that a call may wait for other ranks before the launcher says which ones "
+             "it waits for; 0 means never."},
     {.knob = Knob::kStallLimit,
      .name = "FARANDOLE_STALL_LIMIT",
      .old_name = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
@@ -132,9 +131,9 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .min = 0,
      .max = std::int64_t{1} << 40,
      .flag = "--bucket-bytes",
-     .help =
-         "Gradients are averaged together in buckets of at most this many bytes, and tensors of "
-         "other calls that are alike in transfers of at most as many; with 0 each has its own."},
+     .help = "The largest size of a bucket, in which gradients are averaged together, and of a "
+             "transfer that similar tensors of other calls share. With 0 each tensor has its "
+             "own transfer."},
     {.knob = Knob::kCheckParameters,
      .name = "FARANDOLE_CHECK_PARAMETERS",
      .type = KnobType::kInteger,
@@ -151,17 +150,18 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .min = 0,
      .max = std::int64_t{1} << 46,
      .flag = "--heap-bytes",
-     .help = "How much of its memory a worker can have where the others see it, so that it need "
-             "not be copied. Only what is used of it costs memory. 0 means as much as the machine "
-             "has, or less where `ulimit -v` or `ulimit -f` is set."},
+     .help = "Size of the memory of a worker that the others can see, so that tensors in it "
+             "need not be copied. Only the used part costs memory. 0 means as much as the "
+             "machine has, or less if `ulimit -v` or `ulimit -f` is set."},
     {.knob = Knob::kTimeline,
      .name = "FARANDOLE_TIMELINE",
      .old_name = "HOROVOD_TIMELINE",
      .type = KnobType::kText,
      .default_value = "",
      .flag = "--timeline",
-     .help = "The file in which all workers say what they do when, for Perfetto; what is there is "
-             "replaced. Empty means none. DYNAMIC means none, too: start_timeline() works always."},
+     .help = "The file for Perfetto to which all workers write what they do and when. An "
+             "existing file is replaced. Empty means none, and so does DYNAMIC, because "
+             "start_timeline() always works."},
     {.knob = Knob::kTimelineBytes,
      .name = "FARANDOLE_TIMELINE_BYTES",
      .type = KnobType::kInteger,
@@ -169,17 +169,16 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .min = 65536,
      .max = std::int64_t{1} << 40,
      .flag = "--timeline-bytes",
-     .help =
-         "How long the file of a timeline gets, about. Later calls are left out, which the file "
-         "says."},
+     .help = "Approximate size limit of a timeline's file. Calls that do not fit are left out, "
+             "and the file says so."},
     {.knob = Knob::kTimelineMarkCycles,
      .name = "FARANDOLE_TIMELINE_MARK_CYCLES",
      .old_name = "HOROVOD_TIMELINE_MARK_CYCLES",
      .type = KnobType::kSwitch,
      .default_value = "0",
      .flag = "--timeline-mark-cycles",
-     .help = "Marks in the timeline where a call is made while none is in flight. A program that "
-             "starts a timeline says so itself."},
+     .help = "Marks the calls in the timeline that are made while no other is in flight. A "
+             "program that calls start_timeline() chooses this by an argument."},
     {.knob = Knob::kLogLevel,
      .name = "FARANDOLE_LOG_LEVEL",
      .old_name = "HOROVOD_LOG_LEVEL",
@@ -194,7 +193,7 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .type = KnobType::kSwitch,
      .default_value = "0",
      .flag = "--log-hide-time",
-     .help = "Log lines without the time."},
+     .help = "Write log lines without the time."},
 }};
 
 constexpr bool rows_are_in_order() {

@@ -1,5 +1,5 @@
-// Knobs: every setting of Farandole is one row of one table. Reading the environment, the flags of
-// the command, and the reference page all follow the row.
+// Knobs: every setting of Farandole is one row of one table. The environment, the flags of the
+// command and the reference page are all made from the rows.
 #pragma once
 
 #include <array>
@@ -41,21 +41,23 @@ inline constexpr std::size_t kKnobs = 20;
 enum class KnobType : std::uint8_t {
   kInteger,
   kSwitch,  // 0 or 1; also false/true, off/on, no/yes
-  kChoice,  // one of a list of words, in any case
-  kText,    // anything
+  kChoice,  // one word of a list, in upper or lower case
+  kText,    // any text
 };
 
 struct KnobRow {
   Knob knob{};
   std::string_view name{};      // the environment variable
   std::string_view old_name{};  // Horovod's name for it; empty if it had none
-  std::string_view old_off{};   // Horovod's switch whose yes means 0 here, whatever old_name says
+  // the name of Horovod's switch that turns this off: yes means 0 here and wins over old_name
+  std::string_view old_off{};
   KnobType type{};
-  std::string_view default_value{};  // as one would write it
+  std::string_view default_value{};  // as a user would write it
   std::int64_t min = 0;              // kInteger
   std::int64_t max = 0;
   std::string_view choices{};  // kChoice: words separated by '|'
-  std::string_view flag{};     // of `farandole run`; empty if the launcher sets the knob itself
+  // the flag of `farandole run`; empty if the launcher sets the knob itself
+  std::string_view flag{};
   std::string_view help{};
 };
 
@@ -63,22 +65,23 @@ struct KnobRow {
 std::span<const KnobRow> knob_rows();
 const KnobRow& row_of(Knob knob);
 
-// The values of one process. Immutable after read(): any thread.
+// The settings of one process. Cannot change after read(), so any thread may use them.
 class Knobs {
  public:
-  // `environment` answers like getenv; an empty value counts as not set. The new name wins over
-  // the old ones. Errors: kFixCall naming the variable, its value and what is allowed.
+  // Reads all knobs. `environment` answers like getenv; an empty value counts as not set.
+  // Farandole's own variable wins over Horovod's. Errors: kFixCall with the variable, its value and
+  // the allowed values.
   static Result<Knobs> read(const std::function<const char*(const char*)>& environment);
 
-  // Whether a text is a value of this knob. `called`: how the user gave it, such as
+  // Checks that `text` is an allowed value of this knob. `called` is how the user gave it, such as
   // "--log-level". Errors: kFixCall.
   static Status check(const KnobRow& row, std::string_view called, std::string_view text);
 
   // kInteger and kSwitch (0 or 1).
   std::int64_t integer(Knob knob) const;
-  // kChoice: the word in small letters. kText: as it was given.
+  // kChoice: the word in lower case. kText: as it was given.
   const std::string& text(Knob knob) const;
-  // False when the default is used.
+  // False if the default is used.
   bool is_set(Knob knob) const;
 
  private:
@@ -87,7 +90,7 @@ class Knobs {
     std::string text;
     bool is_set = false;
   };
-  // Where the value of a row comes from.
+  // Which variable gives the value of a row.
   struct Source {
     std::string_view variable;
     std::string_view text;

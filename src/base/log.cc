@@ -10,7 +10,7 @@ namespace {
 
 struct LevelRow {
   Level level;
-  std::string_view name;  // as the knob says it
+  std::string_view name;  // the word that the knob uses
   spdlog::level::level_enum spdlog_level;
 };
 
@@ -26,7 +26,7 @@ constexpr std::array<LevelRow, 6> kLevels = {{
 
 const LevelRow& row_of(Level level) { return kLevels[static_cast<std::size_t>(level)]; }
 
-// spdlog's own level names differ from the knob's words, so the line carries ours.
+// spdlog's level names differ from the knob's words, so the line contains ours.
 std::string pattern_for(const Log::Options& options) {
   return options.hide_time ? "%v" : "%Y-%m-%d %H:%M:%S.%e %v";
 }
@@ -37,7 +37,7 @@ Result<Level> level_named(std::string_view name) {
   for (const LevelRow& row : kLevels)
     if (row.name == name) return row.level;
   return Status::fix_call(fmt::format(
-      "`{}` is no log level; there are trace, debug, info, warning, error and fatal", name));
+      "`{}` is not a log level; use trace, debug, info, warning, error or fatal", name));
 }
 
 struct Log::Parts {
@@ -50,7 +50,7 @@ struct Log::Parts {
   }
 
   std::string prefix;
-  mutable spdlog::logger logger;  // synchronises itself
+  mutable spdlog::logger logger;  // thread-safe by itself
 };
 
 Log::Log(const Options& options) : parts_(std::make_unique<Parts>(options)) {}

@@ -12,16 +12,16 @@ namespace farandole {
 
 enum class Level : std::uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kFatal };
 
-// By its name in small letters. Errors: kFixCall.
+// Finds a level by its name in lower case. Errors: kFixCall.
 Result<Level> level_named(std::string_view name);
 
-// Thread-safe: each line is written whole. Built once per process or engine and passed on.
+// Thread-safe: each line is written whole. Made once per process or engine and passed on.
 class Log {
  public:
   struct Options {
-    Level level = Level::kWarning;  // lines below it are dropped
+    Level level = Level::kWarning;  // less severe lines are dropped
     bool hide_time = false;
-    std::string tag{};  // in front of each line, such as "rank 3"; may be empty
+    std::string tag{};  // begins each line, such as "rank 3"; may be empty
   };
   explicit Log(const Options& options);
   ~Log();

@@ -15,7 +15,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
-// What the function writes to standard error.
+// Returns what the function writes to standard error.
 template <class Function>
 std::string printed_by(Function function) {
   ::testing::internal::CaptureStderr();

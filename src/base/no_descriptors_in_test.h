@@ -1,4 +1,4 @@
-// For tests of what happens at the system's limit.
+// For tests: what happens when a process reaches its limit of file descriptors.
 #pragma once
 
 #include <fcntl.h>
@@ -9,7 +9,8 @@
 
 namespace farandole {
 
-// While it lives, this process can open nothing: every number below its limit is taken.
+// While an object of this class lives, this process can open nothing: every number below the limit
+// is taken.
 class NoFreeDescriptors {
  public:
   NoFreeDescriptors() {

@@ -1,11 +1,13 @@
-// What every thread of ours does first inside a program that is not ours.
+// What each of our threads does first. Our threads run inside the user's program and must not
+// disturb it.
 #pragma once
 
 namespace farandole {
 
-// Names the calling thread (at most 15 letters), and leaves the program's signals to the program's
-// threads: a handler that ran here would not interrupt what the program waits in. What a fault
-// raises in the thread itself still arrives, so that a faulthandler can tell of it.
+// Names the calling thread (at most 15 characters) and blocks signals in it, so that they reach the
+// user's threads: a handler that ran here would not interrupt a system call in which the program
+// waits. Signals that the thread itself causes (such as SIGSEGV) still arrive, so that Python's
+// faulthandler can report them.
 void begin_own_thread(const char* name);
 
 }  // namespace farandole

@@ -1,8 +1,8 @@
-// What differs between processors and compilers. The only place for #if outside of kernels and
-// device code.
+// Differences between processors and compilers. No other file has #if, except kernels and device
+// code.
 #pragma once
 
-// What clang's thread-safety analysis is told; other compilers have none.
+// Annotations for clang's thread-safety analysis. Other compilers have no such analysis.
 #if defined(__clang__)
 #define FARANDOLE_THREAD_SAFETY(...) __attribute__((__VA_ARGS__))
 #else
@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-// Tells the processor that this is a spin loop.
+// Tells the processor that the caller spins.
 inline void cpu_pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -20,13 +20,13 @@ inline void cpu_pause() {
 #endif
 }
 
-// Loads of plain memory that come before it see nothing that is newer than what atomic loads after
-// it see. (No fence of the language: the thread sanitizer knows none.)
+// Orders earlier loads of plain memory before later atomic loads, so that they cannot see newer
+// data than those do. (No std::atomic_thread_fence: the thread sanitizer does not support it.)
 inline void finish_loads() {
 #if defined(__aarch64__)
   asm volatile("dmb ishld" ::: "memory");
 #else
-  asm volatile("" ::: "memory");  // x86-64 keeps loads in order
+  asm volatile("" ::: "memory");  // x86-64 does not reorder loads
 #endif
 }
 

@@ -1,21 +1,21 @@
-// How a process ended, and how we say it.
+// How a process ended, and the words for it.
 #pragma once
 
 #include <string>
 
 namespace farandole {
 
-// By exit(code), or by a signal (then `signal` is not 0).
+// The process called exit(code) if `signal` is 0. Otherwise this signal killed it.
 struct ProcessEnd {
   int code = 0;
   int signal = 0;
 
   bool failed() const { return code != 0 || signal != 0; }
-  // As shells count: 128 + signal.
+  // As shells do: 128 + signal number.
   int exit_code() const { return signal != 0 ? 128 + signal : code; }
 };
 
-// "SIGTERM"; "signal 99" for one without a name.
+// "SIGTERM", or "signal 99" if it has no name.
 std::string signal_name(int signal);
 
 // "exited with code 3", "killed by signal 9 (SIGKILL)".

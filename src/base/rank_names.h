@@ -6,7 +6,7 @@
 
 namespace farandole {
 
-// "rank 3", "ranks 0-2, 5" of ascending ranks.
+// "rank 3", "ranks 0-2, 5". The ranks must be in ascending order.
 std::string name_ranks(const std::vector<int>& ranks);
 
 }  // namespace farandole

@@ -20,9 +20,9 @@ std::string problem_of_scale(const Signature& signature, std::string_view which,
   const auto& row = row_of(signature.operation);
   const auto name = shortened(signature.name, kNameShownBytesMax);
   if (!std::isfinite(scale))
-    return fmt::format("{} `{}`: the {} is {}, it must be finite", row.name, name, which, scale);
+    return fmt::format("{} `{}`: the {} is {}; it must be finite", row.name, name, which, scale);
   if (!row.reduces && scale != 1)
-    return fmt::format("{} `{}`: the {} is {}, without a reduction it must be 1", row.name, name,
+    return fmt::format("{} `{}`: the {} is {}; without a reduction it must be 1", row.name, name,
                        which, scale);
   return {};
 }
@@ -94,13 +94,13 @@ std::string problem_of(const Signature& signature) {
     return fmt::format("`{}`: {} ({})", shortened(name, kNameShownBytesMax), problem, value);
   };
   if (static_cast<std::size_t>(signature.operation) >= kOperations.size())
-    return of_name("this number is no operation", static_cast<int>(signature.operation));
+    return of_name("this number is not an operation", static_cast<int>(signature.operation));
   if (static_cast<std::size_t>(signature.dtype) >= kDTypes.size())
-    return of_name("this number is no element type", static_cast<int>(signature.dtype));
+    return of_name("this number is not an element type", static_cast<int>(signature.dtype));
   if (find_row(signature.device) == nullptr)
-    return of_name("this number is no device", static_cast<int>(signature.device));
+    return of_name("this number is not a device", static_cast<int>(signature.device));
   if (static_cast<std::size_t>(signature.reduce_op) >= kReduceOpNames.size())
-    return of_name("this number is no reduction", static_cast<int>(signature.reduce_op));
+    return of_name("this number is not a reduction", static_cast<int>(signature.reduce_op));
   if (signature.fault.size() > kFaultBytesMax)
     return of_name("the text of its fault is too long", static_cast<int>(signature.fault.size()));
   if (signature.dimensions.size() > kDimensionsMax) {

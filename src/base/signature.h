@@ -1,4 +1,4 @@
-// Signature: everything about a submission that must be equal on all members of its group.
+// Signature: the properties of a submission that must be equal on all members of its group.
 #pragma once
 
 #include <cstddef>
@@ -16,27 +16,28 @@
 
 namespace farandole {
 
-// Names, shapes and faults are bounded so that every signature fits into one control message.
+// Names, shapes and error texts are bounded, so that every signature fits into one control message.
 inline constexpr std::size_t kNameBytesMax = 4096;
 inline constexpr std::size_t kDimensionsMax = 64;
 inline constexpr std::size_t kFaultBytesMax = 1024;
 
-// Members match by name alone: the same name with another operation is a mismatch that gets
-// refused, never a second tensor. Calls without a name get one from the engine before they come
-// here.
+// Members match calls by name alone. If two members use one name for different operations, that is
+// a mismatch, and the call is rejected on all. The engine gives calls without a name one
+// beforehand.
 struct Signature {
   std::string name;
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kUInt8;
-  DeviceType device = DeviceType::kCpu;  // kCpu where there is no tensor
-  ReduceOp reduce_op = ReduceOp::kSum;   // kSum where it has no meaning
-  std::int32_t root_rank = 0;            // 0 where it has no meaning
-  double prescale = 1;                   // finite; 1 where it has no meaning
+  DeviceType device = DeviceType::kCpu;  // kCpu if there is no tensor
+  ReduceOp reduce_op = ReduceOp::kSum;   // kSum if the operation does not reduce
+  std::int32_t root_rank = 0;            // 0 if the operation has no root
+  double prescale = 1;                   // finite; 1 if the operation does not reduce
   double postscale = 1;
-  // The dimensions that must be equal, by the operation's ShapeRule: all, all but the first, none.
+  // The dimensions that must be equal. By the operation's ShapeRule these are all, all but the
+  // first, or none.
   std::vector<std::int64_t> dimensions;
-  // Why this call cannot run, in words; empty where it can. A call with a fault has a name and an
-  // operation, no more; it is refused on all members.
+  // Says why this call cannot run; empty if it can. Only its name and operation are set then, and
+  // it is rejected on all members.
   std::string fault = {};
 
   bool has_fault() const { return !fault.empty(); }
@@ -44,40 +45,42 @@ struct Signature {
   friend bool operator==(const Signature& a, const Signature& b);
 };
 
-// How scales are compared: what differs in one bit may give another result.
+// Compares scales bit by bit, because any difference may change the result.
 bool same_bits(double a, double b);
 
-// Stands for all of a signature, the same in all processes of a job, and different for different
-// ones: two of a job's n signatures are alike with a chance of n² / 2^65.
+// Digest of the whole signature, the same in all processes of a job. Two of a job's n signatures
+// have the same digest with a probability of n² / 2^65.
 std::uint64_t digest_of(const Signature& signature);
 
-// Of the name alone.
+// Digest of the name alone.
 std::uint64_t digest_of(std::string_view name);
 
-// What makes this no signature (an empty or endless name, a negative dimension, an endless scale, a
-// number that is no operation …); empty when all is well.
+// Says what is malformed (an empty or too long name, a negative dimension, an infinite scale, a
+// number that stands for no operation …). Empty if the signature is well-formed.
 std::string problem_of(const Signature& signature);
 
-// The bytes of a tensor; nothing for a shape that no tensor has: a dimension is negative, or all of
-// it, empty dimensions left out, is 2^62 bytes or more.
+// Bytes of a tensor. Empty if no tensor can have this shape: if a dimension is negative, or if the
+// product of the non-zero dimensions comes to 2^62 bytes or more.
 std::optional<std::int64_t> byte_count(DType dtype, std::span<const std::int64_t> shape);
 
-// A signature that is submitted again and again, with what has to be computed only once.
+// A signature together with what is computed from it once, because programs submit the same
+// signature again and again.
 struct KnownSignature {
   explicit KnownSignature(Signature known);
 
   Signature signature;
   std::uint64_t digest;
   std::uint64_t name_digest;
-  std::int64_t bytes;        // of its dimensions; 0 if it is out of bounds
-  std::uint64_t fusion_key;  // equal where one transfer may carry both; 0: it takes no other
-  std::string problem;       // problem_of(signature)
+  std::int64_t bytes;  // bytes of its dimensions; 0 if they are out of bounds
+  // signatures with equal keys may share one transfer; 0: this one is never fused
+  std::uint64_t fusion_key;
+  std::string problem;  // problem_of(signature)
 };
 
-// How much of a name texts show.
+// Error texts show at most this much of a name.
 inline constexpr std::size_t kNameShownBytesMax = 200;
 
-// At most `bytes_max` bytes of a UTF-8 text, cut between characters, with "…" where it was cut.
+// At most `bytes_max` bytes of a UTF-8 text, cut between characters. "…" marks the cut.
 std::string shortened(const std::string& text, std::size_t bytes_max);
 
 }  // namespace farandole

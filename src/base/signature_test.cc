@@ -80,7 +80,7 @@ TEST(Signature, WithinItsBounds) {
   EXPECT_EQ(problem_of(widest), "");
 }
 
-// The problem of a sample with one change.
+// Returns the problem of a valid signature after one change.
 std::string problem_after(const std::function<void(Signature&)>& change) {
   auto signature = sample();
   change(signature);
@@ -92,13 +92,13 @@ TEST(Signature, OutOfBounds) {
   EXPECT_EQ(problem_after([](Signature& s) { s.name = std::string(kNameBytesMax + 1, 'x'); }),
             "the name `" + std::string(77, 'x') + "…` has 4097 bytes, at most 4096 are allowed");
   EXPECT_EQ(problem_after([](Signature& s) { s.operation = static_cast<Operation>(200); }),
-            "`w`: this number is no operation (200)");
+            "`w`: this number is not an operation (200)");
   EXPECT_EQ(problem_after([](Signature& s) { s.dtype = static_cast<DType>(99); }),
-            "`w`: this number is no element type (99)");
+            "`w`: this number is not an element type (99)");
   EXPECT_EQ(problem_after([](Signature& s) { s.device = static_cast<DeviceType>(0); }),
-            "`w`: this number is no device (0)");
+            "`w`: this number is not a device (0)");
   EXPECT_EQ(problem_after([](Signature& s) { s.reduce_op = static_cast<ReduceOp>(99); }),
-            "`w`: this number is no reduction (99)");
+            "`w`: this number is not a reduction (99)");
   EXPECT_EQ(problem_after([](Signature& s) { s.dimensions.resize(kDimensionsMax + 1); }),
             "`w` has 65 dimensions, at most 64 are allowed");
   EXPECT_EQ(problem_after([](Signature& s) { s.dimensions = {3, -4}; }),
@@ -109,9 +109,9 @@ TEST(Signature, ScalesOutOfBounds) {
   constexpr auto kInfinity = std::numeric_limits<double>::infinity();
   constexpr auto kNoNumber = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(problem_after([](Signature& s) { s.prescale = -kInfinity; }),
-            "allreduce `w`: the prescale is -inf, it must be finite");
+            "allreduce `w`: the prescale is -inf; it must be finite");
   EXPECT_EQ(problem_after([](Signature& s) { s.postscale = kNoNumber; }),
-            "allreduce `w`: the postscale is nan, it must be finite");
+            "allreduce `w`: the postscale is nan; it must be finite");
   for (const auto& row : kOperations) {
     auto signature = sample();
     signature.operation = row.operation;
@@ -119,7 +119,7 @@ TEST(Signature, ScalesOutOfBounds) {
     const auto wrong = [&row](const std::string& scale) {
       return row.reduces ? ""
                          : std::string(row.name) + " `w`: the " + scale +
-                               " is 0.5, without a reduction it must be 1";
+                               " is 0.5; without a reduction it must be 1";
     };
     signature.prescale = 0.5;
     EXPECT_EQ(problem_of(signature), wrong("prescale"));

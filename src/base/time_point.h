@@ -1,5 +1,5 @@
-// Times as everybody speaks of them: moments on the monotonic clock of one host, also where nobody
-// may read that clock.
+// Points in time on the monotonic clock of one host. Also for rooms that may not read the clock
+// themselves and get the time as an argument.
 #pragma once
 
 #include <chrono>

@@ -9,20 +9,20 @@
 namespace farandole {
 namespace {
 
-// sched_setattr(2), its first version: glibc has neither the call nor the struct.
+// The first version of sched_setattr(2)'s argument. glibc has neither the function nor the struct.
 struct Attributes {
   std::uint32_t size = sizeof(Attributes);
   std::uint32_t policy = 0;
   std::uint64_t flags = 0;
   std::int32_t nice = 0;
   std::uint32_t priority = 0;
-  std::uint64_t runtime = 0;  // of the fair policies: the slice
+  std::uint64_t runtime = 0;  // the slice, for the fair scheduling policies
   std::uint64_t deadline = 0;
   std::uint64_t period = 0;
 };
 static_assert(sizeof(Attributes) == 48);
 
-// Of the calling thread, if its policy is a fair one.
+// Attributes of the calling thread. Empty if its policy is not a fair one.
 std::optional<Attributes> fair_attributes() {
   Attributes attributes;
   if (::syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) != 0) return std::nullopt;
@@ -36,7 +36,7 @@ void take_short_time_slices() {
   auto attributes = fair_attributes();
   if (!attributes || attributes->runtime <= kShortestTimeSliceNs) return;
   attributes->runtime = kShortestTimeSliceNs;
-  // Where a sandbox forbids it, waiting takes longer, no more.
+  // A sandbox may forbid the call. Then waiting only takes longer.
   ::syscall(SYS_sched_setattr, 0, &*attributes, 0);
 }
 

@@ -1,20 +1,22 @@
-// Time slices: for how long the kernel lets a thread compute before others of its priority.
+// Time slices: how long the kernel lets a thread compute before it runs others of the same
+// priority.
 #pragma once
 
 #include <cstdint>
 
 namespace farandole {
 
-inline constexpr std::uint64_t kShortestTimeSliceNs = 100'000;  // that the kernel grants
+// the shortest that the kernel grants
+inline constexpr std::uint64_t kShortestTimeSliceNs = 100'000;
 
-// Asks for the shortest slices for the calling thread, for good. It gets no more of the processor,
-// but gets it sooner: when it wakes beside a thread that computes, it need not wait for the end of
-// that one's slice, 3 ms and more. For a thread that is about to sleep until another rank wakes it.
-// Does nothing before Linux 6.12, or where the thread has a policy of its own. One system call, the
-// first time two.
+// Asks for the shortest time slices for the calling thread, for good. The thread gets no more
+// processor time, but it gets it sooner: when it wakes on a core where another thread computes, it
+// need not wait until that thread's slice ends, which takes 3 ms and more. Meant for threads that
+// sleep until another rank wakes them. Does nothing before Linux 6.12, or if the thread has another
+// scheduling policy. Costs one system call, the first time two.
 void take_short_time_slices();
 
-// What the calling thread has, in nanoseconds; 0 where the kernel has no slices of threads.
+// The calling thread's slice in nanoseconds; 0 if the kernel has no slices per thread.
 std::uint64_t time_slice_ns();
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
-// Leave the function with the Status of a failed expression, in a function that returns Status or
-// Result<T>:  FARANDOLE_TRY(socket.send(message));  FARANDOLE_TRY_ASSIGN(auto fd, open_it());
+// Return the Status of a failed expression from a function that returns Status or Result<T>:
+//   FARANDOLE_TRY(socket.send(message));  FARANDOLE_TRY_ASSIGN(auto fd, open_it());
 #pragma once
 
 #include "farandole/status.h"

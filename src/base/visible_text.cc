@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-// One code point and the bytes that it takes; `valid` is false for a byte that is no UTF-8.
+// One code point and its length in bytes; `valid` is false for a byte that is not UTF-8.
 struct Letter {
   std::uint32_t code = 0;
   std::size_t bytes = 1;
@@ -47,17 +47,17 @@ bool is_in(std::uint32_t code, const std::array<Range, kCount>& ranges) {
       ranges, [code](const Range& range) { return code >= range.first && code <= range.last; });
 }
 
-// The C0 and C1 controls, line separators, and what turns or hides the text after it.
+// The C0 and C1 controls, line separators, and characters that turn or hide the text after them.
 constexpr std::array<Range, 6> kControls{{{0, 0x1F},
                                           {0x7F, 0x9F},
                                           {0x200E, 0x200F},
                                           {0x2028, 0x202E},
                                           {0x2066, 0x2069},
                                           {0xFEFF, 0xFEFF}}};
-// Marks that stand on the letter before them.
+// Combining marks: they stand on the letter before them and take no column.
 constexpr std::array<Range, 4> kNarrow{
     {{0x300, 0x36F}, {0x200B, 0x200D}, {0x20D0, 0x20FF}, {0xFE00, 0xFE0F}}};
-// East Asian letters and pictures.
+// East Asian letters and pictures take two columns.
 constexpr std::array<Range, 8> kWide{{{0x1100, 0x115F},
                                       {0x2E80, 0xA4CF},
                                       {0xAC00, 0xD7A3},
@@ -72,7 +72,7 @@ int columns_of_code(std::uint32_t code) {
   return is_in(code, kWide) ? 2 : 1;
 }
 
-// How many bytes from the beginning fit into so many columns.
+// How many bytes from the beginning fit into this many columns.
 std::size_t bytes_that_fit(std::string_view text, int columns) {
   std::size_t bytes = 0;
   while (bytes < text.size()) {
@@ -128,7 +128,8 @@ std::vector<std::string> wrap(std::string_view text, int columns, int more) {
     std::size_t bytes = bytes_that_fit(text, room);
     if (bytes == text.size()) break;
     const std::size_t space = text.substr(0, bytes + 1).rfind(' ');
-    // Not in the first half: a long word is rather cut than the line left empty.
+    // Breaks at a space only in the second half of the line. Otherwise cuts a long word, so that
+    // lines do not stay almost empty.
     if (space != std::string_view::npos && space > bytes / 2) bytes = space;
     const std::size_t end = text.substr(0, bytes).find_last_not_of(' ') + 1;
     lines.push_back(begin + std::string(text.substr(0, end)));

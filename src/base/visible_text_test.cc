@@ -16,7 +16,7 @@ TEST(VisibleText, NothingReachesTheTerminalAsACommand) {
   EXPECT_EQ(make_visible("\xC2\x9B"
                          "31m"),
             "\\x9b31m");                                 // C1: CSI
-  EXPECT_EQ(make_visible("\xE2\x80\xAEx"), "\\u202ex");  // turns the direction
+  EXPECT_EQ(make_visible("\xE2\x80\xAEx"), "\\u202ex");  // turns the writing direction
   EXPECT_EQ(make_visible("Größe … 数"), "Größe … 数");
 }
 

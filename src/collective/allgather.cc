@@ -4,19 +4,19 @@
 #include <cstring>
 #include <utility>
 
-// What is staged is shown window by window; any other part is taken as a whole in round 0. The
-// group's scratch lists hold the rows of each member and where they begin in the output.
+// A staged part is shown window by window; any other part is taken as a whole in round 0. The
+// group's scratch lists hold the rows of each member, and where they begin in the output.
 
 namespace farandole {
 namespace {
 
-// Of a member that stages so many bytes.
+// The parts of a member that stages this many bytes.
 Parts parts_of(std::int64_t bytes) {
   return {.bytes = std::min(kRoundBytes, round_up(bytes, kPartAlignment)),
           .rounds = rounds_for(bytes, kRoundBytes)};
 }
 
-// How much of `bytes` a round carries.
+// How many of `bytes` a round carries.
 std::int64_t part_of(std::int64_t bytes, std::int64_t round) {
   return std::clamp(bytes - round * kRoundBytes, std::int64_t{0}, kRoundBytes);
 }

@@ -1,13 +1,14 @@
-// All-gather: in a round every member shows a window of what it brings, and copies what all others
-// show. How much each member brings is known only after all have entered, so the output is asked
-// for then.
+// All-gather: in each round, every member shows a window of its input and copies what all others
+// show. How much each member brings is known only after all have entered, so the output is
+// requested then.
 //
-// Each member decides for itself how it shows its own part; the others see which way it took. For p
-// members that bring n bytes each:
-// - a small part lies inside the flag line: 1 wait, the entry;
-// - memory that the others can see is read where it is: 2 waits, one of them for its owner at the
-//   end; moved per member (loads and stores) 2pn, the lower bound;
-// - any other is staged: 1 wait per round of 256 KiB; moved per member 2(p + 1)n.
+// Each member decides for itself how it shows its own part; the others see in its entry how it
+// does. For p members that bring n bytes each:
+// - a small part is inside the flag line: 1 wait, the entry;
+// - memory that the others can see is read where it is: 2 waits, one of them by its owner at the
+// end;
+//   each member moves (loads and stores) 2pn bytes, the lower bound;
+// - other memory is staged: 1 wait per round of 256 KiB; each member moves 2(p + 1)n bytes.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +27,14 @@ class Allgather {
   struct Options {
     const std::byte* input = nullptr;
     std::int64_t rows = 0;       // our first dimension; may differ between members, may be 0
-    std::int64_t row_bytes = 0;  // the same for all members; may be 0: the extents are rows
-    // Called once, when all have entered: the rows of each member in rank order → memory for all
-    // of them, one after another. Null means that we cannot keep the result: we still take part,
-    // so that the others get theirs.
+    std::int64_t row_bytes = 0;  // the same for all members; if it is 0, members publish rows
+    // Called once, after all have entered, with the rows of each member in rank order. Returns
+    // memory for all of them, one after another. If it returns null, we cannot keep the result but
+    // still take part, so that the others get theirs.
     std::function<std::byte*(std::span<const std::int64_t> rows)> allocate;
   };
 
-  // The input is borrowed until the step is over.
+  // The input is borrowed until the step has ended.
   Allgather(const Group& group, const StepIdentity& identity, Options options);
 
   // Does a bounded amount of work; see Progress.
@@ -41,12 +42,12 @@ class Allgather {
 
  private:
   std::span<const std::byte> own_part() const;
-  // Of another member's part, once all have met.
+  // Whether another member stages its part of this size. Call it after all have entered.
   bool is_staged(int member, std::int64_t bytes) const;
   Copy copy_of(int member, std::int64_t round) const;
 
   template <class Way>
-  friend class BasicRounds;  // which calls these four
+  friend class BasicRounds;  // calls these four functions
   void stage(std::int64_t round);
   void enter(Entrance& entrance) const;
   std::optional<std::int64_t> meet();

@@ -32,7 +32,7 @@ struct Case {
   }
 };
 
-// One member's side; the output is made when the rows are known.
+// One member's side. Its output is allocated when the rows are known.
 struct Side {
   Side(const Case& of, int member) : input(of.input_of(static_cast<std::size_t>(member))) {}
 
@@ -57,7 +57,7 @@ struct Side {
   std::vector<std::int64_t> rows;
 };
 
-// Nothing, little, around a window, and several windows, in another order for each case.
+// No bytes, few bytes, about a window, and several windows; in another order for each case.
 std::vector<Case> uneven_cases(int members) {
   const std::int64_t counts[] = {0, 1, kWindowRows, 3, kWindowRows + 1, 6 * kWindowRows + 7, 0, 2};
   std::vector<Case> cases;
@@ -143,7 +143,7 @@ TEST(Allgather, more_bytes_than_a_number_can_hold_are_a_mismatch) {
                     return static_cast<std::byte*>(nullptr);
                   }});
   EXPECT_EQ(step.advance(), Progress::kPending);
-  // Nobody can bring that much, so the other entry is made by hand.
+  // No member can bring that much memory, so the test writes the other entry by hand.
   group.group(1).board->enter(
       1, 1, {.identity = step_number(1).id, .extent = std::numeric_limits<std::int64_t>::max()});
   EXPECT_EQ(step.advance(), Progress::kMismatch);

@@ -1,4 +1,4 @@
-// What both ways to do an allreduce share: the options, and what members say when they enter.
+// What the two allreduce algorithms share: the options, and what members publish when they enter.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ struct AllreduceOptions {
   Reduction reduction = {};
   std::int64_t count = 0;  // elements, the same on all members
   const std::byte* input = nullptr;
-  std::byte* output = nullptr;  // may equal input; untouched before all members have entered
-  // This member has joined: no input, no output. Not on all members.
+  std::byte* output = nullptr;  // may equal input; not written before all members have entered
+  // This member has joined: it has no input and no output. At least one member has not joined.
   bool joined = false;
 
   std::int64_t element_bytes() const {
@@ -24,23 +24,24 @@ struct AllreduceOptions {
   bool is_adasum() const { return reduction.op == ReduceOp::kAdasum; }
 };
 
-// What is added to the extent of a member that has joined. No tensor has as many bytes.
+// Added to the extent of a member that has joined. No tensor has as many bytes.
 inline constexpr std::int64_t kJoinedExtent = std::int64_t{1} << 62;
 
 inline std::int64_t extent_of(const AllreduceOptions& options) {
   return options.joined ? kJoinedExtent + options.bytes() : options.bytes();
 }
 
-// Of a member, once all have met.
+// Whether a member has joined. Call it after all have entered.
 inline bool has_joined(const Entrance& entrance, int member) {
   return entrance.extent(member) >= kJoinedExtent;
 }
 
-// How many members bring something, once all have met; 0 when what they say makes no sense: all
-// bring this number of bytes, or have joined and expect it, and somebody brings.
+// How many members bring data. Call it after all have entered. Returns 0 if the entries are
+// invalid: each member must bring `bytes` bytes, or have joined and expect them, and at least one
+// must bring data.
 int count_present(const Entrance& entrance, std::int64_t bytes);
 
-// The divisor becomes that of what so many members bring.
+// Sets the divisor of an average over the present members.
 inline void divide_by(Reduction& reduction, int present) {
   if (reduction.op == ReduceOp::kAverageOfPresent) reduction.divisor = present;
 }

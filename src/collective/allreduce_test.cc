@@ -1,6 +1,6 @@
-// Borders of slices and windows, and members that have joined; the conformance suite has the dtypes
-// and reductions. What is expected comes from one reduce() over the whole inputs, which has its own
-// tests.
+// Tests the borders of slices and windows, and members that have joined; the conformance suite
+// tests dtypes and reductions. The expected values come from one reduce() over the whole inputs,
+// which has its own tests.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
 
-// Around the borders of members, slices and windows.
+// Counts around the borders of members, slices and windows.
 std::set<std::int64_t> interesting_counts(DType dtype, int members) {
   const auto bytes = static_cast<std::int64_t>(row_of(dtype).bytes);
   const std::int64_t window = kWindow / bytes;
@@ -28,7 +28,7 @@ PreparedCall call_of(int members, std::int64_t count, std::vector<bool> joined =
   return PreparedCall({.operation = Operation::kAllreduce,
                        .rows = std::vector<std::int64_t>(static_cast<std::size_t>(members), count),
                        .joined = std::move(joined),
-                       // Every count in both ways, by other numbers of members.
+                       // Each count runs both in place and not, with different numbers of members.
                        .in_place = (count + members) % 2 == 0,
                        .seed = seed});
 }
@@ -44,8 +44,8 @@ TEST_P(AllreduceMembers, every_size_in_place_and_apart) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, AllreduceMembers, ::testing::Range(1, 9));
 
-// Many steps in a row on one board, so that staging memory is used again and again, in orders of
-// which threads would show only a few.
+// Many steps in a row on one board, so that staging memory is used again and again, in orders that
+// threads would rarely produce.
 TEST(AllreduceOrder, no_order_of_the_members_spoils_the_result) {
   for (const int members : {2, 3, 5}) {
     std::vector<PreparedCall> calls;
@@ -55,7 +55,7 @@ TEST(AllreduceOrder, no_order_of_the_members_spoils_the_result) {
   }
 }
 
-// Who has joined: every choice that leaves somebody.
+// All choices of joined members that leave at least one.
 TEST(AllreduceJoined, the_others_get_their_sums_and_the_joined_touch_nothing) {
   for (const unsigned members : {2U, 3U, 4U}) {
     std::vector<PreparedCall> calls;
@@ -71,7 +71,8 @@ TEST(AllreduceJoined, the_others_get_their_sums_and_the_joined_touch_nothing) {
   }
 }
 
-// Of three members, who bring sixes, threes and, having joined, nothing.
+// Three members: the first brings sixes, the second threes; the third has joined and brings
+// nothing.
 template <std::size_t kCount>
 float average(ReduceOp op) {
   GroupInTest group(3);
@@ -104,12 +105,12 @@ TEST(AllreduceJoined, the_average_is_over_all_members_or_over_those_that_are_pre
   EXPECT_EQ(average<kInTwoShots>(ReduceOp::kAverageOfPresent), 4.5F);
 }
 
-// What all members have in the end, when the memory of those is in heaps.
+// The results of all members, if the memory of those in `in_heap` is in heaps.
 std::vector<Buffer> adasums(const std::vector<bool>& in_heap, bool in_place, std::int64_t count) {
   const auto members = static_cast<int>(in_heap.size());
   const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(double));
   GroupInTest group(members);
-  std::vector<std::shared_ptr<std::byte>> memory;  // ours alone
+  std::vector<std::shared_ptr<std::byte>> memory;  // no other owner
   std::vector<CollectiveStep> steps;
   std::vector<std::byte*> outputs;
   const auto allocated = [&](int member) {
@@ -139,7 +140,7 @@ std::vector<Buffer> adasums(const std::vector<bool>& in_heap, bool in_place, std
   return results;
 }
 
-// In every kind of memory, in place and apart.
+// In every kind of memory, in place and not.
 void expect_same_bits(std::size_t members, std::int64_t count) {
   SCOPED_TRACE(testing::Message() << members << " members, " << count << " elements");
   const std::vector<bool> nobody(members, false);
@@ -166,7 +167,7 @@ TEST(AllreduceAdasum, among_many_members_has_room_for_their_dot_products) {
     EXPECT_TRUE(same(result, adasums(std::vector<bool>(kMany, true), false, count).front()));
 }
 
-// What two members say, each of whom brings nothing that is looked at before all have entered.
+// Expects that these options of two members are a mismatch, and that no data was touched.
 template <class Algorithm>
 void expect_mismatch(const AllreduceOptions& one, const AllreduceOptions& other) {
   GroupInTest group(2);

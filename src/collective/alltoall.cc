@@ -6,11 +6,11 @@
 
 #include "base/check.h"
 
-// The splits lie inside the flag line, or, of very many members, in front of the parts of the
-// rounds in staging memory, where nothing overwrites them. A part has a piece for every member.
-// What is staged is shown piece by piece, anything else is taken as a whole in round 0. The group's
-// scratch lists hold the splits of all members, the rows that each brings us, and where they begin
-// in the output.
+// The splits are inside the flag line. If there are too many members for that, they are at the end
+// of the staging memory, behind the parts of the rounds, which do not overwrite them. A part
+// has a piece for every member. Staged data is shown piece by piece; other data is taken as a whole
+// in round 0. The group's scratch lists hold the splits of all members, the rows that each brings
+// us, and where they begin in the output.
 
 namespace farandole {
 namespace {
@@ -53,7 +53,7 @@ std::int64_t Alltoall::staging_bytes() const {
   return are_splits_inside() ? kStaging : kStaging - round_up(splits_bytes_, kPieceAlignment);
 }
 
-// Of a member that stages, and whose largest share for one of the others has so many bytes.
+// For a member that stages, and whose largest share for another member has this many bytes.
 Alltoall::Pieces Alltoall::pieces_of(std::int64_t largest) const {
   const std::int64_t bytes = std::min(piece_bytes_max_, round_up(largest, kPieceAlignment));
   return {.bytes = bytes,
@@ -115,7 +115,7 @@ std::int64_t Alltoall::split(int from, int to) const {
   return group.splits[static_cast<std::size_t>(from) * members + static_cast<std::size_t>(to)];
 }
 
-// Copied before they are checked: what is checked cannot change any more.
+// Copies the splits before they are checked, so that they cannot change after the check.
 void Alltoall::read_splits() {
   const Entrance& entrance = rounds_.entrance();
   const Group& group = entrance.group();
@@ -130,7 +130,8 @@ void Alltoall::read_splits() {
   }
 }
 
-// The same answer on all members: nobody sends more than it has, and no number overflows.
+// Gives the same answer on all members. False if a member sends more than it has, or if a sum
+// overflows.
 bool Alltoall::splits_fit() const {
   const int members = rounds_.entrance().group().members();
   for (int member = 0; member < members; ++member) {
@@ -149,7 +150,7 @@ bool Alltoall::splits_fit() const {
   return true;
 }
 
-// splits_fit() must hold.
+// splits_fit() must be true.
 Alltoall::Sent Alltoall::sent_by(int member) const {
   const Group& group = rounds_.entrance().group();
   Sent sent;

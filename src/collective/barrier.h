@@ -1,4 +1,5 @@
-// Barrier: done when every member has entered. One step, no bytes moved: the entry is the message.
+// Barrier: done when every member has entered. One step that moves no data: the entry is the
+// message.
 #pragma once
 
 #include "collective/entrance.h"

@@ -25,7 +25,7 @@ TEST(Barrier, nobody_passes_before_all_have_come) {
   }
 }
 
-// Two slots: a member is never more than one step ahead of the slowest.
+// A member is never more than one step ahead of the slowest, so two slots are enough.
 TEST(Barrier, nobody_is_two_steps_ahead) {
   GroupInTest group(2);
   std::vector<Barrier> slow;

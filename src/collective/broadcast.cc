@@ -6,8 +6,8 @@
 namespace farandole {
 namespace {
 
-// While the root stages a part, the others copy the one before: with r rounds a tensor takes the
-// time of r + 1 copies of a part. Each also costs a wait.
+// While the root stages a part, the others copy the one before. So with r rounds, a tensor takes
+// the time of r + 1 copies of a part, and each round costs a wait.
 constexpr std::int64_t kRoundsWanted = 4;
 constexpr std::int64_t kPartMin = 16 * 1024;
 

@@ -1,5 +1,5 @@
-// For tests: one collective call of a whole group, with what every member brings and, computed
-// plainly, what it must get. A side is one member's part in it, with memory that is watched.
+// For tests: one collective call of a whole group, with each member's input and its expected result
+// from a plain computation. A side is one member's part of the call, with guarded memory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,8 +18,8 @@
 
 namespace farandole {
 
-// Floats between −2 and 2, since the bits of a NaN may depend on where vector code ends; else
-// noise.
+// Floats between −2 and 2, since the bits of a NaN may depend on where vector code ends. Random
+// bytes for other types.
 inline Buffer random_elements(DType dtype, std::int64_t count, unsigned seed) {
   const auto elements = static_cast<std::size_t>(count);
   Buffer buffer = random_bytes(elements * row_of(dtype).bytes, seed);
@@ -40,17 +40,18 @@ inline Buffer random_elements(DType dtype, std::int64_t count, unsigned seed) {
   return buffer;
 }
 
-// What the members call. Which fields have a meaning follows from the operation.
+// The arguments of the call. The operation decides which fields are used.
 struct CallInTest {
   Operation operation = Operation::kBarrier;
-  Reduction reduction = {};  // its dtype is that of every operation; the divisor is set below
+  Reduction reduction = {};  // its dtype is used by every operation; the divisor is set below
   int root = 0;
-  std::vector<std::int64_t> rows = {};  // of each member; equal where the operation wants it
+  std::vector<std::int64_t> rows = {};  // by member; all equal if the operation requires it
   std::int64_t row_elements = 1;
-  std::vector<std::vector<std::int64_t>> splits = {};  // from each member to each
-  std::vector<bool> joined = {};                       // empty: nobody has
-  std::vector<bool> in_heap = {};  // whose memory the others can see; empty: nobody's
-  bool in_place = false;           // where that is possible
+  std::vector<std::vector<std::int64_t>> splits = {};  // from each member to each other
+  std::vector<bool> joined = {};                       // if empty, no member has joined
+  // by member: whether the others can see its memory; if empty, none
+  std::vector<bool> in_heap = {};
+  bool in_place = false;  // if the operation allows it
   unsigned seed = 0;
 
   int members() const { return static_cast<int>(rows.size()); }
@@ -71,7 +72,7 @@ struct CallInTest {
   }
 };
 
-// A call with the data of all members, and the results.
+// A call with the inputs and expected results of all members.
 struct PreparedCall {
   explicit PreparedCall(CallInTest of) : call(std::move(of)) {
     call.reduction.divisor = call.members();
@@ -85,7 +86,7 @@ struct PreparedCall {
     for (std::size_t member = 0; member < members; ++member) expected.push_back(result_of(member));
   }
 
-  // The rows that a member gets from each; operations whose output is received.
+  // The rows that a member gets from each other one, for operations that request their output.
   std::vector<std::int64_t> received_rows(std::size_t member) const {
     if (call.operation == Operation::kAllgather) return call.rows;
     std::vector<std::int64_t> rows;
@@ -157,14 +158,14 @@ struct PreparedCall {
   Buffer reduced_;
 };
 
-// Whether such calls are possible.
+// Whether such a call is possible.
 inline bool is_defined(Operation operation, DType dtype, ReduceOp op) {
   if (op == ReduceOp::kAdasum && operation != Operation::kAllreduce) return false;
   return check_reduction(dtype, op).ok();
 }
 
-// The dot products of an Adasum are added up slice by slice, those of the reference at one go. That
-// changes the last bits of the weights: what float64 shows, and not what fewer bits do.
+// The step adds the dot products of an Adasum slice by slice, the reference adds them at once. That
+// changes the last bits of the weights, which a float64 result shows, but shorter types do not.
 inline bool is_right(const Reduction& reduction, const Buffer& found, const Buffer& expected) {
   if (reduction.op != ReduceOp::kAdasum || reduction.dtype != DType::kFloat64)
     return same(found, expected);
@@ -182,7 +183,7 @@ inline bool is_right(const Reduction& reduction, const Buffer& found, const Buff
   return error <= 0x1p-46 * largest;
 }
 
-// Memory of the user, between bytes that nobody may touch; every second one is not aligned. In a
+// User memory between guard bytes that must not change. Every second one is not aligned. It is in a
 // heap if one is given.
 class WatchedMemory {
  public:
@@ -212,12 +213,12 @@ class WatchedMemory {
   std::size_t begin_;
   std::size_t bytes_;
   std::size_t all_;
-  std::shared_ptr<std::byte> memory_;  // ours alone
+  std::shared_ptr<std::byte> memory_;  // no other owner
 };
 
 class SideInTest {
  public:
-  // `heap` is for calls of which some memory is in heaps.
+  // `heap` is for calls with some of their memory in heaps.
   SideInTest(const PreparedCall& prepared, int member, SharedHeap* heap = nullptr)
       : prepared_(prepared),
         member_(static_cast<std::size_t>(member)),
@@ -255,13 +256,13 @@ class SideInTest {
          }});
   }
 
-  // Nothing of the user's was written, and no memory asked for.
+  // Whether no user memory was written and no memory was requested.
   bool untouched() const {
     return !allocated_ && same(input_.content(), original()) &&
            same(output_.content(), Buffer(output_.content().size(), WatchedMemory::kFresh)) &&
            surroundings_are_fresh();
   }
-  // Afterwards the memory is rubbish: nobody else may need it any more.
+  // Overwrites the memory afterwards: no other member may still need it.
   void expect_right() {
     SCOPED_TRACE(testing::Message() << "member " << member_ << " of " << prepared_.call.members()
                                     << ", " << prepared_.call.text());
@@ -309,19 +310,20 @@ class SideInTest {
   std::vector<std::int64_t> received_rows_;
 };
 
-// All but the join, which is no step of its own.
+// All operations but the join, which is not a step.
 inline std::vector<OperationRow> steps_of_table() {
   std::vector<OperationRow> rows(kOperations.begin(), kOperations.end());
   std::erase_if(rows, [](const OperationRow& row) { return row.operation == Operation::kJoin; });
   return rows;
 }
 
-// A number below `end`, the same with every standard library.
+// A random number below `end`, the same with every standard library.
 inline std::int64_t below(std::mt19937& random, std::int64_t end) {
   return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
 }
 
-// Draws what differs between members and between calls; `rows` is about what a member brings.
+// Chooses at random what differs between members and between calls. A member brings about `rows`
+// rows.
 inline CallInTest draw(std::mt19937& random, CallInTest call, int members, std::int64_t rows) {
   const auto size = static_cast<std::size_t>(members);
   constexpr double kScales[] = {1, 1, 0.5, -1.25, 3};
@@ -336,7 +338,7 @@ inline CallInTest draw(std::mt19937& random, CallInTest call, int members, std::
   if (call.operation == Operation::kAlltoall) {
     for (std::int64_t& own : call.rows) {
       std::vector<std::int64_t>& splits = call.splits.emplace_back();
-      own = below(random, 3);  // rows that nobody gets
+      own = below(random, 3);  // rows that are sent to no member
       for (int to = 0; to < members; ++to) {
         splits.push_back(rows * below(random, 3) / members + below(random, 2));
         own += splits.back();
@@ -347,14 +349,14 @@ inline CallInTest draw(std::mt19937& random, CallInTest call, int members, std::
     for (int member = 0; member < members; ++member) call.joined.push_back(below(random, 2) == 0);
     call.joined[static_cast<std::size_t>(below(random, members))] = false;
   }
-  // All in heaps, or some, or none.
+  // All, some or none of the memory is in heaps.
   if (const auto kind = below(random, 4); kind < 3)
     for (int member = 0; member < members; ++member)
       call.in_heap.push_back(kind < 2 || below(random, 2) == 0);
   return call;
 }
 
-// All calls one after another on one board, every member in its thread.
+// Runs all calls one after another on one board, with a thread for every member.
 inline void run_in_threads(int members, const std::vector<PreparedCall>& calls) {
   GroupInTest group(members);
   group.in_threads([&](int member) {
@@ -367,7 +369,7 @@ inline void run_in_threads(int members, const std::vector<PreparedCall>& calls) 
   });
 }
 
-// The members' ways through all calls in one thread, as a test lets them go.
+// Runs all members through all calls in one thread, in the order that a test chooses.
 class Journeys {
  public:
   Journeys(int members, const std::vector<PreparedCall>& calls)
@@ -378,7 +380,7 @@ class Journeys {
     return std::ranges::all_of(
         travellers_, [&](const Traveller& traveller) { return traveller.next == calls_.size(); });
   }
-  // Goes on by one advance(); false when that did nothing: it waits for others, or is at the end.
+  // Calls advance() once. False if that did nothing: the member waits for others, or is at the end.
   bool advance_member(int member) {
     Traveller& traveller = travellers_[static_cast<std::size_t>(member)];
     if (traveller.next == calls_.size()) return false;
@@ -410,7 +412,7 @@ class Journeys {
   std::vector<Traveller> travellers_;
 };
 
-// Now and then a member runs as far as the others allow, into later calls too.
+// Now and then one member runs as far ahead as the others allow, even into later calls.
 inline void run_in_random_order(int members, const std::vector<PreparedCall>& calls,
                                 unsigned seed) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -427,7 +429,7 @@ inline void run_in_random_order(int members, const std::vector<PreparedCall>& ca
   }
 }
 
-// One member does a single thing whenever the others can do nothing more.
+// One member advances only when the others can do nothing more, and then only once.
 inline void run_with_a_slow_member(int members, const std::vector<PreparedCall>& calls, int slow) {
   SCOPED_TRACE(testing::Message() << "slow: " << slow);
   Journeys journeys(members, calls);

@@ -7,10 +7,10 @@
 namespace farandole {
 namespace {
 
-// One shot costs a wait and moves (p + 3) n bytes, two shots cost 2 waits and move (5p − 2)/p · n:
-// one is quicker while (p² − 2p + 2) n is at most p times what a member moves in the time of a
-// wait. Memory that the others can see comes cheaper in two shots, but nobody knows that before all
-// have entered.
+// One shot costs 1 wait and moves (p + 3) n bytes; two shots cost 2 waits and move (5p − 2)/p · n
+// bytes. So one shot is faster while (p² − 2p + 2) n is at most p times the bytes that a member
+// moves in the time of one wait. If the others can see the memory, two shots move less, but that is
+// known only after all have entered.
 bool is_quicker_in_one_shot(const Group& group, std::int64_t bytes) {
   const std::int64_t members = group.members();
   const std::int64_t moved_more = members * members - 2 * members + 2;

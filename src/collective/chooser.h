@@ -1,5 +1,5 @@
-// The chooser: from what a call wants to the algorithm that does it. The choice follows from values
-// that all members agree on, so all choose the same.
+// The chooser: selects the algorithm for a call. The choice depends only on values that all members
+// agree on, so all choose the same.
 #pragma once
 
 #include <cstddef>
@@ -22,44 +22,46 @@
 
 namespace farandole {
 
-// What one member brings to one step. The memory is borrowed until the step is over.
+// One member's arguments of one step. The memory is borrowed until the step has ended.
 struct CollectiveCall {
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kUInt8;
-  ReduceOp reduce_op = ReduceOp::kSum;  // of a reduction, as the two scales
+  ReduceOp reduce_op = ReduceOp::kSum;  // for reductions, like the two scales
   double prescale = 1;
   double postscale = 1;
   int root = 0;                // broadcast: a member of the group, not a world rank
-  std::int64_t count = 0;      // elements of the tensor, the same for all; allreduce, broadcast
-  std::int64_t rows = 0;       // the first dimension; all but allreduce and broadcast
-  std::int64_t row_bytes = 0;  // bytes of one row, the same for all members; where rows are
+  std::int64_t count = 0;      // allreduce, broadcast: elements of the tensor, the same for all
+  std::int64_t rows = 0;       // other operations: the first dimension
+  std::int64_t row_bytes = 0;  // other operations: bytes of one row, the same for all members
   // Alltoall: how many rows each member gets from us; their sum is at most `rows`.
   std::vector<std::int64_t> splits = {};
-  // Allreduce: this member has joined. It brings no input and wants no output, but reduces its part
-  // for the others.
+  // Allreduce: this member has joined. It has no input and no output, but reduces its slice for the
+  // others.
   bool joined = false;
-  const std::byte* input = nullptr;  // broadcast: root only
-  std::byte* output = nullptr;       // allreduce, broadcast: may equal input; reduce-scatter: apart
-  // Allgather, alltoall: called once, when all have entered: the rows that each member brings us,
-  // in rank order → memory for all of them, one after another. Null means that we cannot keep the
-  // result: we still take part, so that the others get theirs.
+  const std::byte* input = nullptr;  // broadcast: only used on the root
+  std::byte* output = nullptr;  // allreduce, broadcast: may equal input; reduce-scatter: must not
+  // Allgather, alltoall: called once, after all have entered, with the rows that each member brings
+  // us, in rank order. Returns memory for all of them, one after another. If it returns null, we
+  // cannot keep the result but still take part, so that the others get theirs.
   std::function<std::byte*(std::span<const std::int64_t> rows)> allocate = {};
 };
 
-// A step on its way. All algorithms keep these promises:
-// - universal entry: no user memory is written and nobody is done before all have entered;
-// - once a member is done, all have stored every flag that anybody still needs: it may leave at
-//   once, and the others finish without waiting;
-// - when a member has left before that, or a rank has died, nobody completes a step with what it
-//   has read of memory that is lent: the owner may have it back;
-// - dropping a step that not all have entered leaves no trace (FlagBoard::withdraw comes with it);
-// - advance() does about one window of work, blocks never, and must not be called after kDone,
+// A running step. All algorithms keep these promises:
+// - Universal entry: no user memory is written and no member is done before all have entered.
+// - When a member is done, all members have stored every flag that any member still needs. So it
+// may
+//   leave at once, and the others finish without waiting.
+// - If a member has left before that or a rank has died, no member completes a step in which it has
+//   read lent memory: the owner may already have its memory back.
+// - A step that not all have entered can be dropped without a trace, together with
+//   FlagBoard::withdraw.
+// - advance() does about one window of work and never blocks. It must not be called after kDone,
 //   kSurprise or kMismatch. One thread at a time (the baton's holder).
 using CollectiveStep = std::variant<Barrier, OneShotAllreduce, TwoShotAllreduce, Broadcast,
                                     Allgather, Reducescatter, Alltoall>;
 
-// `group` is borrowed and outlives the step. check_reduction() must hold for a reduction, and
-// `splits` must fit `rows`. A join is no step of its own.
+// `group` is borrowed and must outlive the step. For a reduction, check_reduction() must be ok;
+// `splits` must fit `rows`. A join is not a step.
 CollectiveStep choose(const Group& group, const StepIdentity& identity, CollectiveCall&& call);
 
 Progress advance(CollectiveStep& step);

@@ -1,5 +1,5 @@
-// The promises that all steps keep, whatever the operation: the same tests for every row of the
-// table of operations.
+// Tests the promises that all steps keep, whatever the operation. The same tests run for every row
+// of the table of operations.
 #include "collective/chooser.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ constexpr std::int64_t kSeveralWindows = 200'000;
 
 class EveryOperation : public ::testing::TestWithParam<OperationRow> {
  protected:
-  // Starts a call that brings about so many rows of 8 bytes.
+  // Starts a call that brings about this many rows of 8 bytes.
   void start(std::int64_t rows, const StepIdentity& identity = step_number(1)) {
     std::mt19937 random(static_cast<unsigned>(rows));
     const CallInTest call = {.operation = GetParam().operation, .row_elements = 2};
@@ -83,8 +83,8 @@ TEST_P(EveryOperation, another_identity_is_a_surprise_for_all_and_nothing_is_wri
   finish_right(1);
 }
 
-// Member 1 says this of itself, by hand. What a gathering member brings is its own affair, as long
-// as the bytes can be counted; a barrier has none.
+// Member 1's entry is written by hand. A member of an all-gather or all-to-all may bring any size
+// that can be counted; a barrier has no bytes.
 TEST_P(EveryOperation, an_absurd_extent_is_a_mismatch_and_nothing_is_written) {
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
   for (const std::int64_t extent : {std::int64_t{-1}, std::int64_t{1} - kMost, kMost, kMost / 2}) {

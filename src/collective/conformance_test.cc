@@ -1,5 +1,5 @@
-// Every operation against its plain reference: dtypes, sizes, numbers of members, in place and
-// apart; one call after another on the same slots, in threads and in many orders.
+// Compares every operation with a plain reference: dtypes, sizes, numbers of members, in place and
+// not. Calls follow each other on the same slots, in threads and in many orders.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -31,7 +31,8 @@ class Conformance : public ::testing::TestWithParam<std::tuple<OperationRow, int
     return ops;
   }
 
-  // Around the borders of windows and pieces, and over so many that staging memory is used again.
+  // Sizes around the borders of windows and pieces, and sizes that use the staging memory
+  // repeatedly.
   std::vector<PreparedCall> large_calls() const {
     std::mt19937 random(static_cast<unsigned>(members()));
     std::vector<PreparedCall> calls;
@@ -75,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Table, Conformance,
                                   std::to_string(std::get<1>(test.param));
                          });
 
-// Any operation after any other, on the same slots; the parameter is the seed.
+// Any operation after any other, on the same slots. The parameter is the seed.
 class RandomSequences : public ::testing::TestWithParam<unsigned> {
  protected:
   RandomSequences() : random_(GetParam()) {
@@ -89,7 +90,7 @@ class RandomSequences : public ::testing::TestWithParam<unsigned> {
     const DType dtype = drawn_from(random_, kDTypes).dtype;
     const auto op = static_cast<ReduceOp>(below(random_, static_cast<long>(kReduceOpNames.size())));
     if (!is_defined(row.operation, dtype, op)) return;
-    // Most are small, some have several windows.
+    // Most calls are small; some have several windows.
     const std::int64_t rows = below(random_, std::int64_t{1} << below(random_, 18));
     calls_.emplace_back(draw(random_,
                              {.operation = row.operation,

@@ -1,5 +1,4 @@
-// Copies: what a member fetches from the others, one copy after another, a bounded amount at a
-// time.
+// Copies: copies data from the other members, one copy after another, a bounded amount at a time.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +16,12 @@ struct Copy {
   std::int64_t bytes = 0;
 };
 
-// Of one round; begins again when it is over.
+// The copies of one round. After the last one, the object is ready for the next round.
 class Copies {
  public:
-  // One copy from each member, our own the last: not all read from the same member at once.
-  // copy_of(member) says the same for a member until this returned true; false while some is left.
+  // Makes one copy from each member, ending with our own, so that not all members read from the
+  // same one at once. Returns false if some is left. Until it returns true, copy_of(member) must
+  // return the same for the same member.
   template <class CopyOf>
   bool advance(const Group& group, const CopyOf& copy_of) {
     std::int64_t left = kChunkBytes;
@@ -33,7 +33,7 @@ class Copies {
     return true;
   }
 
-  // A single copy.
+  // Makes a single copy.
   bool advance(const Copy& copy) {
     std::int64_t left = kChunkBytes;
     return advance_one(copy, left);
@@ -51,8 +51,8 @@ class Copies {
     return true;
   }
 
-  int finished_ = 0;         // copies of this round
-  std::int64_t copied_ = 0;  // bytes of the next one
+  int finished_ = 0;         // finished copies of this round
+  std::int64_t copied_ = 0;  // bytes of the current copy
 };
 
 }  // namespace farandole

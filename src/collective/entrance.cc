@@ -12,7 +12,7 @@ bool Entrance::is_visible(std::span<const std::byte> memory) const {
 }
 
 bool Entrance::is_worth_lending(std::span<const std::byte> memory, std::size_t bytes) const {
-  const auto moved = 2 * static_cast<std::int64_t>(bytes);  // a load and a store
+  const auto moved = 2 * static_cast<std::int64_t>(bytes);  // one load and one store per byte
   return bytes > kInlineBytes && group_->members() > 1 && moved > group_->costs.wait_bytes &&
          is_visible(memory);
 }

@@ -65,8 +65,8 @@ class GroupInTest {
       threads.emplace_back([&function, member] { function(member); });
   }
 
-  // Advances until the step is over, as the engine does: kPending is the leave to sleep, so a step
-  // that says it too early, or a bell that is missing, ends in the guard below.
+  // Advances until the step has ended, as the engine does. It sleeps after kPending, so a step that
+  // returns kPending too early, or a missing bell, runs into the guard below.
   Progress finish(int member, CollectiveStep& step) {
     constexpr auto kHangGuard = std::chrono::seconds(60);
     Doorbells& bells = *doorbells_[static_cast<std::size_t>(member)];
@@ -87,8 +87,8 @@ class GroupInTest {
     return Progress::kPending;
   }
 
-  // Runs one step of every member in one thread. A member that is done is gone for good: from then
-  // on nobody may have to wait.
+  // Runs one step of every member in one thread. A member that is done does not act any more, and
+  // the others must still finish.
   void finish_in_random_order(std::vector<CollectiveStep>& steps, unsigned seed) {
     std::mt19937 random(seed);
     std::vector<bool> pending(steps.size(), false);
@@ -97,7 +97,7 @@ class GroupInTest {
     while (!open.empty()) {
       const std::size_t chosen = random() % open.size();
       const std::size_t member = open[chosen];
-      // Now and then one runs as far ahead as the others allow.
+      // Now and then, one member runs as far ahead as the others allow.
       const int runs = random() % 4 == 0 ? 1'000'000 : 1;
       Progress progress = advance(steps[member]);
       if (progress != Progress::kPending) pending.assign(steps.size(), false);
@@ -128,7 +128,7 @@ class GroupInTest {
   std::vector<Block> bells_;
   std::vector<Block> board_;
   std::vector<std::unique_ptr<SharedHeap>> heaps_;
-  std::vector<std::shared_ptr<std::byte>> staging_memory_;  // ours alone
+  std::vector<std::shared_ptr<std::byte>> staging_memory_;  // no other owner
   std::vector<std::unique_ptr<PeerHeap>> peers_;
   std::vector<std::unique_ptr<Doorbells>> doorbells_;
   std::vector<std::unique_ptr<FlagBoard>> boards_;
@@ -139,7 +139,7 @@ inline StepIdentity step_number(std::uint32_t sequence) {
   return {.generation = 1, .sequence = sequence, .id = 1000 + sequence};
 }
 
-// Bytes that differ from member to member and from step to step, and look like noise.
+// Random bytes that differ from member to member and from step to step.
 inline Buffer random_bytes(std::size_t bytes, unsigned seed) {
   Buffer buffer(bytes);
   std::uint64_t state = seed;
@@ -151,7 +151,7 @@ inline Buffer random_bytes(std::size_t bytes, unsigned seed) {
   return buffer;
 }
 
-// Comparing vectors byte by byte takes minutes under the thread sanitizer.
+// memcmp, because comparing vectors byte by byte takes minutes under the thread sanitizer.
 inline bool same(const Buffer& a, const Buffer& b) {
   if (a.size() != b.size()) return false;
   return a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0;

@@ -1,7 +1,8 @@
-// One-shot allreduce for small tensors: each member shows all that it brings, inside its flag line
-// if it fits there, and reduces everything itself.
+// One-shot allreduce for small tensors: each member shows its whole input, inside its flag line if
+// it fits there, and reduces everything itself.
 //
-// Cost for p members and n bytes: 1 wait, the entry; moved per member (loads and stores) (p + 3) n.
+// Cost for p members and n bytes: 1 wait, the entry; each member moves (loads and stores) (p + 3) n
+// bytes.
 #pragma once
 
 #include <optional>
@@ -15,7 +16,8 @@ class OneShotAllreduce {
  public:
   static constexpr std::int64_t kBytesMax = kRoundBytes;
 
-  // check_reduction() must hold; at most kBytesMax. The memory is borrowed until the step is over.
+  // check_reduction() must be ok, and there may be at most kBytesMax bytes. The memory is borrowed
+  // until the step has ended.
   OneShotAllreduce(const Group& group, const StepIdentity& identity,
                    const AllreduceOptions& options);
 
@@ -24,13 +26,13 @@ class OneShotAllreduce {
 
  private:
   template <class Way>
-  friend class BasicRounds;  // which calls these four
+  friend class BasicRounds;  // calls these four functions
   void stage(std::int64_t round);
   void enter(Entrance& entrance) const { entrance.enter(extent_of(options_)); }
   std::optional<std::int64_t> meet();
   bool take(std::int64_t round);
 
-  std::int64_t offset() const;  // in the staging memory
+  std::int64_t offset() const;  // offset in the staging memory
   bool is_inside() const { return options_.bytes() <= static_cast<std::int64_t>(kInlineBytes); }
 
   Rounds rounds_;

@@ -6,8 +6,8 @@
 
 #include "base/check.h"
 
-// The part of a round has a piece for every member. Pieces are whole cache lines, thereby also
-// whole elements. Member 0 has the largest share.
+// Each round's part has a piece for every member. Pieces are whole cache lines, and so also whole
+// elements. Member 0 has the largest share.
 
 namespace farandole {
 
@@ -85,7 +85,7 @@ std::optional<std::int64_t> Reducescatter::meet() {
   return parts_.rounds;
 }
 
-// Pieces are small enough to be reduced at once; a whole share is not.
+// Pieces are small enough to be reduced in one call; a whole share is not.
 bool Reducescatter::take(std::int64_t round) {
   const Group& group = rounds_.entrance().group();
   const std::int64_t left = piece(round, group.member).bytes - reduced_;

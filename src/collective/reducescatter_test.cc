@@ -1,4 +1,4 @@
-// Borders of shares and pieces; the conformance suite has the dtypes and reductions.
+// Tests the borders of shares and pieces; the conformance suite tests dtypes and reductions.
 #include "collective/reducescatter.h"
 
 #include <gtest/gtest.h>
@@ -28,14 +28,14 @@ TEST_P(ReducescatterMembers, shares_around_the_border_of_a_piece) {
   const std::int64_t piece = kWindow / members / 64 * 64 / 2;  // elements
   for (const std::int64_t share : {piece - 1, piece, piece + 1, 5 * piece}) {
     add(share * members, 1);
-    add(share * members - 1, 1);  // the last has one row less: perhaps a round less
-    add(share * members + 1, 1);  // the first has one row more: perhaps a round more
+    add(share * members - 1, 1);  // the last member has one row less, and perhaps one round less
+    add(share * members + 1, 1);  // the first member has one row more, and perhaps one round more
   }
   run_in_threads(GetParam(), calls_);
   run_in_random_order(GetParam(), calls_, 1);
 }
 
-// Pieces end where cache lines do, not where rows do.
+// Pieces end at the ends of cache lines, not of rows.
 TEST_P(ReducescatterMembers, rows_larger_than_a_piece) {
   for (const std::int64_t rows : {1, GetParam() - 1, GetParam() + 1}) add(rows, kWindow / 3);
   run_in_threads(GetParam(), calls_);

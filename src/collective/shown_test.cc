@@ -1,5 +1,5 @@
-// The ways in which members show what they bring, and their borders: inside the flag line, staged,
-// lent; all members alike and mixed.
+// Tests the ways in which members show their data, and their borders: inside the flag line, staged,
+// lent. All members do the same, or each its own.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -22,7 +22,8 @@ class Shown : public ::testing::TestWithParam<std::tuple<OperationRow, int>> {
   Operation operation() const { return std::get<0>(GetParam()).operation; }
   int members() const { return std::get<1>(GetParam()); }
 
-  // `bytes(member)`: what a member brings, as bytes; where all must bring the same, member 0 says.
+  // `bytes(member)` is how many bytes a member brings. If all must bring the same, member 0's count
+  // is used.
   PreparedCall call_of(const std::function<std::int64_t(int member)>& bytes,
                        std::vector<bool> in_heap) {
     CallInTest call = {.operation = operation(),
@@ -38,7 +39,7 @@ class Shown : public ::testing::TestWithParam<std::tuple<OperationRow, int>> {
     return PreparedCall(call);
   }
 
-  // Each gets about as much, and somebody perhaps nothing.
+  // Nearly equal shares; some may be empty.
   std::vector<std::int64_t> split_up(std::int64_t rows) const {
     std::vector<std::int64_t> splits;
     for (int member = 0; member < members(); ++member)
@@ -61,7 +62,7 @@ class Shown : public ::testing::TestWithParam<std::tuple<OperationRow, int>> {
   unsigned seed_ = 0;
 };
 
-// Of all-to-all the splits take a part of the line.
+// In an all-to-all, the splits take a part of the line.
 TEST_P(Shown, sizes_around_what_fits_into_the_flag_line) {
   const std::int64_t splits = 8 * members();
   std::vector<PreparedCall> calls;
@@ -82,7 +83,7 @@ TEST_P(Shown, sizes_around_a_round_and_around_all_of_the_staging_memory) {
   run_in_random_order(members(), calls, seed_);
 }
 
-// A large one that lends or stages, beside small ones and such that bring nothing.
+// One member with a large tensor lends or stages; the others bring small ones or no data.
 TEST_P(Shown, every_member_in_its_own_way) {
   const std::int64_t sizes[] = {3 * kRoundBytes + 100, 10, 0, kRoundBytes, 50'000};
   std::vector<PreparedCall> calls;
@@ -110,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Table, Shown,
                                   std::to_string(std::get<1>(test.param));
                          });
 
-// The splits of so many members do not fit into a flag line.
+// The splits of this many members do not fit into a flag line.
 TEST(ShownByVeryMany, splits_beside_staged_pieces) {
   constexpr int kMembers = 140;
   CallInTest call = {.operation = Operation::kAlltoall, .reduction = {.dtype = DType::kUInt8}};
@@ -123,7 +124,7 @@ TEST(ShownByVeryMany, splits_beside_staged_pieces) {
   run_in_random_order(kMembers, {PreparedCall(call), PreparedCall(call)}, 1);
 }
 
-// Member 0 has died; its memory and that of the others may have its owner again.
+// Member 0 has died, so lent memory may already belong to its owner again.
 class Spoiled : public ::testing::TestWithParam<OperationRow> {};
 
 TEST_P(Spoiled, what_is_lent_completes_no_step_after_a_death) {
@@ -157,7 +158,7 @@ TEST_P(Spoiled, what_is_lent_completes_no_step_after_a_death) {
 INSTANTIATE_TEST_SUITE_P(Table, Spoiled, ::testing::ValuesIn(operations()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// Member 1 says by hand that it lends memory which does not lie in its heap.
+// Member 1's entry is written by hand: it lends memory outside its heap.
 class Lenders : public ::testing::TestWithParam<OperationRow> {};
 
 TEST_P(Lenders, memory_outside_of_the_heap_is_a_mismatch_for_all_and_nothing_is_written) {

@@ -1,4 +1,4 @@
-// Where in the staging memory the rounds or windows of a step are.
+// The places in the staging memory where the rounds or windows of a step are.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace farandole {
 
-// How much a round shows at most, and how many parts the staging memory has at least.
+// How much a round shows at most, and the least number of parts in the staging memory.
 inline constexpr std::int64_t kRoundBytes = static_cast<std::int64_t>(kWindowBytes);
 inline constexpr std::int64_t kRoundParts = 4;
 static_assert(kRoundParts * kRoundBytes <= static_cast<std::int64_t>(kStagingBytesPerSlot));
 
-// How many rounds of so many bytes each.
+// How many rounds of `each` bytes.
 constexpr std::int64_t rounds_for(std::int64_t bytes, std::int64_t each) {
   return bytes / each + (bytes % each != 0 ? 1 : 0);
 }
@@ -25,13 +25,13 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 // Parts begin at multiples of a page.
 inline constexpr std::int64_t kPartAlignment = 4096;
 
-// The parts of the staging memory that a member shows the rounds of a step in. Steps go through
-// `staging_bytes` of it in turn, also when they need little: a line that the others still have in
-// their caches is slow to write, and one that was written just now is slow to read (broadcast of 64
-// KiB: 8.2 µs in the same place, 3.5 µs in turn). What fits into a page stays where it is: fetching
-// another page costs more than that.
+// The parts of the staging memory in which a member shows the rounds of a step. Steps use
+// `staging_bytes` of it in turn, even if they need little: a line that the others still have in
+// their caches is slow to write, and one that was just written is slow to read (a broadcast of 64
+// KiB takes 8.2 µs in the same place, 3.5 µs in turn). Data that fits into a page stays in the same
+// place, because fetching another page costs more than that.
 struct Parts {
-  std::int64_t bytes = kRoundBytes;  // of each
+  std::int64_t bytes = kRoundBytes;  // bytes per part
   std::int64_t rounds = 1;
   std::int64_t staging_bytes = static_cast<std::int64_t>(kStagingBytesPerSlot);
 
@@ -46,7 +46,7 @@ struct Parts {
   }
 };
 
-// What is shown for one member begins here: no cache line is for two of them.
+// Data for each member begins at a multiple of this, so that two members never share a cache line.
 inline constexpr std::int64_t kPieceAlignment = 64;
 
 }  // namespace farandole

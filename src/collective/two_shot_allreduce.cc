@@ -8,17 +8,18 @@
 namespace farandole {
 namespace {
 
-// Slices begin at multiples of a cache line, so that two members never write to the same one; large
-// ones at multiples of a page, so that a page is written by one member.
+// Slices begin at multiples of a cache line, so that two members never write to the same line.
+// Large ones begin at multiples of a page, so that each page is written by one member.
 constexpr std::int64_t kLineBytes = 64;
 constexpr std::int64_t kPageBytes = 4096;
 constexpr std::int64_t kPagesMin = 16;
 
-// A turn through the staging memory. Parts are written whole, so after this much the others' caches
-// have lost them; more of it would be in no cache of ours either, and be late now and then.
+// How much staging memory is used in turn. Parts are written whole, so after this many bytes the
+// others' caches have dropped them. If it were larger, it would not fit into our own cache either,
+// and would sometimes be slow.
 constexpr std::int64_t kTurnBytes = 1 << 20;
 
-// Beyond the second-level cache moving less is quicker again.
+// Above the size of the second-level cache, moving less data is faster again.
 constexpr std::int64_t kReducedByAllMax = 512 * 1024;
 
 }  // namespace
@@ -80,7 +81,7 @@ std::span<const std::byte> TwoShotAllreduce::output() const {
   return {options_.output, static_cast<std::size_t>(options_.bytes())};
 }
 
-// Copies the slices that the other members reduce; our own is read from the input directly.
+// Copies the slices that the other members reduce. Our own is read from the input directly.
 void TwoShotAllreduce::stage(std::int64_t index) {
   if (!shows_ || options_.count == 0) return;
   const Entrance& entrance = shots_.entrance();
@@ -122,7 +123,7 @@ std::optional<std::int64_t> TwoShotAllreduce::meet() {
     somebody_fetches_ = somebody_fetches_ || entrance.output(member, bytes) == nullptr;
   }
   reduces_all_ = all_lend && all_apart;
-  // Alone there is nobody who would have to see it.
+  // If no other member needs to see the result, there is no need to wait for it to be fetched.
   if (members == 1 || reduces_all_) somebody_fetches_ = false;
   is_one_window_ = members == 1 || (all_lend && !somebody_fetches_);
   entrance.group().products.assign(dot_products_of(static_cast<std::size_t>(members)), 0);
@@ -130,7 +131,7 @@ std::optional<std::int64_t> TwoShotAllreduce::meet() {
   return passes() * windows();
 }
 
-// Windows are small enough to be reduced at once; a whole tensor is not.
+// Windows are small enough to be reduced in one call; a whole tensor is not.
 bool TwoShotAllreduce::reduce(std::int64_t index) {
   if (is_multiplied(index)) return multiply(index);
   Range own = slice(window(index), shots_.entrance().group().member);
@@ -144,7 +145,8 @@ bool TwoShotAllreduce::reduce(std::int64_t index) {
   return true;
 }
 
-// From where the members have them, each so many bytes behind its beginning.
+// Collects where the members have their inputs: this many bytes behind the beginning of the tensor,
+// or of the staging memory.
 void TwoShotAllreduce::collect_inputs(std::int64_t in_tensor, std::int64_t in_staging) const {
   const Entrance& entrance = shots_.entrance();
   const Group& group = entrance.group();
@@ -162,7 +164,7 @@ void TwoShotAllreduce::collect_inputs(std::int64_t in_tensor, std::int64_t in_st
   }
 }
 
-// `range` is counted in the window.
+// `range` is relative to the window.
 void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
   const Entrance& entrance = shots_.entrance();
   const Group& group = entrance.group();
@@ -189,8 +191,8 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
     farandole::reduce(options_.reduction, group.inputs, group.outputs, range.count);
 }
 
-// Where nothing is staged the slices are those of the staged windows all the same: so sums are
-// rounded alike wherever the tensors lie.
+// Uses the slices of the staged windows even if nothing is staged, so that sums are rounded alike
+// wherever the tensors are.
 bool TwoShotAllreduce::multiply(std::int64_t index) {
   const Group& group = shots_.entrance().group();
   const std::int64_t size = options_.element_bytes();

@@ -16,8 +16,8 @@ constexpr int kCoordinator = 0;
 
 }  // namespace
 
-// Joins a member's follower with the coordinator: by messages through the caller, or, on the
-// coordinator's own member, by the same messages handed over directly.
+// Connects a member's follower with the coordinator: by messages through the caller, or directly if
+// the coordinator is on the same member.
 class Agreement::Parts {
  public:
   Parts(int member, std::vector<int> ranks, const AgreementOptions& options)
@@ -67,8 +67,8 @@ class Agreement::Parts {
     return follower_.receive(message, now_);
   }
 
-  // Announcements go out or, on the coordinator's member, straight to it; then what was decided. A
-  // decision can make our follower announce again, hence the loop.
+  // Sends announcements (or hands them to our own coordinator), then the coordinator's decisions. A
+  // decision may make our follower announce again, hence the loop.
   void flush() {
     while (follower_.has_message() || (coordinator_ && coordinator_->has_message())) {
       auto message = follower_.next_message();

@@ -1,19 +1,23 @@
 // Agreement: one member's part in deciding what its group runs next. Pure: messages, submissions
 // and times go in, messages and decisions come out; no socket, thread, clock or shared memory.
 //
-// Predict, enter, verify (design §3). A member enters what it thinks comes next. If all members
-// have entered a turn with the same identity, that was the agreement, and no message was sent. Else
-// they replan: the coordinator (member 0) stops all, learns how far everybody is, and answers with
-// the next generation; what was not entered by all is withdrawn and comes again.
-// - queue: at first, what comes next is the oldest submission of our own, or the batch it is in.
-// - learn: after a surprise followers announce what is ready, and the coordinator decides.
-// - plan: what was seen to repeat is known as atoms (sets of submissions, in an order, in buckets)
-//   and the successions between them; what comes next is the next bucket.
-// Fault: a submission that cannot run (base/signature.h) is never predicted. Its member raises,
-// announces it, and when all have announced the name it is refused on all.
-// Join: a member that has submitted a kJoin counts as having announced everything that runs_joined
-// (operation.h); what does not run joined is refused on all, naming the joined ranks. When all have
-// joined, all are released at once. As long as anyone has joined, the group learns.
+// Members predict the next step, enter it and compare ("The life of one allreduce" in
+// docs/architecture.md). If all members have entered a turn with the same identity, they agree, and
+// no message was sent. Otherwise they replan: the coordinator (member 0) stops all members, learns
+// how far each has come, and begins the next generation. What all have entered stays; the rest is
+// withdrawn and is predicted or announced again. A group is in one of three modes:
+// - queue: the mode at the beginning. A member predicts its own oldest submission, or the batch
+// that
+//   it belongs to.
+// - learn: after a surprise. Followers announce what is ready, and the coordinator decides.
+// - plan: the coordinator has learned what repeats as atoms (sets of submissions, in an order, in
+//   buckets) and the successions between them. A member predicts the next bucket.
+// A call that cannot run (Signature::fault) is never predicted. Its member raises a replan and
+// announces it. When all members have announced the name, the call is rejected on all. A member
+// that has submitted a kJoin counts as having announced every operation that runs joined
+// (runs_joined in operation.h). Other operations are rejected on all members, and the error names
+// the joined ranks. When all have joined, all joins complete at once. While any member has joined,
+// the group stays in learn mode.
 #pragma once
 
 #include <cstddef>
@@ -35,37 +39,39 @@ namespace farandole {
 
 class Agreement {
  public:
-  // `ranks` are the world ranks of the members, ascending; used in texts. `member` is our index.
+  // `ranks` are the world ranks of the members, ascending, for error texts. `member` is our index.
   Agreement(int member, std::vector<int> ranks, const AgreementOptions& options = {});
   ~Agreement();
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;
 
-  // Our user is ready for this. `known` is borrowed until the ticket comes back in a decision that
-  // was completed(). All of a batch is submitted before next_decision() is asked again. Errors:
-  // kFixCall when the name is in flight here or out of bounds, or this member has joined and was
-  // not released yet.
+  // Adds a call of our user. `known` is borrowed until a decision with this ticket was completed().
+  // All calls of a batch must be submitted before next_decision() is called again. Errors: kFixCall
+  // if a call of this name is in flight on this member, if the name is too long, or if this member
+  // has joined and was not released yet.
   Status submit(Ticket ticket, const KnownSignature& known, const Moment& moment, TimePoint now);
-  // A message from a peer; messages of one peer arrive in order, once. Errors: kStop when the
-  // bytes are not a message of ours; the group is over then.
+  // Takes a message of a peer. Messages of one peer must come in order, each once. Errors: kStop if
+  // the bytes are not a valid message; the group must not be used any more then.
   Status receive(int from, std::span<const std::byte> message, TimePoint now);
-  // Time passes. Needed at deadline() at the latest.
+  // Advances the time. Must be called at deadline() at the latest.
   void look(TimePoint now);
   std::optional<TimePoint> deadline() const;
 
-  // What is to be sent, in order per receiver. Empty when there is nothing. This packs what came
-  // together, so ask after a round of the calls above and below, until it is empty.
+  // The next message to send, in order per receiver; empty if there is none. It packs what has come
+  // together, so call it until it is empty, after each round of the other calls.
   std::optional<OutgoingMessage> next_message();
 
-  // What this member is to enter now; null when nothing is, or what it entered is neither completed
-  // nor withdrawn. From here on it counts as entered. Ours until completed() or a withdrawal.
+  // What this member must enter now. Null if there is nothing, or if the last decision is neither
+  // completed nor withdrawn. A returned decision counts as entered. Agreement owns it; it is valid
+  // until completed() or a withdrawal.
   const Decision* next_decision();
-  // All members have entered it alike, and it is done here. Its tickets are no longer in flight.
+  // All members have entered it with the same identity, and it is done on this member. Its tickets
+  // are no longer in flight.
   void completed();
-  // All members have entered that turn, and not alike.
+  // All members have entered the turn, but not with the same identity.
   void surprised();
-  // Whether what was entered last has been withdrawn (true once): forget that entry. Its tickets
-  // are in flight as before and come again.
+  // True once if the last entered decision was withdrawn: the caller must forget that entry. Its
+  // tickets are still in flight, and later decisions will contain them again.
   bool take_withdrawal();
 
  private:

@@ -1,4 +1,4 @@
-// What a group's agreement is told when it begins.
+// Options of a group's agreement.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,14 @@
 namespace farandole {
 
 struct AgreementOptions {
-  // How many names of a group have an id at the same time; the least recent one makes room.
+  // How many names of a group may have an id at the same time. If there are more, the least
+  // recently used one loses its id.
   std::size_t names_max = 65536;
-  // Submissions of up to so many bytes together may share a step; 0: every one has its own. The
-  // same on all members.
+  // Submissions of up to this many bytes in total may share a step; with 0 each has its own step.
+  // Must be equal on all members.
   std::int64_t fusion_bytes = 0;
-  // How long a planned submission waits in vain for the predicted step before we raise a replan.
-  // Doubled when that proves needless, up to 16 times.
+  // How long a planned submission waits in vain for the predicted step before this member raises a
+  // replan. Doubled, up to 16 times, whenever a raise proves to have been needless.
   Duration grace = std::chrono::milliseconds(10);
 };
 

@@ -1,5 +1,6 @@
-// Whole programs through all members of a group: users submit and wait, each at its own pace and in
-// its own order; messages and steps take any time. What repeats must end without a message.
+// Runs whole programs through all members of a group. Users submit and wait, each at its own pace
+// and in its own order; messages and steps take any time. Programs that repeat must need no
+// messages in the end.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,10 +34,10 @@ using Program = std::vector<Action>;
 Action submit(std::string name) { return {Action::Kind::kSubmit, std::move(name)}; }
 Action wait(std::string name) { return {Action::Kind::kWait, std::move(name)}; }
 Action wait_for_all() { return {Action::Kind::kWaitForAll, ""}; }
-// Here the messages are counted from zero.
+// The test counts messages from here on.
 Action mark() { return {Action::Kind::kMark, ""}; }
 
-// The user of one member.
+// The user's program on one member.
 class User {
  public:
   User(int member, Program program) : member_(member), program_(std::move(program)) {}
@@ -44,7 +45,7 @@ class User {
   bool is_done() const { return next_ == program_.size(); }
   int marks() const { return marks_; }
 
-  // One action, if it can be done now.
+  // Does the next action if that is possible now; true if it was.
   bool act(Members& members) {
     if (is_done()) return false;
     const auto& action = program_[next_];
@@ -95,8 +96,8 @@ struct Run {
   std::vector<std::string> log;  // of member 0
 };
 
-// Runs them all to their end; all members must have completed the same steps. Time passes when
-// nothing else can, or also at `impatience` in 1000 other times.
+// Runs all programs to their end and checks that all members have completed the same steps. Time
+// passes if nothing else can happen, and also `impatience` times in 1000.
 Run run(std::vector<Program> programs, Random& random, const AgreementOptions& options = {},
         unsigned impatience = 0) {
   std::vector<int> ranks;
@@ -145,7 +146,8 @@ Run run(std::vector<Program> programs, Random& random, const AgreementOptions& o
   return result;
 }
 
-// So many iterations, in each a segment of names in any order, and then a wait for all.
+// Programs of this many iterations. In each, a member submits the names of one segment in any order
+// and then waits for all.
 std::vector<Program> in_segments(int members, int iterations, int mark_at,
                                  const std::function<Names(int)>& segment, Random& random) {
   std::vector<Program> programs(static_cast<std::size_t>(members));
@@ -162,7 +164,7 @@ std::vector<Program> in_segments(int members, int iterations, int mark_at,
   return programs;
 }
 
-// Three submissions in any order, and a wait for one of them.
+// Appends three submissions in any order and a wait for one of them.
 void append_part(Program& program, const std::string& part, Random& random) {
   Program actions = {submit(part + "0"), submit(part + "1"), submit(part + "2")};
   std::shuffle(actions.begin(), actions.end(), random);
@@ -191,7 +193,7 @@ TEST_P(Programs, OneSegmentIsFused) {
   EXPECT_EQ(result.log.back().size(), 7U);
 }
 
-// The order is the same everywhere, so that nobody is ever surprised.
+// All members submit in the same order, so predictions are always right.
 TEST_P(Programs, WhatTheQueueBringsAgainAndAgainIsFused) {
   Program program;
   for (int iteration = 0; iteration < 30; ++iteration) {
@@ -217,7 +219,7 @@ TEST_P(Programs, SegmentsInTurnEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, {.fusion_bytes = 1000}).messages_after_mark, 0);
 }
 
-// Training, and now and then an evaluation that shares names with it.
+// Training, and now and then an evaluation that uses some of the same names.
 TEST_P(Programs, SegmentsThatOverlapEndWithoutMessages) {
   const auto programs = in_segments(
       members(), 120, 80,
@@ -236,8 +238,8 @@ TEST_P(Programs, SegmentsOfWhichOneIsPartOfAnotherEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_).messages_after_mark, 0);
 }
 
-// A random program of up to four segments of up to six names, all different or not, in a random
-// turn of up to six.
+// A random program of up to four segments of up to six names, distinct or not, in a random cycle of
+// up to six segments.
 TEST_P(Programs, AnyDisjointSegmentsInAnyTurnEndWithoutMessages) {
   std::vector<Names> segments;
   for (auto count = 1 + random_() % 4; count > 0; --count) {
@@ -258,7 +260,8 @@ TEST_P(Programs, AnyDisjointSegmentsInAnyTurnEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, options).messages_after_mark, 0);
 }
 
-// Inside a segment each member waits for some before it submits others, always in the same way.
+// Within a segment, each member waits for some submissions before it makes others, always in the
+// same way.
 TEST_P(Programs, WaitsInsideASegmentEndWithoutMessages) {
   std::vector<Program> programs(static_cast<std::size_t>(members()));
   for (int iteration = 0; iteration < 60; ++iteration) {
@@ -273,7 +276,7 @@ TEST_P(Programs, WaitsInsideASegmentEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, {.fusion_bytes = 1000}).messages_after_mark, 0);
 }
 
-// Nothing repeats but names: all that is asked for is that it goes on.
+// Only names repeat. The test only asks that the program makes progress.
 TEST_P(Programs, WhatDoesNotRepeatGoesOn) {
   Random sets(random_());
   const auto programs = in_segments(
@@ -288,7 +291,7 @@ TEST_P(Programs, WhatDoesNotRepeatGoesOn) {
   run(programs, random_, {.names_max = 1 + random_() % 12, .fusion_bytes = 100}, 5);
 }
 
-// Each name is waited for before it comes again, and never for all.
+// Each name is waited for before it comes again, but the program never waits for all names.
 TEST_P(Programs, WithoutQuietPointsGoesOn) {
   std::vector<Program> programs(static_cast<std::size_t>(members()));
   for (auto& program : programs) {
@@ -309,7 +312,7 @@ TEST_P(Programs, WithoutQuietPointsGoesOn) {
   run(sooner, random_, {.fusion_bytes = 100}, 5);
 }
 
-// Users that compute longer than the grace lasts.
+// Users that compute for longer than the grace period.
 TEST_P(Programs, ImpatienceOnlyCosts) {
   const auto programs =
       in_segments(members(), 60, 0, [](int) { return Names{"a", "b", "c", "d"}; }, random_);

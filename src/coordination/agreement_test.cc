@@ -36,7 +36,7 @@ Signature join(std::string name = "join") { return call(Operation::kJoin, std::m
 
 using Log = std::vector<std::string>;
 
-// From now on the coordinator decides what comes next: two tensors came in different orders.
+// Switches the group to learn mode: two tensors come in different orders.
 void learn(Members& members) {
   for (int member = 0; member < members.size(); ++member)
     for (const auto* name : {member == 0 ? "p" : "q", member == 0 ? "q" : "p"})
@@ -143,11 +143,11 @@ TEST(Agreement, SubmissionsOutOfBoundsAreRefusedHere) {
   scaled.prescale = 2;
   EXPECT_EQ(alone.submit(0, scaled),
             Status::fix_call("rank 5 cannot submit this: broadcast `b`: the "
-                             "prescale is 2, without a reduction it must be 1"));
+                             "prescale is 2; without a reduction it must be 1"));
   EXPECT_EQ(alone[0].next_decision(), nullptr);
 }
 
-// As the first thing that the group does, and later.
+// Both as the first call of a group and later.
 TEST(Agreement, AMismatchIsRefusedOnAllMembersWithOneText) {
   Members members({0, 1, 2, 3});
   for (int round = 0; round < 2; ++round) {
@@ -207,11 +207,12 @@ Signature with_fault(std::string name, std::string fault) {
           .fault = std::move(fault)};
 }
 
-// Also one that is all alike: it must not pass for an agreement on what to run.
+// Also if the invalid call is the same on all members: equal entries must not count as an agreement
+// to run it.
 TEST(Agreement, WhatIsWrongAnywhereIsRefusedEverywhere) {
   for (const int wrong_members : {1, 3}) {
     Members members({0, 2, 5});
-    for (int round = 0; round < 2; ++round) {  // with the queue, and while the group learns
+    for (int round = 0; round < 2; ++round) {  // in queue mode and in learn mode
       for (int member = 0; member < 3; ++member) {
         const bool wrong = member >= 3 - wrong_members;
         ASSERT_EQ(members.submit(member, wrong ? with_fault("a", "no") : tensor("a")), Status());
@@ -291,7 +292,7 @@ TEST(Agreement, ManyDecisionsShareAMessageAndManyBytesAreSplit) {
   EXPECT_EQ(members.take_log(1).size(), 100U);
 }
 
-// Member 1 announces by an id while the Forget of that id is on its way.
+// Member 1 announces by an id while the Forget of that id is still on its way.
 TEST(Agreement, AForgottenNameIsAnnouncedAgain) {
   Members members({0, 1}, {.names_max = 1});
   learn(members);
@@ -301,7 +302,7 @@ TEST(Agreement, AForgottenNameIsAnnouncedAgain) {
 
   members.submit_everywhere(tensor("b"));
   members.collect();
-  members.deliver(1, 0);  // b is decided and a forgotten; member 1 does not know yet
+  members.deliver(1, 0);  // b is decided and a is forgotten; member 1 does not know it yet
   ASSERT_EQ(members.submit(1, tensor("a")), Status());
   members.collect();
   members.deliver(1, 0);
@@ -431,8 +432,8 @@ TEST(Join, NothingCanBeSubmittedUntilTheReleaseIsCompleted) {
   EXPECT_EQ(members.submit(1, tensor("a")), Status());
 }
 
-// Member 1 announces `a` by its id, which the coordinator has forgotten meanwhile, and joins. It
-// must not count as joined before it has announced `a` again: it has data for it.
+// Member 1 announces `a` by an id that the coordinator has forgotten, and joins. Its join must not
+// count until it has announced `a` again, because it has data for it.
 TEST(Join, AForgottenNameIsAnnouncedAgainBeforeTheJoinCounts) {
   Members members({0, 1, 2}, {.names_max = 1});
   learn(members);
@@ -444,7 +445,7 @@ TEST(Join, AForgottenNameIsAnnouncedAgainBeforeTheJoinCounts) {
   members.collect();
   members.deliver(1, 0);
   members.deliver(2, 0);
-  members.collect();  // a was forgotten; nobody else knows yet
+  members.collect();  // a was forgotten; only the coordinator knows it yet
   ASSERT_EQ(members.submit(1, tensor("a")), Status());
   ASSERT_EQ(members.submit(1, join()), Status());
   members.collect();
@@ -475,7 +476,7 @@ TEST(Agreement, MessagesThatMakeNoSenseStopTheGroup) {
   EXPECT_EQ(receive(1, 1), wrong(5, 5, "it comes from this rank itself"));
 }
 
-// What the members of a group submit in one round, each in its own order: some names differ in a
+// The members submit the same names in one round, each in its own order. Some names differ in a
 // scale on one member, and some members join after a part of theirs.
 class Shuffled : public testing::TestWithParam<int> {
  protected:
@@ -489,7 +490,7 @@ class Shuffled : public testing::TestWithParam<int> {
     return signature;
   }
 
-  // Each member's signatures in a random order, while messages come and go.
+  // Submits each member's signatures in a random order, while messages are delivered.
   void submit(Members& members, std::vector<std::vector<Signature>> submitted) {
     for (auto& one : submitted) std::shuffle(one.begin(), one.end(), random_);
     for (bool again = true; again;) {
@@ -536,7 +537,7 @@ TEST_P(Shuffled, TheOrderOfSubmissionsNeverMatters) {
   }
 }
 
-// In part p member p joins, and those after it submit three names more.
+// In part p member p joins; the members after it submit three more names.
 TEST_P(Shuffled, JoinsAfterUnevenNumbersOfCalls) {
   const std::vector<Log> parts = {{"a0", "a1", "a2"}, {"b0", "b1", "b2"}, {"c0", "c1", "c2"}, {}};
   Members members({0, 1, 2, 3}, {.names_max = 4});

@@ -38,7 +38,7 @@ Status Coordinator::receive(int from, std::span<const std::byte> message) {
     if (replan_ && replan_->has(from)) return Status::stop("it goes on after its report");
     if (announces && mode_ == Mode::kQueue)
       return Status::stop("it announces something in generation 1");
-    // Of the old generation: what still counts will be announced again.
+    // Belongs to the old generation: the sender announces it again if it still needs it.
     if (announces && replan_) continue;
     if (announces && member(from).joined && !std::holds_alternative<AnnounceAgain>(item))
       return Status::stop("it announces something new after it has joined");
@@ -65,13 +65,13 @@ void Coordinator::stop(Raise raise) {
 Status Coordinator::apply(int from, const Report& item) {
   if (!replan_ || item.generation != generation_)
     return Status::stop(
-        fmt::format("it reports for generation {}, which nobody asked for", item.generation));
+        fmt::format("it reports for generation {}, but was not asked to", item.generation));
   FARANDOLE_TRY(replan_->add(from, item));
   if (replan_->is_complete()) answer();
   return {};
 }
 
-// All that was announced before is announced again if it still counts.
+// Drops all announcements; members repeat those that they still need.
 void Coordinator::answer() {
   const auto replan = *std::exchange(replan_, std::nullopt);
   const bool planned = mode_ == Mode::kPlan;
@@ -88,7 +88,7 @@ void Coordinator::answer() {
   stream_.add(StreamItem(Answer{generation_, replan.prefix(), atom}));
 }
 
-// The atom with which the plan goes on at once; 0 if the group learns again.
+// Returns the atom with which the plan goes on at once; 0 if the group must learn again.
 std::uint32_t Coordinator::learn_from(const Replan& replan) {
   const auto& raise = replan.raise();
   if (raise.cause == Raise::Cause::kBucket)
@@ -104,11 +104,12 @@ std::uint32_t Coordinator::learn_from(const Replan& replan) {
     return 0;
   }
   const auto next = learner_.add_succession(raise.atom, raise.ready, raise.where);
-  // If all are where the raise was: at the end of its atom.
+  // The plan can go on only if all members are where the raise was, at the end of its atom.
   return replan.withdraws() || replan.prefix() != raise.completed ? 0 : next;
 }
 
-// A plan that broke soon would break soon again.
+// If a plan broke soon, it would probably break soon again, so wait for some borders before the
+// next one.
 void Coordinator::back_off(std::uint32_t atoms_run) {
   constexpr std::uint32_t kAtomsOfALongRun = 4;
   constexpr int kBordersMax = 16;
@@ -156,9 +157,9 @@ Status Coordinator::apply(int from, const AnnounceJoin& item) {
   return {};
 }
 
-// Who gets a definition had announced the signature and got its step with it, or has joined and
-// cannot announce before the release, which comes later: so nobody announces in full what has an
-// id.
+// No member may announce a signature in full that has an id. Each member has received the id with
+// the definition: together with the step that it had announced, or, if it has joined, before the
+// release.
 Status Coordinator::note_in_full(int from, const Signature& signature, const Moment& moment) {
   if (const auto id = names_.id_of(digest_of(signature)); id != 0)
     return Status::stop(fmt::format("it announces `{}` in full, which has the id {}",
@@ -168,7 +169,7 @@ Status Coordinator::note_in_full(int from, const Signature& signature, const Mom
 
 Status Coordinator::note(int from, const Signature& signature, std::uint32_t id,
                          const Moment& moment) {
-  // It was on its way when the plan began.
+  // It was sent before the sender knew that the plan begins.
   if (mode_ == Mode::kPlan && id != 0 && atom_of(id) != 0) return {};
   const auto index = static_cast<std::size_t>(from);
   const auto size = members_.size();
@@ -212,13 +213,14 @@ bool Coordinator::is_complete(const Candidates& candidates) const {
          (joined_last_ && std::ranges::all_of(missing(candidates), joined));
 }
 
-// Somebody counts as joined from now on: what was pending may have waited for nobody else.
+// After one more member counts as joined, pending names may be complete.
 void Coordinator::examine_again() {
   std::vector<std::string> names;
   for (const auto& [name, candidates] : pending_) names.push_back(name);
   std::ranges::sort(names);
   for (const auto& name : names) {
-    // A step may make a name be forgotten, and with it announcements of what comes later here.
+    // Deciding one name may forget the id of another, and with it announcements of a later name in
+    // this list.
     const auto found = pending_.find(name);
     if (found == pending_.end() || !is_complete(found->second)) continue;
     const auto complete = pending_.extract(found);
@@ -229,7 +231,7 @@ void Coordinator::examine_again() {
 
 void Coordinator::release_when_all_joined() {
   if (!std::ranges::all_of(members_, &Member::counts_as_joined)) return;
-  CHECK(pending_.empty(), "what waits for nobody is decided");
+  CHECK(pending_.empty(), "a name that waits for no member is decided");
   stream_.add(StreamItem(
       ReleaseAll{generation_, sequence_next_++, ranks_[static_cast<std::size_t>(*joined_last_)]}));
   for (auto& member : members_) member.joined = false;
@@ -266,7 +268,8 @@ void Coordinator::issue(const Candidate& candidate) {
   stream_.add(StreamItem(Issue{generation_, sequence_next_++, id}));
 }
 
-// At a border before this id; 0 if the plan does not begin there.
+// Called at a border before this id. Returns the atom with which the plan begins; 0 if it does not
+// begin here.
 std::uint32_t Coordinator::atom_to_follow(std::uint32_t id) {
   if (borders_to_pass_ > 0) {
     --borders_to_pass_;
@@ -278,13 +281,13 @@ std::uint32_t Coordinator::atom_to_follow(std::uint32_t id) {
       if (candidate.id != 0 && atom_of(candidate.id) != 0)
         announced.push_back(candidate.id);
       else if (learner_.plan().has_name(digest_of(std::string_view(name))))
-        return 0;  // it would be a surprise
+        return 0;  // the prediction would be wrong
     }
   }
   return learner_.start_for(id, announced);
 }
 
-// Instead of the next step. What is planned need not be announced any more.
+// Starts the plan in place of the next step. Planned submissions need not be announced any more.
 void Coordinator::follow(std::uint32_t atom) {
   stream_.add(StreamItem(Follow{generation_, sequence_next_ - 1, atom}));
   mode_ = Mode::kPlan;
@@ -298,7 +301,7 @@ void Coordinator::publish_edits() {
   for (const auto& item : learner_.take_edits()) stream_.add(item);
 }
 
-// In which it is planned; 0 if in none.
+// The atom that contains this id; 0 if none does.
 std::uint32_t Coordinator::atom_of(std::uint32_t id) const {
   const auto* known = names_.find(id);
   const auto* atom = known == nullptr ? nullptr : learner_.plan().atom_of(known->digest);
@@ -315,7 +318,7 @@ std::uint32_t Coordinator::define(const Signature& signature) {
 }
 
 void Coordinator::forget(std::uint32_t id) {
-  // Who announced it by this id will announce it again on seeing the Forget.
+  // A member that has announced it by this id will announce it again when it receives the Forget.
   const auto& signature = names_.find(id)->signature;
   if (const auto pending = pending_.find(signature.name); pending != pending_.end()) {
     auto& candidates = pending->second;

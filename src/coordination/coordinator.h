@@ -1,10 +1,10 @@
-// Coordinator: member 0's part in agreeing. It leads the replans, matches the announcements of all
-// members by name, and writes one ordered stream for everybody.
-// While the group learns, a name that all have announced becomes the next step, or a refusal; who
-// has joined counts as having announced it. What repeats is learned on the way, and where it may
-// begin once more, the plan begins instead. While the plan is followed, announcements are of what
-// is not planned: when all have announced one of these, it takes a replan. A replan: somebody
-// raises, all are told to stop, all report, and the answer says what stays.
+// Coordinator: leads the agreement of a group; it lives on member 0. It matches the announcements
+// of all members by name and writes one ordered stream for all of them. In learn mode, a name that
+// all have announced becomes the next step, or is rejected; a member that has joined counts as
+// having announced it. Meanwhile it learns what repeats, and begins the plan where the repetition
+// begins again. While the group follows the plan, members announce only what is not planned; when
+// all have announced such a name, the group must replan. In a replan, a member raises, the
+// coordinator stops all members, each reports how far it has come, and the answer says what stays.
 #pragma once
 
 #include <cstddef>
@@ -29,33 +29,34 @@ namespace farandole {
 
 class Coordinator {
  public:
-  // `ranks` are the world ranks of the members, for texts.
+  // `ranks` are the world ranks of the members, for error texts.
   Coordinator(std::vector<int> ranks, const AgreementOptions& options);
 
-  // What a member says, 0 … members − 1; our own first, after a stop. Errors: kStop saying what is
-  // wrong with them.
+  // Takes a message from member `from`, 0 … members − 1. After a stop, our own member's messages
+  // must come first. Errors: kStop, saying what is wrong with the message.
   Status receive(int from, std::span<const std::byte> message);
-  // The next message of the stream; every member gets each of them, in this order.
+  // The next message of the stream. Every member must get each of them, in this order.
   std::optional<Bytes> next_message() { return stream_.take(); }
   bool has_message() const { return !stream_.empty(); }
 
  private:
   enum class Mode { kQueue, kLearn, kPlan };
-  // The members that announced one signature under a name.
+  // One signature that was announced under a name, and the members that announced it.
   struct Candidate {
     Signature signature;
-    std::uint32_t id;  // by which they announced it; 0 if in full
+    std::uint32_t id;  // the id by which they announced it; 0 if in full
     std::vector<int> members;
     std::vector<Moment> moments;  // by member
-    std::vector<bool> is_of;      // by member: whether it is one of them
+    std::vector<bool> is_of;      // by member: whether it has announced this signature
   };
   using Candidates = std::vector<Candidate>;
 
   struct Member {
     bool joined = false;
-    std::uint64_t joined_at = 0;  // as it says
-    // How many of its announcements fell to a forgotten id. It will announce them again: until then
-    // it does not count as joined, for it has submitted something that is not known here.
+    std::uint64_t joined_at = 0;  // as the member reports it
+    // How many of its announcements used an id that was forgotten. It will announce them again.
+    // Until then it does not count as joined, because it has submitted something that is not known
+    // here.
     std::size_t announcements_due = 0;
 
     bool counts_as_joined() const { return joined && announcements_due == 0; }
@@ -92,9 +93,9 @@ class Coordinator {
 
   std::vector<int> ranks_;
   std::vector<Member> members_;
-  // The member that was the last to join, at the same time the last member; nothing as long as
-  // nobody has. Not the last that we heard of: our own come here at once, and all again in a
-  // replan.
+  // The member with the latest time of joining; if times are equal, the last of these. Empty if no
+  // member has joined. Not the last one received: our own joins arrive at once, and after a replan
+  // all arrive again.
   std::optional<int> joined_last_;
   std::size_t names_max_;
   NameTable names_;
@@ -102,10 +103,11 @@ class Coordinator {
   Learner learner_;
 
   Mode mode_ = Mode::kQueue;
-  std::optional<Replan> replan_;  // while all are stopped
+  std::optional<Replan> replan_;  // set while all members are stopped
   std::uint32_t generation_ = 1;
-  std::uint32_t sequence_next_ = 1;  // while the group learns
-  // Borders to pass before the plan is followed again, and how many that were after the last plan.
+  std::uint32_t sequence_next_ = 1;  // in learn mode
+  // How many borders to pass before the plan is followed again, and how many it was after the last
+  // plan.
   int borders_to_pass_ = 0;
   int borders_passed_last_ = 0;
 

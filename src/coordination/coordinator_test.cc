@@ -33,7 +33,7 @@ std::vector<StreamItem> stream(Coordinator& coordinator) {
   return decode_stream(*message).value();
 }
 
-// The group of this one learns from now on, in generation 2.
+// Switches the coordinator's group to learn mode, in generation 2.
 void learn(Coordinator& coordinator, int members) {
   ASSERT_EQ(feed(coordinator, 0, {Raise{.generation = 1}}), Status());
   for (int member = 0; member < members; ++member)
@@ -45,7 +45,7 @@ AnnounceInFull in_full(const Signature& signature) { return {signature, {}}; }
 AnnounceById by_id(std::uint32_t id) { return {id, {}}; }
 AnnounceAgain again(const Signature& signature) { return {signature, {}}; }
 
-// Both members of a group announce this in full.
+// Both members of a group announce this name in full.
 void decide(Coordinator& coordinator, const std::string& name) {
   for (const int member : {0, 1})
     ASSERT_EQ(feed(coordinator, member, {in_full(named(name))}), Status());
@@ -88,9 +88,9 @@ TEST(Coordinator, IgnoresAnnouncementsOfForgottenIds) {
   Coordinator coordinator({0, 1}, {.names_max = 1});
   learn(coordinator, 2);
   decide(coordinator, "a");
-  ASSERT_EQ(feed(coordinator, 0, {by_id(1)}), Status());  // before it is forgotten
+  ASSERT_EQ(feed(coordinator, 0, {by_id(1)}), Status());  // before `a` is forgotten
   decide(coordinator, "b");
-  ASSERT_EQ(feed(coordinator, 1, {by_id(1)}), Status());  // after
+  ASSERT_EQ(feed(coordinator, 1, {by_id(1)}), Status());  // after it
   stream(coordinator);
   ASSERT_EQ(feed(coordinator, 1, {again(named("a"))}), Status());
   EXPECT_THAT(stream(coordinator), IsEmpty());
@@ -182,8 +182,8 @@ TEST(Coordinator, ReplansThatCannotBeStop) {
     std::string problem;
   } cases[] = {
       {{Raise{.generation = 3}}, "it raises in generation 3, the current one is 2"},
-      {{Report{2, 0, 0, 0, 0, 0}}, "it reports for generation 2, which nobody asked for"},
-      {{raise, Report{1, 0, 0, 0, 0, 0}}, "it reports for generation 1, which nobody asked for"},
+      {{Report{2, 0, 0, 0, 0, 0}}, "it reports for generation 2, but was not asked to"},
+      {{raise, Report{1, 0, 0, 0, 0, 0}}, "it reports for generation 1, but was not asked to"},
       {{raise, Report{2, 9, 0, 0, 0, 0}, raise}, "it goes on after its report"},
       {{raise, Report{2, 9, 0, 0, 0, 0}, Report{2, 9, 0, 0, 0, 0}}, "it goes on after its report"},
       {{raise, Report{2, 9, 0, 0, 0, 0}, AnnounceJoin{}}, "it goes on after its report"},
@@ -217,7 +217,7 @@ TEST(Coordinator, ReportsThatContradictEachOtherStop) {
             Status::stop("it reports 5 completed and 0 entered, rank 3 reported 4 and 0"));
 }
 
-// Whom we hear of last may have joined first.
+// The member whose join arrives last may have joined first.
 TEST(Coordinator, ReleasesAllByTheRankThatJoinedLast) {
   Coordinator coordinator({3, 5, 8}, {.names_max = 10});
   learn(coordinator, 3);
@@ -255,7 +255,7 @@ TEST(Coordinator, ExaminesWhatIsPendingWhenSomebodyJoins) {
                   StreamItem(Define{1, reduced}), StreamItem(Issue{2, 2, 1})));
 }
 
-// Member 1 has announced `a` by an id that is forgotten, before or after its join came.
+// Member 1 has announced `a` by an id that is forgotten, before or after its join arrives.
 TEST(Coordinator, AJoinCountsOnceWhatWasForgottenIsAnnouncedAgain) {
   for (const bool joins_first : {false, true}) {
     Coordinator coordinator({0, 1, 2}, {.names_max = 1});
@@ -284,7 +284,7 @@ TEST(Coordinator, AJoinCountsOnceWhatWasForgottenIsAnnouncedAgain) {
   }
 }
 
-// `a` and `b` wait for the one that joins; `a` makes `b` be forgotten, which makes `b` wait again.
+// `a` and `b` wait for the joining member. Deciding `a` forgets `b`, so `b` must wait again.
 TEST(Coordinator, ADecisionMayTakeBackAnnouncementsOfTheNext) {
   Coordinator coordinator({0, 1, 2}, {.names_max = 1});
   learn(coordinator, 3);

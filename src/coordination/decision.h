@@ -1,6 +1,6 @@
-// What a group does next: a step, the end of a submission that cannot run, or the release of those
-// that have joined. Every one is entered by all members, also one that moves no data: who has come
-// to the end of it knows that all have heard it, and may leave without taking it from them.
+// What a group does next: a step, the rejection of a submission that cannot run, or the release of
+// joined members. All members enter every decision, also one that moves no data. A member that has
+// completed one therefore knows that all have received it, and may leave.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace farandole {
 
-// By which the owner of an Agreement knows its submissions.
+// The number by which the owner of an Agreement knows a submission.
 using Ticket = std::uint64_t;
 
-// Which entry this is. Sequence numbers start at 1, have no gaps among what a group completes, and
-// go on with 0 after 2^32 − 1; generations start at 1, and each replan begins the next one.
+// The number of an entry. The sequence starts at 1, has no gaps in what a group completes, and
+// continues with 0 after 2^32 − 1. The generation starts at 1 and grows by 1 with each replan.
 struct Turn {
   std::uint32_t generation = 1;
   std::uint32_t sequence = 1;
@@ -25,20 +25,23 @@ struct Turn {
   friend bool operator==(const Turn&, const Turn&) = default;
 };
 
-// "All members run this next", or, as long as not all have entered it alike, "we think so".
+// The step that runs next. As long as not all members have entered it with the same identity, it is
+// only this member's prediction.
 struct Step {
   Turn turn;
-  // What it does, all of it: members that enter a turn with the same identity enter the same step.
+  // Digest of all that the step does: members that enter a turn with the same identity enter the
+  // same step.
   std::uint64_t identity = 0;
-  // Ours, in the order in which they lie in the step; more than one are fused into one transfer.
+  // Our submissions, in the order in which they lie in the step. More than one are fused into one
+  // transfer.
   std::vector<Ticket> tickets;
-  // Set when this member has joined and so has not submitted it: it takes part without data.
+  // Set if this member has joined and so has not submitted the call: it takes part without data.
   std::optional<Signature> joined = std::nullopt;
 
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-// "This submission cannot run": kFixCall, the same text on every member that has submitted it.
+// This submission cannot run: kFixCall, with the same text on every member that has submitted it.
 struct Refusal {
   Turn turn;
   Ticket ticket = 0;
@@ -47,16 +50,17 @@ struct Refusal {
   friend bool operator==(const Refusal&, const Refusal&) = default;
 };
 
-// "All members have joined": the same on every member; the joins end with it.
+// All members have joined, so their joins complete. The same on every member.
 struct Release {
   Turn turn;
-  Ticket ticket = 0;  // of this member's join
-  int last_rank = 0;  // of the world: the one that joined last
+  Ticket ticket = 0;  // the ticket of this member's join
+  int last_rank = 0;  // the world rank that joined last
 
   friend bool operator==(const Release&, const Release&) = default;
 };
 
-// "A submission of others cannot run": they are refused, this member has joined and only enters.
+// The other members' submission is rejected. This member has joined and did not submit it: it only
+// enters.
 struct Pass {
   Turn turn;
 

@@ -93,8 +93,8 @@ void Follower::announce_what_is_not_planned() {
   }
 }
 
-// Once is enough: the coordinator will stop all, and what is still wrong after the answer is raised
-// again.
+// Raises once per generation: the coordinator stops all members, and if the problem is still there
+// after the answer, this member raises again.
 void Follower::raise(Raise item) {
   if (raised_ || stopped_) return;
   raised_ = true;
@@ -117,8 +117,8 @@ std::optional<TimePoint> Follower::deadline() {
   return grace_.end();
 }
 
-// Something planned is ready here, and what is expected here is not. Who has entered what there was
-// waits for others, who may be stuck.
+// True if a planned submission is ready here, but not the predicted one. Members that have entered
+// the predicted step wait for the others, and they may be stuck.
 bool Follower::is_stuck() {
   return planned_queued_ > 0 && mode_ == Mode::kPlan && !stopped_ && !raised_ && !entered_ &&
          !withdrawn_ && issued_.empty() && walk_.next() == nullptr;
@@ -144,12 +144,12 @@ Status Follower::apply(const Define& item) {
   return {};
 }
 
-// An announcement by an id that is being forgotten may have met a coordinator that knew the id no
-// more, and such announcements are dropped there: repeat it in full.
+// An announcement by an id that is being forgotten may have reached the coordinator after it forgot
+// the id, and then it was dropped: repeat it in full.
 Status Follower::apply(const Forget& item) {
   const auto* known = names_.find(item.id);
   if (known == nullptr)
-    return Status::stop(fmt::format("it forgets the id {}, which stands for nothing", item.id));
+    return Status::stop(fmt::format("it forgets the id {}, which has no signature", item.id));
   if (plan_.atom_of(known->digest) != nullptr)
     return Status::stop(fmt::format("it forgets the id {}, which is planned", item.id));
   const auto slot = announced(known->name_digest, known->signature.name);
@@ -161,7 +161,7 @@ Status Follower::apply(const Forget& item) {
   return {};
 }
 
-// Ours of that name that waits for a decision of the coordinator.
+// Our submission of that name that waits for the coordinator's decision.
 InFlight::Slot Follower::announced(std::uint64_t name_digest, const std::string& name) const {
   const auto slot = in_flight_.find(name_digest, name);
   if (slot == InFlight::kNone || in_flight_[slot].taken || !in_flight_[slot].announced)
@@ -174,7 +174,7 @@ Status Follower::apply(const Issue& item) {
   const auto* known = names_.find(item.id);
   if (known == nullptr)
     return Status::stop(
-        fmt::format("step {} has the id {}, which stands for nothing", item.sequence, item.id));
+        fmt::format("step {} has the id {}, which has no signature", item.sequence, item.id));
   Step step;
   step.turn = {item.generation, item.sequence};
   step.identity = known->digest;
@@ -267,8 +267,8 @@ Status Follower::apply(const Answer& item) {
   return {};
 }
 
-// What is beyond the prefix was not entered by all, so nobody has written anything for it: it goes
-// back to where it was submitted.
+// Not all members have entered what is beyond the prefix, so none has written anything for it: it
+// goes back to the submissions in flight.
 void Follower::withdraw() {
   entered_ = false;
   withdrawn_ = true;
@@ -309,7 +309,7 @@ Status Follower::problem_of_answer(const Answer& item) const {
     return Status::stop(fmt::format("it begins generation {}, rank {} {} {}", item.generation,
                                     rank_, stopped_ ? "has stopped in" : "is in", generation_));
   if (item.atom != 0 && plan_.find(item.atom) == nullptr)
-    return Status::stop(fmt::format("it goes on with atom {}, which there is not", item.atom));
+    return Status::stop(fmt::format("it goes on with atom {}, which does not exist", item.atom));
   const std::uint32_t ahead = item.prefix - completed_;
   if (ahead <= (entered_ ? 1U : 0U)) return {};
   return Status::stop(fmt::format("it says that number {} is entered by all, rank {} has {} {}",
@@ -371,7 +371,7 @@ bool Follower::enter_planned() {
   return true;
 }
 
-// A step of ours is built in the memory of the last one.
+// Reuses the memory of our last step.
 void Follower::begin_step() {
   auto* step = std::get_if<Step>(&decision_);
   if (step == nullptr) step = &decision_.emplace<Step>();

@@ -1,6 +1,6 @@
-// Follower: one member's part in agreeing. It predicts what comes next, takes part in replans, and
-// while it learns, announces what its user submits and turns the coordinator's stream into
-// decisions. Every member has one, the coordinator's too.
+// Follower: one member's part in the agreement. It predicts what comes next and takes part in
+// replans. In learn mode it announces what its user submits and turns the coordinator's stream into
+// decisions. Every member has one, also the coordinator's.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +29,14 @@ namespace farandole {
 
 class Follower {
  public:
-  // `rank` is our rank in the world, for texts.
+  // `rank` is our rank in the world, for error texts.
   Follower(int rank, const AgreementOptions& options);
 
-  // Raises a replan when the queue brings again and again what could be fused. On one member only.
+  // Makes this member raise a replan if the queue repeats calls that could be fused. Call it on one
+  // member only.
   void expect_fusion() { fusion_watch_.emplace(options_.fusion_bytes); }
 
-  // As in Agreement; a message comes from the coordinator, and goes to it.
+  // As in Agreement. Messages come from the coordinator and go to it.
   Status submit(Ticket ticket, const KnownSignature& known, const Moment& moment, TimePoint now);
   Status receive(std::span<const std::byte> message, TimePoint now);
   void look(TimePoint now);
@@ -56,7 +57,7 @@ class Follower {
   struct Join {
     Ticket ticket;
     AnnounceJoin announcement;
-    bool released = false;  // in the stream; over when that was completed
+    bool released = false;  // received in the stream; becomes false when the release was completed
   };
 
   Status problem_of_submission(const KnownSignature& known) const;
@@ -96,18 +97,19 @@ class Follower {
   Mode mode_ = Mode::kQueue;
   std::uint32_t generation_ = 1;
   bool stopped_ = false;
-  bool raised_ = false;  // in this generation
+  bool raised_ = false;  // whether we have raised in this generation
 
   std::uint32_t completed_ = 0;  // sequence
   bool entered_ = false;
-  bool withdrawn_ = false;             // and nobody has asked yet
-  Decision decision_;                  // entered, or what was there before
-  std::vector<InFlight::Slot> slots_;  // of what is entered
+  bool withdrawn_ = false;             // until take_withdrawal() was called
+  Decision decision_;                  // the entered decision, or the one before
+  std::vector<InFlight::Slot> slots_;  // the submissions of the entered decision
 
   InFlight in_flight_;
-  std::size_t planned_queued_ = 0;  // how many are in the plan and not entered, while we follow it
-  std::uint32_t quiet_points_last_ = 0;  // the most of what was entered
-  std::uint32_t waits_last_ = 0;         // of the last submission
+  // how many submissions are planned and not entered, while we follow the plan
+  std::size_t planned_queued_ = 0;
+  std::uint32_t quiet_points_last_ = 0;  // the highest among the entered submissions
+  std::uint32_t waits_last_ = 0;         // `waits` of the last submission
   std::optional<Join> join_;
   NameTable names_;
   Plan plan_;

@@ -41,7 +41,7 @@ Step joined_step(Turn turn, const Signature& signature) {
   return {turn, digest_of(signature), {}, signature};
 }
 
-// The follower of rank 4 and the submissions that it borrows.
+// The follower of rank 4, and the submissions that it borrows.
 class One {
  public:
   explicit One(const AgreementOptions& options = {}) : follower_(4, options) {}
@@ -65,7 +65,7 @@ class One {
     return decode_announcements(*message).value();
   }
 
-  // All that can be entered, completed at once.
+  // Enters all that can be entered and completes each at once.
   std::vector<Decision> run() {
     std::vector<Decision> all;
     while (const auto* decision = follower_.next_decision()) {
@@ -75,13 +75,13 @@ class One {
     return all;
   }
 
-  // From now on it is told what comes next, in generation 2.
+  // Switches the follower to learn mode, in generation 2.
   void learn() {
     ASSERT_EQ(feed({Stop{1}, Answer{2, 0, 0}}), Status());
     ASSERT_THAT(said(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0})));
   }
 
-  // Learns, and has run the step 1, `a` with id 1.
+  // Switches to learn mode and runs step 1, `a` with id 1.
   void run_one_step() {
     learn();
     ASSERT_EQ(submit(named("a"), {1, 2, 3}), Status());
@@ -245,7 +245,7 @@ TEST(Follower, ASubmissionOrAJoinWhileAllAreStoppedIsAnnouncedAfterTheAnswer) {
                                       Announcement(AnnounceJoin{})));
 }
 
-// Whether it was entered or not.
+// Both if it was entered and if not.
 TEST(Follower, AReleaseThatIsWithdrawnIsNone) {
   for (const bool entered : {false, true}) {
     One one;
@@ -309,7 +309,7 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
     std::vector<StreamItem> items;
     std::string problem;
   } cases[] = {
-      {{Issue{2, 2, 9}}, "step 2 has the id 9, which stands for nothing"},
+      {{Issue{2, 2, 9}}, "step 2 has the id 9, which has no signature"},
       {{Issue{2, 3, 1}}, "it decides number 3 of generation 2, expected is 2 of 2"},
       {{Issue{3, 2, 1}}, "it decides number 2 of generation 3, expected is 2 of 2"},
       {{Issue{2, 2, 1}}, "step 2 is `a`, which rank 4 has not announced like this"},
@@ -317,8 +317,8 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
        "step 2 is `b`, which rank 4 has not announced like this"},
       {{Define{1, named("b")}}, "it gives the id 1 to `b`, after id 1 was given"},
       {{Define{2, named("a")}}, "it gives the id 2 to `a`, which has the id 1"},
-      {{Forget{2}}, "it forgets the id 2, which stands for nothing"},
-      {{Forget{1}, Forget{1}}, "it forgets the id 1, which stands for nothing"},
+      {{Forget{2}}, "it forgets the id 2, which has no signature"},
+      {{Forget{1}, Forget{1}}, "it forgets the id 1, which has no signature"},
       {{Refuse{2, 2, "a", "why"}}, "it refuses `a`, which rank 4 has not announced"},
       {{ReleaseAll{2, 2, 4}}, "it releases rank 4, which has not joined"},
       {{Stop{3}}, "it stops generation 3, rank 4 is in 2"},
@@ -326,7 +326,7 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
       {{Stop{2}, Issue{2, 2, 1}}, "it decides number 2, which is not its to decide"},
       {{Answer{3, 1, 0}}, "it begins generation 3, rank 4 is in 2"},
       {{Stop{2}, Answer{4, 1, 0}}, "it begins generation 4, rank 4 has stopped in 2"},
-      {{Stop{2}, Answer{3, 1, 7}}, "it goes on with atom 7, which there is not"},
+      {{Stop{2}, Answer{3, 1, 7}}, "it goes on with atom 7, which does not exist"},
       {{AddBucket{1, {1}}, Forget{1}}, "it forgets the id 1, which is planned"},
       {{Follow{2, 1, 1}},
        "it begins atom 1 after number 1 of generation 2, rank 4 expects no plan there"},
@@ -431,7 +431,7 @@ TEST(Follower, WhatCannotBeSubmittedIsSaid) {
 TEST(Follower, TakesStepsOfOthersOnceItHasJoined) {
   One one;
   one.learn();
-  const auto reduced = allreduce("j");  // the name of our join is nobody's business
+  const auto reduced = allreduce("j");  // only our own join uses this name
   ASSERT_EQ(one.submit(join("j")), Status());
   EXPECT_THAT(one.said(), ElementsAre(Announcement(AnnounceJoin{})));
   ASSERT_EQ(one.feed({Define{1, reduced}, Issue{2, 1, 1}, Issue{2, 2, 1}, Forget{1},
@@ -444,7 +444,7 @@ TEST(Follower, TakesStepsOfOthersOnceItHasJoined) {
   EXPECT_THAT(one.said(), ElementsAre(Announcement(AnnounceById{2, {}})));
 }
 
-// The others have completed it, announced it again, and need nobody else for it.
+// The others have completed it and announced it again, and need no other member for it.
 TEST(Follower, TakesAStepWithoutDataWhileItsOwnOfThatNameIsUnderWay) {
   One one;
   one.learn();

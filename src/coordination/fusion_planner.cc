@@ -44,8 +44,8 @@ class FusionPlanner {
     return items_[a].fusion_key == items_[b].fusion_key && items_[a].waits == items_[b].waits;
   }
 
-  // Behind so many bytes in a bucket. A batch that is not in it yet waits for a bucket of its own
-  // if that has room for all of it and this one has not.
+  // Whether `next` fits behind this many bytes in a bucket. A batch does not begin in a bucket that
+  // cannot hold all of it if a bucket of its own could.
   bool fits(const std::vector<std::size_t>& bucket, std::size_t next, std::int64_t bytes) const {
     if (bytes + items_[next].bytes > fusion_bytes_) return false;
     const auto batch = items_[next].batch;

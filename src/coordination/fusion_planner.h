@@ -1,4 +1,4 @@
-// FusionPlanner: which submissions share a step, of a set that comes together.
+// FusionPlanner: decides which submissions of an atom share a step.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,19 @@
 namespace farandole {
 
 struct FusionItem {
-  std::uint64_t fusion_key = 0;  // of its KnownSignature
+  std::uint64_t fusion_key = 0;  // KnownSignature::fusion_key
   std::int64_t bytes = 0;
   std::uint32_t batch = 0;  // 0: submitted alone
-  // How many completions each member's user had seen when it submitted this.
+  // By member: how many completions its user had seen when it submitted this.
   std::vector<std::uint32_t> waits;
 };
 
-// Buckets of indices into `items`, which are in the order in which they were seen; each bucket
-// stands where its first one was. In a bucket: one fusion key, at most `fusion_bytes` (unless it is
-// one alone) and kListMax items, and no member has waited for anything between any two of them. A
-// bucket reaches past others that do not fit, but not past more than `fusion_bytes` of them. A
-// batch stays together where it can. `fusion_bytes` 0: each has its own bucket.
+// Returns buckets of indices into `items`, which must be in the order in which they were seen. A
+// bucket takes the position of its first item. All items of a bucket have the same fusion key, no
+// member waited for a completion between any two of them, and together they have at most kListMax
+// items and `fusion_bytes` bytes (a single item may be larger). An item may skip others that do not
+// fit to join an earlier bucket, but no more than `fusion_bytes` of them. Batches stay together if
+// possible. If `fusion_bytes` is 0, each item has its own bucket.
 std::vector<std::vector<std::size_t>> plan_buckets(std::span<const FusionItem> items,
                                                    std::int64_t fusion_bytes);
 

@@ -7,7 +7,7 @@
 namespace farandole {
 namespace {
 
-// More than that nobody repeats, or it is too much to look at.
+// Larger segments are not watched: they hardly repeat and take too long to look at.
 constexpr std::size_t kItemsMax = 65536;
 constexpr std::size_t kSegmentsMax = 1024;
 

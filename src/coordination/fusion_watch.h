@@ -1,5 +1,5 @@
-// FusionWatch: sees while the queue is followed, where nothing but batches is fused, whether it
-// would pay to learn: whether what comes again and again could come in fewer steps.
+// FusionWatch: in queue mode, only batches are fused. This detects whether it would pay to learn:
+// whether a sequence that repeats could run in fewer steps.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@ class FusionWatch {
  public:
   explicit FusionWatch(std::int64_t fusion_bytes) : fusion_bytes_(fusion_bytes) {}
 
-  // This was in the step that is completed.
+  // A submission of the step that was completed.
   void add(const KnownSignature& known, const Moment& moment);
-  // That was all of the step. True once a segment between two quiet points of ours, which has come
-  // before, has come in more steps than are needed.
+  // All submissions of the step were added. Returns true if a segment between two of our quiet
+  // points has come before, and took more steps than needed.
   bool end_step();
 
  private:
@@ -35,11 +35,11 @@ class FusionWatch {
 
   std::int64_t fusion_bytes_;
   std::vector<Item> items_;    // of this segment
-  std::uint64_t digests_ = 0;  // of this segment: their sum, since the order does not count
+  std::uint64_t digests_ = 0;  // of this segment: a sum, because the order does not count
   std::size_t steps_ = 0;      // of this segment
   std::uint32_t quiet_points_ = 0;
   bool wasteful_ = false;
-  std::unordered_map<std::uint64_t, int> seen_;  // how many times each segment
+  std::unordered_map<std::uint64_t, int> seen_;  // how often each segment has come
 };
 
 }  // namespace farandole

@@ -11,7 +11,7 @@ KnownSignature tensor(const std::string& name) {
   return KnownSignature({.name = name, .operation = Operation::kAllreduce, .dimensions = {10}});
 }
 
-// Steps of one each, in a segment; true if one of them says that it would pay to learn.
+// Runs a segment in steps of one submission each. Returns true if it would pay to learn.
 bool pays(FusionWatch& watch, std::uint32_t quiet_points, std::initializer_list<const char*> names,
           std::uint32_t waits_between = 0) {
   bool pays = false;

@@ -1,5 +1,5 @@
-// Grace: how long a planned submission may wait in vain for the step that was predicted. Longer
-// when a wait turns out to have been the program's own pace, and nobody was stuck.
+// Grace: how long a planned submission may wait in vain for the predicted step. The time grows if a
+// wait turns out to have been the program's own pace, so that no member was stuck.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@ class Grace {
  public:
   explicit Grace(Duration shortest) : shortest_(shortest), grace_(shortest) {}
 
-  // Something moved, at a time or at one that only the next look will know.
+  // There was progress: at this time, or at a time that only the next look() will know.
   void moved(TimePoint now) { since_ = now_ = now; }
   void moved() { since_.reset(); }
   void time_is(TimePoint now) { now_ = now; }
 
-  // Something waits, as it is asked for.
+  // When the grace period ends. Call it only while a submission waits.
   TimePoint end() const { return since_.value_or(now_) + grace_; }
   bool is_over(TimePoint now) {
     now_ = now;
@@ -27,9 +27,10 @@ class Grace {
     return now >= end();
   }
 
-  // It was over, and we have raised; until then the user had seen so many completions.
+  // We have raised, because the grace period was over. Until then the user had seen this many
+  // completions.
   void raised(std::uint32_t waits) { waits_at_raise_ = waits; }
-  // Who submits without having seen anything more was not stuck.
+  // If the user submits without having seen another completion, it was not stuck.
   void submitted(std::uint32_t waits) {
     if (!waits_at_raise_) return;
     grace_ = *waits_at_raise_ == waits ? std::min(2 * grace_, kLongest * shortest_) : shortest_;

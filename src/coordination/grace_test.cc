@@ -7,7 +7,7 @@ namespace {
 
 constexpr auto kShort = std::chrono::milliseconds(10);
 
-// From the beginning of a wait.
+// How long the grace period is, from the beginning of a wait.
 Duration length(Grace& grace) {
   const TimePoint now(std::chrono::hours(1));
   grace.moved(now);
@@ -40,7 +40,7 @@ TEST(Grace, DoublesWhenNobodyWasStuckAndIsShortAgainWhenSomebodyWas) {
   for (int doubled = 2; doubled <= 16; doubled *= 2) {
     grace.raised(7);
     grace.submitted(7);
-    grace.submitted(7);  // counts once
+    grace.submitted(7);  // counts only once
     EXPECT_EQ(length(grace), doubled * kShort);
   }
   grace.raised(7);

@@ -52,8 +52,8 @@ void InFlight::take_place(std::uint64_t name_digest, Slot slot) {
   places_[place] = {name_digest, slot};
 }
 
-// What stands behind it moves up, unless that would put it before its home: so a search may end at
-// the first free place.
+// Moves the following entries up, unless one would then be before its home place. So a search may
+// end at the first free place.
 void InFlight::leave_place(Slot slot) {
   auto hole = home_of(submissions_[slot].known->name_digest);
   while (places_[hole].slot != slot) {

@@ -1,5 +1,5 @@
-// InFlight: what this member has submitted and not completed, in the order of submission. Found by
-// name in constant time, and nothing is copied: every step of every training comes through here.
+// InFlight: what this member has submitted and not completed, in the order of submission. Finds
+// submissions by name in constant time and copies nothing, because every step passes through here.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace farandole {
 
 class InFlight {
  public:
-  // Where a submission is kept; another one may come there when it was removed.
+  // The place of a submission. After it was removed, another submission may use it.
   using Slot = std::uint32_t;
   static constexpr Slot kNone = std::numeric_limits<Slot>::max();
 
@@ -24,9 +24,9 @@ class InFlight {
     Ticket ticket = 0;
     const KnownSignature* known = nullptr;
     Moment moment;
-    bool taken = false;       // into a decision
-    bool announced = false;   // and the announcement still counts
-    std::uint32_t as_id = 0;  // by which it was announced; 0 if in full
+    bool taken = false;       // a decision contains it
+    bool announced = false;   // it was announced, and the announcement still counts
+    std::uint32_t as_id = 0;  // the id by which it was announced; 0 if in full
     Slot earlier = kNone;
     Slot later = kNone;
   };
@@ -35,11 +35,11 @@ class InFlight {
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
 
-  // Its name must not be in flight; `known` is borrowed until it is removed.
+  // Adds a submission. Its name must not be in flight; `known` is borrowed until it is removed.
   Slot add(Ticket ticket, const KnownSignature& known, const Moment& moment);
   void remove(Slot slot);
 
-  // The one of that name, or kNone.
+  // Finds the submission of this name; kNone if there is none.
   Slot find(std::uint64_t name_digest, std::string_view name) const;
   Slot find(const KnownSignature& known) const {
     return find(known.name_digest, known.signature.name);
@@ -47,7 +47,7 @@ class InFlight {
   Submission& operator[](Slot slot) { return submissions_[slot]; }
   const Submission& operator[](Slot slot) const { return submissions_[slot]; }
 
-  // In the order of submission: first(), then `later` of each, kNone after the last.
+  // The submissions in order: first(), then `later` of each; kNone after the last.
   Slot first() const { return first_; }
   std::size_t size() const { return size_; }
 
@@ -70,7 +70,8 @@ class InFlight {
   Slot first_ = kNone;
   Slot last_ = kNone;
   std::size_t size_ = 0;
-  // Open addressing with linear probing; their number is a power of two, at most half are taken.
+  // Open addressing with linear probing. The size is a power of two, and at most half of the places
+  // are taken.
   std::vector<Place> places_ = std::vector<Place>(64);
 };
 

@@ -65,7 +65,8 @@ TEST(InFlight, NamesOfOneDigestAreToldApart) {
   EXPECT_EQ(in_flight.find(b), second);
 }
 
-// Against a list that is searched from its beginning; digests that crowd make places collide.
+// Compares with a list that is searched from its beginning. Digests are close together, so that
+// places collide.
 TEST(InFlight, FindsWhatIsThereAfterAnyAddsAndRemoves) {
   std::mt19937_64 random(7);
   std::vector<std::unique_ptr<KnownSignature>> known;

@@ -14,7 +14,8 @@ constexpr std::size_t kSegmentsMax = 4096;
 constexpr std::size_t kWaitsMax = 4096;
 constexpr std::size_t kSuccessorsMax = 256;
 constexpr int kRoundsAlike = 3;
-// A wait for the same submissions is learned the second time, any wait at one bucket the fourth.
+// A wait for the same submissions is learned the second time it is seen. A wait for any at one
+// bucket is learned the fourth time.
 constexpr int kWaitsAlike = 2;
 constexpr int kWaitsAtOneBucket = 4;
 
@@ -93,7 +94,8 @@ void Learner::end_segment() {
     atom_last_ = 0;
 }
 
-// An id comes again though nobody has waited for all: what repeats may be what lies between.
+// An id comes again although the program has not waited for all. So perhaps the steps between the
+// two repeat.
 bool Learner::end_round() {
   const auto round = digest_of_run();
   rounds_alike_ = round == round_last_ ? rounds_alike_ + 1 : 1;
@@ -105,7 +107,8 @@ bool Learner::end_round() {
     if (!is_known(atoms_of_run())) learn_run();
     const auto atoms = atoms_of_run();
     follow(atoms);
-    // Who waits for all in between, and who does not, is each member's own affair.
+    // Anywhere, because each member decides for itself whether it waits for all submissions in
+    // between.
     add_one_succession(atom_last_, choose(atom_last_, atoms, Where::kInside), Where::kAnywhere);
   }
   run_.clear();
@@ -119,7 +122,7 @@ std::uint64_t Learner::digest_of_run() const {
   return digest_of_set(std::move(ids));
 }
 
-// Whether it was seen before.
+// True if it was seen before.
 bool Learner::remember(std::uint64_t segment) {
   if (segments_seen_.size() >= kSegmentsMax) segments_seen_.clear();
   return !segments_seen_.insert(segment).second;
@@ -131,7 +134,7 @@ std::uint32_t Learner::atom_of(std::uint32_t id) const {
   return atom == nullptr ? 0 : atom->number;
 }
 
-// As they came; with a 0 if something is in none.
+// In their order, with a 0 if a submission is in no atom.
 Learner::Ids Learner::atoms_of_run() const {
   Ids atoms;
   for (const auto& issued : run_)
@@ -139,7 +142,7 @@ Learner::Ids Learner::atoms_of_run() const {
   return atoms;
 }
 
-// Whether these, of the run, are the run.
+// Whether these atoms together are the run.
 bool Learner::is_known(const Ids& atoms) const {
   std::size_t ids = 0;
   for (const auto atom : atoms) {
@@ -169,8 +172,8 @@ void Learner::learn_run() {
   if (!buckets.empty()) define(buckets);
 }
 
-// Into what is in the run and what is not. What they share comes first: when it comes, nobody knows
-// yet whether the rest will.
+// Cuts the atom into what the run contains and the rest. The shared part comes first: when it
+// comes, it is still unknown whether the rest will.
 void Learner::cut(std::uint32_t atom) {
   Buckets inside;
   Buckets outside;
@@ -240,7 +243,7 @@ void Learner::add_one_succession(std::uint32_t from, std::uint32_t to, Where whe
     edit(AddSuccession{from, to, where});
 }
 
-// These came one after another, in any order, behind a border.
+// These atoms came behind a border, in any order.
 void Learner::follow(Ids atoms) {
   for (auto where = Where::kBehindBorder; !atoms.empty(); where = Where::kInside) {
     const auto next = choose(atom_last_, atoms, where);
@@ -250,8 +253,8 @@ void Learner::follow(Ids atoms) {
   }
 }
 
-// Which of them comes next: as it is known already; else what follows none of the others in its
-// segment, the oldest first. So that few successions are learned.
+// Which of the atoms comes next: one that is already known as a successor. Otherwise, to learn few
+// successions, the oldest one that follows none of the others within its segment.
 std::uint32_t Learner::choose(std::uint32_t from, const Ids& atoms, Where where) const {
   if (from != 0)
     for (const auto& succession : plan_.find(from)->successors)
@@ -276,7 +279,8 @@ std::uint32_t Learner::start_for(std::uint32_t id, const Ids& announced) {
   for (const auto other : announced)
     if (const auto atom = atom_of(other); atom != 0) atoms.push_back(atom);
   const auto next = choose(atom_last_, atoms, Where::kBehindBorder);
-  // What only follows others in their segments does not begin one: what does, is not announced yet.
+  // An atom that only follows others inside their segments does not begin one. The one that does is
+  // not announced yet.
   bool leads = true;
   for (const auto& [before, where] : predecessors(next)) {
     if (before == atom_last_ && where != Where::kInside) return next;
@@ -325,8 +329,9 @@ void Learner::learn_wait(std::uint32_t atom, std::uint32_t bucket, const Ids& re
   replace(atom, before, predecessors(atom), successors(atom));
 }
 
-// What it followed behind a border, itself too, it follows inside or not at all; and what is ready
-// before it follows it only behind a border.
+// From now on the atom follows other atoms only inside a segment: the ready ones, and those that it
+// followed there before. It no longer follows itself, and the ready atoms follow it only behind a
+// border.
 void Learner::learn_order(std::uint32_t atom, const Ids& ready) {
   const auto* found = plan_.find(atom);
   if (found == nullptr) return;
@@ -335,7 +340,7 @@ void Learner::learn_order(std::uint32_t atom, const Ids& ready) {
     if (other != atom && plan_.find(other) != nullptr) before.emplace_back(other, Where::kInside);
   if (before.empty()) return;
   if (waits_seen_.size() > kWaitsMax) waits_seen_.clear();
-  // Not among the waits at that bucket.
+  // Does not share its count with the waits at that bucket.
   if (++waits_seen_[~digest_of_set(found->buckets.front().ids)] % kWaitsAlike != 0) return;
   for (const auto& [one, where] : predecessors(atom))
     if (where != Where::kBehindBorder) before.emplace_back(one, Where::kInside);

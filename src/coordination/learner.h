@@ -1,9 +1,9 @@
 // Learner: watches the steps that the coordinator issues, finds what repeats, and makes a plan of
-// it. Pure bookkeeping: what it concludes is a prediction, never a promise.
-// A border is a step before which every member had seen all earlier ones completed; a segment is
-// what lies between two borders. A segment that was seen twice becomes an atom. Atoms are disjoint:
-// where a new one overlaps another in part, both are cut into what they share and what they do not.
-// Programs without borders: what repeats without a repetition inside, three times in a row.
+// it. What it concludes is only a prediction. A border is a step before which every member had seen
+// the completion of all earlier ones; a segment is what lies between two borders. A segment that
+// was seen twice becomes an atom. Atoms are disjoint: if a new one overlaps another in part, both
+// are cut into the shared part and the rests. If a program has no borders, a sequence without inner
+// repetition becomes an atom when it was seen three times in a row.
 #pragma once
 
 #include <cstddef>
@@ -22,38 +22,38 @@ namespace farandole {
 
 class Learner {
  public:
-  // `names` outlives this. What gets an id there may be planned.
+  // `names` must outlive this object. Signatures with an id may be planned.
   Learner(const NameTable& names, std::int64_t fusion_bytes)
       : names_(names), fusion_bytes_(fusion_bytes), plan_(names) {}
 
   const Plan& plan() const { return plan_; }
-  // How the plan has changed since the last call; in this order they make the same plan of another.
+  // The edits of the plan since the last call. Applied in this order, they bring a copy up to date.
   std::vector<StreamItem> take_edits() { return std::exchange(edits_, {}); }
 
-  // From here on steps come that were not expected: a border must be found first. It may be the
-  // first of them, if the members are known to have entered nothing since these quiet points.
+  // Begins again, because unexpected steps follow. The learner must find a border first. The first
+  // step may be one, if the members have entered nothing since these quiet points.
   void restart(std::vector<std::uint32_t> quiet_points = {});
-  // The step of this id comes next, submitted by every member at such a moment. True if what came
-  // before it is complete: then a plan may begin here.
+  // The step of this id comes next; `moments` are those of every member's submission. Returns true
+  // if what came before it is complete, so that a plan may begin here.
   bool is_border(std::uint32_t id, const std::vector<Moment>& moments);
-  // It was issued.
+  // The step was issued.
   void note(std::uint32_t id, const std::vector<Moment>& moments);
-  // The atom with which the plan begins at a border before this id; 0 if the id is in none. Of the
-  // others that members have `announced` one may come before it.
+  // The atom with which the plan begins, at a border before this id; 0 if no atom contains the id.
+  // If members have also `announced` ids of other atoms, one of these may have to come first.
   std::uint32_t start_for(std::uint32_t id, const std::vector<std::uint32_t>& announced);
 
-  // Learned from a raise: this atom may be followed by one of those; which one, 0 if none is
-  // planned.
+  // After a raise: learns that one of `to` may follow this atom. Returns which; 0 if none of them
+  // is planned.
   std::uint32_t add_succession(std::uint32_t from, const std::vector<std::uint32_t>& to,
                                Where where);
-  // Of this bucket (and what comes after it) only these ids were ready for long. What happens twice
-  // is learned: they come first from now on, in buckets of their own.
+  // For a long time only these ids of this bucket (and of those after it) were ready. If that
+  // happens twice, they come first from now on, in buckets of their own.
   void learn_wait(std::uint32_t atom, std::uint32_t bucket,
                   const std::vector<std::uint32_t>& ready);
-  // Of this atom, with which the plan began, nothing was ready for long, but something of those.
-  // What happens twice is learned: it follows them.
+  // The plan began with this atom. For a long time none of it was ready, but some of `ready` was.
+  // If that happens twice, the atom follows these from now on.
   void learn_order(std::uint32_t atom, const std::vector<std::uint32_t>& ready);
-  // It must not be planned any more.
+  // The id loses its signature, so it must not be planned any more.
   void forget(std::uint32_t id);
 
  private:
@@ -76,7 +76,7 @@ class Learner {
   void learn_run();
   void cut(std::uint32_t atom);
   void split(std::uint32_t atom, const Buckets& first, const Buckets& second);
-  // Each with its place: the atoms that it follows, and those that follow it.
+  // The atoms that one atom follows, or those that follow it; each with where it does so.
   using Neighbours = std::vector<std::pair<std::uint32_t, Where>>;
   void replace(std::uint32_t atom, const Buckets& buckets, const Neighbours& before,
                const Neighbours& after);
@@ -95,13 +95,13 @@ class Learner {
   std::vector<StreamItem> edits_;
   std::uint32_t atom_defined_last_ = 0;
 
-  // What was issued since the last border, or since an id came again.
+  // The steps since the last border, or since an id came again.
   std::vector<Issued> run_;
   std::unordered_set<std::uint32_t> ids_of_run_;
-  std::vector<std::uint32_t> quiet_points_;  // of each member, the most since the last border
+  std::vector<std::uint32_t> quiet_points_;  // by member, the highest since the last border
   bool began_at_border_ = false;
   bool has_repetition_ = false;
-  std::uint32_t atom_last_ = 0;  // with which the last segment ended; 0 if that is not known
+  std::uint32_t atom_last_ = 0;  // the atom that ended the last segment; 0 if unknown
   std::uint64_t round_last_ = 0;
   int rounds_alike_ = 0;
 

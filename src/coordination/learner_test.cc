@@ -14,7 +14,7 @@ using testing::SizeIs;
 
 using Ids = std::vector<std::uint32_t>;
 
-// Two members that submit alike; ids 1 to 9 are named, and all the same but for that.
+// Two members that submit alike. Ids 1 to 9 have names; otherwise their signatures are equal.
 class LearnerOfTwo : public testing::Test {
  protected:
   LearnerOfTwo() {
@@ -23,12 +23,12 @@ class LearnerOfTwo : public testing::Test {
           id, {.name = std::to_string(id), .operation = Operation::kAllreduce, .dimensions = {10}});
   }
 
-  // A segment behind a quiet point; where the first of them is, the plan may begin.
+  // A segment behind a quiet point. Returns whether the plan may begin with its first step.
   bool segment(const Ids& ids) {
     ++quiet_points_;
     return issue(ids);
   }
-  // True if there was a border.
+  // Returns whether there was a border.
   bool issue(const Ids& ids) {
     bool border = false;
     for (const auto id : ids) {
@@ -38,7 +38,7 @@ class LearnerOfTwo : public testing::Test {
     }
     return border;
   }
-  // The ids of all atoms, in order, buckets apart.
+  // The ids of all atoms, in order and by bucket.
   std::vector<std::vector<Ids>> atoms() const {
     std::vector<std::vector<Ids>> all;
     for (std::uint32_t number = 1; number < 100; ++number) {
@@ -57,7 +57,7 @@ class LearnerOfTwo : public testing::Test {
   }
 
   NameTable names_;
-  Learner learner_{names_, 20};  // two of them
+  Learner learner_{names_, 20};  // room for two of them in a bucket
   std::uint32_t quiet_points_ = 0;
 };
 
@@ -117,7 +117,7 @@ TEST_F(LearnerOfTwo, AtomsThatFollowOneAnotherAreSuccessions) {
   EXPECT_THAT(successors(1, Where::kInside), IsEmpty());
 }
 
-// What both share comes first, since nobody knows yet which of them it will be.
+// The shared part comes first, since it is not yet known which of the two it will be.
 TEST_F(LearnerOfTwo, SegmentsThatOverlapAreCut) {
   segment({9});
   for (int round = 0; round < 3; ++round) {
@@ -152,7 +152,7 @@ TEST_F(LearnerOfTwo, ThePlanStartsWithTheAtomThatIsExpected) {
   EXPECT_EQ(learner_.start_for(5, {}), 0U);
   EXPECT_EQ(learner_.start_for(2, {4}), 2U);
   EXPECT_EQ(learner_.start_for(4, {2}), 2U);
-  EXPECT_EQ(learner_.start_for(4, {}), 0U);  // it is never the first
+  EXPECT_EQ(learner_.start_for(4, {}), 0U);  // no segment begins with it
 }
 
 TEST_F(LearnerOfTwo, AWaitIsLearnedTheSecondTime) {
@@ -194,7 +194,7 @@ TEST_F(LearnerOfTwo, AnyWaitAtABucketIsLearnedTheFourthTime) {
   EXPECT_THAT(learner.plan().find(1)->buckets, SizeIs(2));
 }
 
-// What was cut off comes first on a member, which waits for it before it submits the rest.
+// One part comes first on a member, which waits for it before it submits the rest.
 TEST_F(LearnerOfTwo, AnAtomThatWasWaitedForInVainIsLearnedToFollow) {
   segment({9});
   for (int round = 0; round < 3; ++round) segment({1, 2, 3});
@@ -231,7 +231,7 @@ TEST_F(LearnerOfTwo, ForgettingANameDropsItsAtom) {
   learner_.forget(1);
   EXPECT_THAT(atoms(), IsEmpty());
   learner_.forget(8);
-  EXPECT_FALSE(segment({1}));  // what was going on is not known any more
+  EXPECT_FALSE(segment({1}));  // what ran before is forgotten
 }
 
 }  // namespace

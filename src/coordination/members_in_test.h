@@ -1,5 +1,5 @@
 // Members: all members of a group in one thread, for tests. Messages wait in channels until they
-// are delivered; what members enter meets on a board that compares as the flag board does.
+// are delivered. Entries meet on a board that compares them as the flag board does.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ class Members {
     auto& known = one.known[digest_of(signature)];
     if (!known) known = std::make_unique<KnownSignature>(signature);
     const Ticket ticket = ++one.ticket_last;
-    now_ += std::chrono::nanoseconds(1);  // no two at the same time
+    now_ += std::chrono::nanoseconds(1);  // so that no two times are equal
     auto status = one.agreement.submit(ticket, *known, moment, now_);
     if (status.ok()) one.submitted[ticket] = signature.name;
     return status;
@@ -42,7 +42,7 @@ class Members {
     for (int member = 0; member < size(); ++member) ASSERT_EQ(submit(member, signature), Status());
   }
 
-  // Collects what is to be sent; returns the number of messages.
+  // Collects the messages to send; returns their number.
   int collect() {
     int count = 0;
     for (int member = 0; member < size(); ++member) {
@@ -55,21 +55,21 @@ class Members {
     return count;
   }
 
-  // At most `most` messages.
+  // Delivers at most `most` messages.
   void deliver(int from, int to, int most = 1 << 30) {
     auto& channel = channels_[{from, to}];
     for (; !channel.empty() && most > 0; channel.pop_front(), --most)
       ASSERT_EQ(at(to).agreement.receive(from, channel.front(), now_), Status());
   }
 
-  // At most `most` messages; true if there was one.
+  // Delivers at most `most` messages; true if there was one.
   bool deliver_some(int from, int to, int most) {
     const bool some = most > 0 && !channels_[{from, to}].empty();
     deliver(from, to, most);
     return some;
   }
 
-  // Until no message is left; returns how many there were.
+  // Delivers until no message is left; returns how many there were.
   int deliver_all() {
     int messages = 0;
     for (bool again = true; again;) {
@@ -84,7 +84,7 @@ class Members {
     return messages;
   }
 
-  // One look of a member at its agreement and at the board; true if something moved.
+  // Lets one member look once at its agreement and at the board; true if anything moved.
   bool advance(int member) {
     auto& one = at(member);
     if (one.agreement.take_withdrawal()) {
@@ -105,7 +105,7 @@ class Members {
     return meet(one);
   }
 
-  // Until nothing moves; returns the number of messages.
+  // Runs until nothing moves; returns the number of messages.
   int run() {
     int messages = 0;
     for (bool again = true; again;) {
@@ -118,10 +118,10 @@ class Members {
     return messages;
   }
 
-  // What was completed since the last time, like "a", "a+b", "joined a", "refused x: why", "pass",
+  // What was completed since the last call, as "a", "a+b", "joined a", "refused x: why", "pass" or
   // "released by 3".
   std::vector<std::string> take_log(int member) { return std::exchange(at(member).log, {}); }
-  // Of this member's submissions, by name, that were completed or refused.
+  // Whether this member's submission of this name is neither completed nor rejected.
   bool is_in_flight(int member, const std::string& name) {
     for (const auto& [ticket, submitted] : at(member).submitted)
       if (submitted == name) return true;

@@ -11,8 +11,8 @@
 namespace farandole {
 namespace {
 
-// The first byte of a message. An item begins with its tag, which counts the kinds of items through
-// both kinds of messages.
+// The first byte of a message. Each item begins with its tag; tags are distinct over both kinds of
+// messages.
 enum class Kind : std::uint8_t { kAnnouncements = 1, kStream = 2 };
 
 template <class Item>
@@ -120,7 +120,7 @@ Bytes encode(Item item) {
   return writer.take();
 }
 
-// What is wrong with an item whose bytes could be read; empty when nothing is.
+// Says what is wrong with an item whose bytes could be read; empty if it is valid.
 struct Examiner {
   std::string operator()(const auto& /*item*/) const { return {}; }
   std::string operator()(const AnnounceInFull& item) const {
@@ -164,7 +164,7 @@ struct Examiner {
   std::string operator()(const AddSuccession& item) const { return problem_of_where(item.where); }
 
  private:
-  // Of what is matched by its name; a join is not.
+  // For calls, which are matched by name; a join is not.
   static std::string problem_of_call(const Signature& signature) {
     auto problem = problem_of(signature);
     if (problem.empty() && signature.operation == Operation::kJoin)
@@ -185,7 +185,7 @@ struct Examiner {
   }
 };
 
-// Nothing for a tag that there is not.
+// Empty if the tag is unknown.
 template <class Item, std::size_t... Index>
 std::optional<Item> read_item(ByteReader& bytes, std::size_t tag,
                               std::index_sequence<Index...> /*all*/) {
@@ -211,7 +211,7 @@ Result<std::vector<Item>> decode(Kind kind, std::span<const std::byte> message) 
     return Status::stop(fmt::format("its kind is {} where {} ({}) are expected",
                                     static_cast<int>(found), static_cast<int>(kind),
                                     name_of(kind)));
-  if (reader.at_end()) return Status::stop("it holds no item");
+  if (reader.at_end()) return Status::stop("it contains no item");
 
   std::vector<Item> items;
   while (!reader.at_end()) {

@@ -1,5 +1,5 @@
 // The control messages of a group, as bytes. Followers send announcements, raises and reports to
-// the coordinator; the coordinator sends one ordered stream, the same to every member. A message is
+// the coordinator. The coordinator sends one ordered stream, the same to every member. A message is
 // a kind and its items.
 #pragma once
 
@@ -20,20 +20,20 @@
 namespace farandole {
 
 inline constexpr std::size_t kMessageBytesMax = 16384;
-// Of a refusal, so that it fits into a message together with its name.
+// Bounds the text of a rejection, so that it fits into a message together with its name.
 inline constexpr std::size_t kRefusalTextBytesMax = 8192;
 
-// How many numbers a list in an item has at most.
+// The limit for the length of a list in an item.
 inline constexpr std::size_t kListMax = 1024;
 
 struct OutgoingMessage {
-  int to;       // member
+  int to;       // a member
   Bytes bytes;  // at most kMessageBytesMax
 };
 
-// Where one atom follows another: in one segment, or behind a border. What a user submits after a
-// quiet point is behind it; so who looks for the next atom knows which of both it is. A set of
-// bits.
+// Where one atom follows another: inside a segment, or behind a border. Submissions after a quiet
+// point are behind a border, so a member that looks for the next atom knows which of the two
+// applies. A set of bits.
 enum class Where : std::uint8_t { kInside = 1, kBehindBorder = 2, kAnywhere = 3 };
 
 // Follower → coordinator: "this is ready here".
@@ -47,40 +47,40 @@ struct AnnounceById {
   Moment moment;
   friend bool operator==(const AnnounceById&, const AnnounceById&) = default;
 };
-struct AnnounceAgain {  // what was announced by an id that has been forgotten before the decision
+struct AnnounceAgain {  // repeats an announcement whose id was forgotten before the decision
   Signature signature;
   Moment moment;
   friend bool operator==(const AnnounceAgain&, const AnnounceAgain&) = default;
 };
-struct AnnounceJoin {      // nothing new comes from here until all are released
+struct AnnounceJoin {      // the member has joined: it submits nothing until all are released
   std::uint64_t time = 0;  // when it was submitted, in ns on the monotonic clock that members share
   friend bool operator==(const AnnounceJoin&, const AnnounceJoin&) = default;
 };
-// "What we predict and what is happening do not go together."
+// Asks for a replan, because what is predicted here differs from what is happening.
 struct Raise {
   enum class Cause : std::uint8_t {
-    kSurprise,    // all have entered a turn, and not alike; or somebody joins
-    kBucket,      // of the next bucket of the plan only a part is ready, and it goes no further
-    kSuccession,  // nothing of what is expected is ready, but something of other atoms
+    kSurprise,    // members have entered a turn with different identities, or a member joins
+    kBucket,      // only a part of the plan's next bucket is ready, and there is no progress
+    kSuccession,  // nothing of the expected atoms is ready, but something of others
   };
   std::uint32_t generation = 1;
-  std::uint32_t completed = 0;  // sequence
+  std::uint32_t completed = 0;  // its last completed sequence
   Cause cause = Cause::kSurprise;
-  std::uint32_t atom = 0;    // which is expected, or in which we are; 0 if none
-  std::uint32_t bucket = 0;  // of the atom, counted from 0; as many as there are: at its end
-  // kBucket: the ids that are ready of it; if none is, of what comes after it in the atom.
-  // kSuccession: the atoms of which something is ready, in the order of submission.
+  std::uint32_t atom = 0;    // the expected or current atom; 0 if none
+  std::uint32_t bucket = 0;  // index of the bucket in the atom; the number of buckets means its end
+  // kBucket: the ready ids of the bucket; if there are none, those of later buckets of the atom.
+  // kSuccession: the atoms of which anything is ready, in the order of submission.
   std::vector<std::uint32_t> ready = {};
-  Where where = Where::kAnywhere;  // of kSuccession: we look for what follows there
+  Where where = Where::kAnywhere;  // for kSuccession: where we look for the next atom
   friend bool operator==(const Raise&, const Raise&) = default;
 };
-struct Report {  // "we have stopped here"
+struct Report {  // how far a member has come when it was stopped
   std::uint32_t generation;
-  std::uint32_t completed;     // sequence
-  std::uint8_t entered;        // after that: 0 or 1
-  std::uint64_t identity;      // of what was entered
-  std::uint32_t quiet_points;  // when we submitted the last of all that
-  std::uint32_t atoms_run;     // how many atoms of the plan we have entered to their end
+  std::uint32_t completed;     // last completed sequence
+  std::uint8_t entered;        // whether it has entered the next one: 0 or 1
+  std::uint64_t identity;      // identity of what it has entered
+  std::uint32_t quiet_points;  // the highest among the submissions of all that it has entered
+  std::uint32_t atoms_run;     // how many atoms of the plan it has entered completely
   friend bool operator==(const Report&, const Report&) = default;
 };
 using Announcement =
@@ -92,7 +92,7 @@ struct Define {  // from now on this id stands for this signature
   Signature signature;
   friend bool operator==(const Define&, const Define&) = default;
 };
-struct Forget {  // the id stands for nothing any more, and never will again
+struct Forget {  // from now on the id is unused, for good
   std::uint32_t id;
   friend bool operator==(const Forget&, const Forget&) = default;
 };
@@ -109,29 +109,30 @@ struct Refuse {
   std::string text;
   friend bool operator==(const Refuse&, const Refuse&) = default;
 };
-struct ReleaseAll {  // all have joined, this rank of the world as the last
+struct ReleaseAll {  // all members have joined; `last_rank` is the world rank that joined last
   std::uint32_t generation;
   std::uint32_t sequence;
   std::int32_t last_rank;
   friend bool operator==(const ReleaseAll&, const ReleaseAll&) = default;
 };
-struct Stop {  // enter nothing more in this generation, and report
+struct Stop {  // members must enter nothing more in this generation, and report
   std::uint32_t generation;
   friend bool operator==(const Stop&, const Stop&) = default;
 };
-struct Answer {  // what was entered up to the prefix stays, all else is withdrawn; go on from there
+// ends a replan: entries up to the prefix stay, all others are withdrawn, and the group goes on
+struct Answer {
   std::uint32_t generation;
-  std::uint32_t prefix;  // sequence
-  std::uint32_t atom;    // with the plan, at the beginning of this one; 0: announce everything
+  std::uint32_t prefix;  // last sequence that all have entered alike
+  std::uint32_t atom;    // the plan goes on with this atom; 0: announce everything
   friend bool operator==(const Answer&, const Answer&) = default;
 };
-// What is planned. While the plan is followed, it stays as it is.
-struct AddBucket {  // the next one of this atom, or the first one of a new one
+// Edits of the plan. There are none while the plan is followed.
+struct AddBucket {  // the next bucket of this atom; makes the atom if it is new
   std::uint32_t atom;
   std::vector<std::uint32_t> ids;  // at least one
   friend bool operator==(const AddBucket&, const AddBucket&) = default;
 };
-struct DropAtom {  // and all that it follows and that follows it
+struct DropAtom {  // also removes its successions, from it and to it
   std::uint32_t atom;
   friend bool operator==(const DropAtom&, const DropAtom&) = default;
 };
@@ -141,21 +142,21 @@ struct AddSuccession {
   Where where;
   friend bool operator==(const AddSuccession&, const AddSuccession&) = default;
 };
-struct Follow {  // from here on the plan, beginning with this atom
+struct Follow {  // from here on, follow the plan, beginning with this atom
   std::uint32_t generation;
-  std::uint32_t sequence;  // of the last one that was decided
+  std::uint32_t sequence;  // the last one that was decided
   std::uint32_t atom;
   friend bool operator==(const Follow&, const Follow&) = default;
 };
 using StreamItem = std::variant<Define, Forget, Issue, Refuse, ReleaseAll, Stop, Answer, AddBucket,
                                 DropAtom, AddSuccession, Follow>;
 
-// Fills messages with items, each as full as it may be.
+// Packs items into messages, each as full as possible.
 class MessagePacker {
  public:
   void add(const Announcement& announcement);
   void add(const StreamItem& item);
-  // The next message; closes the one that is being filled when it is the only one.
+  // The next message. Closes the one that is being filled if there is no other.
   std::optional<Bytes> take();
   bool empty() const { return full_.empty() && open_.empty(); }
 
@@ -166,7 +167,7 @@ class MessagePacker {
   Bytes open_;
 };
 
-// The items of a message, at least one. Errors: kStop saying what is wrong with the bytes.
+// Decodes the items of a message, at least one. Errors: kStop, saying what is wrong with the bytes.
 Result<std::vector<Announcement>> decode_announcements(std::span<const std::byte> message);
 Result<std::vector<StreamItem>> decode_stream(std::span<const std::byte> message);
 

@@ -109,7 +109,7 @@ Bytes one(const Item& item) {
 TEST(Messages, WhatIsWrongIsSaid) {
   const std::pair<Bytes, std::string> cases[] = {
       {{}, "it is empty"},
-      {bytes_of({2}), "it holds no item"},
+      {bytes_of({2}), "it contains no item"},
       {packed(all_announcements()), "its kind is 1 where 2 (decisions) are expected"},
       {bytes_of({2, 99, 0, 0, 0, 0}), "item 1 has the unknown tag 99"},
       {bytes_of({2, 1, 0, 0, 0, 0}), "item 1 has the unknown tag 1"},
@@ -156,8 +156,8 @@ TEST(Messages, ASignatureOutOfBoundsIsNotAccepted) {
   endless.postscale = std::numeric_limits<double>::infinity();
   auto join = Signature{.name = "x", .operation = Operation::kJoin, .dimensions = {}};
   const std::pair<Signature, std::string> cases[] = {
-      {signature, "`grad/ä`: this number is no element type (77)"},
-      {endless, "allreduce `grad/ä`: the postscale is inf, it must be finite"},
+      {signature, "`grad/ä`: this number is not an element type (77)"},
+      {endless, "allreduce `grad/ä`: the postscale is inf; it must be finite"},
       {join, "the join `x` comes with a signature"},
   };
   for (const auto& [wrong, text] : cases) {
@@ -186,8 +186,8 @@ TEST(Messages, EveryPrefixOfAMessageIsEitherWholeItemsOrAnError) {
   EXPECT_EQ(whole, static_cast<int>(all_stream_items().size()) - 1);
 }
 
-// No bytes whatever make the decoders misbehave (the sanitizers watch), and what they accept says
-// the same again when it is packed.
+// Random bytes must not make the decoders misbehave (the sanitizers watch). If they accept a
+// message, packing the result must give the same items.
 TEST(Messages, DamagedBytesAreHarmless) {
   std::mt19937_64 random(1);
   const auto announcements = packed(all_announcements());

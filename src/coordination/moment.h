@@ -7,12 +7,13 @@
 namespace farandole {
 
 struct Moment {
-  // How many completions the user has seen, in any group, by a wait() or by a poll() that was true.
+  // How many completions the user has seen, in any group: by a wait(), or by a poll() that returned
+  // true.
   std::uint32_t waits = 0;
-  // How many times the user had, at a submission to this group, seen everything completed that it
-  // had submitted to it before.
+  // How often the user had, when it submitted to this group, seen the completion of all its earlier
+  // submissions to it.
   std::uint32_t quiet_points = 0;
-  // 0: submitted alone. Else the batch's number on this rank: all of a batch have the same.
+  // 0: submitted alone. Otherwise the number of the batch on this rank, the same for all its calls.
   std::uint32_t batch = 0;
 
   friend bool operator==(const Moment&, const Moment&) = default;

@@ -1,5 +1,5 @@
-// NameTable: which 32-bit id stands for which signature, and which of them was used least recently.
-// The coordinator decides what is in it; followers keep a copy by the stream of decisions.
+// NameTable: which 32-bit id stands for which signature, and which one was used least recently. The
+// coordinator decides what it contains; followers keep a copy from the stream.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@ class NameTable {
   NameTable& operator=(const NameTable&) = delete;
 
   std::size_t size() const { return ids_.size(); }
-  // The signature of an id, null if there is none; stays valid until it is forgotten.
+  // The signature of an id; null if there is none. Valid until the id is forgotten.
   const KnownSignature* find(std::uint32_t id) const;
-  // The id of the signature with this digest, 0 if there is none.
+  // The id of the signature with this digest; 0 if there is none.
   std::uint32_t id_of(std::uint64_t digest) const;
 
   // Neither the id nor the signature may be in the table. A new entry is the most recent one.
   const KnownSignature& define(std::uint32_t id, Signature signature);
-  // The id must be in the table, for both.
+  // For both, the id must be in the table.
   void touch(std::uint32_t id);
   void forget(std::uint32_t id);
   // The table must not be empty.

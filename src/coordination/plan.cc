@@ -12,7 +12,7 @@ Status Plan::apply(const AddBucket& edit) {
   for (const auto id : edit.ids) {
     const auto* known = names_.find(id);
     if (known == nullptr)
-      return Status::stop(fmt::format("it plans the id {}, which stands for nothing", id));
+      return Status::stop(fmt::format("it plans the id {}, which has no signature", id));
     if (atom_of(known->digest) != nullptr || std::ranges::find(bucket.ids, id) != bucket.ids.end())
       return Status::stop(fmt::format("it plans the id {} a second time", id));
     bucket.ids.push_back(id);
@@ -33,7 +33,7 @@ Status Plan::apply(const AddBucket& edit) {
 Status Plan::apply(const DropAtom& edit) {
   const auto found = atoms_.find(edit.atom);
   if (found == atoms_.end())
-    return Status::stop(fmt::format("it drops the atom {}, which there is not", edit.atom));
+    return Status::stop(fmt::format("it drops the atom {}, which does not exist", edit.atom));
   for (const auto& bucket : found->second.buckets) {
     for (const auto* known : bucket.members) {
       atoms_by_digest_.erase(known->digest);
@@ -51,8 +51,8 @@ Status Plan::apply(const AddSuccession& edit) {
   const auto from = atoms_.find(edit.from);
   const auto* to = find(edit.to);
   if (from == atoms_.end() || to == nullptr)
-    return Status::stop(
-        fmt::format("it says that atom {} follows {}, and not both are there", edit.to, edit.from));
+    return Status::stop(fmt::format(
+        "it says that atom {} follows {}, but one of them does not exist", edit.to, edit.from));
   auto& known = from->second.successors;
   const auto same = std::ranges::find(known, to, &Succession::to);
   if (same == known.end())

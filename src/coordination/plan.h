@@ -1,6 +1,7 @@
-// Plan: what was seen to repeat. Atoms are sets of signatures that come together, disjoint, each in
-// an order and in buckets; successions say which atom may follow which. The coordinator edits it;
-// followers keep a copy by the stream. Only a prediction: nothing that runs depends on it.
+// Plan: what was seen to repeat. Atoms are disjoint sets of signatures that come together, each in
+// an order and in buckets. Successions say which atom may follow which. The coordinator edits the
+// plan; followers keep a copy from the stream. It is only a prediction: a wrong plan costs time,
+// but no result depends on it.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@
 
 namespace farandole {
 
-// What a step does as 64 bits, of the digests of what lies in it, in order. The same whoever
-// predicted it, and from what.
+// Computes a step's identity: 64 bits from the digests of its signatures, in their order. It is the
+// same on every member, whatever the prediction was based on.
 class ContentIdentity {
  public:
   void add(const KnownSignature& known) {
@@ -40,9 +41,10 @@ class ContentIdentity {
 
 class Plan {
  public:
-  struct Bucket {  // what shares a step
+  struct Bucket {  // submissions that share a step
     std::vector<std::uint32_t> ids;
-    std::vector<const KnownSignature*> members;  // the same, of the table of names
+    // the signatures of `ids`, owned by the table of names
+    std::vector<const KnownSignature*> members;
     std::uint64_t identity = 0;
   };
   struct Atom;
@@ -59,17 +61,17 @@ class Plan {
     std::vector<Succession> successors;  // in the order in which they were learned
   };
 
-  // `names` outlives this; what is planned must not be forgotten there.
+  // `names` must outlive this object. Ids that are planned must not be forgotten there.
   explicit Plan(const NameTable& names) : names_(names) {}
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  // Errors: kStop saying how it contradicts what is planned and named.
+  // Errors: kStop, saying how the edit contradicts the plan or the names.
   Status apply(const AddBucket& edit);
   Status apply(const DropAtom& edit);
   Status apply(const AddSuccession& edit);
 
-  // Null if there is none. An atom stays where it is until it is dropped.
+  // Null if there is none. The pointer is valid until the atom is dropped.
   const Atom* find(std::uint32_t atom) const;
   const Atom* atom_of(std::uint64_t digest) const;
   // Whether a signature of this name is planned.
@@ -80,7 +82,8 @@ class Plan {
   const NameTable& names_;
   std::unordered_map<std::uint32_t, Atom> atoms_;  // by number
   std::unordered_map<std::uint64_t, const Atom*> atoms_by_digest_;
-  std::unordered_map<std::uint64_t, int> names_planned_;  // how many signatures of that name
+  // how many planned signatures have that name
+  std::unordered_map<std::uint64_t, int> names_planned_;
 };
 
 }  // namespace farandole

@@ -69,11 +69,12 @@ TEST_F(PlanOfFour, SuccessionsHoldAtTheirPlaces) {
 TEST_F(PlanOfFour, EditsThatContradictItStop) {
   ASSERT_EQ(plan_.apply(AddBucket{1, {1}}), Status());
   EXPECT_EQ(plan_.apply(AddBucket{1, {9}}),
-            Status::stop("it plans the id 9, which stands for nothing"));
+            Status::stop("it plans the id 9, which has no signature"));
   EXPECT_EQ(plan_.apply(AddBucket{2, {1}}), Status::stop("it plans the id 1 a second time"));
   EXPECT_EQ(plan_.apply(AddBucket{2, {2, 2}}), Status::stop("it plans the id 2 a second time"));
-  EXPECT_EQ(plan_.apply(DropAtom{2}), Status::stop("it drops the atom 2, which there is not"));
-  const auto problem = Status::stop("it says that atom 2 follows 1, and not both are there");
+  EXPECT_EQ(plan_.apply(DropAtom{2}), Status::stop("it drops the atom 2, which does not exist"));
+  const auto problem =
+      Status::stop("it says that atom 2 follows 1, but one of them does not exist");
   EXPECT_EQ(plan_.apply(AddSuccession{1, 2, Where::kInside}), problem);
 }
 

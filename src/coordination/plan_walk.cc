@@ -27,7 +27,7 @@ const Plan::Bucket* PlanWalk::next() {
   return nullptr;
 }
 
-// Of what is queued here, as against what was entered last.
+// Where the queued submission is, seen from the one that was entered last.
 Where PlanWalk::place() const {
   const auto oldest = in_flight_.first();
   if (oldest == InFlight::kNone) return Where::kInside;
@@ -35,8 +35,9 @@ Where PlanWalk::place() const {
   return static_cast<std::int32_t>(ahead) > 0 ? Where::kBehindBorder : Where::kInside;
 }
 
-// What is ready stays so until it is entered: each is looked up once. Nothing is fused across a
-// wait, also if nobody had waited there when the plan was learned.
+// Looks up each member once, because what is ready stays ready until it is entered. A bucket is not
+// ready if the user has waited between its submissions, also if the plan was learned without that
+// wait: such submissions are never fused.
 bool PlanWalk::is_ready(const Plan::Bucket& bucket) {
   if (looked_at_ != &bucket) slots_.clear();
   looked_at_ = &bucket;
@@ -57,7 +58,8 @@ void PlanWalk::enter() {
   forget_what_is_ready();
 }
 
-// Of the buckets of an atom from one to another; only what was submitted before another wait.
+// The queued ids of some buckets of an atom, without those that were submitted after another wait
+// of the user.
 std::vector<std::uint32_t> PlanWalk::queued_of(const Plan::Atom& atom, std::size_t from,
                                                std::size_t to) const {
   std::vector<std::uint32_t> ids;

@@ -1,5 +1,5 @@
-// PlanWalk: where a member is in the plan, and what comes next there: the next bucket of the atom
-// in which it is, and at its end the first known successor whose first bucket is ready.
+// PlanWalk: the position of a member in the plan, and what comes next: the next bucket of the
+// current atom. At its end, it is the first known successor whose first bucket is ready.
 #pragma once
 
 #include <cstddef>
@@ -14,28 +14,28 @@ namespace farandole {
 
 class PlanWalk {
  public:
-  // All outlive this. `quiet_points` is of what was entered last.
+  // All arguments must outlive this object. `quiet_points` is that of the last entered submission.
   PlanWalk(const Plan& plan, const InFlight& in_flight, const std::uint32_t& quiet_points)
       : plan_(plan), in_flight_(in_flight), quiet_points_(quiet_points) {}
 
-  // From the beginning of this atom, null for nowhere. It must stay in the plan as long as we are
-  // there.
+  // Moves to the beginning of this atom; null means nowhere. The atom must stay in the plan while
+  // we are in it.
   void go_to(const Plan::Atom* atom);
-  // The next bucket if all of it is queued here, else null.
+  // The next bucket if all of it is queued here; otherwise null.
   const Plan::Bucket* next();
-  // Of the bucket that next() has returned, and in its order.
+  // The submissions of the bucket that next() has returned, in its order.
   const std::vector<InFlight::Slot>& slots() const { return slots_; }
-  // We enter what next() has returned.
+  // Enters the bucket that next() has returned.
   void enter();
-  // What was submitted and completed is not what it was: look at everything again.
+  // Drops what next() remembers. Call it after submissions were withdrawn or removed.
   void forget_what_is_ready() { looked_at_ = nullptr; }
 
-  // How many atoms have been entered to their end.
+  // How many atoms have been entered completely.
   std::uint32_t atoms_run() const { return atoms_run_; }
   void count_from_zero() { atoms_run_ = 0; }
 
-  // What to raise when something planned is queued, and next() is null for too long; all but where
-  // the group is.
+  // What to raise if a planned submission is queued, but next() was null for too long. Leaves out
+  // how far the group has come, which the caller adds.
   Raise describe_wait() const;
 
  private:
@@ -50,12 +50,13 @@ class PlanWalk {
   const InFlight& in_flight_;
   const std::uint32_t& quiet_points_;
   const Plan::Atom* atom_ = nullptr;
-  std::size_t bucket_ = 0;  // of the atom, the next one; all behind us: at its end
+  // index of the next bucket in the atom; the number of buckets means its end
+  std::size_t bucket_ = 0;
   std::uint32_t atoms_run_ = 0;
 
-  const Plan::Atom* next_atom_ = nullptr;  // of what next() has returned
+  const Plan::Atom* next_atom_ = nullptr;  // the atom of the bucket that next() has returned
   const Plan::Bucket* looked_at_ = nullptr;
-  std::vector<InFlight::Slot> slots_;  // of its first ones, which are ready
+  std::vector<InFlight::Slot> slots_;  // the first members of that bucket, which are ready
 };
 
 }  // namespace farandole

@@ -38,7 +38,7 @@ class PlanOfThreeAtoms : public testing::Test {
   void submit(std::uint32_t id, std::uint32_t quiet_points = 0, std::uint32_t waits = 0) {
     in_flight_.add(id, *known_[id - 1], {.waits = waits, .quiet_points = quiet_points});
   }
-  // The tickets of what comes next, completed at once.
+  // Enters all that comes next and completes it at once. Returns the tickets.
   std::vector<Ticket> run() {
     std::vector<Ticket> tickets;
     if (walk_.next() == nullptr) return tickets;

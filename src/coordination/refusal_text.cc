@@ -22,12 +22,14 @@ constexpr std::size_t kFaultsShownMax = 4;
 constexpr std::size_t kValueBytesMax = 200;
 constexpr std::size_t kRanksBytesMax = 60;
 
-// One thing that may differ, and a column of the table. Values are the same when their texts are.
+// One property that may differ; it becomes a column of the table. Two values are equal if their
+// texts are.
 struct Attribute {
   std::string_view name;
   std::string (*value)(const Signature& signature);
   bool (*applies)(const OperationRow& row);
-  bool shown_always = false;  // it says which tensor this is
+  // shown even if it does not differ, because it says which tensor this is
+  bool shown_always = false;
 };
 
 std::string shape_of(const Signature& signature) {
@@ -49,8 +51,8 @@ bool has_tensor(const OperationRow& row) { return row.shape_rule != ShapeRule::k
 bool reduces(const OperationRow& row) { return row.reduces; }
 bool is_rooted(const OperationRow& row) { return row.rooted; }
 
-// The operation is the first, for it decides what else has a meaning; the shape may be long, and is
-// the last.
+// The operation comes first, because it decides which other properties have a meaning. The shape
+// comes last, because it may be long.
 constexpr std::array<Attribute, 8> kAttributes = {{
     {"operation", [](const Signature& s) { return std::string(row_of(s.operation).name); }, always},
     {"dtype", [](const Signature& s) { return std::string(row_of(s.dtype).name); }, has_tensor,
@@ -90,8 +92,8 @@ Attributes columns_of(const std::vector<Variant>& variants, const Attributes& di
   return columns;
 }
 
-// "dtype and shape differ". Of another operation everything else differs as well: that would only
-// distract.
+// Makes "dtype and shape differ". If the operation differs, everything else does as well, so only
+// the operation is named.
 std::string words_of(const Attributes& differing) {
   if (differing.size() == 1 || differing.front()->name == "operation")
     return fmt::format("the {} differs", differing.front()->name);
@@ -103,7 +105,7 @@ std::string words_of(const Attributes& differing) {
   return text + " differ";
 }
 
-// As many as a line of the table has room for, and how many there are.
+// Lists as many ranks as fit into a line of the table. If that is not all, their number follows.
 std::string short_rank_list(std::vector<int> ranks) {
   std::ranges::sort(ranks);
   auto whole = name_ranks(ranks);
@@ -112,7 +114,7 @@ std::string short_rank_list(std::vector<int> ranks) {
   return whole.substr(0, whole.rfind(',', kRanksBytesMax - count.size()) + 1) + count;
 }
 
-// Who is not with the majority, if there is one. The largest variant comes first.
+// The ranks that are not in the majority, if there is one. The largest variant must come first.
 std::string minority_of(const std::vector<Variant>& variants) {
   std::vector<int> others;
   for (const auto& variant : std::span(variants).subspan(1))
@@ -140,7 +142,7 @@ std::string table_of(const std::vector<TableRow>& rows) {
   return text;
 }
 
-// What ranks have under a name, one row for each variant.
+// The table of what ranks have submitted under a name, with one row per variant.
 std::string table_of(std::span<const Variant> variants, const Attributes& columns) {
   std::vector<TableRow> rows(1, TableRow{""});
   for (const auto* const column : columns) rows.front().emplace_back(column->name);
@@ -165,9 +167,9 @@ std::string rest_of(std::span<const Variant> variants) {
 }  // namespace
 
 std::string refusal_text(std::vector<Variant> variants) {
-  CHECK(variants.size() >= 2, "one variant is no mismatch");
+  CHECK(variants.size() >= 2, "a mismatch has at least two variants");
   for (auto& variant : variants) std::ranges::sort(variant.ranks);
-  // The odd ones come last.
+  // The smallest variants come last.
   std::ranges::sort(variants, [](const Variant& a, const Variant& b) {
     return a.ranks.size() != b.ranks.size() ? a.ranks.size() > b.ranks.size() : a.ranks < b.ranks;
   });
@@ -191,7 +193,7 @@ std::string refusal_text(std::vector<Variant> variants) {
 
 std::string fault_text(std::vector<Variant> variants) {
   std::erase_if(variants, [](const Variant& one) { return !one.signature.has_fault(); });
-  CHECK(!variants.empty(), "something is wrong");
+  CHECK(!variants.empty(), "at least one rank has submitted the call");
   for (auto& variant : variants) std::ranges::sort(variant.ranks);
   std::ranges::sort(variants, {}, &Variant::ranks);
   const auto shown = std::min(variants.size(), kFaultsShownMax);
@@ -203,11 +205,11 @@ std::string fault_text(std::vector<Variant> variants) {
   std::vector<int> others;
   for (const auto& variant : std::span(variants).subspan(shown))
     others.insert(others.end(), variant.ranks.begin(), variant.ranks.end());
-  return text + fmt::format("\nand the like on {}", short_rank_list(std::move(others)));
+  return text + fmt::format("\nsimilar problems on {}", short_rank_list(std::move(others)));
 }
 
 std::string joined_text(const Signature& signature, const std::vector<int>& joined_ranks) {
-  CHECK(!joined_ranks.empty(), "somebody has joined");
+  CHECK(!joined_ranks.empty(), "at least one rank has joined");
   std::vector<std::string_view> going_on;
   for (const auto& row : kOperations)
     if (row.runs_joined) going_on.push_back(row.name);

@@ -1,5 +1,5 @@
-// What users read when their ranks submit different things under one name, something that is wrong
-// on some, or something that cannot run while some have joined.
+// Error texts for calls that are rejected: because ranks have submitted different things under one
+// name, because the call is invalid on some ranks, or because it cannot run while some have joined.
 #pragma once
 
 #include <span>
@@ -10,23 +10,23 @@
 
 namespace farandole {
 
-// The ranks that submitted this.
+// One signature, and the ranks that have submitted it.
 struct Variant {
   Signature signature;
   std::vector<int> ranks;
 };
 
-// Names the tensor and what differs, shows who has which value as a table of several lines, says
-// what to do; at most kRefusalTextBytesMax. All variants have the same name; there are at least
-// two.
+// Names the tensor and the properties that differ, shows in a table of several lines which ranks
+// have which values, and says what to do. At most kRefusalTextBytesMax bytes. `variants` must be at
+// least two, all with the same name.
 std::string refusal_text(std::vector<Variant> variants);
 
-// For a call that is wrong on some ranks: what is wrong on which, a line for each; at most
-// kRefusalTextBytesMax. One variant at least has a fault.
+// For a call that is invalid on some ranks: says in one line per variant what is wrong on which
+// ranks. At most kRefusalTextBytesMax bytes. At least one of them must have a text in `fault`.
 std::string fault_text(std::vector<Variant> variants);
 
-// For a call whose operation does not run joined; `joined_ranks` have not submitted it. Names them,
-// what goes on, and what to do; at most kRefusalTextBytesMax.
+// For a call whose operation does not run joined, when `joined_ranks` have not submitted it. Names
+// these ranks, what still runs, and what to do. At most kRefusalTextBytesMax bytes.
 std::string joined_text(const Signature& signature, const std::vector<int>& joined_ranks);
 
 }  // namespace farandole

@@ -30,7 +30,7 @@ Signature allreduce(std::vector<std::int64_t> dimensions) {
   return tensor(Operation::kAllreduce, DType::kFloat32, std::move(dimensions));
 }
 
-// A refusal of `x`; the table is given without the indentation of its lines.
+// The error text for `x`. The lines of the table are given without their indentation.
 std::string mismatch(const std::string& which, const std::string& differing,
                      const std::vector<std::string>& table) {
   return which + " was submitted differently on different ranks: " + differing + "\n  " +
@@ -45,7 +45,7 @@ std::vector<int> ranks_without(int ranks, const std::vector<int>& left_out) {
   return all;
 }
 
-// As a user meets it, with 2, 4 and 64 ranks.
+// The texts that a user sees with 2, 4 and 64 ranks.
 
 TEST(RefusalText, OfTwoRanks) {
   EXPECT_EQ(refusal_text({{tensor(Operation::kAllreduce, DType::kFloat64, {10, 3}), {1}},
@@ -112,7 +112,7 @@ TEST(RefusalText, OfEverySecondRank) {
                 "ranks 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, … (32 ranks)   float32   [1]"}));
 }
 
-// One attribute each.
+// Varies one property at a time.
 
 TEST(RefusalText, Scales) {
   for (const auto operation : {Operation::kAllreduce, Operation::kReducescatter}) {
@@ -149,11 +149,11 @@ TEST(RefusalText, OfWhatIsWrong) {
     many.push_back({wrong(std::string(kFaultBytesMax, static_cast<char>('a' + rank))), {rank}});
   const auto text = fault_text(many);
   EXPECT_THAT(text, testing::StartsWith("rank 0: aaa"));
-  EXPECT_THAT(text, testing::EndsWith("ddd\nand the like on ranks 4-6"));
+  EXPECT_THAT(text, testing::EndsWith("ddd\nsimilar problems on ranks 4-6"));
   EXPECT_LE(text.size(), kRefusalTextBytesMax);
 }
 
-// Whatever bits differ can be seen.
+// Any difference in bits must be visible.
 TEST(RefusalText, ScalesThatAreAlmostAlike) {
   auto one = allreduce({8});
   one.prescale = 0;

@@ -14,7 +14,7 @@ Replan::Replan(std::vector<int> ranks, Raise raise)
       reports_(ranks_.size()),
       missing_(ranks_.size()) {}
 
-// A member enters a number when it has completed the one before it, which all have entered.
+// A member enters a sequence number after it has completed the one before, which all have entered.
 Status Replan::add(int member, const Report& report) {
   constexpr auto kOneLess = std::numeric_limits<std::uint32_t>::max();
   for (std::size_t index = 0; index < reports_.size(); ++index) {
@@ -33,8 +33,7 @@ Status Replan::add(int member, const Report& report) {
   return {};
 }
 
-// Between two reports one may have completed what the other has only entered: then all have
-// entered it.
+// One member may have completed what another has only entered. Then all have entered it.
 std::uint32_t Replan::prefix() const {
   const auto& first = *reports_.front();
   bool alike = true;

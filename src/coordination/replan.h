@@ -1,4 +1,5 @@
-// Replan: what the members report when all have stopped, and how far all have come alike.
+// Replan: collects what the members report after they have stopped, and finds how far all have come
+// alike.
 #pragma once
 
 #include <cstddef>
@@ -13,18 +14,18 @@ namespace farandole {
 
 class Replan {
  public:
-  // `ranks` are the world ranks of the members, for texts. `raise` is why.
+  // `ranks` are the world ranks of the members, for error texts. `raise` is the reason.
   Replan(std::vector<int> ranks, Raise raise);
 
-  // Errors: kStop saying how it contradicts what others have reported.
+  // Errors: kStop, saying how the report contradicts those of other members.
   Status add(int member, const Report& report);
   bool has(int member) const { return reports_[static_cast<std::size_t>(member)].has_value(); }
   bool is_complete() const { return missing_ == 0; }
 
   const Raise& raise() const { return raise_; }
-  // When it is complete: the last sequence that all have entered, and alike; whether anything that
-  // somebody has entered lies behind it; the quiet points of all; and how many atoms of the plan
-  // member 0 has run.
+  // Only when it is complete: the last sequence that all have entered alike; whether any member has
+  // entered something beyond it; the quiet points by member; and how many atoms of the plan member
+  // 0 has run.
   std::uint32_t prefix() const;
   bool withdraws() const;
   std::vector<std::uint32_t> quiet_points() const;

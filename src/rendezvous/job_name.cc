@@ -17,7 +17,7 @@ Result<std::string> job_name(Store& store) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   ByteWriter writer;
   writer.put_text(fmt::format("{}.{}", now / std::chrono::nanoseconds(1), ::getpid()));
-  // An error means that another rank was first, or it comes again.
+  // Ignored: an error means that another rank was first, or it occurs again in the wait below.
   static_cast<void>(store.set(keys::job_name(), {writer.take(), {}}));
   const std::function<bool()> never;
   FARANDOLE_TRY_ASSIGN(const StoreValue value, store.wait(keys::job_name(), {TimePoint{}, never}));

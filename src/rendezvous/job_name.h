@@ -1,4 +1,4 @@
-// A name for the job that no other job has, for what outlives it: files.
+// A name of the job that no other job has. For things that outlive the job, such as files.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace farandole {
 
-// Letters, digits and dots; the same on all ranks, and in every life of a process in the job. The
+// Letters, digits and dots. The same on all ranks, also after a process has called init again. The
 // first rank that asks makes it up. Errors: those of the Store.
 Result<std::string> job_name(Store& store);
 

@@ -1,6 +1,6 @@
-// The names under which members of a job find each other in the Store, and the bytes of what they
-// put there. `epoch` counts the formations of one job: it is the same number on every rank as long
-// as all of them call init equally often.
+// The keys under which members of a job find each other in the Store, and the bytes of the values.
+// `epoch` counts how often the job has formed: it is the same number on every rank as long as all
+// ranks call init equally often.
 #pragma once
 
 #include <cstdint>
@@ -18,28 +18,28 @@ inline std::string in_epoch(std::int64_t epoch, const std::string& rest) {
 
 // Counter per rank: how often it has begun to form. Its new value is the epoch.
 inline std::string formations(int rank) { return "formations/" + std::to_string(rank); }
-// A MemberRecord; with it come the pidfd and the first segment of the heap.
+// A MemberRecord, together with the pidfd and the first segment of the heap.
 inline std::string member(std::int64_t epoch, int rank) {
   return in_epoch(epoch, "member/" + std::to_string(rank));
 }
 // Text: see job_name.h.
 inline std::string job_name() { return "job_name"; }
-// Rank 0's segment with the doorbells. No bytes.
+// The segment with the doorbells, from rank 0. No bytes.
 inline std::string doorbells(std::int64_t epoch) { return in_epoch(epoch, "doorbells"); }
 // The segment of a group, from its first member. No bytes.
 inline std::string group(std::int64_t epoch, std::uint32_t id) {
   return in_epoch(epoch, "group/" + std::to_string(id));
 }
-// Counter: ranks that have mapped everything.
+// Counter: how many ranks have mapped all segments.
 inline std::string attached(std::int64_t epoch) { return in_epoch(epoch, "attached"); }
-// Text: empty when all are attached, else why the formation failed.
+// Text: empty if all ranks are attached, otherwise why the formation failed.
 inline std::string complete(std::int64_t epoch) { return in_epoch(epoch, "complete"); }
-// Counter: ranks that have read `complete`; the last one removes the epoch's keys.
+// Counter: how many ranks have read `complete`. The last one removes the epoch's keys.
 inline std::string departed(std::int64_t epoch) { return in_epoch(epoch, "departed"); }
 
-// What every member says of itself, to be compared with what the others say.
+// What every member publishes about itself, so that the others can compare it.
 struct MemberRecord {
-  std::string failure;  // not empty: this rank cannot take part, and why
+  std::string failure;  // if not empty: why this rank cannot take part
   std::int64_t pid = 0;
   std::int32_t size = 1;
   std::uint64_t bucket_bytes = 0;

@@ -15,18 +15,20 @@
 namespace farandole {
 namespace {
 
-// Between two tries to meet: the first ones come soon, as most have just missed somebody.
+// The pause between two attempts to meet. The first pauses are short, because most ranks come at
+// nearly the same time.
 constexpr std::chrono::milliseconds kPauseMin{1};
 constexpr std::chrono::milliseconds kPauseMax{50};
 
-// The client goes first, so that its keeper does not wait for it.
+// Members are destroyed in reverse order: first the client, so that the keeper does not wait for
+// it.
 struct Attendance {
   std::unique_ptr<StoreKeeper> keeper;
   std::unique_ptr<StoreClient> client;
 };
 
 std::shared_ptr<Store> store_of(Attendance attendance) {
-  // Shared by nobody: it is the only way to hold on to both by the Store.
+  // Shared by pointer only so that the returned Store keeps both alive; it has no other owner.
   auto held = std::make_shared<Attendance>(std::move(attendance));
   return {held, held->client.get()};
 }
@@ -50,8 +52,8 @@ Result<std::shared_ptr<Store>> meet(const std::string& name, int members, const 
     auto socket = UnixListener::visit(name);
     if (socket.ok()) return store_of({nullptr, StoreClient::over(*std::move(socket))});
     if (socket.status().code() != StatusCode::kRetry) return socket.status();
-    // The first one is just between its bind() and its listen(), or has just gone, or has many
-    // before its door.
+    // The first rank may be between its bind() and its listen(), or has just gone, or has a full
+    // queue.
     FARANDOLE_TRY(wait_is_over(name, limit));
     const auto left = limit.deadline - std::chrono::steady_clock::now();
     const auto longest = std::chrono::ceil<std::chrono::milliseconds>(left);

@@ -1,6 +1,6 @@
-// Where the ranks of a job meet when another launcher than ours has started them: under a name that
-// all of them know and nobody else's job has. The first that comes keeps the Store, in a thread of
-// its own; it and all others are clients.
+// Where the ranks of a job meet if another launcher than ours has started them: under a name that
+// all of them know and that no other job has. The first one to come keeps the Store, in a thread of
+// its own. All ranks, including that one, are its clients.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@
 
 namespace farandole {
 
-// Does not wait for the others: who misses one waits for its keys. For one formation: each needs a
-// name of its own. When the keeper lets go of its Store it first lets the others finish their
-// formation, for some seconds at most; from then on their calls are kStop. Errors: kRetry
-// (interrupted, timed out), kStop.
+// Returns a Store for one formation; each formation needs a name of its own. Does not wait for the
+// other ranks: a rank waits for their keys instead. When the keeper destroys its Store, it first
+// lets the others finish their formation, for some seconds at most; later calls of theirs return
+// kStop. Errors: kRetry (interrupted, timed out), kStop.
 Result<std::shared_ptr<Store>> meet(const std::string& name, int members, const WaitLimit& limit);
 
 }  // namespace farandole

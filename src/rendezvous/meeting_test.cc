@@ -55,7 +55,8 @@ TEST(Meeting, WhoeverComesFirstKeepsTheStoreOfAll) {
         for (int other = 0; other < kMembers; ++other)
           sum += static_cast<int>(
               store->wait("from/" + std::to_string(other), patient())->bytes.size());
-        // Nobody may go before all have read: for a formation its own keys say so.
+        // No rank may leave before all have read. In a real formation, its own keys make sure of
+        // that.
         const auto done = store->add(keys::departed(1), 1);
         ASSERT_TRUE(done.ok());
         if (*done == kMembers) {
@@ -101,10 +102,10 @@ TEST(Meeting, AKeeperThatCannotLetAnybodyInSaysSo) {
   const std::string name = fresh_name();
   const auto keeper = attend(name, 3);
   const auto guest = attend(name, 3);
-  ASSERT_TRUE(guest->set(keys::member(1, 0), {}).ok());  // by now it has been let in
+  ASSERT_TRUE(guest->set(keys::member(1, 0), {}).ok());  // by now it must have been let in
   Descriptor last(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   const NoFreeDescriptors none;
-  last.reset();  // room for the visitor, but not for who lets it in
+  last.reset();  // room for the visitor, but not for the accepted connection
   const auto visitor = UnixListener::visit(name);
   ASSERT_TRUE(visitor.ok()) << visitor.status().message();
   const auto missing = guest->wait(keys::member(1, 2), patient());
@@ -143,7 +144,7 @@ TEST(Meeting, AForkedChildLetsGoOfTheName) {
   int status = 0;
   const pid_t child = ::fork();
   if (child == 0) {
-    keeper.reset();  // must not wait for a thread that is not there
+    keeper.reset();  // must not wait for a thread that a forked child does not have
     ::_exit(0);
   }
   ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -1,4 +1,5 @@
-// MemoryStore: the Store of one process; for jobs of size 1 and for ranks that are threads.
+// MemoryStore: a Store within one process. For jobs of size 1, and for tests whose ranks are
+// threads.
 #pragma once
 
 #include <string>

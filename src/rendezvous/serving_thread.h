@@ -1,4 +1,4 @@
-// For tests: a StoreServer that a thread of its own serves, as the launcher's loop would.
+// For tests: a StoreServer with a thread that serves it, as the launcher's loop does.
 #pragma once
 
 #include <poll.h>
@@ -22,7 +22,8 @@ namespace farandole {
 
 class ServingThread {
  public:
-  // The workers' ends are made before the thread starts: the server is for one thread at a time.
+  // Makes the workers' sockets before the thread starts: only one thread at a time may use the
+  // server.
   explicit ServingThread(int clients) : stop_(::eventfd(0, EFD_CLOEXEC)) {
     auto server = StoreServer::create("the launcher");
     CHECK(server.ok(), "a test needs its server");
@@ -38,10 +39,10 @@ class ServingThread {
   ServingThread(const ServingThread&) = delete;
   ServingThread& operator=(const ServingThread&) = delete;
 
-  // A worker's end; take it to close it.
+  // A worker's end of its socket. Move it away to close it.
   Descriptor& end(int client) { return ends_.at(static_cast<std::size_t>(client)); }
 
-  // Ends the launcher, so to say: all connections close.
+  // Closes all connections, as if the launcher ended.
   void stop() {
     if (!thread_.joinable()) return;
     const std::uint64_t one = 1;

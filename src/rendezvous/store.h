@@ -1,5 +1,5 @@
-// Store: the small key-value table through which members of a job find each other. A value may
-// carry file descriptors: that is how shared memory and process handles reach a peer.
+// Store: the small key-value table through which members of a job find each other. Values may carry
+// file descriptors, so shared memory and process handles reach the other ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace farandole {
 
-// Limits hold for every implementation; a larger one is kFixCall.
+// These limits hold for every implementation; larger keys and values are kFixCall.
 inline constexpr std::size_t kStoreKeyBytesMax = 256;
 inline constexpr std::size_t kStoreValueBytesMax = 64 * 1024;  // fits into one Unix message
 inline constexpr std::size_t kStoreDescriptorsMax = 16;
@@ -25,25 +25,27 @@ struct StoreValue {
   std::vector<Descriptor> descriptors;
 };
 
-// How long a call may wait, and who may end the waiting early (asked about every 100 ms; may be
-// empty). Ending early is kRetry "interrupted"; the deadline is kRetry "timed out".
+// How long a call may wait, and a function that can end the wait early (called about every 100 ms;
+// may be empty). A call that is ended early returns kRetry "interrupted"; at the deadline it
+// returns kRetry "timed out".
 struct WaitLimit {
   TimePoint deadline;
   const std::function<bool()>& interrupted;
 };
 
-// Any thread may call; calls of one object may wait for each other.
+// Thread-safe: several threads may wait at the same time.
 class Store {
  public:
   virtual ~Store() = default;
 
-  // A key is written once: setting an existing one is kFixCall.
+  // A key is written once: setting an existing key is kFixCall.
   virtual Status set(const std::string& key, StoreValue value) = 0;
-  // Blocks until the key exists. The descriptors are the caller's own duplicates.
+  // Blocks until the key exists. The caller owns the descriptors, which are duplicates.
   virtual Result<StoreValue> wait(const std::string& key, const WaitLimit& limit) = 0;
-  // Adds to a counter (born as 0) and returns the new value. Counters and values do not mix.
+  // Adds to a counter, which starts at 0, and returns the new value. A key is either a counter or a
+  // value.
   virtual Result<std::int64_t> add(const std::string& key, std::int64_t delta) = 0;
-  // Forgets a value or counter; an unknown key is fine.
+  // Removes a value or counter. Ok if the key does not exist.
   virtual Status remove(const std::string& key) = 0;
 };
 

@@ -13,7 +13,7 @@
 namespace farandole {
 namespace {
 
-// The launcher answers within microseconds unless it is stopped or the machine is starved.
+// The launcher answers within microseconds, unless it is stopped or the machine is overloaded.
 constexpr auto kAnswerLimit = std::chrono::seconds(60);
 
 constexpr const char* kLauncher = "the launcher of this job (`farandole run`)";
@@ -61,7 +61,8 @@ std::unique_ptr<StoreClient> StoreClient::over(UnixSocket socket) {
 
 StoreClient::StoreClient(UnixSocket socket, std::string keeper)
     : socket_(std::move(socket)), keeper_(std::move(keeper)) {
-  // A reply that an earlier client of this descriptor gave up on must not be taken for ours.
+  // Numbers start at the time. So the reply to a request that an earlier client of this descriptor
+  // has given up is not taken for one of ours.
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   inbox_.lock()->next_number = static_cast<std::uint64_t>(now.count());
 }
@@ -136,7 +137,7 @@ Result<StoreClient::Answer> StoreClient::await(const StoreRequest& request,
     over = wait_is_over(request.key, limit);
   }
   if (request.kind != StoreRequestKind::kWait) return explain(over);
-  // The value may be on its way already; the cancel makes the server's answer certain.
+  // The value may be on its way already. After the cancel, the server must answer in any case.
   StoreRequest cancel{StoreRequestKind::kCancel, request.number, request.key, 0, {}};
   FARANDOLE_TRY(send(cancel, {}));
   const WaitLimit last = answer_limit();
@@ -174,7 +175,7 @@ void StoreClient::read_one(TimePoint deadline) {
     const bool over = message.status().code() != StatusCode::kRetry;
     stop_reading(over ? explain(message.status()) : Status());
   } catch (const std::bad_alloc&) {
-    stop_reading({});  // nothing was received; the others go on
+    stop_reading({});  // this thread received nothing; the others go on
     throw;
   }
 }
@@ -189,7 +190,7 @@ void StoreClient::deliver(UnixMessage message) {
   if (!reply)
     return stop_reading(Status::stop(
         keeper_ + " sent a malformed message; does it run the same version of Farandole?"));
-  // Costs this answer only: what we still have to say to the others must get through.
+  // Fails this answer only: our other threads' messages must still get through.
   if (!message.complete.ok()) reply->status = std::move(message.complete);
   {
     auto inbox = inbox_.lock();

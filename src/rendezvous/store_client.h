@@ -1,6 +1,6 @@
-// StoreClient: a worker's side of the Store that its launcher serves over an inherited Unix socket.
-// Several threads may wait at the same time: one of them reads the socket and hands the others
-// their replies.
+// StoreClient: a worker's connection to the Store that its launcher serves over an inherited Unix
+// socket. If several threads wait at the same time, one of them reads the socket and hands the
+// others their replies.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,15 @@
 
 namespace farandole {
 
-// Beyond Store's errors every call may say kStop: the launcher is gone, or does not answer.
+// Beside the errors of Store, every call may return kStop: the launcher has ended or does not
+// answer.
 class StoreClient final : public Store {
  public:
-  // Borrows the descriptor that FARANDOLE_RENDEZVOUS_DESCRIPTOR names: works on a duplicate, and
-  // marks the original close-on-exec. At most one client per descriptor at a time. Errors: kFixCall
-  // if it is not the launcher's socket.
+  // Connects over the descriptor that FARANDOLE_RENDEZVOUS_DESCRIPTOR names. Borrows it: works on a
+  // duplicate and marks the original close-on-exec. At most one client per descriptor at a time.
+  // Errors: kFixCall if it is not the launcher's socket.
   static Result<std::unique_ptr<StoreClient>> connect(int borrowed_descriptor);
-  // Where another rank keeps the Store (rendezvous/meeting.h).
+  // Connects to a Store that another rank keeps (rendezvous/meeting.h).
   static std::unique_ptr<StoreClient> over(UnixSocket socket);
 
   Status set(const std::string& key, StoreValue value) override;
@@ -41,7 +42,7 @@ class StoreClient final : public Store {
   struct Inbox {
     std::uint64_t next_number = 0;
     bool somebody_reads = false;
-    Status broken;  // not ok: the connection is over
+    Status broken;  // not ok: the connection has ended
     std::map<std::uint64_t, std::optional<Answer>> awaited;
   };
 
@@ -49,7 +50,7 @@ class StoreClient final : public Store {
   Result<Answer> call(StoreRequest request, const std::vector<Descriptor>& descriptors,
                       const WaitLimit& limit);
   Result<Answer> await(const StoreRequest& request, const WaitLimit& limit);
-  // The answer if it is there, looking for it until `deadline`; kRetry if it is not.
+  // Looks for the answer until `deadline`; kRetry if it has not come.
   Result<Answer> look(std::uint64_t number, TimePoint deadline);
   void read_one(TimePoint deadline);
   void deliver(UnixMessage message);
@@ -58,9 +59,9 @@ class StoreClient final : public Store {
   WaitLimit answer_limit() const;
   Status send(const StoreRequest& request, const std::vector<Descriptor>& descriptors);
 
-  const std::function<bool()> never_;  // nobody interrupts
+  const std::function<bool()> never_;  // for calls that cannot be interrupted
   UnixSocket socket_;
-  const std::string keeper_;  // who serves, as errors call it
+  const std::string keeper_;  // who serves the Store, for error texts
   Guarded<Inbox> inbox_;
 };
 

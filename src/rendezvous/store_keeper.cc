@@ -22,10 +22,10 @@
 namespace farandole {
 namespace {
 
-// Every meeting is for one formation.
+// Every meeting is for one formation, so its keys have a fixed epoch.
 constexpr std::int64_t kEpoch = 1;
-// How long who leaves waits for others that have not read yet that all are there. They need no time
-// for it, unless they are stopped.
+// How long a leaving keeper waits for ranks that have not yet read that all are there. They read it
+// at once, unless they are stopped.
 constexpr auto kFarewell = std::chrono::seconds(5);
 
 int ms_until(TimePoint deadline) {
@@ -66,7 +66,7 @@ StoreKeeper::~StoreKeeper() {
   if (process_ != ::getpid()) {
     door_.close();
     (void)thread_.release();
-    (void)server_.release();  // its thread may have been at work in it
+    (void)server_.release();  // the thread does not exist here and may have been changing it
     return;
   }
   if (!thread_) return;
@@ -81,12 +81,12 @@ void StoreKeeper::serve() {
   try {
     while (!stop_asked_ || (!done() && std::chrono::steady_clock::now() < farewell_)) serve_once();
   } catch (const std::bad_alloc&) {
-    return;  // the others hear that the keeper is gone
+    return;  // the others notice that the keeper has ended
   }
 }
 
 void StoreKeeper::serve_once() {
-  // A descriptor of −1 is passed over.
+  // poll() ignores a descriptor of −1.
   std::array<pollfd, 3> entries{pollfd{server_->readiness(), POLLIN, 0},
                                 pollfd{door_.descriptor().get(), POLLIN, 0},
                                 pollfd{stop_asked_ ? -1 : stop_.get(), POLLIN, 0}};
@@ -100,13 +100,15 @@ void StoreKeeper::serve_once() {
   farewell_ = std::chrono::steady_clock::now() + kFarewell;
 }
 
-// All that are waiting. When nobody is missing any more, or can be let in, the name is free again.
+// Accepts all waiting connections. When all ranks have come, or no more can be accepted, it closes
+// the door, so that the name becomes free.
 void StoreKeeper::let_in() {
   while (missing_ > 0) {
     const Status taken = let_one_in();
     if (taken.code() == StatusCode::kRetry) return;
     if (!taken.ok()) {
-      // The same would happen again and again, as whoever waits at the door goes on waiting.
+      // Closes the door after a failure: the waiting connection would cause the same failure again
+      // at once.
       if (lost_.empty())
         lost_ =
             "the rank that keeps the rendezvous cannot take in another rank: " + taken.message();
@@ -123,12 +125,13 @@ Status StoreKeeper::let_one_in() {
   return server_->adopt_client(name, std::move(visitor.socket));
 }
 
-// Who has gone before all were there will never be: nobody has to wait for the time-out.
+// Tells all members if a rank has gone before all had come, so that they need not wait for the
+// time-out.
 void StoreKeeper::tell_of_the_lost() {
   formed_ = formed_ || server_->has_key_under(keys::complete(kEpoch));
   if (lost_.empty() || formed_ || !in_formation()) return;
   const keys::MemberRecord record{lost_, 0, members_, 0, 0, {}};
-  // Errors mean that the keys are there already: who has written them came first.
+  // Ignored: an error means that a rank has already written its own key.
   for (int rank = 0; rank < members_; ++rank)
     (void)server_->set(keys::member(kEpoch, rank), record.encode());
   ByteWriter writer;

@@ -1,5 +1,5 @@
-// StoreKeeper: the Store of a job that has no launcher of ours, in one of its members: a
-// StoreServer with a thread, and a door through which the others come.
+// StoreKeeper: keeps the Store of a job in one of its members if another launcher started the job.
+// It is a StoreServer with a thread and a listening socket through which the others connect.
 #pragma once
 
 #include <sys/types.h>
@@ -18,17 +18,18 @@ namespace farandole {
 
 class StoreKeeper {
  public:
-  // For the formation of `members`, the keeper's own process included. Errors: kStop.
+  // For a formation of `members` processes, including this one. Errors: kStop.
   static Result<std::unique_ptr<StoreKeeper>> open(UnixListener door, int members);
-  // Lets a formation that has begun come to its end, for some seconds at most. In a forked child it
-  // only closes the door.
+  // Waits until a formation that has begun has finished, for some seconds at most. In a forked
+  // child it only closes the listening socket.
   ~StoreKeeper();
   StoreKeeper(const StoreKeeper&) = delete;
   StoreKeeper& operator=(const StoreKeeper&) = delete;
 
-  // The own process's end. Errors: kStop.
+  // The socket for this process itself. Errors: kStop.
   Result<Descriptor> own_client() { return server_->add_client("the keeper itself"); }
-  // After own_client(): the server is for one thread at a time. Errors: kStop.
+  // Starts the thread. Call own_client() first: only one thread at a time may use the server.
+  // Errors: kStop.
   Status start();
 
  private:
@@ -45,13 +46,14 @@ class StoreKeeper {
   int members_;
   int missing_;
   pid_t process_;
-  std::string lost_;     // why the formation cannot be: who has gone first
-  bool formed_ = false;  // or it is known why not
+  std::string lost_;     // if not empty: the rank that went too early, so the formation fails
+  bool formed_ = false;  // also true if the formation has failed
   std::unique_ptr<StoreServer> server_;
   Descriptor stop_;
   bool stop_asked_ = false;
-  TimePoint farewell_{};                 // once it has been
-  std::unique_ptr<std::thread> thread_;  // left alone in a forked child, where it does not exist
+  TimePoint farewell_{};  // the limit for waiting, once the destructor runs
+  // a forked child leaves it alone, as the thread does not exist there
+  std::unique_ptr<std::thread> thread_;
 };
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
-// What a StoreClient and the StoreServer say to each other. Every request gets exactly one reply
-// with its number; a cancel gets none of its own, it makes the server answer the wait right now.
+// The messages between StoreClient and StoreServer. Every request gets exactly one reply, with its
+// number. A cancel gets no reply of its own: it makes the server answer the pending wait at once.
 // Descriptors travel beside the bytes.
 #pragma once
 
@@ -24,7 +24,7 @@ struct StoreRequest {
   Bytes value;             // kSet
 
   Bytes encode() const;
-  // Nothing if the bytes are no request.
+  // Empty if the bytes are not a request.
   static std::optional<StoreRequest> decode(std::span<const std::byte> bytes);
 };
 

@@ -58,7 +58,7 @@ TEST(StoreMessages, ForeignBytesAreRefused) {
   EXPECT_FALSE(StoreRequest::decode(absurd_length));
 }
 
-// Whatever is taken for a message has to be one: it comes out as it went in.
+// If changed bytes are accepted as a message, encoding that message must give the same bytes.
 TEST(StoreMessages, ChangedBytesNeverMislead) {
   std::mt19937 random(7);
   std::size_t refused = 0;

@@ -14,7 +14,7 @@ namespace farandole {
 namespace {
 
 constexpr int kEventsPerCall = 64;
-constexpr int kRequestsPerTurn = 16;  // then it is the next client's turn
+constexpr int kRequestsPerTurn = 16;  // after that, the next client is served
 constexpr std::size_t kWaitsPerClientMax = 1024;
 
 }  // namespace
@@ -234,7 +234,8 @@ std::vector<std::string> StoreServer::drop_the_gone() {
     for (auto& [key, list] : waiters_)
       std::erase_if(list, [&](const Waiter& waiter) { return waiter.client == entry->first; });
     std::erase_if(waiters_, [](const auto& waiting) { return waiting.second.empty(); });
-    // Closing is not enough: a child that is just being started may hold a copy of the socket.
+    // Closing the socket does not remove it, because a child that is just being started may hold a
+    // copy.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->second.socket.descriptor().get(), nullptr);
     entry = clients_.erase(entry);
   }

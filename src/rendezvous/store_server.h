@@ -1,5 +1,5 @@
-// StoreServer: the Store of a job, in its launcher. It has no thread: the launcher's loop polls
-// readiness() and calls serve_ready(), which never blocks, whatever the workers do.
+// StoreServer: the Store of a job, served by its launcher. It has no thread: the launcher's loop
+// polls readiness() and calls serve_ready(), which never blocks, whatever the workers do.
 #pragma once
 
 #include <cstdint>
@@ -20,23 +20,23 @@ namespace farandole {
 // One thread at a time.
 class StoreServer {
  public:
-  // `name` is who serves, as errors call it ("the launcher"). Errors: kStop.
+  // `name` says in error texts who serves ("the launcher"). Errors: kStop.
   static Result<std::unique_ptr<StoreServer>> create(std::string name);
 
-  // The end that a worker inherits; close-on-exec, so whoever starts the worker clears that in the
-  // child. `name` is how complaints call it ("rank 3"). Errors: kStop.
+  // Returns the socket that a worker inherits. It is close-on-exec, so the launcher clears that
+  // flag in the child. `name` is the worker in messages ("rank 3"). Errors: kStop.
   Result<Descriptor> add_client(std::string name);
-  // A client that has come by itself. Errors: kStop.
+  // Adds a client that has connected by itself. Errors: kStop.
   Status adopt_client(std::string name, UnixSocket socket);
 
-  // The launcher's own words among those of its workers; as Store::set and Store::add.
+  // Write to the Store on the launcher's behalf; as Store::set and Store::add.
   Status set(const std::string& key, Bytes value);
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
 
   // Borrowed; readable when serve_ready() has something to do.
   int readiness() const { return epoll_.get(); }
-  // Returns a line for every client that had to be dropped because it misbehaved, and, of those
-  // that came by themselves, also for who has ended.
+  // Returns a line for every client that was dropped because it misbehaved. For clients that have
+  // connected by themselves, also a line for each that has ended.
   std::vector<std::string> serve_ready();
   std::size_t clients() const { return clients_.size(); }
   bool has_key_under(const std::string& prefix) const { return table_.has_key_under(prefix); }
@@ -49,7 +49,7 @@ class StoreServer {
   struct Client {
     std::string name;
     UnixSocket socket;
-    std::deque<Outgoing> outbox;  // while it holds something, no requests are read
+    std::deque<Outgoing> outbox;  // while it is not empty, no requests of this client are read
     std::size_t waits = 0;
     bool came_by_itself = false;
     bool listens_for_room = false;

@@ -1,4 +1,4 @@
-// What only the pair of StoreClient and StoreServer can get wrong.
+// Defects that only StoreClient and StoreServer together can have.
 #include "rendezvous/store_server.h"
 
 #include <fcntl.h>
@@ -68,7 +68,7 @@ TEST(StoreServer, AWorkerThatLeavesDisturbsNobody) {
   ServingThread serving(2);
   auto good = client_of(serving, 0);
   {
-    // Leaves with a wait open and requests unanswered.
+    // Leaves while a wait is open and requests are unanswered.
     const StoreRequest wait{StoreRequestKind::kWait, 1, "key", 0, {}};
     const Bytes bytes = wait.encode();
     ASSERT_EQ(::send(serving.end(1).get(), bytes.data(), bytes.size(), 0),
@@ -129,7 +129,7 @@ TEST(StoreServer, AWorkerThatReadsNothingBlocksNobody) {
   auto good = client_of(serving, 0);
   ASSERT_TRUE(good->set("big", StoreValue{Bytes(kStoreValueBytesMax), {}}).ok());
   const Bytes ask = StoreRequest{StoreRequestKind::kWait, 1, "big", 0, {}}.encode();
-  // Until neither the requests nor the replies of the silent one fit anywhere.
+  // Sends until no buffer has room for the silent client's requests and replies.
   const int silent = serving.end(1).get();
   int sent = 0;
   for (int refused = 0; refused < 100;) {
@@ -139,7 +139,7 @@ TEST(StoreServer, AWorkerThatReadsNothingBlocksNobody) {
       ++sent;
     EXPECT_TRUE(good->add("count", 1).ok());
   }
-  // When it reads at last, it gets every answer.
+  // When it reads at last, it must get every answer.
   Bytes answer(kUnixMessageBytesMax);
   for (int i = 0; i < sent; ++i)
     ASSERT_GT(::recv(silent, answer.data(), answer.size(), 0),
@@ -155,7 +155,7 @@ TEST(StoreServer, ASecondClientOfADescriptorIgnoresOldReplies) {
   EXPECT_EQ(client->add("count", 1).value(), 6);
 }
 
-// Answers one request as a launcher would, with a descriptor.
+// Answers one request as a launcher does, with a descriptor.
 void answer_with_descriptor(const UnixSocket& server) {
   const auto message = server.receive(patient().deadline);
   ASSERT_TRUE(message.ok());

@@ -1,5 +1,5 @@
-// StoreTable: what a Store holds, without waiting or locks; every implementation of Store keeps its
-// keys in one of these, so that limits and errors are the same everywhere.
+// StoreTable: the contents of a Store, without waiting or locks. Every implementation of Store
+// keeps its keys in one, so limits and errors are the same everywhere.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace farandole {
 
-// How many keys may live at one time.
+// How many keys may exist at one time.
 inline constexpr std::size_t kStoreKeysMax = 1 << 16;
 
 // One thread at a time. Errors as in Store.
 class StoreTable {
  public:
   Status set(const std::string& key, StoreValue value);
-  // The descriptors are duplicates. kRetry while the key does not exist.
+  // Returns duplicates of the descriptors. kRetry if the key does not exist.
   Result<StoreValue> find(const std::string& key) const;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   Status remove(const std::string& key);

@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 constexpr int kMembers = 3;
 const std::function<bool()> kNobody;
 
-// The Stores of several members of one job.
+// Makes the Stores of several members of one job.
 class Job {
  public:
   virtual ~Job() = default;
@@ -70,7 +70,7 @@ class StoreSuite : public ::testing::TestWithParam<Implementation> {
   std::unique_ptr<Job> job_ = GetParam().make();
 };
 
-// Only a guard against hanging.
+// Only guards against hanging.
 WaitLimit patient() {
   return {std::chrono::steady_clock::now() + std::chrono::seconds(60), kNobody};
 }
@@ -115,7 +115,7 @@ TEST_P(StoreSuite, ThreadsOfOneMemberWaitIndependently) {
       auto value = store(1).wait(key, patient());
       if (value.ok() && as_text(*value) == key) ++right;
     });
-  // The same member writes while its other threads wait, in the opposite order.
+  // Another thread of the same member writes while these wait, in the opposite order.
   for (const char* key : {"c", "b", "a"}) ASSERT_TRUE(store(1).set(key, text(key)).ok());
   waiting.clear();
   EXPECT_EQ(right, 3);
@@ -192,7 +192,7 @@ TEST_P(StoreSuite, EveryGetterOwnsItsDescriptors) {
     EXPECT_EQ(::fcntl(mine->descriptors[0].get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
     EXPECT_EQ(::write(mine->descriptors[0].get(), "x", 1), 1);
   }
-  // With the key goes the last writer, so the reader meets the end of the file.
+  // Removing the key closes the last write end, so the reader sees the end of the file.
   ASSERT_TRUE(store(0).remove("pipe").ok());
   std::array<char, kMembers + 1> letters{};
   ssize_t got = 0;

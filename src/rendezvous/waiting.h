@@ -1,4 +1,4 @@
-// Waiting in slices: every implementation of Store::wait looks up about every 100 ms whether it
+// Waiting in slices: every implementation of Store::wait checks about every 100 ms whether it
 // should go on.
 #pragma once
 
@@ -16,7 +16,7 @@ inline TimePoint next_slice_end(const WaitLimit& limit) {
   return std::min<TimePoint>(limit.deadline, std::chrono::steady_clock::now() + kWaitSlice);
 }
 
-// Ok while the wait may go on, else the kRetry that ends it.
+// Ok if the wait may go on. Otherwise the kRetry that ends it.
 inline Status wait_is_over(const std::string& key, const WaitLimit& limit) {
   if (limit.interrupted && limit.interrupted())
     return Status::retry("interrupted while waiting for the rendezvous key `" + key + "`");

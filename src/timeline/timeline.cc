@@ -16,10 +16,10 @@
 namespace farandole {
 namespace {
 
-// For some 20,000 calls; and a second one is being written.
+// Room for about 20,000 calls. A second buffer is being written meanwhile.
 constexpr std::size_t kBufferBytes = 4 << 20;
-// How long events are collected before they are written: what a killed rank loses, and how often
-// a busy one wakes the thread.
+// How long events are collected before they are written. A killed rank loses this much, and a busy
+// one wakes the thread this often.
 constexpr std::chrono::milliseconds kCollect(100);
 
 std::int64_t microseconds_since_1970() {
@@ -105,7 +105,7 @@ void Timeline::note_change(Handle handle, TraceEvent::Kind kind, TimePoint now) 
   note([&](TraceBuffer& events) { events.changed(handle, kind, now); });
 }
 
-// The first event after a rest wakes the thread, and the one that makes the buffer half full.
+// Wakes the thread at the first event after a pause, and when the buffer becomes half full.
 template <class Add>
 void Timeline::note(Add add) {
   bool wakes = false;
@@ -139,11 +139,11 @@ void Timeline::tell(const Status& status) const {
   try {
     log_(Level::kWarning, status.message() + "; the job goes on without it");
   } catch (const std::bad_alloc&) {
-    return;  // the line is missing, no more
+    return;  // only the log line is missing then
   }
 }
 
-// True if these are the last.
+// Takes the collected events. True if these are the last.
 bool Timeline::collect(TraceBuffer& batch) {
   batch.clear();
   auto pending = pending_.lock();

@@ -1,7 +1,7 @@
-// Timeline: what one rank does and when, in a file for people (docs/howto/timeline.md). Any thread
-// notes events in memory; the thread "farandole-trace", which is there only while a timeline is
-// on, makes text of them and writes it. So a slow disk delays no call: what it cannot take is left
-// out, and the file says so.
+// Timeline: records what one rank does and when, in a file for people (docs/howto/timeline.md). Any
+// thread notes events in memory. The thread "farandole-trace", which exists only while a timeline
+// is on, formats and writes them. So a slow disk delays no call: events that it cannot take are
+// left out, and the file says so.
 #pragma once
 
 #include <atomic>
@@ -22,31 +22,31 @@ class Timeline {
  public:
   struct Options {
     TraceText::Rank rank;
-    std::size_t bytes_max = 0;  // of the file; each rank has its share
+    std::size_t bytes_max = 0;  // of the whole file; each rank has its share
   };
   struct Job {
     std::string name;       // see TraceHead
     std::int64_t life = 1;  // counts the engines that this process has had in the job
   };
-  // All that is borrowed outlives this.
+  // All references must outlive this object.
   Timeline(const Options& options, const Clock& clock, const Log& log);
   ~Timeline();  // close()
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  // From now on everything goes into this file; one that was on is stopped. Any thread. Blocks for
-  // as long as the disk takes. Errors: as TraceFile::open(); kStop (no thread), kFixCall after
-  // close(). An error later on is logged, and ends the timeline.
+  // Starts a timeline in this file; stops the one that was on. Any thread. Blocks for as long as
+  // the disk takes. Errors: those of TraceFile::open(); kStop if there is no thread; kFixCall after
+  // close(). A later error is logged and ends the timeline.
   Status start(const std::string& path, const Job& job, bool mark_cycles = false);
-  // All that was noted is in the file. Does nothing when none is on.
+  // Stops the timeline. All noted events are in the file afterwards. Does nothing if none is on.
   void stop();
   // Stops for good.
   void close();
-  // In the child of a fork, where none of the other calls may be made. Takes no lock.
+  // For the child of a fork, which must not call any other function. Takes no lock.
   void abandon_after_fork();
 
-  // Off, they cost one look; on, they take a lock that is never held for long, and no memory. The
-  // events of one call come in order.
+  // Notes an event. Costs one look at a flag if no timeline is on. Otherwise takes a lock that is
+  // only held briefly, and allocates nothing. The events of one call must come in order.
   void submitted(Handle handle, const Submission& submission, TimePoint now) {
     if (is_on()) [[unlikely]]
       note_submitted(handle, submission, now);
@@ -63,7 +63,7 @@ class Timeline {
  private:
   struct Pending {
     TraceBuffer events{0};
-    bool writer_sleeps = false;  // until the first event
+    bool writer_sleeps = false;  // until the first event comes
     bool stopping = false;
   };
   struct Control {
@@ -76,10 +76,10 @@ class Timeline {
   template <class Add>
   void note(Add add);
   Status open(const std::string& path, const Job& job, bool mark_cycles);
-  // The holder of control_ only.
+  // Only the holder of control_ may call it.
   void stop_writer();
 
-  // The thread "farandole-trace".
+  // The body of the thread "farandole-trace".
   void run();
   bool collect(TraceBuffer& batch);
   Status write(const TraceBuffer& batch, bool is_last);
@@ -89,8 +89,8 @@ class Timeline {
   const Clock& clock_;
   const Log& log_;
   Guarded<Control> control_;  // held while a timeline is started or stopped
-  std::thread writer_;        // of the holder of control_
-  // Of the thread while there is one, else of the holder of control_.
+  std::thread writer_;        // belongs to the holder of control_
+  // Belongs to the thread while there is one, otherwise to the holder of control_.
   std::optional<TraceFile> file_;
   TraceText text_;
   TraceBuffer batch_{0};

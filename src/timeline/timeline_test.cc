@@ -109,7 +109,7 @@ TEST_F(TimelineTest, IsBoundedForAllRanksTogether) {
   constexpr std::size_t kBytes = 100'000;
   Timeline one(options(0, 2, kBytes), clock_, log_);
   Timeline other(options(1, 2, kBytes), clock_, log_);
-  for (int times = 0; times < 3; ++times) {  // to start again gives no more room
+  for (int times = 0; times < 3; ++times) {  // starting again must not give more room
     ASSERT_TRUE(one.start(path(), job_).ok());
     ASSERT_TRUE(other.start(path(), job_).ok());
     for (Handle handle = 1; handle <= 3000; ++handle) call(one, handle, "a");

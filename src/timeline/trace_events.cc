@@ -3,7 +3,7 @@
 #include <cstring>
 #include <type_traits>
 
-// A stored event is its head, and of a submission its shape and its name, filled up to a word.
+// A stored event is its head; for a submission, its shape and name follow, padded to a whole word.
 
 namespace farandole {
 namespace {
@@ -31,7 +31,7 @@ std::int64_t count_of(TimePoint time) { return time.time_since_epoch().count(); 
 
 TraceBuffer::TraceBuffer(std::size_t bytes) : words_(words_for(bytes)) {}
 
-// Empty where there is none.
+// Empty if there is no room.
 std::span<std::uint64_t> TraceBuffer::room_for(std::size_t words, TimePoint time) {
   if (!lost_since_ && words > words_.size() - used_) lost_since_ = time;
   if (lost_since_) return {};
@@ -86,7 +86,7 @@ std::optional<TraceEvent> TraceBuffer::next(std::size_t& at) const {
   event.dtype = head.dtype;
   event.group = head.group;
   const auto shape = stored.subspan(kHeadWords, head.dimensions);
-  // An int64_t may be read as what it was stored from.
+  // Reading as int64_t is allowed, because the values were stored from int64_t.
   event.shape = {reinterpret_cast<const std::int64_t*>(shape.data()), shape.size()};
   const auto name = stored.subspan(kHeadWords + head.dimensions, words_for(head.name_bytes));
   event.name = {reinterpret_cast<const char*>(name.data()), head.name_bytes};

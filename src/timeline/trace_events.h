@@ -1,5 +1,6 @@
-// Trace events: what is noted of the calls of one rank while a timeline is on, and the buffer in
-// which they wait for the thread that writes them. Of fixed size: to note one allocates nothing.
+// Trace events: what is noted about the calls of one rank while a timeline is on, and the buffer in
+// which they wait for the writing thread. The buffer has a fixed size, so noting an event allocates
+// nothing.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@ struct TraceEvent {
   Kind kind = Kind::kSubmitted;
   Handle handle = 0;
   TimePoint time{};
-  // Of kSubmitted only; name and shape lie in the buffer.
+  // Only for kSubmitted. Name and shape are in the buffer.
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kUInt8;
   GroupId group = kWorld;
@@ -27,23 +28,23 @@ struct TraceEvent {
   std::span<const std::int64_t> shape{};
 };
 
-// A plain container, filled from one end and then read as a whole.
+// A plain container without locks, which is filled and then read as a whole.
 class TraceBuffer {
  public:
   explicit TraceBuffer(std::size_t bytes);
 
   void submitted(Handle handle, const Submission& submission, TimePoint time);
-  // Of a call that was noted as submitted.
+  // The call must have been noted as submitted.
   void changed(Handle handle, TraceEvent::Kind kind, TimePoint time);
 
   bool empty() const { return used_ == 0 && !lost_since_; }
   bool is_half_full() const { return used_ * 2 >= words_.size() || lost_since_; }
-  // From the first event without room on none is taken any more, so that what is here belongs
-  // together.
+  // When the first event was left out for want of room. No later event is taken, so the buffer has
+  // no gaps.
   std::optional<TimePoint> lost_since() const { return lost_since_; }
   std::size_t lost_calls() const { return lost_calls_; }
 
-  // Reads them in order: `at` begins as 0 and is moved on; nothing at the end.
+  // Reads the events in order. `at` must begin as 0 and is advanced. Empty at the end.
   std::optional<TraceEvent> next(std::size_t& at) const;
   void clear();
 

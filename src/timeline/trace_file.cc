@@ -15,14 +15,14 @@ namespace {
 
 constexpr off_t kWriters = 0;
 constexpr off_t kTurn = 1;
-// Longer than a line with the longest name that travels between ranks.
+// More than a line with the longest name that ranks can exchange.
 constexpr std::size_t kLineBytesMax = 256 * 1024;
-// A write within one page is done or not, also when the process is killed in it; so no line crosses
-// the border of two, unless it is longer than one.
+// If a process is killed, a write within one page is either done or not. So a line does not cross a
+// page border, unless it is longer than a page.
 constexpr std::size_t kPageBytes = 4096;
 
-// `type`: F_RDLCK, F_WRLCK or F_UNLCK. The lock belongs to the open file, not to the process, which
-// may have several engines. False, with errno, if we do not get it.
+// `type` is F_RDLCK, F_WRLCK or F_UNLCK. The lock belongs to the open file instead of the process,
+// because a process may have several engines. Returns false, with errno, if we do not get it.
 bool lock(const Descriptor& file, short type, off_t byte, bool waits) {
   struct flock range{};
   range.l_type = type;
@@ -72,8 +72,8 @@ int write_all(const Descriptor& file, std::string_view text, std::size_t at) {
   return 0;
 }
 
-// Takes the lines that fit, with the end, into what is left of a page from the front of a text.
-// Where the next one does not, blanks up to the page's end.
+// Takes lines from the front of `text` that fit, together with the end mark, into the rest of a
+// page. If the next line does not fit, fills the page with blanks.
 std::string take_piece(std::string_view& text, std::size_t left) {
   const std::size_t room = left - std::min(left, kTraceEnd.size());
   std::size_t bytes = text.substr(0, room).rfind('\n') + 1;
@@ -86,7 +86,7 @@ std::string take_piece(std::string_view& text, std::size_t left) {
   return piece;
 }
 
-// Mistakes in the path, which other ranks make as well.
+// Errors that come from the path itself, so the other ranks get them as well.
 constexpr std::array kPathErrors{ENOENT, ENOTDIR, EACCES, EPERM,       EISDIR,
                                  EROFS,  ELOOP,   ENXIO,  ENAMETOOLONG};
 
@@ -97,13 +97,13 @@ std::string cannot(const std::string& path, std::string_view why) {
 }  // namespace
 
 Result<TraceFile> TraceFile::open(const std::string& path, const TraceHead& head) {
-  // O_NONBLOCK: never to wait for the other end of a pipe.
+  // O_NONBLOCK, so that opening a pipe does not wait for its other end.
   TraceFile file(
       path, Descriptor::beyond_standard(
                 ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666)));
   struct stat about{};
   if (!file.file_.valid() || ::fstat(file.file_.get(), &about) != 0) return file.failed(errno);
-  if (!S_ISREG(about.st_mode)) return Status::fix_call(cannot(path, "that is no regular file"));
+  if (!S_ISREG(about.st_mode)) return Status::fix_call(cannot(path, "it is not a regular file"));
   if (const Status joined = file.join(head); !joined.ok()) return joined;
   return file;
 }
@@ -133,11 +133,12 @@ Status TraceFile::append(std::string_view lines) {
 }
 
 void TraceFile::close() {
-  lock(file_, F_UNLCK, kWriters, false);  // a forked child may have the file open, too
+  // explicit, because a forked child may have the file open, too
+  lock(file_, F_UNLCK, kWriters, false);
   file_.reset();
 }
 
-// Finds where the lines end. Cuts off what is no whole line.
+// Finds the end of the last whole line and cuts off the rest.
 int TraceFile::repair() {
   struct stat about{};
   if (::fstat(file_.get(), &about) != 0) return errno;
@@ -155,7 +156,7 @@ int TraceFile::cut_to_line(std::size_t bytes_max) {
   return cut(file_, bytes_);
 }
 
-// On an error the lines are as they were.
+// If it fails, the file has the same lines as before.
 int TraceFile::write_at_end(std::string_view text) {
   if (const int error = repair(); error != 0) return error;
   std::size_t at = bytes_;
@@ -164,7 +165,7 @@ int TraceFile::write_at_end(std::string_view text) {
     const std::size_t bytes = piece.size();
     if (const int error = write_all(file_, piece += kTraceEnd, at); error != 0) {
       cut(file_, bytes_);
-      // It was there before. Half an end is worse than none.
+      // There was room for it before. If only half of it was written, cut that off.
       if (write_all(file_, kTraceEnd, bytes_) != 0) cut(file_, bytes_);
       return error;
     }

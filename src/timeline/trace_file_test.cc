@@ -41,12 +41,12 @@ class TraceFileTest : public ::testing::Test {
     if (!file.ok()) std::abort();
     return *std::move(file);
   }
-  // What somebody has written who was killed then: in the place of the end, a part of a line.
+  // Writes part of a line in the place of the end mark, like a rank that is killed meanwhile.
   void write_half(std::string_view part) const {
     std::filesystem::resize_file(path(), std::filesystem::file_size(path()) - kTraceEnd.size());
     std::ofstream(path(), std::ios::app) << part;
   }
-  // The text of a file with so many lines.
+  // The text of a file with this many lines.
   static std::string with_lines(int count, bool ended = true) {
     std::string text = head_of("one").text();
     for (int i = 0; i < count; ++i) text += kLine;
@@ -152,7 +152,7 @@ TEST_F(TraceFileTest, AForkedChildNeitherHoldsNorReleasesAnything) {
   int told[2] = {-1, -1};
   ASSERT_EQ(::pipe(told), 0);
   const pid_t child = ::fork();
-  if (child == 0) {  // has the file open, and does not know it
+  if (child == 0) {  // has the file open without using it
     char none = 0;
     ::close(told[1]);
     _exit(static_cast<int>(::read(told[0], &none, 1)));
@@ -202,9 +202,9 @@ TEST_F(TraceFileTest, WrongPathsAreToldWithTheReason) {
             cannot(path("no/such/trace.json"), "No such file or directory"));
   EXPECT_EQ(told(folder_), cannot(folder_, "Is a directory"));
   EXPECT_EQ(told(""), cannot("", "No such file or directory"));
-  EXPECT_EQ(told("/dev/null"), cannot("/dev/null", "that is no regular file"));
+  EXPECT_EQ(told("/dev/null"), cannot("/dev/null", "it is not a regular file"));
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
-  EXPECT_EQ(told(path("pipe")), cannot(path("pipe"), "that is no regular file"));
+  EXPECT_EQ(told(path("pipe")), cannot(path("pipe"), "it is not a regular file"));
 }
 
 }  // namespace

@@ -19,10 +19,10 @@ constexpr std::string_view kHeadClock = "\",\"clock_ns\":";
 constexpr std::string_view kHeadEpoch = ",\"start_time_since_epoch_in_micros\":";
 constexpr std::string_view kHeadEnd = "}},\n";
 
-// More than the tracks that a rank has at a time.
+// More than a rank has tracks in one life, so that numbers of different lives differ.
 constexpr std::int64_t kTracksOfLife = 1 << 20;
 
-// As the text of a JSON string, without the quotes.
+// Escapes a text for a JSON string; returns it without the quotes.
 std::string in_quotes(std::string_view text) {
   std::string quoted;
   for (const char letter : make_visible(text)) {
@@ -48,13 +48,13 @@ std::string facts_of(const TraceEvent& event) {
                      fmt::join(event.shape, ", "), bytes);
 }
 
-// Begins with the operation, as the names that the engine chooses do anyway.
+// Begins with the operation, as the names that the engine chooses do already.
 std::string name_of_track(const TraceEvent& event) {
   const std::string begin = fmt::format("{}.", row_of(event.operation).name);
   return (event.name.starts_with(begin) ? "" : begin) + std::string(event.name);
 }
 
-// Takes `expected` away from the front of a text.
+// Removes `expected` from the front of the text. False if it does not begin with that.
 bool skip(std::string_view& text, std::string_view expected) {
   if (!text.starts_with(expected)) return false;
   text.remove_prefix(expected.size());
@@ -110,7 +110,7 @@ void TraceText::add(const TraceEvent& event) {
   if (call == open_.end()) return;
   if (event.kind == TraceEvent::Kind::kRunning) return running(call->second, event.time);
   const bool failed = event.kind == TraceEvent::Kind::kFailed;
-  // What is done as soon as all have entered is never seen running.
+  // If a call ends as soon as all have entered, there was no "running" event: add it.
   if (!failed) running(call->second, event.time);
   finished(call->second, event.time, failed ? R"("failed":true)" : "");
   open_.erase(call);
@@ -185,7 +185,7 @@ TraceText::Track& TraceText::track_of(const TraceEvent& event) {
   return found->second;
 }
 
-// One on which nothing is at the moment.
+// A shared track that is idle now.
 TraceText::Track& TraceText::shared_track() {
   auto track = std::ranges::find(shared_tracks_, false, &Track::busy);
   if (track == shared_tracks_.end()) {
@@ -196,8 +196,8 @@ TraceText::Track& TraceText::shared_track() {
   return *track;
 }
 
-// Different in the whole file, and no rank's own: some viewers look threads up by their number
-// alone, and take the thread with the number of its process for the main one.
+// A number that is unique in the file and is no process's number. Some viewers identify threads by
+// their number alone, and take the thread with its process's number for the main thread.
 std::int64_t TraceText::thread_of(const Track& track) const {
   return rank_.rank + rank_.size * (track.number + (life_ - 1) * kTracksOfLife);
 }
@@ -227,7 +227,7 @@ void TraceText::notice(TimePoint time, std::string_view name, std::string_view a
                     time_text(time), rank_.rank, rank_.rank, name, arguments));
 }
 
-// In microseconds.
+// Microseconds since the file's zero.
 std::string TraceText::time_text(TimePoint time) const {
   const auto count = std::max<std::int64_t>(0, (time - zero_) / std::chrono::nanoseconds(1));
   return fmt::format("{}.{:03}", count / 1000, count % 1000);

@@ -1,12 +1,12 @@
-// TraceText: the events of one rank as lines of a Chrome trace, which Perfetto and
-// chrome://tracing open. No file and no clock in here.
+// TraceText: formats the events of one rank as lines of a Chrome trace, which Perfetto and
+// chrome://tracing open. Uses no file and no clock.
 //
-// The file is a JSON array with one object in a line: the head, what all ranks write, the end. Each
-// rank is a process of the trace, each tensor one of its threads, `allreduce.<its name>`. A call is
-// NEGOTIATE_ALLREDUCE from submit until all have it, then ALLREDUCE until it is done: the names and
-// the phases (B, E) are Horovod's. Control characters become visible text rather than \u escapes,
-// and each object begins with its phase and its time: Perfetto's tokenizer does not understand it
-// otherwise.
+// The file is a JSON array with one object per line: the head, the lines of all ranks, the end.
+// Each rank is a process of the trace, each tensor one of its threads, `allreduce.<its name>`. A
+// call is NEGOTIATE_ALLREDUCE from submission until all ranks have it, then ALLREDUCE until it is
+// done. The names and the phases (B, E) are those of Horovod. Control characters become visible
+// text instead of \u escapes, and each object begins with its phase and its time, because
+// Perfetto's tokenizer cannot read it otherwise.
 #pragma once
 
 #include <cstddef>
@@ -24,24 +24,25 @@
 
 namespace farandole {
 
-// The first lines of a file, by whoever opens it first.
+// The first lines of a file, from the rank that opens it first.
 struct TraceHead {
-  std::string job;            // the same on all ranks of a job, and on no others; without quotes
-  TimePoint zero{};           // where the times of the file count from, on this host
-  std::int64_t epoch_us = 0;  // the same moment in microseconds since 1970, for people
+  // the same on all ranks of a job, and different in every other job; without quotes
+  std::string job;
+  TimePoint zero{};           // the zero point of the file's times, on this host
+  std::int64_t epoch_us = 0;  // the same point in time, in microseconds since 1970, for people
 
   std::string text() const;
 };
 inline constexpr std::size_t kTraceHeadBytesMax = 512;
-// From the beginning of a file; nothing if that is no trace of ours.
+// Reads the head from the beginning of a file. Empty if the file is not a trace of ours.
 std::optional<TraceHead> read_trace_head(std::string_view text);
 
-// The last line. Where whoever wrote last was killed meanwhile, a file may lack it; viewers do not
+// The last line. If the last writer was killed while it wrote, the file may lack it; viewers do not
 // need it.
 inline constexpr std::string_view kTraceEnd =
     "{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"end\",\"args\":{}}]\n";
 
-// How many tensors of a rank have a line of their own in the viewer; further ones share some.
+// How many tensors of a rank have a line of their own in the viewer. Further tensors share lines.
 inline constexpr std::size_t kTraceTracksMax = 4096;
 
 class TraceText {
@@ -53,26 +54,26 @@ class TraceText {
   };
   explicit TraceText(const Rank& rank) : rank_(rank) {}
 
-  // From here on for a file whose times count from `zero`. After about `bytes_max` bytes no more
-  // calls are taken, but those that have begun are told to their end. `life`: from 1, counts the
-  // writers that this rank has had, each of which may have written into the same file.
-  // `mark_cycles`: CYCLE_START wherever a call is submitted while none is in flight.
+  // Begins a file whose times count from `zero`. After about `bytes_max` bytes no new calls are
+  // taken, but those that have begun are written to their end. `life` counts from 1 the writers
+  // that this rank has had, because each may have written to the same file. `mark_cycles` writes
+  // CYCLE_START whenever a call is submitted while none is in flight.
   void begin(TimePoint zero, std::size_t bytes_max, std::int64_t life, bool mark_cycles = false);
-  // Ends of calls whose beginning is not known are left out.
+  // Leaves out the end of a call whose beginning is missing.
   void add(const TraceEvent& event);
-  // From a moment on some are missing; so many calls began in there.
+  // Says that events are missing from this time on, of this many calls.
   void cut(TimePoint since, std::size_t calls);
-  // The rank is done with the file; ends what has not ended.
+  // The rank writes no more to this file. Ends the calls that are still open.
   void end(TimePoint now);
 
   bool is_full() const { return is_full_; }
-  // What has come since the last time: whole lines.
+  // The lines since the last call, all whole.
   std::string take() { return std::exchange(lines_, {}); }
 
  private:
-  // A thread of the trace. What is on it nests: times never go back.
+  // A thread of the trace. Its events are nested, and their times never go back.
   struct Track {
-    std::int64_t number = 0;  // of this rank, from 1
+    std::int64_t number = 0;  // number within this rank, from 1
     TimePoint last{};
     int known_in_file = 0;
     bool busy = false;
@@ -81,7 +82,7 @@ class TraceText {
     Track* track = nullptr;
     Operation operation = Operation::kBarrier;
     bool running = false;
-    std::string facts;  // for people: arguments of the call's end
+    std::string facts;  // arguments of the call's end event, for people
   };
 
   void submitted(const TraceEvent& event);
@@ -95,7 +96,7 @@ class TraceText {
   void describe(std::string_view what, std::int64_t thread, std::string_view arguments);
   void put(char phase, Track& track, TimePoint time, std::string_view name,
            std::string_view arguments);
-  // Something that concerns the whole rank.
+  // An event that concerns the whole rank.
   void notice(TimePoint time, std::string_view name, std::string_view arguments);
   std::string time_text(TimePoint time) const;
   void write(std::string_view line);

@@ -39,7 +39,7 @@ class TraceTextTest : public ::testing::Test {
     text_.begin(at(0), 1 << 20, 1);
     text_.take();
   }
-  // A whole call.
+  // The lines of a whole call.
   std::string call(Handle handle, std::string_view name, std::int64_t nanoseconds) {
     text_.add(begun(handle, name, nanoseconds));
     text_.add(changed(handle, TraceEvent::Kind::kRunning, nanoseconds + 1));
@@ -135,10 +135,10 @@ TEST_F(TraceTextTest, NamesStayInsideTheirQuotes) {
 
 TEST_F(TraceTextTest, TimesNeverGoBackOnATrack) {
   call(1, "a", 1000);
-  // Another thread looked at its clock before the end of the first call.
+  // Another thread read its clock before the first call ended.
   const std::string lines = call(2, "a", 990);
   EXPECT_EQ(count(lines, "\"ts\":1.002"), 4) << lines;
-  // Nor before the file began.
+  // A time before the beginning of the file counts as its beginning.
   text_.add(begun(3, "b", -5));
   EXPECT_EQ(count(text_.take(), "\"ts\":0.000"), 1);
 }
@@ -199,7 +199,7 @@ TEST_F(TraceTextTest, IsBounded) {
   const std::string lines = text_.take();
   EXPECT_EQ(count(lines, R"("name":"CALLS_LEFT_OUT")"), 1) << lines;
   EXPECT_EQ(count(lines, R"("reason":"the timeline was full")"), 1);
-  // A new file has room again.
+  // A new file has its whole room again.
   text_.begin(at(0), 10'000, 1);
   EXPECT_FALSE(text_.is_full());
   EXPECT_EQ(count(call(2000, "a", 0), "thread_name"), 1);
@@ -229,7 +229,7 @@ TEST_F(TraceTextTest, ManyNamesShareTracksThatStillNest) {
   EXPECT_EQ(text_.take(), fmt::format("{{\"ph\":\"B\",\"ts\":10.003,\"pid\":2,\"tid\":{},\"name\":"
                                       "\"NEGOTIATE_ALLREDUCE\"}},\n",
                                       2 + 4 * (kTraceTracksMax + 1)));
-  // Names that are known have their own.
+  // Tensors that had a line before keep it.
   EXPECT_EQ(count(call(5004, "name 0", 10'004), "\"tid\":6"), 5 - 1);
 }
 

@@ -1,7 +1,6 @@
-// SimulatedBoard: the flag board of one group. As on the real one a member has two lines, an entry
-// is written before its word, and nothing is written but by the line's owner. What a member writes
-// is seen by the others later, in the order in which it was written; the member itself sees it at
-// once.
+// SimulatedBoard: the flag board of one group. As on the real one, a member has two lines, writes
+// its entry before its word, and writes only its own lines. The others see a member's writes later,
+// in the order in which they were made; the member itself sees them at once.
 #pragma once
 
 #include <array>
@@ -15,7 +14,7 @@
 
 namespace farandole::sim {
 
-// What a line says beside its word. The values are the data of a step, one for each of its calls.
+// The contents of a line beside its word. The values are the data of a step, one per call.
 struct Entry {
   std::uint64_t identity = 0;
   std::vector<std::int64_t> values = {};
@@ -31,16 +30,16 @@ class SimulatedBoard {
   }
 
   int members() const { return static_cast<int>(boards_.size()); }
-  // Each of these writes is seen by the others when it has been settled.
+  // The others see each of these writes after it was settled.
   void write_entry(int member, std::uint32_t sequence, Entry entry);
   void write_word(int member, std::uint32_t sequence, std::uint64_t word);
-  // "I have done my part": for algorithms that need it of all.
+  // This member has finished its part. For algorithms that wait for all members' parts.
   void write_done(int member, std::uint32_t sequence, std::uint64_t word);
-  // The oldest write of a member is seen from now on. True if now all words, or all dones, of a
-  // slot are equal to the others': somebody may have waited for that.
+  // Makes the oldest unsettled write of a member visible. Returns true if all words, or all dones,
+  // of a slot are equal now, because a member may have waited for that.
   bool settle(int member);
 
-  // As `reader` sees the line of `member`.
+  // What `reader` sees in the line of `member`.
   std::uint64_t word(int reader, int member, std::uint32_t sequence) const;
   std::uint64_t done(int reader, int member, std::uint32_t sequence) const;
   const Entry& entry(int reader, int member, std::uint32_t sequence) const;
@@ -58,9 +57,9 @@ class SimulatedBoard {
     std::uint64_t word = 0;
     Entry entry = {};
   };
-  // How many members have which word in a slot.
+  // How many members have each word in a slot.
   using Tally = std::map<std::uint64_t, int>;
-  // A member's lines, as it sees them itself and as the others do.
+  // A member's lines: as it sees them itself, and as the others see them.
   struct Side {
     std::array<Line, 2> own;
     std::array<Line, 2> seen;

@@ -31,7 +31,7 @@ int last_member(const Script& script, int group) {
   return static_cast<int>(script.groups[static_cast<std::size_t>(group)].size()) - 1;
 }
 
-// A tap on the stream to the last member of each group; `change` may keep a state for each group.
+// A tap on the stream to the last member of each group. `change` may keep a state per group.
 template <class State>
 std::function<Tap(const Script&)> on_stream(std::function<void(State&, Items&)> change) {
   return [change](const Script& script) -> Tap {
@@ -90,10 +90,10 @@ void reuse_ids(Reuse& reuse, Items& items) {
   }
 }
 
-// The coordinator counts the last member as soon as the one before it has announced, unless the
-// last one has announced something before.
+// The coordinator counts the last member as soon as the one before it has announced a name, unless
+// the last one has announced something before.
 Tap decide_too_early(const Script& script) {
-  auto announced = std::make_shared<std::set<int>>();  // groups; the tap's copies own it
+  auto announced = std::make_shared<std::set<int>>();  // groups; owned by the tap's copies
   return [&script, announced](Envelope envelope) -> std::vector<Envelope> {
     const int last = last_member(script, envelope.group);
     if (envelope.to != 0 || last == 0) return {std::move(envelope)};
@@ -109,7 +109,7 @@ Tap decide_too_early(const Script& script) {
   };
 }
 
-// A follower that is told to forget does not announce again.
+// A follower does not announce again after a Forget.
 Tap do_not_announce_again(const Script& /*script*/) {
   return [](Envelope envelope) -> std::vector<Envelope> {
     if (envelope.to != 0) return {std::move(envelope)};
@@ -128,11 +128,13 @@ bool announces(const Envelope& envelope) {
                              [](const auto& item) { return std::holds_alternative<Item>(item); });
 }
 
-// What is pending is not examined when somebody joins: a join matters only to what is announced
-// after it. So it may as well come together with the next announcement of somebody else.
+// The coordinator does not look at pending names again when a member joins, so a join counts only
+// for later announcements. This tap holds a join back until the next announcement of another
+// member.
 Tap do_not_examine_again(const Script& /*script*/) {
   auto held =
-      std::make_shared<std::map<int, std::vector<Envelope>>>();  // by group; the copies own it
+      // by group; owned by the tap's copies
+      std::make_shared<std::map<int, std::vector<Envelope>>>();
   return [held](Envelope envelope) -> std::vector<Envelope> {
     auto& joins = (*held)[envelope.group];
     const bool from_joined =
@@ -148,7 +150,7 @@ Tap do_not_examine_again(const Script& /*script*/) {
   };
 }
 
-// The release leaves the last member's flag set in the coordinator: it goes on counting as joined.
+// After the release, the coordinator still counts the last member as joined.
 Tap stay_joined(const Script& script) {
   return [&script](Envelope envelope) -> std::vector<Envelope> {
     const int last = last_member(script, envelope.group);
@@ -173,7 +175,7 @@ void release_nobody(Nothing& /*state*/, Items& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<ReleaseAll>(item); });
 }
 
-// Scales are not compared: the last member seems to have announced those of another.
+// Scales are not compared: the last member seems to have announced the scales of another.
 Tap do_not_compare_scales(const Script& script) {
   using Scales = std::pair<double, double>;
   auto scales =
@@ -195,7 +197,7 @@ Tap do_not_compare_scales(const Script& script) {
   };
 }
 
-// A tap on what the followers of a group tell the coordinator.
+// A tap on the messages from a group's followers to the coordinator.
 template <class State>
 std::function<Tap(const Script&)> on_announcements(
     std::function<void(State&, std::vector<Announcement>&)> change) {
@@ -215,7 +217,7 @@ void lose(Nothing& /*state*/, std::vector<Announcement>& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<Item>(item); });
 }
 
-// Without rule A5: who has raised once does not look again whether all is well after the answer.
+// Without rule A5: a follower that has raised once does not check again after the answer.
 struct Raised {
   std::optional<std::uint32_t> generation;
 };
@@ -229,7 +231,7 @@ void raise_once(Raised& raised, std::vector<Announcement>& items) {
   });
 }
 
-// Without rule A7: what is in no plan is not announced, as long as the plan goes on.
+// Without rule A7: while the group follows a plan, followers do not announce what is not planned.
 Tap announce_nothing_in_a_plan(const Script& /*script*/) {
   auto follows = std::make_shared<std::set<int>>();  // groups; the tap's copies own it
   return [follows](Envelope envelope) -> std::vector<Envelope> {
@@ -253,9 +255,10 @@ Tap announce_nothing_in_a_plan(const Script& /*script*/) {
   };
 }
 
-// Without rule A6: a name that is announced with another signature seems to be what it was before.
+// Without rule A6: if a name is announced with a new signature, the old signature is used.
 Tap do_not_compare_while_planned(const Script& /*script*/) {
-  auto names = std::make_shared<std::set<std::pair<int, std::string>>>();  // by group: have ids
+  // (group, name) with an id
+  auto names = std::make_shared<std::set<std::pair<int, std::string>>>();
   return [names](Envelope envelope) -> std::vector<Envelope> {
     if (envelope.from == 0) {
       const auto items = decode_stream(envelope.bytes).value();
@@ -273,20 +276,21 @@ Tap do_not_compare_while_planned(const Script& /*script*/) {
   };
 }
 
-// One member switches to the plan before the step that was issued last.
+// One member switches to the plan before the last issued step.
 void follow_too_early(Nothing& /*state*/, Items& items) {
   for (auto& item : items)
     if (auto* follow = std::get_if<Follow>(&item)) --follow->sequence;
 }
 
-// One member has another order in its plan; the identities tell.
+// One member has its plan in another order, so its identities differ.
 void plan_another_order(Nothing& /*state*/, Items& items) {
   for (auto& item : items)
     if (auto* bucket = std::get_if<AddBucket>(&item))
       std::reverse(bucket->ids.begin(), bucket->ids.end());
 }
 
-// Without rule A2: what was entered and not completed is not reported, or what was completed.
+// Without rule A2: followers do not report what they have entered but not completed, or what they
+// have completed.
 void report_no_entry(Nothing& /*state*/, std::vector<Announcement>& items) {
   for (auto& item : items)
     if (auto* report = std::get_if<Report>(&item)) report->entered = 0;
@@ -303,7 +307,7 @@ void report_no_identity(Nothing& /*state*/, std::vector<Announcement>& items) {
     if (auto* report = std::get_if<Report>(&item)) report->identity = 1;
 }
 
-// Without rule A1: the last member withdraws what it has entered and all have entered.
+// Without rule A1: the last member withdraws a step that all members have entered.
 Tap withdraw_what_stays(const Script& script) {
   auto reports = std::make_shared<std::map<int, Report>>();  // by group
   return [&script, reports](Envelope envelope) -> std::vector<Envelope> {
@@ -329,13 +333,13 @@ void answer_one_too_many(Nothing& /*state*/, Items& items) {
     if (auto* answer = std::get_if<Answer>(&item)) ++answer->prefix;
 }
 
-// Without rule A3.
+// Without rule A3: sequence numbers begin again at 1.
 void begin_again_at_one(Nothing& /*state*/, Items& items) {
   for (auto& item : items)
     if (auto* answer = std::get_if<Answer>(&item)) answer->prefix = 0;
 }
 
-// The answer is of the generation that it ends.
+// The answer carries the old generation instead of the new one.
 void stay_in_the_generation(Nothing& /*state*/, Items& items) {
   for (auto& item : items)
     if (auto* answer = std::get_if<Answer>(&item)) --answer->generation;
@@ -345,7 +349,7 @@ void never_stop(Nothing& /*state*/, Items& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<Stop>(item); });
 }
 
-// Does something to every tenth message.
+// Changes every tenth message.
 std::function<Tap(const Script&)> every_tenth(
     std::function<std::vector<Envelope>(Envelope)> change) {
   return [change](const Script& /*script*/) -> Tap {
@@ -356,7 +360,8 @@ std::function<Tap(const Script&)> every_tenth(
   };
 }
 
-// Messages of one channel overtake each other: one is held back until the next has been sent.
+// Messages of one channel overtake each other: each such message is held back until the next one
+// was sent.
 Tap overtake(const Script& /*script*/) {
   using Key = std::tuple<int, int, int>;
   auto held = std::make_shared<std::map<Key, Envelope>>();  // owned by the tap's copies

@@ -1,5 +1,5 @@
-// Bugs to be planted, so that we know the simulator would notice them: most tamper with messages on
-// the wire, as if the code that wrote or read them were wrong.
+// Planted bugs, to test that the simulator notices them. Most of them tamper with messages on the
+// wire, as if the code that wrote or read them were wrong.
 #pragma once
 
 #include <ostream>
@@ -13,8 +13,8 @@ namespace farandole::sim {
 struct NamedBug {
   std::string name;
   Bug bug;
-  std::string symptom;  // a part of what the simulation must say
-  bool stops = false;   // it is a CHECK of the code itself that says so
+  std::string symptom;  // part of the problem that the simulation must report
+  bool stops = false;   // the problem is reported by a CHECK of the code under test
 
   friend std::ostream& operator<<(std::ostream& out, const NamedBug& named) {
     return out << named.name;

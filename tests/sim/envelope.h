@@ -1,4 +1,4 @@
-// A message under way in one group.
+// A message on its way in one group.
 #pragma once
 
 #include "base/bytes.h"

@@ -12,26 +12,26 @@
 namespace farandole::sim {
 namespace {
 
-// A script is a list of phases. In a phase every member of a group makes the same calls, once each.
-// A program waits in a phase only for calls of earlier phases, or for those of this phase after it
-// has submitted all of its own; or the phase has one order for everybody. So no program can lock
-// itself up.
-// A group may join during some phases: each member joins in one of them, after some of that phase's
-// calls, and makes none of the calls that follow. It may wait for the release after the last one.
+// A script is a list of phases. In a phase, every member of a group makes the same calls, each
+// once. A program waits in a phase only for calls of earlier phases, or, after it has submitted all
+// its own, for those of this phase. Alternatively, a phase has one order for all programs. So
+// programs cannot deadlock. A group may join during some phases: each member joins in one of them,
+// after some of that phase's calls, and makes no later calls. It may wait for the release after the
+// last of these phases.
 struct Phase {
   struct Join {
     int call;
-    std::set<int> workers;  // those that join in this phase
+    std::set<int> workers;  // the workers that join in this phase
   };
 
-  bool in_one_order;  // everybody submits in this order and waits after each call
+  bool in_one_order;  // all programs submit in this order and wait after each call
   std::vector<int> calls = {};
-  std::vector<std::vector<int>> batches = {};  // some of the calls: submitted together
+  std::vector<std::vector<int>> batches = {};  // some of the calls, grouped into batches
   std::vector<Join> joins = {};
-  std::vector<int> releases = {};  // joins that can be waited for at the end of this phase
+  std::vector<int> releases = {};  // joins that programs may wait for at the end of this phase
 };
 
-// The calls of a job, phase by phase.
+// Writes the calls of a job, phase by phase.
 class JobWriter {
  public:
   JobWriter(Random& random, Script& script)
@@ -51,7 +51,7 @@ class JobWriter {
     }
   }
 
-  // A few phases, some of them repeated as a training loop repeats them.
+  // Writes a few phases, and repeats some of them as a training loop does.
   std::vector<Phase> write() {
     const int calls_max = script_.workers <= 12 ? 8 : 3;
     std::vector<std::vector<Template>> loop;
@@ -85,12 +85,12 @@ class JobWriter {
     return calls;
   }
 
-  // A group in the phases in which its members join.
+  // A group while its members join.
   struct Joining {
     int call = -1;
-    int phases_left = 0;             // none: nobody is joining
+    int phases_left = 0;             // 0: no member is joining
     std::map<int, int> joins_after;  // by worker: how many calls in this phase …
-    std::map<int, int> joins_in;     // … how many phases from now
+    std::map<int, int> joins_in;     // … and how many phases from now the worker joins
   };
 
   Phase instance_of(const std::vector<Template>& templates) {
@@ -113,7 +113,7 @@ class JobWriter {
     return phase;
   }
 
-  // Calls of one group that all members make, in any order.
+  // Batches some calls of one group that all its members make, in any order.
   void choose_batch(Phase& phase) {
     auto calls = phase.calls;
     random_.shuffle(calls);
@@ -179,7 +179,7 @@ class JobWriter {
   std::vector<std::pair<int, std::string>> names_;  // (group, name)
 };
 
-// One worker's program through the phases.
+// Writes one worker's program through the phases.
 class ProgramWriter {
  public:
   ProgramWriter(Random& random, const Script& script, int worker)
@@ -219,8 +219,8 @@ class ProgramWriter {
  private:
   const Call& call(int number) const { return script_.calls[static_cast<std::size_t>(number)]; }
 
-  // A join comes after our calls in its group. In a phase of one order it comes at once, for others
-  // may already wait for a call that needs it.
+  // A join comes after our calls in its group. In a phase with one order it comes at once, because
+  // other programs may already wait for a call that needs it.
   void add_join(std::vector<int>& calls, int join, bool at_once) {
     auto place = std::find_if(calls.rbegin(), calls.rend(), [&](int number) {
                    return call(number).group == call(join).group;
@@ -236,7 +236,7 @@ class ProgramWriter {
     }
   }
 
-  // Group by group, each worker beginning with another one.
+  // Orders calls by group; each worker begins with another group.
   void start_with_own_group(std::vector<int>& calls) {
     const auto groups = static_cast<int>(script_.groups.size());
     std::vector<int> ordered;
@@ -247,7 +247,7 @@ class ProgramWriter {
     calls = std::move(ordered);
   }
 
-  // A batch comes where its first call is. Who makes one of its calls makes all of them.
+  // Moves the calls of a batch to its first call. A worker that makes one of them makes all.
   static void gather(std::vector<int>& calls, const std::vector<int>& batch) {
     const auto first = std::ranges::find(calls, batch.front());
     if (first == calls.end()) return;
@@ -307,7 +307,7 @@ class ProgramWriter {
     actions_.emplace_back(SubmitBatch{batch});
   }
 
-  // A name can be submitted again when the call before is done, anything when a join is.
+  // Waits until this call can be submitted: its name must be free, and no join may be in flight.
   void make_free(int number) {
     const auto& wanted = call(number);
     const auto blocks = [&](int other) {

@@ -1,4 +1,4 @@
-// Free scripts: every phase of the job brings something else, or something like it again.
+// Free scripts: jobs whose phases all differ, or repeat only in part.
 #pragma once
 
 #include "random.h"
@@ -6,7 +6,7 @@
 
 namespace farandole::sim {
 
-// Adds the calls and the programs to a script that has its workers, groups and options.
+// Adds the calls and the programs to a script that already has workers, groups and options.
 void write_free_script(Random& random, Script& script);
 
 }  // namespace farandole::sim

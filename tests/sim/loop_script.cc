@@ -15,15 +15,15 @@ namespace farandole::sim {
 namespace {
 
 enum class Style : std::uint8_t {
-  kAllThenWait,  // submit everything, wait for everything
-  kInTurn,       // wait after each; the same order everywhere
-  kWindow,       // wait for the last but one, or so; the same order everywhere
-  kOverlapping,  // wait for the iteration before this one: there are no quiet points
+  kAllThenWait,  // submit all calls, then wait for all
+  kInTurn,       // wait after each call; the same order on all workers
+  kWindow,       // submit ahead of the waits by a call or so; the same order on all workers
+  kOverlapping,  // wait for the iteration before this one, so there are no quiet points
 };
 
 enum class Order : std::uint8_t {
-  kOne,          // always and everywhere the same
-  kByIteration,  // another one in each iteration, the same everywhere
+  kOne,          // the same in every iteration and on all workers
+  kByIteration,  // another one in each iteration, the same on all workers
   kByWorker,     // another one in each iteration and on each worker
 };
 
@@ -31,17 +31,17 @@ struct Template {
   int group;
   Signature signature;
 };
-// What is submitted together: one, or a batch.
+// Submitted together: one call, or a batch.
 using Unit = std::vector<Template>;
-// Between the stages of an iteration all wait for everything.
+// Between the stages of an iteration, all programs wait for all calls.
 using Stage = std::vector<Unit>;
 using Variant = std::vector<Stage>;
 
-// The same of one iteration, with calls.
+// The units of one iteration, with numbers of calls.
 using Units = std::vector<std::vector<int>>;
 struct Iteration {
   std::vector<Units> stages;
-  std::vector<int> joins;  // everybody makes them at the end
+  std::vector<int> joins;  // all workers make them at the end
 };
 
 class LoopWriter {
@@ -75,7 +75,7 @@ class LoopWriter {
 
  private:
   Variant random_variant() {
-    // A variant may begin as another does, or hold the same calls in part.
+    // A variant may begin like another one, or share some of its calls.
     Variant variant(static_cast<std::size_t>(random_.chance(70) ? 1 : 2));
     std::set<std::pair<int, std::string>> taken;
     for (auto& stage : variant)
@@ -103,7 +103,7 @@ class LoopWriter {
     return unit;
   }
 
-  // Which variant comes when: in a period, or by chance.
+  // Decides which variant comes when: periodically or at random.
   void choose_pattern() {
     const int count = is_large_ ? random_.between(4, 8) : random_.between(8, 12);
     interruptions_percent_ = is_large_ || random_.chance(60) ? 0 : 8;
@@ -158,7 +158,7 @@ class LoopWriter {
     return calls;
   }
 
-  // Something that belongs to no variant; all make it.
+  // A call that belongs to no variant; all members make it.
   std::vector<int> extra_call() {
     is_disturbed_ = true;
     const int group = random_.below(static_cast<int>(script_.groups.size()));
@@ -222,7 +222,7 @@ class LoopWriter {
     if (style_ != Style::kOverlapping) wait_for_all();
   }
 
-  // Of one name there may be one in flight.
+  // Only one call of a name may be in flight, so this waits for the earlier one first.
   void submit(const std::vector<int>& unit) {
     for (const int number : unit) {
       const auto same = [&](int other) {
@@ -264,16 +264,17 @@ class LoopWriter {
     const int first = disturbed_ + kIterationsToLearn;
     if (is_large_ || !first_known(first)) return;
     script_.nothing_new_from = first;
-    // In turn, and always in another order: each call is a stage of its own, and any may follow.
+    // If calls are made in turn and always in another order, each call is a stage of its own, and
+    // any may follow.
     const bool any_may_follow = style_ == Style::kInTurn && order_ != Order::kOne;
-    // A poll that is true counts as a wait, and whether it is depends on the time.
+    // A poll that returns true counts as a wait, and that depends on time.
     const bool waits_by_chance = has_polls_ && fuses;
     script_.must_fall_silent =
         style_ != Style::kOverlapping && !any_may_follow && !waits_by_chance && !has_shared_calls();
   }
 
-  // Whether two different stages share a part of their calls: who has submitted that part, and no
-  // more, cannot tell which of them it is in, and may be wrong.
+  // Whether two different stages share some of their calls. A member that has submitted only the
+  // shared part cannot tell in which of them it is, and may predict wrongly.
   bool has_shared_calls() const {
     std::map<std::pair<int, std::string>, std::set<std::pair<int, std::string>>> stage_of;
     for (const auto& variant : variants_)
@@ -292,7 +293,7 @@ class LoopWriter {
     for (const auto& [group, signature] : unit) names.emplace(group, signature.name);
   }
 
-  // From this iteration on, whether each variant has followed on the one before it often enough.
+  // Whether, by this iteration, each variant has followed the one before it often enough.
   bool first_known(int iteration) const {
     std::map<std::pair<int, int>, int> seen;
     for (int number = disturbed_ + 1; number < static_cast<int>(pattern_.size()); ++number) {
@@ -313,13 +314,13 @@ class LoopWriter {
   std::map<std::pair<int, std::string>, Signature> signatures_;  // by group and name
   std::vector<int> pattern_;
   int interruptions_percent_ = 0;
-  int disturbed_ = 0;  // iterations in which something else may happen
+  int disturbed_ = 0;  // iterations in which something unpredictable may happen
   bool is_disturbed_ = false;
   bool has_polls_ = false;
-  // Of the program that is being written.
+  // For the program that is being written.
   int pauses_percent_ = 0;
   std::vector<int> open_;  // submitted, not waited for
-  std::vector<int> last_;  // of these: those of the iteration before
+  std::vector<int> last_;  // those of open_ that belong to the iteration before
   std::vector<Action> actions_;
 };
 

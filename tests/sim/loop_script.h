@@ -1,5 +1,5 @@
-// Loop scripts: iterations that repeat a few variants, as training loops do. After some of them
-// nothing new can happen, and from there on no control message may be sent.
+// Loop scripts: iterations that repeat a few variants, as training loops do. After some iterations,
+// everything has been learned, and no control message may be sent any more.
 #pragma once
 
 #include "random.h"
@@ -7,10 +7,10 @@
 
 namespace farandole::sim {
 
-// So many iterations are enough to learn what repeats, for up to four variants.
+// Enough iterations to learn what repeats, for up to four variants.
 inline constexpr int kIterationsToLearn = 40;
 
-// Adds the calls and the programs to a script that has its workers, groups and options.
+// Adds the calls and the programs to a script that already has workers, groups and options.
 void write_loop_script(Random& random, Script& script);
 
 }  // namespace farandole::sim

@@ -1,8 +1,8 @@
-// sim: runs simulated jobs. Without arguments the number of seeds that CI runs.
-//   --seeds N [--first S]        N seeds, from S on
-//   --seed S                     one seed, with its whole story
-//   --kind any|free|loop|large   what the seeds are made into; with the others
-//   --scale [--members N]        what agreement costs, with up to N members
+// sim: runs simulated jobs. Without arguments, runs as many seeds as CI.
+//   --seeds N [--first S]        N seeds, beginning with S
+//   --seed S                     one seed, and prints its whole story
+//   --kind any|free|loop|large   the kind of jobs; combines with the options above
+//   --scale [--members N]        measures the cost of agreement with up to N members
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -78,7 +78,7 @@ std::optional<Arguments> parse(std::span<char* const> words) {
   return arguments;
 }
 
-// What to say when a CHECK stops the program in the middle of a job.
+// What to print if a CHECK stops the program in the middle of a job.
 std::array<char, 100> last_words;
 
 void remember(std::uint64_t seed, Kind kind) {
@@ -89,13 +89,13 @@ void remember(std::uint64_t seed, Kind kind) {
   *written.out = '\0';
 }
 
-// abort() comes from this very thread, never in the middle of a write.
+// Safe in a signal handler: abort() is only called by this thread, never in the middle of a write.
 void say_last_words(int /*signal*/) {
   std::fflush(stdout);
   std::fputs(last_words.data(), stderr);
 }
 
-// The sum of many findings.
+// The sum over many runs.
 struct Totals {
   std::uint64_t number = 0;
   Findings all;

@@ -1,5 +1,5 @@
-// The simulated network and the order of time: FIFO channels with random delays, and the queue of
-// what happens next. A tap may tamper with what is sent; that is how most bugs are planted.
+// The simulated network and the order of events: FIFO channels with random delays, and the queue of
+// events. A tap may change what is sent; most planted bugs work that way.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +24,13 @@
 
 namespace farandole::sim {
 
-// What can happen.
-struct Deliver {  // the head of a channel arrives
+// The events.
+struct Deliver {  // the first message of a channel arrives
   int group;
   int from;  // member
   int to;
 };
-struct Settle {  // a member's oldest write on its board is seen by the others
+struct Settle {  // the others now see a member's oldest write on its board
   int group;
   int member;
 };
@@ -40,7 +40,7 @@ struct Run {
 struct Die {
   int worker;
 };
-struct Learn {  // a survivor is told of a death
+struct Learn {  // a survivor is told that a worker has died
   int worker;
   int dead;
 };
@@ -50,13 +50,13 @@ class Timeline {
  public:
   Time now() const { return now_; }
   void add(Time time, Happening happening);
-  // The next thing, moving the time on; nothing at the end of the world.
+  // The next event; also advances the time. Empty if no events are left.
   std::optional<Happening> next();
 
  private:
   struct Entry {
     Time time;
-    std::uint64_t number;  // of things at the same time the earlier added comes first
+    std::uint64_t number;  // events at the same time happen in the order in which they were added
     Happening happening;
 
     bool operator>(const Entry& other) const {
@@ -69,7 +69,7 @@ class Timeline {
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> entries_;
 };
 
-// What is sent instead.
+// Returns the messages to send in place of this one.
 using Tap = std::function<std::vector<Envelope>(Envelope)>;
 
 class Network {
@@ -77,9 +77,9 @@ class Network {
   Network(const Script& script, Timeline& timeline, Random& random, Referee& referee, Tap tap);
 
   void send(Envelope envelope);
-  // For a Deliver that has come.
+  // Takes the message of a Deliver event that has happened.
   Envelope take(const Deliver& deliver);
-  // A member has written on its board: so many Settles are to come, in their order.
+  // A member has made this many writes on its board: adds as many Settle events, in order.
   void settle(int group, int member, int writes);
   std::uint64_t messages() const { return messages_; }
 

@@ -1,5 +1,5 @@
-// Random: all chance of a simulation. The same seed gives the same numbers on every machine, which
-// the distributions of <random> do not promise.
+// Random: all randomness of a simulation. A seed gives the same numbers on every machine; the
+// distributions of <random> do not promise that.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,9 @@ class Random {
     value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;
     return value ^ (value >> 31U);
   }
-  // 0 … count − 1.
+  // Returns 0 … count − 1.
   int below(int count) { return static_cast<int>(next() % static_cast<std::uint64_t>(count)); }
-  // first … last, both possible.
+  // Returns first … last, inclusive.
   int between(int first, int last) { return first + below(last - first + 1); }
   bool chance(int percent) { return below(100) < percent; }
 

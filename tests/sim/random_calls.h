@@ -1,4 +1,4 @@
-// What scripts of all kinds are made of: members, groups, signatures, options.
+// Random parts for scripts of all kinds: members, groups, signatures, options.
 #pragma once
 
 #include <string>
@@ -16,9 +16,10 @@ std::vector<std::vector<int>> random_groups(Random& random, int workers);
 AgreementOptions random_options(Random& random, Time delay_max);
 Signature random_signature(Random& random, std::string name);
 Signature random_allreduce(Random& random, std::string name);
-// Another signature for the same name; it differs for sure, in one part or in several.
+// A different signature with the same name. It differs in at least one part.
 Signature changed(Random& random, Signature signature);
-// Some of the call's makers, not all, make something else of it. It has two makers or more.
+// Makes some of the call's makers, but not all, submit another signature. There must be two or
+// more.
 void add_odd(Random& random, Call& call);
 
 }  // namespace farandole::sim

@@ -1,4 +1,4 @@
-// Which script a seed stands for.
+// Makes the script of a seed.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace farandole::sim {
 
-// What of a seed is fixed beforehand; the rest is chance.
+// What is fixed about a seed's script; the rest is random.
 enum class Kind : std::uint8_t {
   kAny,
-  kFree,   // phases of all sorts, with conditionals, joins, mismatches and deaths
-  kLoop,   // the same again and again: it must learn
-  kLarge,  // hundreds of members, and little to do
+  kFree,   // phases of all kinds, with conditions, joins, mismatches and deaths
+  kLoop,   // the same calls again and again, so the group must learn them
+  kLarge,  // hundreds of members with few calls
 };
 
 Script random_script(std::uint64_t seed, Kind kind = Kind::kAny);

@@ -14,7 +14,7 @@ namespace {
 
 std::string words(const Turn& turn) { return fmt::format("{}.{}", turn.generation, turn.sequence); }
 
-// "ranks 0, 1, 3-5", by other means than the code under test.
+// "ranks 0, 1, 3-5", computed independently of the code under test.
 std::string words(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank" : "ranks";
   for (std::size_t index = 0; index < ranks.size(); ++index) {
@@ -28,15 +28,15 @@ std::string words(const std::vector<int>& ranks) {
   return text;
 }
 
-// A word that tells an odd signature from the common one.
+// A word of the error text that tells the odd signature from the common one.
 std::string culprit_value(const Signature& common, const Signature& odd) {
   if (odd.operation != common.operation) return std::string(row_of(odd.operation).name);
   if (odd.dtype != common.dtype) return std::string(row_of(odd.dtype).name);
   if (std::signbit(odd.prescale)) return " -0";
-  return "77";  // in a shape, or a scale
+  return "77";  // part of a shape, or a scale
 }
 
-// Who has which.
+// What is wrong with the call, and on which ranks.
 std::map<std::string, std::vector<int>> faults_of(const Call& call) {
   std::map<std::string, std::vector<int>> faults;
   for (const int maker : call.makers)
@@ -44,7 +44,7 @@ std::map<std::string, std::vector<int>> faults_of(const Call& call) {
   return faults;
 }
 
-// Lists of ranks are cut where they get too long for a line.
+// Only the beginning, because long lists of ranks are cut in texts.
 std::string beginning(const std::string& text) { return text.substr(0, 20); }
 
 bool is_later(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) > 0; }
@@ -129,7 +129,7 @@ void Referee::entered(int group, int worker, const Entered& what) {
   member.entered = what;
 }
 
-// Nobody may take back what anybody may be writing.
+// A member must not withdraw a step that any member may be writing.
 void Referee::withdrawn(int group, int worker) {
   auto& member = member_of(group, worker);
   ++withdrawals_;
@@ -165,7 +165,7 @@ void Referee::agreed(int group, int worker) {
   for (const int number : what.calls) check_own(worker, number, entered);
 }
 
-// All are in it, in the same.
+// All members have entered it, so they must have entered the same.
 void Referee::check_alike(int group, const Agreed& what) {
   const auto& members = script_.members(group);
   const auto& board = board_of(group);
@@ -222,7 +222,7 @@ void Referee::check_all_submitted(const Call& call, const Agreed& what) {
                        worker));
 }
 
-// Calls of one name are decided in the order of the script.
+// Calls of one name must be decided in the order of the script.
 void Referee::check_order(Board& board, int number, const Agreed& what) {
   auto& calls = board.undecided[call_of(number).common.name];
   if (calls.empty() || calls.front() != number)
@@ -243,7 +243,7 @@ void Referee::check_kind(const Call& call, const Decision& decision, const Agree
     blow(fmt::format("{} of group {} was to be refused", words(what.turn), call.group));
 }
 
-// What was submitted after a wait shares no step with what was submitted before it.
+// Calls that were submitted after a wait must not share a step with calls before it.
 void Referee::check_waits(const Agreed& what) {
   for (const int maker : call_of(what.calls.front()).makers)
     for (const int number : what.calls)
@@ -253,7 +253,7 @@ void Referee::check_waits(const Agreed& what) {
                          fmt::join(what.calls, " ")));
 }
 
-// What one member gets of it, according to whether it has joined.
+// Checks what one member gets of a decision, which depends on whether it has joined.
 void Referee::check_own(int worker, int number, const Entered& entered) {
   const auto& call = call_of(number);
   const bool joined = std::ranges::binary_search(call.joined, worker);

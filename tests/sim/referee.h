@@ -1,5 +1,5 @@
-// Referee: knows everything, and blows the whistle at the first thing that must not be. It sees who
-// has entered what when it happens, which no member can.
+// Referee: watches the whole job and reports the first violation of a rule. It sees at once what
+// each member has entered, which no member can.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace farandole::sim {
 
 enum class Outcome : std::uint8_t { kNone, kInFlight, kDone, kRefused, kLost };
 
-// What a member enters: a decision with the numbers of its calls, none where it has joined.
+// A decision that a member enters, with the numbers of its calls; no calls if it has joined.
 struct Entered {
   Decision decision;
   std::vector<int> calls;
@@ -30,15 +30,15 @@ class Referee {
  public:
   explicit Referee(const Script& script);
 
-  // What went wrong first.
+  // The first violation.
   const std::optional<std::string>& problem() const { return problem_; }
   void blow(std::string problem);
 
   // A program begins an iteration of its loop.
   void began(int iteration);
-  // Somebody died: the job is over, and who has not heard of it may still raise.
+  // A worker has died: the job has ended, but workers that do not know it yet may still raise.
   void died() { died_ = true; }
-  // Whether all programs are where nothing is new any more.
+  // Whether all programs have come to the part in which nothing is new.
   bool is_nothing_new() const;
   // A control message is sent.
   void sent();
@@ -46,39 +46,39 @@ class Referee {
   void submitted(int worker, int number, const Moment& moment);
   // A worker submits a join.
   void joined(int group, int worker, Time now);
-  // A member enters its next turn, takes its entry back, finds that all have entered alike, and
-  // comes to the end of it.
+  // A member enters its next turn, withdraws its entry, finds that all have entered alike, or
+  // completes the turn.
   void entered(int group, int worker, const Entered& what);
   void withdrawn(int group, int worker);
   void agreed(int group, int worker);
   void completed(int group, int worker);
-  // The end of call `number`. `sum` and `rows` are what a done call gave.
+  // Call `number` has ended. `sum` and `rows` are the results of a completed call.
   void done(int worker, int number, std::int64_t sum, std::int64_t rows);
   void refused(int worker, int call);
   void released(int worker, int call);
   void lost(int worker, int call);
 
   Outcome outcome(int worker, int call) const { return of(call, worker).outcome; }
-  // Nothing happens any more and everybody lives: is everything done that was to be done?
+  // Called when no events are left and all workers are alive: checks that all calls are done.
   void check_end();
 
   std::uint64_t steps() const { return steps_; }
   std::uint64_t refusals() const { return refusals_; }
-  // Of the steps: those that somebody got because it had joined, and those of several calls.
+  // Steps in which some member took part because it had joined, and steps of several calls.
   std::uint64_t steps_joined() const { return steps_joined_; }
   std::uint64_t steps_fused() const { return steps_fused_; }
   std::uint64_t releases() const { return releases_; }
   std::uint64_t withdrawals() const { return withdrawals_; }
-  // Messages that were sent though nothing was new.
+  // How many messages were sent although nothing was new.
   std::uint64_t late_messages() const { return late_messages_; }
 
  private:
   struct Member {
-    std::size_t completed = 0;          // turns
-    std::optional<Entered> entered;     // and neither completed nor withdrawn
-    std::uint32_t generation_last = 1;  // of its entries
+    std::size_t completed = 0;          // number of completed turns
+    std::optional<Entered> entered;     // entered, but neither completed nor withdrawn
+    std::uint32_t generation_last = 1;  // the last generation among its entries
   };
-  // A turn that all have entered alike.
+  // A turn that all members have entered alike.
   struct Agreed {
     Turn turn;
     std::uint64_t identity;
@@ -87,14 +87,15 @@ class Referee {
   struct Board {
     std::vector<Member> members;
     std::vector<Agreed> agreed;
-    std::map<std::string, std::deque<int>> undecided;  // by name, the calls to come
-    int joined_last = -1;                              // at the same time the last worker
+    // by name, the calls that are not decided yet
+    std::map<std::string, std::deque<int>> undecided;
+    int joined_last = -1;  // the worker with the latest join; if times are equal, the last of these
     Time joined_at{};
   };
   // One worker's part in one call.
   struct Part {
     Outcome outcome = Outcome::kNone;
-    std::uint32_t waits = 0;  // at the submission
+    std::uint32_t waits = 0;  // when it was submitted
   };
 
   Board& board_of(int group) { return boards_[static_cast<std::size_t>(group)]; }
@@ -107,7 +108,7 @@ class Referee {
     return parts_[static_cast<std::size_t>(call)][static_cast<std::size_t>(worker)];
   }
 
-  // What nobody has found before.
+  // Checks an agreement that no member has found before.
   void check_new(int group, const Agreed& what);
   void check_alike(int group, const Agreed& what);
   void check_own(int worker, int number, const Entered& entered);
@@ -123,8 +124,8 @@ class Referee {
   const Script& script_;
   std::vector<Board> boards_;
   std::vector<std::vector<Part>> parts_;      // by call and worker
-  std::map<int, std::string> refusals_seen_;  // by call: the text, as its first member saw it
-  int began_last_ = 0;                        // workers that are where nothing is new
+  std::map<int, std::string> refusals_seen_;  // by call: the text that the first member received
+  int began_last_ = 0;  // how many workers are in the part in which nothing is new
   bool died_ = false;
   std::optional<std::string> problem_;
   std::uint64_t steps_ = 0;

@@ -93,7 +93,7 @@ class Cluster {
     Bytes bytes;
   };
 
-  // Calls into an agreement, timed apart for the coordinator's member.
+  // Calls an agreement and measures the time, separately for the coordinator's member.
   template <class Function>
   auto timed(const Member& member, Function function) {
     if (member.number != 0) return function();
@@ -118,7 +118,7 @@ class Cluster {
     });
   }
 
-  // Nothing moves: somebody's grace must end.
+  // Nothing moves, so the time advances to the end of a member's grace period.
   void wait() {
     std::optional<TimePoint> next;
     for (const auto& member : members_)
@@ -129,7 +129,7 @@ class Cluster {
     for (auto& member : members_) timed(*member, [&] { member->agreement.look(now_); });
   }
 
-  // Whether messages were on their way.
+  // True if messages were on their way.
   bool exchange() {
     bool some = false;
     do {
@@ -163,7 +163,7 @@ class Cluster {
     });
   }
 
-  // Everybody enters; when all have, the board has its say.
+  // All members enter. When all have, they compare their entries.
   bool enter() {
     bool some = false;
     for (auto& member : members_) {
@@ -189,7 +189,8 @@ class Cluster {
     return true;
   }
 
-  // Who has completed has heard from everybody: the chains of messages meet here.
+  // A member that has completed has heard from all others, so the longest chain of messages counts
+  // for all.
   void complete(std::size_t tensors) {
     int hops = 0;
     for (const auto& member : members_) hops = std::max(hops, member->hops);
@@ -252,7 +253,7 @@ ScaleCosts measure_scale(int members, int tensors) {
     silent = costs.planned.messages == 0 ? silent + 1 : 0;
     CHECK(costs.steps_to_plan < kStepsMax, "what repeats is learnt");
   }
-  costs.steps_to_plan -= 3 - 2;  // the silent ones do not count, the first two do
+  costs.steps_to_plan -= 3 - 2;  // leave out the three silent steps, count the first two
   return costs;
 }
 

@@ -1,5 +1,5 @@
-// Scale: what agreement costs with so many members, counted and timed. All members run in this
-// thread; entering takes no time here, for the question is what the control path does.
+// Scale: counts and times the cost of agreement for a number of members. All members run in this
+// thread. Entering takes no time here, because only the control path is measured.
 #pragma once
 
 #include <cstdint>
@@ -7,28 +7,28 @@
 
 namespace farandole::sim {
 
-// Of one training step: every member submits the same tensors, and has seen all of them completed
-// before the next.
+// The cost of one training step: every member submits the same tensors, and sees the completion of
+// all before the next step.
 struct StepCost {
   std::uint64_t messages = 0;
-  std::uint64_t messages_busiest = 0;  // sent and received by the member that has most of them
+  std::uint64_t messages_busiest = 0;  // sent and received by the member with the most messages
   std::uint64_t bytes = 0;
-  int hops = 0;                        // messages one after another, at most
-  double nanoseconds_rank = 0;         // of wall time, on average
+  int hops = 0;                        // the longest chain of messages that wait for each other
+  double nanoseconds_rank = 0;         // average wall time
   double nanoseconds_coordinator = 0;  // of member 0
 };
 
 struct ScaleCosts {
-  StepCost predicted;  // the same order everywhere
+  StepCost predicted;  // the same order on all members
   StepCost surprise;   // the first step in which the orders differ
   StepCost learning;   // each member announces what is ready
-  StepCost planned;    // any order, after it has been learnt
+  StepCost planned;    // any order, after the plan was learned
   int steps_to_plan = 0;
 };
 
 ScaleCosts measure_scale(int members, int tensors);
 
-// What Horovod sends for a training step, at best: one cycle. A model, by formula.
+// What Horovod sends for a training step at best, in one cycle. Computed by a formula.
 struct HorovodModel {
   std::string name;
   std::uint64_t messages;

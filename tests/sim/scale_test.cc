@@ -1,5 +1,5 @@
-// Tests of what agreement costs at scale: the counts, which are the same on every machine. The
-// times are in docs/simulator.md.
+// Tests the counts of messages at scale, which are the same on every machine. The times are in
+// docs/simulator.md.
 #include "scale.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST_P(Scale, WhatIsPredictedCostsNoMessage) {
   }
 }
 
-// Every follower announces once, and everybody hears once what is decided.
+// Every follower announces once, and all members receive the decisions once.
 TEST_P(Scale, LearningTakesTwoHops) {
   const auto members = static_cast<std::uint64_t>(GetParam());
   const auto costs = measure_scale(GetParam(), kTensors);
@@ -36,8 +36,8 @@ TEST_P(Scale, LearningTakesTwoHops) {
   EXPECT_LE(costs.learning.hops, 2 * logarithm(GetParam()));
 }
 
-// Stop, report, answer; then what learning takes. The coordinator was surprised as well, so
-// nobody's raise lies on the way.
+// Stop, report and answer come first, then the messages of learning. The coordinator has seen the
+// surprise as well, so no raise is needed.
 TEST_P(Scale, ASurpriseTakesThreeHopsMore) {
   const auto costs = measure_scale(GetParam(), kTensors);
   EXPECT_EQ(costs.surprise.hops, 5);

@@ -1,5 +1,6 @@
-// Script: a random but correct job. Who is in which group, which calls the job makes, and what each
-// worker's program does in which order. If the agreement is right, every script comes to its end.
+// Script: a random but correct job. It says who is in which group, which calls the job makes, and
+// what each worker's program does in which order. If the agreement is right, every script comes to
+// its end.
 #pragma once
 
 #include <algorithm>
@@ -16,15 +17,15 @@
 
 namespace farandole::sim {
 
-// One collective call, as the members of its group make it; or one join of all of them.
+// One collective call of a group's members, or one join of all of them.
 struct Call {
   int group = 0;
   Signature common;
-  // Workers that submit something else: the call will be refused. Of a join only the name differs,
-  // and that matters to nobody.
+  // Workers that submit another signature, so that the call is rejected. For a join only the name
+  // differs, which is allowed.
   std::map<int, Signature> odd = {};
-  std::vector<int> makers = {};  // ascending; there are some
-  std::vector<int> joined = {};  // ascending; the other members: by this time they have joined …
+  std::vector<int> makers = {};  // ascending, not empty
+  std::vector<int> joined = {};  // ascending; the other members, which have joined by this time …
   int join = -1;                 // … by this call
 
   const Signature& of(int worker) const {
@@ -40,24 +41,24 @@ struct Call {
     return is_mismatch() || has_fault() ||
            (!joined.empty() && !row_of(common.operation).runs_joined);
   }
-  // What a worker puts into the sum.
+  // The value that a worker adds to the sum.
   static std::int64_t value(int call, int worker) { return call * 1000003LL + worker * 7919LL + 1; }
-  // How many rows it brings to an all-gather or alltoall: each its own number, maybe none.
+  // How many rows a worker brings to an all-gather or alltoall: its own number, possibly 0.
   std::int64_t extent(int call, int worker) const {
     const bool ragged = row_of(common.operation).shape_rule == ShapeRule::kAllButFirst;
     return ragged ? (call * 31LL + worker * 17LL) % 5 : 0;
   }
 };
 
-// What a program does; calls by their number.
+// The actions of a program; calls are given by their numbers.
 struct Submit {
   int call;
-  bool twice;  // and at once again, which must be refused
+  bool twice;  // submit a second time at once, which must fail
 };
-struct SubmitBatch {  // as a whole, in this order
+struct SubmitBatch {  // submit all or none, in this order
   std::vector<int> calls;
 };
-struct SubmitByPoll {  // the order depends on whether `polled` is done by then
+struct SubmitByPoll {  // the order depends on whether `polled` is done
   int polled;
   int first;
   int second;
@@ -67,9 +68,9 @@ struct Wait {
 };
 struct Pause {
   Time time;
-  bool stopped;  // nothing of the worker runs, as if it were in SIGSTOP; else only the program
+  bool stopped;  // the whole worker pauses, as in SIGSTOP; otherwise only its program
 };
-struct Begin {  // an iteration of a loop
+struct Begin {  // begin an iteration of a loop
   int iteration;
 };
 using Action = std::variant<Submit, SubmitBatch, SubmitByPoll, Wait, Pause, Begin>;
@@ -88,8 +89,8 @@ struct Script {
   std::vector<Death> deaths;
   Time delay_max = 0;  // of a message, a wake-up or a flag
   Time pauses = 0;     // of all programs together
-  // From where all programs are in this iteration, nothing is new any more; and then, if this is
-  // promised, no control message may be sent.
+  // When all programs are in this iteration, nothing is new any more. If this is set, no control
+  // message may be sent from then on.
   std::optional<int> nothing_new_from = {};
   bool must_fall_silent = false;
 
@@ -97,7 +98,7 @@ struct Script {
     return groups[static_cast<std::size_t>(group)];
   }
   const Call& call(int number) const { return calls[static_cast<std::size_t>(number)]; }
-  // Our index in a group; nothing for those outside.
+  // The worker's index in a group; empty if it is not a member.
   std::optional<int> member_of(int group, int worker) const;
 };
 

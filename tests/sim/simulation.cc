@@ -82,7 +82,7 @@ class Simulation {
     worker(members[static_cast<std::size_t>(deliver.to)]).receive(envelope);
   }
 
-  // Whoever waits for a flag is woken when the last one has come.
+  // Wakes those that may wait for a flag, when the last one has become visible.
   void happen(const Settle& settle) {
     const auto group = static_cast<std::size_t>(settle.group);
     if (!boards_[group].settle(settle.member)) return;
@@ -129,7 +129,7 @@ class Simulation {
     referee_.check_end();
   }
 
-  // Bounded: what the calls may take together, also as victims of replans.
+  // An upper bound: the time that all calls may take together, including replans.
   Time time_limit() const {
     Time grace = 0;
     for (const auto& options : script_.options)

@@ -15,26 +15,28 @@
 
 namespace farandole::sim {
 
-// A bug to be planted.
+// A bug to plant.
 struct Bug {
   std::function<Tap(const Script&)> tap;  // may be empty
   Flaws flaws;
 };
 
-// What came of it.
+// The result of a simulation.
 struct Findings {
-  std::optional<std::string> problem;  // nothing when all is well
-  std::uint64_t number = 0;            // stands for the whole story
-  std::deque<std::string> lines;       // the story's end
+  std::optional<std::string> problem;  // empty if all rules were kept
+  std::uint64_t number = 0;            // digest of the whole story
+  std::deque<std::string> lines;       // the end of the story
   std::uint64_t steps = 0;
-  std::uint64_t steps_joined = 0;  // of these: that somebody got because it had joined
-  std::uint64_t steps_fused = 0;   // of these: of several calls
+  // of these steps: in which some member took part because it had joined
+  std::uint64_t steps_joined = 0;
+  std::uint64_t steps_fused = 0;  // of these steps: with several calls
   std::uint64_t refusals = 0;
   std::uint64_t releases = 0;
   std::uint64_t withdrawals = 0;
   std::uint64_t messages = 0;
-  bool must_fall_silent = false;  // it came to where no message may be sent
-  bool fell_silent = false;       // it came to where nothing was new, and no message was sent
+  bool must_fall_silent = false;  // it reached the part in which no message may be sent
+  // it reached the part in which nothing is new, and no message was sent there
+  bool fell_silent = false;
   bool somebody_died = false;
 };
 

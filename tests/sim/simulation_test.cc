@@ -1,5 +1,5 @@
-// Tests of the simulator itself: that it repeats itself exactly, that its jobs meet what they are
-// meant to meet, and that it notices bugs.
+// Tests the simulator itself: runs repeat exactly, jobs contain the intended situations, and bugs
+// are noticed.
 #include "simulation.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ TEST(Simulation, TheSameSeedTellsTheSameStory) {
   }
 }
 
-// What passes on the wire.
+// Counts of what passes on the wire.
 struct Counts {
   int forgotten = 0;
   int in_full = 0;
@@ -62,7 +62,7 @@ struct Counts {
   std::set<std::size_t> group_sizes;
 };
 
-// Counts what one member sends and gets.
+// Counts what one member sends and receives.
 struct Counter {
   Counts& counts;
   bool joined = false;
@@ -94,7 +94,7 @@ struct Counter {
   void operator()(const Stop& /*item*/) {}
   void operator()(const Answer& item) {
     ++(item.atom == 0 ? counts.answers_to_learn : counts.answers_with_plan);
-    joined = false;  // what was announced no longer counts
+    joined = false;  // earlier announcements do not count any more
   }
   void operator()(const AddBucket& item) {
     counts.buckets_of_several += item.ids.size() > 1 ? 1 : 0;
@@ -170,7 +170,8 @@ TEST(Simulation, JobsMeetWhatTheyAreMeantToMeet) {
 
 class Planted : public testing::TestWithParam<NamedBug> {};
 
-// What the simulation says of a bug; nothing when it says the symptom.
+// Problems that the simulation reports for a bug, other than the expected symptom. Empty as soon as
+// it reports the symptom.
 std::set<std::string> other_problems(const NamedBug& bug, std::uint64_t seeds_max) {
   std::set<std::string> problems;
   for (std::uint64_t seed = 1; seed <= seeds_max; ++seed) {
@@ -183,7 +184,7 @@ std::set<std::string> other_problems(const NamedBug& bug, std::uint64_t seeds_ma
   return problems;
 }
 
-// A bug often shows in several ways; one of them must be the one that we name.
+// A bug often shows in several ways; the expected symptom must be among them.
 TEST_P(Planted, IsNoticed) {
   constexpr std::uint64_t kSeedsMax = 1000;
   if (GetParam().stops)

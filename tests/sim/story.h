@@ -1,5 +1,5 @@
-// Story: what happened in a simulation, line by line, and one number that stands for all of it.
-// Two runs of a seed have equal stories if and only if their numbers are equal.
+// Story: what happened in a simulation, line by line, and one digest of all lines. Two runs of a
+// seed have equal stories if and only if their digests are equal.
 #pragma once
 
 #include <fmt/format.h>
@@ -15,8 +15,8 @@ namespace farandole::sim {
 using Time = std::int64_t;  // simulated microseconds
 
 struct Telling {
-  std::size_t lines_max;  // how many of the last lines are kept; the number covers all
-  bool aloud = false;     // also print each at once, so that a crash does not swallow them
+  std::size_t lines_max;  // how many of the last lines are kept; the digest covers all
+  bool aloud = false;     // also print each line at once, so that a crash does not lose it
 };
 
 class Story {

@@ -1,5 +1,5 @@
-// WireWatch reads along on the wire of one group and says what breaks the format's promises: the
-// size of a message, the bound of the name table, and that names cross the wire once.
+// WireWatch: reads the messages of one group and checks the promises of the format: the size of a
+// message, the bound of the name table, and that each name crosses the wire once.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class WireWatch {
  public:
   explicit WireWatch(std::size_t names_max) : names_max_(names_max) {}
 
-  // Each returns what is wrong, or nothing. When a message is sent, and when it has arrived.
+  // Called when a message is sent, and when it has arrived. Each returns what is wrong, or nothing.
   std::string sent(const Envelope& envelope);
   std::string arrived(const Envelope& envelope);
 
@@ -27,7 +27,7 @@ class WireWatch {
   std::map<int, Names> names_;
 };
 
-// What a message says, in words.
+// The contents of a message, in words.
 std::string words_of(const Bytes& message);
 
 }  // namespace farandole::sim

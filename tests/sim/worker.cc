@@ -52,7 +52,8 @@ void SimulatedWorker::receive(const Envelope& envelope) {
 
 void SimulatedWorker::run() {
   const Time now = around_.timeline.now();
-  if (!alive_ || now < stopped_until_) return;  // a Run for the end of the stop is on its way
+  // a Run event for the end of the stop is already queued
+  if (!alive_ || now < stopped_until_) return;
   while (progress()) {
   }
   const bool pausing = now < resume_at_;
@@ -84,7 +85,7 @@ void SimulatedWorker::learn(int dead) {
     for (const auto& [ticket, submission] : seat.in_flight)
       around_.referee.lost(number_, submission.call);
     seat.attempt.reset();
-    seat.agreement.reset();  // before what it borrows
+    seat.agreement.reset();  // destroyed before what it borrows
     seat.in_flight.clear();
   }
   wake(resume_at_);
@@ -120,14 +121,14 @@ void SimulatedWorker::send_messages(Seat& seat) {
     around_.story.tell(around_.timeline.now(), "worker {} sends to member {} of group {}: {}",
                        number_, message->to, seat.group, words_of(message->bytes));
     around_.network.send({seat.group, seat.member, message->to, std::move(message->bytes)});
-    if (around_.random.chance(5)) {  // the rest later; in between this worker may die
+    if (around_.random.chance(5)) {  // the rest later; this worker may die in between
       wake();
       return;
     }
   }
 }
 
-// Looks too often rather than too late, but for a wake-up's delay.
+// Looks too often rather than too late, apart from the delay of a wake-up.
 void SimulatedWorker::look_at_the_time(Seat& seat) {
   if (dead_ || around_.flaws.never_looks_at_the_time) return;
   const auto now = point(around_.timeline.now());
@@ -135,7 +136,7 @@ void SimulatedWorker::look_at_the_time(Seat& seat) {
   if ((deadline && *deadline <= now) || around_.random.chance(10)) {
     seat.agreement->look(now);
     deadline = seat.agreement->deadline();
-    wake();  // it may have decided something without a message: a group may have one member
+    wake();  // it may have decided without a message, because a group may have one member
   }
   if (!deadline) return;
   const auto left = std::chrono::ceil<std::chrono::microseconds>(*deadline - now).count();
@@ -166,7 +167,7 @@ bool SimulatedWorker::enter(Seat& seat) {
   return true;
 }
 
-// The numbers of a decision's calls.
+// Finds the numbers of a decision's calls.
 bool SimulatedWorker::find_calls(const Seat& seat, const Decision& decision,
                                  std::vector<int>& calls) {
   std::vector<Ticket> tickets;
@@ -206,7 +207,8 @@ void SimulatedWorker::tell_of(const Seat& seat, const Attempt& attempt) {
   }
 }
 
-// As it is stored: what is entered again never looks like what was entered before.
+// The identity as it is stored: mixed with the turn, so that a repeated entry never looks like an
+// earlier one.
 std::uint64_t SimulatedWorker::mixed_identity(const Attempt& attempt) const {
   if (around_.flaws.identity_without_word) return attempt.identity;
   return attempt.identity ^ SimulatedBoard::word_of(attempt.entered.turn());
@@ -225,7 +227,7 @@ Entry SimulatedWorker::entry_of(const Attempt& attempt) const {
   return entry;
 }
 
-// The entry first, then its word; the others see both later.
+// Writes the entry first, then its word; the others see both later.
 void SimulatedWorker::write(Seat& seat) {
   const auto turn = seat.attempt->entered.turn();
   board(seat).write_entry(seat.member, turn.sequence, entry_of(*seat.attempt));
@@ -245,7 +247,7 @@ void SimulatedWorker::withdraw(Seat& seat) {
   seat.attempt.reset();  // the line stays as it is: its generation is over
 }
 
-// Whether a member's word is the same as ours, as far as we can see.
+// Whether a member's word is equal to ours, as far as this worker can see.
 bool SimulatedWorker::is_mine(const Seat& seat, const Attempt& attempt, int member) {
   const auto turn = attempt.entered.turn();
   const auto word = board(seat).word(seat.member, member, turn.sequence);
@@ -255,8 +257,8 @@ bool SimulatedWorker::is_mine(const Seat& seat, const Attempt& attempt, int memb
   return word == mine;
 }
 
-// All words, then all identities; between any two of these reads the others may go on. True if
-// something has come of it.
+// Reads all words, then all identities; the others may go on between any two of these reads.
+// Returns true if there was progress.
 bool SimulatedWorker::look(Seat& seat) {
   if (!seat.attempt || seat.attempt->state != Attempt::State::kLooking) return false;
   auto& attempt = *seat.attempt;
@@ -273,7 +275,7 @@ bool SimulatedWorker::look(Seat& seat) {
       const auto& entry = board(seat).entry(seat.member, member, attempt.entered.turn().sequence);
       attempt.is_other = attempt.is_other || entry.identity != mixed_identity(attempt);
     } else if (!is_mine(seat, attempt, member) && --missing < 0) {
-      attempt.looked_at = 0;  // whoever changes it next wakes us
+      attempt.looked_at = 0;  // the next change of that line wakes us
       return false;
     }
   }
@@ -294,11 +296,11 @@ bool SimulatedWorker::look(Seat& seat) {
   return true;
 }
 
-// What all have entered alike runs: at once, or in steps that need the others.
+// Runs a step that all have entered alike: at once, or in parts that need the others.
 bool SimulatedWorker::finish(Seat& seat) {
   if (!seat.attempt || seat.attempt->state != Attempt::State::kAgreed) return false;
   if (around_.referee.problem()) return false;
-  if (around_.random.chance(10)) {  // it takes its time
+  if (around_.random.chance(10)) {  // the step takes its time
     wake();
     return false;
   }
@@ -353,8 +355,8 @@ void SimulatedWorker::end_step(Seat& seat, const Attempt& attempt) {
   }
 }
 
-// Runs some actions; true when there is a reason to look again soon: the program goes on, or what
-// it submitted may have decided something here.
+// Runs some actions. Returns true if the worker should look again soon: the program goes on, or its
+// submissions may have decided something here.
 bool SimulatedWorker::step_program() {
   bool some = false;
   for (int count = around_.random.between(1, 4); count > 0 && !finished(); --count) {
@@ -412,7 +414,7 @@ Moment SimulatedWorker::moment(const Seat& seat, std::uint32_t batch) const {
           .batch = batch};
 }
 
-// Our program sees the end of a call.
+// The program sees the end of a call.
 void SimulatedWorker::see(int number) {
   if (seen_[static_cast<std::size_t>(number)]) return;
   seen_[static_cast<std::size_t>(number)] = true;

@@ -1,6 +1,6 @@
 // SimulatedWorker: one process of the job. It runs its program and plays the engine: it feeds its
-// Agreements, enters what they say on the boards, looks whether all have entered it alike, and
-// completes it.
+// Agreements, enters their decisions on the boards, looks whether all have entered alike, and
+// completes them.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@
 
 namespace farandole::sim {
 
-// Bugs of the simulated engine itself, to see that the referee notices.
+// Bugs of the simulated engine itself, to test that the referee notices them.
 struct Flaws {
   bool completes_before_the_last_entered = false;
   bool one_survivor_is_not_told = false;
@@ -38,7 +38,7 @@ struct Flaws {
   bool takes_no_notice_of_surprises = false;
 };
 
-// What the workers share; all outlive them.
+// What the workers share. Must outlive all of them.
 struct Surroundings {
   const Script& script;
   Flaws flaws;
@@ -54,32 +54,32 @@ class SimulatedWorker {
  public:
   SimulatedWorker(int number, Surroundings& surroundings);
 
-  // A message has come for us.
+  // A message has arrived.
   void receive(const Envelope& envelope);
-  // Goes on as far as possible; called when a Run has come.
+  // Goes on as far as possible. Called for each Run event.
   void run();
   void die();
-  // The watch says that somebody died: the job is over, what is pending is lost.
+  // A worker has died, so the job has ended and pending calls are lost.
   void learn(int dead);
 
   bool alive() const { return alive_; }
   bool finished() const { return next_action_ == program().size(); }
-  // What the worker waits for, for the story of a deadlock.
+  // What the worker waits for, to describe a deadlock.
   std::string waiting_for() const;
 
  private:
-  // One of our calls, until its end. The agreement borrows the signature.
+  // One of our calls, until it ends. The agreement borrows the signature.
   struct Submission {
     int call;
     std::unique_ptr<KnownSignature> known;
   };
-  // What we have entered and neither completed nor withdrawn.
+  // What we have entered, and neither completed nor withdrawn.
   struct Attempt {
     enum class State : std::uint8_t { kLooking, kSurprised, kAgreed };
     Entered entered;
     std::uint64_t identity = 0;  // on the board
     State state = State::kLooking;
-    int looked_at = 0;      // how far the look has come: words, identities, words
+    int looked_at = 0;      // how far looking has come: words, identities, words again
     bool is_other = false;  // an identity differs
     bool says_done = false;
   };
@@ -92,8 +92,8 @@ class SimulatedWorker {
     std::map<Ticket, Submission> in_flight = {};
     std::optional<Attempt> attempt = {};
     std::uint32_t quiet_points = 0;
-    int unseen = 0;     // submissions whose end our program has not seen
-    Time look_at = -1;  // a Run for the deadline is on its way
+    int unseen = 0;     // submissions whose end the program has not seen
+    Time look_at = -1;  // a Run event for the deadline is queued
   };
 
   const std::vector<Action>& program() const;
@@ -137,7 +137,7 @@ class SimulatedWorker {
   Time resume_at_ = 0;  // the program pauses until then
   Time stopped_until_ = 0;
   bool alive_ = true;
-  std::optional<int> dead_;  // who ended the job
+  std::optional<int> dead_;  // the worker whose death ended the job
   std::vector<bool> seen_;   // by call: its end
   std::uint32_t waits_ = 0;
   std::uint32_t batch_last_ = 0;

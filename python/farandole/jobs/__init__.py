@@ -1,15 +1,16 @@
-"""Functions as jobs: calls a function on several workers, from a script, a notebook or a prompt.
+"""Call a function on several workers, from a script, a notebook or a prompt.
 
-`run` waits for the results. `launch_workers` returns at once; then there are `await_workers` and
-`stop_workers`. No `if __name__ == "__main__"` is needed, and the function may be defined anywhere,
-also interactively: it travels to the workers pickled (by cloudpickle), and so do the results back.
+`run` waits for the results. `launch_workers` returns at once; use `await_workers` and
+`stop_workers` with it. The script needs no `if __name__ == "__main__"`, and the function may be
+defined anywhere, also interactively: it travels to the workers pickled (by cloudpickle), and so do
+the results back.
 
-They travel on socket pairs of whose ends only this process, its launcher, its workers, and what
-these fork have one. There is no port, no name and no file, and nothing of them is in an argument or
-an environment variable: who does not descend from this process cannot send a function or see a
-result. Each side runs what the other's pickles say; both are the same user's program.
+They travel on socket pairs. Only this process, its launcher, its workers, and their forked children
+hold an end of one. There is no port, name or file, and neither an argument nor an environment
+variable contains any of the data. So a process that does not descend from this one cannot send a
+function or see a result. Each side runs what the other's pickles say; both belong to the same user.
 
-When this process ends, in whatever way, its workers are ended too.
+When this process ends for any reason, its workers are ended too.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from farandole.jobs.launched_worker import Worker
 Result = TypeVar("Result")
 
 _FUNCTION_WORKER = ("-m", "farandole.jobs.function_worker")
-# The launcher kills after this many seconds what a signal has not ended.
+# The launcher kills workers that still run this many seconds after a signal.
 GRACE_SECONDS_MAX = 30
 
 
@@ -53,21 +54,30 @@ def run(
     start_timeout: int | None = None,
     executable: str | os.PathLike[str] | None = None,
 ) -> list[Result]:
-    """Calls fn(*args, **kwargs) on n workers of this host, and returns the list of their results by
-    rank. Within fn, init() joins the job as under `farandole run`.
+    """Call fn(*args, **kwargs) on n workers of this host, and return the list of their results
+    by rank.
 
-    What the workers write comes on sys.stdout and sys.stderr, whatever these are, with `prefix`
-    before every line; what the launcher has to say comes on sys.stderr. `output_dir`: a folder for
-    files with the output of each rank. `env`: variables that the workers get over those of this
-    process. `start_timeout`: seconds that init() waits for other ranks. `executable`: another
-    Python, which must have the packages that the function needs. Large NumPy arrays in results are
-    not copied on the way.
+    Within fn, init() joins the job as under `farandole run`. The workers' output goes to sys.stdout
+    and sys.stderr, whatever these are; the launcher's messages go to sys.stderr. Blocks until all
+    workers have ended. If one fails, the others are ended. An exception in this process, such as
+    that of Ctrl-C, also ends the workers. Large NumPy arrays in results are not copied on the way.
 
-    Blocks until all workers have ended. When one fails, the others are ended, and WorkerError is
-    raised: it names the rank that was the first cause, its exception and its traceback. So it is
-    when a result cannot be pickled. An exception here, such as Ctrl-C's, ends the workers as well.
-    CallError, which is a ValueError, is raised for wrong arguments, and FarandoleError at the
-    system's limits; all of these are RuntimeErrors.
+    Args:
+        fn: The function. It may be defined anywhere, also interactively.
+        args: Positional arguments of fn.
+        kwargs: Keyword arguments of fn.
+        n: The number of workers.
+        env: Environment variables for the workers, which override those of this process.
+        prefix: Text before every line of a worker's output; "{rank}" stands for its rank.
+        output_dir: A folder for files with the output of each rank.
+        start_timeout: Seconds that init() waits for other ranks.
+        executable: Another Python, which must have the packages that fn needs.
+
+    Raises:
+        WorkerError: A worker has failed, or its result cannot be pickled. The error names the
+            rank that failed first, its exception and its traceback.
+        CallError: An argument is wrong. CallError is also a ValueError.
+        FarandoleError: A limit of the system was reached. All these are RuntimeErrors.
     """
     flags = [f"--prefix={prefix}"] if prefix else ["--prefix", ""]
     flags += [] if output_dir is None else [f"--output-dir={os.fspath(output_dir)}"]
@@ -87,7 +97,7 @@ def run(
 
 
 class Workers(Sequence[Worker]):
-    """The workers of a job, by rank, as launch_workers() returns them. Printed, it is a table."""
+    """The workers of a job by rank, as launch_workers() returns them. Prints as a table."""
 
     def __init__(self, job: LaunchedJob) -> None:
         self._job = job
@@ -100,7 +110,8 @@ class Workers(Sequence[Worker]):
 
     @property
     def messages(self) -> str:
-        """What the launcher has said so far: the first cause of a failure, who waits for whom."""
+        """What the launcher has said so far: the first cause of a failure, and who waits for
+        whom."""
         return self._job.messages.text()
 
     def __repr__(self) -> str:
@@ -124,19 +135,26 @@ def launch_workers(
     start_timeout: int | None = None,
     executable: str | os.PathLike[str] | None = None,
 ) -> Workers:
-    """Starts n workers on this host as one job, and returns their list when the first of them is
-    there. They go on until they have done their work, one of them fails, stop_workers() is called,
-    or this process ends.
+    """Start n workers on this host as one job, and return their list when the first has started.
 
-    `target`: a function, which is called with args and kwargs; the path of a Python script, which
-    gets args as its words; or a program with its words as a list, to which args are added. The rest
-    is as for run().
+    The workers run until they are done, one of them fails, stop_workers() is called, or this
+    process ends. Each one has `rank`, `address` (its host), `pid`, `state` ("starting", "running",
+    "done", "failed", "stopped"), `exit_code`, its last MiB of output (`stdout`, `stderr`, and
+    `output` for both), and in the end its `result` or `failure`. The launcher's messages are in
+    `messages` of the list.
 
-    Each worker has `rank`, `address` (its host), `pid`, `state` ("starting", "running", "done",
-    "failed", "stopped"), `exit_code`, what it has written (`stdout`, `stderr`, and `output` for
-    both; the last MiB), and in the end its `result` or its `failure`. What the launcher says is in
-    `messages` of the list. Raises CallError for wrong arguments and FarandoleError at the system's
-    limits.
+    Args:
+        n: The number of workers.
+        target: A function, the path of a Python script, or a list of a program and its words.
+        args: Arguments of the function; words for the script or program.
+        kwargs: Keyword arguments of the function.
+        env: Environment variables for the workers, which override those of this process.
+        start_timeout: Seconds that init() waits for other ranks.
+        executable: Another Python, which must have the packages that the function needs.
+
+    Raises:
+        CallError: An argument is wrong.
+        FarandoleError: A limit of the system was reached.
     """
     settings = _Settings(env, start_timeout, executable)
     if callable(target):
@@ -152,11 +170,21 @@ def launch_workers(
 
 
 def await_workers(workers: Workers, timeout: float | None = None) -> list[Any]:
-    """Waits until all workers have ended, or for so many seconds, and returns a list by rank: what
-    the worker has returned (None for a script), WorkerError if it has failed or was stopped, or
-    TimeoutError if it has not ended; it goes on then. These are returned, not raised.
+    """Wait until all workers have ended, and return the outcome of each by rank.
 
-    Raises CallError for wrong arguments. A Ctrl-C ends the waiting, not the workers.
+    Ctrl-C ends the wait, but not the workers.
+
+    Args:
+        workers: The list from launch_workers().
+        timeout: Seconds to wait at most; None waits without a limit.
+
+    Returns:
+        For each worker what its function has returned (None for a script), a WorkerError if it
+        has failed or was stopped, or a TimeoutError if it still runs. These errors are returned,
+        not raised.
+
+    Raises:
+        CallError: An argument is wrong.
     """
     job = _job_of(workers)
     job.over.wait(None if timeout is None else _seconds("timeout", timeout, math.inf))
@@ -164,10 +192,16 @@ def await_workers(workers: Workers, timeout: float | None = None) -> list[Any]:
 
 
 def stop_workers(workers: Workers, grace_time: float = 10) -> None:
-    """Ends the workers that still run: they get SIGTERM, and SIGKILL after grace_time seconds (at
-    most 30). Blocks until nothing of them is left. Does nothing if they have ended.
+    """End the workers that still run, and block until none is left.
 
-    Raises CallError for wrong arguments.
+    They get SIGTERM, and SIGKILL after some seconds. Does nothing if all have ended.
+
+    Args:
+        workers: The list from launch_workers().
+        grace_time: Seconds between SIGTERM and SIGKILL, at most 30.
+
+    Raises:
+        CallError: An argument is wrong.
     """
     job = _job_of(workers)
     seconds = _seconds("grace_time", grace_time, GRACE_SECONDS_MAX)
@@ -176,7 +210,7 @@ def stop_workers(workers: Workers, grace_time: float = 10) -> None:
     job.stopping = True
     job.end(signal.SIGTERM)
     if not job.over.wait(seconds):
-        job.end(signal.SIGINT)  # upon a second signal the launcher kills
+        job.end(signal.SIGINT)  # a second signal makes the launcher kill
     job.over.wait()
 
 
@@ -200,7 +234,9 @@ class _Settings:
     def python(self) -> str:
         python = os.fspath(self.executable or sys.executable or "")
         if not python:
-            raise CallError("executable: say which Python; this process does not know its own")
+            raise CallError(
+                "pass the path of a Python as executable; this process does not know its own"
+            )
         return python
 
 
@@ -210,10 +246,10 @@ def _function_job(
     settings: _Settings,
     output_flags: Sequence[str] | None,
 ) -> LaunchedJob:
-    """Without output_flags, the output is kept."""
+    """Make a job that calls a function. Without output_flags, the output is kept."""
     function, args, kwargs = call
     if not callable(function):
-        raise CallError(f"a function is needed; got {function!r}")
+        raise CallError(f"expected a function; got {function!r}")
     _check_arguments(args, kwargs)
     path = [folder for folder in sys.path if isinstance(folder, str)]
     origin = json.dumps([sys.prefix, path]).encode()
@@ -221,7 +257,7 @@ def _function_job(
         content = cloudpickle.dumps((function, tuple(args), dict(kwargs or {})), protocol=5)
     except Exception as error:
         raise CallError(
-            "the function and its arguments cannot be sent to the workers, as they cannot be "
+            "the function and its arguments cannot be sent to the workers, because they cannot be "
             f"pickled: {type(error).__name__}: {error}"
         ) from error
     workers = _workers(n, runs_function=True)
@@ -287,20 +323,20 @@ def _workers(n: int, runs_function: bool) -> list[Worker]:
     except TypeError:
         count = 0
     if count < 1:
-        raise CallError(f"n, how many workers, must be a whole number from 1 on; got {n!r}")
+        raise CallError(f"n, the number of workers, must be a whole number, 1 or more; got {n!r}")
     address = socket.gethostname()
     return [Worker(rank, address, runs_function) for rank in range(count)]
 
 
 def _end_in_any_case(job: LaunchedJob, error: BaseException) -> None:
-    """A further Ctrl-C makes the launcher kill what still runs."""
+    """End the job. Another Ctrl-C makes the launcher kill what still runs."""
     job.end(signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
     while job.is_alive():
         try:
             job.show()
         except KeyboardInterrupt:
             job.end(signal.SIGINT)
-        except Exception:  # nobody takes what is to be shown
+        except Exception:  # the output can no longer be shown
             continue
 
 
@@ -308,7 +344,9 @@ def _job_of(workers: Workers) -> LaunchedJob:
     if not isinstance(workers, Workers):
         raise CallError(f"workers must be what launch_workers() has returned; got {workers!r}")
     if not workers._job.is_ours():
-        raise CallError("these workers belong to the process of which this one is a forked child")
+        raise CallError(
+            "these workers belong to the parent of this forked child; call this in the parent"
+        )
     return workers._job
 
 

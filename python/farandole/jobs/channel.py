@@ -1,9 +1,9 @@
 """Messages between a program and the functions that it has started as a job.
 
-They travel on socket pairs, of whose ends only that program, its launcher, its workers, and what
-these fork have one: there is no address to which anybody else could connect. A message is a list of
-parts: their count and their lengths (u64, little-endian), then their bytes. The calls here do what
-can be done now; on a socket that blocks that is everything.
+They travel on socket pairs. Only the program, its launcher, its workers, and their forked children
+hold an end of one, and there is no address for others to connect to. A message is a list of parts:
+their count and their lengths (u64, little-endian), then their bytes. Each call here does what is
+possible at once; on a blocking socket that is all of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 
 class Outgoing:
-    """A message to be sent. Borrows its parts: bytes, or what has them."""
+    """A message to send. Borrows its parts, which must have the buffer protocol."""
 
     def __init__(self, parts: Iterable[bytes | bytearray | memoryview]) -> None:
         views = [memoryview(part) for part in parts]
@@ -22,7 +22,8 @@ class Outgoing:
         self._rest = [memoryview(head), *views]
 
     def advance(self, channel: socket.socket) -> bool:
-        """Is all of it sent? Raises OSError when the other end is gone."""
+        """Send what is possible now; return whether all is sent. Raise OSError if the other end
+        is gone."""
         while self._rest:
             try:
                 sent = channel.send(self._rest[0]) if self._rest[0] else 0
@@ -35,17 +36,20 @@ class Outgoing:
 
 
 class Incoming:
-    """A message to be received, each part into memory of its own."""
+    """A message to receive, each part into memory of its own."""
 
     def __init__(self) -> None:
         self.parts: list[bytearray] = []
         self.complete = False
         self._targets = self._all_targets()
-        self._rest = memoryview(next(self._targets))  # what is to be filled now
+        self._rest = memoryview(next(self._targets))  # the memory that is being filled
 
     def advance(self, channel: socket.socket) -> bool:
-        """May more come? Not after the end of the message, or of the other process. Raises
-        MemoryError for a part that has no room here."""
+        """Receive what is there; return whether more may come.
+
+        That is False after the end of the message, or if the other process has ended. Raise
+        MemoryError if a part is larger than the memory.
+        """
         while not self.complete:
             if not self._rest:
                 self._next_target()
@@ -54,7 +58,7 @@ class Incoming:
                 count = channel.recv_into(self._rest)
             except BlockingIOError:
                 return True
-            except OSError:  # the other process has died with something unread
+            except OSError:  # the other process has died before it had read everything
                 return False
             if count == 0:
                 return False

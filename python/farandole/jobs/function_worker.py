@@ -1,8 +1,8 @@
-"""What a worker runs that is to call a function: `python -m farandole.jobs.function_worker`.
+"""The program of a worker that calls a function: `python -m farandole.jobs.function_worker`.
 
-The function comes, and its result goes, on a socket that the worker inherits from the program that
-has started the job. Both are pickled: each side runs what the other one says. Only that program,
-its launcher, this worker, and what these fork hold an end of it.
+It receives the function and sends its result on a socket that it inherits from the program that has
+started the job. Both are pickled, so each side runs what the other one says. Only that program, its
+launcher, this worker, and their forked children hold an end of the socket.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from farandole.errors import CallError
 from farandole.jobs.channel import Incoming, Outgoing
 from farandole.lifecycle import described
 
-# Smaller ones travel within the pickle.
+# Smaller buffers travel within the pickle.
 _OWN_PART_BYTES = 1 << 16
 
 
@@ -40,7 +40,7 @@ def main() -> None:
         except SystemExit:
             raise
         except BaseException as error:
-            with suppress(OSError):  # whoever started us may be gone
+            with suppress(OSError):  # the program that has started us may be gone
                 Outgoing([_failure(error)]).advance(channel)
             sys.excepthook = partial(_show_without_own_frames, sys.excepthook)
             raise
@@ -48,16 +48,16 @@ def main() -> None:
 
 
 def _inherited_channel() -> socket.socket:
-    """Processes that the function starts do not inherit it."""
+    """Return the socket, closed for processes that the function starts."""
     channel = socket.socket(fileno=int(os.environ.pop("FARANDOLE_CHANNEL_DESCRIPTOR")))
     channel.set_inheritable(False)
     return channel
 
 
 def _outcome_of(call: list[bytearray]) -> list[bytes | memoryview]:
-    """Empties the list: the function may need the memory."""
+    """Call the function. Empties the list first, because the function may need the memory."""
     prefix, path = json.loads(call[0])
-    if prefix == sys.prefix:  # the same Python, with the same packages
+    if prefix == sys.prefix:  # the same Python has the same packages
         sys.path[:] = path
     function, args, kwargs = cloudpickle.loads(call[1])
     call.clear()
@@ -65,8 +65,11 @@ def _outcome_of(call: list[bytearray]) -> list[bytes | memoryview]:
 
 
 def packed(result: Any) -> list[bytes | memoryview]:
-    """The message with a result: what it is, its pickle, and the memory of large arrays in it,
-    which is not copied. Raises CallError if it cannot be pickled."""
+    """Return the message with a result: its description, its pickle, and large arrays without a
+    copy.
+
+    Raise CallError if the result cannot be pickled.
+    """
     parts: list[memoryview] = []
 
     def stays_inside(buffer: pickle.PickleBuffer) -> bool:
@@ -87,7 +90,7 @@ def packed(result: Any) -> list[bytes | memoryview]:
 
 
 def _failure(error: BaseException) -> bytes:
-    """In words only: an exception may be anything, also something that cannot be pickled."""
+    """Describe an exception in words, because it may be impossible to pickle."""
     stack = _own_frames_left_out(error.__traceback__)
 
     def trace(error: BaseException) -> str:
@@ -104,7 +107,7 @@ def _failure(error: BaseException) -> bytes:
 
 
 def _own_frames_left_out(stack: TracebackType | None) -> TracebackType | None:
-    """What the function has called; None if it was not reached."""
+    """Return the part of the traceback that begins in the function; None if it was not called."""
     called = stack
     while stack is not None:
         if stack.tb_frame.f_code.co_filename == __file__:
@@ -119,7 +122,7 @@ def _show_without_own_frames(
     error: BaseException,
     stack: TracebackType | None,
 ) -> None:
-    """Also for the launcher, which is told of the error afterwards."""
+    """Show an exception without our frames. The launcher gets its traceback from here as well."""
     error.__traceback__ = _own_frames_left_out(stack)
     show(kind, error, error.__traceback__)
 

@@ -1,4 +1,4 @@
-"""A job that this program has started by the launcher, and follows in a thread."""
+"""A job that this program has started through the launcher, and the thread that follows it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from farandole.jobs.channel import Outgoing
 from farandole.jobs.launched_worker import KeptText, Worker
 from farandole.jobs.launcher_command import launcher_command
 
-# No less than a pipe holds: what a worker has written before its end comes with one read.
+# At least a pipe's capacity, so that one read gets all that a worker wrote before its end.
 _CHUNK_BYTES = 1 << 16
-# What the launcher exits with when it is asked for something that cannot be.
+# Exit codes of the launcher if it cannot do what it was asked for.
 _REFUSALS = (2, 126, 127)
 
 
@@ -32,40 +32,44 @@ class JobPlan:
     program: Sequence[str]
     flags: Sequence[str]  # of `farandole run`
     environment: Mapping[str, str]
-    call: Sequence[bytes] = ()  # the message for each worker; empty: none
-    # What workers write is kept with them; else it comes on the streams of the launcher, which
-    # show() reads.
+    call: Sequence[bytes] = ()  # the message for each worker; empty if there is none
+    # Keep the workers' output with the workers. Otherwise it comes through the launcher's streams,
+    # which show() reads.
     keeps_output: bool = False
 
 
 class LaunchedJob:
-    """Begins with start(). The launcher ends the job when this process ends, however that happens:
-    it holds a pidfd of it.
+    """A job, which begins with start(). The launcher ends it when this process ends for any
+    reason, because it holds a pidfd of this process.
 
-    A thread of its own does everything but show(): a Ctrl-C strikes in the main thread only, so
-    that what is known here is always right. The other methods are for any thread.
+    A thread does everything but show(). Ctrl-C only interrupts the main thread, so what the thread
+    records is always right. The other methods may be called from any thread.
     """
 
     def __init__(self, plan: JobPlan) -> None:
         self.plan = plan
         self.messages = KeptText()  # of the launcher
-        self.over = threading.Event()  # nothing of the job is left
-        self.stopping = False  # set by whoever ends it on purpose
-        self.cause: int | None = None  # the rank that was the first cause of a failure
+        self.over = threading.Event()  # set when all processes of the job have ended
+        self.stopping = False  # set before the job is ended on purpose
+        self.cause: int | None = None  # the rank that failed first
         self.pid: int | None = None  # of the launcher
         self._owner = os.getpid()
-        self._launched = threading.Event()  # there is a worker, or there will be none
+        self._launched = threading.Event()  # set when a worker has started, or none will
         self._problem: Exception | None = None
         self._signal = 0
         self._exit_code: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._readers: dict[int, list[Callable[[], bool]]] = {}  # by rank; may more come?
+        # by rank: functions that return whether more may come
+        self._readers: dict[int, list[Callable[[], bool]]] = {}
         self._report = b""
         self._thread = threading.Thread(target=self._live, name="farandole-job", daemon=True)
 
     def start(self) -> None:
-        """Returns when the first worker is there. Raises CallError when the launcher has refused
-        the job, FarandoleError when it could not be started."""
+        """Start the job, and return when its first worker has started.
+
+        Raise CallError if the launcher has rejected the job, FarandoleError if it could not be
+        started.
+        """
         self._thread.start()
         self._launched.wait()
         if any(worker.pid is not None for worker in self.plan.workers):
@@ -81,8 +85,10 @@ class LaunchedJob:
         return self.messages.text("stderr").strip()
 
     def end(self, number: int) -> None:
-        """Sends the launcher a signal, upon which it ends the job; a second one that differs makes
-        it kill the workers at once."""
+        """Send the launcher a signal, so that it ends the job.
+
+        A second, different signal makes it kill the workers at once.
+        """
         self._signal = number
         if self._process is not None:
             self._process.send_signal(number)
@@ -91,12 +97,15 @@ class LaunchedJob:
         return self._thread.is_alive()
 
     def is_ours(self) -> bool:
-        """Not in a forked child of the process that has started it."""
+        """Return False in a forked child of the process that has started the job."""
         return self._owner == os.getpid()
 
     def show(self) -> None:
-        """Writes what the job writes to sys.stdout and sys.stderr, whatever these are, until it is
-        over. When it raises, as after Ctrl-C, it can be called again."""
+        """Write the job's output to sys.stdout and sys.stderr, whatever these are, until it has
+        ended.
+
+        If it raises, for example after Ctrl-C, it can be called again.
+        """
         self._launched.wait()
         with selectors.DefaultSelector() as selector:
             for ours, target, stream in self._texts():
@@ -126,7 +135,7 @@ class LaunchedJob:
         self.messages.add(stream, chunk)
         _write(target, decoder.decode(chunk, final=not chunk))
 
-    # From here on: in the thread.
+    # The methods below run in the thread.
 
     def _live(self) -> None:
         try:
@@ -139,7 +148,7 @@ class LaunchedJob:
             self._finish()
 
     def _launch(self, selector: selectors.BaseSelector, ours: ExitStack) -> int:
-        """Returns a pidfd of the launcher."""
+        """Start the launcher, and return a pidfd of it."""
         with ExitStack() as theirs:
             caller = os.pidfd_open(os.getpid())
             theirs.callback(os.close, caller)
@@ -157,10 +166,10 @@ class LaunchedJob:
                 stderr=subprocess.PIPE,
                 env=self.plan.environment,
                 pass_fds=(caller, told, *channels, *streams),
-                start_new_session=True,  # a Ctrl-C of the terminal reaches it through us
+                start_new_session=True,  # this process passes on a terminal's Ctrl-C
             )
         self.pid = self._process.pid
-        if self._signal:  # meanwhile
+        if self._signal:  # end() was called meanwhile
             self._process.send_signal(self._signal)
         if self.plan.keeps_output:
             for text, _, name in self._texts():
@@ -207,7 +216,7 @@ class LaunchedJob:
                     over = True
                 elif not key.data():
                     selector.unregister(key.fileobj)
-        for key in list(selector.get_map().values()):  # what has come at the very end
+        for key in list(selector.get_map().values()):  # read what was written just before the end
             if key.fd != launcher:
                 key.data()
 
@@ -239,7 +248,7 @@ class LaunchedJob:
         why = "the launcher has ended before it"
         if self._problem is not None:
             problem = f"{type(self._problem).__name__}: {self._problem}"
-            why = f"this program has ended the job, as it could not follow it: {problem}"
+            why = f"this program has ended the job, because it could not follow it: {problem}"
         for worker in self.plan.workers:
             worker.was_lost(why, self.stopping)
         self.plan.call = ()
@@ -251,14 +260,14 @@ class LaunchedJob:
 def _write(target: Any, text: str) -> None:
     try:
         target.write(text)
-    except UnicodeEncodeError:  # what workers print is no reason to end the job
+    except UnicodeEncodeError:  # an unusual character is no reason to end the job
         encoding = target.encoding
         target.write(text.encode(encoding, "replace").decode(encoding))
     target.flush()
 
 
 def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
-    """Our end, for reading without blocking, and theirs."""
+    """Make a pipe; return our end, which reads without blocking, and the launcher's."""
     reading, writing = os.pipe()
     ours.callback(os.close, reading)
     theirs.callback(os.close, writing)
@@ -267,7 +276,7 @@ def _pipe(ours: ExitStack, theirs: ExitStack) -> tuple[int, int]:
 
 
 def _read(descriptor: int) -> bytes | None:
-    """None: nothing now. Empty: never again."""
+    """Read what is there; None if nothing is there yet, b"" at the end."""
     try:
         return os.read(descriptor, _CHUNK_BYTES)
     except BlockingIOError:
@@ -285,7 +294,7 @@ def _send(
 ) -> bool:
     try:
         sent = call.advance(channel)
-    except OSError:  # it has ended before it was told what to do
+    except OSError:  # the worker has ended before it got its message
         return False
     if sent:
         selector.modify(channel, selectors.EVENT_READ, partial(worker.receive, channel))

@@ -1,4 +1,4 @@
-"""One worker of a job as the program sees it that has started the job."""
+"""One worker of a job, for the program that has started the job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEPT_BYTES = 1 << 20
 
 
 class KeptText:
-    """The newest part, KEPT_BYTES, of what came on two streams. Any thread."""
+    """The last KEPT_BYTES of what came on two streams. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -42,27 +42,27 @@ class KeptText:
             self._pieces.popleft()
 
     def text(self, stream: str = "") -> str:
-        """Of one stream, or of both in the order in which it came."""
+        """Return the text of one stream, or of both in the order in which it came."""
         with self._lock:
             pieces = [bytes(piece) for name, piece in self._pieces if stream in ("", name)]
         return b"".join(pieces).decode(errors="replace")
 
 
 class Worker:
-    """A worker of a job: who it is, and what has become of it so far."""
+    """A worker of a job: who it is, and its state and results so far."""
 
     def __init__(self, rank: int, address: str, runs_function: bool) -> None:
         self.rank = rank
         self.address = address  # the name of its host
-        self.pid: int | None = None  # until it has started
-        self.exit_code: int | None = None  # once it has ended; 128 + N after signal N
+        self.pid: int | None = None  # None until it has started
+        self.exit_code: int | None = None  # None until it has ended; 128 + N after signal N
         # "starting", "running"; then "done", "failed", or "stopped" if stop_workers() has ended it.
         self.state = "starting"
         self._runs_function = runs_function
         self._kept = KeptText()
         self._incoming = Incoming()
         self._outcome: dict[str, str] = {}
-        self._end = ""  # in words
+        self._end = ""  # how it has ended, in words
         self._value: Any = None
         self._lock = threading.Lock()
 
@@ -72,7 +72,7 @@ class Worker:
 
     @property
     def stdout(self) -> str:
-        """What it has written to its standard output so far: the last MiB of all its output."""
+        """Its standard output so far: what is in the last MiB of all its output."""
         return self._kept.text("stdout")
 
     @property
@@ -81,18 +81,18 @@ class Worker:
 
     @property
     def output(self) -> str:
-        """Both of them, in the order in which it came here."""
+        """Both streams, in the order in which their output came here."""
         return self._kept.text()
 
     @property
     def result(self) -> Any:
-        """What its function has returned; None before, for a script, and after a failure."""
+        """What its function has returned; None before that, for a script, and after a failure."""
         self._unpickle()
         return self._value
 
     @property
     def failure(self) -> WorkerError | None:
-        """Why it has not done its work; None as long as nothing is known of that."""
+        """Why it has failed; None if it has not, or if that is not known yet."""
         self._unpickle()
         if self.state not in ("failed", "stopped"):
             return None
@@ -102,7 +102,7 @@ class Worker:
     def has_ended(self) -> bool:
         return self.state not in ("starting", "running")
 
-    # From here on: for the thread that follows the job.
+    # The methods below are for the thread that follows the job.
 
     def started(self, pid: int) -> None:
         self.pid, self.state = pid, "running"
@@ -111,16 +111,17 @@ class Worker:
         self._kept.add(stream, content)
 
     def receive(self, channel: socket.socket) -> bool:
-        """May more come?"""
+        """Receive a part of the worker's message; return whether more may come."""
         try:
             return self._incoming.advance(channel)
         except MemoryError:
             self._end = "has returned more than there is memory for in this process"
-            channel.shutdown(socket.SHUT_RDWR)  # it waits for room there
+            channel.shutdown(socket.SHUT_RDWR)  # the worker waits for room there
             return False
 
     def ended(self, how: str, number: int, stopping: bool) -> None:
-        """`how`: "code", or "signal", with its number. All that it has sent is here."""
+        """Note how the worker has ended: `how` is "code" or "signal". All that it has sent is
+        here."""
         killed = how == "signal"
         self.exit_code = 128 + number if killed else number
         if self._incoming.complete:
@@ -137,13 +138,13 @@ class Worker:
         self.state = "stopped" if stopping else "failed"
 
     def was_lost(self, why: str, stopping: bool) -> None:
-        """Nothing was heard of this worker's end, and nothing will be."""
+        """Note that this worker's end is unknown and will stay so."""
         if not self.has_ended:
             self._end = f"was lost: {why}"
             self.state = "stopped" if stopping else "failed"
 
     def _unpickle(self) -> None:
-        """Not before somebody asks: it runs code, which belongs into the asking thread."""
+        """Unpickle the result on first use: that runs code, which belongs in the asking thread."""
         with self._lock:
             if self.state != "done" or not self._incoming.parts:
                 return

@@ -1,4 +1,4 @@
-"""Where the command `farandole` is."""
+"""Find the command `farandole`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from farandole.errors import FarandoleError
 
 
 def launcher_command() -> str:
-    """The path of the one that was installed with this Python, else of that in PATH. Raises
-    FarandoleError if there is none."""
+    """Return the path of the command that was installed with this Python, otherwise of that in
+    PATH.
+
+    Raise FarandoleError if there is none.
+    """
     folders = [sysconfig.get_path("scripts")]
     folders.append(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user")))
     folders.append(os.environ.get("PATH", os.defpath))

@@ -11,18 +11,19 @@
 namespace farandole {
 namespace {
 
-// So many elements of four inputs fit into a first-level cache.
+// This many elements of four inputs fit into the first-level cache.
 constexpr std::int64_t kBlock = 2048;
 
-// Of a squared length, relative to what it is the difference of: 2^-16 of the length. Rounding
-// leaves about 2^-43 (a tensor of 64 MiB, and all roundings in one direction).
+// A squared length counts as zero if it is less than this fraction of what it would be if nothing
+// cancelled out. In lengths this is 2^-16. Rounding leaves about 2^-43 at most (a tensor of 64 MiB,
+// all roundings in one direction).
 constexpr double kCancelled = 0x1p-32;
 
 constexpr std::size_t place_of(std::size_t a, std::size_t b) {
   return dot_products_of(std::max(a, b)) + std::min(a, b);
 }
 
-// Neighbouring results of the tree, each a range of inputs.
+// Two neighbouring intermediate results of the tree; each covers a range of inputs.
 struct Range {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -44,7 +45,7 @@ class Tree {
  private:
   struct Product {
     double value = 0;
-    double magnitude = 0;  // what it would be if nothing cancelled out
+    double magnitude = 0;  // the squared length if nothing cancelled out
   };
 
   Product product(Range a, Range b) const {
@@ -68,14 +69,15 @@ class Tree {
   std::span<double> weights_;
 };
 
-// Two inputs, or twice the last one.
+// Two inputs, or the same one twice if only one is left.
 struct Pair {
   std::size_t first = 0;
   std::size_t second = 0;
   bool operator==(const Pair&) const = default;
 };
 
-// The first two that are there, from this one on; `first` is the number of inputs if none is.
+// The first two present inputs at or after `begin`. `first` is the number of inputs if there is
+// none.
 Pair pair_from(std::span<const std::byte* const> inputs, std::size_t begin) {
   const auto there = [](const std::byte* input) { return input != nullptr; };
   const auto first = std::find_if(inputs.begin() + static_cast<long>(begin), inputs.end(), there);
@@ -85,7 +87,8 @@ Pair pair_from(std::span<const std::byte* const> inputs, std::size_t begin) {
           static_cast<std::size_t>((second == inputs.end() ? first : second) - inputs.begin())};
 }
 
-// The products of a pair with one that is not behind it.
+// Adds the dot products of one pair of inputs with another pair, which is the same or comes
+// earlier.
 void add_products(const AdasumKernels& kernels, ProductJob& job, Pair left, Pair right,
                   std::span<double> sums) {
   std::array<double, 4> products = {};
@@ -146,7 +149,7 @@ void Adasum::add_dot_products(std::span<const std::byte* const> inputs, std::int
 
 void Adasum::add_weighted(std::span<const std::byte* const> inputs, std::span<const double> weights,
                           std::span<std::byte* const> outputs, std::int64_t count) const {
-  if (count == 0) return;  // then nobody needs memory
+  if (count == 0) return;  // without elements, null pointers are allowed
   std::vector<const std::byte*> present;
   std::vector<double> their_weights;
   for (std::size_t input = 0; input < inputs.size(); ++input) {

@@ -1,6 +1,6 @@
-// The source of the kernels for Adasum, compiled and bound by the same rules as vector_kernels.h.
-// Lanes are eight numbers in float64 with every set of instructions: so the order in which products
-// are added, and thereby the result, does not depend on it.
+// The source of the Adasum kernels, compiled and bound by the same rules as vector_kernels.h. With
+// every instruction set, eight float64 numbers are added in parallel. So the order of the
+// additions, and thereby the result, does not depend on the instruction set.
 #pragma once
 
 #include "device/cpu/elements.h"
@@ -24,8 +24,8 @@ template <class Memory>
   __builtin_memcpy(to, &lanes, sizeof(lanes));
 }
 
-// How eight elements in memory become numbers in float64, and the way back: to nearest even, half
-// types by way of float32. None for the other types.
+// Converts eight elements in memory to float64 numbers and back. The way back rounds to nearest
+// even, half types to float32 first. Not defined for other types.
 template <class Element>
 struct Lanes;
 template <>
@@ -89,7 +89,7 @@ struct Lanes<Half> {
   }
 };
 
-// What does not fill the lanes is computed with zeros behind it.
+// Pads the last incomplete vector with zeros.
 template <class Element>
 struct Rest {
   explicit Rest(std::int64_t count) : bytes(static_cast<std::size_t>(count * Element::kBytes)) {}
@@ -106,7 +106,7 @@ struct Rest {
   std::size_t bytes;
 };
 
-// Two at a time, so that additions need not wait for one another.
+// Two vectors at a time, so that one addition need not wait for the other.
 constexpr std::int64_t kAtOnce = 2;
 
 template <bool kSquare>
@@ -162,7 +162,7 @@ void multiply(const ProductJob& job) {
 
 template <class Element>
 void add_weighted(const WeightedJob& job) {
-  constexpr std::int64_t kChunk = 4;  // times the lanes
+  constexpr std::int64_t kChunk = 4;  // in vectors of eight
   const std::int64_t step = kLanes * Element::kBytes;
   const auto add = [&](auto&& read, std::int64_t at, Doubles& sum) __attribute__((always_inline)) {
     read(job.inputs[0] + at, sum);
@@ -194,7 +194,7 @@ void add_weighted(const WeightedJob& job) {
   }
 }
 
-// Only floats have them.
+// Only floating-point types have Adasum kernels.
 template <class Element>
 struct AdasumRow {
   static constexpr AdasumKernels kRow = {};

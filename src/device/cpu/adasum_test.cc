@@ -1,5 +1,5 @@
-// The weights against a tree that adds up whole vectors, in long double: it shares nothing with
-// what is tested but the formula.
+// Compares the weights with a tree that adds whole vectors, in long double. The tree shares only
+// the formula with the tested code.
 #include "device/cpu/adasum.h"
 
 #include <gmock/gmock.h>
@@ -138,7 +138,7 @@ Vector adasum(const std::vector<Vector>& vectors, double prescale = 1, double po
 template <class T>
 class OfType : public ::testing::Test {
  protected:
-  // With a part in common, as gradients have; what the dtype makes of it.
+  // The vectors have a part in common, as gradients do, and are rounded to the dtype.
   static std::vector<Vector> random_vectors(std::size_t members, std::size_t count) {
     std::mt19937 random(static_cast<unsigned>(members * 1000 + count));
     const auto one = [&] { return static_cast<double>(random() % 2001) / 1000 - 1; };
@@ -152,8 +152,8 @@ class OfType : public ::testing::Test {
     return vectors;
   }
 
-  // One rounding of what is written, and those of float64 on the way, relative to the inputs: what
-  // cancels out in the result does not do so in its error.
+  // Allows for one rounding of the output and for those of float64 on the way, both relative to the
+  // inputs: if the result cancels out, its error does not.
   static void expect_near(const Vector& found, const Vector& wanted) {
     ASSERT_EQ(found.size(), wanted.size());
     constexpr long double kLargestInput = 2;
@@ -209,7 +209,7 @@ TYPED_TEST(OfType, the_scales_are_factors) {
   EXPECT_EQ(adasum<TypeParam>(vectors, 0, 3), Vector(50, 0));
 }
 
-// As every other processor has it.
+// Every processor must get the same bits.
 TYPED_TEST(OfType, is_the_same_with_all_instructions) {
   for (const std::size_t count : std::initializer_list<std::size_t>{5, 63, 5001}) {
     const auto vectors = this->random_vectors(5, count);
@@ -251,7 +251,7 @@ TEST(Adasum, takes_the_largest_and_the_smallest_float32_values) {
   EXPECT_EQ(adasum<float>({large, opposite}), Vector(5000, 0));
 }
 
-// The result of two has hardly anything left of its direction; the third must not blow it up.
+// The sum of the first two has almost no direction left; the third must not magnify it.
 TEST(Adasum, stays_bounded_where_almost_everything_cancels_out) {
   for (int exponent = -1; exponent > -60; --exponent) {
     const Vector x = {1, 0, 0};

@@ -1,5 +1,5 @@
-// The element types as the kernels see them, and the one list of them. Included by files that are
-// compiled for different processors; what these must not do is said in vector_kernels.h.
+// The element types as the kernels see them, and the only list of them. Included by files that are
+// compiled for different processors; vector_kernels.h says what these must not do.
 #pragma once
 
 #if defined(__SSE2__)
@@ -19,14 +19,14 @@ namespace farandole {
 namespace {
 
 #if defined(__AVX512BW__)
-constexpr int kWidth = 64;  // bytes of a register
+constexpr int kWidth = 64;  // bytes per register
 #elif defined(__AVX2__)
 constexpr int kWidth = 32;
 #else
 constexpr int kWidth = 16;
 #endif
 
-// A vector of the compiler: arithmetic, comparisons and ?: work lane by lane.
+// A vector type of the compiler: arithmetic, comparisons and ?: work lane by lane.
 template <class Lane>
 struct VectorOf {
   using Type __attribute__((vector_size(kWidth))) = Lane;
@@ -53,7 +53,7 @@ template <class Lane>
 }
 
 #if defined(__AVX512BW__)
-// Stored one by one: joining them first costs float16 a fifth of its speed.
+// Stored one by one: joining them first makes float16 20 % slower.
 struct TwoHalves {
   __m256i low;
   __m256i high;
@@ -64,7 +64,7 @@ struct TwoHalves {
 }
 #endif
 
-// False only if neither holds a NaN; true where the processor cannot tell quickly.
+// False only if neither holds a NaN. True if the processor cannot tell quickly.
 [[gnu::always_inline]] inline bool may_hold_nan([[maybe_unused]] Floats a,
                                                 [[maybe_unused]] Floats b) {
 #if defined(__AVX512BW__)
@@ -78,8 +78,8 @@ struct TwoHalves {
 #endif
 }
 
-// How kWidth bytes of elements in memory become kParts vectors of lanes, in which they are
-// combined, and the way back.
+// Loads kWidth bytes of elements into kParts vectors, in whose type they are combined, and stores
+// them again.
 template <class T>
 struct Number {
   using Lane = T;
@@ -103,9 +103,8 @@ struct Bool {
   }
 };
 
-// The bits of a bfloat16 are the upper ones of its float32, so elements need not change their
-// places: those in the lower halves of 32 bits become one vector, those in the upper halves
-// another.
+// A bfloat16 is the upper half of a float32, so elements need not move: the lower halves of all
+// 32-bit lanes become one vector, the upper halves another.
 struct Brain {
   using Lane = float;
   static constexpr int kParts = 2;
@@ -125,14 +124,14 @@ struct Brain {
   }
 };
 
-// With the conversions of the processor where it has them: exact, and to nearest even whatever the
-// rounding mode is. Which element lies in which part is theirs to say.
+// Uses the processor's conversions if it has them: they are exact, and round to nearest even
+// whatever the rounding mode is. They decide which element lies in which part.
 struct Half {
   using Lane = float;
   static constexpr int kParts = 2;
   static constexpr int kBytes = 2;
 #if defined(__AVX512BW__)
-  // With a mask of all lanes: GCC 12 warns about its own header without one.
+  // Given explicitly (all lanes), because GCC 12 warns about its own header without a mask.
   static constexpr __mmask16 kAll = 0xffff;
   [[gnu::always_inline]] static void widen(const std::byte* from, Floats* parts) {
     const auto* const halves = reinterpret_cast<const __m256i_u*>(from);
@@ -176,7 +175,7 @@ struct Half {
 #endif
 };
 
-// What a file has for each dtype, made by Row from its element type; indexed by DType.
+// A table with one entry per dtype, which Row makes from its element type. Indexed by DType.
 template <class T, template <class> class Row>
 constexpr std::array<T, kDTypes.size()> kByDType = {
     Row<Bool>::kRow,

@@ -1,5 +1,6 @@
-// The two 16-bit float formats: conversion from and to float32, rounding to nearest even. Each is
-// written once, without branches, for one number (std::uint32_t and float) and for vectors of them.
+// The two 16-bit float formats, with conversions from and to float32 that round to nearest even.
+// Each conversion is written once, without branches, for single numbers (std::uint32_t and float)
+// and for vectors of them.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
-// Always inlined: a copy that is compiled for a newer processor must not be found by other files.
-// The low 16 bits of each lane of `half` are a float16, the others are 0.
+// Always inlined, so that the linker cannot use a copy compiled for a newer processor in other
+// files. The low 16 bits of each lane of `half` are a float16; the others are 0.
 template <class Floats, class Bits>
 [[gnu::always_inline]] inline Floats float16_to_float32(Bits half) {
   constexpr std::uint32_t kExponent = 0x1fU << 23;  // the 5 exponent bits, moved into place
@@ -27,7 +28,7 @@ template <class Floats, class Bits>
   const Bits exponent = magnitude & kExponent;
   const Bits normal = magnitude + kRebias;
   const Bits special = magnitude | 0x7f800000U;
-  // A subnormal: put the fraction under an exponent of 2^-14 and take that 2^-14 away again.
+  // A subnormal: put the fraction under an exponent of 2^-14 and subtract 2^-14 again.
   const Floats subnormal = __builtin_bit_cast(Floats, magnitude + kSmallestNormal) -
                            __builtin_bit_cast(float, kSmallestNormal);
   Bits bits = exponent == 0 ? __builtin_bit_cast(Bits, subnormal) : normal;
@@ -35,7 +36,7 @@ template <class Floats, class Bits>
   return __builtin_bit_cast(Floats, bits | ((half & 0x8000U) << 16));
 }
 
-// The float16 is in the low 16 bits of each lane, the others are 0.
+// Returns the float16 in the low 16 bits of each lane; the others are 0.
 template <class Bits, class Floats>
 [[gnu::always_inline]] inline Bits float32_to_float16(Floats value) {
   constexpr std::uint32_t kSmallestNormal = 113U << 23;  // 2^-14
@@ -48,21 +49,21 @@ template <class Bits, class Floats>
   // A subnormal: adding 0.5 makes the hardware round to multiples of 2^-24, our last bit.
   const Floats shifted = __builtin_bit_cast(Floats, magnitude) + __builtin_bit_cast(float, kHalf);
   const Bits subnormal = __builtin_bit_cast(Bits, shifted) - kHalf;
-  const Bits quiet = ((magnitude >> 13) & 0x3ffU) | 0x7e00U;  // what processors make of a NaN
+  const Bits quiet = ((magnitude >> 13) & 0x3ffU) | 0x7e00U;  // a quiet NaN, as processors make it
   const Bits special = magnitude > 0x7f800000U ? quiet : (bits & 0U) + 0x7c00U;
   Bits half = magnitude < kSmallestNormal ? subnormal : normal;
   half = magnitude >= kTooLarge ? special : half;
   return half | ((bits >> 16) & 0x8000U);
 }
 
-// The bfloat16 is in the upper 16 bits of each lane; the lower ones are of no use.
+// Returns the bfloat16 in the upper 16 bits of each lane; the lower ones are undefined.
 template <class Bits, class Floats>
 [[gnu::always_inline]] inline Bits number_to_bfloat16(Floats no_nan) {
   const Bits bits = __builtin_bit_cast(Bits, no_nan);
   return bits + 0x7fffU + ((bits >> 16) & 1U);
 }
 
-// The same for all values: rounding could turn a NaN into infinity.
+// As above, but also correct for NaNs, which rounding could turn into infinity.
 template <class Bits, class Floats>
 [[gnu::always_inline]] inline Bits float32_to_bfloat16(Floats value) {
   const Bits quiet = __builtin_bit_cast(Bits, value) | 0x400000U;

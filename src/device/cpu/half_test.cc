@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint32_t kPatterns = 1U << 16;
 
-// A format's value by its definition, in arithmetic that is exact here.
+// The value of a format by its definition, in exact arithmetic.
 double by_definition(std::uint32_t bits, int exponent_bits, int fraction_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = static_cast<int>(bits >> fraction_bits) & ((1 << exponent_bits) - 1);
@@ -76,8 +76,8 @@ TYPED_TEST(HalfFormats, every_pattern_comes_back) {
   }
 }
 
-// Between two neighbours: nearer ones win, the middle goes to the even pattern. Infinity counts as
-// the neighbour of the largest number.
+// Between two neighbours, the nearer one wins, and the middle goes to the even pattern. Infinity
+// counts as the neighbour of the largest number.
 TYPED_TEST(HalfFormats, rounding_is_to_nearest_even) {
   for (std::uint32_t bits = 0; bits < TypeParam::kInfinity; ++bits) {
     const double low = value_of<TypeParam>(bits);
@@ -103,7 +103,7 @@ TYPED_TEST(HalfFormats, extremes) {
   EXPECT_EQ(TypeParam::round(std::numeric_limits<float>::max()), TypeParam::kInfinity);
   EXPECT_EQ(TypeParam::round(std::numeric_limits<float>::denorm_min()), 0);
   EXPECT_EQ(TypeParam::round(-0.0F), 0x8000U);
-  // A NaN whose payload lies only in the bits that are cut off must stay a NaN.
+  // A NaN must stay a NaN even if its payload is only in the bits that are cut off.
   for (const std::uint32_t bits : {0x7f800001U, 0xff800001U, 0x7fffffffU, 0xffffffffU})
     EXPECT_TRUE(std::isnan(value_of<TypeParam>(TypeParam::round(std::bit_cast<float>(bits)))));
 }

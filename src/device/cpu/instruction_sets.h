@@ -1,11 +1,11 @@
-// The tables that the files kernels_*.cc define, each compiled with flags of its own.
+// The kernel tables that the files kernels_*.cc define. Each file is compiled with its own flags.
 #pragma once
 
 #include "device/cpu/kernels.h"
 
 namespace farandole {
 
-extern const KernelTable kBaselineKernels;  // what every processor of the family has: SSE2, NEON
+extern const KernelTable kBaselineKernels;  // every processor of the family has it: SSE2, NEON
 extern const KernelTable kAvx2Kernels;      // AVX2, F16C
 extern const KernelTable kAvx512Kernels;    // AVX-512 F, BW, DQ and VL
 

@@ -3,13 +3,13 @@
 namespace farandole {
 namespace {
 
-// The fastest first; each processor that has one has all that follow.
+// The fastest first. A processor that has one of them also has all that follow.
 constexpr std::array<InstructionSet, 3> kSets = {
     {{.name = "avx512", .kernels = &kAvx512Kernels, .adasum = &kAvx512Adasum},
      {.name = "avx2", .kernels = &kAvx2Kernels, .adasum = &kAvx2Adasum},
      {.name = "baseline", .kernels = &kBaselineKernels, .adasum = &kBaselineAdasum}}};
 
-// These ask the operating system, too: it must save the wide registers.
+// These also ask the operating system, which must save the wide registers.
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -1,5 +1,5 @@
-// Averages of integers and scaled integers (bool is one): element by element, block by block, with
-// the sums in memory that stays in the first-level cache.
+// Averages of integers and scaled integers (bool counts as one), element by element. Works on
+// blocks, whose sums stay in the first-level cache.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -12,10 +12,10 @@
 namespace farandole {
 namespace {
 
-// Elements per block: the accumulators (at most 8 bytes each) fill a quarter of a 32 KiB L1 cache.
+// Elements per block: the accumulators (at most 8 bytes each) take a quarter of a 32 KiB L1 cache.
 constexpr std::int64_t kBlock = 1024;
 
-// Toward zero, and not beyond the ends of the type. Not for NaN.
+// Truncates toward zero and clamps to the range of the type. Not for NaN.
 template <class T>
 T cut_off(double value) {
   using Limits = std::numeric_limits<T>;
@@ -26,13 +26,13 @@ T cut_off(double value) {
   return value <= kSmallest ? Limits::min() : static_cast<T>(value);
 }
 
-// An element type in memory, the type in which it is combined, and how that one is scaled.
+// An element type in memory, the type in which it is combined, and how that type is scaled.
 template <class T, class Wide = T>
 struct Integer {
   using Stored = T;
   using Accumulator = Wide;
   static Wide widen(T value) { return value; }
-  static Wide scale(Wide value, double factor) {  // 1 takes no way through float64
+  static Wide scale(Wide value, double factor) {  // a factor of 1 avoids float64
     return factor == 1 ? value : cut_off<T>(static_cast<double>(value) * factor);
   }
 };
@@ -43,8 +43,8 @@ struct Truth {
   static std::uint8_t scale(std::uint8_t value, double factor) { return factor != 0 ? value : 0; }
 };
 
-// Signed overflow is undefined and small unsigned types promote to int: compute in a wide unsigned
-// type, which wraps, and cut off.
+// Signed overflow is undefined and small unsigned types promote to int. So this computes in a wide
+// unsigned type, which wraps, and truncates.
 template <class T>
 using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 
@@ -54,7 +54,7 @@ struct Sum {
     return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
   }
 };
-// Sum first; the kernel divides when all inputs are in.
+// Adds; the kernel divides after the last input.
 struct Average : Sum {};
 struct Product {
   template <class T>
@@ -87,8 +87,8 @@ void store_at(std::byte* to, std::int64_t index, T value) {
   std::memcpy(to + index * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
 }
 
-// One block: the accumulators are written to memory only when all inputs have been read, so that
-// an output may be the memory of an input.
+// One block. The accumulators are written to memory only after all inputs were read, because an
+// output may be the memory of an input.
 template <class Element, class Op>
 void reduce_block(const KernelJob& job, std::int64_t begin, std::int64_t count) {
   using Stored = typename Element::Stored;
@@ -128,7 +128,7 @@ void reduce_all(const KernelJob& job) {
 
 using Kernels = std::array<Kernel, kReduceOpNames.size()>;  // indexed by ReduceOp
 
-// None for floats.
+// Not defined for floating-point types.
 template <class Element>
 struct IntegerRow {
   static constexpr Kernels kRow = {};

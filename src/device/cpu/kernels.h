@@ -1,5 +1,5 @@
-// The kernels behind reduce(): the same source, compiled once for each set of instructions that
-// processors of one family may have. Which one runs is chosen when the program runs.
+// The kernels behind reduce(): one source, compiled once for each instruction set that processors
+// of one family may have. The program chooses one of them at run time.
 #pragma once
 
 #include <array>
@@ -12,8 +12,9 @@
 
 namespace farandole {
 
-// What one call of a kernel gets. Byte pointers, because user memory may be unaligned. Plain ones,
-// because kernels call no inline function of other headers (see vector_kernels.h).
+// The arguments of one kernel call. Byte pointers, because user memory may be unaligned. Plain
+// pointers instead of spans, because kernels may not call inline functions of other headers (see
+// vector_kernels.h).
 struct KernelJob {
   const std::byte* const* inputs;
   std::int64_t input_count;
@@ -26,28 +27,29 @@ struct KernelJob {
 };
 using Kernel = void (*)(const KernelJob&);
 
-// For one dtype and one op; null where there is no such kernel.
+// The kernels of one dtype and one op; null if there is none.
 struct KernelRow {
-  Kernel plain = nullptr;   // both scales are 1
-  Kernel pair = nullptr;    // the same, with exactly two inputs
+  Kernel plain = nullptr;   // for scales of 1
+  Kernel pair = nullptr;    // for scales of 1 and exactly two inputs
   Kernel scaled = nullptr;  // any scales
 };
 using KernelsOfDType = std::array<KernelRow, kReduceOpNames.size()>;  // indexed by ReduceOp
 using KernelTable = std::array<KernelsOfDType, kDTypes.size()>;       // indexed by DType
 
-// Averages and scales of integers take one way on all processors: divisions and roundings per
-// element would hide what vectors save. Null where a combination has no meaning.
+// Returns the kernel that averages or scales integers. It is the same on all processors: the
+// divisions and roundings per element would take more time than vectors save. Null if a combination
+// has no meaning.
 Kernel integer_kernel(DType dtype, ReduceOp op);
 
-// The dot products of two inputs with two, that is left[0]·right[0], left[0]·right[1],
-// left[1]·right[0] and left[1]·right[1], in float64.
+// The dot products of two inputs with two others, in float64: left[0]·right[0], left[0]·right[1],
+// left[1]·right[0] and left[1]·right[1].
 struct ProductJob {
   const std::byte* left[2];
-  const std::byte* right[2];  // the same as on the left for `square`
+  const std::byte* right[2];  // equal to `left` for `square`
   std::int64_t count;
-  double* products;  // 4 of them, written
+  double* products;  // output: 4 products
 };
-// The sum of the inputs, each times its weight, in float64 and rounded at the end.
+// Arguments of the weighted sum of the inputs, computed in float64 and rounded at the end.
 struct WeightedJob {
   const std::byte* const* inputs;
   const double* weights;
@@ -69,7 +71,7 @@ struct InstructionSet {
   const AdasumTable* adasum;
 };
 
-// Those that this processor and this operating system have, the fastest first.
+// The instruction sets that this processor and this operating system support, the fastest first.
 std::span<const InstructionSet> instruction_sets();
 
 }  // namespace farandole

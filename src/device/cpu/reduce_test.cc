@@ -1,5 +1,5 @@
-// The reference computes one element at a time by the rules of the header, in wider types where
-// that matters, and shares nothing with the kernels but the half formats (tested on their own).
+// The reference computes one element at a time by the rules of the header, in wider types if that
+// matters. It shares only the half formats with the kernels, and these have a test of their own.
 #include "device/cpu/reduce.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ namespace {
 
 using Buffer = std::vector<std::byte>;
 
-// But for Adasum, which has its own test.
+// All but Adasum, which has its own test.
 constexpr std::array kAllOps = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
                                 ReduceOp::kMax, ReduceOp::kProduct, ReduceOp::kAverageOfPresent};
 
@@ -39,7 +39,7 @@ void write_as(Buffer& buffer, std::size_t index, T value) {
 
 __extension__ using Int128 = __int128;
 
-// In float64, then toward zero and to the nearest end of the type; long double holds all of them.
+// Scales in float64, then truncates toward zero and clamps; long double holds all 64-bit integers.
 template <class T>
 T scaled_integer(T value, double scale) {
   if (scale == 1) return value;
@@ -59,7 +59,7 @@ std::vector<T> all_scaled(std::vector<T> values, double scale) {
   return values;
 }
 
-// Integers: exact in 128 bits for sums and comparisons; products wrap in 64.
+// Integers: exact in 128 bits for sums and comparisons; products wrap in 64 bits.
 template <class T>
 T reference_integer(const Reduction& reduction, const std::vector<T>& inputs) {
   const std::vector<T> values = all_scaled(inputs, reduction.prescale);
@@ -98,7 +98,8 @@ bool is_average(ReduceOp op) {
   return op == ReduceOp::kAverage || op == ReduceOp::kAverageOfPresent;
 }
 
-// Floats: in the accumulator type, in rank order. Of 0 and −0, which are equal, the last one stays.
+// Floats: in the accumulator type, in rank order. For min and max, 0 and −0 are equal, and the
+// later one stays.
 template <class T>
 T reference_float(const Reduction& reduction, const std::vector<T>& inputs) {
   const std::vector<T> values = all_scaled(inputs, reduction.prescale);
@@ -200,9 +201,9 @@ bool is_nan(DType dtype, const Buffer& buffer, std::size_t index) {
   }
 }
 
-// Every second element is random bits; the others begin like what is special in some type (zeros,
+// Every second element is random bits. The others begin like a special value of some type (zeros,
 // ones, infinities, NaNs, subnormals, the extremes of the integers) and end in bits that round up,
-// down or in the middle.
+// down or to the middle.
 std::vector<Buffer> random_inputs(const DTypeRow& row, int inputs, std::size_t count) {
   constexpr std::array<std::uint64_t, 16> kFirstBits = {
       0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x03ff, 0x3c00, 0xbc00,
@@ -223,7 +224,7 @@ std::vector<Buffer> random_inputs(const DTypeRow& row, int inputs, std::size_t c
   return buffers;
 }
 
-// Bit by bit; of a NaN, only that it is one. `expected` may go on.
+// Compares bit by bit, but any NaN equals any other. `expected` may be longer than `actual`.
 void expect_equal(DType dtype, const Buffer& actual, const Buffer& expected) {
   if (std::equal(actual.begin(), actual.end(), expected.begin())) return;
   const std::size_t bytes = row_of(dtype).bytes;
@@ -242,12 +243,12 @@ struct Scales {
   double after;
 };
 
-// Nothing; exact ones; ones that round; beyond the ends of every type; below them; none is left.
+// No scales; exact ones; ones that round; overflow in every type; underflow; a scale of 0.
 constexpr Scales kScales[] = {{1, 1},         {0.5, 1},       {1, 0.25}, {-3.7, 1.0 / 3},
                               {1e300, 1e300}, {1e-300, 1e30}, {0, 1},    {1, -0.0}};
 
-// Each element alone, by what every processor has: what stands beside it, how many there are and
-// where they lie must not change a bit.
+// Computes each element alone with the baseline instruction set. Neighbours, the count and the
+// address must not change a bit.
 Buffer one_by_one(const Reduction& reduction, const std::vector<Buffer>& inputs) {
   const std::size_t bytes = row_of(reduction.dtype).bytes;
   Buffer results(inputs[0].size());
@@ -260,7 +261,7 @@ Buffer one_by_one(const Reduction& reduction, const std::vector<Buffer>& inputs)
   return results;
 }
 
-// Memory in which something begins at this offset from an aligned place, with a guard behind it.
+// Memory in which a tensor begins at this offset from an aligned address, with a guard behind it.
 class Placed {
  public:
   Placed(const std::byte* content, std::size_t bytes, std::size_t offset)
@@ -294,7 +295,7 @@ class Reduce : public ::testing::TestWithParam<Case> {
             .prescale = scales.before,
             .postscale = scales.after};
   }
-  // Into two outputs apart from the inputs.
+  // Reduces into two outputs that are not inputs.
   void expect_reference(const Reduction& reduction, int inputs, std::size_t count) const {
     SCOPED_TRACE(testing::Message()
                  << inputs << " inputs, " << count << " elements, divisor " << reduction.divisor
@@ -309,7 +310,7 @@ class Reduce : public ::testing::TestWithParam<Case> {
     expect_equal(row().dtype, first, reference(reduction, buffers));
     EXPECT_EQ(first, second);
   }
-  // The first `count` elements; inputs and outputs begin in all kinds of places.
+  // Checks the first `count` elements; inputs and outputs begin at all kinds of addresses.
   void expect_bits(const Reduction& reduction, const std::vector<Buffer>& inputs, std::size_t count,
                    const Buffer& expected) const {
     for (const std::size_t outputs : {1U, 2U, 3U}) {
@@ -361,7 +362,7 @@ TEST_P(Reduce, equals_the_reference_with_scales) {
   if (!has_meaning()) return;
   for (const Scales scales : kScales)
     for (const std::size_t count : {1U, 31U, 1025U})
-      expect_reference(reduction(scales, 5), 3, count);  // of 5 members, 2 have joined
+      expect_reference(reduction(scales, 5), 3, count);  // 2 of 5 members have joined
 }
 
 TEST_P(Reduce, an_output_may_be_an_input_and_need_not_be_aligned) {
@@ -491,7 +492,7 @@ TEST(ReduceRules, scaled_integers_go_toward_zero_and_stop_at_the_ends) {
   EXPECT_EQ(scaled(DType::kInt64, kMost, -1e308), kLeast);
 }
 
-// As float64 would not hold it.
+// The values do not fit into float64, so any scaling would change them.
 TEST(ReduceRules, one_as_a_scale_touches_nothing) {
   constexpr std::int64_t kOdd = (std::int64_t{1} << 53) + 1;
   EXPECT_EQ(reduced<std::int64_t>({.dtype = DType::kInt64}, {kOdd}), kOdd);

@@ -1,8 +1,8 @@
-// The source of the vector kernels; a file that includes it is compiled for one set of instructions
+// The source of the vector kernels. Each file that includes it is compiled for one instruction set
 // and offers kVectorKernels to all. Everything here is in an unnamed namespace or always inlined,
-// and no inline function of a standard header is called: the linker keeps one copy of such a
-// function, and it must not be one that older processors cannot run. (The test
-// unit.device_symbols looks for them.)
+// and calls no inline function of a standard header: the linker keeps one copy of such a function
+// for the whole program, and that copy could contain instructions that older processors cannot run.
+// (The test unit.device_symbols checks this.)
 #pragma once
 
 #include <type_traits>
@@ -13,9 +13,9 @@
 namespace farandole {
 namespace {
 
-// A chunk is this many registers of each input: 256 bytes where they are wide. With 128, what
-// another core has just written comes slower (20 % on an AMD EPYC), however little there is to
-// compute.
+// A chunk is this many registers of each input: 256 bytes if registers are wide. With 128 bytes,
+// data that another core has just written arrives 20 % slower (on an AMD EPYC), even if there is
+// little to compute.
 constexpr int kUnits = kWidth == 64 ? 4 : 8;
 
 struct Sum {
@@ -24,7 +24,7 @@ struct Sum {
     return a + b;
   }
 };
-// Sum first; the kernel divides when all inputs are in.
+// Adds; the kernel divides after the last input.
 struct Average : Sum {};
 struct Product {
   template <class Lanes>
@@ -84,7 +84,7 @@ struct Chunk {
     if constexpr (kScaled)
       for (Vector<Lane>& sum : sums) sum *= static_cast<Lane>(job.postscale);
   }
-  // To every output, at this offset.
+  // Writes to every output, at this offset.
   [[gnu::always_inline]] void write(const KernelJob& job, std::int64_t offset) const {
     decltype(Element::narrow(sums)) units[kUnits];
     for (int unit = 0; unit < kUnits; ++unit)
@@ -97,8 +97,8 @@ struct Chunk {
   }
 };
 
-// A few bytes come through a register and are stored as wide as they are loaded again: a load from
-// several narrower stores has to wait for them.
+// Copies the last few bytes through a register and stores them as wide as they are loaded again
+// later: a load of data from several narrower stores has to wait for them.
 [[gnu::always_inline]] inline void copy_rest(std::byte* memory, const std::byte* from,
                                              std::size_t size) {
   if (size != 4 && size != 8) {
@@ -118,7 +118,7 @@ struct Chunk {
   __builtin_memcpy(memory, &few, sizeof(few));
 }
 
-// What does not fill a chunk takes the same way, by memory of its own.
+// Elements that do not fill a chunk are processed in the same way, through a buffer.
 template <class Element, class Op, bool kScaled>
 [[gnu::noinline]] void reduce_rest(const KernelJob& job, std::int64_t offset, std::int64_t bytes) {
   using Part = Chunk<Element, Op, kScaled>;
@@ -141,8 +141,8 @@ template <class Element, class Op, bool kScaled>
     __builtin_memcpy(job.outputs[output] + offset, memory, size);
 }
 
-// kInputs is 0 for any number of them. An output is written when all inputs have been read there,
-// so it may be the memory of an input.
+// kInputs is 0 for any number of them. An output is written only after all inputs were read at that
+// place, so it may be the memory of an input.
 template <class Element, class Op, bool kScaled, int kInputs>
 void reduce_chunks(const KernelJob& job) {
   using Whole = Chunk<Element, Op, kScaled>;
@@ -180,7 +180,7 @@ struct VectorRow {
       kFloating<Element, Average>, kFloating<Element, Sum>, KernelRow{},
       kFloating<Element, Min>,     kFloating<Element, Max>, kFloating<Element, Product>};
 };
-// Unsigned numbers wrap, and their bits are those of the signed ones.
+// Unsigned numbers wrap, and signed ones have the same bits.
 template <class T>
   requires std::is_integral_v<T>
 struct VectorRow<Number<T>> {
