@@ -547,10 +547,11 @@ TEST(Engine, TheFlightRecordTellsWhatHappens) {
     EXPECT_LE(report.counts.blocked, std::chrono::steady_clock::now() - report.since);
     if (rank == 1) {
       EXPECT_EQ(barrier(*engine), Status());  // the other one's call is on its way
-      engine->shutdown("uncaught ValueError: x", "Traceback: here");
+      engine->shutdown("raised ValueError: x", LeaveCause::kException, "Traceback: here");
       report = read_flight_record((*memory)->data());
       EXPECT_EQ(report.life, FlightLife::kLeft);
-      EXPECT_EQ(report.reason, "uncaught ValueError: x");
+      EXPECT_EQ(report.cause, LeaveCause::kException);
+      EXPECT_EQ(report.reason, "raised ValueError: x");
       EXPECT_EQ(report.traceback, "Traceback: here");
       return;
     }

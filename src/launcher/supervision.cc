@@ -16,21 +16,6 @@ bool failed_in_init(const FlightReport& record) {
          (record.life == FlightLife::kLeft && record.groups.empty());
 }
 
-// The exception that ended the program says that a group was lost, or was raised from such a one.
-// Any other is the program's own, also when it had lost a group before.
-bool raised_for_a_lost_group(const FlightReport& record) {
-  constexpr std::string_view kUncaughtLoss = "uncaught GroupLostError";
-  constexpr std::string_view kLoss = "farandole.errors.GroupLostError";
-  constexpr std::string_view kFrom =
-      "\n\nThe above exception was the direct cause of the following exception:\n";
-  if (std::string_view(record.reason).starts_with(kUncaughtLoss)) return true;
-  const std::string_view text = record.traceback;
-  const auto from = text.rfind(kFrom);
-  if (from == std::string_view::npos) return false;
-  const auto line = text.rfind('\n', from - 1);
-  return text.substr(line + 1).starts_with(kLoss);
-}
-
 }  // namespace
 
 Supervision::Supervision(std::vector<pid_t> pids, std::chrono::seconds grace)
@@ -195,7 +180,7 @@ bool Supervision::may_be_a_cause(const Worker& worker) {
 bool Supervision::is_its_own_cause(const Worker& worker) {
   const FlightReport& record = worker.end->record;
   if (worker.end->how.signal != 0 && worker.our_signal == 0) return true;
-  return record.reason.starts_with("uncaught ") && !raised_for_a_lost_group(record);
+  return record.cause == LeaveCause::kException;
 }
 
 // Whose end was the reason for this one's failure. Who failed in init() did so because somebody
