@@ -40,6 +40,8 @@ std::string how_it_ended(const Failure& failure) {
   if (probably_killed_for_memory(failure.end))
     return "was probably killed by the kernel for memory (SIGKILL)";
   if (how.signal != 0) return "was " + describe(how);
+  if (how.code == 0 && failure.end.record.life == FlightLife::kOutside)
+    return "ended with exit code 0 without calling init(), where others waited for it";
   if (how.code == 0)
     return "ended with exit code 0 while others still needed it" + after_calls(failure.end.record);
   return describe(how);

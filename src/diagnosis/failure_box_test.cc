@@ -162,6 +162,16 @@ TEST(FailureBox, EndedWell) {
 )");
 }
 
+TEST(FailureBox, EndedWellWithoutInit) {
+  Failure made = failure({.code = 0});
+  made.exit_code = 1;
+  EXPECT_EQ(drawn(made, {.columns = 100}), R"(
+╭─ farandole: the job has failed ──────────────────────────────────────────────────────────────────╮
+│ rank 1 (pid 711) ended with exit code 0 without calling init(), where others waited for it       │
+╰─ exit code 1 ────────────────────────────────────────────────────────────────────────────────────╯
+)");
+}
+
 TEST(FailureBox, LeftAndWasEndedByUs) {
   Failure made = member_failure({.signal = SIGTERM}, CallState::kDone, seconds(2));
   made.end.record.life = FlightLife::kLeft;

@@ -23,6 +23,7 @@
 #include "base/descriptor_limit.h"
 #include "base/rank_names.h"
 #include "base/try.h"
+#include "diagnosis/join_watch.h"
 #include "diagnosis/memory_kills.h"
 #include "diagnosis/stall_watch.h"
 #include "launcher/caller_report.h"
@@ -79,6 +80,7 @@ class Agent {
         report_(poller_, tag(Source::kReport), setup.options.caller.report),
         output_(poller_, {tag(Source::kStream), tag(Source::kRoom)}, setup.options.output,
                 std::move(files)),
+        joins_(setup.options.workers, now()),
         stalls_(StallWatch::if_wanted(setup.options.stall_warning)),
         stacks_(poller_, tag(Source::kStack), setup.state) {}
 
@@ -100,6 +102,7 @@ class Agent {
   void pass_on(int signal);
   void wake_the_stopped();
   std::vector<WatchedWorker> watched_workers() const;
+  void look_for_missing_joins();
   bool looks_for_stalls() const;
   void look_for_stalls();
   void look_at_stacks(const std::vector<int>& ranks);
@@ -119,6 +122,7 @@ class Agent {
   std::vector<StartedWorker> workers_;             // by rank
   std::vector<std::shared_ptr<Segment>> records_;  // by rank; what the workers write into them
   std::optional<Supervision> supervision_;
+  JoinWatch joins_;
   std::optional<StallWatch> stalls_;  // unless the user wants none
   StackLook stacks_;
   MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
@@ -142,6 +146,7 @@ int Agent::run() {
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     reap_orphans();
     stack_ready();
+    look_for_missing_joins();
     look_for_stalls();
     if (output_.closed()) carry_out(supervision_->signal_received(SIGPIPE, now()));
     carry_out(supervision_->time_passed(now()));
@@ -263,6 +268,7 @@ std::optional<TimePoint> Agent::deadline() const {
     if (other && (!first || *other < *first)) first = other;
   };
   also(stacks_.deadline());
+  also(joins_.deadline());
   if (looks_for_stalls()) also(next_stall_look_);
   return first;
 }
@@ -381,7 +387,13 @@ std::vector<WatchedWorker> Agent::watched_workers() const {
   return watched;
 }
 
-// Who ends, or is stopped, keeps others waiting; that is no news.
+void Agent::look_for_missing_joins() {
+  if (!joins_.deadline() || now() < *joins_.deadline()) return;
+  const auto line = joins_.look(watched_workers(), now());
+  if (line && !supervision_->is_ending()) output_.notice(*line);
+}
+
+// When workers end or are stopped, it is expected that others wait for them.
 bool Agent::looks_for_stalls() const {
   return stalls_ && !user_has_stopped_the_job_ && !supervision_->is_ending();
 }
@@ -431,6 +443,8 @@ void Agent::tell_the_end() {
     output_.show(*failure);
   }
   for (const auto& line : supervision_->closing_lines()) output_.error(line);
+  if (supervision_->exit_code() != 0) return;
+  if (const auto line = never_joined(watched_workers())) output_.notice(*line);
 }
 
 int Agent::finish(int exit_code) {
