@@ -44,7 +44,7 @@
 namespace farandole {
 namespace {
 
-// What a tag of the poller stands for; the low half is an index.
+// What a tag of the poller stands for. The low half of a tag is an index.
 enum class Source : std::uint64_t {
   kSignals,
   kKeeper,
@@ -118,7 +118,7 @@ class Agent {
   std::unique_ptr<StoreServer> store_;
   CallerReport report_;
   JobOutput output_;
-  std::unique_ptr<JobSheet> sheet_;                // what others may read of all this
+  std::unique_ptr<JobSheet> sheet_;                // what `farandole status` reads
   std::vector<StartedWorker> workers_;             // by rank
   std::vector<std::shared_ptr<Segment>> records_;  // by rank; what the workers write into them
   std::optional<Supervision> supervision_;
@@ -127,11 +127,11 @@ class Agent {
   StackLook stacks_;
   MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
   TimePoint next_stall_look_ = now();
-  bool stack_failure_told_ = false;  // what ails one look ails the next
+  bool stack_failure_told_ = false;  // py-spy fails for each rank in the same way
   bool user_has_stopped_the_job_ = false;
   bool keeper_is_gone_ = false;
   bool job_is_over_ = false;
-  bool in_a_hurry_ = false;  // a signal came after the end
+  bool in_a_hurry_ = false;  // a signal came after the end of the job
 };
 
 int Agent::run() {
@@ -281,7 +281,7 @@ void Agent::take_signals() {
 
 void Agent::take_signal(int signal) {
   switch (signal) {
-    case SIGCHLD:  // for ends it only wakes us: see reap_orphans()
+    case SIGCHLD:  // worker_ended() and reap_orphans() see to ends
       return note_stops();
     case SIGWINCH:
       output_.window_changed();
@@ -324,7 +324,7 @@ void Agent::worker_ended(std::size_t rank) {
   carry_out(supervision_->worker_ended(static_cast<int>(rank), std::move(end)));
 }
 
-// Somebody may stop a single worker; when the user stops the whole job that is no news.
+// Tells the user that a single worker was stopped. A user who stops the whole job knows it.
 void Agent::note_stops() {
   for (;;) {
     siginfo_t info{};
@@ -340,8 +340,8 @@ void Agent::note_stops() {
   }
 }
 
-// Processes whose parents, our workers, have died come to us. Workers themselves are taken in the
-// order of their pidfds.
+// When a worker dies, the kernel makes its children ours. The workers themselves are reaped by
+// worker_ended(), in the order of their pidfds.
 void Agent::reap_orphans() {
   for (;;) {
     siginfo_t info{};
@@ -367,7 +367,7 @@ void Agent::pass_on(int signal) {
     if (supervision_->lives(static_cast<int>(rank))) ::kill(-workers_[rank].pid, signal);
 }
 
-// A stopped process would hear of the signal that is to end it only when it goes on.
+// A stopped process receives the signal that shall end it only when it runs again.
 void Agent::wake_the_stopped() {
   for (std::size_t rank = 0; rank < workers_.size(); ++rank)
     if (supervision_->stopped_by(static_cast<int>(rank)) != 0) ::kill(-workers_[rank].pid, SIGCONT);
@@ -429,7 +429,7 @@ void Agent::stack_ready() {
   for (const auto& line : answer->lines) output_.notice(line);
 }
 
-// After workers that ended well: `tee log` may still have the last lines in its hands.
+// After workers that ended well: a child such as `tee log` may still have to write the last lines.
 void Agent::wait_for_the_left(TimePoint deadline) {
   while (has_descendants() && now() < deadline && !keeper_is_gone_ && !in_a_hurry_) {
     for (const std::uint64_t ready : poller_.wait(deadline)) serve(ready);
@@ -460,7 +460,7 @@ int Agent::finish(int exit_code) {
   output_.read_the_rest();
   if (supervision_) tell_the_end();
   output_.close();
-  // A slow reader gets all of it, unless the user has no patience.
+  // Waits for a slow reader of the output, until a signal comes.
   const auto all_written = [this] {
     return output_.everything_is_written() && report_.everything_is_written();
   };
@@ -469,7 +469,7 @@ int Agent::finish(int exit_code) {
   return check_output(exit_code);
 }
 
-// Whoever reads a file of our output has to know that it is not whole.
+// A reader of our output must learn that lines are missing.
 int Agent::check_output(int exit_code) {
   const auto loss = output_.loss();
   if (!loss || keeper_is_gone_) return exit_code;

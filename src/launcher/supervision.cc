@@ -168,7 +168,7 @@ std::string Supervision::name(int rank) const {
   return "rank " + std::to_string(rank) + " (pid " + std::to_string(worker(rank).pid) + ")";
 }
 
-// Who was ended by us is no cause, unless it had left the job before.
+// A worker that we have ended is no cause, unless it had left the job before.
 bool Supervision::may_be_a_cause(const Worker& worker) {
   if (!worker.end) return false;
   const FlightReport& record = worker.end->record;
@@ -176,15 +176,15 @@ bool Supervision::may_be_a_cause(const Worker& worker) {
          (record.life == FlightLife::kLeft && record.since < worker.first_signal_time);
 }
 
-// Nobody else's end brings a signal that is not ours, or an exception of the program's own.
+// A signal that is not ours, or an exception of the program's own, has no cause in another worker.
 bool Supervision::is_its_own_cause(const Worker& worker) {
   const FlightReport& record = worker.end->record;
   if (worker.end->how.signal != 0 && worker.our_signal == 0) return true;
   return record.cause == LeaveCause::kException;
 }
 
-// Whose end was the reason for this one's failure. Who failed in init() did so because somebody
-// had ended before; the launcher had told it.
+// The rank whose end was the reason for this one's failure. A worker that failed in init() did so
+// because another one had ended before, as the launcher had told it.
 std::optional<int> Supervision::cause_of(int rank) const {
   const FlightReport& record = worker(rank).end->record;
   if (is_its_own_cause(worker(rank))) return std::nullopt;
@@ -195,8 +195,8 @@ std::optional<int> Supervision::cause_of(int rank) const {
   return may_be_a_cause(worker(*cause)) ? cause : std::nullopt;
 }
 
-// From the first failure back to whom it blames, and so on; it may have ended later than its
-// victims, and well. In a circle it is the one that ended first.
+// Goes from the first failure to the rank that it blames, and so on to the end of that chain. That
+// rank may have ended later than its victims, and well. In a circle it is the one that ended first.
 int Supervision::first_cause() const {
   std::vector<int> way{*first_failure_};
   for (;;) {
