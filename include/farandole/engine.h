@@ -130,6 +130,14 @@ struct Outcome {
 
 using Handle = std::uint64_t;
 
+// Why a rank leaves its job. From it the launcher finds the rank that failed first; the texts
+// beside it are for people.
+enum class LeaveCause : std::uint8_t {
+  kOrderly,    // the program ended, or called shutdown()
+  kException,  // an uncaught exception of the program's own
+  kGroupLost,  // an uncaught exception that says that a group was lost, or that one caused
+};
+
 // Thread-safe throughout. Only create(), add_group(), remove_group(), wait(), shutdown(), a
 // submit() with a limit, start_timeline() and stop_timeline() block. The engine has two threads
 // ("progress" and "watch"), which sleep when idle, and a third one while a timeline is on. Not
@@ -214,9 +222,10 @@ class Engine {
   Status stop_timeline();
 
   // Leaves the job: the others' calls that need this rank end with an error that carries
-  // `reason`. Ours that are pending end with kRebuildGroup. Idempotent. `traceback` is for the
-  // launcher: where the exception was raised that ends this process; empty when none does.
-  void shutdown(const std::string& reason, const std::string& traceback = {});
+  // `reason`. Ours that are pending end with kRebuildGroup. Idempotent. `cause` and `traceback` are
+  // for the launcher; the traceback says where the exception was raised that ends this process.
+  void shutdown(const std::string& reason, LeaveCause cause = LeaveCause::kOrderly,
+                const std::string& traceback = {});
 
   // For the child of a fork: closes our descriptors and makes every later call fail with a clear
   // error. Takes no lock. Mapped memory stays.
@@ -228,7 +237,7 @@ class Engine {
 
 // For a process that ends without an engine: what its launcher shows of the end, as shutdown()
 // tells it with one. Does nothing without a launcher. Errors: kFixCall, kStop, as Engine::create().
-Status report_end(const EngineOptions& options, const std::string& reason,
+Status report_end(const EngineOptions& options, const std::string& reason, LeaveCause cause,
                   const std::string& traceback);
 
 }  // namespace farandole

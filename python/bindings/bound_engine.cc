@@ -90,13 +90,14 @@ void BoundEngine::stop_timeline() {
   raise_if_failed(unlocked([](Engine& engine) { return engine.stop_timeline(); }));
 }
 
-void BoundEngine::shutdown(const std::string& reason, const std::string& traceback) {
+void BoundEngine::shutdown(const std::string& reason, LeaveCause cause,
+                           const std::string& traceback) {
   if (forked_ || !engine_) return;
   leaving_ = true;
   std::shared_ptr<Engine> engine = engine_;
   do {
     const nb::gil_scoped_release released;
-    engine->shutdown(reason, traceback);
+    engine->shutdown(reason, cause, traceback);
     while (const int visitors = visitors_) visitors_.wait(visitors);
   } while (visitors_ > 0);  // somebody began to wait before we had the GIL again
   engine_.reset();
@@ -127,14 +128,18 @@ void BoundEngine::wait(Handle handle) {
 
 void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
   module.attr("version") = FARANDOLE_VERSION;
+  nb::enum_<LeaveCause>(module, "LeaveCause")
+      .value("ORDERLY", LeaveCause::kOrderly)
+      .value("EXCEPTION", LeaveCause::kException)
+      .value("GROUP_LOST", LeaveCause::kGroupLost);
   // What cannot be told at the very end is left out: there is nobody to catch an error.
   module.def(
       "report_end",
-      [](const std::string& reason, const std::string& traceback) {
+      [](const std::string& reason, LeaveCause cause, const std::string& traceback) {
         const Result<EngineOptions> options = EngineOptions::from_environment();
-        if (options.ok()) static_cast<void>(report_end(*options, reason, traceback));
+        if (options.ok()) static_cast<void>(report_end(*options, reason, cause, traceback));
       },
-      nb::arg("reason"), nb::arg("traceback"));
+      nb::arg("reason"), nb::arg("cause"), nb::arg("traceback"));
   engine
       .def(nb::init<std::vector<std::vector<int>>, const std::string&, const std::vector<int>&>(),
            nb::arg("groups"), nb::arg("meeting"), nb::arg("place"))
@@ -154,7 +159,8 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def("remove_group", &BoundEngine::remove_group)
       .def("start_timeline", &BoundEngine::start_timeline)
       .def("stop_timeline", &BoundEngine::stop_timeline)
-      .def("shutdown", &BoundEngine::shutdown, nb::arg("reason"), nb::arg("traceback"))
+      .def("shutdown", &BoundEngine::shutdown, nb::arg("reason"), nb::arg("cause"),
+           nb::arg("traceback"))
       .def("abandon_after_fork", &BoundEngine::abandon_after_fork);
 }
 

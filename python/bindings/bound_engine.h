@@ -52,7 +52,7 @@ class BoundEngine {
   // Leaves and frees everything but memory that Python still has. When it returns, no thread is
   // without the GIL inside the engine, nor will one be: one that came back to an interpreter which
   // ends would crash.
-  void shutdown(const std::string& reason, const std::string& traceback);
+  void shutdown(const std::string& reason, LeaveCause cause, const std::string& traceback);
   void abandon_after_fork();
   bool poll(Handle handle) const;
   // Waits until the call is done. If a signal handler raises, the wait ends but the call goes on.

@@ -1,12 +1,21 @@
 """The compiled engine (python/bindings). Frontends use it; users' programs use farandole.torch."""
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 version: str
 dtypes: dict[str, int]
 reduce_ops: dict[str, int]
 devices: dict[str, int]
+
+class LeaveCause(Enum):
+    """Why a rank leaves its job: the program ended or called shutdown(), an exception of its own
+    was not caught, or one that a lost group has caused."""
+
+    ORDERLY = ...
+    EXCEPTION = ...
+    GROUP_LOST = ...
 
 class SharedArray:
     """A writable array in the engine's memory, with DLPack and the buffer protocol."""
@@ -46,7 +55,7 @@ def faulty(name: str, group: int, fault: str, /) -> Call:
     """A call that cannot be made on this rank: all members get the text as an error."""
 
 def scattered_rows(rows: int, members: int, member: int, /) -> int: ...
-def report_end(reason: str, traceback: str) -> None: ...
+def report_end(reason: str, cause: LeaveCause, traceback: str) -> None: ...
 
 class Engine:
     def __init__(self, groups: Sequence[Sequence[int]], meeting: str, place: Sequence[int]) -> None:
@@ -90,5 +99,5 @@ class Engine:
         self, handle: int, buffer: BufferView, /
     ) -> tuple[SharedArray, list[int]]: ...
     def take_last_joined(self, handle: int, /) -> int: ...
-    def shutdown(self, reason: str, traceback: str) -> None: ...
+    def shutdown(self, reason: str, cause: LeaveCause, traceback: str) -> None: ...
     def abandon_after_fork(self) -> None: ...

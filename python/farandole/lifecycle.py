@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from farandole import core
-from farandole.errors import CallError
+from farandole.errors import CallError, GroupLostError
 from farandole.group import Group, checked, global_process_set
 
 
@@ -89,7 +89,7 @@ def _join(
     try:
         _check_is_world(comm, engine.size)
     except CallError as error:
-        engine.shutdown(str(error), "")
+        engine.shutdown(str(error), core.LeaveCause.ORDERLY, "")
         raise
     groups = (global_process_set, *given)
     for number, group in enumerate(groups):
@@ -183,7 +183,7 @@ def shutdown() -> None:
     _leave("it called shutdown()")
 
 
-def _leave(reason: str, stack: str = "") -> None:
+def _leave(reason: str, cause: core.LeaveCause = core.LeaveCause.ORDERLY, stack: str = "") -> None:
     engine, groups = _process.engine, _process.groups
     if engine is None or _process.forked:
         return
@@ -192,7 +192,7 @@ def _leave(reason: str, stack: str = "") -> None:
     for group in groups:
         group.forget()
     try:
-        engine.shutdown(reason, stack)
+        engine.shutdown(reason, cause, stack)
     finally:
         _process.leaving = tuple(each for each in _process.leaving if each is not engine)
 
@@ -252,16 +252,30 @@ def _leave_at_exit() -> None:
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if error is None:
         return _leave("its program ended")
-    reason = described(error, _summary) or "uncaught exception that cannot be described"
+    reason = described(error, _summary) or "raised an exception that cannot be described"
+    cause = (
+        core.LeaveCause.GROUP_LOST if _was_caused_by_a_loss(error) else core.LeaveCause.EXCEPTION
+    )
     details = described(error, lambda error: "".join(traceback.format_exception(error)))
     if _process.engine is None and not _process.is_child:
-        core.report_end(reason, details)  # before init(), or after shutdown()
-    return _leave(reason, details)
+        core.report_end(reason, cause, details)  # before init(), or after shutdown()
+    return _leave(reason, cause, details)
+
+
+def _was_caused_by_a_loss(error: BaseException | None) -> bool:
+    """Is it a GroupLostError, or was it raised from one, as by `raise ... from error`?"""
+    seen: set[int] = set()  # a program may make a circle of causes
+    while error is not None and id(error) not in seen:
+        if isinstance(error, GroupLostError):
+            return True
+        seen.add(id(error))
+        error = error.__cause__
+    return False
 
 
 def _summary(error: BaseException) -> str:
     """One line for the others: the exception that ends this process."""
-    text = f"uncaught {type(error).__name__}"
+    text = f"raised {type(error).__name__}"
     lines = described(error, str).splitlines()
     return f"{text}: {lines[0][:500]}" if lines else text
 

@@ -13,15 +13,15 @@ HERE = Path(__file__).parent
 HANG_SECONDS = 60
 
 # Rank 1's exit code, and what rank 0 is told.
-INTERRUPTED = (130, "has left the job (uncaught KeyboardInterrupt)")
+INTERRUPTED = (130, "has left the job (raised KeyboardInterrupt)")
 WAYS = {
     "end": (0, "has left the job (its program ended)"),
     "exit": (5, "has left the job (its program ended)"),
     "_exit": (6, "has died"),
-    "exception": (1, "has left the job (uncaught ValueError: no data)"),
-    "surrogate": (1, r"has left the job (uncaught ValueError: cannot read \udcff.png)"),
-    "speechless": (1, "has left the job (uncaught SpeechlessError)"),
-    "nameless": (1, "has left the job (uncaught exception that cannot be described)"),
+    "exception": (1, "has left the job (raised ValueError: no data)"),
+    "surrogate": (1, r"has left the job (raised ValueError: cannot read \udcff.png)"),
+    "speechless": (1, "has left the job (raised SpeechlessError)"),
+    "nameless": (1, "has left the job (raised an exception that cannot be described)"),
     "interrupt": INTERRUPTED,
     "interrupt twice": INTERRUPTED,
     "interrupted add": INTERRUPTED,
@@ -42,7 +42,7 @@ def test_leaving_with_calls_that_are_not_done(way: str) -> None:
     assert len(told) == 1 and "rank 1" in told[0] and cause in told[0], job.text
     assert not CRASH.search(job.text), job.text
     if code == 1:
-        raised = cause.removeprefix("has left the job (uncaught ").removesuffix(")")
+        raised = cause.removeprefix("has left the job (raised ").removesuffix(")")
         assert f"raised {raised} " in job.text, job.text  # in the launcher's report
     if way == "shutdown in a handler":
         assert "told: shutdown() was called before this call was done" in job.text

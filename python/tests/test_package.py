@@ -231,8 +231,8 @@ def test_outside_a_job() -> None:
 
 
 def test_an_uncaught_exception_is_the_reason_to_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[str, str]] = []
-    engine = SimpleNamespace(shutdown=lambda *texts: said.append(texts))
+    said: list[tuple[str, core.LeaveCause, str]] = []
+    engine = SimpleNamespace(shutdown=lambda *what: said.append(what))
     try:
         raise ValueError("no data\nat all")
     except ValueError as error:
@@ -240,10 +240,25 @@ def test_an_uncaught_exception_is_the_reason_to_leave(monkeypatch: pytest.Monkey
         monkeypatch.setattr(sys, "last_exc", error, raising=False)
     monkeypatch.setattr(lifecycle._process, "engine", engine)
     lifecycle._leave_at_exit()
-    ((reason, stack),) = said
-    assert reason == "uncaught ValueError: no data"
+    ((reason, cause, stack),) = said
+    assert reason == "raised ValueError: no data"
+    assert cause is core.LeaveCause.EXCEPTION
     assert stack.startswith("Traceback (most recent call last):\n")
     assert f'File "{__file__}"' in stack and stack.endswith("ValueError: no data\nat all\n")
+
+
+def test_only_a_loss_and_what_was_raised_from_it_is_put_down_to_a_loss() -> None:
+    loss, own = farandole.GroupLostError("rank 0 died"), RuntimeError("step 7")
+    assert lifecycle._was_caused_by_a_loss(loss)
+    assert not lifecycle._was_caused_by_a_loss(own)
+    own.__context__ = loss  # it was raised while the loss was handled
+    assert not lifecycle._was_caused_by_a_loss(own)
+    own.__cause__ = KeyError(3)
+    assert not lifecycle._was_caused_by_a_loss(own)
+    own.__cause__.__cause__ = own
+    assert not lifecycle._was_caused_by_a_loss(own)
+    own.__cause__.__cause__ = loss
+    assert lifecycle._was_caused_by_a_loss(own)
 
 
 def test_a_fork_during_shutdown_leaves_no_engine_to_the_child(

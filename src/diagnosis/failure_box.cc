@@ -16,23 +16,16 @@ namespace {
 constexpr int kColumnsMin = 40;
 constexpr int kColumnsMax = 100;
 constexpr std::size_t kTracebackLinesMax = 30;
-constexpr std::string_view kUncaught = "uncaught ";
 constexpr std::string_view kFrameColor = "\x1b[31m";
 constexpr std::string_view kHeadColor = "\x1b[1m";
 constexpr std::string_view kPlain = "\x1b[0m";
 
-bool raised(const Failure& failure) { return !failure.end.record.traceback.empty(); }
+// An exception has ended its program.
+bool raised(const Failure& failure) { return failure.end.record.cause != LeaveCause::kOrderly; }
 
 // Whom the kernel has killed is not known; that it has killed somebody just now is.
 bool probably_killed_for_memory(const WorkerEnd& end) {
   return end.how.signal == SIGKILL && end.memory_kills.in_group > 0;
-}
-
-// "raised ValueError: bad data", from the reason that Python gives when it leaves.
-std::string what_it_raised(const FlightReport& record) {
-  std::string_view reason = record.reason;
-  if (reason.starts_with(kUncaught)) reason.remove_prefix(kUncaught.size());
-  return "raised " + make_visible(reason);
 }
 
 // With fewer batches than the others, for one.
@@ -47,6 +40,8 @@ std::string how_it_ended(const Failure& failure) {
   if (probably_killed_for_memory(failure.end))
     return "was probably killed by the kernel for memory (SIGKILL)";
   if (how.signal != 0) return "was " + describe(how);
+  if (how.code == 0 && failure.end.record.life == FlightLife::kOutside)
+    return "ended with exit code 0 without calling init(), where others waited for it";
   if (how.code == 0)
     return "ended with exit code 0 while others still needed it" + after_calls(failure.end.record);
   return describe(how);
@@ -54,7 +49,7 @@ std::string how_it_ended(const Failure& failure) {
 
 std::string headline(const Failure& failure) {
   const std::string who = fmt::format("rank {} (pid {}) ", failure.rank, failure.pid);
-  if (raised(failure)) return who + what_it_raised(failure.end.record);
+  if (raised(failure)) return who + make_visible(failure.end.record.reason);
   if (failure.ended_by_us)
     return who + "has left the job while others still needed it: " +
            make_visible(failure.end.record.reason);

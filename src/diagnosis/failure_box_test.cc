@@ -72,7 +72,8 @@ TEST(FailureBox, Killed) {
 TEST(FailureBox, Raised) {
   Failure made = member_failure({.code = 1}, CallState::kDone, milliseconds(3));
   made.end.record.life = FlightLife::kLeft;
-  made.end.record.reason = "uncaught ValueError: no label for image 4711";
+  made.end.record.cause = LeaveCause::kException;
+  made.end.record.reason = "raised ValueError: no label for image 4711";
   made.end.record.traceback =
       "Traceback (most recent call last):\n  File \"train.py\", line 8, in <module>\n"
       "    label = labels[name]\nValueError: no label for image 4711\n";
@@ -132,6 +133,16 @@ TEST(FailureBox, AChildMayHaveBeenKilledForMemory) {
 )");
 }
 
+// The cause decides, not the texts.
+TEST(FailureBox, RaisedWithoutATraceback) {
+  Failure made = failure({.code = 1});
+  made.end.record.cause = LeaveCause::kGroupLost;
+  made.end.record.reason = "raised GroupLostError: rank 0 died";
+  EXPECT_THAT(drawn(made), HasSubstr("(pid 711) raised GroupLostError: rank 0 died"));
+  made.end.record.cause = LeaveCause::kOrderly;
+  EXPECT_THAT(drawn(made), Not(HasSubstr("raised")));
+}
+
 TEST(FailureBox, EndedWell) {
   Failure made = member_failure({.code = 0}, CallState::kFailed, seconds(130));
   made.end.record.life = FlightLife::kLeft;
@@ -148,6 +159,16 @@ TEST(FailureBox, EndedWell) {
 │                                                                              │
 │ the others: rank 0: exited with code 1                                       │
 ╰─ exit code 1 ────────────────────────────────────────────────────────────────╯
+)");
+}
+
+TEST(FailureBox, EndedWellWithoutInit) {
+  Failure made = failure({.code = 0});
+  made.exit_code = 1;
+  EXPECT_EQ(drawn(made, {.columns = 100}), R"(
+╭─ farandole: the job has failed ──────────────────────────────────────────────────────────────────╮
+│ rank 1 (pid 711) ended with exit code 0 without calling init(), where others waited for it       │
+╰─ exit code 1 ────────────────────────────────────────────────────────────────────────────────────╯
 )");
 }
 
@@ -184,7 +205,8 @@ TEST(FailureBox, EndedInInit) {
 TEST(FailureBox, LongAndHostileTexts) {
   Failure made = failure({.code = 1});
   made.end.record.life = FlightLife::kLeft;
-  made.end.record.reason = "uncaught RuntimeError: " + std::string(70, 'x') + " \x1b[2J \xff 数据";
+  made.end.record.cause = LeaveCause::kException;
+  made.end.record.reason = "raised RuntimeError: " + std::string(70, 'x') + " \x1b[2J \xff 数据";
   for (int line = 1; line <= 40; ++line)
     made.end.record.traceback += "line " + std::to_string(line) + "\n";
   made.end.record.traceback += "    " + std::string(90, 'y') + " z\n\tRuntimeError: \r\x07\n";
@@ -236,7 +258,8 @@ TEST(FailureBox, LongAndHostileTexts) {
 
 TEST(FailureBox, EveryLineHasTheSameWidth) {
   Failure made = member_failure({.code = 1}, CallState::kDone, seconds(1));
-  made.end.record.reason = "uncaught E: e\xCC\x81 数据";
+  made.end.record.cause = LeaveCause::kException;
+  made.end.record.reason = "raised E: e\xCC\x81 数据";
   made.end.record.traceback = std::string(300, 'x') + "\n数据 数据\n\xE2\x82";
   made.others = std::string(200, 'o');
   for (const int columns : {20, 40, 80, 99, 100, 300}) {

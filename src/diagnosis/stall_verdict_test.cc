@@ -282,6 +282,26 @@ TEST_F(StallVerdictTest, WhoHasJoinedIsMissedOnlyWhereItCannotTakePart) {
               Contains("  rank 0 (b, pid 710) has finished its data (join) after no call"));
 }
 
+TEST_F(StallVerdictTest, WhoHasJoinedAndDiedIsMissed) {
+  for (const int rank : {0, 2}) waits(rank, "x", 30).changed = ago(1);
+  waits(1, "join", 60).operation = Operation::kJoin;
+  EXPECT_THAT(lines(), IsEmpty());  // it takes part without data
+  worker(1).end = "killed by signal 9 (SIGKILL)";
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("`x` (float32, 10 elements) waits for rank 1"),
+                                   "  ranks 0, 2 have been waiting in it for 30.0 s",
+                                   HasSubstr("has ended (killed by signal 9 (SIGKILL))")));
+}
+
+// Whichever rank it is of, and whichever was submitted under the lower handle.
+TEST_F(StallVerdictTest, TheOlderOfTwoLateCallsIsTold) {
+  call(0, CallState::kWaiting, "young", 11, 11);
+  call(0, CallState::kWaiting, "old", 15, 15);
+  EXPECT_THAT(lines()[0], HasSubstr("`old`"));
+  call(1, CallState::kWaiting, "older", 20, 20);
+  call(2, CallState::kWaiting, "youngest", 10.5, 10.5);
+  EXPECT_THAT(lines()[0], HasSubstr("`older`"));
+}
+
 TEST_F(StallVerdictTest, InitWaitsForWhoHasNotCalledIt) {
   for (const int rank : {0, 2}) {
     report(rank) = {};

@@ -131,11 +131,11 @@ Result<std::shared_ptr<Store>> choose_store(const EngineOptions& options) {
   return {std::shared_ptr<Store>(std::move(client))};
 }
 
-Status report_end(const EngineOptions& options, const std::string& reason,
+Status report_end(const EngineOptions& options, const std::string& reason, LeaveCause cause,
                   const std::string& traceback) {
   if (options.flight_record_descriptor < 0) return {};
   FARANDOLE_TRY_ASSIGN(const auto segment, flight_memory(options.flight_record_descriptor));
-  FlightRecorder(segment->data()).left(reason, traceback, SystemClock().now());
+  FlightRecorder(segment->data()).left(reason, cause, traceback, SystemClock().now());
   return {};
 }
 
@@ -161,7 +161,7 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
   parts->recorder->begin(parts->clock->now());
   auto formed = form(options, *parts->store);
   if (!formed.ok()) {
-    parts->recorder->left(formed.status().message(), {}, parts->clock->now());
+    parts->recorder->left(formed.status().message(), LeaveCause::kOrderly, {}, parts->clock->now());
     return formed.status();
   }
   parts->formation = *std::move(formed);
@@ -180,7 +180,7 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
   if (!started.ok()) {
     // The others count on us already.
     parts->formation.doorbells->leave(started.message());
-    parts->recorder->left(started.message(), {}, parts->clock->now());
+    parts->recorder->left(started.message(), LeaveCause::kOrderly, {}, parts->clock->now());
     return started;
   }
   return engine;

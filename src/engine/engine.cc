@@ -168,12 +168,12 @@ Status Engine::stop_timeline() {
   return {};
 }
 
-void Engine::shutdown(const std::string& reason, const std::string& traceback) {
+void Engine::shutdown(const std::string& reason, LeaveCause cause, const std::string& traceback) {
   if (parts_->abandoned) return;
   std::call_once(parts_->left, [&] {
     parts_->watch->stop();  // the others' death must not reach us any more
     parts_->loop->stop(reason);
-    parts_->recorder->left(reason, traceback, parts_->clock->now());
+    parts_->recorder->left(reason, cause, traceback, parts_->clock->now());
     parts_->timeline->close();
     try {
       (*parts_->log)(Level::kInfo, "left the job: " + reason);

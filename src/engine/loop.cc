@@ -331,7 +331,7 @@ void Loop::die_of_memory() {
       "and the memory limit of the container. The process ends here.\n",
       doorbells_.rank(), static_cast<int>(::getpid()));
   leave(kReason);
-  recorder_.left(kReason, {}, clock_.now());
+  recorder_.left(kReason, LeaveCause::kOrderly, {}, clock_.now());
   std::abort();
 }
 

@@ -23,6 +23,7 @@
 #include "base/descriptor_limit.h"
 #include "base/rank_names.h"
 #include "base/try.h"
+#include "diagnosis/join_watch.h"
 #include "diagnosis/memory_kills.h"
 #include "diagnosis/stall_watch.h"
 #include "launcher/caller_report.h"
@@ -43,7 +44,7 @@
 namespace farandole {
 namespace {
 
-// What a tag of the poller stands for; the low half is an index.
+// What a tag of the poller stands for. The low half of a tag is an index.
 enum class Source : std::uint64_t {
   kSignals,
   kKeeper,
@@ -79,6 +80,7 @@ class Agent {
         report_(poller_, tag(Source::kReport), setup.options.caller.report),
         output_(poller_, {tag(Source::kStream), tag(Source::kRoom)}, setup.options.output,
                 std::move(files)),
+        joins_(setup.options.workers, now()),
         stalls_(StallWatch::if_wanted(setup.options.stall_warning)),
         stacks_(poller_, tag(Source::kStack), setup.state) {}
 
@@ -100,6 +102,7 @@ class Agent {
   void pass_on(int signal);
   void wake_the_stopped();
   std::vector<WatchedWorker> watched_workers() const;
+  void look_for_missing_joins();
   bool looks_for_stalls() const;
   void look_for_stalls();
   void look_at_stacks(const std::vector<int>& ranks);
@@ -115,19 +118,20 @@ class Agent {
   std::unique_ptr<StoreServer> store_;
   CallerReport report_;
   JobOutput output_;
-  std::unique_ptr<JobSheet> sheet_;                // what others may read of all this
+  std::unique_ptr<JobSheet> sheet_;                // what `farandole status` reads
   std::vector<StartedWorker> workers_;             // by rank
   std::vector<std::shared_ptr<Segment>> records_;  // by rank; what the workers write into them
   std::optional<Supervision> supervision_;
+  JoinWatch joins_;
   std::optional<StallWatch> stalls_;  // unless the user wants none
   StackLook stacks_;
   MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
   TimePoint next_stall_look_ = now();
-  bool stack_failure_told_ = false;  // what ails one look ails the next
+  bool stack_failure_told_ = false;  // py-spy fails for each rank in the same way
   bool user_has_stopped_the_job_ = false;
   bool keeper_is_gone_ = false;
   bool job_is_over_ = false;
-  bool in_a_hurry_ = false;  // a signal came after the end
+  bool in_a_hurry_ = false;  // a signal came after the end of the job
 };
 
 int Agent::run() {
@@ -142,6 +146,7 @@ int Agent::run() {
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     reap_orphans();
     stack_ready();
+    look_for_missing_joins();
     look_for_stalls();
     if (output_.closed()) carry_out(supervision_->signal_received(SIGPIPE, now()));
     carry_out(supervision_->time_passed(now()));
@@ -263,6 +268,7 @@ std::optional<TimePoint> Agent::deadline() const {
     if (other && (!first || *other < *first)) first = other;
   };
   also(stacks_.deadline());
+  also(joins_.deadline());
   if (looks_for_stalls()) also(next_stall_look_);
   return first;
 }
@@ -275,7 +281,7 @@ void Agent::take_signals() {
 
 void Agent::take_signal(int signal) {
   switch (signal) {
-    case SIGCHLD:  // for ends it only wakes us: see reap_orphans()
+    case SIGCHLD:  // worker_ended() and reap_orphans() see to ends
       return note_stops();
     case SIGWINCH:
       output_.window_changed();
@@ -318,7 +324,7 @@ void Agent::worker_ended(std::size_t rank) {
   carry_out(supervision_->worker_ended(static_cast<int>(rank), std::move(end)));
 }
 
-// Somebody may stop a single worker; when the user stops the whole job that is no news.
+// Tells the user that a single worker was stopped. A user who stops the whole job knows it.
 void Agent::note_stops() {
   for (;;) {
     siginfo_t info{};
@@ -334,8 +340,8 @@ void Agent::note_stops() {
   }
 }
 
-// Processes whose parents, our workers, have died come to us. Workers themselves are taken in the
-// order of their pidfds.
+// When a worker dies, the kernel makes its children ours. The workers themselves are reaped by
+// worker_ended(), in the order of their pidfds.
 void Agent::reap_orphans() {
   for (;;) {
     siginfo_t info{};
@@ -361,7 +367,7 @@ void Agent::pass_on(int signal) {
     if (supervision_->lives(static_cast<int>(rank))) ::kill(-workers_[rank].pid, signal);
 }
 
-// A stopped process would hear of the signal that is to end it only when it goes on.
+// A stopped process receives the signal that shall end it only when it runs again.
 void Agent::wake_the_stopped() {
   for (std::size_t rank = 0; rank < workers_.size(); ++rank)
     if (supervision_->stopped_by(static_cast<int>(rank)) != 0) ::kill(-workers_[rank].pid, SIGCONT);
@@ -381,7 +387,13 @@ std::vector<WatchedWorker> Agent::watched_workers() const {
   return watched;
 }
 
-// Who ends, or is stopped, keeps others waiting; that is no news.
+void Agent::look_for_missing_joins() {
+  if (!joins_.deadline() || now() < *joins_.deadline()) return;
+  const auto line = joins_.look(watched_workers(), now());
+  if (line && !supervision_->is_ending()) output_.notice(*line);
+}
+
+// When workers end or are stopped, it is expected that others wait for them.
 bool Agent::looks_for_stalls() const {
   return stalls_ && !user_has_stopped_the_job_ && !supervision_->is_ending();
 }
@@ -417,7 +429,7 @@ void Agent::stack_ready() {
   for (const auto& line : answer->lines) output_.notice(line);
 }
 
-// After workers that ended well: `tee log` may still have the last lines in its hands.
+// After workers that ended well: a child such as `tee log` may still have to write the last lines.
 void Agent::wait_for_the_left(TimePoint deadline) {
   while (has_descendants() && now() < deadline && !keeper_is_gone_ && !in_a_hurry_) {
     for (const std::uint64_t ready : poller_.wait(deadline)) serve(ready);
@@ -431,6 +443,8 @@ void Agent::tell_the_end() {
     output_.show(*failure);
   }
   for (const auto& line : supervision_->closing_lines()) output_.error(line);
+  if (supervision_->exit_code() != 0) return;
+  if (const auto line = never_joined(watched_workers())) output_.notice(*line);
 }
 
 int Agent::finish(int exit_code) {
@@ -446,7 +460,7 @@ int Agent::finish(int exit_code) {
   output_.read_the_rest();
   if (supervision_) tell_the_end();
   output_.close();
-  // A slow reader gets all of it, unless the user has no patience.
+  // Waits for a slow reader of the output, until a signal comes.
   const auto all_written = [this] {
     return output_.everything_is_written() && report_.everything_is_written();
   };
@@ -455,7 +469,7 @@ int Agent::finish(int exit_code) {
   return check_output(exit_code);
 }
 
-// Whoever reads a file of our output has to know that it is not whole.
+// A reader of our output must learn that lines are missing.
 int Agent::check_output(int exit_code) {
   const auto loss = output_.loss();
   if (!loss || keeper_is_gone_) return exit_code;

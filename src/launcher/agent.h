@@ -8,7 +8,7 @@
 
 namespace farandole {
 
-// Of its process, in 15 letters.
+// The name of its process. The kernel keeps 15 letters.
 inline constexpr const char* kAgentName = "farandole-agent";
 
 // What the keeper prepares for its agent.
@@ -19,7 +19,7 @@ struct AgentSetup {
   const Descriptor& signals;  // a signalfd; its signals are blocked
 };
 
-// Runs the job to its end and returns its exit code; nothing that the job has started is left then.
+// Runs the job to its end and returns its exit code. Every process of the job has ended then.
 // The calling process must be single-threaded and a child subreaper.
 int run_agent(const AgentSetup& setup);
 

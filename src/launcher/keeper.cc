@@ -40,7 +40,7 @@ bool is_ignored(int signal) {
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// What we forward. A signal that we were told to ignore, as nohup does, stays ignored.
+// The signals that we forward. One that is ignored from the start, as under nohup, stays ignored.
 sigset_t forwarded_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -51,8 +51,8 @@ sigset_t forwarded_signals() {
   return set;
 }
 
-// Blocks what comes through the signalfd, and what must not stop or end the launcher when it writes
-// or, under `ulimit -f`, makes shared memory.
+// Blocks the signals that the signalfd delivers, and those that would stop or end the launcher when
+// it writes or, under `ulimit -f`, when it makes shared memory.
 void block(const sigset_t& taken) {
   sigset_t blocked = taken;
   sigaddset(&blocked, SIGPIPE);
@@ -64,7 +64,7 @@ void block(const sigset_t& taken) {
 // A job of many workers needs more descriptors than the usual soft limit.
 InheritedState take_over_state() {
   InheritedState state{};
-  ::signal(SIGCHLD, SIG_DFL);  // if it came to us ignored, we would never hear of a worker's end
+  ::signal(SIGCHLD, SIG_DFL);  // if it is ignored, the kernel reports no ends
   ::sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
   ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
   rlimit raised = state.descriptor_limit;
@@ -73,7 +73,7 @@ InheritedState take_over_state() {
   return state;
 }
 
-// Each worker gets its own of what the caller has handed over, and nothing else.
+// Of the caller's descriptors, each worker must inherit its own ones only.
 void keep_from_workers(const CallerDescriptors& caller) {
   ::fcntl(caller.handle, F_SETFD, FD_CLOEXEC);
   ::fcntl(caller.report, F_SETFD, FD_CLOEXEC);
@@ -81,7 +81,7 @@ void keep_from_workers(const CallerDescriptors& caller) {
     for (const int descriptor : *list) ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
 }
 
-// The agent's end, if it has come.
+// How the agent has ended; nothing while it runs.
 std::optional<ProcessEnd> end_of(pid_t agent) {
   int status = 0;
   if (::waitpid(agent, &status, WNOHANG) != agent) return std::nullopt;
@@ -89,8 +89,8 @@ std::optional<ProcessEnd> end_of(pid_t agent) {
   return ProcessEnd{.code = WEXITSTATUS(status)};
 }
 
-// Until the agent has ended. The agent has a process group of its own, so that a Ctrl-C reaches it
-// once, through us.
+// Returns when the agent has ended. The agent has a process group of its own, so that a Ctrl-C
+// reaches it only once, through us.
 ProcessEnd forward_signals(pid_t agent, const Descriptor& signals) {
   for (;;) {
     signalfd_siginfo info{};
@@ -108,7 +108,7 @@ int become_the_agent(const JobOptions& options, const InheritedState& state,
   ::setpgid(0, 0);
   ::prctl(PR_SET_NAME, kAgentName);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // Not the keeper's: only this one must not block.
+  // The agent cannot use the keeper's: this one must not block.
   const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
   if (signals.valid()) return run_agent({options, state, keeper, signals});
   say_no_signals();

@@ -64,14 +64,27 @@ TEST(LineSplitter, CutsEndlessLines) {
             2 * kLineBytesMax + 1);
 }
 
+// Letters of two to four bytes, of which one or more, or all, fit before the limit.
 TEST(LineSplitter, CutsNoLetterInTwo) {
+  for (const std::string letter : {"é", "数", "😀"}) {
+    for (std::size_t fit = 1; fit <= letter.size(); ++fit) {
+      LineSplitter splitter;
+      const std::string before(kLineBytesMax - fit, 'x');
+      EXPECT_THAT(splitter.push(before + letter + "z"), ElementsAre(line(before)));
+      EXPECT_THAT(splitter.finish(), ElementsAre(line(letter + "z")));
+    }
+  }
+}
+
+// Such bytes are no text, but no reason to lose any.
+TEST(LineSplitter, CutsWhatIsNoTextSomewhere) {
   LineSplitter splitter;
-  std::string text(kLineBytesMax - 1, 'x');
-  text += "é";  // its first byte is the last one that fits
-  const auto pieces = splitter.push(text);
-  ASSERT_THAT(pieces, SizeIs(1));
-  EXPECT_EQ(pieces[0].text, std::string(kLineBytesMax - 1, 'x'));
-  EXPECT_THAT(splitter.finish(), ElementsAre(line("é")));
+  const std::string bytes(kLineBytesMax, '\x80');
+  std::string out;
+  for (const auto& piece : splitter.push(bytes)) out += piece.text;
+  EXPECT_FALSE(out.empty());
+  for (const auto& piece : splitter.finish()) out += piece.text;
+  EXPECT_EQ(out, bytes);
 }
 
 }  // namespace

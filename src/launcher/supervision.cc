@@ -16,21 +16,6 @@ bool failed_in_init(const FlightReport& record) {
          (record.life == FlightLife::kLeft && record.groups.empty());
 }
 
-// The exception that ended the program says that a group was lost, or was raised from such a one.
-// Any other is the program's own, also when it had lost a group before.
-bool raised_for_a_lost_group(const FlightReport& record) {
-  constexpr std::string_view kUncaughtLoss = "uncaught GroupLostError";
-  constexpr std::string_view kLoss = "farandole.errors.GroupLostError";
-  constexpr std::string_view kFrom =
-      "\n\nThe above exception was the direct cause of the following exception:\n";
-  if (std::string_view(record.reason).starts_with(kUncaughtLoss)) return true;
-  const std::string_view text = record.traceback;
-  const auto from = text.rfind(kFrom);
-  if (from == std::string_view::npos) return false;
-  const auto line = text.rfind('\n', from - 1);
-  return text.substr(line + 1).starts_with(kLoss);
-}
-
 }  // namespace
 
 Supervision::Supervision(std::vector<pid_t> pids, std::chrono::seconds grace)
@@ -183,7 +168,7 @@ std::string Supervision::name(int rank) const {
   return "rank " + std::to_string(rank) + " (pid " + std::to_string(worker(rank).pid) + ")";
 }
 
-// Who was ended by us is no cause, unless it had left the job before.
+// A worker that we have ended is no cause, unless it had left the job before.
 bool Supervision::may_be_a_cause(const Worker& worker) {
   if (!worker.end) return false;
   const FlightReport& record = worker.end->record;
@@ -191,15 +176,15 @@ bool Supervision::may_be_a_cause(const Worker& worker) {
          (record.life == FlightLife::kLeft && record.since < worker.first_signal_time);
 }
 
-// Nobody else's end brings a signal that is not ours, or an exception of the program's own.
+// A signal that is not ours, or an exception of the program's own, has no cause in another worker.
 bool Supervision::is_its_own_cause(const Worker& worker) {
   const FlightReport& record = worker.end->record;
   if (worker.end->how.signal != 0 && worker.our_signal == 0) return true;
-  return record.reason.starts_with("uncaught ") && !raised_for_a_lost_group(record);
+  return record.cause == LeaveCause::kException;
 }
 
-// Whose end was the reason for this one's failure. Who failed in init() did so because somebody
-// had ended before; the launcher had told it.
+// The rank whose end was the reason for this one's failure. A worker that failed in init() did so
+// because another one had ended before, as the launcher had told it.
 std::optional<int> Supervision::cause_of(int rank) const {
   const FlightReport& record = worker(rank).end->record;
   if (is_its_own_cause(worker(rank))) return std::nullopt;
@@ -210,8 +195,8 @@ std::optional<int> Supervision::cause_of(int rank) const {
   return may_be_a_cause(worker(*cause)) ? cause : std::nullopt;
 }
 
-// From the first failure back to whom it blames, and so on; it may have ended later than its
-// victims, and well. In a circle it is the one that ended first.
+// Goes from the first failure to the rank that it blames, and so on to the end of that chain. That
+// rank may have ended later than its victims, and well. In a circle it is the one that ended first.
 int Supervision::first_cause() const {
   std::vector<int> way{*first_failure_};
   for (;;) {

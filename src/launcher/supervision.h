@@ -1,6 +1,6 @@
-// Supervision: what to do when a worker ends or stops, or the user sends a signal; who was the
-// first cause of a failure, and what the job's exit code is. A pure state machine: events and the
-// time go in, deeds come out.
+// Supervision: decides what to do when a worker ends or stops, or when the user sends a signal. It
+// also finds the worker that failed first, and the exit code of the job. A pure state machine:
+// events and the time go in, deeds come out.
 #pragma once
 
 #include <sys/types.h>
@@ -15,41 +15,41 @@
 
 namespace farandole {
 
-// What is to be done now, in this order.
+// The actions to take now, in this order.
 struct Deeds {
   std::vector<std::string> notices;  // lines for the user
   std::optional<int> pass_signal;    // to the process group of every living worker
-  bool kill_everything = false;      // SIGKILL to whatever the job has started
+  bool kill_everything = false;      // SIGKILL to every process of the job
 };
 
 class Supervision {
  public:
-  // After a failure the others get this long to end with an error of their own, which names the
-  // culprit; then SIGTERM, then SIGKILL.
+  // After a failure the others have this long to end with an error of their own, which names the
+  // failed rank. Then they get SIGTERM; after the next time SIGKILL; after the last one we give up.
   static constexpr auto kOwnErrorTime = std::chrono::seconds(2);
   static constexpr auto kTerminateTime = std::chrono::seconds(5);
   static constexpr auto kKillTime = std::chrono::seconds(10);
-  // What workers that ended well have left gets this long to end, and again after SIGTERM.
+  // Children of workers that ended well have this long to end, and again after SIGTERM.
   static constexpr auto kLeftTime = std::chrono::seconds(2);
-  // One Ctrl-C may arrive twice, from the terminal and from a wrapper.
+  // The same Ctrl-C may arrive twice: from the terminal and from a wrapper script.
   static constexpr auto kSameSignalTime = std::chrono::milliseconds(500);
 
   // `pids` by rank; all have been started. `grace`: from a passed signal to SIGKILL.
   Supervision(std::vector<pid_t> pids, std::chrono::seconds grace);
 
   Deeds worker_ended(int rank, WorkerEnd end);
-  // Somebody has stopped a worker with that signal, or lets it go on. Not told of stops that we
-  // have passed on ourselves.
+  // A worker was stopped by this signal, or runs again. Not to be called for stops that we have
+  // passed on ourselves.
   Deeds worker_stopped(int rank, int signal);
   Deeds worker_continued(int rank);
-  // A signal that asks the job to end: SIGINT, SIGTERM, SIGHUP, SIGQUIT; SIGPIPE when nobody reads
-  // the output any more.
+  // A signal that asks the job to end: SIGINT, SIGTERM, SIGHUP, SIGQUIT; SIGPIPE if our output has
+  // no reader any more.
   Deeds signal_received(int signal, TimePoint now);
   Deeds time_passed(TimePoint now);
 
-  // When time_passed() wants to be called.
+  // When time_passed() must be called.
   std::optional<TimePoint> deadline() const { return deadline_; }
-  // All workers have ended, or cannot be made to.
+  // All workers have ended, or the kernel cannot end them.
   bool finished() const { return living_ == 0 || state_ == State::kGivenUp; }
   // A worker has failed, or a signal has asked the job to end.
   bool is_ending() const { return state_ != State::kRunning; }
@@ -59,13 +59,13 @@ class Supervision {
   // The signal that has stopped a living worker; 0 when it runs.
   int stopped_by(int rank) const;
 
-  // That of the first cause; if it ended well, or we have ended it, that of the worker that failed
-  // first; without a failure that of the signal that ended the job, else 0.
+  // That of the worker that caused the failure. If that one ended well, or we have ended it: that
+  // of the first worker that failed. Without a failure 128 + the signal that ended the job, else 0.
   int exit_code() const;
-  // Once finished: what the user is to know of a failure. Nothing if no worker failed before the
-  // job was to end.
+  // Once finished: the facts of a failure, for the user. Nothing if no worker failed before a
+  // signal asked the job to end.
   std::optional<Failure> failure() const;
-  // Once finished: what became of a job that a signal has ended; empty after a failure or success.
+  // Once finished: the end of a job that a signal has ended; empty after a failure or success.
   std::vector<std::string> closing_lines() const;
 
  private:

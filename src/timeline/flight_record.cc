@@ -82,6 +82,7 @@ struct Record {
   std::atomic<std::uint32_t> blamed;  // the rank + 1
   std::atomic<std::int64_t> since;
   std::array<std::atomic<std::uint32_t>, kGroupsKept> groups;  // the number + 1
+  std::atomic<std::uint32_t> cause;
   Text<kReasonBytes> reason;
   Text<kTracebackBytes> traceback;
   Counters counters;
@@ -149,6 +150,7 @@ void FlightRecorder::begin(TimePoint now) {
   for (Line& line : record.lines) line.handle.store(0, std::memory_order_relaxed);
   for (auto& group : record.groups) group.store(0, std::memory_order_relaxed);
   record.blamed.store(0, std::memory_order_relaxed);
+  record.cause.store(0, std::memory_order_relaxed);
   record.reason.write("");
   record.traceback.write("");
   Counters& counters = record.counters;
@@ -229,10 +231,12 @@ void FlightRecorder::blame(int rank) {
   record_in(memory_).blamed.compare_exchange_strong(nobody, static_cast<std::uint32_t>(rank) + 1);
 }
 
-void FlightRecorder::left(std::string_view reason, std::string_view traceback, TimePoint now) {
+void FlightRecorder::left(std::string_view reason, LeaveCause cause, std::string_view traceback,
+                          TimePoint now) {
   // The end of a traceback says most.
   if (traceback.size() > kTracebackBytes)
     traceback.remove_prefix(traceback.size() - kTracebackBytes);
+  record_in(memory_).cause.store(static_cast<std::uint32_t>(cause), std::memory_order_relaxed);
   record_in(memory_).reason.write(reason);
   record_in(memory_).traceback.write(traceback);
   live(memory_, FlightLife::kLeft, now);
@@ -266,6 +270,9 @@ FlightReport read_flight_record(const std::byte* memory) {
   report.since = time_of(record.since.load(std::memory_order_relaxed));
   if (const auto blamed = record.blamed.load(std::memory_order_relaxed); blamed != 0)
     report.blamed_rank = static_cast<int>(blamed) - 1;
+  const auto cause = record.cause.load(std::memory_order_relaxed);
+  if (cause <= static_cast<std::uint32_t>(LeaveCause::kGroupLost))
+    report.cause = static_cast<LeaveCause>(cause);
   report.reason = record.reason.read();
   report.traceback = record.traceback.read();
   for (const auto& group : record.groups)

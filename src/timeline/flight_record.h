@@ -79,7 +79,7 @@ class FlightRecorder {
   void unblocked(TimePoint now);
   // This rank's calls fail because that one is gone. Only the first counts.
   void blame(int rank);
-  void left(std::string_view reason, std::string_view traceback, TimePoint now);
+  void left(std::string_view reason, LeaveCause cause, std::string_view traceback, TimePoint now);
 
  private:
   std::byte* memory_;
@@ -105,10 +105,11 @@ struct FlightWait {
 // What the launcher finds.
 struct FlightReport {
   FlightLife life = FlightLife::kOutside;
-  TimePoint since{};               // of this life
-  std::optional<int> blamed_rank;  // whose end was the reason for our failure
-  std::string reason;              // why it left
-  std::string traceback;           // of the exception that ended its program; empty if none did
+  TimePoint since{};                        // of this life
+  std::optional<int> blamed_rank;           // whose end was the reason for our failure
+  LeaveCause cause = LeaveCause::kOrderly;  // why it left
+  std::string reason;                       // the same, for people
+  std::string traceback;  // of the exception that ended its program; empty if none did
   std::vector<GroupId> groups;
   std::vector<FlightCall> calls;  // by handle, the last one last
   FlightCounts counts;

@@ -43,6 +43,7 @@ TEST_F(FlightRecordTest, ZeroedMemoryIsAWorkerThatHasNotBegun) {
   const FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.life, FlightLife::kOutside);
   EXPECT_FALSE(report.blamed_rank);
+  EXPECT_EQ(report.cause, LeaveCause::kOrderly);
   EXPECT_TRUE(report.calls.empty());
 }
 
@@ -141,18 +142,21 @@ TEST_F(FlightRecordTest, TheFirstBlameAndTheFarewellStay) {
   recorder_.enter_group(7);
   recorder_.blame(3);
   recorder_.blame(1);
-  recorder_.left("uncaught ValueError", std::string(100'000, 'x') + "the end", at(9));
+  recorder_.left("raised ValueError", LeaveCause::kException, std::string(100'000, 'x') + "the end",
+                 at(9));
   FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.life, FlightLife::kLeft);
   EXPECT_EQ(report.blamed_rank, 3);
   EXPECT_EQ(report.groups, (std::vector<GroupId>{0, 7}));
-  EXPECT_EQ(report.reason, "uncaught ValueError");
+  EXPECT_EQ(report.cause, LeaveCause::kException);
+  EXPECT_EQ(report.reason, "raised ValueError");
   EXPECT_TRUE(report.traceback.ends_with("xthe end"));
   recorder_.leave_group(0);
   EXPECT_EQ(read_flight_record(memory_).groups, (std::vector<GroupId>{7}));
   recorder_.begin(at(10));
   report = read_flight_record(memory_);
   EXPECT_FALSE(report.blamed_rank);
+  EXPECT_EQ(report.cause, LeaveCause::kOrderly);
   EXPECT_TRUE(report.reason.empty() && report.traceback.empty() && report.groups.empty());
 }
 
@@ -187,6 +191,7 @@ TEST_F(FlightRecordTest, RandomBytesAreReadAsWellAsTheyCanBe) {
       word = random() & (round % 2 == 0 ? bits : ~std::uint64_t{0});
     const FlightReport report = read_flight_record(memory_);
     EXPECT_LE(report.life, FlightLife::kLeft);
+    EXPECT_LE(report.cause, LeaveCause::kGroupLost);
     EXPECT_LE(report.reason.size(), 1024U);
     EXPECT_LE(report.traceback.size(), 16U * 1024);
     EXPECT_LE(report.calls.size(), kFlightCalls);

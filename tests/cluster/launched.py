@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, TracebackType
+
+import pytest
 
 HANG_SECONDS = 120  # only a guard: no test depends on how long something takes
 
@@ -21,6 +26,19 @@ def command() -> str:
     found = os.environ.get("FARANDOLE_COMMAND") or shutil.which("farandole", path=path)
     assert found is not None, "the farandole command is not installed"
     return found
+
+
+@contextmanager
+def command_for_all_users() -> Iterator[str]:
+    """A copy of the command where every user can run it and write: a clone may lie in a home
+    directory that others cannot enter."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        closed = [place for place in folder.parents if not place.stat().st_mode & stat.S_IXOTH]
+        if closed:
+            pytest.skip(f"other users cannot enter {closed[0]}")
+        yield str(shutil.copy2(command(), folder))
 
 
 class Launched:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from launched import HANG_SECONDS, Launched, command, run
+from launched import HANG_SECONDS, Launched, command, command_for_all_users, run
 
 KEYS = ["name", "state", "found", "to_do", "essential"]
 STATES = {"works", "limited", "does not work", "not installed"}
@@ -61,8 +61,8 @@ def doctor(environment: dict[str, str] | None = None) -> Rows:
     return rows_of(job.output)
 
 
-def doctor_with(before_exec: Callable[[], object]) -> tuple[int, Rows]:
-    with Launched("doctor", "--json", before_exec=before_exec) as job:
+def doctor_with(before_exec: Callable[[], object], program: str | None = None) -> tuple[int, Rows]:
+    with Launched("doctor", "--json", before_exec=before_exec, program=program) as job:
         code = job.end()
         assert job.left() == []
     return code, rows_of(job.output)
@@ -182,7 +182,8 @@ def test_locked_memory_is_tried() -> None:
         if os.geteuid() == 0:  # root may lock all the same
             os.setuid(65534)
 
-    _, rows = doctor_with(none)
+    with command_for_all_users() as program:
+        _, rows = doctor_with(none, program)
     assert rows["locked memory"]["state"] == "limited"
     assert rows["locked memory"]["to_do"] == "raise `ulimit -l`"
 

@@ -24,7 +24,7 @@ class Expected:
 
 
 FAILURES = {
-    "raises": Expected(1, "uncaught ValueError: bad data", "raised ValueError: bad data"),
+    "raises": Expected(1, "raised ValueError: bad data", "raised ValueError: bad data"),
     "exits": Expected(
         1, "its program ended", "ended with exit code 0 while others still needed it"
     ),

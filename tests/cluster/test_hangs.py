@@ -111,7 +111,7 @@ def test_a_rank_that_raises_is_everybodys_cause() -> None:
     for other in (0, 2):
         assert re.search(
             rf"\[{other}\] farandole\.errors\.GroupLostError: (allreduce `grad` cannot finish: )?"
-            r"rank 1 \(pid \d+\) has left the job \(uncaught ValueError: no label for image 4711\)",
+            r"rank 1 \(pid \d+\) has left the job \(raised ValueError: no label for image 4711\)",
             launched.errors,
         ), launched.errors
     assert re.search(r"│ rank 1 \(pid \d+\) raised ValueError: no label", launched.errors)

@@ -195,6 +195,25 @@ def test_whoever_ignores_the_end_is_killed() -> None:
     assert "rank 0: ended with SIGKILL" in job.errors
 
 
+NO_WORKER = "farandole: no worker of this job called farandole's init(): the 2 processes ran"
+RANK_1 = "farandole: rank 1 ended without calling farandole's init() and ran independently"
+
+
+@pytest.mark.parametrize(("joining", "told"), [("-", NO_WORKER), ("0", RANK_1), ("01", "")])
+def test_ranks_that_never_joined_are_named(joining: str, told: str) -> None:
+    """A job of independent processes succeeds; it is only said."""
+    program = (
+        "import contextlib, os, farandole\n"
+        f"if os.environ['FARANDOLE_RANK'] in '{joining}':\n"
+        "    with contextlib.suppress(farandole.FarandoleError):\n"
+        "        farandole.init()\n"
+    )
+    job = run("run", "-n", "2", "-x", "OMP_NUM_THREADS=1", sys.executable, "-c", program)
+    assert job.process.returncode == 0
+    assert job.errors.startswith(told)
+    assert job.errors.count("init()") == (2 if told else 0), job.errors
+
+
 def test_an_early_success_disturbs_nobody(tmp_path: Path) -> None:
     door = tmp_path / "pid"
     os.mkfifo(door)

@@ -14,6 +14,11 @@ import pytest
 from launched import HANG_SECONDS, Launched, command, run
 
 QUIET = ("-x", "OMP_NUM_THREADS=1")  # no notice about it
+# What the launcher says of these scripts, which train nothing.
+NEVER_JOINED = re.compile(
+    r"farandole: no worker of this job called farandole's init\(\): the \d processes ran "
+    r"independently of each other; to train together, the program must call hvd.init\(\)\n"
+)
 
 
 def run_with(*words: str, workers: int = 2, environment: dict[str, str] | None = None) -> Launched:
@@ -31,7 +36,7 @@ def test_variables_are_set_and_passed_on() -> None:
         "[0] a=b c|from here||last|1",
         "[1] a=b c|from here||last|1",
     ]
-    assert job.errors == ""
+    assert NEVER_JOINED.fullmatch(job.errors)
 
 
 def test_a_flag_wins_over_a_variable() -> None:
@@ -66,7 +71,9 @@ def test_an_empty_prefix_is_none() -> None:
 def test_only_some_ranks_are_shown() -> None:
     job = run_with("--tag-rank", "0,2-3", "echo out; echo err >&2", workers=5)
     assert sorted(job.output.splitlines()) == ["[0] out", "[2] out", "[3] out"]
-    assert sorted(job.errors.splitlines()) == ["[0] err", "[2] err", "[3] err"]
+    errors = sorted(job.errors.splitlines(keepends=True))
+    assert errors[:-1] == ["[0] err\n", "[2] err\n", "[3] err\n"]
+    assert NEVER_JOINED.fullmatch(errors[-1])
 
 
 def test_the_launcher_is_heard_about_ranks_that_are_not_shown(tmp_path: Path) -> None:
@@ -165,7 +172,8 @@ def test_a_full_disk_does_not_end_the_job(tmp_path: Path) -> None:
     assert job.stdout.count("] y\n") == 3 * 100_000
     assert job.stdout.count("] end\n") == 3
     notices = [line for line in job.stderr.splitlines() if line.startswith("farandole: ")]
-    assert len(notices) == 1
+    assert len(notices) == 2
+    assert NEVER_JOINED.fullmatch(notices[1] + "\n")
     assert re.fullmatch(
         rf"farandole: cannot write `{tmp_path}/rank\.[012]/stdout` any more: No space left on "
         rf"device; it ends here, and so may others in `{tmp_path}`; the job goes on",
@@ -178,7 +186,7 @@ FULL = "could not be written (No space left on device)"
 
 
 def test_output_that_is_lost_is_no_success() -> None:
-    words = (command(), "run", "-n", "2", *QUIET, "sh", "-c", "echo hello")
+    words = (command(), "run", "-n", "1", *QUIET, "sh", "-c", "echo hello")
     with Path("/dev/full").open("w") as full:
         job = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert job.returncode == 1

@@ -237,7 +237,9 @@ def test_who_ends_before_init_keeps_nobody_waiting(tmp_path: Path) -> None:
             r"come together in init\(\)",
             launched.output,
         ), launched.output
-    assert re.search(r"│ rank 1 \(pid \d+\) ended with exit code 0 while others", launched.errors)
+    assert re.search(
+        r"│ rank 1 \(pid \d+\) ended with exit code 0 without calling init", launched.errors
+    )
 
 
 def test_who_dies_during_init_keeps_nobody_waiting(tmp_path: Path) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import os
 import pty
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import Launched, command
+from launched import Launched, command, command_for_all_users
 from test_stalls import NEVER, go_on, job, pid_of_rank
 
 JOB_KEYS = ["pid", "host", "command", "seconds", "size", "ranks"]
@@ -160,16 +158,13 @@ def test_several_jobs_are_listed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_the_jobs_of_others_are_not_shown(tmp_path: Path) -> None:
-    nobody, folder = 65534, Path(tempfile.mkdtemp())
-    folder.chmod(0o777)
-    program = str(shutil.copy2(command(), folder))
-    with job("is_late", 2, tmp_path, NEVER) as launched:
+    nobody = 65534
+    with command_for_all_users() as program, job("is_late", 2, tmp_path, NEVER) as launched:
         launched.read_until("waits for go")
         told = "farandole status: no job of yours runs on this host\n"
         assert status(code=1, user=nobody, program=program) == ("", told)
         assert status("--json", code=1, user=nobody, program=program) == ("[]\n", told)
         go_on(launched, tmp_path)
-    shutil.rmtree(folder)
 
 
 STRANGER = """

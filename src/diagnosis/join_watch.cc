@@ -1,0 +1,55 @@
+#include "diagnosis/join_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/rank_names.h"
+
+namespace farandole {
+namespace {
+
+bool lives(const WatchedWorker& worker) { return worker.end.empty(); }
+bool is_outside(const WatchedWorker& worker) { return worker.report.life == FlightLife::kOutside; }
+bool waits_in_init(const WatchedWorker& worker) {
+  return lives(worker) && worker.report.life == FlightLife::kForming;
+}
+
+}  // namespace
+
+std::optional<std::string> JoinWatch::look(const std::vector<WatchedWorker>& workers,
+                                           TimePoint now) {
+  if (!deadline_ || now < *deadline_) return std::nullopt;
+  deadline_.reset();
+  if (std::ranges::any_of(workers, waits_in_init)) return std::nullopt;
+  std::vector<int> outside;
+  for (std::size_t rank = 0; rank < workers.size(); ++rank)
+    if (lives(workers[rank]) && is_outside(workers[rank]))
+      outside.push_back(static_cast<int>(rank));
+  if (outside.empty()) return std::nullopt;
+  const bool one = outside.size() == 1;
+  return fmt::format(
+      "{} {} been running for a minute without calling farandole's init(); until {} it, {} "
+      "independently of the others",
+      name_ranks(outside), one ? "has" : "have", one ? "it calls" : "they call",
+      one ? "it runs" : "each runs");
+}
+
+std::optional<std::string> never_joined(const std::vector<WatchedWorker>& workers) {
+  if (workers.size() < 2) return std::nullopt;
+  std::vector<int> outside;
+  for (std::size_t rank = 0; rank < workers.size(); ++rank)
+    if (is_outside(workers[rank])) outside.push_back(static_cast<int>(rank));
+  if (outside.empty()) return std::nullopt;
+  if (outside.size() == workers.size())
+    return fmt::format(
+        "no worker of this job called farandole's init(): the {} processes ran independently of "
+        "each other; to train together, the program must call hvd.init()",
+        workers.size());
+  return fmt::format(
+      "{} ended without calling farandole's init() and ran independently of the others; every rank "
+      "of the job must call hvd.init()",
+      name_ranks(outside));
+}
+
+}  // namespace farandole

@@ -1,0 +1,89 @@
+#include "diagnosis/join_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <initializer_list>
+#include <string>
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::Optional;
+using ::testing::StartsWith;
+
+constexpr auto kOutside = FlightLife::kOutside;
+constexpr auto kForming = FlightLife::kForming;
+constexpr auto kMember = FlightLife::kMember;
+constexpr auto kLeft = FlightLife::kLeft;
+constexpr TimePoint kStart{std::chrono::seconds(1000)};
+
+std::vector<WatchedWorker> workers(std::initializer_list<FlightLife> lives) {
+  std::vector<WatchedWorker> made;
+  for (const FlightLife life : lives) {
+    made.emplace_back();
+    made.back().report.life = life;
+  }
+  return made;
+}
+
+// What is said at the deadline.
+std::optional<std::string> told(const std::vector<WatchedWorker>& of) {
+  JoinWatch watch(static_cast<int>(of.size()), kStart);
+  return watch.look(of, kStart + JoinWatch::kTimeToJoin);
+}
+
+TEST(JoinWatch, TellsOnceAfterAMinute) {
+  const auto job = workers({kOutside, kMember, kOutside});
+  JoinWatch watch(3, kStart);
+  EXPECT_EQ(watch.deadline(), kStart + std::chrono::minutes(1));
+  EXPECT_EQ(watch.look(job, kStart + std::chrono::minutes(1) - milliseconds(1)), std::nullopt);
+  EXPECT_EQ(watch.look(job, kStart + std::chrono::minutes(1)),
+            "ranks 0, 2 have been running for a minute without calling farandole's init(); until "
+            "they call it, each runs independently of the others");
+  EXPECT_EQ(watch.deadline(), std::nullopt);
+  EXPECT_EQ(watch.look(job, kStart + std::chrono::hours(1)), std::nullopt);
+}
+
+TEST(JoinWatch, NamesOneRank) {
+  EXPECT_EQ(told(workers({kMember, kOutside})),
+            "rank 1 has been running for a minute without calling farandole's init(); until it "
+            "calls it, it runs independently of the others");
+}
+
+TEST(JoinWatch, SaysNothingOfThoseThatHaveJoinedOrEnded) {
+  EXPECT_EQ(told(workers({kMember, kLeft})), std::nullopt);
+  auto job = workers({kOutside, kOutside});
+  job[0].end = "exited with code 0";
+  EXPECT_THAT(told(job), Optional(StartsWith("rank 1 has")));
+  job[1].end = "exited with code 0";
+  EXPECT_EQ(told(job), std::nullopt);
+}
+
+TEST(JoinWatch, LeavesThoseWhoKeepOthersWaitingToTheStallWatch) {
+  auto job = workers({kOutside, kForming});
+  EXPECT_EQ(told(job), std::nullopt);
+  job[1].end = "exited with code 0";
+  EXPECT_THAT(told(job), Optional(StartsWith("rank 0 has")));
+}
+
+TEST(JoinWatch, ASingleWorkerNeedsNoInit) {
+  EXPECT_EQ(JoinWatch(1, kStart).deadline(), std::nullopt);
+  EXPECT_EQ(told(workers({kOutside})), std::nullopt);
+  EXPECT_EQ(never_joined(workers({kOutside})), std::nullopt);
+}
+
+TEST(JoinWatch, AtTheEndItNamesThoseThatNeverJoined) {
+  EXPECT_EQ(never_joined(workers({kOutside, kOutside, kOutside})),
+            "no worker of this job called farandole's init(): the 3 processes ran independently of "
+            "each other; to train together, the program must call hvd.init()");
+  EXPECT_EQ(never_joined(workers({kOutside, kLeft, kOutside})),
+            "ranks 0, 2 ended without calling farandole's init() and ran independently of the "
+            "others; every rank of the job must call hvd.init()");
+  EXPECT_EQ(never_joined(workers({kLeft, kMember, kForming})), std::nullopt);
+}
+
+}  // namespace
+}  // namespace farandole

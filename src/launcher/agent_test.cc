@@ -1,0 +1,244 @@
+#include "launcher/agent.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <fstream>
+
+#include "launcher/launcher_in_test.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+Descriptor handle_of(pid_t pid) {
+  return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+// As the keeper would call it. Only in a child of the test.
+int run(const JobOptions& options, pid_t keeper) {
+  InheritedState state{};
+  ::sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
+  ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
+  sigset_t taken;
+  sigemptyset(&taken);
+  for (const int signal : {SIGCHLD, SIGTERM, SIGHUP, SIGUSR1, SIGTSTP, SIGCONT})
+    sigaddset(&taken, signal);
+  ::sigprocmask(SIG_BLOCK, &taken, nullptr);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
+  const Descriptor handle = handle_of(keeper);
+  return run_agent({options, state, handle, signals});
+}
+
+// The test stands for the keeper, unless another process does.
+std::function<int()> agent_of(const JobOptions& options, pid_t keeper = ::getpid()) {
+  return [options, keeper] { return run(options, keeper); };
+}
+
+// Ends when it is killed.
+pid_t start_bystander() {
+  const pid_t pid = ::fork();
+  if (pid == 0)
+    for (;;) ::pause();
+  return pid;
+}
+
+// A pipe for the lines of CallerReport.
+struct Report {
+  Report() {
+    std::array<int, 2> ends{};
+    CHECK(::pipe2(ends.data(), O_CLOEXEC) == 0, "pipe2");
+    ours = Descriptor(ends[0]);
+    theirs = Descriptor(ends[1]);
+  }
+  // After the agent's end.
+  std::string text() {
+    theirs.reset();
+    std::string read(4096, '\0');
+    const ssize_t count = ::read(ours.get(), read.data(), read.size());
+    read.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+    return read;
+  }
+
+  Descriptor ours;
+  Descriptor theirs;
+};
+
+TEST(Agent, RunsAllWorkersAndReturnsTheFirstFailure) {
+  LauncherInTest agent(agent_of(shell_job(2, "echo I am $FARANDOLE_RANK; exit 7")));
+  EXPECT_EQ(agent.end(), 7);
+  EXPECT_THAT(agent.output(), HasSubstr("[0] I am 0\n"));
+  EXPECT_THAT(agent.output(), HasSubstr("[1] I am 1\n"));
+  EXPECT_THAT(agent.output(), HasSubstr("exited with code 7"));
+}
+
+TEST(Agent, TellsTheCallerOfItsWorkers) {
+  Report report;
+  JobOptions options = shell_job(1, "exit 3");
+  options.caller.report = report.theirs.get();
+  LauncherInTest agent(agent_of(options));
+  EXPECT_EQ(agent.end(), 3);
+  const std::string text = report.text();
+  EXPECT_THAT(text, StartsWith("started 0 "));
+  EXPECT_THAT(text, EndsWith("\nended 0 code 3\ncause 0\n"));
+}
+
+TEST(Agent, SaysThatNoWorkerHasJoined) {
+  LauncherInTest two(agent_of(shell_job(2, "true")));
+  EXPECT_EQ(two.end(), 0);
+  EXPECT_THAT(two.output(), HasSubstr("no worker of this job called farandole's init(): the 2"));
+  LauncherInTest one(agent_of(shell_job(1, "true")));
+  EXPECT_EQ(one.end(), 0);
+  EXPECT_EQ(one.output(), "");
+  LauncherInTest failed(agent_of(shell_job(2, "exit 4")));
+  EXPECT_EQ(failed.end(), 4);
+  EXPECT_THAT(failed.output(), Not(HasSubstr("init()")));
+}
+
+// The kernel finds out only when it is asked to execute it.
+TEST(Agent, AProgramThatCannotBeExecuted) {
+  std::string path = "/tmp/farandole-agent-test-XXXXXX";
+  Descriptor(::mkstemp(path.data())).reset();
+  std::ofstream(path, std::ios::binary) << std::string("\x7f\0nonsense", 10);
+  ::chmod(path.c_str(), 0755);
+  JobOptions options = shell_job(2, "");
+  options.command = {path};
+  LauncherInTest agent(agent_of(options));
+  EXPECT_EQ(agent.end(), 126);
+  EXPECT_EQ(agent.output(), "farandole: cannot execute `" + path + "`: Exec format error\n");
+  ::unlink(path.c_str());
+}
+
+// A worker that ends between fork and exec, after another one has started.
+TEST(Agent, AWorkerThatFailsBeforeExecEndsTheOthers) {
+  constexpr int kNotOpen = 1'000'000;
+  Report report;
+  const Descriptor channel(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  JobOptions options = shell_job(2, "exec sleep 1000");
+  options.caller.report = report.theirs.get();
+  options.caller.channels = {channel.get(), kNotOpen};
+  LauncherInTest agent(agent_of(options));
+  EXPECT_EQ(agent.end(), 126);
+  EXPECT_EQ(agent.output(), "farandole: cannot execute `sh`: Bad file descriptor\n");
+  const std::string text = report.text();
+  ASSERT_THAT(text, StartsWith("started 0 "));
+  EXPECT_TRUE(is_gone(std::atoi(text.c_str() + std::string("started 0 ").size()))) << text;
+}
+
+TEST(Agent, TooFewDescriptorsStartNothing) {
+  LauncherInTest agent([options = shell_job(64, "echo started"), keeper = ::getpid()] {
+    const rlimit few{64, 64};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    return run(options, keeper);
+  });
+  EXPECT_EQ(agent.end(), 1);
+  EXPECT_THAT(agent.output(), StartsWith("farandole: the launcher of 64 workers"));
+  EXPECT_THAT(agent.output(), Not(HasSubstr("started")));
+}
+
+TEST(Agent, PassesSignalsOnToItsWorkers) {
+  LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap 'echo got it; exit 5' USR1"))));
+  agent.read_until("is ready");
+  agent.send(SIGUSR1);
+  EXPECT_EQ(agent.end(), 5);
+  EXPECT_THAT(agent.output(), HasSubstr("[0] got it\n"));
+}
+
+TEST(Agent, ASignalThatAsksForTheEndGivesTheExitCode) {
+  LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap 'echo bye; exit 0' TERM"))));
+  agent.read_until("is ready");
+  agent.send(SIGTERM);
+  EXPECT_EQ(agent.end(), 128 + SIGTERM);
+  EXPECT_THAT(agent.output(), HasSubstr("SIGTERM passed on to rank 0"));
+  EXPECT_THAT(agent.output(), HasSubstr("[0] bye\n"));
+  EXPECT_THAT(agent.output(), HasSubstr("the job has ended after SIGTERM"));
+}
+
+TEST(Agent, AfterTheGraceTimeItKills) {
+  JobOptions options = shell_job(1, waiting_script("trap '' TERM"));
+  options.grace = std::chrono::seconds(0);
+  LauncherInTest agent(agent_of(options));
+  agent.read_until("is ready");
+  agent.send(SIGTERM);
+  EXPECT_EQ(agent.end(), 128 + SIGTERM);
+  EXPECT_THAT(agent.output(), HasSubstr("rank 0 did not end within 0 s; killing"));
+  EXPECT_THAT(agent.output(), HasSubstr("rank 0: ended with SIGKILL"));
+  EXPECT_TRUE(is_gone(agent.number_after("worker ")));
+}
+
+TEST(Agent, EndsWhatWorkersLeaveBehind) {
+  LauncherInTest agent(agent_of(shell_job(1, "setsid sleep 1000 & echo child $!; exit 3")));
+  EXPECT_EQ(agent.end(), 3);
+  EXPECT_TRUE(is_gone(agent.number_after("child ")));
+}
+
+TEST(Agent, TellsWhenAWorkerIsStoppedAndGoesOn) {
+  LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap 'exit 0' USR1; kill -STOP $$"))));
+  agent.read_until("is stopped (SIGSTOP)");
+  ::kill(agent.number_after("kill -CONT "), SIGCONT);
+  agent.read_until(") goes on\n");
+  agent.send(SIGUSR1);
+  EXPECT_EQ(agent.end(), 0);
+}
+
+TEST(Agent, AStoppedJobIsNoNews) {
+  LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap 'exit 0' USR1"))));
+  agent.read_until("is ready");
+  const pid_t worker = agent.number_after("worker ");
+  agent.send(SIGTSTP);
+  int status = 0;
+  while (status != 'T') {  // its state, as the kernel tells it
+    std::ifstream file("/proc/" + std::to_string(worker) + "/stat");
+    std::string line;
+    ASSERT_TRUE(std::getline(file, line));
+    status = line.at(line.rfind(')') + 2);
+  }
+  agent.send(SIGCONT);
+  agent.send(SIGUSR1);
+  EXPECT_EQ(agent.end(), 0);
+  EXPECT_THAT(agent.output(), Not(HasSubstr("stopped")));
+}
+
+TEST(Agent, EndsTheJobWhenTheKeeperHasGone) {
+  const pid_t keeper = start_bystander();
+  LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap '' TERM HUP")), keeper));
+  agent.read_until("is ready");
+  ::kill(keeper, SIGKILL);
+  agent.end();
+  EXPECT_TRUE(is_gone(agent.number_after("worker ")));
+}
+
+TEST(Agent, TheCallersEndIsAHangUp) {
+  const pid_t caller = start_bystander();
+  const Descriptor handle = handle_of(caller);
+  JobOptions options = shell_job(1, waiting_script("trap 'echo hung up; exit 0' HUP"));
+  options.caller.handle = handle.get();
+  LauncherInTest agent(agent_of(options));
+  agent.read_until("is ready");
+  ::kill(caller, SIGKILL);
+  EXPECT_EQ(agent.end(), 128 + SIGHUP);
+  EXPECT_THAT(agent.output(), HasSubstr("[0] hung up\n"));
+}
+
+TEST(Agent, LostOutputIsAFailure) {
+  const Descriptor full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  LauncherInTest agent([options = shell_job(1, "echo lost"), &full, keeper = ::getpid()] {
+    ::dup2(full.get(), STDOUT_FILENO);
+    return run(options, keeper);
+  });
+  EXPECT_EQ(agent.end(), 1);
+  EXPECT_THAT(agent.output(), HasSubstr("the standard output could not be written"));
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,114 @@
+// For tests of the launcher's processes: one of them runs in a child of the test, with its output
+// in a pipe. Its workers are shell scripts.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "base/descriptor.h"
+#include "launcher/job_options.h"
+
+namespace farandole {
+
+// Does `before`, says that it is ready, and waits for a signal. It starts nothing meanwhile: a
+// shell that is stopped between fork and exec of a command would not be seen as stopped.
+inline std::string waiting_script(const std::string& before) {
+  return before + "; sleep 1000 & echo worker $$ of $PPID is ready; wait";
+}
+
+inline JobOptions shell_job(int workers, const std::string& script) {
+  JobOptions options;
+  options.workers = workers;
+  options.command = {"sh", "-c", script};
+  options.settings = {{"OMP_NUM_THREADS", "1"}};  // nothing is said about threads then
+  return options;
+}
+
+inline bool is_gone(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
+
+class LauncherInTest {
+ public:
+  // `run`, in the child, returns the exit code.
+  explicit LauncherInTest(const std::function<int()>& run) {
+    // What a killed launcher leaves comes to us, so that it can be reaped.
+    CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0, "prctl");
+    std::array<int, 2> ends{};
+    CHECK(::pipe2(ends.data(), O_CLOEXEC) == 0, "pipe2");
+    output_end_ = Descriptor(ends[0]);
+    const Descriptor its_end(ends[1]);
+    pid_ = ::fork();
+    CHECK(pid_ >= 0, "fork");
+    if (pid_ != 0) return;
+    output_end_.reset();
+    ::dup2(its_end.get(), STDOUT_FILENO);
+    ::dup2(its_end.get(), STDERR_FILENO);
+    ::_exit(run());
+  }
+  ~LauncherInTest() {
+    if (pid_ > 0) ::kill(pid_, SIGKILL);
+    while (::waitpid(-1, nullptr, 0) > 0) {
+    }
+    ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+  }
+  LauncherInTest(const LauncherInTest&) = delete;
+  LauncherInTest& operator=(const LauncherInTest&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void send(int signal) const { ::kill(pid_, signal); }
+
+  void read_until(const std::string& text) {
+    while (output_.find(text) == std::string::npos)
+      ASSERT_TRUE(read()) << "no `" << text << "` in: " << output_;
+  }
+  // Until all of the launcher's processes have ended: workers do not hold its output. The exit
+  // code, 128 + the signal that has killed the child.
+  int end() {
+    while (read()) {
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(std::exchange(pid_, 0), &status, 0) > 0, true);
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  const std::string& output() const { return output_; }
+  // The number that follows `text` in the output.
+  pid_t number_after(const std::string& text) const {
+    const auto at = output_.find(text);
+    EXPECT_NE(at, std::string::npos) << "no `" << text << "` in: " << output_;
+    return at == std::string::npos ? 0 : std::atoi(output_.c_str() + at + text.size());
+  }
+
+ private:
+  // Something was read. False at the end, and if nothing comes for so long that the test hangs.
+  bool read() {
+    constexpr int kHangGuardMs = 60'000;
+    pollfd entry{output_end_.get(), POLLIN, 0};
+    if (::poll(&entry, 1, kHangGuardMs) <= 0) {
+      ADD_FAILURE() << "the launcher hangs; so far: " << output_;
+      return false;
+    }
+    std::array<char, 4096> bytes{};
+    const ssize_t count = ::read(output_end_.get(), bytes.data(), bytes.size());
+    if (count > 0) output_.append(bytes.data(), static_cast<std::size_t>(count));
+    return count > 0;
+  }
+
+  Descriptor output_end_;
+  pid_t pid_ = -1;
+  std::string output_;
+};
+
+}  // namespace farandole
