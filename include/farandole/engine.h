@@ -83,10 +83,10 @@ using GroupId = std::uint32_t;
 inline constexpr GroupId kWorld = 0;
 
 // One collective call of one rank. The memory is borrowed until the call is done (see poll()) or
-// the engine is destroyed. After kRebuildGroup, the contents of the outputs are undefined. If an
-// output is in memory of allocate(), ranks that have not yet noticed the end may still write to it
-// for a short time. The shape is in elements, outermost dimension first, C-contiguous. The
-// operation's row says which fields are used.
+// the engine is destroyed. After kRebuildGroup, the contents of the outputs are undefined, but no
+// other rank writes to them any more. If a rank is stopped, this error takes a second, and the
+// output's memory is not shared any more. The shape is in elements, outermost dimension first,
+// C-contiguous. The operation's row says which fields are used.
 struct Submission {
   Operation operation = Operation::kBarrier;
   // Calls with the same name on all members of the group belong together. It is in use until this
@@ -221,9 +221,10 @@ class Engine {
   // continue it. Does nothing if there is none. Errors: kStop (in a forked child).
   Status stop_timeline();
 
-  // Leaves the job: the others' calls that need this rank end with an error that carries
-  // `reason`. Ours that are pending end with kRebuildGroup. Idempotent. `cause` and `traceback` are
-  // for the launcher; the traceback says where the exception was raised that ends this process.
+  // Leaves the job. Calls that all members have begun are finished first, or end after a second
+  // without progress. Other calls that need this rank end with kRebuildGroup; on the other ranks
+  // the error gives `reason`. Idempotent. `cause` and `traceback` are for the launcher; the
+  // traceback says where the exception was raised that ends this process.
   void shutdown(const std::string& reason, LeaveCause cause = LeaveCause::kOrderly,
                 const std::string& traceback = {});
 

@@ -19,6 +19,7 @@ bool Entrance::is_worth_lending(std::span<const std::byte> memory, std::size_t b
 
 void Entrance::enter_lending(std::int64_t extent, std::span<const std::byte> input,
                              std::span<const std::byte> output) {
+  group_->lent_output = output;
   enter(extent, location_of(input), location_of(output));
 }
 

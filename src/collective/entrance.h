@@ -33,7 +33,7 @@ class BasicEntrance {
 
   // kPending until every member has entered; then kSurprise if an entry is for another step,
   // kMismatch if one makes no sense, else kDone: the step is everybody's for good, and what the
-  // members said may be read.
+  // members said may be read. If the group was closed before all had entered, kPending for good.
   Progress meet() const {
     if (!board_->all_entered()) return Progress::kPending;
     bool alike = true;
@@ -43,6 +43,7 @@ class BasicEntrance {
       makes_sense = makes_sense && board_->extent(member) >= 0;
     }
     if (!alike) return Progress::kSurprise;
+    if (!board_->may_run()) return Progress::kPending;
     return makes_sense ? Progress::kDone : Progress::kMismatch;
   }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "collective/costs.h"
@@ -39,6 +40,9 @@ struct Group {
   mutable std::vector<std::int64_t> splits = {};
   mutable std::vector<std::int64_t> counts = {};
   mutable std::vector<std::int64_t> offsets = {};
+  // What we let the others write in the step that we entered last, if its entry on the board has an
+  // output.
+  mutable std::span<const std::byte> lent_output = {};
 
   int members() const { return static_cast<int>(ranks.size()); }
 };

@@ -94,6 +94,9 @@ Progress BasicTwoShots<Way>::meet(Algorithm& algorithm) {
   const std::optional<std::int64_t> windows = algorithm.meet();
   if (!windows) return Progress::kMismatch;
   windows_ = *windows;
+  // What is lent is read and written in reduce() only.
+  if (windows_ > 0)
+    entrance_.board().set_last_phase(static_cast<std::uint32_t>(2 * (windows_ - 1) + 1));
   state_ = windows_ == 0 ? State::kOver : State::kReduce;
   return windows_ == 0 ? Progress::kDone : reduce(algorithm);
 }

@@ -1,8 +1,6 @@
 // Real processes: a rank is killed, exits or leaves in the middle of its collectives; every other
-// one must end with an error that names it. The parent serves the store, as the launcher does.
-#include <gmock/gmock.h>
+// one must end with an error that names it.
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,28 +12,13 @@
 #include <thread>
 #include <vector>
 
+#include "engine/processes_in_test.h"
 #include "farandole/engine.h"
-#include "rendezvous/store_server.h"
 
 namespace farandole {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr milliseconds kHangGuard(60'000);
-constexpr int kExpected = 42;  // exit status of a child that saw what it should
-
-std::unique_ptr<Engine> join_job(int rank, int size, int descriptor) {
-  EngineOptions options;
-  options.heap_bytes = 64 << 20;
-  options.place = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
-  options.rendezvous_descriptor = descriptor;
-  options.start_timeout = kHangGuard;
-  auto engine = Engine::create(options);
-  if (engine.ok()) return std::move(*engine);
-  std::fprintf(stderr, "rank %d: %s\n", rank, engine.status().message().c_str());
-  ::_exit(1);
-}
 
 // Allreduces for ever, until one fails; returns why.
 Status reduce_until_it_fails(Engine& engine, const std::function<void(int round)>& before) {
@@ -53,47 +36,6 @@ Status reduce_until_it_fails(Engine& engine, const std::function<void(int round)
     if (!engine.wait(*handle, kHangGuard)) return Status::stop("hangs");
     if (const Outcome outcome = engine.take(*handle); !outcome.status.ok()) return outcome.status;
   }
-}
-
-// Runs rank r as child(r, engine) in a process of its own and returns the wait statuses.
-std::vector<int> run_processes(int size, const std::function<int(int, Engine&)>& child) {
-  auto server = StoreServer::create("the launcher");
-  EXPECT_TRUE(server.ok());
-  std::vector<Descriptor> ends;
-  for (int rank = 0; rank < size; ++rank) {
-    auto end = (*server)->add_client("rank " + std::to_string(rank));
-    EXPECT_TRUE(end.ok());
-    ends.push_back(std::move(*end));
-  }
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < size; ++rank) {
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-      const auto engine = join_job(rank, size, ends[static_cast<std::size_t>(rank)].get());
-      ::_exit(child(rank, *engine));
-    }
-    children.push_back(pid);
-  }
-  ends.clear();
-  std::vector<int> statuses(children.size());
-  for (std::size_t left = children.size(); left > 0;) {
-    pollfd polled{(*server)->readiness(), POLLIN, 0};
-    ::poll(&polled, 1, 20);
-    EXPECT_THAT((*server)->serve_ready(), ::testing::IsEmpty());
-    for (std::size_t i = 0; i < children.size(); ++i)
-      if (children[i] != 0 && ::waitpid(children[i], &statuses[i], WNOHANG) == children[i]) {
-        children[i] = 0;
-        --left;
-      }
-  }
-  return statuses;
-}
-
-int expects(const Status& status, const std::string& text) {
-  const bool good = status.code() == StatusCode::kRebuildGroup &&
-                    status.message().find(text) != std::string::npos;
-  if (!good) std::fprintf(stderr, "unexpected: %s\n", status.message().c_str());
-  return good ? kExpected : 1;
 }
 
 TEST(Death, OfAKilledRankReachesEverySleeper) {

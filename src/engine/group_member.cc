@@ -1,6 +1,7 @@
 #include "engine/group_member.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -18,6 +19,11 @@ namespace {
 
 // What a decision that moves no data does, as its identity.
 constexpr std::uint64_t kNothing = 0;
+// How long a failed call waits for members that may still write into its memory. All that live and
+// are not stopped say within milliseconds that they do not.
+constexpr std::chrono::milliseconds kWritersTime(1000);
+// When something stands against taking the memory back: how long until the next try.
+constexpr std::chrono::milliseconds kRetryTime(50);
 
 Ticket ticket_of(Record& record) { return reinterpret_cast<std::uintptr_t>(&record); }
 
@@ -98,6 +104,11 @@ CollectiveCall call_without_data(const Signature& signature) {
   return call;
 }
 
+bool has_ended(const Descriptor& process) {
+  pollfd polled{.fd = process.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&polled, 1, 0) == 1 && (polled.revents & POLLIN) != 0;
+}
+
 Status status_of_finished(const Record& record) {
   const OperationRow& row = row_of(record.submission.operation);
   if (row.output_rule != OutputRule::kReceived || record.outcome.received) return {};
@@ -113,6 +124,7 @@ Status status_of_finished(const Record& record) {
 GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
                          FlightRecorder& recorder, const Clock& clock)
     : id_(formed.id),
+      formation_(formation),
       recorder_(recorder),
       clock_(clock),
       segment_(formed.segment),
@@ -164,7 +176,7 @@ void GroupMember::submit(Record& record) {
 }
 
 bool GroupMember::advance(std::vector<Record*>& finished) {
-  if (ended_) return false;
+  if (ended_) return finish_ended(finished);
   bool moved = receive_messages(finished);
   if (ended_) return true;
   moved |= run_decision(finished);
@@ -178,20 +190,62 @@ void GroupMember::look(TimePoint now) {
 }
 
 std::optional<TimePoint> GroupMember::deadline() const {
-  return ended_ ? std::nullopt : agreement_.deadline();
+  return ended_ ? writers_deadline_ : agreement_.deadline();
+}
+
+bool GroupMember::stop_entering() {
+  enters_ = false;
+  if (ended_ || decision_ == nullptr || stage_ == Stage::kPack) return true;
+  return stage_ != Stage::kUnpack && board_.try_close();
 }
 
 void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   if (ended_) return;
+  if (!stop_entering() && step_) {
+    board_.abandon();
+    if (lends_output()) writers_deadline_ = clock_.now() + kWritersTime;
+  }
   ended_ = status;
   step_.reset();
   decision_ = nullptr;
-  for (Record* const record : std::exchange(in_flight_, {})) {
+  for (Record* const record : in_flight_)
     record->outcome.status = Status::rebuild_group(
         fmt::format("{} cannot finish: {}", title(record->submission), status.message()));
-    finished.push_back(record);
-  }
+  finish_ended(finished);
 }
+
+bool GroupMember::lends_output() const { return board_.entry(board_.member()).output != kNowhere; }
+
+std::span<const std::byte> GroupMember::awaited_output() const {
+  return step_ && lends_output() ? group_.lent_output : std::span<const std::byte>();
+}
+
+// A process that has ended can have left before, or have died.
+bool GroupMember::somebody_may_write() const {
+  for (int member = 0; member < group_.members(); ++member) {
+    const auto rank = static_cast<std::size_t>(group_.ranks[static_cast<std::size_t>(member)]);
+    if (board_.may_still_write(member) && !has_ended(formation_.peers[rank].process)) return true;
+  }
+  return false;
+}
+
+bool GroupMember::finish_ended(std::vector<Record*>& finished) {
+  if (writers_deadline_ && somebody_may_write()) return false;
+  writers_deadline_.reset();
+  const bool moved = !in_flight_.empty();
+  finished.insert(finished.end(), in_flight_.begin(), in_flight_.end());
+  in_flight_.clear();
+  return moved;
+}
+
+void GroupMember::take_memory_back(TimePoint now) {
+  if (formation_.heap->take_back(lent_output()).ok())
+    writers_deadline_.reset();
+  else
+    wait_longer(now);
+}
+
+void GroupMember::wait_longer(TimePoint now) { writers_deadline_ = now + kRetryTime; }
 
 bool GroupMember::has_unsent() const {
   return !ended_ &&
@@ -229,8 +283,8 @@ bool GroupMember::send_messages() {
 // told that we have entered something may count on it, though we pack it first.
 bool GroupMember::run_decision(std::vector<Record*>& finished) {
   forget_what_is_withdrawn();
-  if (decision_ == nullptr && !begin_decision(finished)) return false;
-  if (stage_ == Stage::kSurprised) return false;
+  if (decision_ == nullptr && (!enters_ || !begin_decision(finished))) return false;
+  if (stage_ == Stage::kSurprised || (stage_ == Stage::kPack && !enters_)) return false;
   if (stage_ == Stage::kPack) {
     if (!fusion_.pack()) return true;
     step_.emplace(make_step(*decision_));

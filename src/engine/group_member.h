@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -45,9 +46,28 @@ class GroupMember {
   void look(TimePoint now);
   std::optional<TimePoint> deadline() const;
 
-  // Ends everything in flight with kRebuildGroup because of `status`; nothing moves afterwards.
-  // Only the first end counts.
+  // This rank wants to end its part in the group: it enters no further step. True if none is under
+  // way for it, or no member ever runs the one that is. False if all members have entered it:
+  // advance() goes on with it.
+  bool stop_entering();
+  // A member has left, or a rank has died: what it has not stored by now it never will.
+  bool somebody_is_gone() const { return board_.somebody_is_gone(); }
+
+  // Ends everything in flight with kRebuildGroup because of `status`; no step moves afterwards.
+  // While other members may still write into memory that this rank has lent them, its calls wait
+  // for that in advance(), until deadline() at most; then comes take_memory_back(). Only the first
+  // end counts.
   void end(const Status& status, std::vector<Record*>& finished);
+  bool waits_for_writers() const { return writers_deadline_.has_value(); }
+  bool is_overdue(TimePoint now) const { return writers_deadline_ && now >= *writers_deadline_; }
+  // The memory in which others may store results that this rank wants.
+  std::span<const std::byte> awaited_output() const;
+  // The memory that other members may still write; needs waits_for_writers().
+  std::span<const std::byte> lent_output() const { return group_.lent_output; }
+  // Whatever they write from now on is seen by nobody, so the calls need not wait for them any more
+  // (SharedHeap::take_back). Waits again if the system refuses.
+  void take_memory_back(TimePoint now);
+  void wait_longer(TimePoint now);
   // Why the group is over, also when advance() found out by itself; nothing while it goes on.
   const std::optional<Status>& ended() const { return ended_; }
 
@@ -82,8 +102,12 @@ class GroupMember {
   void finish_decision(std::vector<Record*>& finished);
   void finish(Record& record, std::vector<Record*>& finished);
   bool send_messages();
+  bool lends_output() const;
+  bool somebody_may_write() const;
+  bool finish_ended(std::vector<Record*>& finished);
 
   GroupId id_;
+  const Formation& formation_;
   FlightRecorder& recorder_;
   const Clock& clock_;
   std::shared_ptr<Segment> segment_;  // of the group; shared by the engines of one process
@@ -97,7 +121,9 @@ class GroupMember {
   Stage stage_ = Stage::kNone;
   bool runs_ = false;  // and the flight record knows
   std::optional<CollectiveStep> step_;
+  bool enters_ = true;  // until this rank wants to end
   std::optional<Status> ended_;
+  std::optional<TimePoint> writers_deadline_;  // ended, and others may still write what we lent
 };
 
 }  // namespace farandole

@@ -21,6 +21,8 @@ namespace {
 constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24);
 // How often a waiting rank looks whether FARANDOLE_STALL_LIMIT has passed.
 constexpr std::chrono::milliseconds kStallCheck(250);
+// How long a rank that ends its groups waits for the next move of a step that all have entered.
+constexpr std::chrono::milliseconds kFinishTime(1000);
 // How often whoever moves something reads the clock, for its own limit and for the members: that
 // costs as much as a move.
 constexpr int kMovesPerReading = 16;
@@ -36,7 +38,8 @@ Loop::Loop(Doorbells& doorbells, std::vector<std::unique_ptr<GroupMember>> membe
       members_(std::move(members)),
       recorder_(recorder),
       clock_(clock),
-      options_(std::move(options)) {}
+      options_(std::move(options)),
+      failures_(doorbells) {}
 
 Loop::~Loop() { stop(); }
 
@@ -302,12 +305,65 @@ void Loop::stop(std::optional<std::string_view> reason) {
 void Loop::end_by_shutdown(std::optional<std::string_view> reason) {
   std::vector<Record*> finished;
   accept_submissions(finished);
-  // The last messages to the others, if there is room.
-  for (auto& member : members_) member->advance(finished);
-  if (reason) leave(*reason);
+  finish_running_steps(finished);
   for (auto& member : members_)
     member->end(Status::rebuild_group("this rank has called shutdown()"), finished);
+  if (reason) leave(*reason);
+  wait_for_writers(finished);
   publish(finished);
+}
+
+void Loop::finish_running_steps(std::vector<Record*>& finished) {
+  for (TimePoint deadline = clock_.now() + kFinishTime;;) {
+    const std::uint32_t ticket = doorbells_.prepare_sleep();
+    bool may_move = false;
+    bool moved = false;
+    for (auto& member : members_)
+      may_move |= !member->stop_entering() && !member->somebody_is_gone();
+    // After that: whoever is gone has stored everything that the others could use.
+    for (auto& member : members_) moved |= member->advance(finished);
+    const TimePoint now = clock_.now();
+    if (moved) deadline = now + kFinishTime;
+    if (!moved && may_move && now < deadline)
+      doorbells_.sleep(ticket, deadline - now);
+    else
+      doorbells_.cancel_sleep();
+    if (!moved && (!may_move || now >= deadline)) return;
+  }
+}
+
+void Loop::wait_for_writers(std::vector<Record*>& finished) {
+  for (;;) {
+    const std::uint32_t ticket = doorbells_.prepare_sleep();
+    const TimePoint now = clock_.now();
+    take_memory_back(now);
+    bool waits = false;
+    TimePoint deadline = TimePoint::max();
+    for (auto& member : members_) {
+      member->advance(finished);
+      waits |= member->waits_for_writers();
+      deadline = std::min(deadline, member->deadline().value_or(deadline));
+    }
+    if (!waits) return doorbells_.cancel_sleep();
+    doorbells_.sleep(ticket, deadline - now);
+  }
+}
+
+// Where a group that goes on awaits results in the same pages, their turn comes later.
+void Loop::take_memory_back(TimePoint now) {
+  for (auto& member : members_) {
+    if (!member->is_overdue(now)) continue;
+    const auto pages = SharedHeap::pages_of(member->lent_output());
+    const bool others_await = std::ranges::any_of(members_, [&](const auto& other) {
+      const auto awaited = other->awaited_output();
+      return awaited.data() < pages.data() + pages.size() &&
+             pages.data() < awaited.data() + awaited.size();
+    });
+    if (others_await)
+      member->wait_longer(now);
+    else
+      member->take_memory_back(now);
+  }
 }
 
 void Loop::leave(std::string_view reason) {
@@ -342,9 +398,7 @@ bool Loop::advance_all() {
   for (auto& member : members_) moved |= member->advance(finished);
   end_all_if_one_is_broken(finished);
   if (options_.stall_limit.count() > 0) end_if_stalled(finished);
-  const bool closed = doorbells_.closed_by().has_value();
-  const bool news = closed != closing_seen_ || doorbells_.leavers() != leavers_seen_;
-  if (std::exchange(members_are_new_, false) || news) {
+  if (std::exchange(members_are_new_, false) || failures_.has_news()) {
     end_groups(finished);
     moved = true;  // a sleeper looks once more, with everything of this written
   }
@@ -358,6 +412,7 @@ bool Loop::advance_all() {
 void Loop::look(TimePoint now) {
   try {
     for (auto& member : members_) member->look(now);
+    take_memory_back(now);
   } catch (const std::bad_alloc&) {
     die_of_memory();
   }
@@ -391,26 +446,25 @@ void Loop::accept(Record& record, std::vector<Record*>& finished) {
 
 // Somebody is gone. Whoever finished its last step before it went has stored all that the others
 // need for it: so one more look, until nothing moves, finishes what can be finished. What is known
-// of the closing is read first: a death that comes meanwhile is found by the next advance().
+// of the ends is read first: a death that comes meanwhile is found by the next advance().
 void Loop::end_groups(std::vector<Record*>& finished) {
-  const bool closed = doorbells_.closed_by().has_value();
-  std::uint32_t leavers = 0;
-  for (int rank = 0; rank < doorbells_.size(); ++rank) leavers += doorbells_.leaver(rank) ? 1 : 0;
+  const EndedRanks ended = failures_.read();
   if (given_up_) end_all(*given_up_, {}, finished);
-  std::vector<std::pair<GroupMember*, End>> ends;
-  for (auto& member : members_)
-    if (const auto end = end_of(*member)) ends.emplace_back(member.get(), *end);
+  std::vector<std::pair<GroupMember*, GroupFailure>> failures;
+  for (auto& member : members_) {
+    const auto failure = failure_of(ended, member->ranks(), doorbells_.rank(), options_.pids);
+    if (failure) failures.emplace_back(member.get(), *failure);
+  }
+  for (auto& [member, failure] : failures) member->stop_entering();
   for (bool moved = true; moved;) {
     moved = false;
     for (auto& member : members_) moved |= member->advance(finished);
   }
-  for (auto& [member, end] : ends) {
-    recorder_.blame(end.culprit);
-    member->end(end.status, finished);
-    state_.lock()->over.emplace(member->id(), end.status);
+  for (auto& [member, failure] : failures) {
+    recorder_.blame(failure.failed_rank);
+    member->end(failure.status, finished);
+    state_.lock()->over.emplace(member->id(), failure.status);
   }
-  leavers_seen_ = leavers;
-  if (closed && !std::exchange(closing_seen_, true)) doorbells_.acknowledge_close();
 }
 
 // A group that ended by itself has met a bug. This rank is no use to the others any more, and they
@@ -429,14 +483,14 @@ void Loop::end_all_if_one_is_broken(std::vector<Record*>& finished) {
 }
 
 void Loop::end_all(const Status& status, std::string_view reason, std::vector<Record*>& finished) {
-  if (!given_up_) {
-    given_up_ = status;
-    leave(reason);
-  }
+  if (!given_up_) finish_running_steps(finished);
   for (auto& member : members_) {
     member->end(status, finished);
     state_.lock()->over.emplace(member->id(), status);
   }
+  if (given_up_) return;
+  given_up_ = status;
+  leave(reason);
 }
 
 void Loop::end_if_stalled(std::vector<Record*>& finished) {
@@ -457,31 +511,6 @@ void Loop::end_if_stalled(std::vector<Record*>& finished) {
               name, seconds)),
           fmt::format("it gave up: {} had waited {} s, the FARANDOLE_STALL_LIMIT", name, seconds),
           finished);
-}
-
-// The first cause is named: a leave that came before the death explains what the group waits for;
-// a leave after it is only its consequence.
-std::optional<Loop::End> Loop::end_of(const GroupMember& member) const {
-  const auto named = [this](int rank) {
-    return fmt::format("rank {} (pid {})", rank, options_.pids[static_cast<std::size_t>(rank)]);
-  };
-  const auto dead = doorbells_.closed_by();
-  std::uint32_t first_ticket = dead ? doorbells_.leavers_before_closing() + 1 : UINT32_MAX;
-  std::optional<End> end;
-  if (dead)
-    end = {Status::rebuild_group(fmt::format(
-               "{} has died; this job is over: shut down, and start it again", named(*dead))),
-           *dead};
-  for (const int rank : member.ranks()) {
-    const auto leaver = doorbells_.leaver(rank);
-    if (rank == doorbells_.rank() || !leaver || leaver->ticket >= first_ticket) continue;
-    first_ticket = leaver->ticket;
-    end = {Status::rebuild_group(fmt::format("{} has left the job ({}); all ranks must make the "
-                                             "same calls before any of them leaves",
-                                             named(rank), leaver->reason)),
-           rank};
-  }
-  return end;
 }
 
 void Loop::publish(const std::vector<Record*>& finished) {

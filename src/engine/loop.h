@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/guarded.h"
+#include "engine/failure.h"
 #include "engine/group_member.h"
 #include "submission/moments.h"
 #include "submission/submission_table.h"
@@ -110,12 +111,6 @@ class Loop {
     }
   };
 
-  // Why a group is over, and the rank whose end it was.
-  struct End {
-    Status status;
-    int culprit;
-  };
-
   // Why nothing can be submitted to a group; ok when it can.
   static Status refusal_of(const State& state, GroupId group);
   static Status add_all(State& state, std::span<const Submission> batch, std::span<Handle> handles);
@@ -127,9 +122,15 @@ class Loop {
   void look(TimePoint now);
   [[noreturn]] void die_of_memory();
   void end_by_shutdown(std::optional<std::string_view> reason);
-  // Tells the others that this rank leaves, and why. Only the first reason counts. When our calls
-  // end, their memory is ours again, and the others may still read it: so this comes before, and
-  // after the last that we write.
+  // This rank ends all its groups: drives the steps that all have entered until they are done, or
+  // do not move any more.
+  void finish_running_steps(std::vector<Record*>& finished);
+  // Until no other rank writes into memory of calls that have ended.
+  void wait_for_writers(std::vector<Record*>& finished);
+  void take_memory_back(TimePoint now);
+  // Tells the others that this rank leaves, and why. Only the first reason counts. After all groups
+  // have ended, since a rank that has left writes nothing any more; before the calls are published,
+  // since the others may still read their memory.
   void leave(std::string_view reason);
   bool accept_submissions(std::vector<Record*>& finished);
   void accept(Record& record, std::vector<Record*>& finished);
@@ -137,7 +138,6 @@ class Loop {
   void end_all_if_one_is_broken(std::vector<Record*>& finished);
   void end_all(const Status& status, std::string_view reason, std::vector<Record*>& finished);
   void end_if_stalled(std::vector<Record*>& finished);
-  std::optional<End> end_of(const GroupMember& member) const;
   void publish(const std::vector<Record*>& finished);
   void begin_wait(State& state, Handle handle, TimePoint now);
   void end_wait(State& state, TimePoint now);
@@ -165,8 +165,7 @@ class Loop {
   const Clock& clock_;
   Options options_;
   TimePoint next_stall_check_{};
-  std::uint32_t leavers_seen_ = 0;
-  bool closing_seen_ = false;
+  FailureWatch failures_;
   bool members_are_new_ = false;    // and may have ended before they came
   std::optional<Status> given_up_;  // why we have left, if we did so by ourselves
   Wanted wanted_;                   // what the holder of the baton waits for

@@ -27,7 +27,6 @@ void DeathWatch::close() {
                  job_->options().spins);
   job_->doorbells(member_).close(job_->options().mortal);
   execution.mute(false);
-  if (job_->has(Bug::kAcknowledgeByWatch)) job_->doorbells(member_).acknowledge_close();
 }
 
 void ControlWatch::write_key(ByteWriter& key) const {
@@ -91,17 +90,12 @@ bool Coordinator::all_entered_alike(std::uint32_t step) const {
              [&](const Report& report) { return report.entered >= step; });
 }
 
-void Agent::write_key(ByteWriter& key) const { key.put(stage_); }
+void Impatience::write_key(ByteWriter& key) const { key.put(done_); }
 
-void Agent::run() {
-  const int mortal = job_->options().mortal;
-  if (stage_ == job_->options().members)
-    job_->fenced.send(1);
-  else if (stage_ != mortal)
-    await(&job_->bell_line(stage_).acknowledged, 1);
-  else if (!job_->has(Bug::kDeathWhileRunning))
-    job_->reaped[static_cast<std::size_t>(mortal)].await(1);
-  ++stage_;
+void Impatience::run() {
+  job_->wants_to_end.send(1);
+  if (!job_->options().spins) job_->doorbells(job_->options().quitter).ring_self();
+  done_ = true;
 }
 
 void Submitter::write_key(ByteWriter& key) const { key.put(done_); }
@@ -144,13 +138,10 @@ Scenario scenario_of(Job& job, const MemberMaker& make_member) {
         options.bug != Bug::kDeathWhileRunning;
     scenario.deaths_max = 1;
     scenario.reaped = job.reaped;
-    scenario.fenced = job.fenced;
-    scenario.guarded = job.board_words();
     for (int member = 0; member < options.members; ++member)
       if (member != options.mortal)
         add(scenario, "watch " + std::to_string(member), member,
             std::make_unique<DeathWatch>(job, member));
-    add(scenario, "agent", options.members, std::make_unique<Agent>(job));
   }
   if (options.withdrawal) {
     for (int member = 0; member < options.members; ++member)
@@ -158,6 +149,8 @@ Scenario scenario_of(Job& job, const MemberMaker& make_member) {
           std::make_unique<ControlWatch>(job, member));
     add(scenario, "coordinator", options.members, std::make_unique<Coordinator>(job));
   }
+  if (options.quitter >= 0)
+    add(scenario, "user", options.quitter, std::make_unique<Impatience>(job));
   if (options.late_submit) add(scenario, "submitter", 0, std::make_unique<Submitter>(job));
   return scenario;
 }

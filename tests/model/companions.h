@@ -1,5 +1,5 @@
 // Who else takes part in a job of the model: the watch thread of each member, the coordinator that
-// stops everybody once, the agent that fences a closed epoch, a thread that submits late.
+// stops everybody once, a user who wants to end, a thread that submits late.
 #pragma once
 
 #include <cstdint>
@@ -62,17 +62,17 @@ class Coordinator final : public CopiedThread<Coordinator> {
   std::vector<Report> reports_;
 };
 
-// The epoch is fenced when the dead member is reaped and all survivors have acknowledged.
-class Agent final : public CopiedThread<Agent> {
+// The user of a member, who wants it to end at any time.
+class Impatience final : public CopiedThread<Impatience> {
  public:
-  explicit Agent(Job& job) : job_(&job) {}
+  explicit Impatience(Job& job) : job_(&job) {}
   void write_key(ByteWriter& key) const override;
-  bool finished() const override { return stage_ > job_->options().members; }
+  bool finished() const override { return done_; }
   void run() override;
 
  private:
   Job* job_;  // borrowed
-  int stage_ = 0;
+  bool done_ = false;
 };
 
 // A thread of member 0 that submits the last step while another one may sleep with the baton.
@@ -90,7 +90,7 @@ class Submitter final : public CopiedThread<Submitter> {
 
 // All threads of the job: members, their watch threads, and who else takes part.
 Scenario scenario_of(Job& job);
-// The same with members of another kind. What is guarded may be added to.
+// The same with members of another kind. Guards may be added.
 using MemberMaker = std::function<std::unique_ptr<ModelThread>(int number)>;
 Scenario scenario_of(Job& job, const MemberMaker& make_member);
 

@@ -195,30 +195,28 @@ TEST(Explorer, NothingIsWrittenByTheReaped) {
   Litmus litmus;
   Cell& x = litmus.cell("x");
   const Ghost reaped(litmus.arena(), "reaped");
-  const Ghost fenced(litmus.arena(), "fenced");
+  const Ghost returned(litmus.arena(), "returned");
   litmus.scenario().mortal = {true, false};
   litmus.scenario().deaths_max = 1;
   litmus.scenario().reaped = {reaped, reaped};
-  litmus.scenario().fenced = fenced;
-  litmus.scenario().guarded = {litmus.arena().word_of(&x)};
+  litmus.scenario().guards = {{litmus.arena().word_of(&x), returned, 1}};
   litmus.thread([&] { x.store(1, kRelaxed); });
   litmus.thread([&] {
     reaped.await(1);
-    fenced.set(1);
+    returned.set(1);
   });
   litmus.scenario().threads[1].daemon = true;
   EXPECT_EQ(litmus.explore_it().verdict, Verdict::kHolds);
 }
 
-TEST(Explorer, AGuardedWordMustNotChangeBehindTheFence) {
+TEST(Explorer, AWordThatItsOwnerHasBackMustNotChange) {
   Litmus litmus;
   Cell& x = litmus.cell("x");
-  const Ghost fenced(litmus.arena(), "fenced");
-  litmus.scenario().fenced = fenced;
-  litmus.scenario().guarded = {litmus.arena().word_of(&x)};
+  const Ghost returned(litmus.arena(), "returned");
+  litmus.scenario().guards = {{litmus.arena().word_of(&x), returned, 1}};
   litmus.thread([&] { x.store(1, kRelaxed); });
-  litmus.thread([&] { fenced.set(1); });
-  EXPECT_EQ(litmus.explore_it().text, "x was written after the epoch was fenced");
+  litmus.thread([&] { returned.set(1); });
+  EXPECT_EQ(litmus.explore_it().text, "x was written after its owner had it back");
 }
 
 TEST(Explorer, SaysWhenItStoppedAtTheBound) {

@@ -70,7 +70,7 @@ void FlowJob::allocate_lent() {
 void FlowJob::fix_constants() {
   const auto* header = reinterpret_cast<const ModelDoorbells::Header*>(
       reinterpret_cast<const std::byte*>(&bell_line(0)) - sizeof(ModelDoorbells::Header));
-  arena().mark_constant(&header->leavers, "leavers", 0);
+  if (options().quitter < 0) arena().mark_constant(&header->leavers, "leavers", 0);
   const auto* lines = reinterpret_cast<const Line*>(board_memory());
   for (int member = 0; member < options().members; ++member) {
     const bool lent = lends(member);
@@ -130,13 +130,14 @@ Value FlowJob::peek(const Cell& cell) {
       {.action = Action::kLoad, .ghost = true, .word = arena().word_of(&cell)});
 }
 
-std::vector<Word> FlowJob::guarded() const {
-  std::vector<Word> words = board_words();
-  Arena& memory = Arena::of(board_memory());
-  for (const auto* cells : {&copy_cells_, &result_cells_, &lent_cells_})
-    for (const Cell* const place : *cells)
-      if (place != nullptr) words.push_back(memory.word_of(place));
-  return words;
+std::vector<Scenario::Guard> FlowJob::guards() {
+  std::vector<Scenario::Guard> all;
+  for (int member = 0; member < options().members; ++member)
+    for (std::int64_t window = 0; lends(member) && window < flow_.rounds; ++window)
+      for (int slice = 0; slice < slices_; ++slice)
+        all.push_back({arena().word_of(&lent(member, window, slice)),
+                       returned[static_cast<std::size_t>(member)], member});
+  return all;
 }
 
 }  // namespace farandole::model

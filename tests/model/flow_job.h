@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "job.h"
+#include "scenario.h"
 
 namespace farandole::model {
 
@@ -50,8 +51,8 @@ class FlowJob : public Job {
 
   // Looks at it without being one more operation of the thread.
   Value peek(const Cell& cell);
-  // Every word that the members write.
-  std::vector<Word> guarded() const;
+  // For all memory that is lent: only its owner writes it once its call has failed there.
+  std::vector<Scenario::Guard> guards();
 
  private:
   void allocate_staging();

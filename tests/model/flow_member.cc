@@ -7,6 +7,9 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 // In memory that its owner has back, after a call that failed.
 constexpr Value kGivenBack = 7;
 
+// That somebody proposes to close the group from this sequence on; 2 more: it is closed.
+constexpr Value proposal(std::uint32_t sequence) { return Value{sequence} << 2 | 1; }
+
 }  // namespace
 
 template <std::uint32_t Slots>
@@ -37,6 +40,39 @@ bool PlantedBoard<Slots>::somebody_is_gone() const {
 }
 
 template <std::uint32_t Slots>
+ModelAtomics::Atomic<std::uint64_t>& PlantedBoard<Slots>::closing_word() const {
+  using Board = ModelBoard<Slots>;
+  auto* const lines = reinterpret_cast<typename Board::Line*>(job_->board_memory());
+  const auto count = static_cast<std::uint32_t>(this->members()) * Slots;
+  return reinterpret_cast<typename Board::Closing*>(lines + count)->word;
+}
+
+template <std::uint32_t Slots>
+bool PlantedBoard<Slots>::may_run() {
+  if (job_->has(Bug::kRunsWhatIsClosed)) return true;
+  const bool planted = job_->has(Bug::kRunsWhatIsProposed) || job_->has(Bug::kProposalStays);
+  if (!planted) return ModelBoard<Slots>::may_run();
+  const Value seen = closing_word().load(std::memory_order_seq_cst);
+  if (seen == proposal(this->sequence())) return job_->has(Bug::kRunsWhatIsProposed);
+  return ModelBoard<Slots>::may_run();
+}
+
+template <std::uint32_t Slots>
+bool PlantedBoard<Slots>::try_close() {
+  const bool planted = job_->has(Bug::kClosesUnseen) || job_->has(Bug::kProposalStays);
+  if (!planted) return ModelBoard<Slots>::try_close();
+  if (job_->has(Bug::kClosesUnseen) && this->all_entered()) return false;
+  Value open = 0;
+  closing_word().compare_exchange_strong(open, proposal(this->sequence()),
+                                         std::memory_order_seq_cst);
+  if (open == proposal(this->sequence()) + 2) return true;
+  if (job_->has(Bug::kProposalStays) && this->all_entered()) return false;
+  Value proposed = proposal(this->sequence());
+  closing_word().compare_exchange_strong(proposed, proposed + 2, std::memory_order_seq_cst);
+  return true;
+}
+
+template <std::uint32_t Slots>
 FlowMember<Slots>::FlowMember(FlowJob& job, int number)
     : job_(&job),
       doorbells_(&job.doorbells(number)),
@@ -60,8 +96,8 @@ template <std::uint32_t Slots>
 void FlowMember<Slots>::write_key(ByteWriter& key) const {
   key.put(number_);
   key.put(mode_);
-  key.put(prepared_);
-  key.put(spoiled_);
+  key.put(ending_);
+  for (const bool flag : {somebody_left_, somebody_died_, prepared_, spoiled_}) key.put(flag);
   for (const auto value : {ticket_, step_, hooks_, moves_, board_.generation(), board_.sequence()})
     key.put(value);
   for (const auto& window : memory_)
@@ -109,31 +145,96 @@ void FlowMember<Slots>::begin() {
 }
 
 // As the engine's: looks at everything, and sleeps when nothing can be done. When somebody has died
-// it finishes what it can before it ends.
+// or left it finishes what it can before it ends.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::turn() {
+  if (ending_ == Ending::kAbandoned) return wait_for_writers();
   if (step_ > job_->options().steps) return end();
-  const bool closed = job_->options().mortal >= 0 && doorbells_->closed_by();
+  look_whether_to_end();
+  if (mode_ == Mode::kOver) return;
   const Progress progress = advance();
   if (progress == Progress::kPending) {
-    if (closed) {
-      get_memory_back();
-      return end();
+    require(job_->arena(), ending_ == Ending::kNone || !somebody_left_ || somebody_died_,
+            "a member has left before it had completed a step of all");
+    if (somebody_died_) {
+      board().abandon();
+      ending_ = Ending::kAbandoned;
+      return go_on_or_sleep(true);
     }
-    if (!job_->options().spins) mode_ = prepared_ ? Mode::kSleep : Mode::kPrepare;
-    return;
+    return go_on_or_sleep(false);
   }
   if (progress == Progress::kMoved) ++moves_;
   if (progress == Progress::kDone) finish_step();
-  wake_up();
+  if (mode_ == Mode::kOver) return;
+  go_on_or_sleep(true);
   if (progress != Progress::kSurprise) return;
   require(job_->arena(), step_ == job_->flow().surprise_at, "a wrong identity was read");
   end();
 }
 
 template <std::uint32_t Slots>
+void FlowMember<Slots>::go_on_or_sleep(bool moved) {
+  if (moved)
+    wake_up();
+  else if (!job_->options().spins)
+    mode_ = prepared_ ? Mode::kSleep : Mode::kPrepare;
+}
+
+// A step that not all have entered fails for all; any other one goes on.
+template <std::uint32_t Slots>
+void FlowMember<Slots>::look_whether_to_end() {
+  const Options& options = job_->options();
+  const bool quits = options.quitter == number_;
+  somebody_died_ = options.mortal >= 0 && doorbells_->closed_by().has_value();
+  somebody_left_ = options.quitter >= 0 && !quits && doorbells_->has_left(options.quitter);
+  const bool wants = quits && job_->wants_to_end.await(0) != 0;
+  if (ending_ != Ending::kNone || !(somebody_died_ || somebody_left_ || wants)) return;
+  const bool entered = board().generation() != 0 && board().sequence() == step_;
+  if (!entered || board().try_close()) return fail();
+  ending_ = Ending::kKept;
+}
+
+// The calls of the step that is under way, and of all to come, fail here.
+template <std::uint32_t Slots>
+void FlowMember<Slots>::fail() {
+  const Ghost& outcome = job_->outcomes[step_];
+  if (job_->options().mortal < 0) {
+    require(job_->arena(), outcome.get() != 1, "a step has failed that somebody completed");
+    outcome.set(2);
+  }
+  if (job_->options().quitter == number_) {
+    job_->arena().execution().mute(job_->options().spins);
+    doorbells_->leave("");
+    job_->arena().execution().mute(false);
+  }
+  get_memory_back();
+  end();
+}
+
+template <std::uint32_t Slots>
+void FlowMember<Slots>::wait_for_writers() {
+  // Only what others write is waited for.
+  if (is_two_shots() && lends() && !job_->has(Bug::kReturnsUnfenced) && somebody_may_write())
+    return go_on_or_sleep(false);
+  get_memory_back();
+  end();
+}
+
+template <std::uint32_t Slots>
+bool FlowMember<Slots>::somebody_may_write() const {
+  const Options& options = job_->options();
+  for (int member = 0; member < board().members(); ++member) {
+    if (member == number_ || !board().may_still_write(member)) continue;
+    const bool is_dead =
+        member == options.mortal && (job_->has(Bug::kDeathWhileRunning) ||
+                                     job_->reaped[static_cast<std::size_t>(member)].await(0) != 0);
+    if (!is_dead) return true;
+  }
+  return false;
+}
+
+template <std::uint32_t Slots>
 void FlowMember<Slots>::end() {
-  if (job_->options().mortal >= 0) doorbells_->acknowledge_close();
   mode_ = Mode::kOver;
 }
 
@@ -144,6 +245,7 @@ void FlowMember<Slots>::get_memory_back() {
   for (std::int64_t window = 0; lends() && window < job_->flow().rounds; ++window)
     for (int slice = 0; slice < slices; ++slice)
       job_->lent(number_, window, slice).store(kGivenBack, kRelaxed);
+  job_->returned[static_cast<std::size_t>(number_)].set(1);
 }
 
 template <std::uint32_t Slots>
@@ -275,6 +377,11 @@ Value FlowMember<Slots>::result_in_memory(std::int64_t window, int slice) {
 template <std::uint32_t Slots>
 void FlowMember<Slots>::finish_step() {
   require(job_->arena(), !spoiled_, "a step was completed with memory that was given back");
+  if (job_->options().quitter >= 0 && job_->options().mortal < 0) {
+    const Ghost& outcome = job_->outcomes[step_];
+    require(job_->arena(), outcome.get() != 2, "a step was completed that failed somewhere");
+    outcome.set(1);
+  }
   if (is_two_shots())
     for (std::int64_t window = 0; window < job_->flow().rounds; ++window)
       for (int slice = 0; slice < board().members(); ++slice)
@@ -282,6 +389,7 @@ void FlowMember<Slots>::finish_step() {
   ++step_;
   hooks_ = 0;
   moves_ = 0;
+  if (ending_ != Ending::kNone) return fail();
   if (step_ > job_->options().steps) return;
   fill_memory(step_);
   sequence_ = sequence_of(step_);

@@ -26,8 +26,13 @@ class PlantedBoard : public ModelBoard<Slots> {
   void publish_phase(std::uint32_t phase);
   bool all_reached(std::uint32_t phase) const;
   bool somebody_is_gone() const;
+  bool may_run();
+  bool try_close();
 
  private:
+  // Exchanged without the shipped board, for bugs.
+  ModelAtomics::Atomic<std::uint64_t>& closing_word() const;
+
   FlowJob* job_;  // borrowed
 };
 
@@ -70,6 +75,8 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   };
   using Sequence = std::variant<Barrier, BasicRounds<Way>, BasicTwoShots<Way>>;
   enum class Mode : std::uint8_t { kBegin, kTurn, kPrepare, kSleep, kOver };
+  // How far it is with its end.
+  enum class Ending : std::uint8_t { kNone, kKept, kAbandoned };
   using Cell = FlowJob::Cell;
 
   PlantedBoard<Slots>& board() const { return *live_; }
@@ -77,6 +84,11 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   void begin();
   void turn();
   void end();
+  void look_whether_to_end();
+  void go_on_or_sleep(bool moved);
+  void wait_for_writers();
+  bool somebody_may_write() const;
+  void fail();
   Progress advance();
   void finish_step();
   void get_memory_back();
@@ -102,6 +114,9 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   std::shared_ptr<PlantedBoard<Slots>> live_;
   Sequence sequence_;
   Mode mode_ = Mode::kBegin;
+  Ending ending_ = Ending::kNone;
+  bool somebody_left_ = false;  // as the last look has found
+  bool somebody_died_ = false;
   bool prepared_ = false;
   std::uint32_t ticket_ = 0;
   std::uint32_t step_ = 1;

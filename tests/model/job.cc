@@ -42,7 +42,9 @@ Job::Job(const Options& options)
       stop(arena_, "stop"),
       answer(arena_, "answer"),
       submitted(arena_, "submitted"),
-      fenced(arena_, "fenced") {
+      wants_to_end(arena_, "wants to end"),
+      returned(ghosts(arena_, "returned", static_cast<std::size_t>(options.members))),
+      outcomes(ghosts(arena_, "outcome", options.steps + 2)) {
   plant(options.bug, arena_.plants);
   for (int member = 0; member < options.members; ++member)
     doorbells_.emplace_back(bells_, member, options.members);
@@ -62,7 +64,6 @@ void Job::mark_doorbells() {
     arena_.mark(&line.bell, fmt::format("bell[{}]", member), Site::kBell);
     arena_.mark(&line.asleep, fmt::format("asleep[{}]", member), Site::kAsleep);
     arena_.mark(&line.left, fmt::format("left[{}]", member));
-    arena_.mark(&line.acknowledged, fmt::format("acknowledged[{}]", member));
     arena_.mark(&line.reason_bytes, fmt::format("reason bytes[{}]", member));
   }
 }
@@ -75,7 +76,6 @@ void Job::mark_board() {
   const auto mark = [&](const void* place, const std::string& name, Site site,
                         std::uint32_t member) {
     arena_.mark(place, fmt::format("{}[{}]", name, member), site, static_cast<int>(member));
-    board_words_.push_back(arena_.word_of(place));
   };
   for (std::uint32_t member = 0; member < members; ++member) {
     for (std::uint32_t slot = 0; slot < Slots; ++slot) {
@@ -86,8 +86,16 @@ void Job::mark_board() {
       mark(&line.input, fmt::format("slot {} input", slot), Site::kPayload, member);
       mark(&line.output, fmt::format("slot {} output", slot), Site::kPayload, member);
       mark(&line.phase, fmt::format("slot {} phase", slot), Site::kPhase, member);
+      if (somebody_may_end())
+        mark(&line.abandoned, fmt::format("slot {} abandoned", slot), Site::kOther, member);
     }
   }
+  // As long as nobody ends, nobody needs to look at it in every order.
+  const auto* closing = reinterpret_cast<const typename Board::Closing*>(lines + members * Slots);
+  if (somebody_may_end())
+    arena_.mark(&closing->word, "closing of the group");
+  else
+    arena_.mark_constant(&closing->word, "closing of the group", 0);
 }
 
 ModelDoorbells::Line& Job::bell_line(int member) {

@@ -41,10 +41,8 @@ enum class Bug : std::uint8_t {
   kSequenceRestarted,
   kNaivePrefix,
   kReportByWatch,
-  kAcknowledgeByWatch,
   kEntersAfterReport,
   kIdentityAlone,
-  kDeathWhileRunning,
   // These too, in the sequences of the algorithms.
   kEntersEarly,
   kMeetsAlone,
@@ -57,6 +55,13 @@ enum class Bug : std::uint8_t {
   kShowsWhatIsSpoiled,
   kOnePartLess,
   kTwoWindowParts,
+  // And these, in how members end.
+  kRunsWhatIsClosed,
+  kRunsWhatIsProposed,
+  kClosesUnseen,
+  kProposalStays,
+  kReturnsUnfenced,
+  kDeathWhileRunning,
 };
 
 struct Options {
@@ -69,6 +74,7 @@ struct Options {
   bool withdrawal = false;          // a coordinator stops everybody once, at any time
   std::uint32_t differ_from = ~0u;  // from this step on, generation 1 disagrees about identities
   int leaver = -1;                  // this member leaves after its first step
+  int quitter = -1;                 // this member wants to end at any time (flows only)
   bool late_submit = false;         // another thread of member 0 submits its last step
   Bug bug = Bug::kNone;
 };
@@ -83,7 +89,6 @@ class Job {
   Options options_;
   std::byte* bells_;
   std::byte* board_;
-  std::vector<Word> board_words_;
   std::deque<ModelDoorbells> doorbells_;
 
  public:
@@ -98,7 +103,6 @@ class Job {
   ModelDoorbells& doorbells(int member) { return doorbells_[static_cast<std::size_t>(member)]; }
   ModelDoorbells::Line& bell_line(int member);
   std::byte* board_memory() const { return board_; }
-  const std::vector<Word>& board_words() const { return board_words_; }
   std::vector<int> ranks() const;
   // Rings without looking who is asleep, as close() does.
   void ring_everybody();
@@ -116,14 +120,17 @@ class Job {
   std::vector<Ghost> completed;  // by step: the generation that somebody completed it under
   std::vector<Ghost> withdrawn;  // by step: the generation that somebody withdrew it from
   Ghost stop;
-  Ghost answer;     // prefix + 1
-  Ghost submitted;  // the late step is there
-  Ghost fenced;
+  Ghost answer;                 // prefix + 1
+  Ghost submitted;              // the late step is there
+  Ghost wants_to_end;           // the quitter does
+  std::vector<Ghost> returned;  // by member: its call has failed, and its memory is its own
+  std::vector<Ghost> outcomes;  // by step: 1 somebody has completed it, 2 it has failed somewhere
 
  private:
   void mark_doorbells();
   template <std::uint32_t Slots>
   void mark_board();
+  bool somebody_may_end() const { return options_.mortal >= 0 || options_.quitter >= 0; }
 };
 
 // Report of a member: how far it is.

@@ -75,10 +75,10 @@ Machine::Machine(const Scenario& scenario, bool partial_store_order)
     : scenario_(scenario),
       automaton_(*scenario.arena),
       partial_store_order_(partial_store_order),
-      guarded_(kWordsMax, false) {
+      guards_(kWordsMax, nullptr) {
   CHECK(scenario.threads.size() <= kThreadsMax, "the model has a fixed number of threads");
   number_of(0);
-  for (const Word word : scenario.guarded) guarded_[word] = true;
+  for (const Scenario::Guard& guard : scenario.guards) guards_[guard.word] = &guard;
 }
 
 MachineState Machine::start() {
@@ -181,7 +181,7 @@ void Machine::drain(std::size_t who, std::size_t entry, MachineState& state) {
   const auto stored = *oldest;
   std::move(oldest + 1, me.buffer.begin() + me.buffered, oldest);
   me.buffer[--me.buffered] = {};
-  commit(stored.word, stored.value, state);
+  commit(stored.word, stored.value, who, state);
   if (alive(state, who)) settle(who, state);
 }
 
@@ -255,14 +255,15 @@ Value Machine::execute(const Operation& operation, std::size_t who, MachineState
         me.buffer[me.buffered++] = {operation.word, number_of(operation.operand),
                                     operation.release};
       else
-        commit(operation.word, number_of(operation.operand), state);
+        commit(operation.word, number_of(operation.operand), who, state);
       return 0;
     case Action::kAdd:
       commit(operation.word, number_of(is_bell(operation.word) ? 1 : before + operation.operand),
-             state);
+             who, state);
       return before;
     case Action::kCompareExchange:
-      if (before == operation.expected) commit(operation.word, number_of(operation.operand), state);
+      if (before == operation.expected)
+        commit(operation.word, number_of(operation.operand), who, state);
       return before;
     case Action::kFutexWake:
       wake(operation.word, state);
@@ -284,10 +285,12 @@ void Machine::wake(Word word, MachineState& state) {
   }
 }
 
-void Machine::commit(Word word, std::uint16_t value, MachineState& state) {
-  if (guarded_[word] && state.memory[scenario_.fenced->word()] != 0)
+void Machine::commit(Word word, std::uint16_t value, std::size_t who, MachineState& state) {
+  const Scenario::Guard* const guard = guards_[word];
+  if (guard != nullptr && guard->owner != static_cast<int>(who) &&
+      state.memory[guard->since.word()] != 0)
     broken_ =
-        fmt::format("{} was written after the epoch was fenced", scenario_.arena->name_of(word));
+        fmt::format("{} was written after its owner had it back", scenario_.arena->name_of(word));
   state.memory[word] = value;
 }
 

@@ -79,7 +79,7 @@ class Machine {
   bool concerns_nobody(const Thread& thread, std::size_t who) const;
   Value execute(const Operation& operation, std::size_t who, MachineState& state);
   void wake(Word word, MachineState& state);
-  void commit(Word word, std::uint16_t value, MachineState& state);
+  void commit(Word word, std::uint16_t value, std::size_t who, MachineState& state);
   std::uint16_t visible(Word word, const Thread& thread, const MachineState& state) const;
   bool is_bell(Word word) const;
   void check_owner(const Operation& operation, std::size_t who) const;
@@ -91,7 +91,7 @@ class Machine {
   bool partial_store_order_;
   std::vector<Value> values_;  // by number; number 0 is 0
   std::unordered_map<Value, std::uint16_t> numbers_;
-  std::vector<bool> guarded_;  // by word
+  std::vector<const Scenario::Guard*> guards_;  // by word; null: none
   std::optional<std::string> broken_;
 };
 

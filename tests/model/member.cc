@@ -303,7 +303,6 @@ void Member<Slots>::follow_answer() {
 
 template <std::uint32_t Slots>
 void Member<Slots>::leave() {
-  if (job_->options().mortal >= 0) doorbells_->acknowledge_close();
   mode_ = Mode::kOver;
 }
 

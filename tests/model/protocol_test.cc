@@ -158,10 +158,8 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"naive common prefix", kNaivePrefix, kBroken, "withdrawn that somebody completed",
        withdrawal, true},
       {"report by the watch thread", kReportByWatch, kBroken, "", withdrawal, true},
-      {"acknowledgement by the watch thread", kAcknowledgeByWatch, kBroken, "fenced", death},
       {"entering between report and answer", kEntersAfterReport, kBroken, "", withdrawal, true},
       {"an identity without its word", kIdentityAlone, kBroken, "wrong sum", reentry, true},
-      {"death declared while it runs", kDeathWhileRunning, kBroken, "fenced", death},
   };
   return bugs;
 }

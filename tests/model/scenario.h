@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,8 +24,13 @@ struct Scenario {
   std::vector<bool> mortal;  // by member
   int deaths_max = 0;
   std::vector<Ghost> reaped;  // by member; 1 once a dead one runs no more and has no store pending
-  std::optional<Ghost> fenced;  // once it is not 0, no guarded word may change any more
-  std::vector<Word> guarded;
+  // Once `since` is not 0, no thread but the owner's may change the word any more.
+  struct Guard {
+    Word word;
+    Ghost since;
+    int owner;
+  };
+  std::vector<Guard> guards;  // one for a word
 };
 
 }  // namespace farandole::model

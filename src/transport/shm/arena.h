@@ -15,6 +15,8 @@ class Arena {
   explicit Arena(std::span<std::byte> memory);
 
   bool holds(const std::byte* address) const;
+  // Of a block that is in use.
+  std::size_t bytes_of(const std::byte* begin) { return block_at(begin).bytes; }
   std::size_t kept_bytes() const { return kept_bytes_; }
 
   // First fit, at a multiple of the alignment from the beginning; null if nothing is large enough.

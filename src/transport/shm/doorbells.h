@@ -30,7 +30,6 @@ class BasicDoorbells {
     Atomic<std::uint32_t> bell;    // bumped by whoever wakes this rank
     Atomic<std::uint32_t> asleep;  // 1 while this rank may be sleeping
     Atomic<std::uint32_t> left;  // the rank's ticket among those that left in order; 0: still here
-    Atomic<std::uint32_t> acknowledged;  // 1: has left its write section for good
     Atomic<std::uint32_t> reason_bytes;  // written before `left`, as the reason is
     std::array<std::byte, kLeaveReasonBytesMax> reason;
   };
@@ -81,9 +80,6 @@ class BasicDoorbells {
   // How many had left in order before the death: what they caused, the death did not. Needs
   // closed_by().
   std::uint32_t leavers_before_closing() const;
-  // The holder of the baton has left its write section and will not advance this epoch again.
-  void acknowledge_close();
-  bool acknowledged(int rank) const;
 
  private:
   Line& line(int rank) const {
@@ -202,17 +198,6 @@ std::optional<int> BasicDoorbells<Atomics>::closed_by() const {
 template <class Atomics>
 std::uint32_t BasicDoorbells<Atomics>::leavers_before_closing() const {
   return static_cast<std::uint32_t>(header_->closing.load(std::memory_order_seq_cst) >> 32);
-}
-
-template <class Atomics>
-void BasicDoorbells<Atomics>::acknowledge_close() {
-  cancel_sleep();
-  line(rank_).acknowledged.store(1, std::memory_order_release);
-}
-
-template <class Atomics>
-bool BasicDoorbells<Atomics>::acknowledged(int rank) const {
-  return line(rank).acknowledged.load(std::memory_order_acquire) != 0;
 }
 
 using Doorbells = BasicDoorbells<HardwareAtomics>;

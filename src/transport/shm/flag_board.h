@@ -7,6 +7,9 @@
 // A step that not all have entered alike may be withdrawn, and come again under a newer generation
 // while somebody still looks at the old entry: so the identity is stored mixed with its word, and
 // what is entered again never looks like what was entered before.
+// The members also agree here on how a group ends. A member that ends in the middle of a step must
+// know whether the others may still run this step: try_close() and may_run() decide that once for
+// all of them, by one word that everybody exchanges by compare and swap.
 #pragma once
 
 #include <array>
@@ -47,14 +50,20 @@ class BasicFlagBoard {
     Atomic<std::int64_t> extent;
     Atomic<std::uint64_t> input;
     Atomic<std::uint64_t> output;
-    Atomic<std::uint32_t> phase;  // windows staged, reduced: the algorithm's own count
+    Atomic<std::uint32_t> phase;      // windows staged, reduced: the algorithm's own count
+    Atomic<std::uint32_t> abandoned;  // 1: this member no longer touches anything of this step
     alignas(16) std::array<std::byte, kInlineBytes> inside;  // begins in the word's cache line
   };
 
   static_assert(sizeof(Line) % kFlagLineBytes == 0);
 
+  // Behind the lines, one for all members.
+  struct alignas(kFlagLineBytes) Closing {
+    Atomic<std::uint64_t> word;  // sequence << 2 | State; 0 as long as nobody wants to end a step
+  };
+
   static std::size_t bytes_needed(int members) {
-    return static_cast<std::size_t>(members) * Slots * sizeof(Line);
+    return static_cast<std::size_t>(members) * Slots * sizeof(Line) + sizeof(Closing);
   }
 
   // `memory`: bytes_needed(members) zeroed bytes, shared by the members. `ranks`: the members'
@@ -99,11 +108,45 @@ class BasicFlagBoard {
   // the current step had not got it back when we last read of it.
   bool somebody_is_gone() const;
 
+  // Whether the current step may be run; to be asked by every member that has seen that all have
+  // entered it alike, before it does anything in it. False: the group was closed before that, so
+  // no member ever runs this step.
+  bool may_run();
+  // For a member that ends in the middle of the current step, which it never enters again. True: no
+  // member has run the step or ever will. False: all have entered it alike, and some may have
+  // completed it. Each member gets the same answer. Never waits for another member.
+  bool try_close();
+  // This member neither completes the current step nor touches anything of it again; after
+  // try_close() said false. Rings.
+  void abandon();
+  // The phase from which on a member no longer touches what others have lent for the current step.
+  // Unknown until it is set.
+  void set_last_phase(std::uint32_t phase) { last_phase_ = phase; }
+  // What we have lent for the current step can still be written by this member, if it lives. Needs
+  // all_entered().
+  bool may_still_write(int member) const;
+
   // The current step was not entered by all alike: forget it. Its number comes again under a newer
   // generation. Nothing may have been written for it.
   void withdraw();
 
  private:
+  enum class State : std::uint8_t {
+    kOpen,
+    kProposed,  // some member wants to close the group from this sequence on
+    kKept,      // the proposal came too late: all have entered this sequence alike
+    kClosed,    // from this sequence on, for good
+  };
+  static std::uint64_t closing(State state, std::uint32_t sequence) {
+    return std::uint64_t{sequence} << 2 | static_cast<std::uint64_t>(state);
+  }
+  static State state_of(std::uint64_t closing) { return static_cast<State>(closing & 3); }
+  // How many steps the current one comes after the sequence in `closing`; negative: it is before.
+  std::int32_t ahead(std::uint64_t closing) const {
+    return static_cast<std::int32_t>(sequence_ - static_cast<std::uint32_t>(closing >> 2));
+  }
+  bool all_entered_alike() const;
+
   // The line of a member for the current step.
   Line& line(int member) const {
     CHECK(member >= 0 && member < members(), "a member's number lies inside its group");
@@ -116,12 +159,16 @@ class BasicFlagBoard {
   std::uint64_t word() const { return std::uint64_t{generation_} << 32 | sequence_; }
   void ring_others();
 
+  static constexpr std::uint32_t kUnknownPhase = ~std::uint32_t{0};
+
   Line* lines_;
+  Closing* closing_;
   int member_;
   std::vector<int> ranks_;
   BasicDoorbells<Atomics>* doorbells_;
   std::uint32_t generation_ = 0;
   std::uint32_t sequence_ = 0;
+  std::uint32_t last_phase_ = kUnknownPhase;
 };
 
 template <class Atomics, std::uint32_t Slots>
@@ -129,6 +176,7 @@ BasicFlagBoard<Atomics, Slots>::BasicFlagBoard(std::byte* memory, int member,
                                                std::vector<int> ranks,
                                                BasicDoorbells<Atomics>& doorbells)
     : lines_(reinterpret_cast<Line*>(memory)),
+      closing_(reinterpret_cast<Closing*>(lines_ + ranks.size() * Slots)),
       member_(member),
       ranks_(std::move(ranks)),
       doorbells_(&doorbells) {
@@ -143,6 +191,7 @@ void BasicFlagBoard<Atomics, Slots>::enter(std::uint32_t generation, std::uint32
   CHECK(generation != 0, "generations start at 1");
   generation_ = generation;
   sequence_ = sequence;
+  last_phase_ = kUnknownPhase;
   Line& mine = line(member_);
   mine.identity.store(entry.identity ^ word(), std::memory_order_relaxed);
   mine.extent.store(entry.extent, std::memory_order_relaxed);
@@ -198,6 +247,63 @@ bool BasicFlagBoard<Atomics, Slots>::somebody_is_gone() const {
   for (const int rank : ranks_)
     if (doorbells_->has_left(rank)) return true;
   return false;
+}
+
+template <class Atomics, std::uint32_t Slots>
+bool BasicFlagBoard<Atomics, Slots>::all_entered_alike() const {
+  if (!all_entered()) return false;
+  for (int other = 0; other < members(); ++other)
+    if (identity(other) != identity(member_)) return false;
+  return true;
+}
+
+// Either this load comes after a member has proposed, and then the first exchange decides between
+// us and that member; or that member looks at the words after us, and finds all of them entered.
+template <class Atomics, std::uint32_t Slots>
+bool BasicFlagBoard<Atomics, Slots>::may_run() {
+  std::uint64_t seen = closing_->word.load(std::memory_order_seq_cst);
+  while (state_of(seen) == State::kProposed && ahead(seen) == 0)
+    if (closing_->word.compare_exchange_strong(seen, closing(State::kKept, sequence_),
+                                               std::memory_order_seq_cst))
+      return true;
+  // Whoever closed a later sequence has completed this step.
+  return state_of(seen) != State::kClosed || ahead(seen) < 0;
+}
+
+// The state of one sequence only ever grows, so an exchange never succeeds on an older state.
+template <class Atomics, std::uint32_t Slots>
+bool BasicFlagBoard<Atomics, Slots>::try_close() {
+  CHECK(generation_ != 0, "there must be a current step");
+  std::uint64_t seen = closing_->word.load(std::memory_order_seq_cst);
+  for (;;) {
+    if (state_of(seen) == State::kKept && ahead(seen) == 0) return false;
+    // Whoever proposed a later sequence has completed this step.
+    if (state_of(seen) != State::kOpen && ahead(seen) < 0) return false;
+    if (state_of(seen) == State::kClosed) return true;
+    const std::uint64_t proposed = closing(State::kProposed, sequence_);
+    if (seen != proposed &&
+        !closing_->word.compare_exchange_strong(seen, proposed, std::memory_order_seq_cst))
+      continue;
+    // Only words that are looked at after the proposal count.
+    const State decided = all_entered_alike() ? State::kKept : State::kClosed;
+    seen = proposed;
+    if (closing_->word.compare_exchange_strong(seen, closing(decided, sequence_),
+                                               std::memory_order_seq_cst))
+      return decided == State::kClosed;
+  }
+}
+
+template <class Atomics, std::uint32_t Slots>
+void BasicFlagBoard<Atomics, Slots>::abandon() {
+  line(member_).abandoned.store(1, std::memory_order_seq_cst);
+  ring_others();
+}
+
+template <class Atomics, std::uint32_t Slots>
+bool BasicFlagBoard<Atomics, Slots>::may_still_write(int member) const {
+  if (member == member_ || phase(member) >= last_phase_) return false;
+  if (line(member).abandoned.load(std::memory_order_seq_cst) != 0) return false;
+  return !doorbells_->has_left(ranks_[static_cast<std::size_t>(member)]);
 }
 
 template <class Atomics, std::uint32_t Slots>

@@ -173,5 +173,72 @@ TEST(FlagBoard, ThreadsSumAsleep) { run_everywhere(3, 0, 1500); }
 
 TEST(FlagBoard, SequencesGoOnAcrossTheWholeRange) { run_everywhere(2, 0xffff'ffff - 20, 40); }
 
+// The first entrant gives up: the second one never runs the step, though all have entered it.
+TEST(FlagBoardEnd, AStepThatNotAllHadEnteredIsClosedForAll) {
+  Boards boards(2);
+  boards[0].enter(1, 1, {.identity = 1});
+  EXPECT_TRUE(boards[0].try_close());
+  boards[1].enter(1, 1, {.identity = 1});
+  EXPECT_TRUE(boards[1].all_entered());
+  EXPECT_FALSE(boards[1].may_run());
+  EXPECT_TRUE(boards[1].try_close());
+  EXPECT_TRUE(boards[0].try_close());
+}
+
+TEST(FlagBoardEnd, AStepThatAllHaveEnteredIsKeptForAll) {
+  Boards boards(2);
+  for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, 1, {.identity = 1});
+  EXPECT_FALSE(boards[0].try_close());
+  EXPECT_TRUE(boards[1].may_run());
+  EXPECT_FALSE(boards[1].try_close());
+  // The next one is another matter.
+  boards[1].enter(1, 2, {.identity = 1});
+  EXPECT_TRUE(boards[1].try_close());
+  EXPECT_FALSE(boards[0].try_close());
+  EXPECT_TRUE(boards[0].may_run());
+  boards[0].enter(1, 2, {.identity = 1});
+  EXPECT_FALSE(boards[0].may_run());
+}
+
+TEST(FlagBoardEnd, AStepThatIsNotEnteredAlikeIsClosed) {
+  Boards boards(2);
+  boards[0].enter(1, 1, {.identity = 1});
+  boards[1].enter(1, 1, {.identity = 2});
+  EXPECT_TRUE(boards[0].try_close());
+}
+
+TEST(FlagBoardEnd, SequencesWrapAround) {
+  Boards boards(2);
+  const std::uint32_t last = 0xFFFFFFFF;
+  for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, last, {.identity = 1});
+  EXPECT_FALSE(boards[0].try_close());
+  boards[0].enter(1, 0, {.identity = 1});
+  EXPECT_TRUE(boards[1].may_run());
+  EXPECT_TRUE(boards[0].try_close());
+  EXPECT_TRUE(boards[1].may_run());
+  EXPECT_FALSE(boards[1].try_close());
+}
+
+TEST(FlagBoardEnd, AMemberMayWriteUntilItsLastPhaseOrUntilItIsGone) {
+  Boards boards(4);
+  for (int rank = 0; rank < 4; ++rank) boards[rank].enter(1, 1, {.identity = 1});
+  const auto writers = [&] {
+    std::vector<int> found;
+    for (int rank = 0; rank < 4; ++rank)
+      if (boards[0].may_still_write(rank)) found.push_back(rank);
+    return found;
+  };
+  EXPECT_EQ(writers(), (std::vector{1, 2, 3}));
+  boards[0].set_last_phase(3);
+  boards[1].publish_phase(2);
+  EXPECT_EQ(writers(), (std::vector{1, 2, 3}));
+  boards[1].publish_phase(3);
+  EXPECT_EQ(writers(), (std::vector{2, 3}));
+  boards[2].abandon();
+  EXPECT_EQ(writers(), (std::vector{3}));
+  boards.doorbells(3).leave("enough");
+  EXPECT_EQ(writers(), (std::vector<int>{}));
+}
+
 }  // namespace
 }  // namespace farandole

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -133,6 +134,22 @@ void Segment::leave_out_of_core_dumps() { ::madvise(data_, size_, MADV_DONTDUMP)
 void Segment::discard(std::byte* begin, std::size_t bytes) {
   // Refused for memory that is locked, for one.
   if (::madvise(begin, bytes, MADV_REMOVE) != 0) std::memset(begin, 0, bytes);
+}
+
+Status Segment::make_private(std::byte* begin, std::size_t bytes) {
+  void* const memory = ::mmap(begin, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
+                              descriptor_.get(), begin - data_);
+  if (memory == MAP_FAILED)
+    return system_says_no("mmap", bytes, "vm.overcommit_memory or vm.max_map_count is too low");
+  ::madvise(begin, bytes, MADV_DONTDUMP);
+  // A page becomes our own at the first store. An exchange of a byte for itself is one, and loses
+  // no store of another thread. (A fetch_or of 0 may be compiled to a mere load.)
+  for (std::byte* page = begin; page < begin + bytes; page += whole_pages(1)) {
+    const std::atomic_ref<std::byte> first(*page);
+    std::byte value = first.load(std::memory_order_relaxed);
+    while (!first.compare_exchange_weak(value, value, std::memory_order_relaxed)) continue;
+  }
+  return {};
 }
 
 void Segment::take_huge_pages(std::byte* begin, std::size_t bytes) {

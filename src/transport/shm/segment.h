@@ -44,6 +44,11 @@ class Segment {
   void leave_out_of_core_dumps();
   // Zeroes memory, in whole pages, by giving the pages back to the system.
   void discard(std::byte* begin, std::size_t bytes);
+  // From now on these whole pages are this process's own: they keep their addresses and their
+  // bytes, and what other mappings of the segment store there later is not seen here, nor is what
+  // we store seen there. Other threads may use the memory meanwhile. For good. Needs descriptor().
+  // Errors: kStop.
+  Status make_private(std::byte* begin, std::size_t bytes);
   // Takes huge pages for those among these untouched bytes that fill some: at a seventh of what
   // small pages cost at their first touch. Where the kernel has none, nothing happens.
   void take_huge_pages(std::byte* begin, std::size_t bytes);

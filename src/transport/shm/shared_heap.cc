@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/guarded.h"
@@ -80,8 +81,11 @@ struct SharedHeap::Pool {
     if (abandoned.load(std::memory_order_relaxed)) return;
     {
       auto both = zones.lock();
-      if (both->small.holds(begin)) return both->small.give_back(begin);
-      both->large.keep(begin);
+      Arena& arena = both->small.holds(begin) ? both->small : both->large;
+      // Of memory that was taken back from the peers nobody must believe that they see it.
+      if (some_taken_back && is_taken_back({begin, arena.bytes_of(begin)})) return;
+      if (&arena == &both->small) return arena.give_back(begin);
+      arena.keep(begin);
     }
     keep_at_most(kept_bytes_max);
   }
@@ -100,9 +104,19 @@ struct SharedHeap::Pool {
     }
   }
 
+  bool is_taken_back(std::span<const std::byte> memory) {
+    auto ranges = taken_back.lock();
+    return std::ranges::any_of(*ranges, [&](std::span<const std::byte> range) {
+      return memory.data() < range.data() + range.size() &&
+             range.data() < memory.data() + memory.size();
+    });
+  }
+
   const std::shared_ptr<Segment> segment;  // ours alone
   const std::size_t kept_bytes_max;
   Guarded<Zones> zones;
+  Guarded<std::vector<std::span<const std::byte>>> taken_back;  // from the peers; whole pages
+  std::atomic<bool> some_taken_back = false;                    // so that most need no lock
   std::atomic<bool> abandoned = false;
 };
 
@@ -140,7 +154,24 @@ std::optional<std::uint64_t> SharedHeap::location_of(const void* address, std::s
   if (byte < segment.data() || byte > segment.data() + segment.size()) return std::nullopt;
   const auto location = static_cast<std::size_t>(byte - segment.data());
   if (bytes > segment.size() - location) return std::nullopt;
+  if (pool_->some_taken_back && pool_->is_taken_back({byte, bytes})) return std::nullopt;
   return location;
+}
+
+std::span<const std::byte> SharedHeap::pages_of(std::span<const std::byte> memory) {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  const std::size_t before = address % kPageBytes;
+  return {memory.data() - before, rounded(before + memory.size(), kPageBytes)};
+}
+
+Status SharedHeap::take_back(std::span<const std::byte> memory) {
+  CHECK(pool_->segment->data() <= memory.data() &&
+            memory.data() + memory.size() <= pool_->segment->data() + pool_->segment->size(),
+        "only memory of the heap is seen by peers");
+  const auto pages = pages_of(memory);
+  pool_->taken_back.lock()->push_back(pages);
+  pool_->some_taken_back = true;
+  return pool_->segment->make_private(const_cast<std::byte*>(pages.data()), pages.size());
 }
 
 const Descriptor& SharedHeap::segment() const { return pool_->segment->descriptor(); }

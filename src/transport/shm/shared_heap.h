@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/descriptor.h"
@@ -35,8 +36,16 @@ class SharedHeap {
   // child sees what its parent writes there, also after the block is gone. Errors: kStop.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes);
 
-  // Where memory is that lies wholly in the segment, for peers; nothing for any other memory.
+  // Where memory is that lies wholly in the segment, for peers; nothing for any other memory, and
+  // for what was taken back from them.
   std::optional<std::uint64_t> location_of(const void* address, std::size_t bytes) const;
+  // Takes memory inside the segment back from the peers, for good, with the rest of its pages: they
+  // keep their addresses and bytes, but what a peer stores there from now on is lost. A block that
+  // overlaps these pages is never allocated again. The caller sees to it that no peer still has to
+  // store something else in these pages. Other threads may use the memory meanwhile. Errors: kStop.
+  Status take_back(std::span<const std::byte> memory);
+  // The whole pages that hold a piece of memory.
+  static std::span<const std::byte> pages_of(std::span<const std::byte> memory);
   // To be handed to peers. Borrowed.
   const Descriptor& segment() const;
   // In the child of a fork: closes the descriptor, takes no lock, unmaps nothing.

@@ -198,6 +198,90 @@ TEST(SharedHeap, AfterAForkNothingIsTouched) {
   block.reset();  // must not reach the lock; there is nothing to see from outside
 }
 
+bool all_are(const std::byte* begin, std::size_t bytes, std::byte value) {
+  return std::all_of(begin, begin + bytes, [value](std::byte b) { return b == value; });
+}
+
+// What a peer stores after that is seen by nobody.
+TEST(SharedHeap, WhatWasTakenBackKeepsItsBytesWhateverAPeerStores) {
+  const auto heap = SharedHeap::create(kHeapBytes).value();
+  const auto peer = PeerHeap::attach(heap->segment()).value();
+  constexpr std::size_t kBytes = 3 << 20;
+  const auto block = heap->allocate(kBytes).value();
+  const auto location = heap->location_of(block.get(), kBytes).value();
+  std::memset(peer->at(location, kBytes), 5, kBytes);
+  const std::span<const std::byte> part(block.get() + 10'000, 2'000'000);
+  ASSERT_TRUE(heap->take_back(part).ok());
+  EXPECT_TRUE(all_are(block.get(), kBytes, std::byte{5}));
+  std::memset(block.get() + 10'000, 6, 2'000'000);
+  std::memset(peer->at(location, kBytes), 7, kBytes);
+  EXPECT_TRUE(all_are(part.data(), part.size(), std::byte{6}));
+  // Its pages belong to it, and what lies beside them is seen by the peer as before.
+  const auto pages = SharedHeap::pages_of(part);
+  EXPECT_EQ(pages.data(), block.get() + 8192);
+  EXPECT_TRUE(all_are(block.get() + 8192, 10'000 - 8192, std::byte{5}));
+  EXPECT_EQ(block.get()[8191], std::byte{7});
+  EXPECT_EQ(pages.data()[pages.size()], std::byte{7});
+}
+
+TEST(SharedHeap, WhatWasTakenBackIsNeverSharedNorAllocatedAgain) {
+  const auto heap = SharedHeap::create(kHeapBytes).value();
+  constexpr std::size_t kBytes = 1 << 20;
+  auto block = heap->allocate(kBytes).value();
+  const auto* const begin = block.get();
+  EXPECT_TRUE(heap->location_of(begin, kBytes).has_value());
+  ASSERT_TRUE(heap->take_back({begin + 5000, 1}).ok());
+  EXPECT_FALSE(heap->location_of(begin, kBytes).has_value());
+  EXPECT_FALSE(heap->location_of(begin + 4096, 10).has_value());
+  EXPECT_TRUE(heap->location_of(begin, 4096).has_value());
+  EXPECT_TRUE(heap->location_of(begin + 8192, 10).has_value());
+  block.reset();
+  std::vector<std::shared_ptr<std::byte>> blocks;
+  while (true) {
+    blocks.push_back(heap->allocate(kBytes).value());
+    const auto* const other = blocks.back().get();
+    ASSERT_TRUE(other + kBytes <= begin || other >= begin + kBytes);
+    if (!heap->location_of(other, kBytes)) break;  // the heap is full
+  }
+}
+
+// Small blocks share a page with what was taken back: they keep their bytes, and are not shared any
+// more either.
+TEST(SharedHeap, NeighboursInAPageThatWasTakenBackGoOnUnshared) {
+  const auto heap = SharedHeap::create(kHeapBytes).value();
+  auto first = heap->allocate(300).value();
+  const auto middle = heap->allocate(300).value();
+  const auto last = heap->allocate(300).value();
+  std::memset(first.get(), 1, 300);
+  std::memset(last.get(), 3, 300);
+  ASSERT_TRUE(heap->take_back({middle.get(), 300}).ok());
+  EXPECT_TRUE(all_are(first.get(), 300, std::byte{1}));
+  EXPECT_TRUE(all_are(last.get(), 300, std::byte{3}));
+  EXPECT_FALSE(heap->location_of(first.get(), 300).has_value());
+  const auto* const freed = first.get();
+  first.reset();
+  EXPECT_NE(heap->allocate(300).value().get(), freed);
+}
+
+// No store of another thread is lost while the pages change.
+TEST(SharedHeap, OtherThreadsStoreWhileMemoryIsTakenBack) {
+  const auto heap = SharedHeap::create(kHeapBytes).value();
+  constexpr std::size_t kWords = (2 << 20) / sizeof(std::uint64_t);
+  const auto block = heap->allocate(kWords * sizeof(std::uint64_t)).value();
+  auto* const words = reinterpret_cast<std::uint64_t*>(block.get());
+  std::atomic<bool> taken_back = false;
+  std::jthread writer([&] {
+    for (std::uint64_t round = 1; !taken_back; ++round) {
+      for (std::size_t i = 1; i < kWords; i += 511)
+        std::atomic_ref(words[i]).store(round, std::memory_order_relaxed);
+      for (std::size_t i = 1; i < kWords; i += 511)
+        ASSERT_EQ(std::atomic_ref(words[i]).load(std::memory_order_relaxed), round);
+    }
+  });
+  ASSERT_TRUE(heap->take_back({block.get(), kWords * sizeof(std::uint64_t)}).ok());
+  taken_back = true;
+}
+
 TEST(SharedHeap, ManyThreadsAllocateAndFree) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   std::vector<std::jthread> threads;

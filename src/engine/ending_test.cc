@@ -1,0 +1,278 @@
+// How a rank ends in the middle of a call: the call has the same outcome on all ranks, and once it
+// has failed nobody writes into its memory any more.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <future>
+#include <latch>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "engine/job_in_test.h"
+#include "engine/processes_in_test.h"
+
+namespace farandole {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Memory that the other ranks can see.
+class SharedTensor {
+ public:
+  SharedTensor(Engine& engine, std::size_t count)
+      : memory_(engine.allocate(count * sizeof(float)).value()),
+        values_(reinterpret_cast<float*>(memory_.get()), count) {}
+
+  void fill(float value) { std::ranges::fill(values_, value); }
+  std::size_t count_of_others_than(float value) const {
+    return values_.size() - static_cast<std::size_t>(std::ranges::count(values_, value));
+  }
+  const float* data() const { return values_.data(); }
+
+  // In place.
+  Submission allreduce(std::string name, GroupId group = kWorld) const {
+    Submission submission;
+    submission.operation = Operation::kAllreduce;
+    submission.name = std::move(name);
+    submission.group = group;
+    submission.dtype = DType::kFloat32;
+    submission.shape = {static_cast<std::int64_t>(values_.size())};
+    submission.input = submission.output = values_.data();
+    return submission;
+  }
+
+ private:
+  std::shared_ptr<std::byte> memory_;  // shared with the heap
+  std::span<float> values_;
+};
+
+bool names_the_leave(const Status& status, const std::string& reason) {
+  return status.code() == StatusCode::kRebuildGroup &&
+         status.message().find("has left the job (" + reason) != std::string::npos;
+}
+
+// The second rank comes when the first one has given up the same call.
+TEST(Ending, ACallThatOneRankHasGivenUpFailsOnTheOthersToo) {
+  for (const std::size_t count : {2, 300'000}) {
+    std::latch given_up(1);
+    run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
+      EngineOptions options = options_of(rank, 2);
+      if (rank == 0) options.stall_limit = std::chrono::seconds(1);
+      const auto engine = must(assemble(options, store));
+      std::vector<float> values(count, 1.0F);
+      if (rank == 1) given_up.wait();
+      const Status status = allreduce(*engine, values, "gradients");
+      if (rank == 0) given_up.count_down();
+      EXPECT_EQ(status.code(), StatusCode::kRebuildGroup) << count;
+      EXPECT_TRUE(rank == 0 || names_the_leave(status, "it gave up")) << status.message();
+      EXPECT_EQ(values, std::vector<float>(count, 1.0F));
+    });
+  }
+}
+
+TEST(Ending, ACallThatOneRankHasShutDownFailsOnTheOthersToo) {
+  std::latch left(1);
+  run_job(2, {}, [&](Engine& engine) {
+    const bool leaves = engine.place().rank == 0;
+    std::vector<float> values(2, 1.0F);
+    if (!leaves) left.wait();
+    const auto handle = engine.submit(allreduce_of(values, "gradients"));
+    ASSERT_TRUE(handle.ok() || !leaves);
+    if (leaves) engine.shutdown("enough");
+    if (leaves) left.count_down();
+    const Status status = finish(engine, handle).status;
+    EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
+    EXPECT_TRUE(leaves || names_the_leave(status, "enough")) << status.message();
+  });
+}
+
+// Rank 2 leaves in the middle of a call of all. What the others combine next, in the same memory,
+// is theirs alone.
+TEST(Ending, AGroupWithoutTheLeaverGoesOnInTheSameMemory) {
+  constexpr std::size_t kCount = 6 << 20;
+  for (int round = 0; round < 8; ++round) {
+    std::vector<StatusCode> codes(3);
+    run_job(3, {{0, 1}}, [&](Engine& engine) {
+      const int rank = engine.place().rank;
+      SharedTensor tensor(engine, kCount);
+      tensor.fill(1);
+      const auto handle = engine.submit(tensor.allreduce("all"));
+      if (rank == 2) engine.shutdown("enough");
+      codes[static_cast<std::size_t>(rank)] = finish(engine, handle).status.code();
+      if (rank == 2) return;
+      tensor.fill(static_cast<float>(rank + 3));
+      const Status status = finish(engine, engine.submit(tensor.allreduce("pair", 1))).status;
+      EXPECT_TRUE(status.ok()) << status.message();
+      EXPECT_EQ(tensor.count_of_others_than(7), 0u) << "rank " << rank << ", round " << round;
+    });
+    EXPECT_EQ(codes[0], codes[1]);
+    EXPECT_EQ(codes[0], codes[2]);
+  }
+}
+
+// Stops this process at the first access to a page, in whichever heap of the job, as a failpoint in
+// the middle of a reduction would.
+class StopAtAccess {
+ public:
+  explicit StopAtAccess(const void* address) {
+    const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+    for (const Mapping& mapping : heaps())
+      if (wanted >= mapping.begin && wanted < mapping.end)
+        location_ = mapping.offset + (wanted - mapping.begin);
+    for (const Mapping& mapping : heaps())
+      if (location_ >= mapping.offset && location_ - mapping.offset < mapping.end - mapping.begin)
+        pages_.push_back((mapping.begin + location_ - mapping.offset) / kPageBytes * kPageBytes);
+    struct sigaction action{};
+    action.sa_handler = stop;
+    ::sigaction(SIGSEGV, &action, nullptr);
+    protect(PROT_NONE);
+  }
+
+ private:
+  static constexpr std::size_t kPageBytes = 4096;
+  struct Mapping {
+    std::uintptr_t begin;
+    std::uintptr_t end;
+    std::uintptr_t offset;
+  };
+
+  static std::vector<Mapping> heaps() {
+    std::vector<Mapping> found;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find("farandole-heap") == std::string::npos) continue;
+      Mapping mapping{};
+      if (std::sscanf(line.c_str(), "%lx-%lx %*s %lx", &mapping.begin, &mapping.end,
+                      &mapping.offset) == 3)
+        found.push_back(mapping);
+    }
+    return found;
+  }
+  static void protect(int how) {
+    for (const std::uintptr_t page : pages_)
+      ::mprotect(reinterpret_cast<void*>(page), kPageBytes, how);
+  }
+  static void stop(int) {
+    protect(PROT_READ | PROT_WRITE);
+    ::raise(SIGSTOP);
+  }
+
+  std::uintptr_t location_ = 0;
+  static inline std::vector<std::uintptr_t> pages_;
+};
+
+bool is_stopped(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str().find(") T ") != std::string::npos;
+}
+
+// What the processes of a test tell one another.
+struct Scene {
+  std::atomic<pid_t> pids[3];
+  std::atomic<int> filled;    // how many of them have new values in their memory
+  std::atomic<bool> resumed;  // the stopped one has gone on, and its call has ended
+};
+
+template <class Condition>
+bool wait_until(Condition condition) {
+  const auto deadline = std::chrono::steady_clock::now() + kHangGuard;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return true;
+}
+
+class ASurvivorIsStopped : public ::testing::TestWithParam<bool> {
+ protected:
+  static constexpr std::size_t kCount = 3 << 20;
+
+  ASurvivorIsStopped()
+      : scene_(new(::mmap(nullptr, sizeof(Scene), PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Scene{}) {}
+  ~ASurvivorIsStopped() override { ::munmap(scene_, sizeof(Scene)); }
+
+  // In the middle of its slice, which it stores into the memory of all.
+  int be_stopped(Engine& engine, SharedTensor& tensor) {
+    const StopAtAccess failpoint(tensor.data() + kCount / 2);
+    const Status status = finish(engine, engine.submit(tensor.allreduce("all"))).status;
+    scene_->resumed = true;
+    return expects(status, "rank 2 (pid ");
+  }
+
+  // Its call has failed: the memory is its own, whatever the stopped rank does.
+  int refill(SharedTensor& tensor, float value) {
+    tensor.fill(value);
+    ++scene_->filled;
+    if (!wait_until([&] { return scene_->resumed.load(); })) return 3;
+    return tensor.count_of_others_than(value) == 0 ? kExpected : 4;
+  }
+
+  int survive(Engine& engine, SharedTensor& tensor, bool other_leaves) {
+    const auto handle = engine.submit(tensor.allreduce("all"));
+    if (!wait_until([&] { return is_stopped(scene_->pids[1]); })) return 2;
+    ++scene_->filled;  // rank 2 may go
+    if (!other_leaves) ::kill(scene_->pids[2], SIGKILL);
+    if (const int seen = expects(finish(engine, handle).status, "rank 2 (pid "); seen != kExpected)
+      return seen;
+    if (other_leaves && !wait_until([&] { return scene_->filled == 2; })) return 5;
+    std::thread resume([&, fills = scene_->filled.load()] {
+      wait_until([&] { return scene_->filled > fills; });
+      ::kill(scene_->pids[1], SIGCONT);
+    });
+    const int result = refill(tensor, 7);
+    resume.join();
+    return result;
+  }
+
+  int go(Engine& engine, SharedTensor& tensor, bool leaves) {
+    const auto handle = engine.submit(tensor.allreduce("all"));
+    if (!wait_until([&] { return scene_->filled == 1; })) return 2;
+    if (!leaves) return finish(engine, handle).status.ok() ? 6 : 7;  // is killed meanwhile
+    engine.shutdown("enough");
+    return refill(tensor, 9);
+  }
+
+  int combine_as_pair(Engine& engine, SharedTensor& tensor) {
+    tensor.fill(static_cast<float>(engine.place().rank + 3));
+    const Status status = finish(engine, engine.submit(tensor.allreduce("pair", 1))).status;
+    if (!status.ok()) std::fprintf(stderr, "the pair: %s\n", status.message().c_str());
+    return status.ok() && tensor.count_of_others_than(7) == 0 ? kExpected : 8;
+  }
+
+  Scene* scene_;
+};
+
+TEST_P(ASurvivorIsStopped, AndWritesNothingIntoMemoryThatWasGivenBack) {
+  const bool leaves = GetParam();
+  const auto statuses = run_processes(
+      3,
+      [&](int rank, Engine& engine) {
+        scene_->pids[rank] = ::getpid();
+        SharedTensor tensor(engine, kCount);
+        tensor.fill(1);
+        if (rank == 2) return go(engine, tensor, leaves);
+        const int seen = rank == 1 ? be_stopped(engine, tensor) : survive(engine, tensor, leaves);
+        return seen == kExpected && leaves ? combine_as_pair(engine, tensor) : seen;
+      },
+      {{0, 1}});
+  for (std::size_t rank = 0; rank < statuses.size(); ++rank)
+    EXPECT_TRUE(WEXITSTATUS(statuses[rank]) == kExpected || (rank == 2 && !leaves))
+        << "rank " << rank << " ended with " << WEXITSTATUS(statuses[rank]);
+}
+
+INSTANTIATE_TEST_SUITE_P(AndAnother, ASurvivorIsStopped, ::testing::Bool(),
+                         [](const auto& test) { return test.param ? "leaves" : "dies"; });
+
+}  // namespace
+}  // namespace farandole

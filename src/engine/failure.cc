@@ -1,0 +1,50 @@
+#include "engine/failure.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace farandole {
+
+std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vector<int>& ranks,
+                                       int own_rank, const std::vector<std::int64_t>& pids) {
+  const auto named = [&pids](int rank) {
+    return fmt::format("rank {} (pid {})", rank, pids[static_cast<std::size_t>(rank)]);
+  };
+  std::uint32_t first_ticket = ended.dead ? ended.leavers_before_death + 1 : UINT32_MAX;
+  std::optional<GroupFailure> failure;
+  if (ended.dead)
+    failure = {
+        Status::rebuild_group(fmt::format(
+            "{} has died; this job is over: shut down, and start it again", named(*ended.dead))),
+        *ended.dead};
+  for (const int rank : ranks) {
+    const auto& leave = ended.left[static_cast<std::size_t>(rank)];
+    if (rank == own_rank || !leave || leave->ticket >= first_ticket) continue;
+    first_ticket = leave->ticket;
+    failure = {Status::rebuild_group(fmt::format("{} has left the job ({}); all ranks must make "
+                                                 "the same calls before any of them leaves",
+                                                 named(rank), leave->reason)),
+               rank};
+  }
+  return failure;
+}
+
+// The death is read first, and what it has read stays read: what comes meanwhile is news.
+EndedRanks FailureWatch::read() {
+  EndedRanks ended;
+  ended.dead = doorbells_.closed_by();
+  if (ended.dead) ended.leavers_before_death = doorbells_.leavers_before_closing();
+  std::uint32_t leaves = 0;
+  for (int rank = 0; rank < doorbells_.size(); ++rank) {
+    auto leaver = doorbells_.leaver(rank);
+    leaves += leaver ? 1 : 0;
+    ended.left.emplace_back();
+    if (leaver) ended.left.back() = {leaver->ticket, std::move(leaver->reason)};
+  }
+  death_seen_ = ended.dead.has_value();
+  leaves_seen_ = leaves;
+  return ended;
+}
+
+}  // namespace farandole

@@ -1,0 +1,59 @@
+// Failure: which ranks have died or left, and what that means for a group. The decision is pure;
+// only FailureWatch reads shared memory.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "farandole/status.h"
+#include "transport/shm/doorbells.h"
+
+namespace farandole {
+
+// Which ranks of the job have ended, as read at one time.
+struct EndedRanks {
+  struct Leave {
+    std::uint32_t ticket = 0;  // 1 left first
+    std::string reason;
+  };
+  std::optional<int> dead;                 // the first one
+  std::uint32_t leavers_before_death = 0;  // how many tickets were drawn before
+  std::vector<std::optional<Leave>> left;  // by rank
+};
+
+// Why a group is over, and the rank whose end it was.
+struct GroupFailure {
+  Status status;
+  int failed_rank;
+};
+
+// Nothing while the group goes on. A death ends all groups, a leave those that the rank was in, but
+// for its own. The first cause is named: a leave that came before the death explains what the group
+// waits for; a leave after it is only its consequence. `pids` are by rank, for the text.
+std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vector<int>& ranks,
+                                       int own_rank, const std::vector<std::int64_t>& pids);
+
+// Finds out whether ranks have ended since the last look. One thread at a time.
+class FailureWatch {
+ public:
+  // `doorbells` outlives this.
+  explicit FailureWatch(const Doorbells& doorbells) : doorbells_(doorbells) {}
+
+  // Cheap: two loads.
+  bool has_news() const {
+    return doorbells_.closed_by().has_value() != death_seen_ ||
+           doorbells_.leavers() != leaves_seen_;
+  }
+  // A rank that has drawn its ticket, and has not stored yet that it left, is not there yet: it
+  // stays news until it is.
+  EndedRanks read();
+
+ private:
+  const Doorbells& doorbells_;
+  bool death_seen_ = false;
+  std::uint32_t leaves_seen_ = 0;
+};
+
+}  // namespace farandole

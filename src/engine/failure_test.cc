@@ -1,0 +1,105 @@
+#include "engine/failure.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/shm/segment.h"
+
+namespace farandole {
+namespace {
+
+const std::vector<std::int64_t> kPids = {100, 101, 102, 103};
+
+EndedRanks nobody() {
+  EndedRanks ended;
+  ended.left.resize(kPids.size());
+  return ended;
+}
+
+TEST(Failure, AGroupGoesOnUntilADeathOrALeaveOfAMember) {
+  EndedRanks ended = nobody();
+  EXPECT_FALSE(failure_of(ended, {0, 1}, 0, kPids));
+  ended.left[2] = {1, "enough"};
+  EXPECT_FALSE(failure_of(ended, {0, 1}, 0, kPids));
+  const auto left = failure_of(ended, {0, 2}, 0, kPids);
+  ASSERT_TRUE(left);
+  EXPECT_EQ(left->failed_rank, 2);
+  EXPECT_EQ(left->status.message(),
+            "rank 2 (pid 102) has left the job (enough); all ranks must make the same calls before "
+            "any of them leaves");
+  ended.dead = 3;
+  ended.leavers_before_death = 1;
+  const auto died = failure_of(ended, {0, 1}, 0, kPids);
+  ASSERT_TRUE(died);
+  EXPECT_EQ(died->failed_rank, 3);
+  EXPECT_EQ(died->status.message(),
+            "rank 3 (pid 103) has died; this job is over: shut down, and start it again");
+}
+
+TEST(Failure, OfSeveralCausesTheFirstIsNamed) {
+  EndedRanks ended = nobody();
+  ended.dead = 1;
+  ended.leavers_before_death = 1;
+  ended.left[2] = {2, "after the death"};
+  EXPECT_EQ(failure_of(ended, {0, 1, 2, 3}, 0, kPids)->failed_rank, 1);
+  ended.left[3] = {1, "before it"};
+  EXPECT_EQ(failure_of(ended, {0, 1, 2, 3}, 0, kPids)->failed_rank, 3);
+  ended.dead.reset();
+  EXPECT_EQ(failure_of(ended, {0, 1, 2, 3}, 0, kPids)->failed_rank, 3);
+}
+
+TEST(Failure, AMembersOwnLeaveIsNoFailureOfItsGroup) {
+  EndedRanks ended = nobody();
+  ended.left[0] = {1, "enough"};
+  EXPECT_FALSE(failure_of(ended, {0, 1}, 0, kPids));
+}
+
+class FailureWatchTest : public ::testing::Test {
+ protected:
+  static constexpr int kSize = 3;
+  FailureWatchTest()
+      : memory_(Segment::create("farandole-test", Doorbells::bytes_needed(kSize)).value()),
+        doorbells_(memory_->data(), 0, kSize),
+        watch_(doorbells_) {}
+
+  Doorbells::Header& header() { return *reinterpret_cast<Doorbells::Header*>(memory_->data()); }
+  Doorbells::Line& line(int rank) {
+    return reinterpret_cast<Doorbells::Line*>(memory_->data() + sizeof(Doorbells::Header))[rank];
+  }
+
+  std::shared_ptr<Segment> memory_;  // ours alone
+  Doorbells doorbells_;
+  FailureWatch watch_;
+};
+
+TEST_F(FailureWatchTest, ReadsEachEndOnce) {
+  EXPECT_FALSE(watch_.has_news());
+  Doorbells(memory_->data(), 1, kSize).leave("enough");
+  EXPECT_TRUE(watch_.has_news());
+  EXPECT_EQ(watch_.read().left[1]->reason, "enough");
+  EXPECT_FALSE(watch_.has_news());
+  doorbells_.close(2);
+  EXPECT_TRUE(watch_.has_news());
+  const EndedRanks ended = watch_.read();
+  EXPECT_EQ(ended.dead, 2);
+  EXPECT_EQ(ended.leavers_before_death, 1u);
+  EXPECT_FALSE(watch_.has_news());
+}
+
+// Between the two stores of a leave: it must not count as read.
+TEST_F(FailureWatchTest, ALeaveOfWhichOnlyTheTicketIsDrawnStaysNews) {
+  header().leavers.store(1);
+  EXPECT_TRUE(watch_.has_news());
+  EXPECT_FALSE(watch_.read().left[1].has_value());
+  EXPECT_TRUE(watch_.has_news());
+  line(1).left.store(1);
+  EXPECT_TRUE(watch_.has_news());
+  EXPECT_EQ(watch_.read().left[1]->ticket, 1u);
+  EXPECT_FALSE(watch_.has_news());
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,85 @@
+// Jobs of real processes, for tests: every rank is a child of the test, which serves the store as
+// the launcher does.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/job_in_test.h"
+#include "farandole/engine.h"
+#include "rendezvous/store_server.h"
+
+namespace farandole {
+
+inline constexpr int kExpected = 42;  // exit status of a child that saw what it should
+
+using RankGroups = std::vector<std::vector<int>>;
+
+inline std::unique_ptr<Engine> join_job(int rank, int size, const RankGroups& groups,
+                                        int descriptor) {
+  EngineOptions options;
+  options.heap_bytes = 64 << 20;
+  options.place = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
+  options.groups = groups;
+  options.rendezvous_descriptor = descriptor;
+  options.start_timeout = kHangGuard;
+  auto engine = Engine::create(options);
+  if (engine.ok()) return std::move(*engine);
+  std::fprintf(stderr, "rank %d: %s\n", rank, engine.status().message().c_str());
+  ::_exit(1);
+}
+
+// Runs rank r as child(r, engine) in a process of its own and returns the wait statuses.
+inline std::vector<int> run_processes(int size, const std::function<int(int, Engine&)>& child,
+                                      const RankGroups& groups = {}) {
+  auto server = StoreServer::create("the launcher");
+  EXPECT_TRUE(server.ok());
+  std::vector<Descriptor> ends;
+  for (int rank = 0; rank < size; ++rank) {
+    auto end = (*server)->add_client("rank " + std::to_string(rank));
+    EXPECT_TRUE(end.ok());
+    ends.push_back(std::move(*end));
+  }
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < size; ++rank) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      const auto engine = join_job(rank, size, groups, ends[static_cast<std::size_t>(rank)].get());
+      ::_exit(child(rank, *engine));
+    }
+    children.push_back(pid);
+  }
+  ends.clear();
+  std::vector<int> statuses(children.size());
+  for (std::size_t left = children.size(); left > 0;) {
+    pollfd polled{(*server)->readiness(), POLLIN, 0};
+    ::poll(&polled, 1, 20);
+    EXPECT_THAT((*server)->serve_ready(), ::testing::IsEmpty());
+    for (std::size_t i = 0; i < children.size(); ++i)
+      if (children[i] != 0 && ::waitpid(children[i], &statuses[i], WNOHANG) == children[i]) {
+        children[i] = 0;
+        --left;
+      }
+  }
+  return statuses;
+}
+
+inline int expects(const Status& status, const std::string& text) {
+  const bool good = status.code() == StatusCode::kRebuildGroup &&
+                    status.message().find(text) != std::string::npos;
+  if (!good) std::fprintf(stderr, "unexpected: %s\n", status.message().c_str());
+  return good ? kExpected : 1;
+}
+
+}  // namespace farandole
