@@ -89,9 +89,14 @@ inline constexpr GroupId kWorld = 0;
 // C-contiguous. The operation's row says which fields are used.
 struct Submission {
   Operation operation = Operation::kBarrier;
-  // Calls with the same name on all members of the group belong together. It is in use until this
-  // rank has seen that the call is done, by wait(), poll() or take(), or has dropped it and it is
-  // done. Empty: the lowest free index of this operation is used, so that loops repeat their names.
+  // Calls with the same name on all members of the group belong together. A name is in use from
+  // submit() to take(), also after an error; that of a dropped call as long as the group exists
+  // (about 40 bytes each). Empty: the engine chooses `<operation>.noname.<index>` with the lowest
+  // index that is not in use in the group, so that loops repeat their names; that of a dropped call
+  // never comes again. So names follow from the order of the program's own submit() and take(), and
+  // pair the right calls if that is the same on all members: take() where the program waits for the
+  // result, and where poll() has been true only look at it, by peek(). Threads that submit at the
+  // same time have no order: they must name their calls.
   std::string name;
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;
@@ -123,8 +128,8 @@ struct Outcome {
   Status status;
   // Allgather, alltoall: what came from each member, one after another in the order of the ranks,
   // and how many rows each has sent.
-  std::shared_ptr<std::byte> received;  // shared by the taker and whatever views it hands out
-  std::vector<std::int64_t> received_rows;
+  std::shared_ptr<std::byte> received = {};  // shared by the taker and whatever views it hands out
+  std::vector<std::int64_t> received_rows = {};
   int last_joined = -1;  // join: the rank that came last, the same on all members
 };
 
@@ -168,9 +173,9 @@ class Engine {
   // with the same argument and in the same order; it blocks until they have. A new group gets a
   // number that no change has tried before. Errors: kFixCall (not an ascending list of ranks, known
   // already, too many; the world or an unknown number to be removed; a rank says something else or
-  // still has calls in flight there), kStop (a rank is at its system's limits), kRebuildGroup (a
-  // member is gone), kRetry (interrupted: this rank can change no groups any more).
-  // After kFixCall, and kStop of a rank that is still in the job, all ranks have the same groups as
+  // has calls there that it has not taken), kStop (a rank is at its system's limits), kRebuildGroup
+  // (a member is gone), kRetry (interrupted: this rank can change no groups any more). After
+  // kFixCall, and kStop of a rank that is still in the job, all ranks have the same groups as
   // before. After kRebuildGroup and kRetry some may have the new one, and calls in it end.
   Result<GroupId> add_group(const std::vector<int>& ranks);
   Status remove_group(GroupId group);
@@ -182,21 +187,25 @@ class Engine {
   // dtype without this reduction …). Errors: kFixCall (unknown group, not a member, name in use,
   // a name or a shape out of bounds, a number that is in no table, this rank has joined, after
   // shutdown() …), kRebuildGroup (the group is over), kStop (in a forked child, no memory, the
-  // engine has failed). Names that begin with `farandole.` are the engine's own.
+  // engine has failed). Names that begin with `farandole.`, or have `.noname.` in them, are the
+  // engine's own.
   Result<Handle> submit(const Submission& submission, std::chrono::milliseconds wait_limit = {});
   // Starts all calls of a batch or, on an error, none; a limit is for all of them. The handles are
   // in the batch's order. If one call fails with kFixCall, the others still run.
   Result<std::vector<Handle>> submit_batch(std::span<const Submission> batch,
                                            std::chrono::milliseconds wait_limit = {});
-  // True once take() will not answer kRetry. Unknown handles count as done.
+  // True once take() will not answer kRetry. Unknown handles count as done. Changes nothing.
   bool poll(Handle handle);
   // Makes progress until the call is done or the time is over. Returns poll(handle).
   bool wait(Handle handle, std::chrono::milliseconds limit);
-  // The outcome of a finished call; forgets the handle. Outcome.status is kFixCall for an unknown
-  // handle, kRetry if the call is not done.
+  // The outcome of a finished call; forgets the handle, and the name may be used again.
+  // Outcome.status is kFixCall for an unknown handle, kRetry if the call is not done.
   Outcome take(Handle handle);
+  // The same, but the handle stays as it is, and with it the name. What it hands out is shared.
+  Outcome peek(Handle handle);
   // Nobody will take the outcome: forgets the call when it is done, until when its memory stays
-  // borrowed. A name that the engine chose stays in use, for ranks may drop at different moments.
+  // borrowed. The name stays in use, as if the handle had been kept: ranks may drop at different
+  // times.
   void drop(Handle handle);
 
   // Allocates zeroed memory of the shared heap, 128-byte aligned; ordinary memory if the heap is

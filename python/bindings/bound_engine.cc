@@ -114,6 +114,10 @@ void BoundEngine::abandon_after_fork() {
 
 bool BoundEngine::poll(Handle handle) const { return !engine_ || engine_->poll(handle); }
 
+void BoundEngine::release(Handle handle) const {
+  if (engine_) (void)engine_->take(handle);
+}
+
 void BoundEngine::drop(Handle handle) const {
   if (engine_) engine_->drop(handle);
 }

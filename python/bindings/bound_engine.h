@@ -57,7 +57,9 @@ class BoundEngine {
   bool poll(Handle handle) const;
   // Waits until the call is done. If a signal handler raises, the wait ends but the call goes on.
   void wait(Handle handle);
-  // Nobody will take the outcome; poll() says when the memory is free.
+  // The program has the outcome: forgets the handle, and the call's name may be used again.
+  void release(Handle handle) const;
+  // Nobody will release it; poll() says when the memory is free.
   void drop(Handle handle) const;
 
  private:

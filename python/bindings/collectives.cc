@@ -139,16 +139,17 @@ void submit_batch(BoundEngine& self, const nb::list& list, bool waits) {
   for (std::size_t i = 0; i < calls.size(); ++i) calls[i]->handle = (*handles)[i];
 }
 
+// The call keeps its name until release().
 Outcome outcome_of(BoundEngine& self, Handle handle) {
-  Outcome outcome = self.present()->take(handle);
+  Outcome outcome = self.present()->peek(handle);
   raise_if_failed(outcome.status);
   return outcome;
 }
 
-void take(BoundEngine& self, Handle handle) { outcome_of(self, handle); }
+void peek(BoundEngine& self, Handle handle) { outcome_of(self, handle); }
 
 // The received rows, and how many each member gave.
-nb::tuple take_received(BoundEngine& self, Handle handle, const BufferView& buffer) {
+nb::tuple peek_received(BoundEngine& self, Handle handle, const BufferView& buffer) {
   Outcome outcome = outcome_of(self, handle);
   std::vector<std::size_t> shape(buffer.shape.begin(), buffer.shape.end());
   const auto& rows = outcome.received_rows;
@@ -157,7 +158,7 @@ nb::tuple take_received(BoundEngine& self, Handle handle, const BufferView& buff
   return nb::make_tuple(array_over(std::move(outcome.received), buffer.dtype, shape), rows);
 }
 
-int take_last_joined(BoundEngine& self, Handle handle) {
+int peek_last_joined(BoundEngine& self, Handle handle) {
   return outcome_of(self, handle).last_joined;
 }
 
@@ -188,10 +189,11 @@ void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def("submit_batch", &submit_batch)
       .def("poll", &BoundEngine::poll)
       .def("wait", &BoundEngine::wait)
+      .def("release", &BoundEngine::release)
       .def("drop", &BoundEngine::drop)
-      .def("take", &take)
-      .def("take_received", &take_received)
-      .def("take_last_joined", &take_last_joined);
+      .def("peek", &peek)
+      .def("peek_received", &peek_received)
+      .def("peek_last_joined", &peek_last_joined);
 }
 
 }  // namespace farandole::python

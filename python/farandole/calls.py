@@ -36,7 +36,7 @@ def start_batch(batch: Sequence[PreparedCall[Result]], waits: bool = False) -> B
 def barrier(process_set: Group = global_process_set) -> None:
     """Wait until all members have called barrier()."""
     call = core.barrier("", arguments.group_number(process_set))
-    start(PreparedCall(call, None, core.Engine.take), waits=True).wait()
+    start(PreparedCall(call, None, core.Engine.peek), waits=True).wait()
 
 
 def join(device: int = -1) -> int:
@@ -53,7 +53,7 @@ def join(device: int = -1) -> int:
         The rank that was the last to join, the same on all ranks.
     """
     call = core.join("", arguments.group_number(global_process_set))
-    return start(PreparedCall(call, None, core.Engine.take_last_joined), waits=True).wait()
+    return start(PreparedCall(call, None, core.Engine.peek_last_joined), waits=True).wait()
 
 
 def poll(handle: Handle[Result] | BatchHandle[Result]) -> bool:

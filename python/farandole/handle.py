@@ -55,15 +55,18 @@ class Handle(_Number, Generic[Result]):
     A number, as Horovod's handles are, counted from 1 in this process; and more than its number, so
     that nothing is left behind when the program drops it: int(handle) is no handle.
 
-    Give a name to calls whose handle may be dropped or whose wait may be interrupted on some ranks
-    only: a name that the engine chose stays in use until somebody has waited for the call, so the
-    ranks would come to different ones.
+    The name of a call is in use until wait() or take() has returned, or raised what went wrong: an
+    interrupted wait has not. poll() changes nothing about names, nor does dropping the handle: that
+    call's name stays in use. So names follow from what the program does in which order, and the
+    ranks come to the same. Threads that run at the same time must give names to their calls, and a
+    program that goes on after an interruption of some ranks only must do so, too.
     """
 
-    _prepared: PreparedCall[Result] | None  # until the outcome was taken
+    _prepared: PreparedCall[Result] | None  # until the outcome is here
     # The class's as long as there are none: each attribute of a number costs time.
+    _unreleased: tuple[core.Engine, int] | None = None  # the outcome is here, the name in use
     _result: Result | None = None
-    _error: BaseException | None = None
+    _error: Exception | None = None
 
     def __new__(cls, engine: core.Engine, prepared: PreparedCall[Result]) -> Handle[Result]:
         if _orphans:
@@ -81,18 +84,14 @@ class Handle(_Number, Generic[Result]):
             return True
         done = prepared.engine.poll(prepared.call.handle)
         if done:
-            self._take()
-            if self._error is not None and not isinstance(self._error, Exception):
-                raise self._error  # Ctrl-C must not wait
+            self._finish()
         return done
 
     def wait(self) -> Result:
         """The result, when it is there. The same again on every later call."""
-        prepared = self._prepared
-        if prepared is not None:
-            prepared.engine.wait(prepared.call.handle)
-            self._take()
-            prepared = None  # an error knows this frame, and would keep the memory
+        self._complete()
+        if self._unreleased is not None:
+            self._release()
         error = self._error  # another thread may take it
         if error is not None:
             raise _fresh(error)
@@ -101,33 +100,59 @@ class Handle(_Number, Generic[Result]):
     def take(self) -> Result:
         """Like wait(), but forgets the result or the error: a later call returns None."""
         try:
-            return self.wait()
-        finally:
-            self._result = self._error = None
+            result = self.wait()
+        except Exception:  # after an interruption there is something left to be waited for
+            self._error = None
+            raise
+        self._result = None
+        return result
 
-    def _take(self) -> None:
+    def _complete(self) -> None:
+        """Waits until the outcome is here. The name stays in use."""
+        prepared = self._prepared
+        if prepared is not None:
+            prepared.engine.wait(prepared.call.handle)
+            self._finish()
+
+    def _finish(self) -> None:
+        """Of a call that is done. An interruption leaves everything as it was."""
         with _taking:
             prepared = self._prepared
             if prepared is None:
                 return  # another thread has waited, too
+            engine, number = prepared.engine, prepared.call.handle
             try:
-                self._result = prepared.finish(prepared.engine, prepared.call.handle)
-            except BaseException as error:  # also Ctrl-C: the engine gives an outcome only once
+                self._result = prepared.finish(engine, number)
+            except Exception as error:
                 self._error = _fresh(error)
+            self._unreleased = engine, number
             self._prepared = None  # last: from now on others use the result
-            prepared = None  # as in wait()
+            prepared = None  # an error knows this frame, and would keep the memory
+
+    def _release(self) -> None:
+        unreleased = self._unreleased  # another thread may do the same, which is no harm
+        if unreleased is not None:
+            engine, number = unreleased
+            engine.release(number)
+            self._unreleased = None
 
     def __del__(self) -> None:
         prepared = getattr(self, "_prepared", None)
-        if prepared is None or prepared.engine.forked:
+        if prepared is not None:
+            engine, number = prepared.engine, prepared.call.handle
+        elif self._unreleased is not None:
+            engine, number = self._unreleased
+        else:
             return
-        if number := prepared.call.handle:  # 0: submit() has raised
-            prepared.engine.drop(number)
-            _orphans[prepared.engine, number] = prepared
+        if engine.forked or number == 0:  # 0: submit() has raised
+            return
+        engine.drop(number)
+        if prepared is not None:
+            _orphans[engine, number] = prepared
             release_orphans()
 
 
-def _fresh(error: BaseException) -> BaseException:
+def _fresh(error: Exception) -> Exception:
     """The error as it was before anybody raised it: one that was raised knows the frames that it
     came through, and with them handles and tensors. Others than ours stay, to be understood."""
     return copy.copy(error) if isinstance(error, FarandoleError) else error
@@ -149,26 +174,30 @@ class BatchHandle(_Number, Generic[Result]):
 
     def wait(self) -> list[Result]:
         """The results, when all are there; or what went wrong first in the order of the batch."""
-        failed: Handle[Result] | None = None
-        results: list[Result] = []
         for handle in self._handles:
             try:
-                results.append(handle.wait())
-            except FarandoleError:
-                failed = failed or handle
-        if failed is not None:
-            failed.wait()  # raises
-        return results
+                handle._complete()
+            except FarandoleError:  # there is no outcome: wait() raises it again
+                continue
+        for handle in self._handles:  # all or, when the waiting was interrupted, none
+            handle._release()
+        return [handle.wait() for handle in self._handles]
 
     def take(self) -> list[Result]:
         """Like wait(), but forgets the results and errors: later there is None in place of each."""
         try:
-            return self.wait()
-        finally:
-            for handle in self._handles:
-                if handle.poll():
-                    with contextlib.suppress(Exception):
-                        handle.take()
+            results = self.wait()
+        except Exception:  # as in Handle.take()
+            self._forget()
+            raise
+        self._forget()
+        return results
+
+    def _forget(self) -> None:
+        for handle in self._handles:
+            if handle.poll():
+                with contextlib.suppress(Exception):
+                    handle.take()
 
 
 def release_orphans() -> None:

@@ -68,7 +68,7 @@ def allgather_object(
     call = core.allgather(arguments.call_name(name), group, view)
 
     def finish(engine: core.Engine, number: int) -> tuple[memoryview, list[int]]:
-        array, lengths = engine.take_received(number, view)
+        array, lengths = engine.peek_received(number, view)
         return memoryview(array), lengths  # type: ignore[arg-type]
 
     received, lengths = calls.start(PreparedCall(call, data, finish), waits=True).wait()
@@ -102,7 +102,7 @@ def _broadcast(memory: bytearray, root_rank: int, name: str, process_set: Group)
     group = arguments.group_number(process_set)
     view = _view_of(memory, (len(memory),), writable=True)
     call = core.broadcast(name, group, view, root_rank)
-    calls.start(PreparedCall(call, memory, core.Engine.take), waits=True).wait()
+    calls.start(PreparedCall(call, memory, core.Engine.peek), waits=True).wait()
 
 
 def _view_of(memory: bytearray, shape: tuple[int, ...], writable: bool) -> core.BufferView:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from group_checks import GroupChecks
 from life_checks import LifeChecks
 from mismatch_checks import MismatchChecks
+from naming_programs import NamingPrograms
 from operation_checks import OperationChecks
 from random_programs import RandomPrograms
 
 
-class Conformance(OperationChecks, GroupChecks, MismatchChecks, RandomPrograms, LifeChecks):
+class Conformance(
+    OperationChecks, GroupChecks, MismatchChecks, RandomPrograms, NamingPrograms, LifeChecks
+):
     """All of it."""

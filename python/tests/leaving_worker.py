@@ -17,7 +17,7 @@ from farandole.handle import Handle, PreparedCall
 
 
 def start_barrier(name: str) -> Handle[None]:
-    return calls.start(PreparedCall(core.barrier(name, 0), None, core.Engine.take))
+    return calls.start(PreparedCall(core.barrier(name, 0), None, core.Engine.peek))
 
 
 def interrupt_soon(*delays: float) -> None:

@@ -26,6 +26,7 @@ class ManualEngine:
     def __init__(self) -> None:
         self.done: set[int] = set()
         self.dropped: set[int] = set()
+        self.released: list[int] = []
 
     def poll(self, number: int) -> bool:
         return number in self.done
@@ -36,6 +37,9 @@ class ManualEngine:
 
     def drop(self, number: int) -> None:
         self.dropped.add(number)
+
+    def release(self, number: int) -> None:
+        self.released.append(number)
 
 
 class Memory:
@@ -50,7 +54,7 @@ class Memory:
         Memory.alive -= 1
 
 
-def handle_of(engine, number, borrowed, finish=core.Engine.take):
+def handle_of(engine, number, borrowed, finish=core.Engine.peek):
     return Handle(engine, PreparedCall(SimpleNamespace(handle=number), borrowed, finish))
 
 
@@ -140,17 +144,65 @@ def test_an_interruption_of_poll_is_not_lost() -> None:
         handle_of(engine, 1, None, interrupt).poll()
 
 
-def test_an_interrupted_result_of_a_handle_stays_so() -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+class InterruptedAtFirst:
+    """A finish() that is struck by Ctrl-C the first time."""
 
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, *_: object) -> str:
+        self.calls += 1
+        if self.calls == 1:
+            raise KeyboardInterrupt
+        return "here"
+
+
+def test_an_interrupted_wait_has_taken_nothing() -> None:
     engine = ManualEngine()
     engine.done.add(1)
-    handle = handle_of(engine, 1, Memory(), interrupt)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            handle.wait()
-    assert Memory.alive == 0
+    handle = handle_of(engine, 1, Memory(), InterruptedAtFirst())
+    with pytest.raises(KeyboardInterrupt):
+        handle.take()
+    assert engine.released == []
+    assert handle.take() == "here"
+    assert engine.released == [1] and Memory.alive == 0
+
+
+def test_a_name_is_in_use_until_the_wait_has_returned() -> None:
+    def fail(*_: object) -> None:
+        raise CallError("wrong")
+
+    engine = ManualEngine()
+    engine.done = {1, 2}
+    good, bad = handle_of(engine, 1, None, lambda *_: 42), handle_of(engine, 2, None, fail)
+    assert good.poll() and bad.poll()
+    assert engine.released == []
+    assert good.wait() == good.wait() == 42
+    assert engine.released == [1]
+    with pytest.raises(CallError, match="wrong"):
+        bad.wait()
+    assert engine.released == [1, 2]
+
+
+def test_a_dropped_handle_releases_no_name() -> None:
+    engine = ManualEngine()
+    engine.done.add(1)
+    handle = handle_of(engine, 1, None, lambda *_: None)
+    assert handle.poll()
+    del handle
+    assert engine.released == [] and engine.dropped == {1}
+
+
+def test_an_interrupted_batch_has_released_no_name() -> None:
+    engine = ManualEngine()
+    engine.done = {1, 2}
+    first = handle_of(engine, 1, None, lambda *_: "first")
+    batch = BatchHandle([first, handle_of(engine, 2, None, InterruptedAtFirst())])
+    with pytest.raises(KeyboardInterrupt):
+        batch.take()
+    assert engine.released == []
+    assert batch.take() == ["first", "here"]
+    assert engine.released == [1, 2]
 
 
 def test_a_batch_waits_for_all_and_raises_the_first_error() -> None:

@@ -13,6 +13,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from conformance import Conformance
@@ -704,25 +705,29 @@ class OptimizerChecks:
         assert "`bias` (float32 [2], in no group)" in text
         assert torch.equal(hvd.allreduce(torch.ones(2), op=hvd.Max), torch.ones(2))
 
-    def check_a_wrong_call_among_others_leaves_their_names_free(self) -> None:
-        """As a program waits that knows no batches."""
+    def check_names_of_calls_among_which_one_is_wrong(self) -> None:
+        """They are free when all were waited for, also with an error, and not before."""
 
-        def step(scale: float) -> None:
-            handles = [
-                hvd.allreduce_async(torch.ones(2), name=f"g.{i}", prescale_factor=scale)
+        def start(name: str, scale: float = 1.0) -> list[Any]:
+            return [
+                hvd.allreduce_async(torch.ones(2), name=f"{name}.{i}", prescale_factor=scale)
                 for i in range(3)
             ]
+
+        def wait(handles: list[Any]) -> None:
             for handle in handles:
                 hvd.synchronize(handle)
 
-        gc.disable()
-        try:
-            for _ in range(3):
-                self.expect_error("finite", step, 1.0 if self.rank else float("inf"))
-                hvd.barrier()  # the others of the failed ones are done
-                step(1.0)
-        finally:
-            gc.enable()
+        wrong = 1.0 if self.rank else float("inf")
+        for _ in range(3):
+            for handle in start("all", wrong):
+                self.expect_error("finite", hvd.synchronize, handle)
+            wait(start("all"))
+        self.expect_error("finite", wait, start("first", wrong))
+        hvd.barrier()  # the others, of which nobody has a handle any more, are done
+        hvd.synchronize(hvd.allreduce_async(torch.ones(2), name="first.0"))
+        for i in (1, 2):
+            self.expect_error("is in use", hvd.allreduce_async, torch.ones(2), name=f"first.{i}")
 
     def check_size_one_has_no_hooks(self) -> None:
         model = network()

@@ -307,7 +307,9 @@ class TorchSurface(Suite):
         ):
             for first in (True, False):
                 if (self.rank == 0) == first:
-                    self.expect_error("`again` is already in flight", again_and_again, *call)
+                    self.expect_error(
+                        "`again` is in use by an earlier call", again_and_again, *call
+                    )
                 hvd.barrier()
             hvd.shutdown()
             self.init()

@@ -1,5 +1,6 @@
 // Moment: what the program has done and seen when it submits. Of it the coordinator learns what
-// belongs together, and what must not be fused. A property of the program, never of timing.
+// belongs together, and what must not be fused. Only polls and dropped handles make it depend on
+// time: that costs predictions, and changes no name and no result.
 #pragma once
 
 #include <cstdint>

@@ -130,11 +130,14 @@ bool Engine::wait(Handle handle, std::chrono::milliseconds limit) {
   return parts_->abandoned || parts_->loop->wait(handle, limit);
 }
 
+Outcome Engine::peek(Handle handle) {
+  if (parts_->abandoned) return {.status = forked(parts_->place.rank)};
+  return parts_->loop->peek(handle);
+}
+
 Outcome Engine::take(Handle handle) {
-  if (!parts_->abandoned) return parts_->loop->take(handle);
-  Outcome outcome;
-  outcome.status = forked(parts_->place.rank);
-  return outcome;
+  if (parts_->abandoned) return {.status = forked(parts_->place.rank)};
+  return parts_->loop->take(handle);
 }
 
 void Engine::drop(Handle handle) {

@@ -159,7 +159,7 @@ TEST(Engine, ANameInFlightTwiceIsRefusedAtSubmit) {
     const auto refused = engine.submit(allreduce_of(second, "x"));
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.status().code(), StatusCode::kFixCall);
-    EXPECT_THAT(refused.status().message(), HasSubstr("`x` is already in flight"));
+    EXPECT_THAT(refused.status().message(), HasSubstr("`x` is in use by an earlier call"));
     EXPECT_EQ(allreduce(engine, second, "go"), Status());
     EXPECT_EQ(finish(engine, pending).status, Status());
   });
@@ -419,9 +419,11 @@ TEST(Engine, ABatchStartsAsAWholeOrNotAtAll) {
     batch[2].name = "member0";
     const std::string rank = "rank " + std::to_string(engine.place().rank) + ": ";
     EXPECT_EQ(engine.submit_batch(batch).status(),
-              Status::fix_call(rank +
-                               "`member0` is already in flight: wait for its handle first, or give "
-                               "each of the concurrent calls its own name"));
+              Status::fix_call(
+                  rank + "`member0` is in use by an earlier call whose result was not waited "
+                         "for: keep the handle of that call and wait for it first, or give "
+                         "this call another name (the name of a call whose handle was dropped "
+                         "stays in use)"));
     batch[2].name = "member2";
     batch[1].shape = {-1};
     EXPECT_EQ(
@@ -617,6 +619,56 @@ TEST(Engine, ADroppedCallIsForgottenButNotItsName) {
     std::vector<float> next(10, 1.0F);
     EXPECT_EQ(allreduce(engine, next), Status());
     EXPECT_EQ(next[0], 2.0F);
+  });
+}
+
+void look_at(Engine& engine, const std::vector<Handle>& handles) {
+  for (const Handle handle : handles) {
+    if (!engine.poll(handle)) continue;
+    EXPECT_EQ(engine.peek(handle).status, Status());
+  }
+}
+
+// Each rank looks at its calls when it likes, and drops others when it likes.
+TEST(Engine, WhatIsDoneWhenChangesNoName) {
+  constexpr int kRounds = 50;
+  run_job(3, {}, [](Engine& engine) {
+    const int rank = engine.place().rank;
+    std::mt19937 random(static_cast<unsigned>(rank));
+    std::vector<std::vector<float>> values(6 * kRounds);
+    std::vector<Handle> not_taken;
+    for (std::size_t call = 0; call < values.size();) {
+      std::vector<Handle> handles;
+      for (int i = 0; i < 6; ++i, ++call) {
+        values[call].assign(50, static_cast<float>(call));
+        const auto handle = engine.submit(allreduce_of(values[call]));
+        ASSERT_TRUE(handle.ok());
+        handles.push_back(*handle);
+        if (random() % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+        look_at(engine, handles);
+      }
+      if (random() % 2 == 0) engine.drop(handles.back());
+      not_taken.push_back(handles.back());
+      handles.pop_back();
+      for (const Handle handle : handles) ASSERT_EQ(finish(engine, handle).status, Status());
+    }
+    for (const Handle handle : not_taken) ASSERT_TRUE(engine.wait(handle, kHangGuard));
+    for (std::size_t call = 0; call < values.size(); ++call)
+      ASSERT_EQ(values[call].front(), 3 * static_cast<float>(call));
+  });
+}
+
+TEST(Engine, WhatWasLookedAtIsThereToBeTaken) {
+  run_job(2, {}, [](Engine& engine) {
+    std::vector<float> values(10, 1.0F);
+    const auto handle = engine.submit(allreduce_of(values, "x"));
+    ASSERT_TRUE(handle.ok());
+    EXPECT_TRUE(engine.wait(*handle, kHangGuard));
+    EXPECT_EQ(engine.peek(*handle).status, Status());
+    EXPECT_FALSE(engine.submit(allreduce_of(values, "x")).ok());
+    EXPECT_EQ(engine.take(*handle).status, Status());
+    EXPECT_EQ(engine.peek(*handle).status.code(), StatusCode::kFixCall);
+    EXPECT_EQ(allreduce(engine, values, "x"), Status());
   });
 }
 

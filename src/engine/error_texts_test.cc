@@ -47,7 +47,7 @@ std::vector<BadCall> bad_calls() {
            "…` has 5000 bytes; at most 4096 are possible: give it a shorter one"},
       {[](Submission& s) { s.name = "farandole.groups"; },
        "allreduce `farandole.groups` has a name of Farandole's own: no name of a program may begin "
-       "with `farandole.`"},
+       "with `farandole.`, or have `.noname.` in it"},
   };
 }
 
@@ -184,10 +184,11 @@ TEST(ErrorTexts, OfHandles) {
     const auto handle = engine.submit(allreduce_of(values, "x"));
     ASSERT_TRUE(handle.ok());
     if (engine.place().rank == 1) {
-      EXPECT_EQ(engine.submit(allreduce_of(values, "x")).status().message(),
-                engine.poll(*handle) ? ""
-                                     : "rank 1: `x` is already in flight: wait for its handle "
-                                       "first, or give each of the concurrent calls its own name");
+      EXPECT_EQ(engine.submit(allreduce_of(values, "x")).status(),
+                Status::fix_call(
+                    "rank 1: `x` is in use by an earlier call whose result was not waited for: "
+                    "keep the handle of that call and wait for it first, or give this call another "
+                    "name (the name of a call whose handle was dropped stays in use)"));
     }
     EXPECT_EQ(finish(engine, handle).status, Status());
     engine.shutdown("over");

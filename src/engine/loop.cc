@@ -39,7 +39,10 @@ Loop::Loop(Doorbells& doorbells, std::vector<std::unique_ptr<GroupMember>> membe
       recorder_(recorder),
       clock_(clock),
       options_(std::move(options)),
-      failures_(doorbells) {}
+      failures_(doorbells) {
+  auto state = state_.lock();
+  for (const auto& member : members_) state->open.emplace(member->id(), true);
+}
 
 Loop::~Loop() { stop(); }
 
@@ -122,7 +125,7 @@ Status Loop::add_all(State& state, std::span<const Submission> batch, std::span<
 
 Status Loop::refusal_of(const State& state, GroupId group) {
   if (const auto over = state.over.find(group); over != state.over.end()) return over->second;
-  if (!state.closed.contains(group)) return {};
+  if (const auto open = state.open.find(group); open != state.open.end() && open->second) return {};
   return Status::fix_call(
       fmt::format("group {} is being removed; no more calls can be made in it", group));
 }
@@ -137,7 +140,6 @@ bool Loop::poll(Handle handle) {
 void Loop::State::see(Record* record) {
   if (record == nullptr || !record->finished || std::exchange(record->seen, true)) return;
   moments.seen(record->submission.group);
-  table.free_name(*record);
 }
 
 bool Loop::wait(Handle handle, std::chrono::milliseconds limit) {
@@ -196,22 +198,32 @@ bool Loop::wait_for(const Wanted& wanted, TimePoint deadline, bool has_baton) {
   return missing == 0;
 }
 
+Status Loop::absence_of(Handle handle, const Record* record) {
+  if (record == nullptr)
+    return Status::fix_call(
+        fmt::format("the handle {} is unknown: its result was taken already, or it is not ours; "
+                    "take each result once",
+                    handle));
+  if (record->finished) return {};
+  return Status::retry(fmt::format("`{}` is not done yet", record->submission.name));
+}
+
+Outcome Loop::peek(Handle handle) {
+  auto state = state_.lock();
+  Record* const record = state->table.find(handle);
+  if (Status absence = absence_of(handle, record); !absence.ok())
+    return {.status = std::move(absence)};
+  state->see(record);
+  return record->outcome;
+}
+
 Outcome Loop::take(Handle handle) {
   auto state = state_.lock();
   Record* const record = state->table.find(handle);
-  Outcome none;
-  if (record == nullptr)
-    none.status =
-        Status::fix_call(fmt::format("the handle {} is unknown: its result was taken already, or "
-                                     "it is not ours; take each result once",
-                                     handle));
-  else if (!record->finished)
-    none.status = Status::retry(fmt::format("`{}` is not done yet", record->submission.name));
-  else {
-    state->see(record);
-    return state->table.remove(handle);
-  }
-  return none;
+  if (Status absence = absence_of(handle, record); !absence.ok())
+    return {.status = std::move(absence)};
+  state->see(record);
+  return state->table.take(handle);
 }
 
 void Loop::drop(Handle handle) {
@@ -226,6 +238,7 @@ void Loop::add_member(std::unique_ptr<GroupMember> member) {
   take_baton();
   try {
     members_.reserve(members_.size() + 1);
+    state_.lock()->open.emplace(member->id(), true);
   } catch (const std::bad_alloc&) {
     die_of_memory();  // the others have the new group already
   }
@@ -239,27 +252,34 @@ void Loop::remove_member(GroupId group) {
   take_baton();
   std::erase_if(members_, [group](const auto& member) { return member->id() == group; });
   recorder_.leave_group(group);
-  state_.lock()->table.forget_names(group);
+  {
+    auto state = state_.lock();
+    state->open.erase(group);
+    state->over.erase(group);
+    state->moments.forget(group);
+    state->table.forget_group(group);
+  }
   release_baton();
 }
 
 Status Loop::close_group(GroupId group) {
   auto state = state_.lock();
-  if (const auto calls = state->table.in_flight(group); calls > 0)
+  if (const auto calls = state->table.not_taken(group); calls > 0)
     return Status::fix_call(
-        calls == 1
-            ? fmt::format(
-                  "a call is in flight in group {}; wait for its handle before the group is "
-                  "removed",
-                  group)
-            : fmt::format("{} calls are in flight in group {}; wait for their handles before the "
-                          "group is removed",
-                          calls, group));
-  state->closed.insert(group);
+        fmt::format("{} of group {} not waited for: keep the handle of each call and wait for it "
+                    "before the group is removed (the group of a call whose handle was dropped "
+                    "cannot be removed)",
+                    calls == 1 ? "a call was" : fmt::format("{} calls were", calls), group));
+  set_open(*state, group, false);
   return {};
 }
 
-void Loop::reopen_group(GroupId group) { state_.lock()->closed.erase(group); }
+void Loop::reopen_group(GroupId group) { set_open(*state_.lock(), group, true); }
+
+void Loop::set_open(State& state, GroupId group, bool open) {
+  const auto found = state.open.find(group);
+  if (found != state.open.end()) found->second = open;  // else it is none of ours
+}
 
 bool Loop::is_over(GroupId group) {
   auto state = state_.lock();

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,6 +50,7 @@ class Loop {
                 std::chrono::milliseconds wait_limit);
   bool poll(Handle handle);
   bool wait(Handle handle, std::chrono::milliseconds limit);
+  Outcome peek(Handle handle);
   Outcome take(Handle handle);
   void drop(Handle handle);
 
@@ -58,7 +58,7 @@ class Loop {
   void add_member(std::unique_ptr<GroupMember> member);
   void remove_member(GroupId group);
   // Refuses further submissions to the group, for good or until reopen_group(). Errors: kFixCall
-  // when some of ours are in flight there.
+  // when some of ours there were not taken: whether they are still in flight depends on time.
   Status close_group(GroupId group);
   void reopen_group(GroupId group);
   // Whether calls in the group can come to no good end any more. Any thread.
@@ -84,8 +84,8 @@ class Loop {
     SubmissionTable table;
     Moments moments;
     std::vector<Record*> inbox;      // submitted, not yet seen by the holder of the baton
-    std::map<GroupId, Status> over;  // groups that have ended, and why
-    std::set<GroupId> closed;        // groups that are being removed, or were
+    std::map<GroupId, bool> open;    // our groups; false: one that is being removed
+    std::map<GroupId, Status> over;  // our groups that have ended, and why
     int waiters = 0;                 // callers inside wait(), or submit() with a limit
     TimePoint published{};           // when calls were finished last
     int takers = 0;                  // callers inside take_baton(); they go first
@@ -96,7 +96,8 @@ class Loop {
     bool stopping = false;
 
     bool baton_is_free() const { return !baton_held && !stopping && takers == 0; }
-    // The user learns of the call, which may be null, that it is done if it is.
+    // The user learns of the call, which may be null, that it is done if it is. When that is
+    // depends on time, so it steers predictions only, by `moments`: no name and no result.
     void see(Record* record);
     // Unknown handles count as done.
     bool is_done(Handle handle) {
@@ -111,9 +112,13 @@ class Loop {
     }
   };
 
+  // What peek() and take() answer when there is no outcome yet, or no call; ok when there is one.
+  static Status absence_of(Handle handle, const Record* record);
   // Why nothing can be submitted to a group; ok when it can.
   static Status refusal_of(const State& state, GroupId group);
   static Status add_all(State& state, std::span<const Submission> batch, std::span<Handle> handles);
+
+  static void set_open(State& state, GroupId group, bool open);
 
   // The holder of the baton only, without the lock:
   bool advance();

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/signature.h"
 #include "farandole/engine.h"
@@ -21,20 +23,28 @@ class KnownSignatures {
     bool in_use = true;
   };
 
-  // About `names_max` are kept, and what is in use.
+  // About `names_max` are kept, and what is in use; of a name that is in use for good, 64 bits.
   explicit KnownSignatures(std::size_t names_max = kNamesMax) : names_max_(names_max) {}
 
-  // Of a checked submission; null when its name is in use. Stays as it is until give_back().
-  // When std::bad_alloc comes out the name is not in use.
+  // Of a checked submission; null when its name is in use. Stays as it is until give_back() or
+  // give_up(). When std::bad_alloc comes out the name is not in use.
   Entry* take(const Submission& submission);
   static void give_back(Entry& entry) { entry.in_use = false; }
-  void forget_unused();
+  // The name is in use for good, and the entry is gone. Only a digest of the name stays, of about
+  // 40 bytes: two names are alike with a chance of 2^-64, and then the other one is refused on all
+  // ranks alike. Throws nothing: without memory the whole entry stays.
+  void give_up(Entry& entry) noexcept;
+  // The same, of a name that nobody can take again: nothing of it stays.
+  void forget(Entry& entry) noexcept;
 
   std::size_t size() const { return entries_.size(); }
 
  private:
+  void forget_unused();
+
   std::size_t names_max_;
   std::unordered_map<std::string, Entry> entries_;
+  std::unordered_set<std::uint64_t> given_up_;  // digests of names
 };
 
 }  // namespace farandole

@@ -53,6 +53,17 @@ TEST(KnownSignatures, ANameIsInUseOnce) {
   EXPECT_EQ(first->known.signature, signature_of(allreduce_of(1)));
 }
 
+TEST(KnownSignatures, ANameThatIsGivenUpIsInUseWithoutAnEntry) {
+  KnownSignatures known(2);
+  known.give_up(*known.take(allreduce_of(1, "a")));
+  EXPECT_EQ(known.size(), 0U);
+  EXPECT_EQ(known.take(allreduce_of(2, "a")), nullptr);
+  KnownSignatures::Entry& b = *known.take(allreduce_of(1, "b"));
+  known.forget(b);
+  EXPECT_EQ(known.size(), 0U);
+  EXPECT_NE(known.take(allreduce_of(1, "b")), nullptr);
+}
+
 TEST(KnownSignatures, AFaultIsNeverTakenForWhatCanRun) {
   KnownSignatures known(8);
   Submission call = allreduce_of(3);

@@ -1,5 +1,8 @@
 // Moments: what the program has done and seen, counted at its submissions. From this the agreement
-// learns what belongs together (coordination/moment.h). A plain container: the engine guards it.
+// learns what belongs together (coordination/moment.h). What a program sees by poll(), and when it
+// drops a handle, depends on time, and may differ between the ranks. That is no harm: moments steer
+// predictions and what shares a transfer, which all ranks agree on, never names or results.
+// A plain container: the engine guards it.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +32,8 @@ class Moments {
   }
   // The user never will: this cannot hold back the next quiet point for ever. Nothing was seen.
   void dropped(GroupId group) { --groups_[group].unseen; }
+  // The group is gone: nothing is unseen there.
+  void forget(GroupId group) { groups_.erase(group); }
 
  private:
   struct Counts {

@@ -145,10 +145,12 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
     return Status::fix_call(
         fmt::format("the name `{}` has {} bytes; at most {} are possible: give it a shorter one",
                     shortened(submission.name, 80), submission.name.size(), kNameBytesMax));
-  if (submission.name.starts_with(kOwnNames))
-    return Status::fix_call(
-        fmt::format("{} has a name of Farandole's own: no name of a program may begin with `{}`",
-                    title(submission), kOwnNames));
+  if (submission.name.starts_with(kOwnNames) ||
+      submission.name.find(kAutomaticNames) != std::string::npos)
+    return Status::fix_call(fmt::format(
+        "{} has a name of Farandole's own: no name of a program may begin with `{}`, or have `{}` "
+        "in it",
+        title(submission), kOwnNames, kAutomaticNames));
   return {};
 }
 

@@ -14,6 +14,8 @@ namespace farandole {
 
 // How the names of the engine's own calls begin.
 inline constexpr std::string_view kOwnNames = "farandole.";
+// What is between operation and number in the names that the engine gives to calls without one.
+inline constexpr std::string_view kAutomaticNames = ".noname.";
 
 // Whether the group can hear of it. Errors: kFixCall naming the value: a number that is in no
 // table, a name or a shape out of bounds, a name of the engine's own, or a group whose `ranks` this

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <new>
 #include <utility>
 
 #include "base/check.h"
+#include "submission/submission_check.h"
 
 namespace farandole {
 namespace {
@@ -38,15 +40,16 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
     record.known = calls.names.take(record.submission);
     if (record.known == nullptr)
       refusal = Status::fix_call(
-          fmt::format("`{}` is already in flight: wait for its handle first, or give each of the "
-                      "concurrent calls its own name",
+          fmt::format("`{}` is in use by an earlier call whose result was not waited for: keep "
+                      "the handle of that call and wait for it first, or give this call another "
+                      "name (the name of a call whose handle was dropped stays in use)",
                       record.submission.name));
   } catch (const std::bad_alloc&) {
     take_back();
     throw;
   }
   if (record.known != nullptr) {
-    ++calls.in_flight;
+    ++calls.not_taken;
     ++in_flight_;
     calls.joined = submission.operation == Operation::kJoin;
     return &record;
@@ -71,35 +74,44 @@ Record& SubmissionTable::make(const Submission& submission) {
     older = std::move(place);
   }
   record->handle = last_handle_ = handle;
+  record->known = nullptr;
   record->automatic_index.reset();
   record->finished = record->dropped = record->seen = false;
   place = std::move(record);
   return *place;
 }
 
-// The lowest index that is not in use.
+std::int64_t SubmissionTable::Indices::take() {
+  if (free_.empty()) {
+    if (free_.capacity() <= live_) free_.reserve(2 * live_ + 1);
+    ++live_;
+    return next_++;
+  }
+  std::ranges::pop_heap(free_, std::greater());
+  const std::int64_t index = free_.back();
+  free_.pop_back();
+  return index;
+}
+
+void SubmissionTable::Indices::give_back(std::int64_t index) noexcept {
+  free_.push_back(index);  // there is room
+  std::ranges::push_heap(free_, std::greater());
+}
+
 void SubmissionTable::choose_name(Calls& calls, Record& record) {
   Submission& submission = record.submission;
-  auto& [next, in_use, given_back] = calls.automatic_indices[submission.operation];
-  if (given_back.empty()) {
-    record.automatic_index = *in_use.insert(next).first;
-    ++next;
-  } else {
-    record.automatic_index = *in_use.insert(given_back.extract(given_back.begin())).position;
-  }
-  submission.name =
-      fmt::format("{}.noname.{}", row_of(submission.operation).name, *record.automatic_index);
+  record.automatic_index = calls.automatic_indices[submission.operation].take();
+  submission.name = fmt::format("{}{}{}", row_of(submission.operation).name, kAutomaticNames,
+                                *record.automatic_index);
 }
 
 void SubmissionTable::give_index_back(const Record& record) {
-  const auto calls = groups_.find(record.submission.group);
-  if (!record.automatic_index || calls == groups_.end()) return;
-  auto& indices = calls->second.automatic_indices[record.submission.operation];
-  indices.given_back.insert(indices.in_use.extract(*record.automatic_index));
+  if (!record.automatic_index) return;
+  auto& indices = groups_.at(record.submission.group).automatic_indices;
+  indices.at(record.submission.operation).give_back(*record.automatic_index);
 }
 
 void SubmissionTable::erase(Record& record) {
-  free_name(record);
   std::unique_ptr<Record>& place = recent_[record.handle % kRecent];
   std::unique_ptr<Record> gone;
   if (place.get() == &record)
@@ -113,7 +125,7 @@ void SubmissionTable::erase(Record& record) {
 
 void SubmissionTable::withdraw(Record& record) {
   finish(record);
-  (void)remove(record.handle);
+  (void)take(record.handle);
 }
 
 Record* SubmissionTable::find(Handle handle) {
@@ -124,22 +136,14 @@ Record* SubmissionTable::find(Handle handle) {
 }
 
 void SubmissionTable::finish(Record& record) {
-  Calls& calls = groups_.at(record.submission.group);
-  --calls.in_flight;
   --in_flight_;
-  if (record.submission.operation == Operation::kJoin) calls.joined = false;
   record.finished = true;
-  if (record.dropped) erase(record);
+  if (record.dropped) lose(record);
 }
 
-void SubmissionTable::free_name(Record& record) {
-  if (record.known != nullptr) KnownSignatures::give_back(*record.known);
-  record.known = nullptr;
-}
-
-std::size_t SubmissionTable::in_flight(GroupId group) const {
+std::size_t SubmissionTable::not_taken(GroupId group) const {
   const auto found = groups_.find(group);
-  return found == groups_.end() ? 0 : found->second.in_flight;
+  return found == groups_.end() ? 0 : found->second.not_taken;
 }
 
 Record* SubmissionTable::oldest() {
@@ -154,9 +158,13 @@ Record* SubmissionTable::oldest() {
   return oldest;
 }
 
-Outcome SubmissionTable::remove(Handle handle) {
+Outcome SubmissionTable::take(Handle handle) {
   Record* const record = find(handle);
-  CHECK(record != nullptr && record->finished, "only finished records are removed");
+  CHECK(record != nullptr && record->finished, "only finished records are taken");
+  Calls& calls = groups_.at(record->submission.group);
+  --calls.not_taken;
+  if (record->submission.operation == Operation::kJoin) calls.joined = false;
+  KnownSignatures::give_back(*record->known);
   give_index_back(*record);
   Outcome outcome = std::move(record->outcome);
   erase(*record);
@@ -167,15 +175,24 @@ void SubmissionTable::drop(Handle handle) {
   Record* const record = find(handle);
   if (record == nullptr) return;
   record->dropped = true;
-  if (record->finished) erase(*record);
+  if (record->finished) lose(*record);
 }
 
-void SubmissionTable::forget_names(GroupId group) {
-  const auto found = groups_.find(group);
-  if (found == groups_.end()) return;
-  CHECK(found->second.in_flight == 0, "a group in use is not removed");
-  found->second.names.forget_unused();
-  if (found->second.names.size() == 0) groups_.erase(found);
+// Of a dropped record that is finished: the agreement borrows what is known of its name no more.
+void SubmissionTable::lose(Record& record) {
+  Calls& calls = groups_.at(record.submission.group);
+  if (record.automatic_index) {
+    calls.automatic_indices.at(record.submission.operation).lose();
+    calls.names.forget(*record.known);
+  } else {
+    calls.names.give_up(*record.known);
+  }
+  erase(record);
+}
+
+void SubmissionTable::forget_group(GroupId group) {
+  CHECK(not_taken(group) == 0, "a group in use is not removed");
+  groups_.erase(group);
 }
 
 }  // namespace farandole

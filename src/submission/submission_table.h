@@ -1,12 +1,16 @@
 // SubmissionTable: every submission from submit to take, by handle; which names are in use, and
 // the automatic names. A plain container: the engine guards it.
+//
+// Names pair the calls of different ranks. So they follow from what the program does, in its order:
+// from its submissions and from the results that it has taken. When a call finishes, and whether
+// its handle is dropped, changes nothing (docs/decisions/0031).
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -21,8 +25,8 @@ namespace farandole {
 struct Record {
   Handle handle = 0;
   Submission submission;
-  KnownSignatures::Entry* known = nullptr;  // its name's; null when that may be used again
-  std::optional<int> automatic_index;       // when the engine chose the name
+  KnownSignatures::Entry* known = nullptr;      // its name's
+  std::optional<std::int64_t> automatic_index;  // when the engine chose the name
   TimePoint submitted{};
   Moment moment;
   std::size_t place = 0;  // of the group's member: among those in flight there
@@ -45,41 +49,46 @@ class SubmissionTable {
 
   // The record's outcome is written. A dropped one is forgotten.
   void finish(Record& record);
-  // The program knows that it is finished: its name may be used again. Not before, for that is a
-  // point of the program, the same on all ranks, and when it finishes is none.
-  void free_name(Record& record);
-  // Forgets a finished record.
-  Outcome remove(Handle handle);
-  // Forgets it now or when it is finished, but not the index of its automatic name.
+  // The program has its result: forgets a finished record, and its name may be used again.
+  Outcome take(Handle handle);
+  // The program will never have its result: forgets it now or when it is finished. Its name stays
+  // in use, as if the handle had been kept; an automatic one never comes again.
   void drop(Handle handle);
-  // Forgets the names of a group that is gone; nothing of ours is in flight there. Throws nothing.
-  void forget_names(GroupId group);
+  // Forgets a group that is gone, where no call is left that was not taken. Throws nothing.
+  void forget_group(GroupId group);
 
   std::size_t in_flight() const { return in_flight_; }
-  std::size_t in_flight(GroupId group) const;
+  // How many calls of the group were not taken; also those that are dropped.
+  std::size_t not_taken(GroupId group) const;
   // The one that was submitted first of those in flight that do not wait for a join; may be null.
   Record* oldest();
 
  private:
-  // Indices of automatic names, in use until the handle is taken: a point of the program, not of
-  // time, so that all ranks choose alike. Those of dropped calls never come back.
-  struct Indices {
-    int next = 0;  // the first that was never used
-    std::set<int> in_use;
-    std::set<int> given_back;
+  // Indices of automatic names of one operation.
+  class Indices {
+   public:
+    std::int64_t take();  // the lowest that is free
+    void give_back(std::int64_t index) noexcept;
+    void lose() noexcept { --live_; }  // one that was taken never comes again
+
+   private:
+    std::int64_t next_ = 0;           // the first that was never taken
+    std::size_t live_ = 0;            // taken and not lost, or free: `free_` has room for so many
+    std::vector<std::int64_t> free_;  // a heap, the lowest in front
   };
   // Those of one group.
   struct Calls {
     KnownSignatures names;
     std::map<Operation, Indices> automatic_indices;
-    std::size_t in_flight = 0;
-    bool joined = false;  // a join of ours is in flight
+    std::size_t not_taken = 0;
+    bool joined = false;  // a join of ours is not taken
   };
 
   Record& make(const Submission& submission);
   void choose_name(Calls& calls, Record& record);
   void erase(Record& record);
   void give_index_back(const Record& record);
+  void lose(Record& record);
 
   std::map<GroupId, Calls> groups_;
   std::size_t in_flight_ = 0;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,11 +29,29 @@ TEST(SubmissionTable, AnAutomaticNameIsTheLowestThatIsFree) {
   for (const int taken : {2, 1}) {
     Record& record = *records[static_cast<std::size_t>(taken)];
     table.finish(record);
-    EXPECT_TRUE(table.remove(record.handle).status.ok());
+    EXPECT_TRUE(table.take(record.handle).status.ok());
   }
   EXPECT_EQ(name_of_next(table), "allreduce.noname.1");
   EXPECT_EQ(name_of_next(table), "allreduce.noname.2");
   EXPECT_EQ(name_of_next(table), "allreduce.noname.4");
+}
+
+TEST(SubmissionTable, AutomaticNamesRepeatForEver) {
+  SubmissionTable table;
+  constexpr std::size_t kInFlight = 8;
+  std::vector<Handle> handles(kInFlight);
+  std::set<std::string> names;
+  for (std::size_t i = 0; i < 1'000'000; ++i) {
+    Handle& handle = handles[i % kInFlight];
+    if (handle != 0) {
+      table.finish(*table.find(handle));
+      (void)table.take(handle);
+    }
+    Record& record = **table.add(unnamed());
+    handle = record.handle;
+    names.insert(record.submission.name);
+  }
+  EXPECT_EQ(names.size(), kInFlight);
 }
 
 // The index of a dropped call stays in use, and costs later calls nothing.
@@ -50,48 +70,109 @@ TEST(SubmissionTable, ManyDroppedCallsLeaveNothingButTheirIndices) {
   EXPECT_EQ(name_of_next(table), "allreduce.noname." + std::to_string(kDropped));
 }
 
-// Also when it is over: when that is, the program cannot know.
-TEST(SubmissionTable, ANameIsInUseUntilTheProgramKnowsThatTheCallIsOver) {
+Submission named(const std::string& name, GroupId group = kWorld) {
+  Submission submission = unnamed();
+  submission.name = name;
+  submission.group = group;
+  return submission;
+}
+
+bool is_free(SubmissionTable& table, const Submission& submission) {
+  const Result<Record*> record = table.add(submission);
+  if (record.ok()) table.withdraw(**record);
+  return record.ok();
+}
+
+// When it is over depends on time, when its result is taken does not.
+TEST(SubmissionTable, ANameIsInUseUntilItsResultIsTaken) {
   SubmissionTable table;
-  Submission named = unnamed();
-  named.name = "loss";
-  const auto is_free = [&] {
-    const Result<Record*> record = table.add(named);
-    if (record.ok()) table.withdraw(**record);
-    return record.ok();
-  };
-  Record& seen = **table.add(named);
-  EXPECT_FALSE(is_free());
-  table.finish(seen);
-  EXPECT_FALSE(is_free());
-  table.free_name(seen);
-  EXPECT_TRUE(is_free());
+  Record& record = **table.add(named("loss"));
+  EXPECT_FALSE(is_free(table, named("loss")));
+  table.finish(record);
+  EXPECT_FALSE(is_free(table, named("loss")));
+  (void)table.take(record.handle);
+  EXPECT_TRUE(is_free(table, named("loss")));
+}
+
+TEST(SubmissionTable, TheNameOfADroppedCallStaysInUseInItsGroup) {
   for (const bool dropped_first : {true, false}) {
-    Record& dropped = **table.add(named);
-    const Handle handle = dropped.handle;
+    SubmissionTable table;
+    const Handle handle = (*table.add(named("loss")))->handle;
     if (dropped_first) table.drop(handle);
-    EXPECT_FALSE(is_free());
-    table.finish(dropped);
+    EXPECT_FALSE(is_free(table, named("loss")));
+    table.finish(*table.find(handle));
     if (!dropped_first) table.drop(handle);
-    EXPECT_TRUE(is_free());
+    EXPECT_EQ(table.find(handle), nullptr);
+    EXPECT_FALSE(is_free(table, named("loss")));
+    EXPECT_TRUE(is_free(table, named("loss", 7)));
+    EXPECT_EQ(table.not_taken(kWorld), 1U);
   }
 }
 
-TEST(SubmissionTable, AGroupThatIsGoneLeavesOnlyWhatIsInUse) {
+TEST(SubmissionTable, WhoHasJoinedCallsNothingUntilTheJoinIsTaken) {
   SubmissionTable table;
-  Submission named = unnamed();
-  named.group = 7;
-  table.forget_names(7);  // nobody has called anything there
-  named.name = "seen";
-  table.withdraw(**table.add(named));
-  named.name = "unseen";
-  Record& unseen = **table.add(named);
-  table.finish(unseen);
-  table.forget_names(7);
-  EXPECT_EQ(unseen.known->known.signature.name, "unseen");
-  EXPECT_TRUE(table.remove(unseen.handle).status.ok());
-  table.forget_names(7);
-  EXPECT_EQ(table.in_flight(7), 0U);
+  Record& join = **table.add(unnamed(Operation::kJoin));
+  EXPECT_FALSE(is_free(table, unnamed()));
+  table.finish(join);
+  EXPECT_FALSE(is_free(table, unnamed()));
+  (void)table.take(join.handle);
+  EXPECT_TRUE(is_free(table, unnamed()));
+}
+
+// A program, and how it goes on one rank: when each call finishes and when a handle that is never
+// waited for is dropped. Returns what its submissions were called, or that they were refused.
+std::vector<std::string> names_in(unsigned program, unsigned timing) {
+  std::mt19937 choices(program);
+  std::mt19937 times(timing);
+  const auto below = [](std::mt19937& random, std::size_t end) { return random() % end; };
+  SubmissionTable table;
+  std::vector<Handle> kept;
+  std::vector<Handle> never_taken;
+  std::vector<Handle> in_flight;
+  std::vector<std::string> names;
+  const auto finish = [&](Handle handle) {
+    if (std::erase(in_flight, handle) > 0) table.finish(*table.find(handle));
+  };
+  for (int action = 0; action < 300; ++action) {
+    const bool takes = below(choices, 3) == 0;
+    Submission call = below(choices, 2) == 0 ? unnamed() : named({"abcdef"[below(choices, 6)]});
+    if (below(choices, 4) == 0) call.operation = Operation::kBroadcast;
+    if (below(choices, 50) == 0) call.operation = Operation::kJoin;
+    const bool is_kept = below(choices, 8) != 0 || call.operation == Operation::kJoin;
+    if (takes && !kept.empty()) {
+      const auto chosen = kept.begin() + static_cast<std::ptrdiff_t>(below(choices, kept.size()));
+      finish(*chosen);
+      (void)table.take(*chosen);
+      kept.erase(chosen);
+    } else if (const Result<Record*> record = table.add(call); record.ok()) {
+      names.push_back((*record)->submission.name);
+      in_flight.push_back((*record)->handle);
+      (is_kept ? kept : never_taken).push_back((*record)->handle);
+    } else {
+      names.push_back(record.status().message());
+    }
+    if (!in_flight.empty() && below(times, 2) == 0)
+      finish(in_flight[below(times, in_flight.size())]);
+    if (!never_taken.empty() && below(times, 2) == 0) {
+      table.drop(never_taken.back());
+      std::erase(in_flight, table.find(never_taken.back()) == nullptr ? never_taken.back() : 0);
+      never_taken.pop_back();
+    }
+  }
+  return names;
+}
+
+TEST(SubmissionTable, NamesFollowTheProgramNotTheTime) {
+  for (unsigned program = 0; program < 200; ++program)
+    ASSERT_EQ(names_in(program, 1), names_in(program, 2)) << "program " << program;
+}
+
+TEST(SubmissionTable, AGroupThatIsGoneLeavesNothing) {
+  SubmissionTable table;
+  table.forget_group(7);  // nobody has called anything there
+  table.withdraw(**table.add(named("x", 7)));
+  table.forget_group(7);
+  EXPECT_EQ(table.not_taken(7), 0U);
 }
 
 // Some take their results late, or never.
@@ -106,7 +187,7 @@ TEST(SubmissionTable, AHandleIsFoundHoweverManyCameAfterIt) {
       continue;
     }
     table.finish(record);
-    EXPECT_TRUE(table.remove(record.handle).status.ok());
+    EXPECT_TRUE(table.take(record.handle).status.ok());
   }
   EXPECT_EQ(table.oldest(), kept.front());
   EXPECT_EQ(table.in_flight(), kept.size());
@@ -114,7 +195,7 @@ TEST(SubmissionTable, AHandleIsFoundHoweverManyCameAfterIt) {
     const Handle handle = record->handle;
     ASSERT_EQ(table.find(handle), record);
     table.finish(*record);
-    EXPECT_TRUE(table.remove(handle).status.ok());
+    EXPECT_TRUE(table.take(handle).status.ok());
     EXPECT_EQ(table.find(handle), nullptr);
   }
   EXPECT_EQ(table.in_flight(), 0U);
@@ -125,8 +206,8 @@ TEST(SubmissionTable, WhatIsWithdrawnWasNeverThere) {
   table.withdraw(**table.add(unnamed(Operation::kJoin)));
   EXPECT_EQ(table.in_flight(), 0U);
   EXPECT_EQ(name_of_next(table), "allreduce.noname.0");
-  EXPECT_EQ(table.in_flight(kWorld), 1U);
-  EXPECT_EQ(table.in_flight(7), 0U);
+  EXPECT_EQ(table.not_taken(kWorld), 1U);
+  EXPECT_EQ(table.not_taken(7), 0U);
 }
 
 TEST(SubmissionTable, TheOldestIsNoJoin) {

@@ -26,7 +26,7 @@ def allreduce_async(name: str, group: Group = global_process_set) -> Handle[None
     number = group.process_set_id
     assert number is not None
     call = core.allreduce(name, number, view, core.reduce_ops["sum"], 1.0, 1.0)
-    return calls.start(PreparedCall(call, values, core.Engine.take))
+    return calls.start(PreparedCall(call, values, core.Engine.peek))
 
 
 def allreduce(name: str, group: Group = global_process_set) -> None:
@@ -39,7 +39,7 @@ def allgather(name: str) -> None:
     view = core.BufferView(core.dtypes["float64"], (1,), address, address)
     call = core.allgather(name, 0, view)
     calls.start(
-        PreparedCall(call, values, lambda engine, handle: engine.take_received(handle, view))
+        PreparedCall(call, values, lambda engine, handle: engine.peek_received(handle, view))
     ).wait()
 
 

@@ -29,12 +29,22 @@ def view_of(values: array[float]) -> core.BufferView:
 
 def allreduce(values: array[float], name: str = "values") -> None:
     call = core.allreduce(name, 0, view_of(values), core.reduce_ops["sum"], 1.0, 1.0)
-    lifecycle.engine().take(wait_for(call))
+    take(wait_for(call))
+
+
+def take(number: int) -> None:
+    engine = lifecycle.engine()
+    try:
+        engine.peek(number)
+    finally:
+        engine.release(number)
 
 
 def allgather(values: array[float]) -> bytes:
-    view = view_of(values)
-    received, _ = lifecycle.engine().take_received(wait_for(core.allgather("", 0, view)), view)
+    view, engine = view_of(values), lifecycle.engine()
+    number = wait_for(core.allgather("", 0, view))
+    received, _ = engine.peek_received(number, view)
+    engine.release(number)
     return bytes(received)
 
 
@@ -55,7 +65,7 @@ def short() -> None:
     engine = lifecycle.engine()
     group = engine.add_group([1])
     engine.remove_group(group)
-    engine.take(wait_for(core.barrier("", 0)))
+    take(wait_for(core.barrier("", 0)))
     print(f"result {seen.hexdigest()}", flush=True)
 
 
@@ -132,7 +142,7 @@ def greedy() -> None:
     view = view_of(part)
     number = wait_for(core.allgather("big", 0, view))
     try:
-        received, rows = lifecycle.engine().take_received(number, view)
+        received, rows = lifecycle.engine().peek_received(number, view)
         print(f"received {rows}", flush=True)
         del received
     except farandole.FarandoleError as error:

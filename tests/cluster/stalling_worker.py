@@ -57,7 +57,7 @@ def joins_late(folder: Path) -> None:
 def waits_elsewhere(folder: Path) -> None:
     farandole.init()
     call = core.barrier("ab"[RANK], 0)
-    calls.start(PreparedCall(call, None, core.Engine.take)).wait()
+    calls.start(PreparedCall(call, None, core.Engine.peek)).wait()
 
 
 def runs_until_go(folder: Path) -> None:

@@ -8,7 +8,7 @@ import signal
 import sys
 from array import array
 
-from small_worker import allgather, allreduce, numbers, wait_for
+from small_worker import allgather, allreduce, numbers, take, wait_for
 
 import farandole
 from farandole import core, lifecycle
@@ -21,8 +21,7 @@ def calls() -> None:
     allreduce(numbers(6), "grad/fc")
     allreduce(numbers(6), ODD_NAME)
     allgather(numbers(3 * (farandole.rank() + 1)))
-    engine = lifecycle.engine()
-    engine.take(wait_for(core.barrier("", 0)))
+    take(wait_for(core.barrier("", 0)))
 
 
 def twice(first: str, second: str) -> None:
@@ -51,7 +50,7 @@ def many() -> None:
         engine.submit_batch(batch, False)
         for call in batch:
             engine.wait(call.handle)
-            engine.take(call.handle)
+            take(call.handle)
 
 
 def busy() -> None:

@@ -481,6 +481,14 @@ std::vector<NamedBug> engine_bugs() {
        {{}, {.the_joined_bring_data = true}},
        "gave the sum"},
       {"one survivor is not told of a death", {{}, {.one_survivor_is_not_told = true}}, "deadlock"},
+      {"a poll releases a name", {{}, {.polls_release_names = true}}, "is named"},
+      {"a poll lets a name be used again",
+       {{}, {.polls_release_names = true}},
+       "is accepted while"},
+      {"a dropped call releases a name", {{}, {.dropped_calls_release_names = true}}, "is named"},
+      {"a dropped call lets its name be used again",
+       {{}, {.dropped_calls_release_names = true}},
+       "is accepted while"},
   };
 }
 

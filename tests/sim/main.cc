@@ -1,7 +1,7 @@
 // sim: runs simulated jobs. Without arguments, runs as many seeds as CI.
 //   --seeds N [--first S]        N seeds, beginning with S
 //   --seed S                     one seed, and prints its whole story
-//   --kind any|free|loop|large   the kind of jobs; combines with the options above
+//   --kind any|free|loop|large|names   the kind of jobs; combines with the options above
 //   --scale [--members N]        measures the cost of agreement with up to N members
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -32,7 +32,7 @@ struct Arguments {
   int members_max = 8192;
 };
 
-constexpr std::array<std::string_view, 4> kKinds = {"any", "free", "loop", "large"};
+constexpr std::array<std::string_view, 5> kKinds = {"any", "free", "loop", "large", "names"};
 
 std::optional<int> number_of(std::string_view kind) {
   const auto* const found = std::ranges::find(kKinds, kind);
@@ -152,7 +152,7 @@ int main(int count, char** words) {
       farandole::sim::parse({words + 1, static_cast<std::size_t>(count > 0 ? count - 1 : 0)});
   if (!arguments) {
     fmt::print(stderr,
-               "usage: {} [--seed S | --seeds N [--first S]] [--kind any|free|loop|large]\n"
+               "usage: {} [--seed S | --seeds N [--first S]] [--kind any|free|loop|large|names]\n"
                "       {} --scale [--members N]\n",
                words[0], words[0]);
     return 2;

@@ -2,6 +2,7 @@
 
 #include "free_script.h"
 #include "loop_script.h"
+#include "names_script.h"
 #include "random.h"
 #include "random_calls.h"
 
@@ -11,7 +12,8 @@ namespace {
 Kind random_kind(Random& random) {
   const int kind = random.below(400);
   if (kind == 0) return Kind::kLarge;
-  return kind < 200 ? Kind::kFree : Kind::kLoop;
+  if (kind < 200) return Kind::kFree;
+  return kind < 380 ? Kind::kLoop : Kind::kNames;
 }
 
 void add_deaths(Random& random, Script& script) {
@@ -34,7 +36,9 @@ Script random_script(std::uint64_t seed, Kind kind) {
   script.delay_max = random.chance(20) ? 2 : random.between(10, 200);
   for (std::size_t group = 0; group < script.groups.size(); ++group)
     script.options.push_back(random_options(random, script.delay_max));
-  if (kind == Kind::kLoop || (kind == Kind::kLarge && random.chance(50)))
+  if (kind == Kind::kNames)
+    write_names_script(random, script);
+  else if (kind == Kind::kLoop || (kind == Kind::kLarge && random.chance(50)))
     write_loop_script(random, script);
   else
     write_free_script(random, script);

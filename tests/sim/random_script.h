@@ -13,6 +13,7 @@ enum class Kind : std::uint8_t {
   kFree,   // phases of all kinds, with conditions, joins, mismatches and deaths
   kLoop,   // the same calls again and again, so the group must learn them
   kLarge,  // hundreds of members with few calls
+  kNames,  // calls without names, names in use, polls and dropped handles
 };
 
 Script random_script(std::uint64_t seed, Kind kind = Kind::kAny);

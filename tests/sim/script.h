@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <variant>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct Call {
   std::vector<int> makers = {};  // ascending, not empty
   std::vector<int> joined = {};  // ascending; the other members, which have joined by this time …
   int join = -1;                 // … by this call
+  bool unnamed = false;          // the program gives no name: the engine's must be that of `common`
 
   const Signature& of(int worker) const {
     const auto found = odd.find(worker);
@@ -63,6 +65,16 @@ struct SubmitByPoll {  // the order depends on whether `polled` is done
   int first;
   int second;
 };
+struct SubmitRefused {  // a name in use, which must be refused
+  int group;
+  std::string name;
+};
+struct Poll {  // whether it is done changes nothing
+  int call;
+};
+struct Drop {  // the handle: nobody will wait for the call
+  int call;
+};
 struct Wait {
   int call;
 };
@@ -73,7 +85,8 @@ struct Pause {
 struct Begin {  // begin an iteration of a loop
   int iteration;
 };
-using Action = std::variant<Submit, SubmitBatch, SubmitByPoll, Wait, Pause, Begin>;
+using Action =
+    std::variant<Submit, SubmitBatch, SubmitByPoll, SubmitRefused, Poll, Drop, Wait, Pause, Begin>;
 
 struct Death {
   int worker;

@@ -23,7 +23,11 @@ std::string words(const Turn& turn) { return fmt::format("{}.{}", turn.generatio
 }  // namespace
 
 SimulatedWorker::SimulatedWorker(int number, Surroundings& surroundings)
-    : number_(number), around_(surroundings), seen_(around_.script.calls.size()) {
+    : number_(number),
+      around_(surroundings),
+      seen_(around_.script.calls.size()),
+      handles_(around_.script.calls.size()),
+      is_dropped_(around_.script.calls.size()) {
   const auto& script = around_.script;
   for (int group = 0; group < static_cast<int>(script.groups.size()); ++group) {
     const auto member = script.member_of(group, number);
@@ -315,6 +319,10 @@ bool SimulatedWorker::finish(Seat& seat) {
   std::erase_if(seat.in_flight, [&](const auto& entry) {
     return std::ranges::find(calls, entry.second.call) != calls.end();
   });
+  for (const int call : calls) {
+    table_.finish(*table_.find(handles_[static_cast<std::size_t>(call)]));
+    if (is_dropped_[static_cast<std::size_t>(call)]) release_name(call);
+  }
   return true;
 }
 
@@ -380,18 +388,58 @@ bool SimulatedWorker::act(const SubmitBatch& action) {
   return true;
 }
 
+bool SimulatedWorker::is_done(int number) const {
+  return around_.referee.outcome(number_, number) != Outcome::kInFlight;
+}
+
 bool SimulatedWorker::act(const SubmitByPoll& action) {
-  const bool done = around_.referee.outcome(number_, action.polled) != Outcome::kInFlight;
+  const bool done = is_done(action.polled);
   if (done) see(action.polled);
   submit(done ? action.first : action.second, 0, false);
   submit(done ? action.second : action.first, 0, false);
   return true;
 }
 
+bool SimulatedWorker::act(const SubmitRefused& action) {
+  if (!dead_ && name(action.group, Operation::kAllreduce, action.name).ok())
+    around_.referee.blow(
+        fmt::format("worker {}: `{}` is accepted while it is in use", number_, action.name));
+  return true;
+}
+
+bool SimulatedWorker::act(const Poll& action) {
+  if (!is_done(action.call)) return true;
+  see(action.call);
+  if (around_.flaws.polls_release_names) release_name(action.call);
+  return true;
+}
+
+bool SimulatedWorker::act(const Drop& action) {
+  const auto call = static_cast<std::size_t>(action.call);
+  if (!seen_[call]) --seats_.at(around_.script.call(action.call).group).unseen;
+  seen_[call] = true;
+  if (dead_) return true;
+  if (!around_.flaws.dropped_calls_release_names) {
+    table_.drop(handles_[call]);
+  } else if (is_done(action.call)) {
+    release_name(action.call);
+  } else {
+    is_dropped_[call] = true;
+  }
+  return true;
+}
+
 bool SimulatedWorker::act(const Wait& action) {
-  const bool done = around_.referee.outcome(number_, action.call) != Outcome::kInFlight;
-  if (done) see(action.call);
-  return done;
+  if (!is_done(action.call)) return false;
+  see(action.call);
+  release_name(action.call);
+  return true;
+}
+
+// The program has what came of a call.
+void SimulatedWorker::release_name(int number) {
+  const Handle handle = std::exchange(handles_[static_cast<std::size_t>(number)], 0);
+  if (handle != 0 && !dead_) (void)table_.take(handle);
 }
 
 bool SimulatedWorker::act(const Pause& action) {
@@ -434,6 +482,16 @@ void SimulatedWorker::submit(int number, std::uint32_t batch, bool twice) {
   around_.story.tell(around_.timeline.now(), "worker {} submits call {} to group {}: `{}`{}",
                      number_, number, call.group, shown(call.of(number_).name),
                      batch == 0 ? "" : fmt::format(", batch {}", batch));
+  const auto record =
+      name(call.group, call.of(number_).operation, call.unnamed ? "" : call.of(number_).name);
+  if (!record.ok())
+    return around_.referee.blow(
+        fmt::format("worker {}: call {}: {}", number_, number, record.status().message()));
+  if ((*record)->submission.name != call.of(number_).name)
+    return around_.referee.blow(fmt::format("worker {}: call {} is named `{}`, not `{}`", number_,
+                                            number, (*record)->submission.name,
+                                            call.of(number_).name));
+  handles_[static_cast<std::size_t>(number)] = (*record)->handle;
   const auto now = point(around_.timeline.now());
   auto known = std::make_unique<KnownSignature>(call.of(number_));
   const auto status = seat.agreement->submit(++ticket_last_, *known, moment(seat, batch), now);
@@ -446,8 +504,20 @@ void SimulatedWorker::submit(int number, std::uint32_t batch, bool twice) {
     if (again.code() != StatusCode::kFixCall ||
         again.message().find(call.is_join() ? "has joined" : "in flight") == std::string::npos)
       around_.referee.blow(fmt::format("worker {}: call {} twice is no error", number_, number));
+    if (name(call.group, call.common.operation, call.common.name).ok())
+      around_.referee.blow(fmt::format("worker {}: call {} is named twice", number_, number));
   }
   if (batch == 0 && around_.random.chance(50)) send_messages(seat);
+}
+
+// Of what is submitted the table needs no more.
+Result<Record*> SimulatedWorker::name(int group, Operation operation, const std::string& name) {
+  farandole::Submission submission;
+  submission.operation = operation;
+  submission.name = name;
+  submission.group = static_cast<GroupId>(group);
+  submission.shape = {1};
+  return table_.add(submission);
 }
 
 std::string SimulatedWorker::waiting_for() const {

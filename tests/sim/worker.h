@@ -1,6 +1,6 @@
-// SimulatedWorker: one process of the job. It runs its program and plays the engine: it feeds its
-// Agreements, enters their decisions on the boards, looks whether all have entered alike, and
-// completes them.
+// SimulatedWorker: one process of the job. It runs its program and plays the engine: it submits to
+// its SubmissionTable, which names and rejects calls, feeds its Agreements, enters their decisions
+// on the boards, looks whether all have entered alike, and completes them.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,7 @@
 #include "referee.h"
 #include "script.h"
 #include "story.h"
+#include "submission/submission_table.h"
 
 namespace farandole::sim {
 
@@ -36,6 +37,8 @@ struct Flaws {
   bool each_chooses_its_algorithm = false;
   bool counts_no_waits = false;
   bool takes_no_notice_of_surprises = false;
+  bool polls_release_names = false;
+  bool dropped_calls_release_names = false;
 };
 
 // What the workers share. Must outlive all of them.
@@ -123,10 +126,16 @@ class SimulatedWorker {
   bool act(const Submit& action);
   bool act(const SubmitBatch& action);
   bool act(const SubmitByPoll& action);
+  bool act(const SubmitRefused& action);
+  bool act(const Poll& action);
+  bool act(const Drop& action);
   bool act(const Wait& action);
   bool act(const Pause& action);
   bool act(const Begin& action);
   void submit(int number, std::uint32_t batch, bool twice);
+  Result<Record*> name(int group, Operation operation, const std::string& name);
+  bool is_done(int number) const;
+  void release_name(int number);
   Moment moment(const Seat& seat, std::uint32_t batch) const;
   void see(int number);
 
@@ -139,6 +148,9 @@ class SimulatedWorker {
   bool alive_ = true;
   std::optional<int> dead_;  // the worker whose death ended the job
   std::vector<bool> seen_;   // by call: its end
+  SubmissionTable table_;
+  std::vector<Handle> handles_;   // by call, until it is taken
+  std::vector<bool> is_dropped_;  // by call; only for a planted bug
   std::uint32_t waits_ = 0;
   std::uint32_t batch_last_ = 0;
   Ticket ticket_last_ = 0;

@@ -183,9 +183,9 @@ def _prepare(
 
     def take(engine: core.Engine, number: int) -> Result:
         if target is None:
-            array, received_rows = engine.take_received(number, view)
+            array, received_rows = engine.peek_received(number, view)
             return finish(returned(torch.from_dlpack(array), tensor), received_rows)
-        engine.take(number)
+        engine.peek(number)
         return finish(returned(target, tensor), ())
 
     return PreparedCall(collective.call(name, view), (source, target), take)
@@ -202,7 +202,7 @@ class _InPlace(PreparedCall[torch.Tensor]):
         self.memory = memory
 
     def finish(self, engine: core.Engine, number: int) -> torch.Tensor:
-        engine.take(number)
+        engine.peek(number)
         if self.memory is not self.tensor:
             self.tensor.detach().copy_(self.memory)  # also tells autograd
         return self.tensor

@@ -81,7 +81,7 @@ def _told(operation: Callable[..., Work]) -> Callable[..., Work]:
 def _tell(group: int, name: str, error: Exception) -> None:
     """All members get the error for what they call by this name."""
     fault = core.faulty(name, group, text_for_others(error))
-    start(PreparedCall(fault, None, core.Engine.take))
+    start(PreparedCall(fault, None, core.Engine.peek))
 
 
 class ProcessGroup(dist.ProcessGroup):
@@ -283,7 +283,7 @@ class ProcessGroup(dist.ProcessGroup):
     @_told
     def barrier(self, opts: Any = None) -> Work:
         call = core.barrier(self._next_name(), self._number)
-        return self._start(PreparedCall(call, None, core.Engine.take), opts, [])
+        return self._start(PreparedCall(call, None, core.Engine.peek), opts, [])
 
     def monitored_barrier(self, timeout: object = None, wait_all_ranks: bool = False) -> None:
         """Who does not come is named by the launcher, or in the error when it has ended."""
@@ -338,7 +338,7 @@ class ProcessGroup(dist.ProcessGroup):
         op, factor = reduction
         view = view_of(memory, memory, memory, (memory.numel(),))
         call = core.allreduce(self._next_name(), self._number, view, op, factor, 1.0)
-        prepared = PreparedCall(call, memory, core.Engine.take)
+        prepared = PreparedCall(call, memory, core.Engine.peek)
         return prepared if memory is tensor else _then(prepared, lambda: _copy(tensor, memory))
 
     def _reduce_scatter(
@@ -358,7 +358,7 @@ class ProcessGroup(dist.ProcessGroup):
         target = output if apart else torch.empty_like(output.contiguous())
         view = view_of(memory, memory, target, (memory.numel(),))
         call = core.reducescatter(self._next_name(), self._number, view, op, factor, 1.0)
-        prepared = PreparedCall(call, (memory, target), core.Engine.take)
+        prepared = PreparedCall(call, (memory, target), core.Engine.peek)
         return prepared if apart else _then(prepared, lambda: _copy(output, target))
 
     def _broadcast(
@@ -368,7 +368,7 @@ class ProcessGroup(dist.ProcessGroup):
         memory = _as_known(dense(tensor))
         view = view_of(memory, memory, memory, (memory.numel(),))
         call = core.broadcast(name, group, view, root)
-        prepared = PreparedCall(call, memory, core.Engine.take)
+        prepared = PreparedCall(call, memory, core.Engine.peek)
         if memory.data_ptr() == tensor.data_ptr():
             return prepared
         return _then(prepared, lambda: _copy(tensor, memory))
@@ -418,7 +418,7 @@ class _Received:
         self.view, self.outputs = view, outputs
 
     def __call__(self, engine: core.Engine, number: int) -> None:
-        array, sizes = engine.take_received(number, self.view)
+        array, sizes = engine.peek_received(number, self.view)
         parts = torch.from_dlpack(array).split(sizes)
         for sender, (output, part) in enumerate(zip(self.outputs, parts, strict=True)):
             received = part if part.dtype == output.dtype else part.view(output.dtype)

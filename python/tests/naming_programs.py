@@ -1,0 +1,121 @@
+"""Programs whose calls have no names, or names that are used again. Every rank makes the same calls
+and waits for the same ones, in one order; but each sleeps, polls and drops handles at times of its
+own. What is called how, and what is refused, must be the same on all ranks all the same."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from suite import Suite
+
+PROGRAMS, STEPS, THREADS = 6, 60, 3
+NAMES = 4  # of a program: so few that they are in use again and again
+
+
+@contextlib.contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """They take the cores from the ranks, so that these come apart."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+class NamingPrograms(Suite):
+    def check_naming_beside_polls(self) -> None:
+        own = random.Random(self.rank)
+        for _ in range(10):
+            handles: list[Any] = []
+            for seed in range(8):
+                handles.append(self.start_sums(seed, None, False))
+                time.sleep(own.random() * 0.002)
+                for handle in handles:
+                    self.api.poll(handle)
+            for seed, handle in enumerate(handles):
+                self.expect_sums(self.api.synchronize(handle), seed, False)
+
+    def check_naming_in_random_programs(self) -> None:
+        for seed in range(PROGRAMS):
+            with busy_processes(2 if self.rank == 0 and seed % 2 == 1 else 0):
+                self.run_naming_program(seed)
+
+    def check_naming_in_threads(self) -> None:
+        """Threads that run at the same time must name their calls."""
+        errors: list[BaseException] = []
+
+        def run(number: int) -> None:
+            try:
+                self.run_naming_program(1000 + number, f"thread {number}")
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors, errors
+
+    def run_naming_program(self, seed: int, thread: str = "") -> None:
+        """`thread`: all calls have names, and these begin so."""
+        chance = random.Random(seed)
+        own = random.Random(f"{seed} {self.rank} {thread}")
+        in_use: set[str] = set()
+        waiting: list[tuple[Any, int, str | None, bool]] = []
+        never_waited_for: list[Any] = []
+
+        def wait(place: int) -> None:
+            handle, of_call, name, grouped = waiting.pop(place)
+            self.expect_sums(self.api.synchronize(handle), of_call, grouped)
+            in_use.discard(name or "")
+
+        for step in range(STEPS):
+            waits, named, number = chance.random() < 0.4, chance.random() < 0.5, chance.random()
+            grouped, forgets = chance.random() < 0.25, chance.random() < 0.15
+            name = f"{thread} {seed} {grouped} {int(number * NAMES)}" if named or thread else None
+            if waits and waiting:
+                wait(int(number * len(waiting)))
+            elif name in in_use:
+                self.expect_error(
+                    "is in use by an earlier call", self.start_sums, step, name, grouped
+                )
+            else:
+                handle = self.start_sums(step, name, grouped)
+                if name:
+                    in_use.add(name)
+                if forgets:
+                    never_waited_for.append(handle)
+                else:
+                    waiting.append((handle, step, name, grouped))
+            for handle, *_ in waiting:
+                if own.random() < 0.3:
+                    self.api.poll(handle)
+            if never_waited_for and own.random() < 0.3:
+                never_waited_for.pop()
+            if own.random() < 0.2:
+                time.sleep(own.random() * 0.002)
+        while waiting:
+            wait(0)
+
+    def start_sums(self, seed: int, name: str | None, grouped: bool) -> Any:
+        if not grouped:
+            tensor = self.tensor((20,), seed=seed)
+            return self.api.allreduce_async(tensor, name=name, op=self.api.Sum)
+        tensors = [self.tensor((20,), seed=seed), self.tensor((5,), seed=seed)]
+        return self.api.grouped_allreduce_async(tensors, name=name, op=self.api.Sum)
+
+    def expect_sums(self, result: Any, seed: int, grouped: bool) -> None:
+        shapes = [(20,), (5,)] if grouped else [(20,)]
+        for tensor, shape in zip(result if grouped else [result], shapes, strict=True):
+            self.expect(tensor, np.sum(self.of_all(shape, seed=seed), 0), "float32")

@@ -1,0 +1,135 @@
+#include "names_script.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "random_calls.h"
+
+namespace farandole::sim {
+namespace {
+
+constexpr int kNames = 4;  // so few that they are in use again and again
+
+class NamesWriter {
+ public:
+  NamesWriter(Random& random, Script& script) : random_(random), script_(script) {}
+
+  void write() {
+    for (int left = random_.between(20, 80); left > 0; --left) {
+      if (random_.chance(40) && !open_.empty())
+        wait(random_.below(static_cast<int>(open_.size())));
+      else
+        submit();
+    }
+    while (!open_.empty()) wait(0);
+    for (int worker = 0; worker < script_.workers; ++worker)
+      script_.programs.push_back(program(worker));
+  }
+
+ private:
+  using Name = std::pair<int, std::string>;     // of a group
+  using Automatic = std::pair<int, Operation>;  // of a group
+
+  // What all programs do, with the rule of names as the user reads it: a name is in use from its
+  // submission until the program has waited for the call.
+  void submit() {
+    const int group = random_.below(static_cast<int>(script_.groups.size()));
+    const bool unnamed = random_.chance(60);
+    Call call{group, random_signature(random_, fmt::format("n{}", random_.below(kNames)))};
+    call.makers = script_.members(group);
+    call.unnamed = unnamed;
+    if (unnamed) {
+      auto& in_use = indices_in_use_[{group, call.common.operation}];
+      int index = 0;
+      while (in_use.contains(index)) ++index;
+      in_use.insert(index);
+      call.common.name = fmt::format("{}.noname.{}", row_of(call.common.operation).name, index);
+    } else if (!names_in_use_.emplace(group, call.common.name).second) {
+      common_.emplace_back(SubmitRefused{group, call.common.name});
+      return;
+    }
+    const auto number = static_cast<int>(script_.calls.size());
+    common_.emplace_back(Submit{number, false});
+    if (random_.chance(85))
+      open_.push_back({number, unnamed});
+    else
+      never_waited_for_.insert(number);
+    script_.calls.push_back(std::move(call));
+  }
+
+  void wait(int place) {
+    const auto [number, unnamed] = open_[static_cast<std::size_t>(place)];
+    open_.erase(open_.begin() + place);
+    common_.emplace_back(Wait{number});
+    const Call& call = script_.call(number);
+    if (unnamed) {
+      const auto dot = call.common.name.rfind('.');
+      indices_in_use_[{call.group, call.common.operation}].erase(
+          std::stoi(call.common.name.substr(dot + 1)));
+    } else {
+      names_in_use_.erase({call.group, call.common.name});
+    }
+  }
+
+  int group_of(const Action& action) const {
+    if (const auto* submit = std::get_if<Submit>(&action)) return script_.call(submit->call).group;
+    if (const auto* wait = std::get_if<Wait>(&action)) return script_.call(wait->call).group;
+    return std::get<SubmitRefused>(action).group;
+  }
+
+  // The common actions, and between them what this worker does when it likes.
+  std::vector<Action> program(int worker) {
+    std::vector<Action> actions;
+    std::vector<int> polled;   // submitted, not waited for
+    std::vector<int> dropped;  // of these: never waited for
+    const int pauses_percent = random_.below(15);
+    for (const Action& action : common_) {
+      if (!script_.member_of(group_of(action), worker)) continue;
+      actions.push_back(action);
+      if (const auto* submit = std::get_if<Submit>(&action)) {
+        polled.push_back(submit->call);
+        if (never_waited_for_.contains(submit->call)) dropped.push_back(submit->call);
+      }
+      if (const auto* wait = std::get_if<Wait>(&action)) std::erase(polled, wait->call);
+      while (!polled.empty() && random_.chance(40))
+        actions.emplace_back(Poll{random_.pick(polled)});
+      if (!dropped.empty() && random_.chance(30)) {
+        actions.emplace_back(Drop{dropped.back()});
+        std::erase(polled, dropped.back());
+        dropped.pop_back();
+      }
+      if (random_.chance(pauses_percent)) {
+        const Time time = random_.between(1, 5) * script_.delay_max;
+        script_.pauses += time;
+        actions.emplace_back(Pause{time, random_.chance(30)});
+      }
+    }
+    return actions;
+  }
+
+  struct Open {
+    int number;
+    bool unnamed;
+  };
+
+  Random& random_;
+  Script& script_;
+  std::vector<Action> common_;
+  std::vector<Open> open_;
+  std::set<int> never_waited_for_;  // calls
+  std::set<Name> names_in_use_;
+  std::map<Automatic, std::set<int>> indices_in_use_;
+};
+
+}  // namespace
+
+void write_names_script(Random& random, Script& script) { NamesWriter(random, script).write(); }
+
+}  // namespace farandole::sim
