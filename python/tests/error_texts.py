@@ -101,7 +101,7 @@ class ErrorTexts:
         self.expect(self.process_groups())
         for cases in (self.parameters, self.optimizers, self.optimizer_options):
             self.expect(cases())
-        for cases in (self.gradients, self.memory, self.leaving):
+        for cases in (self.optimizers_in_flight, self.gradients, self.memory, self.leaving):
             self.expect(cases())
         hvd.init()
         places = places_of_errors()
@@ -537,6 +537,7 @@ class ErrorTexts:
         )
 
     def optimizers(self) -> Iterator[Case]:
+        torch.manual_seed(3)
         model = torch.nn.Linear(3, 2)
         plain, wrap = torch.optim.SGD(model.parameters(), lr=0.1), hvd.DistributedOptimizer
         named = list(model.named_parameters())
@@ -596,6 +597,34 @@ class ErrorTexts:
             model(torch.ones(3).double()).sum().backward,
             "a parameter is torch.float64 [2] on cpu now, and was torch.float32 [2] on cpu in the "
             "first step of its optimizer: make a new DistributedOptimizer after such a change",
+        )
+
+    def optimizers_in_flight(self) -> Iterator[Case]:
+        torch.manual_seed(3)
+        model = torch.nn.Linear(3, 2)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        model(torch.ones(3)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        model.weight.sum().backward()  # a part of its bucket
+        yield optimizer.zero_grad, f"zero_grad(){IN_FLIGHT}"
+        yield (
+            lambda: optimizer.set_backward_passes_per_step(2),
+            f"set_backward_passes_per_step(){IN_FLIGHT}",
+        )
+        with optimizer.skip_synchronize():
+            yield (
+                optimizer.step,
+                "step() was called within skip_synchronize() while gradients are in flight: call "
+                "synchronize() before",
+            )
+        optimizer.step()
+        yield (
+            lambda: copy.copy(optimizer),
+            "a DistributedOptimizer cannot be copied or pickled. To copy a training, copy the "
+            "model, make a new DistributedOptimizer for the parameters of the copy, and give it "
+            "optimizer.state_dict() by load_state_dict(); to save one, save model.state_dict() and "
+            "optimizer.state_dict()",
         )
 
     def optimizer_options(self) -> Iterator[Case]:
