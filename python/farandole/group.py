@@ -23,6 +23,7 @@ class Group:
     """
 
     mpi_comm: None = None
+    registration: object = None  # another one each time that the group is registered
 
     def __init__(self, ranks_or_comm: Sequence[int]) -> None:
         try:
@@ -42,6 +43,7 @@ class Group:
     def register(self, number: int, ranks: list[int], world_rank: int) -> None:
         """Set the number and ranks. Called by init() and add_process_set()."""
         self.process_set_id, self.ranks, self._world_rank = number, ranks, world_rank
+        self.registration = object()
         self._optimizers = itertools.count()
 
     def become(self, other: Group) -> None:
@@ -85,8 +87,8 @@ class Group:
         return self._of_registered(bisect.bisect_left(self._members(), self._world_rank))
 
     def next_optimizer(self) -> int:
-        """Numbers the members' optimizers, for names that are the same on all members: they make
-        their optimizers in the same order, and nobody else counts here."""
+        """Numbers the members' optimizers in the order in which they are first used since the
+        group was registered: see OptimizerName."""
         return next(self._optimizers)
 
     def _members(self) -> list[int]:
@@ -97,6 +99,31 @@ class Group:
 
     def __repr__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+class OptimizerName:
+    """What the names of an optimizer's calls begin with: the same on all members, and no other
+    optimizer of the group has it.
+
+    It is given at the first use, and again at the first use in a job that was formed anew. So an
+    optimizer that has survived meets the one that a new member has just made. Members use their
+    optimizers in the same order; whether they do is checked by comparing what the optimizers hold.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._registration: object = None
+        self._text = ""
+
+    def is_current(self) -> bool:
+        """Has it been given since the group was registered?"""
+        return self._registration is self._group.registration
+
+    def __str__(self) -> str:
+        if not self.is_current():
+            self._registration = self._group.registration
+            self._text = f"gradients.{self._group.next_optimizer()}"
+        return self._text
 
 
 class _World(Group):

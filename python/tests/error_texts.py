@@ -101,7 +101,7 @@ class ErrorTexts:
         self.expect(self.process_groups())
         for cases in (self.parameters, self.optimizers, self.optimizer_options):
             self.expect(cases())
-        for cases in (self.gradients, self.memory, self.leaving):
+        for cases in (self.optimizers_in_flight, self.gradients, self.memory, self.leaving):
             self.expect(cases())
         hvd.init()
         places = places_of_errors()
@@ -372,15 +372,15 @@ class ErrorTexts:
         weight = torch.nn.Parameter(torch.ones(2 + hvd.rank()))
         plain = torch.optim.SGD([weight], lr=0.1)
         optimizer = hvd.DistributedOptimizer(plain, [("w", weight)])
-        weight.sum().backward()
         yield (
-            optimizer.step,
+            lambda: (weight.sum().backward(), optimizer.step()),
             "the optimizers of the ranks do not have the same parameters (by name, or without "
             "named_parameters by their order, counted from 0):\n"
             "  rank 0   number 0 of 1: `w` (float32 [2])\n"
             "  rank 1   number 0 of 1: `w` (float32 [3])\n"
             "Build the same model on all ranks, with the same groups if there are any, and give "
-            "named_parameters=model.named_parameters()",
+            "named_parameters=model.named_parameters(). If there are several optimizers, all ranks "
+            "must use them in the same order",
         )
 
     def objects(self) -> Iterator[Case]:
@@ -537,6 +537,7 @@ class ErrorTexts:
         )
 
     def optimizers(self) -> Iterator[Case]:
+        torch.manual_seed(3)
         model = torch.nn.Linear(3, 2)
         plain, wrap = torch.optim.SGD(model.parameters(), lr=0.1), hvd.DistributedOptimizer
         named = list(model.named_parameters())
@@ -568,11 +569,6 @@ class ErrorTexts:
         yield lambda: wrap(plain, process_set=None), "process_set must be a ProcessSet; got None"
         optimizer = wrap(plain)
         model(torch.ones(3)).sum().backward()
-        yield optimizer.zero_grad, f"zero_grad(){IN_FLIGHT}"
-        yield (
-            lambda: optimizer.set_backward_passes_per_step(2),
-            f"set_backward_passes_per_step(){IN_FLIGHT}",
-        )
         yield (
             model(torch.ones(3)).sum().backward,
             "a gradient was computed more than 1 times before step(): for several backward passes "
@@ -581,9 +577,11 @@ class ErrorTexts:
         model.weight.grad.zero_()
         yield (
             optimizer.step,
-            "gradients were changed between backward() and step(), while they were being combined: "
-            "to clip or scale them call optimizer.synchronize() first, and step() within `with "
-            "optimizer.skip_synchronize():`. A parameter has one DistributedOptimizer at a time",
+            "gradients were changed between backward() and step(), but those were not combined "
+            "yet: this rank had not computed all of them in backward(), or they were written to "
+            "while backward() was running. To clip or scale gradients call optimizer.synchronize() "
+            "first, and step() within `with optimizer.skip_synchronize():`. A parameter has one "
+            "DistributedOptimizer at a time",
         )
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -599,6 +597,34 @@ class ErrorTexts:
             model(torch.ones(3).double()).sum().backward,
             "a parameter is torch.float64 [2] on cpu now, and was torch.float32 [2] on cpu in the "
             "first step of its optimizer: make a new DistributedOptimizer after such a change",
+        )
+
+    def optimizers_in_flight(self) -> Iterator[Case]:
+        torch.manual_seed(3)
+        model = torch.nn.Linear(3, 2)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        model(torch.ones(3)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        model.weight.sum().backward()  # a part of its bucket
+        yield optimizer.zero_grad, f"zero_grad(){IN_FLIGHT}"
+        yield (
+            lambda: optimizer.set_backward_passes_per_step(2),
+            f"set_backward_passes_per_step(){IN_FLIGHT}",
+        )
+        with optimizer.skip_synchronize():
+            yield (
+                optimizer.step,
+                "step() was called within skip_synchronize() while gradients are in flight: call "
+                "synchronize() before",
+            )
+        optimizer.step()
+        yield (
+            lambda: copy.copy(optimizer),
+            "a DistributedOptimizer cannot be copied or pickled. To copy a training, copy the "
+            "model, make a new DistributedOptimizer for the parameters of the copy, and give it "
+            "optimizer.state_dict() by load_state_dict(); to save one, save model.state_dict() and "
+            "optimizer.state_dict()",
         )
 
     def optimizer_options(self) -> Iterator[Case]:

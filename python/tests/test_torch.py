@@ -21,6 +21,16 @@ def test_optimizer(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
+def test_backward(size: int) -> None:
+    run_checks(size, "torch_backward:BackwardChecks")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_pairing(size: int) -> None:
+    run_checks(size, "torch_pairing:PairingChecks")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
 def test_state(size: int) -> None:
     run_checks(size, "torch_state:StateChecks")
 

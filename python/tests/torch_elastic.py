@@ -56,6 +56,7 @@ class ElasticChecks:
         assert state.epoch == 8
 
     def check_restore_reaches_the_scheduler_of_the_wrapped_optimizer(self) -> None:
+        torch.manual_seed(3)
         model = nn.Linear(3, 2)
         plain = torch.optim.SGD(model.parameters(), lr=0.8)
         scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.5)

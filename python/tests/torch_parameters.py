@@ -12,6 +12,7 @@ from torch import nn
 from torch_frontend import TorchFrontend
 
 import farandole.torch as hvd
+from farandole.torch import parameters
 
 
 def network(seed: int = 3) -> nn.Sequential:
@@ -187,9 +188,12 @@ class ParameterChecks:
             assert "rank 0" not in text and "up to 1 apart" in text
         hvd.join()
 
-    def restart(self, every: int) -> None:
+    def restart(self, every: int | None) -> None:
+        """None: as it is when nobody says anything."""
         hvd.shutdown()
-        os.environ["FARANDOLE_CHECK_PARAMETERS"] = str(every)
+        os.environ.pop("FARANDOLE_CHECK_PARAMETERS", None)
+        if every is not None:
+            os.environ["FARANDOLE_CHECK_PARAMETERS"] = str(every)
         hvd.init()
 
     def train(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -228,4 +232,74 @@ class ParameterChecks:
         hvd.broadcast_parameters(model.state_dict(), 0)
         for _ in range(3):
             self.train(model, optimizer)
+        self.restart(0)
+
+    def check_optimizers_check_without_being_told(self) -> None:
+        self.restart(None)
+        model = network(seed=self.rank)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        if self.size > 1:
+            self.expect_error("are not the same on all ranks", self.train, model, optimizer)
+        self.restart(0)
+        model = network(seed=self.rank)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        self.train(model, optimizer)
+
+    def check_a_job_formed_anew_is_checked_from_its_first_step(self) -> None:
+        """On all ranks at once, also if the optimizer of one of them is new."""
+        self.restart(1000)
+        model = network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        for _ in range(2):
+            self.train(model, optimizer)
+        self.restart(1000)
+        if self.odd:
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+            model[0].bias.data += 1
+        if self.size > 1:
+            text = self.expect_error("params'][1]", self.train, model, optimizer)
+            assert "after step 1 of the optimizer" in text
+        self.restart(0)
+
+    def check_one_part_of_the_parameters_at_a_time(self) -> None:
+        """Each element is in exactly one of them."""
+        whole, parameters._PART_BYTES = parameters._PART_BYTES, 24
+        self.restart(2)
+        for place in range(4):  # of the second weight
+            model = network()
+            optimizer = hvd.DistributedOptimizer(
+                torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+            )
+            steps = 0
+            while self.size > 1:
+                steps += 1
+                if steps == 2 and self.odd:
+                    model[2].weight.data[place // 2, place % 2 * 3] += 0.5
+                try:
+                    self.train(model, optimizer)
+                except hvd.CallError as error:
+                    assert "`2.weight` (float32 [" in str(error), error
+                    assert f"after step {steps} of the optimizer" in str(error)
+                    assert "They were the same after step 1: look for" in str(error)
+                    break
+                assert steps < 2 * 10, "not found"
+            # By name and in bytes: 16 of 0.bias, 80 of 0.weight, 8 of 2.bias, and 32 of these.
+            offset = 16 + 80 + 8 + 4 * (place // 2 * 4 + place % 2 * 3)
+            assert self.size == 1 or steps == 1 + 2 * (offset // 24), (place, steps)
+        parameters._PART_BYTES = whole
+        self.restart(0)
+
+    def check_ranks_that_train_alone_on_purpose(self) -> None:
+        """Each makes steps of its own, and the average of the parameters comes later."""
+        self.restart(1)
+        model = network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        for _ in range(3):
+            with optimizer.no_sync():
+                model(torch.full((2, 5), float(self.rank))).square().mean().backward()
+            with optimizer.skip_synchronize():
+                optimizer.step()
+            optimizer.zero_grad()
+        if self.size > 1:
+            self.expect_error("not the same", hvd.check_parameters, model.named_parameters())
         self.restart(0)

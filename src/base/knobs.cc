@@ -137,12 +137,13 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
     {.knob = Knob::kCheckParameters,
      .name = "FARANDOLE_CHECK_PARAMETERS",
      .type = KnobType::kInteger,
-     .default_value = "0",
+     .default_value = "5000",
      .min = 0,
      .max = std::int64_t{1} << 40,
      .flag = "--check-parameters",
-     .help = "After its first step, and then every so many steps, an optimizer checks that the "
-             "parameters are the same on all ranks, and says which one is not; 0 means never."},
+     .help = "After its first step an optimizer checks that its parameters are the same on all "
+             "ranks, and then every so many steps that up to 16 MiB of them are, other ones each "
+             "time. A difference is an error that names the parameter. 0 means never."},
     {.knob = Knob::kHeapBytes,
      .name = "FARANDOLE_HEAP_BYTES",
      .type = KnobType::kInteger,

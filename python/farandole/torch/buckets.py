@@ -23,6 +23,7 @@ from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneComp
 from farandole.torch.sparse import sparse_allreduce_async, sparse_of
 
 _LARGE = 1 << 15  # elements
+_SAMPLE = 1 << 12  # elements
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,9 @@ class Gradient:
         self.bucket = self.place = self.view = None
         self.unused = False
 
+    def is_combined(self) -> bool:
+        return self.bucket is not None and self.bucket.combined
+
     def is_home(self) -> bool:
         """Is the parameter's gradient in its place? Programs replace it, as also
         `zero_grad(set_to_none=True)` does, or its memory, as `p.grad.data = …` and
@@ -150,8 +154,11 @@ class _Shipment:
     def __init__(self, name: str, gradients: Sequence[Gradient]) -> None:
         self.name = name
         self.gradients = gradients
+        self.late = False  # on all ranks step() starts it, since some rank did not have all of it
         self.missing: int | None = None  # gradients still to come; None before the first
         self.finish: Callable[[], Any] | None = None  # once it has started
+        self.combined = False
+        self._note: Any = None  # what the program found when backward returned
         # Of what travels, since all gradients are complete; before that None.
         self._versions: Any = None
         for gradient in gradients:
@@ -169,8 +176,31 @@ class _Shipment:
         self.missing -= 1
         return self.missing == 0
 
+    def is_full(self) -> bool:
+        return self.missing == 0
+
+    def is_left(self) -> bool:
+        """Takes part in this step, and has not started."""
+        return self.finish is None and self.active()
+
+    def has_begun(self, passes: int) -> bool:
+        """Has this rank computed some of it, by a backward pass that counts?"""
+        return any(gradient.passes_left < passes for gradient in self.gradients)
+
+    def note(self) -> None:
+        """Keeps what tells later whether the program has changed gradients."""
+        self._note = self._state()
+
+    def was_changed(self) -> bool:
+        """Since note(). Writes that torch does not count are found by looking at some elements."""
+        return self._note is not None and self._note != self._state()
+
+    def _state(self) -> list[object]:
+        raise NotImplementedError
+
     def reset(self, passes: int) -> None:
-        self.finish = self.missing = self._versions = None
+        self.finish = self.missing = self._versions = self._note = None
+        self.combined = False
         for gradient in self.gradients:
             gradient.passes_left = passes
 
@@ -224,12 +254,24 @@ class Bucket(_Shipment):
         self._versions = [gradient.view._version]
 
     def wait(self) -> None:
-        if self.finish is None:
+        if self.finish is None or self.combined:
             return
         touched = self._touched or not self._untouched()
+        self.combined = True
         self.finish()  # in any case: the others wait for us
         if touched:
-            raise changed()
+            raise changed(self.name)
+
+    def has_values(self) -> bool:
+        return any(bool(gradient.view.any()) for gradient in self.gradients)
+
+    def _state(self) -> list[object]:
+        """Moves in what is not there yet."""
+        if not self.combined:
+            for gradient in self.gradients:
+                gradient.move_in()
+        homes = [gradient.is_home() and gradient.view._version for gradient in self.gradients]
+        return [homes, _sample(self.memory)]
 
     def _untouched(self) -> bool:
         """Nobody has written to the gradients, or replaced one, since all are here."""
@@ -260,13 +302,25 @@ class SparseBucket(_Shipment):
         self.finish = sparse_allreduce_async(mine, self.name, combination.op, combination.group)
 
     def wait(self) -> None:
-        if self.finish is None:
+        if self.finish is None or self.combined:
             return
+        self.combined = True
         result = self.finish()  # in any case: the others wait for us
         parameter = self.gradients[0].parameter
         if not unchanged(parameter.grad, *self._versions):
-            raise changed()
+            raise changed(self.name)
         parameter.grad = result
+
+    def has_values(self) -> bool:
+        gradient = self.gradients[0].parameter.grad
+        return gradient is not None and bool(gradient._values().any())
+
+    def _state(self) -> list[object]:
+        gradient = self.gradients[0].parameter.grad
+        if gradient is None:
+            return []
+        values = gradient._values() if gradient.is_sparse else gradient
+        return [id(gradient), gradient._version, _sample(values)]
 
 
 def _text_of(tensor: torch.Tensor) -> str:
@@ -285,12 +339,22 @@ def _plain(gradient: torch.Tensor) -> torch.Tensor:
     return value.to_dense() if value.is_sparse else value
 
 
-def changed() -> CallError:
+def changed(name: str) -> CallError:
+    of = f" of {name}" if name else ""
     return CallError(
-        "gradients were changed between backward() and step(), while they were being combined: to "
-        "clip or scale them call optimizer.synchronize() first, and step() within `with "
-        "optimizer.skip_synchronize():`. A parameter has one DistributedOptimizer at a time"
+        f"gradients were changed between backward() and step(), but those{of} were not combined "
+        "yet: this rank had not computed all of them in backward(), or they were written to while "
+        "backward() was running. To clip or scale gradients call optimizer.synchronize() first, "
+        "and step() within `with optimizer.skip_synchronize():`. A parameter has one "
+        "DistributedOptimizer at a time"
     )
+
+
+def _sample(tensor: torch.Tensor) -> bytes:
+    """Of elements all over the tensor: their bits."""
+    flat = tensor.detach().reshape(-1)
+    few = flat[:: flat.numel() // _SAMPLE + 1].contiguous()
+    return few.view(torch.uint8).cpu().numpy().tobytes()
 
 
 def _memory(device: torch.device, size: int) -> torch.Tensor:

@@ -1,9 +1,16 @@
-"""All gradients of an optimizer: combined over the ranks while backward is still running.
+"""All gradients of an optimizer: combined over the ranks while backward is running, and when it
+returns.
 
 Autograd's hook says when a gradient is complete; with the last one of a bucket the allreduce of the
-whole bucket starts. The first step only watches: in the order in which gradients became complete on
-member 0 they get their places, the same on all ranks. So buckets become full one after another, and
-what is sparse on any rank is known to all.
+whole bucket starts. The end of the backward pass waits for all that have started, so that the
+program only meets gradients that are the same on all ranks. step() combines what is left: buckets
+of which this rank has no complete gradient. Each bucket is combined once in a step, so a bucket of
+one rank can only meet that of the same step on the others.
+
+At the end of the first backward pass gradients get their places, the same on all ranks, in the
+order in which they became complete on member 0. So buckets become full one after another, and what
+is sparse on any rank is known to all. A gradient that some rank did not have then gets its place in
+step(), and its bucket is *late*: all ranks combine it in step().
 """
 
 from __future__ import annotations
@@ -14,7 +21,7 @@ import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -22,7 +29,9 @@ from torch.utils.hooks import RemovableHandle
 from farandole import lifecycle
 from farandole.bucket_plan import plan_buckets
 from farandole.errors import CallError, FarandoleError
+from farandole.group import OptimizerName
 from farandole.reduce_op import Max
+from farandole.torch.backward_end import BackwardEnd
 from farandole.torch.buckets import Bucket, Combination, Gradient, SparseBucket, changed
 from farandole.torch.operations import allreduce_
 from farandole.torch.pairing import paired
@@ -38,12 +47,35 @@ class MisuseError(CallError, AssertionError):
     """A call at the wrong time. Also an AssertionError, for programs that Horovod has told so."""
 
 
+class _Said(NamedTuple):
+    """What the ranks have said of a gradient."""
+
+    kind: int
+    everywhere: bool  # all of them have it
+    place: tuple[int, int]  # in the order of member 0
+
+
+class _Errors:
+    """Of actions that must all be attempted, since the other ranks wait for them."""
+
+    def __init__(self) -> None:
+        self.found: list[Exception] = []
+
+    def attempt(self, action: Callable[[], Any]) -> bool:
+        try:
+            action()
+        except Exception as problem:
+            self.found.append(problem)
+            return False
+        return True
+
+
 class Gradients:
     """Use from one thread, the one that calls backward."""
 
     def __init__(
         self,
-        name: str,
+        name: OptimizerName,
         combination: Combination,
         passes: int,
         groups: Sequence[Sequence[torch.Tensor]] | None,
@@ -59,13 +91,17 @@ class Gradients:
             else {id(parameter): i for i, group in enumerate(groups) for parameter in group}
         )
         self._buckets: list[Bucket | SparseBucket] = []
+        self._last: Bucket | SparseBucket | None = None  # of those that are not late
         self._all: list[Gradient] = []
         self._unplaced: list[Gradient] = []
         self._arrived: list[Gradient] = []  # of these, in the order of their completion
         self._complete = 0  # gradients in this step
+        self._spoiled = False  # a pass that must not be has added to what was combined
         self._counting = True
         self._hooks: list[RemovableHandle] = []
-        self._engine = lifecycle.engine()  # that of the places
+        self._registration = combination.group.registration  # that of the places
+        self._agreed = False  # in this step, about what all ranks have at the end of backward
+        self._end = BackwardEnd(self)
         # Nothing was computed since the last reduce().
         self.reduced = False
         weakref.finalize(self, _remove_hooks, self._hooks)
@@ -90,16 +126,20 @@ class Gradients:
         self.reduced = False
         if self._complete == 0:
             self._follow()
+        if gradient.passes_left == 0:
+            if not self._begins_anew(gradient):
+                self._spoiled = True
+                raise MisuseError(
+                    f"a gradient was computed more than {self._passes} times before step(): for "
+                    "several backward passes in one step give backward_passes_per_step"
+                )
+            self._reset()
         bucket = gradient.bucket
-        if self._counting and gradient.passes_left == 0:
-            raise MisuseError(
-                f"a gradient was computed more than {self._passes} times before step(): for "
-                "several backward passes in one step give backward_passes_per_step"
-            )
         if bucket is None:
             gradient.note()
         if not self._counting:
             return
+        self._end.expect()
         gradient.passes_left -= 1
         if gradient.passes_left > 0:
             return
@@ -108,20 +148,55 @@ class Gradients:
             self._arrived.append(gradient)
             return
         bucket.take(gradient)
-        if bucket.complete_one():
+        if bucket.complete_one() and not bucket.late:
             self._depart(bucket)
 
+    def _begins_anew(self, gradient: Gradient) -> bool:
+        """Has the program skipped the step, and given up the combined gradients without telling the
+        optimizer, as by model.zero_grad()?"""
+        if self.in_flight():
+            return False
+        if gradient.bucket is None or not gradient.is_home():
+            return True
+        others = [g for g in self._all if g is not gradient and g.parameter.grad is not None]
+        return bool(others) and not any(_has_values(other.parameter.grad) for other in others)
+
     def _depart(self, bucket: Bucket | SparseBucket) -> None:
-        """Starts a full bucket, but for the last: step() starts that, and need not wake a thread
-        for it."""
+        """Starts a full bucket, but for the last: the end of the pass starts that, and need not
+        wake a thread for it."""
         try:
-            if bucket is self._buckets[-1]:
+            if bucket is self._last:
                 bucket.fill()
             else:
                 bucket.start(self._combination)
         except Exception:
             bucket.reset(self._passes)
             raise
+
+    def backward_has_ended(self) -> None:
+        """Waits for all buckets that are full."""
+        if not self._counting:
+            return
+        errors = _Errors()
+        last = self._last
+        if last is not None and last.is_full() and last.finish is None:
+            errors.attempt(functools.partial(last.start, self._combination, True))
+        if self._arrived and not self._agreed:
+            errors.attempt(self._place_what_all_have)
+        for bucket in self._buckets:
+            errors.attempt(bucket.wait)
+        if errors.found:
+            self._reset()
+            raise errors.found[0]
+        if self._is_unfinished():
+            for bucket in self._buckets:
+                bucket.note()
+
+    def _is_unfinished(self) -> bool:
+        """Is there something that only step() combines?"""
+        return any(g.parameter.requires_grad for g in self._unplaced) or any(
+            bucket.is_left() for bucket in self._buckets
+        )
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -133,88 +208,141 @@ class Gradients:
             self._counting = before
 
     def reduce(self) -> None:
-        """Starts what has not started, in the same order on all ranks, and waits for all."""
-        errors: list[Exception] = []
-
-        def attempt(action: Callable[[], Any]) -> None:
-            try:
-                action()
-            except Exception as problem:
-                errors.append(problem)
-
+        """Combines what is left, in the same order on all ranks."""
+        errors = _Errors()
         self._follow()
-        waiting = [b for b in self._buckets if b.finish is None and b.active()]
-        for bucket in waiting:
-            waits = bucket is waiting[-1] and not self._unplaced
-            attempt(functools.partial(bucket.start, self._combination, waits))
-        attempt(self._place)
+        left = [bucket for bucket in self._buckets if bucket.is_left()]
+        known = len(self._buckets)
+        changes = self._is_unfinished() and any(b.was_changed() for b in self._buckets)
+        for bucket in left:
+            waits = bucket is left[-1] and not self._unplaced
+            errors.attempt(functools.partial(bucket.start, self._combination, waits))
+        # If the first agreement fails, it does so on all ranks, on some of them in backward().
+        if self._agreed or errors.attempt(self._place_what_all_have):
+            errors.attempt(self._place_the_rest)
         for bucket in self._buckets:
-            attempt(bucket.wait)
+            errors.attempt(bucket.wait)
+        if self._spoiled:
+            errors.found.append(changed(""))
+        for bucket in (*left, *self._buckets[known:]) if changes else ():
+            if bucket.has_begun(self._passes) or bucket.has_values():
+                errors.found.append(changed(bucket.name))
+                break
         self._reset()
-        if errors:
-            raise errors[0]
+        if errors.found:
+            raise errors.found[0]
         self._watch()
         self.reduced = True
+
+    def skip(self) -> bool:
+        """A step without reduce(). Are the gradients combined?"""
+        if self._spoiled or self.in_flight():
+            raise MisuseError(
+                "step() was called within skip_synchronize() while gradients are in flight: call "
+                "synchronize() before"
+            )
+        are_combined = self.reduced or self._complete > 0
+        self.reduced = False
+        self._reset()
+        return are_combined
 
     def _follow(self) -> None:
         """Begins anew in a job that was formed anew: its peers do not see the memory of the old
         places, and a rank that had failed may have none."""
-        if not lifecycle.is_initialized() or lifecycle.engine() is self._engine:
+        group = self._combination.group
+        if group.process_set_id is None or group.registration is self._registration:
             return
-        self._engine = lifecycle.engine()
+        self._registration = group.registration
         self._buckets.clear()
+        self._last = None
         for gradient in self._all:
             gradient.leave()
         self._unplaced = list(self._all)
         self._reset()
 
-    def _place(self) -> None:
-        """Gives places to the gradients that some rank has had now for the first time."""
-        by_parameter = {id(g.parameter): g for g in self._unplaced if g.parameter.requires_grad}
-        if not by_parameter:
+    def _place_what_all_have(self) -> None:
+        """The first of two agreements in a step, for gradients without places: at the end of the
+        first backward pass in which one is complete, or else in step()."""
+        self._agreed = True
+        trained = self._paired("pairing")
+        if not trained:
             return
-        parameters = [gradient.parameter for gradient in by_parameter.values()]
-        group = self._combination.group
-        name = f"{self._name}.pairing"
-        ordered = paired(parameters, self._names, name, group, self._group_of)
-        trained = [by_parameter[id(parameter)] for parameter in ordered]
+        mine = [self._kind(g.parameter.grad) if g.passes_left == 0 else _NOTHING for g in trained]
+        said = self._agree("layout", trained, mine)
+        self._give_places(said, [g for g in trained if said[g].everywhere], late=False)
+
+    def _place_the_rest(self) -> None:
+        """The second one, in step(): for what some rank has."""
+        trained = self._paired("pairing.rest")
+        if not trained:
+            return
         touched = [g for g in trained if g.passes_left == 0 and not g.untouched()]
-        kinds, order = self._agree(trained)
-        for index, gradient in enumerate(trained):
-            if kinds[index] == _NOTHING and gradient.unused:
-                kinds[index] = _DENSE  # or the ranks would ask each other in each step for ever
-            elif kinds[index] == _NOTHING:
+        mine = [self._kind(gradient.parameter.grad) for gradient in trained]
+        said = self._agree("layout.rest", trained, mine)
+        for gradient in trained:
+            if said[gradient].kind != _NOTHING:
+                continue
+            if gradient.unused:  # or the ranks would ask each other in each step for ever
+                said[gradient] = said[gradient]._replace(kind=_DENSE)
+            else:
                 gradient.unused = True
                 gradient.parameter.grad = torch.zeros_like(gradient.parameter).detach()
-        ranked = sorted(range(len(trained)), key=lambda i: (order[i], -i))
-        dense = [trained[i] for i in ranked if kinds[i] == _DENSE]
-        sparse = [trained[i] for i in ranked if kinds[i] == _SPARSE]
-        first = len(self._buckets)
-        for portion, limit in self._portions(dense):
-            self._fill_buckets(portion, limit)
-        for gradient in sparse:
-            self._buckets.append(SparseBucket(self._name_next([gradient]), gradient))
-        self._unplaced = [g for g in self._unplaced if g.bucket is None]
-        for bucket in self._buckets[first:]:
-            bucket.start(self._combination)
+        chosen = [gradient for gradient in trained if said[gradient].kind != _NOTHING]
+        self._give_places(said, [g for g in chosen if said[g].everywhere], late=False)
+        self._give_places(said, [g for g in chosen if not said[g].everywhere], late=True)
         if touched:
-            raise changed()
+            raise changed(self._text_of(touched[:1]))
 
-    def _agree(self, trained: Sequence[Gradient]) -> tuple[list[int], list[int]]:
-        """Of each gradient: what some rank has, and its place in member 0's order."""
+    def _paired(self, call: str) -> list[Gradient]:
+        """The trained gradients without a place, in an order that is the same on all ranks."""
+        by_parameter = {id(g.parameter): g for g in self._unplaced if g.parameter.requires_grad}
+        if not by_parameter:
+            return []
+        parameters = [gradient.parameter for gradient in by_parameter.values()]
+        group = self._combination.group
+        name = f"{self._name}.{call}"
+        ordered = paired(parameters, self._names, name, group, self._group_of)
+        return [by_parameter[id(parameter)] for parameter in ordered]
+
+    def _agree(
+        self, call: str, trained: Sequence[Gradient], mine: Sequence[int]
+    ) -> dict[Gradient, _Said]:
+        """Of each gradient: what the ranks have, of which `mine` says it for this one."""
         count = len(trained)
-        kinds = [self._kind(gradient.parameter.grad) for gradient in trained]
         order = [-1] * count
         if self._combination.group.rank() == 0:
-            places = {id(gradient): place for place, gradient in enumerate(self._arrived)}
-            order = [places.get(id(gradient), count) for gradient in trained]
-        said = allreduce_(
-            torch.tensor([*kinds, *order]),
-            name=f"{self._name}.layout",
+            places = {gradient: place for place, gradient in enumerate(self._arrived)}
+            order = [places.get(gradient, count) for gradient in trained]
+        found = allreduce_(
+            torch.tensor([*mine, *order, *(kind == _NOTHING for kind in mine)]),
+            name=f"{self._name}.{call}",
             op=Max,
             process_set=self._combination.group,
         ).tolist()
-        return said[:count], said[count:]
+        parts = (found[:count], found[count : 2 * count], found[2 * count :])
+        return {
+            gradient: _Said(kind, not is_lacking, (place, -index))
+            for index, (gradient, kind, place, is_lacking) in enumerate(
+                zip(trained, *parts, strict=True)
+            )
+        }
+
+    def _give_places(
+        self, said: Mapping[Gradient, _Said], chosen: Sequence[Gradient], late: bool
+    ) -> None:
+        """Fills new buckets, and starts them."""
+        ranked = sorted(chosen, key=lambda gradient: said[gradient].place)
+        first = len(self._buckets)
+        for portion, limit in self._portions([g for g in ranked if said[g].kind == _DENSE]):
+            self._fill_buckets(portion, limit)
+        for gradient in ranked:
+            if said[gradient].kind == _SPARSE:
+                self._buckets.append(SparseBucket(self._name_next([gradient]), gradient))
+        self._unplaced = [g for g in self._unplaced if g.bucket is None]
+        for bucket in self._buckets[first:]:
+            bucket.late = late
+            self._last = self._last if late else bucket
+            bucket.start(self._combination)
 
     def _kind(self, gradient: torch.Tensor | None) -> int:
         if gradient is None:
@@ -246,14 +374,21 @@ class Gradients:
     def _name_next(self, gradients: Sequence[Gradient]) -> str:
         """What reports and errors call the next bucket, the same on all ranks."""
         name = f"{self._name}.{len(self._buckets)}"
-        first = self._names.get(id(gradients[0].parameter))
-        if first is None:
-            return name
+        text = self._text_of(gradients)
+        return f"{name} ({text})" if text else name
+
+    def _text_of(self, gradients: Sequence[Gradient]) -> str:
+        first = self._names.get(id(gradients[0].parameter), "")
         others = len(gradients) - 1
-        return f"{name} ({first})" if others == 0 else f"{name} ({first} and {others} more)"
+        return f"{first} and {others} more" if first and others else first
 
     def in_flight(self) -> bool:
-        return self._complete > 0
+        """Has this step begun in a way that must be finished, as other ranks may wait for it?"""
+        if self._complete == 0:
+            return False
+        if any(bucket.is_left() and not bucket.late for bucket in self._buckets):
+            return True
+        return any(g.passes_left == 0 and not g.is_combined() for g in self._all)
 
     def restart(self, passes: int | None = None) -> None:
         """Forgets passes that were counted, as their gradients are gone. Waits for the buckets that
@@ -267,6 +402,7 @@ class Gradients:
 
     def _reset(self) -> None:
         self._complete = 0
+        self._agreed = self._spoiled = False
         self._arrived.clear()
         for bucket in self._buckets:
             bucket.reset(self._passes)
@@ -289,3 +425,9 @@ def _hook(owner: weakref.ref[Gradients], gradient: Gradient) -> Callable[[torch.
 def _remove_hooks(hooks: list[RemovableHandle]) -> None:
     for hook in hooks:
         hook.remove()
+
+
+def _has_values(gradient: torch.Tensor | None) -> bool:
+    if gradient is None:
+        return False
+    return bool((gradient._values() if gradient.is_sparse else gradient).any())

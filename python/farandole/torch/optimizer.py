@@ -13,7 +13,7 @@ import torch
 
 from farandole import arguments, lifecycle
 from farandole.errors import CallError
-from farandole.group import Group, global_process_set
+from farandole.group import Group, OptimizerName, global_process_set
 from farandole.reduce_op import Adasum, Average, ReduceOp, checked
 from farandole.torch.buckets import Combination
 from farandole.torch.compression import Compression
@@ -77,14 +77,14 @@ def DistributedOptimizer(  # noqa: N802
     distributed.__dict__.pop("step", None)  # left by a learning rate scheduler; calls the old one
     if process_set.size() == 1 or not process_set.included():
         return distributed
-    name = f"gradients.{process_set.next_optimizer()}"
+    name = OptimizerName(process_set)
     if op is Adasum:
-        distributed._deltas = _Deltas(f"{name}.deltas", combination, names)
+        distributed._deltas = _Deltas(name, combination, names)
     else:
         distributed._gradients = Gradients(name, combination, passes, portions, names)
         distributed._gradients.add(parameters)
     if every := engine.check_parameters:
-        distributed._check = PeriodicCheck(every, f"{name}.parameters", process_set)
+        distributed._check = PeriodicCheck(every, name, process_set)
         distributed._names = names
     return distributed
 
@@ -192,8 +192,17 @@ class _Distributed(torch.optim.Optimizer):
     _check: PeriodicCheck | None = None
     _names: Mapping[int, str] = {}
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """What copy, deepcopy and pickle call. A copy would train alone: it has no hooks."""
+        raise CallError(
+            "a DistributedOptimizer cannot be copied or pickled. To copy a training, copy the "
+            "model, make a new DistributedOptimizer for the parameters of the copy, and give it "
+            "optimizer.state_dict() by load_state_dict(); to save one, save model.state_dict() "
+            "and optimizer.state_dict()"
+        )
+
     def synchronize(self) -> None:
-        """Waits until the gradients are combined; to look at or clip them before step()."""
+        """Combines what backward() has not: gradients that this rank does not have, for example."""
         if self._gradients is not None:
             self._gradients.reduce()
 
@@ -235,7 +244,8 @@ class _Distributed(torch.optim.Optimizer):
         if gradients is None:
             return super().step(*closures)
         if not self._synchronizing:
-            gradients.reduced = False
+            if not gradients.skip():
+                self._check = None  # the program lets ranks make steps of their own
             return super().step(*closures)
         if closure is not None:
             result = super().step(self._synchronized(closure))
@@ -304,7 +314,9 @@ def step_alone(optimizer: torch.optim.Optimizer) -> None:
 class _Deltas:
     """Combines what steps have changed, each parameter for itself: Adasum looks at angles."""
 
-    def __init__(self, name: str, combination: Combination, names: Mapping[int, str]) -> None:
+    def __init__(
+        self, name: OptimizerName, combination: Combination, names: Mapping[int, str]
+    ) -> None:
         """`names`: those of the parameters that have one, by id()."""
         self._name, self._combination, self._names = name, combination, names
         self._given: list[int] = []
@@ -313,8 +325,8 @@ class _Deltas:
     def paired(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The parameters in an order that is the same on all ranks."""
         given = [id(parameter) for parameter in parameters]
-        if given != self._given:
-            name, group = f"{self._name}.pairing", self._combination.group
+        if given != self._given or not self._name.is_current():
+            name, group = f"{self._name}.deltas.pairing", self._combination.group
             self._paired = paired(parameters, self._names, name, group)
             self._given = given
         return self._paired
@@ -326,7 +338,7 @@ class _Deltas:
         pairs = [compression.compress(delta) for delta in deltas]
         sent = [tensor for tensor, _ in pairs]
         handle = grouped_allreduce_async_(
-            sent, name=self._name, op=self._combination.op, process_set=group
+            sent, name=f"{self._name}.deltas", op=self._combination.op, process_set=group
         )
         return [
             compression.decompress(tensor, context)

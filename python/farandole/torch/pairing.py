@@ -55,5 +55,6 @@ def paired(
         "the optimizers of the ranks do not have the same parameters (by name, or without "
         f"named_parameters by their order, counted from 0):\n{table(rows)}\n"
         "Build the same model on all ranks, with the same groups if there are any, and give "
-        "named_parameters=model.named_parameters()"
+        "named_parameters=model.named_parameters(). If there are several optimizers, all ranks "
+        "must use them in the same order"
     )

@@ -11,11 +11,13 @@ import torch
 
 from farandole import parameter_check
 from farandole.errors import CallError
-from farandole.group import Group, global_process_set
+from farandole.group import Group, OptimizerName, global_process_set
 from farandole.parameter_check import Parameter
 from farandole.reduce_op import Max, Min
 from farandole.torch.operations import allreduce
 from farandole.torch.tensors import DTYPE_CODES, kind_of
+
+_PART_BYTES = 16 << 20
 
 _ADVICE = (
     "Give all ranks the same values: broadcast_parameters(model.state_dict(), root_rank=0) after "
@@ -43,25 +45,51 @@ def check_parameters(
 
 
 class PeriodicCheck:
-    """Of the parameters of one optimizer, after its first step and every so many steps after it."""
+    """Of the parameters of one optimizer: all after its first step in a job, and a part of them
+    every so many steps after that, another part each time."""
 
-    def __init__(self, every: int, name: str, process_set: Group) -> None:
+    def __init__(self, every: int, name: OptimizerName, process_set: Group) -> None:
         self._every, self._name, self._group = every, name, process_set
+        self._registration: object = None
         self._steps = 0
 
-    def after_step(self, params: Callable[[], Mapping[str, Any]]) -> None:
+    def after_step(self, params: Callable[[], Mapping[str, torch.Tensor]]) -> None:
+        if self._group.registration is not self._registration:
+            # A job formed anew may have members whose optimizer is new: all count from there.
+            self._registration, self._steps = self._group.registration, 0
         self._steps += 1
-        if (self._steps - 1) % self._every != 0:
+        turn, rest = divmod(self._steps - 1, self._every)
+        if rest != 0:
             return
-        when, advice = f" after step {self._steps} of the optimizer", _ADVICE
-        if self._steps > 1:
-            last = self._steps - self._every
+        chosen, advice = params(), _ADVICE
+        if turn > 0:
+            chosen, count = _part_of(chosen, turn)
+            last = max(1, self._steps - count * self._every)
             advice = (
                 f"They were the same after step {last}: look for what changes them on some ranks "
                 "only, such as a branch on the rank, or a checkpoint that one rank loads"
             )
-        reader = _reader(params(), self._name, self._group)
-        parameter_check.check(reader, self._group, self._name, when, advice)
+        name = f"{self._name}.parameters"
+        when = f" after step {self._steps} of the optimizer"
+        reader = _reader(chosen, name, self._group)
+        parameter_check.check(reader, self._group, name, when, advice)
+
+
+def _part_of(params: Mapping[str, torch.Tensor], turn: int) -> tuple[dict[str, torch.Tensor], int]:
+    """The elements that begin in one part of all bytes, and how many parts there are."""
+    count = -(-sum(p.numel() * p.element_size() for p in params.values()) // _PART_BYTES)
+    first = turn % max(1, count) * _PART_BYTES
+    chosen, offset = {}, 0
+    for name, parameter in sorted(params.items()):
+        size = parameter.element_size()
+        begin, end = (-((offset - at) // size) for at in (first, first + _PART_BYTES))
+        begin, end = max(0, begin), min(end, parameter.numel())
+        if end - begin == parameter.numel():
+            chosen[name] = parameter
+        elif begin < end:
+            chosen[name] = parameter.detach().reshape(-1)[begin:end]
+        offset += parameter.numel() * size
+    return chosen, count
 
 
 def _reader(params: Any, name: str | None, process_set: Group) -> parameter_check.Reader:

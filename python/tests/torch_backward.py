@@ -1,0 +1,589 @@
+"""After backward() the gradients are the same on all ranks, and a program may do with them what it
+does on one worker: clip, unscale, write. Against training in one process."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import warnings
+from collections.abc import Callable, Sequence
+
+import torch
+from conformance import Conformance
+from torch import nn
+from torch.nn.utils import clip_grad_norm_
+from torch.utils.checkpoint import checkpoint
+from torch_frontend import TorchFrontend
+from torch_optimizer import OptimizerChecks, batch, network, square_loss
+
+import farandole.torch as hvd
+
+
+def convolutional() -> nn.Sequential:
+    torch.manual_seed(11)
+    return nn.Sequential(
+        *(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4, track_running_stats=False), nn.ReLU()),
+        *(nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 25, 3)),
+    )
+
+
+def picture_loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+    """Of another number of pictures on each rank."""
+    generator = torch.Generator().manual_seed(100 * rank + step)
+    pictures = torch.randn(3 + rank, 1, 5, 5, generator=generator)
+    return model(pictures.to(next(model.parameters()).dtype)).square().mean()
+
+
+def segments(model: nn.Sequential, value: torch.Tensor, reentrant: bool) -> torch.Tensor:
+    for layer in model[:4]:
+        value = checkpoint(layer, value, use_reentrant=reentrant)
+    return value
+
+
+def nested_segments(model: nn.Sequential, value: torch.Tensor, reentrant: bool) -> torch.Tensor:
+    def inner(value: torch.Tensor) -> torch.Tensor:
+        return segments(model, value, reentrant)
+
+    return checkpoint(inner, value, use_reentrant=reentrant)
+
+
+def branches() -> nn.ModuleList:
+    torch.manual_seed(3)
+    return nn.ModuleList(nn.Linear(5, 1) for _ in range(3)).double()
+
+
+def branch_loss(model: nn.ModuleList, used: Sequence[int], rank: int, step: int) -> torch.Tensor:
+    return sum((model[i](batch(rank, step)).square().mean() for i in used), torch.zeros(()))
+
+
+def clip_before_steps(optimizer: torch.optim.Optimizer, norm: float) -> None:
+    def clip(*_: object) -> None:
+        clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], norm)
+
+    optimizer.register_step_pre_hook(clip)
+
+
+class BackwardChecks:
+    def __init__(self) -> None:
+        hvd.init()
+        self.rank, self.size = hvd.rank(), hvd.size()
+
+    expect_error = Conformance.expect_error
+    api = TorchFrontend.api
+    expect_same_everywhere = OptimizerChecks.expect_same_everywhere
+    expect_equal = OptimizerChecks.expect_equal
+    train_reference = OptimizerChecks.train_reference
+    train = OptimizerChecks.train
+
+    def mean_gradients(
+        self, model: nn.Module, step: int, loss: Callable[..., torch.Tensor] = square_loss
+    ) -> list[torch.Tensor]:
+        twin = copy.deepcopy(model)
+        twin.zero_grad()
+        for rank in range(self.size):
+            (loss(twin, rank, step) / self.size).backward()
+        return [p.grad if p.grad is not None else torch.zeros_like(p) for p in twin.parameters()]
+
+    def expect_gradients(self, model: nn.Module, wanted: Sequence[torch.Tensor]) -> None:
+        for parameter, value in zip(model.parameters(), wanted, strict=True):
+            assert parameter.grad is not None
+            torch.testing.assert_close(parameter.grad, value, rtol=1e-9, atol=1e-12)
+
+    # The checks
+
+    def check_backward_returns_combined_gradients(self) -> None:
+        """In the first step as in the later ones, whatever the buckets are."""
+        for options in ({}, {"groups": 3}, {"groups": 100}, {"compression": hvd.Compression.none}):
+            model = network()
+            optimizer = hvd.DistributedOptimizer(
+                torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), **options
+            )
+            for step in range(4):
+                optimizer.zero_grad(set_to_none=step != 2)
+                wanted = self.mean_gradients(model, step)
+                square_loss(model, self.rank, step).backward()
+                self.expect_gradients(model, wanted)
+                optimizer.zero_grad()  # gives them up: nothing is in flight
+                square_loss(model, self.rank, step).backward()
+                self.expect_gradients(model, wanted)
+                optimizer.step()
+            self.expect_same_everywhere(model)
+
+    def check_three_ways_to_clip(self) -> None:
+        """Two of them are writes that torch does not count."""
+
+        def by_norm(model: nn.Module) -> None:
+            clip_grad_norm_(model.parameters(), 0.01)
+
+        def by_value(model: nn.Module) -> None:
+            for parameter in model.parameters():
+                parameter.grad.data.clamp_(-0.003, 0.003)
+
+        def by_numpy(model: nn.Module) -> None:
+            for parameter in model.parameters():
+                parameter.grad.numpy()[...] *= 0.25 if float(parameter.grad.sum()) > 0 else 0.5
+
+        for clip in (by_norm, by_value, by_numpy):
+            model, reference = network(), network()
+            plain = torch.optim.SGD(reference.parameters(), lr=1.0)
+            optimizer = hvd.DistributedOptimizer(
+                torch.optim.SGD(model.parameters(), lr=1.0), groups=3
+            )
+            for step in range(4):
+                optimizer.zero_grad()
+                square_loss(model, self.rank, step).backward()
+                clip(model)
+                optimizer.step()
+            plain.register_step_pre_hook(lambda *_, clip=clip, each=reference: clip(each))
+            self.train_reference(reference, plain, range(4))
+            self.expect_same_everywhere(model)
+            self.expect_equal(model, reference)
+
+    def check_grad_scaler(self) -> None:
+        """Without synchronize(), and with an overflow on one rank: all skip that step."""
+        for groups in (0, 4):
+            model, reference = convolutional().double(), convolutional().double()
+            inner, plain = (
+                torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9)
+                for each in (model, reference)
+            )
+            optimizer = hvd.DistributedOptimizer(inner, model.named_parameters(), groups=groups)
+            mine, theirs = (torch.amp.GradScaler("cpu", init_scale=2.0**10) for _ in range(2))
+            for step in range(6):
+
+                def loss(each: nn.Module, rank: int, at: int = step) -> torch.Tensor:
+                    overflows = at in (0, 3) and rank == self.size - 1
+                    return picture_loss(each, rank, at) * (float("inf") if overflows else 1.0)
+
+                optimizer.zero_grad()
+                mine.scale(loss(model, self.rank)).backward()
+                mine.step(optimizer)
+                mine.update()
+                plain.zero_grad()
+                for rank in range(self.size):
+                    theirs.scale(loss(reference, rank) / self.size).backward()
+                theirs.step(plain)
+                theirs.update()
+                assert mine.get_scale() == theirs.get_scale(), step
+                self.expect_same_everywhere(model)
+            assert mine.get_scale() == 2.0**8
+            self.expect_equal(model, reference)
+
+    def check_grad_scaler_as_with_horovod(self) -> None:
+        model = network(torch.float32)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+        reference = network(torch.float32)
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        for step in range(3):
+            optimizer.zero_grad()
+            scaler.scale(square_loss(model, self.rank, step)).backward()
+            optimizer.synchronize()
+            scaler.unscale_(optimizer)
+            clip_grad_norm_(model.parameters(), 1000.0)
+            with warnings.catch_warnings(), optimizer.skip_synchronize():
+                warnings.simplefilter("error")
+                scaler.step(optimizer)
+            scaler.update()
+        self.train_reference(reference, plain, range(3))
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference, 1e-5)
+
+    def check_autocast(self) -> None:
+        model, reference = convolutional(), convolutional()
+
+        def loss(each: nn.Module, rank: int, step: int) -> torch.Tensor:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return picture_loss(each, rank, step)
+
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        for step in range(4):
+            optimizer.zero_grad()
+            loss(model, self.rank, step).backward()
+            clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+        clip_before_steps(plain, 0.1)
+        self.train_reference(reference, plain, range(4), loss)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference, 0.01)
+
+    def check_torch_compile(self) -> None:
+        model, reference = network(), network()
+        compiled = torch.compile(model, backend="aot_eager")
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        for step in range(4):
+            optimizer.zero_grad()
+            wanted = self.mean_gradients(model, step)
+            square_loss(compiled, self.rank, step).backward()
+            self.expect_gradients(model, wanted)
+            optimizer.step()
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, plain, range(4))
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_checkpoints(self) -> None:
+        """A reentrant one runs a backward pass within another one, which ends later."""
+        for forward in (segments, nested_segments):
+            for reentrant, head in itertools.product((True, False), repeat=2):
+                self.expect_checkpoints_work(forward, reentrant, head)
+
+    def expect_checkpoints_work(
+        self, forward: Callable[..., torch.Tensor], reentrant: bool, head: bool
+    ) -> None:
+        """With a trained part outside of the checkpoints, or without."""
+
+        def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+            value = forward(model, batch(rank, step).requires_grad_(), reentrant)
+            return (model[4](value) if head else value).square().mean()
+
+        model, reference = network(), network()
+        for each in (model, reference):
+            each[4].requires_grad_(head)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), groups=100
+        )
+        for step in range(3):
+            optimizer.zero_grad()
+            wanted = self.mean_gradients(model, step, loss)
+            loss(model, self.rank, step).backward()
+            self.expect_gradients(model if head else model[:4], wanted[: 6 if head else 4])
+            optimizer.step()
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, plain, range(3), loss)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_several_losses(self) -> None:
+        """Over disjoint parameters, in another order at times; after each its own are combined."""
+        model, reference = branches(), branches()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        for step in range(4):
+            optimizer.zero_grad()
+            order = [[0], [1, 2]] if step % 2 == 0 else [[1, 2], [0]]
+            for used in order:
+                branch_loss(model, used, self.rank, step).backward()
+                for weight in [model[i].weight for i in used] if step > 0 else ():
+                    copies = hvd.allgather(weight.grad)
+                    assert all(torch.equal(other[None], weight.grad) for other in copies)
+            optimizer.step()
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(
+            reference, plain, range(4), lambda m, rank, step: branch_loss(m, [0, 1, 2], rank, step)
+        )
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_retain_graph_and_hooks_of_the_program(self) -> None:
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), backward_passes_per_step=2
+        )
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        for each in (model, reference):
+            each[0].weight.register_hook(lambda gradient: gradient * 3)
+        seen: list[bool] = []
+        model[2].weight.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad is None))
+        for step in range(3):
+            optimizer.zero_grad()
+            loss = square_loss(model, self.rank, step)
+            loss.backward(retain_graph=True)
+            loss.backward()
+            optimizer.step()
+        self.train_reference(
+            reference, plain, range(3), lambda m, rank, step: 2 * square_loss(m, rank, step)
+        )
+        assert seen == [False] * 6
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_a_parameter_that_one_rank_uses(self) -> None:
+        """With another call between backward() and step(), which works as its gradient travels in
+        step() on all ranks."""
+        model, reference = branches(), branches()
+
+        def loss(each: nn.ModuleList, rank: int, step: int) -> torch.Tensor:
+            return branch_loss(each, [0, 1] if rank == 0 else [0], rank, step)
+
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        for step in range(5):
+            optimizer.zero_grad()
+            mine = loss(model, self.rank, step)
+            mine.backward()
+            hvd.allreduce(mine.detach())
+            optimizer.step()
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, plain, range(5), loss)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+        if self.size == 1:
+            return
+        # Clipping would use another norm on each rank.
+        optimizer.zero_grad()
+        loss(model, self.rank, 5).backward()
+        clip_grad_norm_(model.parameters(), 1e-3)
+        text = self.expect_error("were changed", optimizer.step)
+        assert "optimizer.synchronize() first" in text
+        optimizer.zero_grad()
+        loss(model, self.rank, 6).backward()
+        optimizer.synchronize()
+        clip_grad_norm_(model.parameters(), 1e-3)
+        with optimizer.skip_synchronize():
+            optimizer.step()
+
+    def check_parameters_that_nobody_uses(self) -> None:
+        """They do not keep the others from being clipped, unscaled, or given up."""
+        model, reference = branches(), branches()
+        inner, plain = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, reference))
+        optimizer = hvd.DistributedOptimizer(inner, model.named_parameters())
+        scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
+        for step in range(5):
+            optimizer.zero_grad()
+            factor = float("inf") if step == 3 and self.rank == 0 else 1.0
+            scaler.scale(branch_loss(model, [0, 1], self.rank, step) * factor).backward()
+            scaler.unscale_(optimizer)
+            clip_grad_norm_(model.parameters(), 0.1)
+            scaler.step(optimizer)
+            scaler.update()
+        clip_before_steps(plain, 0.1)
+        self.train_reference(
+            reference, plain, [0, 1, 2, 4], lambda m, r, step: branch_loss(m, [0, 1], r, step)
+        )
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_a_branch_that_one_rank_leaves_out_later(self) -> None:
+        """Its gradient comes in step(); writes before that are an error, counted or not."""
+        if self.size == 1:
+            return
+
+        def clip(model: nn.Module) -> None:
+            clip_grad_norm_(model.parameters(), 1e-3)
+
+        def scale(model: nn.Module) -> None:
+            for parameter in model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.numpy()[...] *= 0.5
+
+        def loss(each: nn.ModuleList, rank: int, step: int) -> torch.Tensor:
+            return branch_loss(each, [0, 1] if rank == 0 and step == 2 else [0, 1, 2], rank, step)
+
+        for change in (clip, scale, None):
+            model, reference = branches(), branches()
+            inner, plain = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, reference))
+            optimizer = hvd.DistributedOptimizer(
+                inner, model.named_parameters(), groups=[list(model[2].parameters())]
+            )
+            self.train(model, optimizer, range(2), loss)
+            optimizer.zero_grad()
+            loss(model, self.rank, 2).backward()
+            if change is not None:
+                change(model)
+            if change is None or self.rank > 0:
+                optimizer.step()
+            else:
+                text = self.expect_error("were changed", optimizer.step)
+                assert "2.weight" in text or "2.bias" in text, text
+        self.train(model, optimizer, [3], loss)
+        self.train_reference(reference, plain, range(4), loss)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_a_step_that_the_program_skips(self) -> None:
+        """Without a word to the optimizer, with each way to give gradients up."""
+        for set_to_none in (True, False):
+            model, reference = network(), network()
+            optimizer = hvd.DistributedOptimizer(
+                torch.optim.SGD(model.parameters(), lr=0.1), groups=3
+            )
+            plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+            for step in range(6):
+                model.zero_grad(set_to_none)
+                square_loss(model, self.rank, step).backward()
+                if step % 2 == 0:
+                    optimizer.step()
+            self.train_reference(reference, plain, [0, 2, 4])
+            self.expect_same_everywhere(model)
+            self.expect_equal(model, reference)
+
+    def check_a_pass_that_was_not_declared(self) -> None:
+        """It would be added to gradients that are combined."""
+        if self.size == 1:
+            return
+        model = network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        for step in range(2):
+            optimizer.zero_grad()
+            square_loss(model, self.rank, step).backward()
+            again = square_loss(model, self.rank, step)
+            self.expect_error("backward_passes_per_step", again.backward)
+            optimizer.zero_grad()
+            square_loss(model, self.rank, step).backward()
+            with optimizer.no_sync():
+                again = square_loss(model, self.rank, step)
+                self.expect_error("backward_passes_per_step", again.backward)
+            optimizer.zero_grad()
+            self.train(model, optimizer, [step])
+        self.expect_same_everywhere(model)
+
+    def check_nested_no_sync(self) -> None:
+        """The end of the inner one changes nothing."""
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        for step in range(3):
+            optimizer.zero_grad()
+            with optimizer.no_sync():
+                with optimizer.no_sync():
+                    square_loss(model, self.rank, step).backward()
+                square_loss(model, self.rank, step).backward()
+            square_loss(model, self.rank, step).backward()
+            optimizer.step()
+        self.train_reference(
+            reference, plain, range(3), lambda m, rank, step: 3 * square_loss(m, rank, step)
+        )
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_steps_after_an_error_within_skip_synchronize(self) -> None:
+        """Its end is reached by an error, too: the next step combines as ever."""
+        model, reference = branches(), branches()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        try:
+            with optimizer.skip_synchronize():
+                raise KeyError("in the program")
+        except KeyError:
+            pass
+
+        def loss(each: nn.ModuleList, rank: int, step: int) -> torch.Tensor:
+            return branch_loss(each, [rank % 3], rank, step)  # combined in step()
+
+        for step in range(3):
+            optimizer.zero_grad()
+            loss(model, self.rank, step).backward()
+            optimizer.step()
+        self.train_reference(reference, plain, range(3), loss)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_skip_synchronize_while_gradients_are_in_flight(self) -> None:
+        if self.size == 1:
+            return
+        model = branches()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        branch_loss(model, [self.rank % 3], self.rank, 0).backward()
+        with optimizer.skip_synchronize():
+            self.expect_error("call synchronize() before", optimizer.step)
+        optimizer.step()
+        self.expect_same_everywhere(model)
+
+    def check_fewer_passes_are_declared(self) -> None:
+        """set_backward_passes_per_step() counts from the next pass on."""
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), backward_passes_per_step=3
+        )
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        for passes in (3, 1, 2, 1):
+            optimizer.set_backward_passes_per_step(passes)
+            optimizer.zero_grad()
+            wanted = [passes * gradient for gradient in self.mean_gradients(model, passes)]
+            for _ in range(passes):
+                square_loss(model, self.rank, passes).backward()
+            self.expect_gradients(model, wanted)
+            optimizer.step()
+        self.train_reference(
+            reference, plain, (3, 1, 2, 1), lambda m, rank, n: n * square_loss(m, rank, n)
+        )
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_an_error_of_the_program_in_backward(self) -> None:
+        """It comes out as it is; when the gradients are given up on all ranks, training goes on."""
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), groups=100
+        )
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+
+        def fail(gradient: torch.Tensor) -> None:
+            raise KeyError("in a hook")
+
+        for step in range(3):
+            hook = model[0].bias.register_hook(fail)
+            try:
+                square_loss(model, self.rank, 7).backward()
+            except KeyError:
+                pass
+            else:
+                raise AssertionError("the hook has not run")
+            hook.remove()
+            optimizer.load_state_dict(optimizer.state_dict())
+            self.train(model, optimizer, [step])
+        self.train_reference(reference, plain, range(3))
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_a_rank_that_leaves_during_backward(self) -> None:
+        """The error comes out of backward(); in a job formed anew training goes on."""
+        model, reference = network(), network()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        for step in range(3):
+            self.train(model, optimizer, [step])
+            self.train_reference(reference, plain, [step])
+            if self.rank > 0:
+                hvd.shutdown()
+            elif self.size > 1:
+                loss = square_loss(model, self.rank, 7)
+                try:
+                    loss.backward()
+                except hvd.GroupLostError:
+                    pass
+                else:
+                    raise AssertionError("there is nobody to combine gradients with")
+                hvd.shutdown()
+                optimizer.load_state_dict(optimizer.state_dict())
+            hvd.init()
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_two_optimizers_of_one_backward_pass(self) -> None:
+        model, reference = network(), network()
+        parts = lambda m: (list(m[0].parameters()), list(m[2:].parameters()))  # noqa: E731
+        ours = [hvd.DistributedOptimizer(torch.optim.SGD(p, lr=0.1)) for p in parts(model)]
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        for step in range(4):
+            for optimizer in ours:
+                optimizer.zero_grad()
+            wanted = self.mean_gradients(model, step)
+            square_loss(model, self.rank, step).backward()
+            self.expect_gradients(model, wanted)
+            for optimizer in ours[:: -1 if step % 2 else 1]:
+                optimizer.step()
+        self.train_reference(reference, plain, range(4))
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
+
+    def check_sparse_gradients_are_combined(self) -> None:
+        def build() -> nn.Module:
+            torch.manual_seed(5)
+            return nn.Embedding(20, 3, sparse=True).double()
+
+        def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
+            return model(torch.tensor([rank, step, 3])).square().sum()
+
+        model, reference = build(), build()
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        for step in range(4):
+            optimizer.zero_grad()
+            loss(model, self.rank, step).backward()
+            model.weight.grad._values().mul_(0.5)  # not counted by the sparse tensor
+            optimizer.step()
+        half = lambda m, rank, step: loss(m, rank, step) / 2  # noqa: E731
+        self.train_reference(reference, plain, range(4), half)
+        self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)

@@ -1,0 +1,191 @@
+"""Which optimizer of one rank belongs to which of the others: copies, jobs formed anew, several
+optimizers, and optimizers of one rank only."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+
+import torch
+from conformance import Conformance
+from torch import nn
+from torch_frontend import TorchFrontend
+from torch_optimizer import OptimizerChecks, network, square_loss
+
+import farandole.torch as hvd
+
+
+def one_layer(rows: int, seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Linear(5, rows).double()
+
+
+def wrapped(model: nn.Module, **options: object) -> torch.optim.Optimizer:
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    return hvd.DistributedOptimizer(plain, model.named_parameters(), **options)
+
+
+class PairingChecks:
+    def __init__(self) -> None:
+        hvd.init()
+        self.rank, self.size = hvd.rank(), hvd.size()
+
+    expect_error = Conformance.expect_error
+    api = TorchFrontend.api
+    expect_same_everywhere = OptimizerChecks.expect_same_everywhere
+    expect_equal = OptimizerChecks.expect_equal
+    train_reference = OptimizerChecks.train_reference
+    train = OptimizerChecks.train
+
+    def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, number: int = 0) -> None:
+        optimizer.zero_grad()
+        square_loss(model, self.rank, number).backward()
+        optimizer.step()
+
+    def restart(self) -> None:
+        hvd.shutdown()
+        hvd.init()
+
+    # The checks
+
+    def check_copies_are_refused(self) -> None:
+        """They would train alone."""
+        for op in (hvd.Average, hvd.Adasum):
+            model = network()
+            optimizer = wrapped(model, op=op)
+            for copied in (
+                lambda o=optimizer: copy.copy(o),
+                lambda o=optimizer: copy.deepcopy(o),
+                lambda o=optimizer, m=model: copy.deepcopy((m, o)),
+                lambda o=optimizer: pickle.dumps(o),
+            ):
+                text = self.expect_error("make a new DistributedOptimizer", copied)
+                assert "optimizer.state_dict()" in text
+
+    def check_copies_of_the_model(self) -> None:
+        """Of one whose gradients are combined: an average of its weights, or a new training."""
+        model, reference = network(), network()
+        optimizer = wrapped(model)
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train(model, optimizer, range(2))
+        average = copy.deepcopy(model)
+        square_loss(average, self.rank, self.rank).backward()  # of this rank alone
+        for found, other in zip(average.parameters(), model.parameters(), strict=True):
+            assert found.grad is not None and other.grad is not None
+            assert found.grad.data_ptr() != other.grad.data_ptr()
+        self.train(model, optimizer, range(2, 4))
+        self.train_reference(reference, plain, range(4))
+        self.expect_equal(model, reference)
+        again = copy.deepcopy(model)
+        second = wrapped(again)
+        second.load_state_dict(optimizer.state_dict())
+        self.train(again, second, range(4, 6))
+        self.train_reference(reference, plain, range(4, 6))
+        self.expect_same_everywhere(again)
+        self.expect_equal(again, reference)
+
+    def check_old_and_new_optimizers_at_once(self) -> None:
+        """Both have gradients in flight after a job was formed anew. They hold the same."""
+        old, new = network(), network()
+        reference_old, reference_new = network(), network()
+        first = wrapped(old)
+        self.step(old, first)
+        self.restart()
+        second = wrapped(new)
+        third = wrapped(one_layer(3, seed=1))  # not used
+        for number in range(1, 4):
+            losses = [square_loss(old, self.rank, number), 5 * square_loss(new, self.rank, number)]
+            for optimizer in (first, second, third):
+                optimizer.zero_grad()
+            sum(losses).backward()
+            first.step()
+            second.step()
+        for each, factor, numbers in (
+            (reference_old, 1, range(4)),
+            (reference_new, 5, range(1, 4)),
+        ):
+            self.train_reference(
+                each,
+                torch.optim.SGD(each.parameters(), lr=0.1),
+                numbers,
+                lambda m, rank, number, factor=factor: factor * square_loss(m, rank, number),
+            )
+        self.expect_same_everywhere(old)
+        self.expect_equal(old, reference_old)
+        self.expect_same_everywhere(new)
+        self.expect_equal(new, reference_new)
+
+    def check_a_new_member_meets_one_that_has_survived(self) -> None:
+        """Rank 0 has trained already with both of its optimizers, and the others are new."""
+        for op in (hvd.Average, hvd.Adasum):
+            models = [network(), one_layer(3, seed=2)]
+            optimizers = [wrapped(model, op=op) for model in models]
+            for model, optimizer in zip(models, optimizers, strict=True):
+                self.step(model, optimizer)
+            self.restart()
+            if self.rank > 0:
+                optimizers = [wrapped(model, op=op) for model in models]
+            for number in range(1, 4):
+                for model, optimizer in zip(models[::-1], optimizers[::-1], strict=True):
+                    self.step(model, optimizer, number)
+            for model in models:
+                self.expect_same_everywhere(model)
+
+    def check_an_optimizer_of_one_rank_that_is_not_used(self) -> None:
+        spare = wrapped(one_layer(3, seed=2)) if self.rank == 0 else None
+        model, reference = network(), network()
+        self.train(model, wrapped(model), range(3))
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(reference, plain, range(3))
+        self.expect_equal(model, reference)
+        del spare
+
+    def check_an_optimizer_of_one_rank_and_another_order_are_errors(self) -> None:
+        if self.size == 1:
+            return
+        for op, other_order in itertools.product((hvd.Average, hvd.Adasum), (False, True)):
+            models = [one_layer(rows, seed=rows) for rows in (3, 4)]
+            optimizers = [wrapped(model, op=op) for model in models]
+            place = self.rank % 2
+            if not other_order and self.rank == 0:
+                extra = one_layer(2, seed=2)
+                models.insert(0, extra)
+                optimizers.insert(0, wrapped(extra, op=op))
+                place = 0
+            elif not other_order:
+                place = 0
+            text = self.expect_error(
+                "do not have the same parameters",
+                lambda m=models, o=optimizers, i=place: self.step(m[i], o[i]),
+            )
+            assert "must use them in the same order" in text
+            self.restart()
+
+    def check_a_process_set_that_is_added_again(self) -> None:
+        if self.size < 3:
+            return
+        group = hvd.add_process_set([0, 1])
+        if self.rank > 1:
+            hvd.remove_process_set(group)
+            hvd.add_process_set(group)
+            hvd.remove_process_set(group)
+            return
+        model, reference = network(), network()
+        first = wrapped(model, process_set=group)
+        self.step(model, first)
+        hvd.remove_process_set(group)
+        hvd.add_process_set(group)
+        other = network()
+        second = wrapped(other, process_set=group)
+        for number in range(1, 3):
+            first.zero_grad()
+            second.zero_grad()
+            sum(square_loss(m, self.rank, number) for m in (model, other)).backward()
+            first.step()
+            second.step()
+        self.size = group.size()
+        self.train_reference(reference, torch.optim.SGD(reference.parameters(), lr=0.1), range(3))
+        self.size = hvd.size()
+        self.expect_equal(model, reference)
+        hvd.remove_process_set(group)
