@@ -1,0 +1,14 @@
+"""Which Debian packages of a list are not installed."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+
+def missing_packages(listed: Path) -> list[str]:
+    wanted = listed.read_text().split()
+    query = ["dpkg-query", "-W", "-f=${Package} ${db:Status-Abbrev}\n", *wanted]
+    answer = subprocess.run(query, check=False, capture_output=True, text=True).stdout
+    present = {line.split()[0] for line in answer.splitlines() if line.split()[1:] == ["ii"]}
+    return [package for package in wanted if package not in present]

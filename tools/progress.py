@@ -1,0 +1,33 @@
+"""What `./dev` says while it works."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+HEARTBEAT_S = 15
+
+
+def say(text: str) -> None:
+    print(f"[dev] {text}", flush=True)
+
+
+@contextmanager
+def heartbeat(what: str, interval_s: float = HEARTBEAT_S) -> Iterator[None]:
+    """Says what is being done, and again with the time so far, since apt and pip are silent."""
+    say(what)
+    over, start = threading.Event(), time.monotonic()
+
+    def beat() -> None:
+        while not over.wait(interval_s):
+            say(f"still {what} ({time.monotonic() - start:.0f} s)")
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
