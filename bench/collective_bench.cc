@@ -39,15 +39,17 @@ int run(int count, char** words) {
   BenchOptions options = parse_options(count, words, {.pin = true, .library = "farandole"});
   options.in_place |= options.operation == "broadcast";
   Ranks ranks(options.ranks);
-  const auto meeting = Segment::create("bench-meeting", sizeof(Meeting)).value();
+  const auto shared_results = Segment::create("bench-shared", sizeof(SharedResults)).value();
   const bool good = in_processes(options.ranks, [&](int rank) {
     Member member = ranks.member(rank);
-    const Place place = {rank, options.ranks, reinterpret_cast<Meeting*>(meeting->data())};
+    const BenchRank bench_rank = {rank, options.ranks,
+                                  reinterpret_cast<SharedResults*>(shared_results->data())};
     const Call call = [&](const Shape& shape, const std::byte* input, std::byte* output) {
       member.run(call_of(shape, options, input, output));
     };
     const Allocate from_heap = [&](std::size_t bytes) { return member.allocate(bytes); };
-    return measure(options, place, call, options.heap ? from_heap : Allocate(allocate_ordinary));
+    return measure(options, bench_rank, call,
+                   options.heap ? from_heap : Allocate(allocate_ordinary));
   });
   return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

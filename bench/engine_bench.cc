@@ -26,7 +26,7 @@ namespace {
 constexpr std::chrono::milliseconds kLimit = std::chrono::minutes(1);
 
 struct Shared {
-  Meeting meeting;
+  SharedResults shared_results;
   std::atomic<int> left;  // how many ranks are not done, for the process that serves them
 };
 
@@ -86,9 +86,10 @@ class Caller {
   std::vector<Handle> handles_;
 };
 
-bool run_rank(int rank, const BenchOptions& options, int rendezvous, Meeting& meeting) {
+bool run_rank(int rank, const BenchOptions& options, int rendezvous,
+              SharedResults& shared_results) {
   EngineOptions engine_options;
-  engine_options.place = {
+  engine_options.topology = {
       .rank = rank, .size = options.ranks, .local_rank = rank, .local_size = options.ranks};
   engine_options.rendezvous_descriptor = rendezvous;
   const auto engine = Engine::create(std::move(engine_options));
@@ -101,10 +102,10 @@ bool run_rank(int rank, const BenchOptions& options, int rendezvous, Meeting& me
     caller.call(shape, input, output);
   };
   const Allocate from_heap = [&](std::size_t bytes) { return (*engine)->allocate(bytes).value(); };
-  const Place place = {rank, options.ranks, &meeting};
+  const BenchRank bench_rank = {rank, options.ranks, &shared_results};
   const bool good =
-      measure(options, place, call, options.heap ? from_heap : Allocate(allocate_ordinary));
-  meeting.barrier(options.ranks, false);
+      measure(options, bench_rank, call, options.heap ? from_heap : Allocate(allocate_ordinary));
+  shared_results.barrier(options.ranks, false);
   return good;
 }
 
@@ -137,7 +138,7 @@ int run(int count, char** words) {
   const bool good = in_processes(options.ranks + 1, [&](int rank) {
     if (rank == options.ranks) return serve(*server, shared.left, options.ranks);
     const int rendezvous = ends[static_cast<std::size_t>(rank)].get();
-    const bool well = run_rank(rank, options, rendezvous, shared.meeting);
+    const bool well = run_rank(rank, options, rendezvous, shared.shared_results);
     ++shared.left;
     return well;
   });

@@ -43,13 +43,14 @@ int ping_pong() {
 int copies(int count, char** words) {
   const BenchOptions options =
       parse_options(count, words, {.operation = "memcpy", .pin = true, .library = "memcpy"});
-  const auto meeting = Segment::create("bench-meeting", sizeof(Meeting)).value();
+  const auto shared_results = Segment::create("bench-shared", sizeof(SharedResults)).value();
   const bool good = in_processes(options.ranks, [&](int rank) {
-    const Place place = {rank, options.ranks, reinterpret_cast<Meeting*>(meeting->data())};
+    const BenchRank bench_rank = {rank, options.ranks,
+                                  reinterpret_cast<SharedResults*>(shared_results->data())};
     const Call call = [](const Shape& shape, const std::byte* input, std::byte* output) {
       std::memcpy(output, input, shape.bytes);
     };
-    return measure(options, place, call, allocate_ordinary);
+    return measure(options, bench_rank, call, allocate_ordinary);
   });
   return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -62,35 +62,35 @@ void spoil(std::byte* memory, std::size_t bytes) {
 
 class Measurement {
  public:
-  Measurement(const BenchOptions& options, const Place& place, const Call& call,
+  Measurement(const BenchOptions& options, const BenchRank& bench_rank, const Call& call,
               const Allocate& allocate)
       : options_(options),
-        place_(place),
+        bench_rank_(bench_rank),
         call_(call),
         allocate_(allocate),
-        pattern_(options.dtype, place.ranks),
-        own_core_(place.ranks <= static_cast<int>(std::thread::hardware_concurrency())) {}
+        pattern_(options.dtype, bench_rank.ranks),
+        own_core_(bench_rank.ranks <= static_cast<int>(std::thread::hardware_concurrency())) {}
 
   Result of(std::size_t bytes) {
-    const auto whole = row_of(options_.dtype).bytes * static_cast<std::size_t>(place_.ranks);
+    const auto whole = row_of(options_.dtype).bytes * static_cast<std::size_t>(bench_rank_.ranks);
     const bool split = options_.operation != "allreduce" && options_.operation != "broadcast" &&
                        options_.operation != "memcpy";
     const auto unit = split ? whole : row_of(options_.dtype).bytes;
     shape_ = {.operation = options_.operation,
               .bytes = (bytes + unit - 1) / unit * unit,
-              .ranks = place_.ranks,
-              .rank = place_.rank,
+              .ranks = bench_rank_.ranks,
+              .rank = bench_rank_.rank,
               .element_bytes = row_of(options_.dtype).bytes,
               .adasum = options_.reduce_op == ReduceOp::kAdasum};
     make_buffers();
-    const std::uint64_t wrong_before = place_.meeting->wrong[index()].load();
+    const std::uint64_t wrong_before = bench_rank_.shared_results->wrong[index()].load();
     const int repetitions = repeat();
-    const std::uint64_t wrong = place_.meeting->wrong[index()].load() - wrong_before;
+    const std::uint64_t wrong = bench_rank_.shared_results->wrong[index()].load() - wrong_before;
     return {bytes, slowest(repetitions), wrong == 0};
   }
 
  private:
-  std::size_t index() const { return static_cast<std::size_t>(place_.rank); }
+  std::size_t index() const { return static_cast<std::size_t>(bench_rank_.rank); }
 
   void make_buffers() {
     buffers_ = {};
@@ -111,14 +111,14 @@ class Measurement {
     std::byte* const output = buffers_.outputs[buffer].get();
     const std::uint64_t first = number * 17;
     if (!options_.in_place) spoil(output, shape_.output_bytes());
-    if (options_.operation != "broadcast" || place_.rank == 0 || !options_.in_place)
+    if (options_.operation != "broadcast" || bench_rank_.rank == 0 || !options_.in_place)
       pattern_.write(input, shape_.input_bytes(), shape_.source(), first);
-    place_.meeting->barrier(place_.ranks, own_core_);
+    bench_rank_.shared_results->barrier(bench_rank_.ranks, own_core_);
     const auto begin = SteadyClock::now();
     for (std::size_t one = 0; one < calls; ++one) call_(shape_, input, output);
     if (options_.consume) consumed_ = consumed_ + read_all(output, shape_.output_bytes());
     const auto end = SteadyClock::now();
-    if (!is_expected(pattern_, shape_, output, first)) ++place_.meeting->wrong[index()];
+    if (!is_expected(pattern_, shape_, output, first)) ++bench_rank_.shared_results->wrong[index()];
     return std::chrono::duration<double, std::nano>(end - begin).count() /
            static_cast<double>(calls);
   }
@@ -131,40 +131,40 @@ class Measurement {
     const auto warm_ups = static_cast<int>(std::clamp(
         kWarmUpBytes / std::max<std::size_t>(1, shape_.bytes * calls), kWarmUpsMin, kWarmUpsMax));
     const int fewest = shape_.bytes > kLongBytes ? kLongRepetitionsMin : kRepetitionsMin;
-    Meeting& meeting = *place_.meeting;
+    SharedResults& shared_results = *bench_rank_.shared_results;
     const auto begin = SteadyClock::now();
     auto counted_begin = begin;
     for (int number = 0;; ++number) {
       const int counted = number - warm_ups;
       if (counted == 0) counted_begin = SteadyClock::now();
-      if (place_.rank == 0) {
+      if (bench_rank_.rank == 0) {
         const std::chrono::duration<double> spent = SteadyClock::now() - counted_begin;
         const bool enough = counted >= fewest && spent.count() > options_.seconds;
-        meeting.repetitions_left.store(!enough && counted < kRepetitionsMax);
+        shared_results.repetitions_left.store(!enough && counted < kRepetitionsMax);
       }
-      meeting.barrier(place_.ranks, own_core_);
-      if (meeting.repetitions_left.load() == 0) return counted;
+      shared_results.barrier(bench_rank_.ranks, own_core_);
+      if (shared_results.repetitions_left.load() == 0) return counted;
       const double nanoseconds = repeat_once(static_cast<std::uint64_t>(number), calls);
       if (counted >= 0)
-        meeting.nanoseconds[index()][static_cast<std::size_t>(counted)] =
+        shared_results.nanoseconds[index()][static_cast<std::size_t>(counted)] =
             static_cast<float>(nanoseconds);
     }
   }
 
   std::vector<float> slowest(int repetitions) {
-    place_.meeting->barrier(place_.ranks, own_core_);
+    bench_rank_.shared_results->barrier(bench_rank_.ranks, own_core_);
     std::vector<float> times(static_cast<std::size_t>(repetitions));
     for (std::size_t repetition = 0; repetition < times.size(); ++repetition)
-      for (std::size_t rank = 0; rank < static_cast<std::size_t>(place_.ranks); ++rank)
+      for (std::size_t rank = 0; rank < static_cast<std::size_t>(bench_rank_.ranks); ++rank)
         times[repetition] =
-            std::max(times[repetition], place_.meeting->nanoseconds[rank][repetition]);
+            std::max(times[repetition], bench_rank_.shared_results->nanoseconds[rank][repetition]);
     std::sort(times.begin(), times.end());
-    place_.meeting->barrier(place_.ranks, own_core_);
+    bench_rank_.shared_results->barrier(bench_rank_.ranks, own_core_);
     return times;
   }
 
   const BenchOptions& options_;
-  const Place& place_;
+  const BenchRank& bench_rank_;
   const Call& call_;
   const Allocate& allocate_;
   Pattern pattern_;
@@ -187,11 +187,12 @@ float percentile(const std::vector<float>& ascending, double share) {
   return ascending[static_cast<std::size_t>(share * last + 0.5)];
 }
 
-std::string row_of_result(const BenchOptions& options, const Place& place, const Result& result) {
+std::string row_of_result(const BenchOptions& options, const BenchRank& bench_rank,
+                          const Result& result) {
   const double p50 = static_cast<double>(percentile(result.nanoseconds, 0.5));
   const double p99 = static_cast<double>(percentile(result.nanoseconds, 0.99));
   const double algbw = static_cast<double>(result.bytes) / p50;
-  const double busbw = algbw * bus_factor(options, place.ranks);
+  const double busbw = algbw * bus_factor(options, bench_rank.ranks);
   if (!options.json)
     return fmt::format("{:>11} {:>12.3f} {:>12.3f} {:>10.3f} {:>10.3f} {:>8} {}\n", result.bytes,
                        p50 / 1e3, p99 / 1e3, algbw, busbw, result.nanoseconds.size(),
@@ -201,9 +202,10 @@ std::string row_of_result(const BenchOptions& options, const Place& place, const
       R"("memory": "{}", "consume": {}, "tight": {}, "in_place": {}, "repetitions": {}, )"
       R"("p50_us": {:.4f}, "p99_us": {:.4f}, "algbw_gbps": {:.4f}, "busbw_gbps": {:.4f}, )"
       R"("verified": {}}})",
-      options.library, options.operation, result.bytes, place.ranks, row_of(options.dtype).name,
-      options.heap ? "heap" : "ordinary", options.consume, options.tight, options.in_place,
-      result.nanoseconds.size(), p50 / 1e3, p99 / 1e3, algbw, busbw, result.verified);
+      options.library, options.operation, result.bytes, bench_rank.ranks,
+      row_of(options.dtype).name, options.heap ? "heap" : "ordinary", options.consume,
+      options.tight, options.in_place, result.nanoseconds.size(), p50 / 1e3, p99 / 1e3, algbw,
+      busbw, result.verified);
 }
 
 void print_now(const std::string& text) {
@@ -213,26 +215,27 @@ void print_now(const std::string& text) {
 
 }  // namespace
 
-bool measure(const BenchOptions& options, const Place& place, const Call& call,
+bool measure(const BenchOptions& options, const BenchRank& bench_rank, const Call& call,
              const Allocate& allocate) {
-  if (options.pin) pin_to_core(place.rank);
-  Measurement measurement(options, place, call, allocate);
-  const bool speaks = place.rank == 0;
+  if (options.pin) pin_to_core(bench_rank.rank);
+  Measurement measurement(options, bench_rank, call, allocate);
+  const bool speaks = bench_rank.rank == 0;
   bool good = true;
   if (speaks && !options.json)
     print_now(
         fmt::format("{} {} {} ranks {}{}\n{:>11} {:>12} {:>12} {:>10} {:>10} {:>8} verified\n",
-                    options.library, options.operation, place.ranks, row_of(options.dtype).name,
-                    options.consume ? " consume" : "", "bytes", "p50 us", "p99 us", "algbw GB/s",
-                    "busbw GB/s", "repeats"));
+                    options.library, options.operation, bench_rank.ranks,
+                    row_of(options.dtype).name, options.consume ? " consume" : "", "bytes",
+                    "p50 us", "p99 us", "algbw GB/s", "busbw GB/s", "repeats"));
   const char* before = "[";
   for (const std::size_t bytes : options.sizes) {
     Result result = measurement.of(bytes);
-    for (int rank = 0; rank < place.ranks; ++rank)
-      result.verified &= place.meeting->wrong[static_cast<std::size_t>(rank)].load() == 0;
+    for (int rank = 0; rank < bench_rank.ranks; ++rank)
+      result.verified &=
+          bench_rank.shared_results->wrong[static_cast<std::size_t>(rank)].load() == 0;
     good &= result.verified;
     if (speaks && options.json) print_now(std::exchange(before, ",\n"));
-    if (speaks) print_now(row_of_result(options, place, result));
+    if (speaks) print_now(row_of_result(options, bench_rank, result));
   }
   if (speaks && options.json) print_now("]\n");
   return good;

@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "meeting.h"
 #include "options.h"
 #include "pattern.h"
+#include "shared_results.h"
 
 namespace farandole::bench {
 
@@ -19,15 +19,15 @@ using Call = std::function<void(const Shape&, const std::byte* input, std::byte*
 // Returns memory of the kind that the options ask for, 128-byte-aligned.
 using Allocate = std::function<std::shared_ptr<std::byte>(std::size_t bytes)>;
 
-struct Place {
+struct BenchRank {
   int rank = 0;
   int ranks = 1;
-  Meeting* meeting = nullptr;
+  SharedResults* shared_results = nullptr;
 };
 
 // Measures, and writes the results to standard output on rank 0. Returns whether all results were
 // right. Collective: all ranks must call it with equal options.
-bool measure(const BenchOptions& options, const Place& place, const Call& call,
+bool measure(const BenchOptions& options, const BenchRank& bench_rank, const Call& call,
              const Allocate& allocate);
 
 // Allocates pages that nothing has touched, so the first writer places them.

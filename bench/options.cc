@@ -37,7 +37,7 @@ void add_options(CLI::App& app, BenchOptions& options, std::vector<std::uint64_t
   app.add_flag("--grouped", options.grouped, "Give the pieces as one batch");
 }
 
-[[noreturn]] void refuse(const char* why) {
+[[noreturn]] void reject(const char* why) {
   std::fprintf(stderr, "%s\n", why);
   std::exit(2);
 }
@@ -57,11 +57,11 @@ BenchOptions parse_options(int count, char** words, BenchOptions defaults) {
   }
   options.heap = memory == "heap";
   const bool copies_in_place = options.operation != "allreduce" && options.operation != "broadcast";
-  if (options.in_place && copies_in_place) refuse("--in-place: allreduce and broadcast only");
+  if (options.in_place && copies_in_place) reject("--in-place: allreduce and broadcast only");
   if (options.reduce_op == ReduceOp::kAdasum && options.operation != "allreduce")
-    refuse("--adasum: allreduce only");
+    reject("--adasum: allreduce only");
   if (options.tight && (options.in_place || options.consume))
-    refuse("--tight: not with --in-place or --consume, which prepare and check every call");
+    reject("--tight: not with --in-place or --consume, which prepare and check every call");
   for (const std::uint64_t bytes : sizes) options.sizes.push_back(static_cast<std::size_t>(bytes));
   return options;
 }

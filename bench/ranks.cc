@@ -23,7 +23,7 @@ void Member::run(CollectiveCall&& call) {
   if (progress == Progress::kDone) return;
   policy_.begin_wait(clock_);
   for (; progress != Progress::kDone; progress = advance(step)) {
-    CHECK(progress != Progress::kMismatch && progress != Progress::kSurprise,
+    CHECK(progress != Progress::kMismatch && progress != Progress::kMisprediction,
           "all ranks of a benchmark make the same calls");
     if (progress == Progress::kMoved) {
       policy_.begin_wait(clock_);

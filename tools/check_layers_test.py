@@ -83,7 +83,7 @@ def test_accepts_what_the_page_allows(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_refuses(tmp_path: Path, name: str, text: str, complaint: str) -> None:
+def test_rejects(tmp_path: Path, name: str, text: str, complaint: str) -> None:
     found = check(tmp_path, {name: text})
     assert len(found) == 1
     assert complaint in found[0]
@@ -104,14 +104,14 @@ def test_a_comment_may_name_what_is_forbidden(tmp_path: Path) -> None:
     assert check(tmp_path, {"src/coordination/a.cc": "// no getenv here\n"}) == []
 
 
-def test_refuses_a_table_that_points_up_or_runs_in_circles(tmp_path: Path) -> None:
+def test_rejects_a_table_that_points_up_or_runs_in_circles(tmp_path: Path) -> None:
     up = PAGE.replace("| 0 | base | include/farandole |", "| 0 | base | engine |")
     found = check(tmp_path, {}, up)
     assert "docs/architecture.md: row base points up to engine" in found
     assert any("rooms in a cycle" in line for line in found)
 
 
-def test_refuses_a_row_without_sources(tmp_path: Path) -> None:
+def test_rejects_a_row_without_sources(tmp_path: Path) -> None:
     page = PAGE.replace("| 5 | tests |", "| 5 | apps | base | x |\n| 5 | tests |")
     (found,) = check(tmp_path, {}, page)
     assert "row apps has no sources" in found

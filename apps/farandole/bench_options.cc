@@ -49,7 +49,7 @@ p99_us, algbw_gbps, busbw_gbps and verified; after every size, so that it has wh
 the job is interrupted. The exit code is 1 when a result was wrong.
 )";
 
-Status refusal(std::string_view what, const std::string& word, const std::string& known) {
+Status rejection(std::string_view what, const std::string& word, const std::string& known) {
   return Status::fix_call(
       fmt::format("{} \"{}\" is unknown; there are {}", what, make_visible(word), known));
 }
@@ -62,7 +62,7 @@ Result<Operation> operation_named(const std::string& word) {
   }
   if (word.empty())
     return Status::fix_call("which operation? For example `farandole bench allreduce -n 2`");
-  return refusal("the operation", word, fmt::format("{}", fmt::join(known, ", ")));
+  return rejection("the operation", word, fmt::format("{}", fmt::join(known, ", ")));
 }
 
 // All but bool, which has no sum.
@@ -73,7 +73,7 @@ Result<DType> dtype_named(const std::string& word) {
     if (row.name == word) return row.dtype;
     known.push_back(row.name);
   }
-  return refusal("the --dtype", word, fmt::format("{}", fmt::join(known, ", ")));
+  return rejection("the --dtype", word, fmt::format("{}", fmt::join(known, ", ")));
 }
 
 Result<std::size_t> size_in(const std::string& word) {
@@ -130,7 +130,7 @@ Result<BenchPlan> BenchOptions::plan() const {
   FARANDOLE_TRY_ASSIGN(plan.sizes, sizes_in(sizes_));
   FARANDOLE_TRY_ASSIGN(plan.dtype, dtype_named(dtype_));
   if (memory_ != "heap" && memory_ != "ordinary")
-    return refusal("the --memory", memory_, "heap and ordinary");
+    return rejection("the --memory", memory_, "heap and ordinary");
   plan.heap = memory_ == "heap";
   plan.consume = consume_;
   plan.json = json_;

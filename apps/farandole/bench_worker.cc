@@ -64,7 +64,7 @@ class BenchWorker {
       : engine_(engine),
         plan_(plan),
         pattern_(plan.dtype, plan.ranks),
-        leads_(engine.place().rank == 0),
+        leads_(engine.topology().rank == 0),
         colors_(wants_colors(STDOUT_FILENO)),
         shows_progress_(leads_ && ::isatty(STDERR_FILENO) != 0) {}
 
@@ -168,7 +168,7 @@ class BenchWorker {
   // One repetition: write, meet, the timed region, check.
   Result<Times> repeat(std::size_t bytes, BenchRow& row) {
     const auto all_began = Clock::now();
-    const int rank = engine_.place().rank;
+    const int rank = engine_.topology().rank;
     const std::size_t first = ++repetition_;
     std::byte* const input = inputs_[repetition_ % inputs_.size()].get();
     pattern_.write(input, input_bytes(bytes), rank, first);

@@ -56,7 +56,7 @@ std::vector<Finding> decode(std::string_view bytes) {
 }
 
 // Only in the child. What it tries must disturb neither our output nor our terminal.
-[[noreturn]] void look_and_tell(const Check& check, const Descriptor& teller) {
+[[noreturn]] void look_and_tell(const Check& check, const Descriptor& reporter) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const rlimit no_core{0, 0};
@@ -66,7 +66,7 @@ std::vector<Finding> decode(std::string_view bytes) {
   const std::string bytes = encode(check.look());
   std::size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t count = ::write(teller.get(), bytes.data() + done, bytes.size() - done);
+    const ssize_t count = ::write(reporter.get(), bytes.data() + done, bytes.size() - done);
     if (count < 0) ::_exit(1);
     done += static_cast<std::size_t>(count);
   }

@@ -18,7 +18,7 @@
 
 #include "base/descriptor.h"
 #include "base/process_end.h"
-#include "launcher/stack_look.h"
+#include "launcher/stack_capture.h"
 
 namespace farandole {
 namespace {

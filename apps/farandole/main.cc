@@ -16,7 +16,7 @@
 #include "doctor.h"
 #include "knob_table.h"
 #include "launcher/colors.h"
-#include "launcher/keeper.h"
+#include "launcher/foreground_process.h"
 #include "run_options.h"
 #include "status.h"
 
@@ -44,7 +44,7 @@ CommandLine split(int count, char** arguments) {
   return {{all.begin(), dashes}, {dashes == all.end() ? dashes : dashes + 1, all.end()}};
 }
 
-int refuse(const char* who, const std::string& why, const char* help) {
+int reject(const char* who, const std::string& why, const char* help) {
   const auto text = farandole::error_for(STDERR_FILENO, std::string(who) + ": " + why);
   std::fprintf(stderr, "%s\nSee `%s`.\n", text.c_str(), help);
   return kUsageError;
@@ -58,24 +58,24 @@ int after_printing(int code) {
   return code == 0 ? 1 : code;
 }
 
-int refuse_run(const std::string& why) {
-  return refuse("farandole run", why, "farandole run --help");
+int reject_run(const std::string& why) {
+  return reject("farandole run", why, "farandole run --help");
 }
 
 int run(const farandole::RunOptions& options, const std::vector<std::string>& after_dashes) {
   const auto job = options.job(after_dashes);
-  return job.ok() ? farandole::run_job(*job) : refuse_run(job.status().message());
+  return job.ok() ? farandole::run_job(*job) : reject_run(job.status().message());
 }
 
 int bench(const farandole::BenchOptions& options, const std::vector<std::string>& words) {
-  const auto refuse_bench = [](const farandole::Status& why) {
-    return refuse("farandole bench", why.message(), "farandole bench --help");
+  const auto reject_bench = [](const farandole::Status& why) {
+    return reject("farandole bench", why.message(), "farandole bench --help");
   };
   const auto plan = options.plan();
-  if (!plan.ok()) return refuse_bench(plan.status());
+  if (!plan.ok()) return reject_bench(plan.status());
   if (options.is_worker()) return farandole::run_bench_worker(*plan);
   const auto job = options.job(*plan, words);
-  return job.ok() ? farandole::run_job(*job) : refuse_bench(job.status());
+  return job.ok() ? farandole::run_job(*job) : reject_bench(job.status());
 }
 
 // The parser's texts begin with, or end with, what they are about.
@@ -89,7 +89,7 @@ std::string in_our_words(const CLI::ParseError& error) {
 }
 
 int no_such_command(const std::vector<std::string>& words) {
-  return refuse("farandole",
+  return reject("farandole",
                 "there is no command `" + (words.empty() ? "--" : words.front()) +
                     "`; there are run, status, bench, doctor and knobs; a program is started by "
                     "`farandole run -n "
@@ -132,7 +132,7 @@ int main(int count, char** arguments) {
   const bool of_run = !line.before.empty() && line.before.front() == "run";
   if (of_run) {
     const auto checked = run_options.check_words({line.before.begin() + 1, line.before.end()});
-    if (!checked.ok()) return refuse_run(checked.message());
+    if (!checked.ok()) return reject_run(checked.message());
   }
   try {
     // The parser takes the arguments from the back.
@@ -140,7 +140,7 @@ int main(int count, char** arguments) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // a call for help
     const std::string why = in_our_words(error);
-    return of_run ? refuse_run(why) : refuse("farandole", why, "farandole --help");
+    return of_run ? reject_run(why) : reject("farandole", why, "farandole --help");
   }
   if (run_options.chosen()) return run(run_options, line.after);
   if (bench_options.chosen()) return bench(bench_options, line.before);

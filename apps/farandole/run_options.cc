@@ -233,7 +233,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes)
   FARANDOLE_TRY_ASSIGN(job.caller, caller_.descriptors(job.workers));
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
   job.settings = {variables.begin(), variables.end()};
-  // The workers would all refuse a wrong value; once, here, is friendlier.
+  // The workers would all reject a wrong value; once, here, is friendlier.
   const auto knobs = Knobs::read([&](const char* name) -> const char* {
     const auto given = variables.find(name);
     return given != variables.end() ? given->second.c_str() : std::getenv(name);

@@ -20,7 +20,7 @@ class RunOptions {
   RunOptions(const RunOptions&) = delete;
   RunOptions& operator=(const RunOptions&) = delete;
 
-  // Before parsing: refuses flags of `horovodrun`, of which the parser might read a part as one of
+  // Before parsing: rejects flags of `horovodrun`, of which the parser might read a part as one of
   // ours. `words`: what follows `run`. Errors: kFixCall with what to do here.
   Status check_words(const std::vector<std::string>& words) const;
 

@@ -78,7 +78,7 @@ class Shape:
             dist.reduce_scatter_tensor(result, given)
 
 
-class Meeting:
+class SharedResults:
     """The barrier that polls, as in the other programs, and the times of all ranks."""
 
     def __init__(self, arrivals: torch.Tensor, times: torch.Tensor, rank: int) -> None:
@@ -93,7 +93,9 @@ class Meeting:
                 time.sleep(0)
 
 
-def measure(shape: Shape, meeting: Meeting, options: argparse.Namespace) -> tuple[int, bool]:
+def measure(
+    shape: Shape, shared_results: SharedResults, options: argparse.Namespace
+) -> tuple[int, bool]:
     """Return how many repetitions counted, and whether all results were right."""
     given, expected = shape.given(shape.rank), shape.expected()
     in_place = shape.operation in ("allreduce", "broadcast")
@@ -109,21 +111,21 @@ def measure(shape: Shape, meeting: Meeting, options: argparse.Namespace) -> tupl
         if counted == 0:
             begin = time.perf_counter()
         if shape.rank == 0 and counted >= REPETITIONS_MIN:
-            meeting.times[0, -1] = time.perf_counter() - begin > options.seconds
-        meeting.barrier()
-        if meeting.times[0, -1]:
+            shared_results.times[0, -1] = time.perf_counter() - begin > options.seconds
+        shared_results.barrier()
+        if shared_results.times[0, -1]:
             break
         source, result = inputs[number % len(inputs)], outputs[number % len(inputs)]
         source.copy_(given)
-        meeting.barrier()
+        shared_results.barrier()
         start = time.perf_counter_ns()
         for _ in range(calls):
             shape.call(source, result)
         if options.consume:
             result.sum()
-        meeting.times[shape.rank, max(counted, 0)] = (time.perf_counter_ns() - start) / calls
+        shared_results.times[shape.rank, max(counted, 0)] = (time.perf_counter_ns() - start) / calls
         good &= torch.equal(result, expected)
-    meeting.barrier()
+    shared_results.barrier()
     return counted, good
 
 
@@ -151,7 +153,7 @@ def result_of(size: int, shape: Shape, times: list[float], options: argparse.Nam
 def worker(rank: int, folder: str, shared: list[torch.Tensor], options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     cores = sorted(os.sched_getaffinity(0))
-    meeting = Meeting(shared[0], shared[1], rank)
+    shared_results = SharedResults(shared[0], shared[1], rank)
     if options.pin:
         os.sched_setaffinity(0, {cores[rank % len(cores)]})
     store = dist.FileStore(f"{folder}/store", options.ranks)
@@ -162,9 +164,9 @@ def worker(rank: int, folder: str, shared: list[torch.Tensor], options: argparse
         unit = torch.empty(0, dtype=dtype).element_size() * options.ranks
         whole = (size + unit - 1) // unit * unit // (unit // options.ranks)
         shape = Shape(options.operation, whole, rank, options.ranks, dtype)
-        meeting.times[0, -1] = 0
-        counted, good = measure(shape, meeting, options)
-        slowest = sorted(meeting.times[:, :counted].max(axis=0).tolist())
+        shared_results.times[0, -1] = 0
+        counted, good = measure(shape, shared_results, options)
+        slowest = sorted(shared_results.times[:, :counted].max(axis=0).tolist())
         verdicts: list[Any] = [None] * options.ranks
         dist.all_gather_object(verdicts, good)
         results.append(result_of(size, shape, slowest, options) | {"verified": all(verdicts)})

@@ -53,29 +53,29 @@ void call(const Shape& shape, const std::byte* input, std::byte* output, MPI_Dat
   }
 }
 
-Meeting* shared_meeting(int rank, MPI_Win& window) {
+SharedResults* map_shared_results(int rank, MPI_Win& window) {
   void* memory = nullptr;
   int unit = 0;
-  MPI_Aint bytes = rank == 0 ? sizeof(Meeting) : 0;
+  MPI_Aint bytes = rank == 0 ? sizeof(SharedResults) : 0;
   MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
   MPI_Win_shared_query(window, 0, &bytes, &unit, &memory);
-  if (rank == 0) std::memset(memory, 0, sizeof(Meeting));
+  if (rank == 0) std::memset(memory, 0, sizeof(SharedResults));
   MPI_Barrier(MPI_COMM_WORLD);
-  return static_cast<Meeting*>(memory);
+  return static_cast<SharedResults*>(memory);
 }
 
 int run(int count, char** words) {
   MPI_Init(&count, &words);
   BenchOptions options = parse_options(count, words, {.library = kLibrary});
-  Place place;
-  MPI_Comm_rank(MPI_COMM_WORLD, &place.rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &place.ranks);
+  BenchRank bench_rank;
+  MPI_Comm_rank(MPI_COMM_WORLD, &bench_rank.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &bench_rank.ranks);
   options.in_place |= options.operation == "broadcast";
   MPI_Win window = MPI_WIN_NULL;
-  place.meeting = shared_meeting(place.rank, window);
+  bench_rank.shared_results = map_shared_results(bench_rank.rank, window);
   const MPI_Datatype datatype = datatype_of(options.dtype);
   const bool good = measure(
-      options, place,
+      options, bench_rank,
       [datatype](const Shape& shape, const std::byte* input, std::byte* output) {
         call(shape, input, output, datatype);
       },

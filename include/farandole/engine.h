@@ -20,7 +20,7 @@ namespace farandole {
 
 // Who this process is. `farandole run` sets it through FARANDOLE_* variables; the variables of
 // other launchers are understood, too (docs/howto/launchers.md).
-struct Place {
+struct RankTopology {
   int rank = 0;        // 0 … size − 1
   int size = 1;        // workers in the job
   int local_rank = 0;  // among the workers of this host
@@ -30,14 +30,14 @@ struct Place {
 };
 
 struct EngineOptions {
-  Place place;
+  RankTopology topology;
   // Our end of the Unix socket to the launcher; −1 if there is none. Borrowed: it must stay open
   // while the engine lives.
   int rendezvous_descriptor = -1;
   // For a job without a launcher of ours: a text that is the same on all ranks, and that no other
   // job on this host uses. The ranks find each other by it, and each engine of a process needs a
   // new one. If it is empty, size must be 1, or there must be a launcher.
-  std::string meeting;
+  std::string rendezvous_id;
   // Groups beside the world, each an ascending list of ranks, the same on every rank. They get the
   // numbers 1, 2, … in this order; the world is group 0.
   std::vector<std::vector<int>> groups;
@@ -76,7 +76,7 @@ struct EngineOptions {
   // Reads the knobs (see `docs/knobs.md`). If they do not say who this process is, reads what
   // another launcher has set. A caller that sets place and meeting itself passes true, and then
   // this is skipped. Errors: kFixCall, naming the variable and its value.
-  static Result<EngineOptions> from_environment(bool place_is_known = false);
+  static Result<EngineOptions> from_environment(bool topology_is_known = false);
 };
 
 using GroupId = std::uint32_t;
@@ -120,7 +120,7 @@ struct Submission {
   std::vector<std::int64_t> splits;
   // If not empty, the caller found this call invalid: it is rejected on all members with this text.
   // Only operation, name and group are used then.
-  std::string fault = {};
+  std::string call_error = {};
 };
 
 // The result of a call.
@@ -161,7 +161,7 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  const Place& place() const;
+  const RankTopology& topology() const;
   // Whether no call can succeed any more, because this rank has called shutdown() or has noticed
   // that the job has ended. It notices that at the latest when a call ends with kRebuildGroup. Any
   // thread.

@@ -24,17 +24,19 @@ void raise_lost() {
 
 }  // namespace
 
-BoundEngine::BoundEngine(std::vector<std::vector<int>> groups, const std::string& meeting,
-                         const std::vector<int>& place) {
-  const bool place_is_known = place.size() == 2;  // rank and size
-  Result<EngineOptions> options = EngineOptions::from_environment(place_is_known);
+BoundEngine::BoundEngine(std::vector<std::vector<int>> groups, const std::string& rendezvous_id,
+                         const std::vector<int>& topology) {
+  const bool topology_is_known = topology.size() == 2;  // rank and size
+  Result<EngineOptions> options = EngineOptions::from_environment(topology_is_known);
   raise_if_failed(options.status());
-  if (place_is_known) {
-    options->place = {
-        .rank = place[0], .size = place[1], .local_rank = place[0], .local_size = place[1]};
-    options->meeting = meeting;
-  } else if (!options->meeting.empty()) {
-    options->meeting += meeting;
+  if (topology_is_known) {
+    options->topology = {.rank = topology[0],
+                         .size = topology[1],
+                         .local_rank = topology[0],
+                         .local_size = topology[1]};
+    options->rendezvous_id = rendezvous_id;
+  } else if (!options->rendezvous_id.empty()) {
+    options->rendezvous_id += rendezvous_id;
   }
   options->groups = std::move(groups);
   bucket_bytes_ = options->bucket_bytes;
@@ -54,7 +56,7 @@ BoundEngine::BoundEngine(std::vector<std::vector<int>> groups, const std::string
   raise_if_interrupted();
   raise_if_failed(engine.status());
   engine_ = *std::move(engine);
-  place_ = engine_->place();
+  topology_ = engine_->topology();
 }
 
 std::shared_ptr<Engine> BoundEngine::running() const {
@@ -146,13 +148,13 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       nb::arg("reason"), nb::arg("cause"), nb::arg("traceback"));
   engine
       .def(nb::init<std::vector<std::vector<int>>, const std::string&, const std::vector<int>&>(),
-           nb::arg("groups"), nb::arg("meeting"), nb::arg("place"))
-      .def_prop_ro("rank", [](const BoundEngine& self) { return self.place().rank; })
-      .def_prop_ro("size", [](const BoundEngine& self) { return self.place().size; })
-      .def_prop_ro("local_rank", [](const BoundEngine& self) { return self.place().local_rank; })
-      .def_prop_ro("local_size", [](const BoundEngine& self) { return self.place().local_size; })
-      .def_prop_ro("cross_rank", [](const BoundEngine& self) { return self.place().cross_rank; })
-      .def_prop_ro("cross_size", [](const BoundEngine& self) { return self.place().cross_size; })
+           nb::arg("groups"), nb::arg("rendezvous_id"), nb::arg("topology"))
+      .def_prop_ro("rank", [](const BoundEngine& self) { return self.topology().rank; })
+      .def_prop_ro("size", [](const BoundEngine& self) { return self.topology().size; })
+      .def_prop_ro("local_rank", [](const BoundEngine& self) { return self.topology().local_rank; })
+      .def_prop_ro("local_size", [](const BoundEngine& self) { return self.topology().local_size; })
+      .def_prop_ro("cross_rank", [](const BoundEngine& self) { return self.topology().cross_rank; })
+      .def_prop_ro("cross_size", [](const BoundEngine& self) { return self.topology().cross_size; })
       .def_prop_ro("is_over", [](BoundEngine& self) { return self.running()->is_over(); })
       .def_prop_ro("bucket_bytes", &BoundEngine::bucket_bytes)
       .def_prop_ro("check_parameters", &BoundEngine::check_parameters)

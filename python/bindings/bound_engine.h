@@ -22,10 +22,11 @@ inline constexpr std::chrono::milliseconds kSlice{100};
 class BoundEngine {
  public:
   // Meets the other ranks. Raises KeyboardInterrupt, or whatever a signal handler raises meanwhile.
-  // `place` is rank and size of a job on this host whose ranks meet by `meeting`. If it is empty,
-  // the environment says both; `meeting` is then added to the meeting of another launcher's job.
-  BoundEngine(std::vector<std::vector<int>> groups, const std::string& meeting,
-              const std::vector<int>& place);
+  // `topology` is rank and size of a job on this host whose ranks meet by `rendezvous_id`. If it is
+  // empty, the environment says both; `rendezvous_id` is then added to the rendezvous id of another
+  // launcher's job.
+  BoundEngine(std::vector<std::vector<int>> groups, const std::string& rendezvous_id,
+              const std::vector<int>& topology);
 
   // The engine for new calls; the pointer keeps it alive meanwhile. Raises GroupLostError once
   // shutdown() has begun. In a forked child, the engine itself rejects calls.
@@ -39,7 +40,7 @@ class BoundEngine {
     return without_gil(running(), work);
   }
   // These work in every state.
-  const Place& place() const { return place_; }
+  const RankTopology& topology() const { return topology_; }
   std::size_t bucket_bytes() const { return bucket_bytes_; }
   std::uint64_t check_parameters() const { return check_parameters_; }
   bool forked() const { return forked_; }
@@ -89,7 +90,7 @@ class BoundEngine {
   std::shared_ptr<Engine> engine_;
   bool leaving_ = false;  // shutdown() has begun
   std::atomic<int> visitors_ = 0;
-  Place place_;
+  RankTopology topology_;
   std::size_t bucket_bytes_ = 0;
   std::uint64_t check_parameters_ = 0;
   bool forked_ = false;

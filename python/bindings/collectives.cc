@@ -105,9 +105,9 @@ Call without_tensor(const nb::str& name, GroupId group) {
 
 // A call that the frontend found invalid. It fails on all ranks, whatever they call under this
 // name.
-Call faulty(const nb::str& name, GroupId group, const nb::str& fault) {
+Call invalid_call(const nb::str& name, GroupId group, const nb::str& call_error) {
   Submission call = call_of(Operation::kBarrier, name, group);
-  call.fault = text_of(fault);
+  call.call_error = text_of(call_error);
   return {std::move(call)};
 }
 
@@ -183,7 +183,7 @@ void bind_collectives(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def("reducescatter", &reduction<Operation::kReducescatter>)
       .def("join", &without_tensor<Operation::kJoin>)
       .def("barrier", &without_tensor<Operation::kBarrier>)
-      .def("faulty", &faulty)
+      .def("invalid_call", &invalid_call)
       .def("scattered_rows", &scattered_rows);
   engine.def("submit", &submit)
       .def("submit_batch", &submit_batch)

@@ -51,15 +51,18 @@ def reducescatter(
 ) -> Call: ...
 def join(name: str, group: int, /) -> Call: ...
 def barrier(name: str, group: int, /) -> Call: ...
-def faulty(name: str, group: int, fault: str, /) -> Call:
+def invalid_call(name: str, group: int, call_error: str, /) -> Call:
     """A call that cannot be made on this rank: all members get the text as an error."""
 
 def scattered_rows(rows: int, members: int, member: int, /) -> int: ...
 def report_end(reason: str, cause: LeaveCause, traceback: str) -> None: ...
 
 class Engine:
-    def __init__(self, groups: Sequence[Sequence[int]], meeting: str, place: Sequence[int]) -> None:
-        """`place` is empty, or rank and size in a job on this host whose ranks share that text."""
+    def __init__(
+        self, groups: Sequence[Sequence[int]], rendezvous_id: str, topology: Sequence[int]
+    ) -> None:
+        """`topology` is empty, or rank and size in a job on this host whose ranks share that
+        text."""
     @property
     def rank(self) -> int: ...
     @property

@@ -22,7 +22,7 @@ class _Process:
     groups: tuple[Group, ...] = ()
     joining = False  # True while init() runs
     # how many meetings it has had, because another launcher's text stays the same for each
-    meetings = 0
+    rendezvous_count = 0
     # Engines within shutdown(). If the process forks meanwhile, the child must abandon them, too.
     leaving: tuple[core.Engine, ...] = ()
     forked = False  # whether this is a forked child of a member
@@ -62,10 +62,10 @@ def init(
     _join(given, comm=comm)
 
 
-def init_by_meeting(meeting: str, rank: int, size: int) -> None:
+def init_with_rendezvous_id(rendezvous_id: str, rank: int, size: int) -> None:
     """Join a job on this host whose ranks all pass the same text, which no other job uses."""
     _check_not_forked()
-    _join([], meeting, (rank, size))
+    _join([], rendezvous_id, (rank, size))
 
 
 def _check_not_forked() -> None:
@@ -74,18 +74,18 @@ def _check_not_forked() -> None:
 
 
 def _join(
-    given: Sequence[Group], meeting: str = "", place: Sequence[int] = (), comm: Any = None
+    given: Sequence[Group], rendezvous_id: str = "", topology: Sequence[int] = (), comm: Any = None
 ) -> None:
     _process.joining = True
     try:
         engine = core.Engine(
             groups=[group.ranks or [] for group in given],
-            meeting=meeting or f"\ninit={_process.meetings}",
-            place=place,
+            rendezvous_id=rendezvous_id or f"\ninit={_process.rendezvous_count}",
+            topology=topology,
         )
     finally:
         _process.joining = False
-        _process.meetings += 1
+        _process.rendezvous_count += 1
     try:
         _check_is_world(comm, engine.size)
     except CallError as error:

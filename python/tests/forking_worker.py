@@ -53,7 +53,7 @@ def run_another_program() -> None:
     os.execv(sys.executable, [sys.executable, "-c", program])
 
 
-def everything_is_refused() -> None:
+def everything_is_rejected() -> None:
     expect(FORKED, farandole.init)
     expect(FORKED, calls.barrier)
     expect(FORKED, lambda: farandole.add_process_set([0]))
@@ -67,7 +67,7 @@ def fork_while_others_wait() -> None:
     for thread in threads:
         thread.start()
     for _ in range(10):
-        in_child(everything_is_refused, lambda: expect(FORKED, handles[0].wait))
+        in_child(everything_is_rejected, lambda: expect(FORKED, handles[0].wait))
     calls.barrier()
     for thread in threads:
         thread.join()
@@ -92,8 +92,8 @@ def fork_and_run_another_program() -> None:
 
 if os.environ["FARANDOLE_RANK"] == "0":
     fork_while_joining()
-    in_child(everything_is_refused)
-    in_child(lambda: in_child(everything_is_refused))  # a child of the child
+    in_child(everything_is_rejected)
+    in_child(lambda: in_child(everything_is_rejected))  # a child of the child
     in_child(lambda: os._exit(0))
     fork_while_others_wait()
     fork_and_run_another_program()

@@ -1,6 +1,6 @@
 """Programs whose calls have no names, or names that are used again. Every rank makes the same calls
 and waits for the same ones, in one order; but each sleeps, polls and drops handles at times of its
-own. What is called how, and what is refused, must be the same on all ranks all the same."""
+own. What is called how, and what is rejected, must be the same on all ranks all the same."""
 
 from __future__ import annotations
 

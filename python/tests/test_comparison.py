@@ -20,9 +20,9 @@ def test_a_table_has_a_row_for_each_variant() -> None:
 
 
 def test_an_attempt_says_what_went_wrong() -> None:
-    def refuse() -> None:
+    def reject() -> None:
         raise CallError("not so")
 
     assert attempt(list) == ""
-    assert attempt(refuse) == "not so"
+    assert attempt(reject) == "not so"
     assert attempt(lambda: 1 / 0) == "ZeroDivisionError: division by zero"

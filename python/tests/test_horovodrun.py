@@ -195,7 +195,7 @@ def test_keys_that_nothing_knows_are_named(tmp_path: Path) -> None:
         ("-H localhost:2 --hostfile x", "not allowed with"),
     ],
 )
-def test_wrong_flags_are_refused(
+def test_wrong_flags_are_rejected(
     words: str, problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -218,7 +218,7 @@ def test_wrong_flags_are_refused(
         ("-np 2 --host-discovery-script find.sh", "elastic jobs do not work yet"),
     ],
 )
-def test_other_jobs_than_a_fixed_one_on_this_host_are_refused(words: str, problem: str) -> None:
+def test_other_jobs_than_a_fixed_one_on_this_host_are_rejected(words: str, problem: str) -> None:
     arguments = launch.make_parser().parse_args([*words.split(), "true"])
     with pytest.raises(ValueError) as caught:
         launch.shape_of(arguments).checked_workers()

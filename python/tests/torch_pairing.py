@@ -49,7 +49,7 @@ class PairingChecks:
 
     # The checks
 
-    def check_copies_are_refused(self) -> None:
+    def check_copies_are_rejected(self) -> None:
         """They would train alone."""
         for op in (hvd.Average, hvd.Adasum):
             model = network()

@@ -44,7 +44,7 @@ TEST(Bytes, every_shorter_message_turns_the_reader_bad) {
   }
 }
 
-TEST(Bytes, an_absurd_length_is_refused_and_the_reader_stays_bad) {
+TEST(Bytes, an_absurd_length_is_rejected_and_the_reader_stays_bad) {
   ByteWriter writer;
   writer.put(std::uint32_t{0xffffffff});
   writer.put(std::uint8_t{7});

@@ -81,25 +81,25 @@ Result<int> number_of(const Environment& environment, const Launcher& launcher, 
                   launcher.name));
 }
 
-Result<Place> place_of(const Environment& environment, const Launcher& launcher) {
-  Place place;
-  FARANDOLE_TRY_ASSIGN(place.rank, number_of(environment, launcher, launcher.rank, 0));
-  FARANDOLE_TRY_ASSIGN(place.size, number_of(environment, launcher, launcher.size, 1));
-  FARANDOLE_TRY_ASSIGN(place.local_rank,
-                       number_of(environment, launcher, launcher.local_rank, place.rank));
-  FARANDOLE_TRY_ASSIGN(place.local_size,
-                       number_of(environment, launcher, launcher.local_size, place.size));
-  if (place.size < 1 || place.rank >= place.size)
+Result<RankTopology> topology_of(const Environment& environment, const Launcher& launcher) {
+  RankTopology topology;
+  FARANDOLE_TRY_ASSIGN(topology.rank, number_of(environment, launcher, launcher.rank, 0));
+  FARANDOLE_TRY_ASSIGN(topology.size, number_of(environment, launcher, launcher.size, 1));
+  FARANDOLE_TRY_ASSIGN(topology.local_rank,
+                       number_of(environment, launcher, launcher.local_rank, topology.rank));
+  FARANDOLE_TRY_ASSIGN(topology.local_size,
+                       number_of(environment, launcher, launcher.local_size, topology.size));
+  if (topology.size < 1 || topology.rank >= topology.size)
     return Status::fix_call(fmt::format(
         "{}={} and {}={}: there is no such rank. Start all ranks with {}, or unset both "
         "to run alone.",
-        launcher.rank, place.rank, launcher.size, place.size, launcher.name));
-  if (place.local_size != place.size || place.local_rank != place.rank)
+        launcher.rank, topology.rank, launcher.size, topology.size, launcher.name));
+  if (topology.local_size != topology.size || topology.local_rank != topology.rank)
     return Status::fix_call(fmt::format(
         "{} has started rank {} of {} as number {} of {} on this host: jobs over several hosts are "
         "not possible yet; start all ranks on one",
-        launcher.name, place.rank, place.size, place.local_rank, place.local_size));
-  return place;
+        launcher.name, topology.rank, topology.size, topology.local_rank, topology.local_size));
+  return topology;
 }
 
 // Empty if the descriptor is not a Unix socket.
@@ -111,7 +111,7 @@ std::string process_behind(std::string_view descriptor) {
   return fmt::format("\nprocess={}", peer.pid);
 }
 
-Result<std::string> meeting_of(const Environment& environment, const Launcher& launcher) {
+Result<std::string> rendezvous_id_of(const Environment& environment, const Launcher& launcher) {
   std::string known;
   std::string looked_for;
   for (const char* const name : launcher.job) {
@@ -138,9 +138,9 @@ Result<std::optional<ForeignJob>> find_foreign_job(const Environment& environmen
     if (text_of(environment, launcher.rank).empty() || text_of(environment, launcher.size).empty())
       continue;
     ForeignJob job;
-    FARANDOLE_TRY_ASSIGN(job.place, place_of(environment, launcher));
-    if (job.place.size > 1) {
-      FARANDOLE_TRY_ASSIGN(job.meeting, meeting_of(environment, launcher));
+    FARANDOLE_TRY_ASSIGN(job.topology, topology_of(environment, launcher));
+    if (job.topology.size > 1) {
+      FARANDOLE_TRY_ASSIGN(job.rendezvous_id, rendezvous_id_of(environment, launcher));
     }
     return std::optional(std::move(job));
   }

@@ -13,9 +13,9 @@
 namespace farandole {
 
 struct ForeignJob {
-  Place place;
+  RankTopology topology;
   // the same text on all ranks of the job, and different from every other job's
-  std::string meeting;
+  std::string rendezvous_id;
 };
 
 // Returns the job, or empty if no other launcher has started this process. `environment` answers

@@ -53,18 +53,20 @@ Variables with(Variables variables, const std::string& name, const std::string& 
 
 TEST(ForeignLauncher, TorchrunSaysWhoWeAre) {
   const ForeignJob job = job_of(kTorchrun);
-  EXPECT_EQ(job.place.rank, 1);
-  EXPECT_EQ(job.place.size, 4);
-  EXPECT_EQ(job.place.local_rank, 1);
-  EXPECT_EQ(job.place.local_size, 4);
-  EXPECT_EQ(job.meeting, job_of(with(with(kTorchrun, "RANK", "2"), "LOCAL_RANK", "2")).meeting);
+  EXPECT_EQ(job.topology.rank, 1);
+  EXPECT_EQ(job.topology.size, 4);
+  EXPECT_EQ(job.topology.local_rank, 1);
+  EXPECT_EQ(job.topology.local_size, 4);
+  EXPECT_EQ(job.rendezvous_id,
+            job_of(with(with(kTorchrun, "RANK", "2"), "LOCAL_RANK", "2")).rendezvous_id);
 }
 
 TEST(ForeignLauncher, AnotherJobMeetsElsewhere) {
-  const std::string meeting = job_of(kTorchrun).meeting;
-  EXPECT_NE(meeting, job_of(with(kTorchrun, "MASTER_PORT", "29501")).meeting);
-  EXPECT_NE(meeting, job_of(with(kTorchrun, "TORCHELASTIC_RUN_ID", "other")).meeting);
-  EXPECT_NE(meeting, job_of(with(kTorchrun, "TORCHELASTIC_RESTART_COUNT", "1")).meeting);
+  const std::string rendezvous_id = job_of(kTorchrun).rendezvous_id;
+  EXPECT_NE(rendezvous_id, job_of(with(kTorchrun, "MASTER_PORT", "29501")).rendezvous_id);
+  EXPECT_NE(rendezvous_id, job_of(with(kTorchrun, "TORCHELASTIC_RUN_ID", "other")).rendezvous_id);
+  EXPECT_NE(rendezvous_id,
+            job_of(with(kTorchrun, "TORCHELASTIC_RESTART_COUNT", "1")).rendezvous_id);
 }
 
 TEST(ForeignLauncher, MpirunAndSrunSayWhoWeAre) {
@@ -73,16 +75,16 @@ TEST(ForeignLauncher, MpirunAndSrunSayWhoWeAre) {
                                       {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
                                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
                                       {"PMIX_NAMESPACE", "4711"}});
-  EXPECT_EQ(open_mpi.place.rank, 2);
-  EXPECT_THAT(open_mpi.meeting, HasSubstr("4711"));
+  EXPECT_EQ(open_mpi.topology.rank, 2);
+  EXPECT_THAT(open_mpi.rendezvous_id, HasSubstr("4711"));
   const ForeignJob slurm = job_of({{"SLURM_PROCID", "1"},
                                    {"SLURM_STEP_NUM_TASKS", "2"},
                                    {"SLURM_LOCALID", "1"},
                                    {"SLURM_STEP_TASKS_PER_NODE", "2"},
                                    {"SLURM_JOB_ID", "17"},
                                    {"SLURM_STEP_ID", "0"}});
-  EXPECT_EQ(slurm.place.size, 2);
-  EXPECT_THAT(slurm.meeting, HasSubstr("SLURM_JOB_ID=17"));
+  EXPECT_EQ(slurm.topology.size, 2);
+  EXPECT_THAT(slurm.rendezvous_id, HasSubstr("SLURM_JOB_ID=17"));
 }
 
 TEST(ForeignLauncher, ASocketToTheLauncherTellsMpichsJobs) {
@@ -92,8 +94,8 @@ TEST(ForeignLauncher, ASocketToTheLauncherTellsMpichsJobs) {
   const Descriptor other(ends[1]);
   const ForeignJob job =
       job_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"PMI_FD", std::to_string(one.get())}});
-  EXPECT_THAT(job.meeting, HasSubstr("process=" + std::to_string(::getpid())));
-  EXPECT_EQ(job.place.local_size, 2);
+  EXPECT_THAT(job.rendezvous_id, HasSubstr("process=" + std::to_string(::getpid())));
+  EXPECT_EQ(job.topology.local_size, 2);
 }
 
 TEST(ForeignLauncher, WhatIsLeftOverIsNoJob) {
@@ -102,8 +104,8 @@ TEST(ForeignLauncher, WhatIsLeftOverIsNoJob) {
   EXPECT_FALSE(find({{"RANK", ""}, {"WORLD_SIZE", "4"}})->has_value());
   EXPECT_FALSE(find({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}})->has_value()) << "in sbatch";
   const ForeignJob alone = job_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}});
-  EXPECT_EQ(alone.place.size, 1);
-  EXPECT_EQ(alone.meeting, "");
+  EXPECT_EQ(alone.topology.size, 1);
+  EXPECT_EQ(alone.rendezvous_id, "");
 }
 
 TEST(ForeignLauncher, WhatMakesNoSenseIsAnError) {

@@ -14,7 +14,7 @@ namespace farandole {
 
 // A condition variable for some of the threads that wait for a Guarded value, so that these can be
 // woken without waking the others.
-class WaitPlace {
+class WaitQueue {
  public:
   void notify_all() { changed_.notify_all(); }
 
@@ -50,11 +50,11 @@ class Guarded {
     }
     // As above, but only notifications of `place` wake it.
     template <class Ready>
-    void wait_at(WaitPlace& place, Ready ready) {
+    void wait_at(WaitQueue& place, Ready ready) {
       place.changed_.wait(lock_, [&] { return ready(owner_.value_); });
     }
     template <class Ready>
-    bool wait_at(WaitPlace& place, std::chrono::steady_clock::time_point deadline, Ready ready) {
+    bool wait_at(WaitQueue& place, std::chrono::steady_clock::time_point deadline, Ready ready) {
       return place.changed_.wait_until(lock_, deadline, [&] { return ready(owner_.value_); });
     }
 

@@ -37,7 +37,7 @@ TEST(Guarded, wait_sees_the_change_of_another_thread) {
 
 TEST(Guarded, who_waits_at_a_place_is_woken_there) {
   Guarded<bool> ready(false);
-  WaitPlace place;
+  WaitQueue place;
   const std::jthread writer([&] {
     *ready.lock() = true;
     place.notify_all();

@@ -106,9 +106,9 @@ struct BadValue {
   const char* allowed;
 };
 
-class KnobsRefuse : public ::testing::TestWithParam<BadValue> {};
+class KnobsReject : public ::testing::TestWithParam<BadValue> {};
 
-TEST_P(KnobsRefuse, a_bad_value_naming_variable_value_and_what_is_allowed) {
+TEST_P(KnobsReject, a_bad_value_naming_variable_value_and_what_is_allowed) {
   const BadValue& bad = GetParam();
   const auto knobs = read({{bad.variable, bad.value}});
   ASSERT_FALSE(knobs.ok());
@@ -119,7 +119,7 @@ TEST_P(KnobsRefuse, a_bad_value_naming_variable_value_and_what_is_allowed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Values, KnobsRefuse,
+    Values, KnobsReject,
     ::testing::Values(BadValue{"FARANDOLE_RANK", "-1", "from 0 to 1048575"},
                       BadValue{"FARANDOLE_RANK", "1x", "a whole number"},
                       BadValue{"FARANDOLE_RANK", " 1", "a whole number"},

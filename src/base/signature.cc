@@ -32,7 +32,7 @@ std::string problem_of_scale(const Signature& signature, std::string_view which,
 bool operator==(const Signature& a, const Signature& b) {
   const auto parts = [](const Signature& s) {
     return std::tie(s.name, s.operation, s.dtype, s.device, s.reduce_op, s.root_rank, s.dimensions,
-                    s.fault);
+                    s.call_error);
   };
   return parts(a) == parts(b) && same_bits(a.prescale, b.prescale) &&
          same_bits(a.postscale, b.postscale);
@@ -59,12 +59,12 @@ std::uint64_t digest_of(const Signature& signature) {
   digest.add(signature.dimensions.size());
   for (const auto dimension : signature.dimensions)
     digest.add(static_cast<std::uint64_t>(dimension));
-  digest.add(signature.fault);
+  digest.add(signature.call_error);
   return digest.value();
 }
 
-KnownSignature::KnownSignature(Signature known)
-    : signature(std::move(known)),
+InternedSignature::InternedSignature(Signature interned)
+    : signature(std::move(interned)),
       digest(digest_of(signature)),
       name_digest(digest_of(std::string_view(signature.name))),
       bytes(0),
@@ -72,7 +72,7 @@ KnownSignature::KnownSignature(Signature known)
       problem(problem_of(signature)) {
   if (!problem.empty()) return;
   bytes = *byte_count(signature.dtype, signature.dimensions);
-  if (signature.has_fault() || !may_be_fused(signature.operation, signature.reduce_op)) return;
+  if (signature.has_call_error() || !may_be_fused(signature.operation, signature.reduce_op)) return;
   Digest key;
   key.add(static_cast<std::uint64_t>(signature.operation));
   key.add(static_cast<std::uint64_t>(signature.dtype));
@@ -101,8 +101,9 @@ std::string problem_of(const Signature& signature) {
     return of_name("this number is not a device", static_cast<int>(signature.device));
   if (static_cast<std::size_t>(signature.reduce_op) >= kReduceOpNames.size())
     return of_name("this number is not a reduction", static_cast<int>(signature.reduce_op));
-  if (signature.fault.size() > kFaultBytesMax)
-    return of_name("the text of its fault is too long", static_cast<int>(signature.fault.size()));
+  if (signature.call_error.size() > kCallErrorBytesMax)
+    return of_name("the text of its call error is too long",
+                   static_cast<int>(signature.call_error.size()));
   if (signature.dimensions.size() > kDimensionsMax) {
     return fmt::format("`{}` has {} dimensions, at most {} are allowed",
                        shortened(name, kNameShownBytesMax), signature.dimensions.size(),

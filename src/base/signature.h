@@ -19,7 +19,7 @@ namespace farandole {
 // Names, shapes and error texts are bounded, so that every signature fits into one control message.
 inline constexpr std::size_t kNameBytesMax = 4096;
 inline constexpr std::size_t kDimensionsMax = 64;
-inline constexpr std::size_t kFaultBytesMax = 1024;
+inline constexpr std::size_t kCallErrorBytesMax = 1024;
 
 // Members match calls by name alone. If two members use one name for different operations, that is
 // a mismatch, and the call is rejected on all. The engine gives calls without a name one
@@ -38,9 +38,9 @@ struct Signature {
   std::vector<std::int64_t> dimensions;
   // Says why this call cannot run; empty if it can. Only its name and operation are set then, and
   // it is rejected on all members.
-  std::string fault = {};
+  std::string call_error = {};
 
-  bool has_fault() const { return !fault.empty(); }
+  bool has_call_error() const { return !call_error.empty(); }
 
   friend bool operator==(const Signature& a, const Signature& b);
 };
@@ -65,8 +65,8 @@ std::optional<std::int64_t> byte_count(DType dtype, std::span<const std::int64_t
 
 // A signature together with what is computed from it once, because programs submit the same
 // signature again and again.
-struct KnownSignature {
-  explicit KnownSignature(Signature known);
+struct InternedSignature {
+  explicit InternedSignature(Signature interned);
 
   Signature signature;
   std::uint64_t digest;

@@ -57,17 +57,17 @@ TEST(Signature, ScalesAreComparedBitByBit) {
   EXPECT_NE(digest_of(tenth), digest_of(next));
 }
 
-TEST(KnownSignature, HoldsWhatIsComputedOnce) {
-  const KnownSignature known(sample());
-  EXPECT_EQ(known.signature, sample());
-  EXPECT_EQ(known.digest, digest_of(sample()));
-  EXPECT_EQ(known.name_digest, digest_of(std::string_view("w")));
-  EXPECT_EQ(known.bytes, 24);
-  EXPECT_EQ(known.problem, "");
+TEST(InternedSignature, HoldsWhatIsComputedOnce) {
+  const InternedSignature interned(sample());
+  EXPECT_EQ(interned.signature, sample());
+  EXPECT_EQ(interned.digest, digest_of(sample()));
+  EXPECT_EQ(interned.name_digest, digest_of(std::string_view("w")));
+  EXPECT_EQ(interned.bytes, 24);
+  EXPECT_EQ(interned.problem, "");
   auto wrong = sample();
   wrong.dimensions = {-1};
-  EXPECT_EQ(KnownSignature(wrong).bytes, 0);
-  EXPECT_EQ(KnownSignature(wrong).problem, problem_of(wrong));
+  EXPECT_EQ(InternedSignature(wrong).bytes, 0);
+  EXPECT_EQ(InternedSignature(wrong).problem, problem_of(wrong));
 }
 
 TEST(Signature, WithinItsBounds) {

@@ -24,55 +24,55 @@ std::int64_t part_of(std::int64_t bytes, std::int64_t round) {
 }  // namespace
 
 Allgather::Allgather(const Group& group, const StepIdentity& identity, Options options)
-    : rounds_(Entrance(group, identity)),
+    : rounds_(EntryBarrier(group, identity)),
       options_(std::move(options)),
-      lends_(rounds_.entrance().is_worth_lending(own_part(), own_part().size())) {}
+      exposes_(rounds_.entry_barrier().is_worth_exposing(own_part(), own_part().size())) {}
 
 std::span<const std::byte> Allgather::own_part() const {
   return {options_.input, static_cast<std::size_t>(options_.rows * options_.row_bytes)};
 }
 
 void Allgather::stage(std::int64_t round) {
-  const Entrance& entrance = rounds_.entrance();
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const std::span<const std::byte> own = own_part();
-  if (lends_ || own.empty() || entrance.group().members() == 1) return;
+  if (exposes_ || own.empty() || entry_barrier.group().members() == 1) return;
   if (own.size() <= kInlineBytes) {
-    if (round == 0) std::memcpy(entrance.own_inside(), own.data(), own.size());
+    if (round == 0) std::memcpy(entry_barrier.own_inline_payload(), own.data(), own.size());
     return;
   }
   const auto all = static_cast<std::int64_t>(own.size());
   const std::int64_t bytes = part_of(all, round);
   if (bytes > 0)
-    std::memcpy(entrance.own_staging() + parts_of(all).offset(entrance.identity(), round),
+    std::memcpy(entry_barrier.own_staging() + parts_of(all).offset(entry_barrier.identity(), round),
                 own.data() + round * kRoundBytes, static_cast<std::size_t>(bytes));
 }
 
-void Allgather::enter(Entrance& entrance) const {
-  if (lends_)
-    entrance.enter_lending(options_.rows, own_part());
+void Allgather::enter(EntryBarrier& entry_barrier) const {
+  if (exposes_)
+    entry_barrier.enter_exposing(options_.rows, own_part());
   else
-    entrance.enter(options_.rows);
+    entry_barrier.enter(options_.rows);
 }
 
 bool Allgather::is_staged(int member, std::int64_t bytes) const {
-  const Entrance& entrance = rounds_.entrance();
-  return bytes > static_cast<std::int64_t>(kInlineBytes) && entrance.group().members() > 1 &&
-         !entrance.lends_input(member);
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
+  return bytes > static_cast<std::int64_t>(kInlineBytes) && entry_barrier.group().members() > 1 &&
+         !entry_barrier.exposes_input(member);
 }
 
-std::optional<std::int64_t> Allgather::meet() {
-  const Entrance& entrance = rounds_.entrance();
-  const Group& group = entrance.group();
+std::optional<std::int64_t> Allgather::all_arrived() {
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
+  const Group& group = entry_barrier.group();
   group.counts.clear();
   group.offsets.clear();
   std::int64_t rounds = 0;
   std::int64_t total = 0;
   for (int member = 0; member < group.members(); ++member) {
-    const std::int64_t rows = entrance.extent(member);
+    const std::int64_t rows = entry_barrier.declared_count(member);
     std::int64_t bytes = 0;
     std::int64_t end = 0;
     if (__builtin_mul_overflow(rows, options_.row_bytes, &bytes) ||
-        __builtin_add_overflow(total, bytes, &end) || !entrance.lends_enough(member, bytes))
+        __builtin_add_overflow(total, bytes, &end) || !entry_barrier.exposes_enough(member, bytes))
       return std::nullopt;
     group.counts.push_back(rows);
     group.offsets.push_back(std::exchange(total, end));
@@ -85,13 +85,13 @@ std::optional<std::int64_t> Allgather::meet() {
 
 bool Allgather::take(std::int64_t round) {
   if (output_ == nullptr) return true;
-  return copies_.advance(rounds_.entrance().group(),
+  return copies_.advance(rounds_.entry_barrier().group(),
                          [&](int member) { return copy_of(member, round); });
 }
 
 Copy Allgather::copy_of(int member, std::int64_t round) const {
-  const Entrance& entrance = rounds_.entrance();
-  const Group& group = entrance.group();
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
+  const Group& group = entry_barrier.group();
   const auto index = static_cast<std::size_t>(member);
   const std::int64_t bytes = group.counts[index] * options_.row_bytes;
   std::byte* const to = output_ + group.offsets[index];
@@ -99,13 +99,13 @@ Copy Allgather::copy_of(int member, std::int64_t round) const {
   if (is_staged(member, bytes)) {
     const std::int64_t begin = round * kRoundBytes;
     const std::byte* const shown =
-        entrance.staging(member) + parts_of(bytes).offset(entrance.identity(), round);
+        entry_barrier.staging(member) + parts_of(bytes).offset(entry_barrier.identity(), round);
     return {ours ? options_.input + begin : shown, to + begin, part_of(bytes, round)};
   }
   if (round > 0 || bytes == 0) return {};
   if (ours) return {options_.input, to, bytes};
-  const std::byte* const lent = entrance.input(member, static_cast<std::size_t>(bytes));
-  return {lent != nullptr ? lent : entrance.inside(member), to, bytes};
+  const std::byte* const exposed = entry_barrier.input(member, static_cast<std::size_t>(bytes));
+  return {exposed != nullptr ? exposed : entry_barrier.inline_payload(member), to, bytes};
 }
 
 }  // namespace farandole

@@ -49,13 +49,13 @@ class Allgather {
   template <class Way>
   friend class BasicRounds;  // calls these four functions
   void stage(std::int64_t round);
-  void enter(Entrance& entrance) const;
-  std::optional<std::int64_t> meet();
+  void enter(EntryBarrier& entry_barrier) const;
+  std::optional<std::int64_t> all_arrived();
   bool take(std::int64_t round);
 
   Rounds rounds_;
   Options options_;
-  bool lends_;
+  bool exposes_;
   std::byte* output_ = nullptr;
   Copies copies_;
 };

@@ -145,7 +145,8 @@ TEST(Allgather, more_bytes_than_a_number_can_hold_are_a_mismatch) {
   EXPECT_EQ(step.advance(), Progress::kPending);
   // No member can bring that much memory, so the test writes the other entry by hand.
   group.group(1).board->enter(
-      1, 1, {.identity = step_number(1).id, .extent = std::numeric_limits<std::int64_t>::max()});
+      1, 1,
+      {.identity = step_number(1).id, .declared_count = std::numeric_limits<std::int64_t>::max()});
   EXPECT_EQ(step.advance(), Progress::kMismatch);
 }
 

@@ -2,12 +2,12 @@
 
 namespace farandole {
 
-int count_present(const Entrance& entrance, std::int64_t bytes) {
+int count_present(const EntryBarrier& entry_barrier, std::int64_t bytes) {
   int present = 0;
-  for (int member = 0; member < entrance.group().members(); ++member) {
-    const std::int64_t extent = entrance.extent(member);
-    if (extent != bytes && extent != kJoinedExtent + bytes) return 0;
-    if (extent == bytes) ++present;
+  for (int member = 0; member < entry_barrier.group().members(); ++member) {
+    const std::int64_t declared_count = entry_barrier.declared_count(member);
+    if (declared_count != bytes && declared_count != kJoinedDeclaredCount + bytes) return 0;
+    if (declared_count == bytes) ++present;
   }
   return present;
 }

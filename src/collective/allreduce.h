@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "collective/entrance.h"
+#include "collective/entry_barrier.h"
 #include "device/cpu/reduce.h"
 
 namespace farandole {
@@ -24,22 +24,22 @@ struct AllreduceOptions {
   bool is_adasum() const { return reduction.op == ReduceOp::kAdasum; }
 };
 
-// Added to the extent of a member that has joined. No tensor has as many bytes.
-inline constexpr std::int64_t kJoinedExtent = std::int64_t{1} << 62;
+// Added to the declared count of a member that has joined. No tensor has as many bytes.
+inline constexpr std::int64_t kJoinedDeclaredCount = std::int64_t{1} << 62;
 
-inline std::int64_t extent_of(const AllreduceOptions& options) {
-  return options.joined ? kJoinedExtent + options.bytes() : options.bytes();
+inline std::int64_t declared_count_of(const AllreduceOptions& options) {
+  return options.joined ? kJoinedDeclaredCount + options.bytes() : options.bytes();
 }
 
 // Whether a member has joined. Call it after all have entered.
-inline bool has_joined(const Entrance& entrance, int member) {
-  return entrance.extent(member) >= kJoinedExtent;
+inline bool has_joined(const EntryBarrier& entry_barrier, int member) {
+  return entry_barrier.declared_count(member) >= kJoinedDeclaredCount;
 }
 
 // How many members bring data. Call it after all have entered. Returns 0 if the entries are
 // invalid: each member must bring `bytes` bytes, or have joined and expect them, and at least one
 // must bring data.
-int count_present(const Entrance& entrance, std::int64_t bytes);
+int count_present(const EntryBarrier& entry_barrier, std::int64_t bytes);
 
 // Sets the divisor of an average over the present members.
 inline void divide_by(Reduction& reduction, int present) {

@@ -16,7 +16,7 @@ namespace farandole {
 namespace {
 
 constexpr std::int64_t kStaging = static_cast<std::int64_t>(kStagingBytesPerSlot);
-constexpr std::int64_t kInside = static_cast<std::int64_t>(kInlineBytes);
+constexpr std::int64_t kInlineLimit = static_cast<std::int64_t>(kInlineBytes);
 constexpr std::int64_t kSplitBytes = sizeof(std::int64_t);
 
 constexpr std::int64_t round_down(std::int64_t value, std::int64_t multiple) {
@@ -26,7 +26,7 @@ constexpr std::int64_t round_down(std::int64_t value, std::int64_t multiple) {
 }  // namespace
 
 Alltoall::Alltoall(const Group& group, const StepIdentity& identity, Options options)
-    : rounds_(Entrance(group, identity)),
+    : rounds_(EntryBarrier(group, identity)),
       options_(std::move(options)),
       splits_bytes_(group.members() * kSplitBytes),
       piece_bytes_max_(
@@ -40,26 +40,27 @@ Alltoall::Alltoall(const Group& group, const StepIdentity& identity, Options opt
     sent += rows;
   }
   sent_ = sent * options_.row_bytes;
-  if (!is_inside(sent_))
-    lends_ = rounds_.entrance().is_worth_lending({options_.input, static_cast<std::size_t>(sent_)},
-                                                 static_cast<std::size_t>(sent_));
+  if (!is_inline(sent_))
+    exposes_ = rounds_.entry_barrier().is_worth_exposing(
+        {options_.input, static_cast<std::size_t>(sent_)}, static_cast<std::size_t>(sent_));
 }
 
-bool Alltoall::are_splits_inside() const { return splits_bytes_ <= kInside; }
+bool Alltoall::are_splits_inline() const { return splits_bytes_ <= kInlineLimit; }
 
-bool Alltoall::is_inside(std::int64_t sent) const { return sent <= kInside - splits_bytes_; }
+bool Alltoall::is_inline(std::int64_t sent) const { return sent <= kInlineLimit - splits_bytes_; }
 
 std::int64_t Alltoall::staging_bytes() const {
-  return are_splits_inside() ? kStaging : kStaging - round_up(splits_bytes_, kPieceAlignment);
+  return are_splits_inline() ? kStaging : kStaging - round_up(splits_bytes_, kPieceAlignment);
 }
 
 // For a member that stages, and whose largest share for another member has this many bytes.
 Alltoall::Pieces Alltoall::pieces_of(std::int64_t largest) const {
   const std::int64_t bytes = std::min(piece_bytes_max_, round_up(largest, kPieceAlignment));
   return {.bytes = bytes,
-          .parts = {.bytes = round_up(bytes * rounds_.entrance().group().members(), kPartAlignment),
-                    .rounds = rounds_for(largest, bytes),
-                    .staging_bytes = staging_bytes()}};
+          .parts = {
+              .bytes = round_up(bytes * rounds_.entry_barrier().group().members(), kPartAlignment),
+              .rounds = rounds_for(largest, bytes),
+              .staging_bytes = staging_bytes()}};
 }
 
 Alltoall::Range Alltoall::piece_of(std::int64_t all, const Pieces& pieces, std::int64_t round) {
@@ -69,30 +70,31 @@ Alltoall::Range Alltoall::piece_of(std::int64_t all, const Pieces& pieces, std::
 
 void Alltoall::stage(std::int64_t round) {
   if (round == 0) stage_splits();
-  if (!lends_ && !is_inside(sent_)) stage_pieces(round);
+  if (!exposes_ && !is_inline(sent_)) stage_pieces(round);
 }
 
 void Alltoall::stage_splits() {
-  const Entrance& entrance = rounds_.entrance();
-  std::byte* const to =
-      are_splits_inside() ? entrance.own_inside() : entrance.own_staging() + staging_bytes();
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
+  std::byte* const to = are_splits_inline() ? entry_barrier.own_inline_payload()
+                                            : entry_barrier.own_staging() + staging_bytes();
   std::memcpy(to, options_.splits.data(), static_cast<std::size_t>(splits_bytes_));
-  if (sent_ > 0 && is_inside(sent_) && entrance.group().members() > 1)
+  if (sent_ > 0 && is_inline(sent_) && entry_barrier.group().members() > 1)
     std::memcpy(to + splits_bytes_, options_.input, static_cast<std::size_t>(sent_));
 }
 
 void Alltoall::stage_pieces(std::int64_t round) {
-  const Entrance& entrance = rounds_.entrance();
-  const int own = entrance.group().member;
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
+  const int own = entry_barrier.group().member;
   const std::span<const std::int64_t> splits = options_.splits;
   std::int64_t largest = 0;
   for (std::size_t to = 0; to < splits.size(); ++to)
     if (static_cast<int>(to) != own) largest = std::max(largest, splits[to] * options_.row_bytes);
   if (largest == 0) return;
   const Pieces pieces = pieces_of(largest);
-  std::byte* const part = entrance.own_staging() + pieces.parts.offset(entrance.identity(), round);
+  std::byte* const part =
+      entry_barrier.own_staging() + pieces.parts.offset(entry_barrier.identity(), round);
   std::int64_t before = 0;
-  for (int to = 0; to < entrance.group().members(); ++to) {
+  for (int to = 0; to < entry_barrier.group().members(); ++to) {
     const std::int64_t all = splits[static_cast<std::size_t>(to)] * options_.row_bytes;
     const Range piece = piece_of(all, pieces, round);
     if (to != own && piece.bytes > 0)
@@ -102,40 +104,40 @@ void Alltoall::stage_pieces(std::int64_t round) {
   }
 }
 
-void Alltoall::enter(Entrance& entrance) const {
-  if (lends_)
-    entrance.enter_lending(options_.rows, {options_.input, static_cast<std::size_t>(sent_)});
+void Alltoall::enter(EntryBarrier& entry_barrier) const {
+  if (exposes_)
+    entry_barrier.enter_exposing(options_.rows, {options_.input, static_cast<std::size_t>(sent_)});
   else
-    entrance.enter(options_.rows);
+    entry_barrier.enter(options_.rows);
 }
 
 std::int64_t Alltoall::split(int from, int to) const {
-  const Group& group = rounds_.entrance().group();
+  const Group& group = rounds_.entry_barrier().group();
   const auto members = static_cast<std::size_t>(group.members());
   return group.splits[static_cast<std::size_t>(from) * members + static_cast<std::size_t>(to)];
 }
 
 // Copies the splits before they are checked, so that they cannot change after the check.
 void Alltoall::read_splits() {
-  const Entrance& entrance = rounds_.entrance();
-  const Group& group = entrance.group();
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
+  const Group& group = entry_barrier.group();
   const auto members = static_cast<std::size_t>(group.members());
   group.splits.resize(members * members);
   for (std::size_t index = 0; index < members; ++index) {
     const int member = static_cast<int>(index);
-    std::memcpy(
-        &group.splits[index * members],
-        are_splits_inside() ? entrance.inside(member) : entrance.staging(member) + staging_bytes(),
-        static_cast<std::size_t>(splits_bytes_));
+    std::memcpy(&group.splits[index * members],
+                are_splits_inline() ? entry_barrier.inline_payload(member)
+                                    : entry_barrier.staging(member) + staging_bytes(),
+                static_cast<std::size_t>(splits_bytes_));
   }
 }
 
 // Gives the same answer on all members. False if a member sends more than it has, or if a sum
 // overflows.
 bool Alltoall::splits_fit() const {
-  const int members = rounds_.entrance().group().members();
+  const int members = rounds_.entry_barrier().group().members();
   for (int member = 0; member < members; ++member) {
-    std::int64_t left = rounds_.entrance().extent(member);
+    std::int64_t left = rounds_.entry_barrier().declared_count(member);
     std::int64_t received = 0;
     std::int64_t bytes = 0;
     if (__builtin_mul_overflow(left, options_.row_bytes, &bytes)) return false;
@@ -152,7 +154,7 @@ bool Alltoall::splits_fit() const {
 
 // splits_fit() must be true.
 Alltoall::Sent Alltoall::sent_by(int member) const {
-  const Group& group = rounds_.entrance().group();
+  const Group& group = rounds_.entry_barrier().group();
   Sent sent;
   for (int other = 0; other < group.members(); ++other) {
     const std::int64_t bytes = split(member, other) * options_.row_bytes;
@@ -163,19 +165,19 @@ Alltoall::Sent Alltoall::sent_by(int member) const {
   return sent;
 }
 
-std::optional<std::int64_t> Alltoall::meet() {
+std::optional<std::int64_t> Alltoall::all_arrived() {
   read_splits();
   if (!splits_fit()) return std::nullopt;
-  const Entrance& entrance = rounds_.entrance();
-  const Group& group = entrance.group();
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
+  const Group& group = entry_barrier.group();
   group.counts.clear();
   group.offsets.clear();
   std::int64_t rounds = 0;
   std::int64_t offset = 0;
   for (int member = 0; member < group.members(); ++member) {
     const Sent sent = sent_by(member);
-    if (!entrance.lends_enough(member, sent.to_all)) return std::nullopt;
-    const bool stages = !is_inside(sent.to_all) && !entrance.lends_input(member);
+    if (!entry_barrier.exposes_enough(member, sent.to_all)) return std::nullopt;
+    const bool stages = !is_inline(sent.to_all) && !entry_barrier.exposes_input(member);
     if (sent.to_all > 0)
       rounds = std::max(
           {rounds, std::int64_t{1}, stages ? rounds_for(sent.largest, piece_bytes_max_) : 0});
@@ -189,13 +191,13 @@ std::optional<std::int64_t> Alltoall::meet() {
 
 bool Alltoall::take(std::int64_t round) {
   if (output_ == nullptr) return true;
-  return copies_.advance(rounds_.entrance().group(),
+  return copies_.advance(rounds_.entry_barrier().group(),
                          [&](int member) { return copy_of(member, round); });
 }
 
 Copy Alltoall::copy_of(int member, std::int64_t round) const {
-  const Entrance& entrance = rounds_.entrance();
-  const Group& group = entrance.group();
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
+  const Group& group = entry_barrier.group();
   const auto index = static_cast<std::size_t>(member);
   const std::int64_t bytes = group.counts[index] * options_.row_bytes;
   if (bytes == 0) return {};
@@ -203,13 +205,14 @@ Copy Alltoall::copy_of(int member, std::int64_t round) const {
   const Sent sent = sent_by(member);
   const std::byte* whole = options_.input;
   if (member != group.member) {
-    whole = entrance.input(member, static_cast<std::size_t>(sent.to_all));
-    if (whole == nullptr && is_inside(sent.to_all)) whole = entrance.inside(member) + splits_bytes_;
+    whole = entry_barrier.input(member, static_cast<std::size_t>(sent.to_all));
+    if (whole == nullptr && is_inline(sent.to_all))
+      whole = entry_barrier.inline_payload(member) + splits_bytes_;
   }
   if (whole != nullptr) return round == 0 ? Copy{whole + sent.before, to, bytes} : Copy{};
   const Pieces pieces = pieces_of(sent.largest);
   const Range piece = piece_of(bytes, pieces, round);
-  return {entrance.staging(member) + pieces.parts.offset(entrance.identity(), round) +
+  return {entry_barrier.staging(member) + pieces.parts.offset(entry_barrier.identity(), round) +
               group.member * pieces.bytes,
           to + piece.begin, piece.bytes};
 }

@@ -65,10 +65,10 @@ class Alltoall {
     std::int64_t bytes = 0;
   };
 
-  bool are_splits_inside() const;
+  bool are_splits_inline() const;
   // size of the parts; splits that do not fit into the line follow behind them
   std::int64_t staging_bytes() const;
-  bool is_inside(std::int64_t sent) const;  // whether this many bytes fit behind the splits
+  bool is_inline(std::int64_t sent) const;  // whether this many bytes fit behind the splits
   Pieces pieces_of(std::int64_t largest) const;
   static Range piece_of(std::int64_t all, const Pieces& pieces, std::int64_t round);
 
@@ -83,8 +83,8 @@ class Alltoall {
   template <class Way>
   friend class BasicRounds;  // calls these four functions
   void stage(std::int64_t round);
-  void enter(Entrance& entrance) const;
-  std::optional<std::int64_t> meet();
+  void enter(EntryBarrier& entry_barrier) const;
+  std::optional<std::int64_t> all_arrived();
   bool take(std::int64_t round);
 
   Rounds rounds_;
@@ -92,7 +92,7 @@ class Alltoall {
   std::int64_t splits_bytes_;
   std::int64_t piece_bytes_max_;
   std::int64_t sent_ = 0;  // bytes that we send, from the beginning of the input
-  bool lends_ = false;
+  bool exposes_ = false;
   std::byte* output_ = nullptr;
   Copies copies_;
 };

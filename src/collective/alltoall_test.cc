@@ -103,8 +103,9 @@ TEST_P(AlltoallClaims, are_a_mismatch_for_all_and_nothing_is_written) {
                                            return static_cast<std::byte*>(nullptr);
                                          }});
   for (Alltoall& step : steps) EXPECT_EQ(step.advance(), Progress::kPending);
-  std::memcpy(group.group(kLiar).board->own_inside(1), claim.splits.data(), 3 * 8);
-  group.group(kLiar).board->enter(1, 1, {.identity = step_number(1).id, .extent = claim.rows});
+  std::memcpy(group.group(kLiar).board->own_inline_payload(1), claim.splits.data(), 3 * 8);
+  group.group(kLiar).board->enter(1, 1,
+                                  {.identity = step_number(1).id, .declared_count = claim.rows});
   for (Alltoall& step : steps) EXPECT_EQ(step.advance(), Progress::kMismatch);
 }
 
@@ -131,8 +132,9 @@ TEST(Alltoall, more_received_bytes_than_a_number_can_hold_are_a_mismatch) {
   EXPECT_EQ(step.advance(), Progress::kPending);
   for (const int member : {1, 2}) {
     const std::array<std::int64_t, 3> splits = {kMost, 0, 0};
-    std::memcpy(group.group(member).board->own_inside(1), splits.data(), sizeof(splits));
-    group.group(member).board->enter(1, 1, {.identity = step_number(1).id, .extent = kMost});
+    std::memcpy(group.group(member).board->own_inline_payload(1), splits.data(), sizeof(splits));
+    group.group(member).board->enter(1, 1,
+                                     {.identity = step_number(1).id, .declared_count = kMost});
   }
   EXPECT_EQ(step.advance(), Progress::kMismatch);
 }

@@ -3,8 +3,8 @@
 namespace farandole {
 
 Progress Barrier::advance() {
-  if (!entrance_.entered()) entrance_.enter(0);
-  return entrance_.meet();
+  if (!entry_barrier_.entered()) entry_barrier_.enter(0);
+  return entry_barrier_.check_arrivals();
 }
 
 }  // namespace farandole

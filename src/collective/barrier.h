@@ -2,19 +2,19 @@
 // message.
 #pragma once
 
-#include "collective/entrance.h"
+#include "collective/entry_barrier.h"
 
 namespace farandole {
 
 class Barrier {
  public:
-  Barrier(const Group& group, const StepIdentity& identity) : entrance_(group, identity) {}
+  Barrier(const Group& group, const StepIdentity& identity) : entry_barrier_(group, identity) {}
 
   // Does a bounded amount of work; see Progress.
   Progress advance();
 
  private:
-  Entrance entrance_;
+  EntryBarrier entry_barrier_;
 };
 
 }  // namespace farandole

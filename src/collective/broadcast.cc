@@ -22,10 +22,10 @@ Parts parts_of(std::int64_t bytes) {
 }  // namespace
 
 Broadcast::Broadcast(const Group& group, const StepIdentity& identity, const Options& options)
-    : rounds_(Entrance(group, identity)),
+    : rounds_(EntryBarrier(group, identity)),
       options_(options),
       parts_(parts_of(options.bytes)),
-      lends_(rounds_.entrance().is_worth_lending(input(), input().size())) {}
+      exposes_(rounds_.entry_barrier().is_worth_exposing(input(), input().size())) {}
 
 std::span<const std::byte> Broadcast::input() const {
   if (!is_root()) return {};
@@ -37,27 +37,28 @@ std::int64_t Broadcast::part_of(std::int64_t round) const {
 }
 
 void Broadcast::stage(std::int64_t round) {
-  const Entrance& entrance = rounds_.entrance();
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const std::int64_t bytes = part_of(round);
-  if (!is_root() || lends_ || bytes == 0 || entrance.group().members() == 1) return;
-  std::byte* const to = is_inside()
-                            ? entrance.own_inside()
-                            : entrance.own_staging() + parts_.offset(entrance.identity(), round);
+  if (!is_root() || exposes_ || bytes == 0 || entry_barrier.group().members() == 1) return;
+  std::byte* const to =
+      is_inline() ? entry_barrier.own_inline_payload()
+                  : entry_barrier.own_staging() + parts_.offset(entry_barrier.identity(), round);
   std::memcpy(to, options_.input + round * parts_.bytes, static_cast<std::size_t>(bytes));
 }
 
-void Broadcast::enter(Entrance& entrance) const {
-  if (lends_)
-    entrance.enter_lending(options_.bytes, input());
+void Broadcast::enter(EntryBarrier& entry_barrier) const {
+  if (exposes_)
+    entry_barrier.enter_exposing(options_.bytes, input());
   else
-    entrance.enter(options_.bytes);
+    entry_barrier.enter(options_.bytes);
 }
 
-std::optional<std::int64_t> Broadcast::meet() {
-  const Entrance& entrance = rounds_.entrance();
-  if (!entrance.extents_equal() || !entrance.lends_enough(options_.root, options_.bytes))
+std::optional<std::int64_t> Broadcast::all_arrived() {
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
+  if (!entry_barrier.declared_counts_equal() ||
+      !entry_barrier.exposes_enough(options_.root, options_.bytes))
     return std::nullopt;
-  if (entrance.lends_input(options_.root) || entrance.group().members() == 1)
+  if (entry_barrier.exposes_input(options_.root) || entry_barrier.group().members() == 1)
     parts_ = {.bytes = options_.bytes, .rounds = options_.bytes == 0 ? 0 : 1};
   return parts_.rounds;
 }
@@ -69,12 +70,13 @@ bool Broadcast::take(std::int64_t round) {
 
 const std::byte* Broadcast::shown(std::int64_t round) const {
   if (is_root()) return options_.input + round * parts_.bytes;
-  const Entrance& entrance = rounds_.entrance();
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const auto bytes = static_cast<std::size_t>(options_.bytes);
-  if (const std::byte* const lent = entrance.input(options_.root, bytes); lent != nullptr)
-    return lent;
-  if (is_inside()) return entrance.inside(options_.root);
-  return entrance.staging(options_.root) + parts_.offset(entrance.identity(), round);
+  if (const std::byte* const exposed = entry_barrier.input(options_.root, bytes);
+      exposed != nullptr)
+    return exposed;
+  if (is_inline()) return entry_barrier.inline_payload(options_.root);
+  return entry_barrier.staging(options_.root) + parts_.offset(entry_barrier.identity(), round);
 }
 
 }  // namespace farandole

@@ -37,8 +37,8 @@ class Broadcast {
   Progress advance() { return rounds_.advance(*this); }
 
  private:
-  bool is_root() const { return rounds_.entrance().group().member == options_.root; }
-  bool is_inside() const { return options_.bytes <= static_cast<std::int64_t>(kInlineBytes); }
+  bool is_root() const { return rounds_.entry_barrier().group().member == options_.root; }
+  bool is_inline() const { return options_.bytes <= static_cast<std::int64_t>(kInlineBytes); }
   std::span<const std::byte> input() const;  // empty except on the root
   std::int64_t part_of(std::int64_t round) const;
   const std::byte* shown(std::int64_t round) const;
@@ -46,14 +46,14 @@ class Broadcast {
   template <class Way>
   friend class BasicRounds;  // calls these four functions
   void stage(std::int64_t round);
-  void enter(Entrance& entrance) const;
-  std::optional<std::int64_t> meet();
+  void enter(EntryBarrier& entry_barrier) const;
+  std::optional<std::int64_t> all_arrived();
   bool take(std::int64_t round);
 
   Rounds rounds_;
   Options options_;
   Parts parts_;  // one part if nothing is staged
-  bool lends_;
+  bool exposes_;
   Copies copies_;
 };
 

@@ -391,7 +391,7 @@ class Journeys {
           group_.group(member), step_number(static_cast<std::uint32_t>(traveller.next + 1)));
     }
     const Progress progress = advance(*traveller.step);
-    EXPECT_TRUE(progress != Progress::kMismatch && progress != Progress::kSurprise);
+    EXPECT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
     if (progress == Progress::kDone) {
       traveller.side->expect_right();
       traveller.step.reset();

@@ -52,11 +52,11 @@ struct CollectiveCall {
 // may
 //   leave at once, and the others finish without waiting.
 // - If a member has left before that or a rank has died, no member completes a step in which it has
-//   read lent memory: the owner may already have its memory back.
+//   read exposed memory: the owner may already have its memory back.
 // - A step that not all have entered can be dropped without a trace, together with
-//   FlagBoard::withdraw.
+//   FlagBoard::roll_back.
 // - advance() does about one window of work and never blocks. It must not be called after kDone,
-//   kSurprise or kMismatch. One thread at a time (the baton's holder).
+//   kMisprediction or kMismatch. One thread at a time (the holder of the progress lock).
 using CollectiveStep = std::variant<Barrier, OneShotAllreduce, TwoShotAllreduce, Broadcast,
                                     Allgather, Reducescatter, Alltoall>;
 

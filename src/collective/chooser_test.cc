@@ -60,35 +60,36 @@ TEST_P(EveryOperation, a_step_that_not_all_entered_can_be_dropped_and_comes_agai
   for (int member = 0; member + 1 < kMembers; ++member) {
     while (advance_member(member) == Progress::kMoved) {
     }
-    group_.group(member).board->withdraw();
+    group_.group(member).board->roll_back();
   }
   expect_untouched();
   start(kSeveralWindows, {.generation = 2, .sequence = 1, .id = 5});
   finish_right(1);
 }
 
-TEST_P(EveryOperation, another_identity_is_a_surprise_for_all_and_nothing_is_written) {
+TEST_P(EveryOperation, another_identity_is_a_misprediction_for_all_and_nothing_is_written) {
   start(1000);
   StepIdentity other = step_number(1);
   other.id += std::uint64_t{1} << 32;
   steps_[1] = sides_[1]->step(group_.group(1), other);
   for (int member = 0; member + 1 < kMembers; ++member)
-    EXPECT_NE(advance_member(member), Progress::kSurprise);
-  EXPECT_EQ(group_.finish(kMembers - 1, steps_.back()), Progress::kSurprise);
+    EXPECT_NE(advance_member(member), Progress::kMisprediction);
+  EXPECT_EQ(group_.finish(kMembers - 1, steps_.back()), Progress::kMisprediction);
   for (int member = 0; member + 1 < kMembers; ++member)
-    EXPECT_EQ(advance_member(member), Progress::kSurprise);
+    EXPECT_EQ(advance_member(member), Progress::kMisprediction);
   expect_untouched();
-  for (int member = 0; member < kMembers; ++member) group_.group(member).board->withdraw();
+  for (int member = 0; member < kMembers; ++member) group_.group(member).board->roll_back();
   start(1000, {.generation = 2, .sequence = 1, .id = other.id});
   finish_right(1);
 }
 
 // Member 1's entry is written by hand. A member of an all-gather or all-to-all may bring any size
 // that can be counted; a barrier has no bytes.
-TEST_P(EveryOperation, an_absurd_extent_is_a_mismatch_and_nothing_is_written) {
+TEST_P(EveryOperation, an_absurd_declared_count_is_a_mismatch_and_nothing_is_written) {
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
-  for (const std::int64_t extent : {std::int64_t{-1}, std::int64_t{1} - kMost, kMost, kMost / 2}) {
-    if (extent > 0 && GetParam().output_rule == OutputRule::kNone) continue;
+  for (const std::int64_t declared_count :
+       {std::int64_t{-1}, std::int64_t{1} - kMost, kMost, kMost / 2}) {
+    if (declared_count > 0 && GetParam().output_rule == OutputRule::kNone) continue;
     GroupInTest group(kMembers);
     start(1000);
     for (const int member : {0, 2})
@@ -96,10 +97,10 @@ TEST_P(EveryOperation, an_absurd_extent_is_a_mismatch_and_nothing_is_written) {
           sides_[static_cast<std::size_t>(member)]->step(group.group(member), step_number(1));
     EXPECT_NE(advance_member(0), Progress::kMismatch);
     EXPECT_NE(advance_member(2), Progress::kMismatch);
-    const Entry entry = {.identity = step_number(1).id, .extent = extent};
+    const Entry entry = {.identity = step_number(1).id, .declared_count = declared_count};
     group.group(1).board->enter(1, 1, entry);
-    EXPECT_EQ(advance_member(0), Progress::kMismatch) << extent;
-    EXPECT_EQ(advance_member(2), Progress::kMismatch) << extent;
+    EXPECT_EQ(advance_member(0), Progress::kMismatch) << declared_count;
+    EXPECT_EQ(advance_member(2), Progress::kMismatch) << declared_count;
     expect_untouched();
   }
 }

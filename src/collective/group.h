@@ -22,7 +22,8 @@ inline constexpr std::size_t kStagingBytes = kSlots * kStagingBytesPerSlot;
 // About how much one call of advance() copies or reduces if there are no windows.
 inline constexpr std::int64_t kChunkBytes = 256 * 1024;
 
-// Owns nothing; lives as long as the engine's group. One thread at a time (the baton's holder).
+// Owns nothing; lives as long as the engine's group. One thread at a time (the holder of the
+// progress lock).
 struct Group {
   int member = 0;          // our index
   std::vector<int> ranks;  // world ranks, ascending
@@ -42,13 +43,13 @@ struct Group {
   mutable std::vector<std::int64_t> offsets = {};
   // What we let the others write in the step that we entered last, if its entry on the board has an
   // output.
-  mutable std::span<const std::byte> lent_output = {};
+  mutable std::span<const std::byte> exposed_output = {};
 
   int members() const { return static_cast<int>(ranks.size()); }
 };
 
-// Which step this is. The turn says which entries belong together. The id stands for what the step
-// does; members compare it after all have entered.
+// Which step this is. The step number says which entries belong together. The id stands for what
+// the step does; members compare it after all have entered.
 struct StepIdentity {
   std::uint32_t generation = 1;
   std::uint32_t sequence = 0;
@@ -63,8 +64,8 @@ enum class Progress : std::uint8_t {
   kPending,  // nothing to do until another member's flag changes: the caller may sleep
   kMoved,    // did some work: call again before sleeping, because no bell rings for the rest
   kDone,     // the outputs are complete; do not call again
-  // all have entered this turn, but with different identities; no member writes anything in it
-  kSurprise,
+  // all have entered this step, but with different identities; no member writes anything in it
+  kMisprediction,
   kMismatch,  // an entry is invalid; nothing was written
 };
 

@@ -103,7 +103,7 @@ class GroupInTest {
       if (progress != Progress::kPending) pending.assign(steps.size(), false);
       for (int run = 1; run < runs && progress == Progress::kMoved; ++run)
         progress = advance(steps[member]);
-      ASSERT_TRUE(progress != Progress::kMismatch && progress != Progress::kSurprise);
+      ASSERT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
       pending[member] = progress == Progress::kPending;
       if (progress == Progress::kDone) open.erase(open.begin() + static_cast<long>(chosen));
       ASSERT_FALSE(all_of(open, pending)) << "all that are left wait, seed " << seed;

@@ -9,25 +9,26 @@ namespace farandole {
 
 OneShotAllreduce::OneShotAllreduce(const Group& group, const StepIdentity& identity,
                                    const AllreduceOptions& options)
-    : rounds_(Entrance(group, identity)), options_(options) {
+    : rounds_(EntryBarrier(group, identity)), options_(options) {
   CHECK(options.bytes() <= kBytesMax,
         "what is shown at once fits into a part of the staging memory");
 }
 
 std::int64_t OneShotAllreduce::offset() const {
   const Parts parts = {.bytes = round_up(options_.bytes(), kPartAlignment), .rounds = 1};
-  return parts.offset(rounds_.entrance().identity(), 0);
+  return parts.offset(rounds_.entry_barrier().identity(), 0);
 }
 
 void OneShotAllreduce::stage(std::int64_t /*round*/) {
-  const Entrance& entrance = rounds_.entrance();
-  if (options_.joined || options_.count == 0 || entrance.group().members() == 1) return;
-  std::byte* const to = is_inside() ? entrance.own_inside() : entrance.own_staging() + offset();
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
+  if (options_.joined || options_.count == 0 || entry_barrier.group().members() == 1) return;
+  std::byte* const to =
+      is_inline() ? entry_barrier.own_inline_payload() : entry_barrier.own_staging() + offset();
   std::memcpy(to, options_.input, static_cast<std::size_t>(options_.bytes()));
 }
 
-std::optional<std::int64_t> OneShotAllreduce::meet() {
-  const int present = count_present(rounds_.entrance(), options_.bytes());
+std::optional<std::int64_t> OneShotAllreduce::all_arrived() {
+  const int present = count_present(rounds_.entry_barrier(), options_.bytes());
   if (present == 0) return std::nullopt;
   divide_by(options_.reduction, present);
   return options_.count == 0 ? 0 : 1;
@@ -35,16 +36,16 @@ std::optional<std::int64_t> OneShotAllreduce::meet() {
 
 bool OneShotAllreduce::take(std::int64_t /*round*/) {
   if (options_.joined) return true;
-  const Entrance& entrance = rounds_.entrance();
-  const Group& group = entrance.group();
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
+  const Group& group = entry_barrier.group();
   group.inputs.clear();
   for (int member = 0; member < group.members(); ++member) {
-    if (has_joined(entrance, member)) {
+    if (has_joined(entry_barrier, member)) {
       if (options_.is_adasum()) group.inputs.push_back(nullptr);
       continue;
     }
-    const std::byte* const shown =
-        is_inside() ? entrance.inside(member) : entrance.staging(member) + offset();
+    const std::byte* const shown = is_inline() ? entry_barrier.inline_payload(member)
+                                               : entry_barrier.staging(member) + offset();
     group.inputs.push_back(member == group.member ? options_.input : shown);
   }
   const std::array outputs = {options_.output};

@@ -28,12 +28,14 @@ class OneShotAllreduce {
   template <class Way>
   friend class BasicRounds;  // calls these four functions
   void stage(std::int64_t round);
-  void enter(Entrance& entrance) const { entrance.enter(extent_of(options_)); }
-  std::optional<std::int64_t> meet();
+  void enter(EntryBarrier& entry_barrier) const {
+    entry_barrier.enter(declared_count_of(options_));
+  }
+  std::optional<std::int64_t> all_arrived();
   bool take(std::int64_t round);
 
   std::int64_t offset() const;  // offset in the staging memory
-  bool is_inside() const { return options_.bytes() <= static_cast<std::int64_t>(kInlineBytes); }
+  bool is_inline() const { return options_.bytes() <= static_cast<std::int64_t>(kInlineBytes); }
 
   Rounds rounds_;
   AllreduceOptions options_;

@@ -13,13 +13,13 @@ namespace farandole {
 
 Reducescatter::Reducescatter(const Group& group, const StepIdentity& identity,
                              const Options& options)
-    : rounds_(Entrance(group, identity)),
+    : rounds_(EntryBarrier(group, identity)),
       options_(options),
       piece_bytes_(std::min(kRoundBytes / group.members() / kPieceAlignment * kPieceAlignment,
                             round_up(share(0).bytes, kPieceAlignment))),
       parts_{.bytes = round_up(piece_bytes_ * group.members(), kPartAlignment),
              .rounds = share(0).bytes == 0 ? 0 : rounds_for(share(0).bytes, piece_bytes_)},
-      lends_(rounds_.entrance().is_worth_lending(
+      exposes_(rounds_.entry_barrier().is_worth_exposing(
           input(), static_cast<std::size_t>(options.bytes() - share(group.member).bytes))) {
   CHECK(kRoundBytes / group.members() >= kPieceAlignment, "every member has a piece of a part");
   CHECK(options.row_bytes % static_cast<std::int64_t>(row_of(options.reduction.dtype).bytes) == 0,
@@ -31,7 +31,7 @@ std::span<const std::byte> Reducescatter::input() const {
 }
 
 Reducescatter::Range Reducescatter::share(int member) const {
-  const int members = rounds_.entrance().group().members();
+  const int members = rounds_.entry_barrier().group().members();
   return {first_scattered_row(options_.rows, members, member) * options_.row_bytes,
           scattered_rows(options_.rows, members, member) * options_.row_bytes};
 }
@@ -43,42 +43,43 @@ Reducescatter::Range Reducescatter::piece(std::int64_t round, int member) const 
 }
 
 std::int64_t Reducescatter::piece_offset(std::int64_t round, int member) const {
-  return parts_.offset(rounds_.entrance().identity(), round) + member * piece_bytes_;
+  return parts_.offset(rounds_.entry_barrier().identity(), round) + member * piece_bytes_;
 }
 
 void Reducescatter::stage(std::int64_t round) {
-  const Entrance& entrance = rounds_.entrance();
-  const Group& group = entrance.group();
-  if (lends_ || options_.bytes() == 0 || group.members() == 1) return;
-  if (is_inside()) {
-    std::memcpy(entrance.own_inside(), options_.input, static_cast<std::size_t>(options_.bytes()));
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
+  const Group& group = entry_barrier.group();
+  if (exposes_ || options_.bytes() == 0 || group.members() == 1) return;
+  if (is_inline()) {
+    std::memcpy(entry_barrier.own_inline_payload(), options_.input,
+                static_cast<std::size_t>(options_.bytes()));
     return;
   }
   for (int member = 0; member < group.members(); ++member) {
     const Range part = piece(round, member);
     if (member == group.member || part.bytes == 0) continue;
-    std::memcpy(entrance.own_staging() + piece_offset(round, member), options_.input + part.begin,
-                static_cast<std::size_t>(part.bytes));
+    std::memcpy(entry_barrier.own_staging() + piece_offset(round, member),
+                options_.input + part.begin, static_cast<std::size_t>(part.bytes));
   }
 }
 
-void Reducescatter::enter(Entrance& entrance) const {
-  if (lends_)
-    entrance.enter_lending(options_.bytes(), input());
+void Reducescatter::enter(EntryBarrier& entry_barrier) const {
+  if (exposes_)
+    entry_barrier.enter_exposing(options_.bytes(), input());
   else
-    entrance.enter(options_.bytes());
+    entry_barrier.enter(options_.bytes());
 }
 
-std::optional<std::int64_t> Reducescatter::meet() {
-  const Entrance& entrance = rounds_.entrance();
-  const int members = entrance.group().members();
-  if (!entrance.extents_equal()) return std::nullopt;
+std::optional<std::int64_t> Reducescatter::all_arrived() {
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
+  const int members = entry_barrier.group().members();
+  if (!entry_barrier.declared_counts_equal()) return std::nullopt;
   bool somebody_stages = false;
   for (int member = 0; member < members; ++member) {
-    if (!entrance.lends_enough(member, options_.bytes())) return std::nullopt;
-    somebody_stages = somebody_stages || !entrance.lends_input(member);
+    if (!entry_barrier.exposes_enough(member, options_.bytes())) return std::nullopt;
+    somebody_stages = somebody_stages || !entry_barrier.exposes_input(member);
   }
-  if (is_inside() || !somebody_stages || members == 1) {
+  if (is_inline() || !somebody_stages || members == 1) {
     piece_bytes_ = share(0).bytes;
     parts_.rounds = piece_bytes_ > 0 ? 1 : 0;
   }
@@ -87,7 +88,7 @@ std::optional<std::int64_t> Reducescatter::meet() {
 
 // Pieces are small enough to be reduced in one call; a whole share is not.
 bool Reducescatter::take(std::int64_t round) {
-  const Group& group = rounds_.entrance().group();
+  const Group& group = rounds_.entry_barrier().group();
   const std::int64_t left = piece(round, group.member).bytes - reduced_;
   if (left == 0) return true;
   const std::int64_t bytes = std::min(left, kChunkBytes);
@@ -102,15 +103,15 @@ bool Reducescatter::take(std::int64_t round) {
 }
 
 const std::byte* Reducescatter::shown(int member, std::int64_t round) const {
-  const Entrance& entrance = rounds_.entrance();
-  const Group& group = entrance.group();
+  const EntryBarrier& entry_barrier = rounds_.entry_barrier();
+  const Group& group = entry_barrier.group();
   const std::int64_t begin = piece(round, group.member).begin;
   if (member == group.member) return options_.input + begin;
   const auto bytes = static_cast<std::size_t>(options_.bytes());
-  if (const std::byte* const lent = entrance.input(member, bytes); lent != nullptr)
-    return lent + begin;
-  if (is_inside()) return entrance.inside(member) + begin;
-  return entrance.staging(member) + piece_offset(round, group.member);
+  if (const std::byte* const exposed = entry_barrier.input(member, bytes); exposed != nullptr)
+    return exposed + begin;
+  if (is_inline()) return entry_barrier.inline_payload(member) + begin;
+  return entry_barrier.staging(member) + piece_offset(round, group.member);
 }
 
 }  // namespace farandole

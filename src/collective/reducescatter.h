@@ -49,7 +49,7 @@ class Reducescatter {
     std::int64_t bytes = 0;
   };
 
-  bool is_inside() const { return options_.bytes() <= static_cast<std::int64_t>(kInlineBytes); }
+  bool is_inline() const { return options_.bytes() <= static_cast<std::int64_t>(kInlineBytes); }
   std::span<const std::byte> input() const;
   Range share(int member) const;                      // all that a member reduces
   Range piece(std::int64_t round, int member) const;  // what it reduces in one round
@@ -61,8 +61,8 @@ class Reducescatter {
   template <class Way>
   friend class BasicRounds;  // calls these four functions
   void stage(std::int64_t round);
-  void enter(Entrance& entrance) const;
-  std::optional<std::int64_t> meet();
+  void enter(EntryBarrier& entry_barrier) const;
+  std::optional<std::int64_t> all_arrived();
   bool take(std::int64_t round);  // reduces our piece
 
   Rounds rounds_;
@@ -70,7 +70,7 @@ class Reducescatter {
   // bytes of each member's piece per round; the whole share if nothing is staged
   std::int64_t piece_bytes_;
   Parts parts_;
-  bool lends_;
+  bool exposes_;
   std::int64_t reduced_ = 0;  // finished bytes of our piece of this round
 };
 

@@ -11,8 +11,8 @@
 // all were at ≥ w − 1, and they publish w − 1 after their round w − 3: everybody has taken what we
 // showed in round w − 3. So no further phase is needed. The slot is used again in the step after
 // the next, which nobody enters before all have completed this one.
-// Where a member has lent its input, all publish one more phase when they have taken everything,
-// and all wait for it: the lender, because its owner may change the input at once, and the others,
+// Where a member has exposed its input, all publish one more phase when they have taken everything,
+// and all wait for it: the exposer, because its owner may change the input at once, and the others,
 // because who is done may leave at once, which ends the waiting of all. A member that finds the
 // group at its end before does not publish it.
 #pragma once
@@ -21,42 +21,42 @@
 #include <optional>
 
 #include "base/check.h"
-#include "collective/entrance.h"
+#include "collective/entry_barrier.h"
 #include "collective/staging.h"
 
 namespace farandole {
 
-// One per step; one thread at a time (the baton's holder). `Way` is an Entrance, or, for the model
-// explorer, a BasicEntrance.
+// One per step; one thread at a time (the holder of the progress lock). `Way` is an EntryBarrier,
+// or, for the model explorer, a BasicEntryBarrier.
 template <class Way>
 class BasicRounds {
  public:
-  explicit BasicRounds(const Way& entrance) : entrance_(entrance) {}
+  explicit BasicRounds(const Way& entry_barrier) : entry_barrier_(entry_barrier) {}
 
-  const Way& entrance() const { return entrance_; }
+  const Way& entry_barrier() const { return entry_barrier_; }
 
   // A bounded amount of work; see Progress. The algorithm has
   //   void stage(round): shows our part of a round; round 0 before we enter;
   //   void enter(Way&): says on entering what the others must know;
-  //   std::optional<std::int64_t> meet(): all have entered. How many rounds there are, the same on
-  //     all members; nothing when an entry makes no sense;
+  //   std::optional<std::int64_t> all_arrived(): all have entered. How many rounds there are, the
+  //     same on all members; nothing when an entry makes no sense;
   //   bool take(round): what the others show for us; false while some of this round is left.
   template <class Algorithm>
   Progress advance(Algorithm& algorithm);
 
  private:
-  enum class State : std::uint8_t { kEnter, kMeet, kStage, kTake, kGiveBack, kGetBack, kOver };
+  enum class State : std::uint8_t { kEnter, kArrive, kStage, kTake, kGiveBack, kGetBack, kOver };
 
   std::uint32_t last_phase() const { return static_cast<std::uint32_t>(rounds_); }
   template <class Algorithm>
-  Progress meet(Algorithm& algorithm);
+  Progress arrive(Algorithm& algorithm);
   template <class Algorithm>
   Progress take(Algorithm& algorithm);
   Progress end_rounds();
   Progress give_back();
   Progress get_back();
 
-  Way entrance_;
+  Way entry_barrier_;
   std::int64_t rounds_ = 0;
   std::int64_t round_ = 0;
   State state_ = State::kEnter;
@@ -69,14 +69,14 @@ Progress BasicRounds<Way>::advance(Algorithm& algorithm) {
   switch (state_) {
     case State::kEnter:
       algorithm.stage(0);
-      algorithm.enter(entrance_);
-      state_ = State::kMeet;
+      algorithm.enter(entry_barrier_);
+      state_ = State::kArrive;
       [[fallthrough]];
-    case State::kMeet:
-      return meet(algorithm);
+    case State::kArrive:
+      return arrive(algorithm);
     case State::kStage:
       algorithm.stage(round_ + 1);
-      entrance_.board().publish_phase(static_cast<std::uint32_t>(round_ + 1));
+      entry_barrier_.board().publish_phase(static_cast<std::uint32_t>(round_ + 1));
       state_ = State::kTake;
       return Progress::kMoved;
     case State::kTake:
@@ -94,9 +94,10 @@ Progress BasicRounds<Way>::advance(Algorithm& algorithm) {
 
 template <class Way>
 template <class Algorithm>
-Progress BasicRounds<Way>::meet(Algorithm& algorithm) {
-  if (const Progress met = entrance_.meet(); met != Progress::kDone) return met;
-  const std::optional<std::int64_t> rounds = algorithm.meet();
+Progress BasicRounds<Way>::arrive(Algorithm& algorithm) {
+  if (const Progress arrived = entry_barrier_.check_arrivals(); arrived != Progress::kDone)
+    return arrived;
+  const std::optional<std::int64_t> rounds = algorithm.all_arrived();
   if (!rounds) return Progress::kMismatch;
   rounds_ = *rounds;
   if (rounds_ == 0) return end_rounds();
@@ -108,7 +109,7 @@ template <class Way>
 template <class Algorithm>
 Progress BasicRounds<Way>::take(Algorithm& algorithm) {
   // Round 0 was staged before the entry.
-  if (round_ > 0 && !entrance_.board().all_reached(static_cast<std::uint32_t>(round_)))
+  if (round_ > 0 && !entry_barrier_.board().all_reached(static_cast<std::uint32_t>(round_)))
     return Progress::kPending;
   if (!algorithm.take(round_)) return Progress::kMoved;
   ++round_;
@@ -119,7 +120,7 @@ Progress BasicRounds<Way>::take(Algorithm& algorithm) {
 
 template <class Way>
 Progress BasicRounds<Way>::end_rounds() {
-  if (rounds_ > 0 && entrance_.somebody_lends_input()) {
+  if (rounds_ > 0 && entry_barrier_.somebody_exposes_input()) {
     state_ = State::kGiveBack;
     return give_back();
   }
@@ -129,19 +130,19 @@ Progress BasicRounds<Way>::end_rounds() {
 
 template <class Way>
 Progress BasicRounds<Way>::give_back() {
-  if (entrance_.is_spoiled()) return Progress::kPending;
-  entrance_.board().publish_phase(last_phase());
+  if (entry_barrier_.is_exposer_gone()) return Progress::kPending;
+  entry_barrier_.board().publish_phase(last_phase());
   state_ = State::kGetBack;
   return get_back() == Progress::kDone ? Progress::kDone : Progress::kMoved;
 }
 
 template <class Way>
 Progress BasicRounds<Way>::get_back() {
-  if (!entrance_.board().all_reached(last_phase())) return Progress::kPending;
+  if (!entry_barrier_.board().all_reached(last_phase())) return Progress::kPending;
   state_ = State::kOver;
   return Progress::kDone;
 }
 
-using Rounds = BasicRounds<Entrance>;
+using Rounds = BasicRounds<EntryBarrier>;
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
 // Tests the ways in which members show their data, and their borders: inside the flag line, staged,
-// lent. All members do the same, or each its own.
+// exposed. All members do the same, or each its own.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::int64_t kInside = static_cast<std::int64_t>(kInlineBytes);
+constexpr std::int64_t kInlineLimit = static_cast<std::int64_t>(kInlineBytes);
 
 std::vector<OperationRow> operations() {
   std::vector<OperationRow> rows = steps_of_table();
@@ -66,7 +66,7 @@ class Shown : public ::testing::TestWithParam<std::tuple<OperationRow, int>> {
 TEST_P(Shown, sizes_around_what_fits_into_the_flag_line) {
   const std::int64_t splits = 8 * members();
   std::vector<PreparedCall> calls;
-  for (const std::int64_t most : {kInside, kInside - splits})
+  for (const std::int64_t most : {kInlineLimit, kInlineLimit - splits})
     for (const std::int64_t bytes : {most - 1, most, most + 1})
       for (const int first : {0, 1})
         calls.push_back(call_of([&](int) { return bytes; }, every_second_in_heap(first)));
@@ -83,7 +83,7 @@ TEST_P(Shown, sizes_around_a_round_and_around_all_of_the_staging_memory) {
   run_in_random_order(members(), calls, seed_);
 }
 
-// One member with a large tensor lends or stages; the others bring small ones or no data.
+// One member with a large tensor exposes or stages; the others bring small ones or no data.
 TEST_P(Shown, every_member_in_its_own_way) {
   const std::int64_t sizes[] = {3 * kRoundBytes + 100, 10, 0, kRoundBytes, 50'000};
   std::vector<PreparedCall> calls;
@@ -124,10 +124,10 @@ TEST(ShownByVeryMany, splits_beside_staged_pieces) {
   run_in_random_order(kMembers, {PreparedCall(call), PreparedCall(call)}, 1);
 }
 
-// Member 0 has died, so lent memory may already belong to its owner again.
+// Member 0 has died, so exposed memory may already belong to its owner again.
 class Spoiled : public ::testing::TestWithParam<OperationRow> {};
 
-TEST_P(Spoiled, what_is_lent_completes_no_step_after_a_death) {
+TEST_P(Spoiled, what_is_exposed_completes_no_step_after_a_death) {
   constexpr std::int64_t kBytes = 600'000;
   GroupInTest group(3);
   CallInTest call = {.operation = GetParam().operation,
@@ -158,10 +158,10 @@ TEST_P(Spoiled, what_is_lent_completes_no_step_after_a_death) {
 INSTANTIATE_TEST_SUITE_P(Table, Spoiled, ::testing::ValuesIn(operations()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-// Member 1's entry is written by hand: it lends memory outside its heap.
-class Lenders : public ::testing::TestWithParam<OperationRow> {};
+// Member 1's entry is written by hand: it exposes memory outside its heap.
+class Exposers : public ::testing::TestWithParam<OperationRow> {};
 
-TEST_P(Lenders, memory_outside_of_the_heap_is_a_mismatch_for_all_and_nothing_is_written) {
+TEST_P(Exposers, memory_outside_of_the_heap_is_a_mismatch_for_all_and_nothing_is_written) {
   constexpr std::int64_t kBytes = 100'000;
   GroupInTest group(3);
   CallInTest call = {.operation = GetParam().operation,
@@ -179,16 +179,16 @@ TEST_P(Lenders, memory_outside_of_the_heap_is_a_mismatch_for_all_and_nothing_is_
   }
   FlagBoard& board = *group.group(1).board;
   const std::array<std::int64_t, 3> splits = {0, kBytes, 0};
-  std::memcpy(board.own_inside(1), splits.data(), sizeof(splits));
+  std::memcpy(board.own_inline_payload(1), splits.data(), sizeof(splits));
   board.enter(1, 1,
               {.identity = step_number(1).id,
-               .extent = kBytes,
+               .declared_count = kBytes,
                .input = GroupInTest::kHeapBytes - static_cast<std::size_t>(kBytes) + 1});
   for (CollectiveStep& step : steps) EXPECT_EQ(advance(step), Progress::kMismatch);
   for (const auto& side : sides) EXPECT_TRUE(side->untouched());
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, Lenders, ::testing::ValuesIn(operations()),
+INSTANTIATE_TEST_SUITE_P(Table, Exposers, ::testing::ValuesIn(operations()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace

@@ -26,11 +26,11 @@ constexpr std::int64_t kReducedByAllMax = 512 * 1024;
 
 TwoShotAllreduce::TwoShotAllreduce(const Group& group, const StepIdentity& identity,
                                    const AllreduceOptions& options)
-    : shots_(Entrance(group, identity)),
+    : shots_(EntryBarrier(group, identity)),
       options_(options),
       multiplies_(options.is_adasum() && group.members() > 1),
       shows_(!options.joined && group.members() > 1 &&
-             !shots_.entrance().is_visible(
+             !shots_.entry_barrier().is_visible(
                  {options.input, static_cast<std::size_t>(options.bytes())})) {
   CHECK(!options.is_adasum() || group.ranks.size() <= kAdasumMembersMax,
         "the dot products of all members fit into a part of the staging memory");
@@ -48,7 +48,7 @@ TwoShotAllreduce::Range TwoShotAllreduce::window_staged(std::int64_t index) cons
 }
 
 TwoShotAllreduce::Range TwoShotAllreduce::slice(Range window, int member) const {
-  const std::int64_t members = shots_.entrance().group().members();
+  const std::int64_t members = shots_.entry_barrier().group().members();
   const std::int64_t fair = (window.count + members - 1) / members;
   const bool large = fair * options_.element_bytes() >= kPagesMin * kPageBytes;
   const std::int64_t full =
@@ -63,11 +63,11 @@ std::int64_t TwoShotAllreduce::part_offset(std::int64_t index) const {
   const Parts parts = {.bytes = each,
                        .rounds = passes() * windows_staged(),
                        .staging_bytes = std::max(kTurnBytes, kRoundParts * each)};
-  return parts.offset(shots_.entrance().identity(), index);
+  return parts.offset(shots_.entry_barrier().identity(), index);
 }
 
 std::int64_t TwoShotAllreduce::products_bytes() const {
-  const auto members = static_cast<std::size_t>(shots_.entrance().group().members());
+  const auto members = static_cast<std::size_t>(shots_.entry_barrier().group().members());
   return static_cast<std::int64_t>(dot_products_of(members) * sizeof(double));
 }
 
@@ -84,11 +84,11 @@ std::span<const std::byte> TwoShotAllreduce::output() const {
 // Copies the slices that the other members reduce. Our own is read from the input directly.
 void TwoShotAllreduce::stage(std::int64_t index) {
   if (!shows_ || options_.count == 0) return;
-  const Entrance& entrance = shots_.entrance();
+  const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const std::int64_t size = options_.element_bytes();
   const Range whole = window(index);
-  const Range own = slice(whole, entrance.group().member);
-  std::byte* const to = entrance.own_staging() + part_offset(index);
+  const Range own = slice(whole, entry_barrier.group().member);
+  std::byte* const to = entry_barrier.own_staging() + part_offset(index);
   const std::byte* const from = options_.input + whole.begin * size;
   const auto copy = [&](std::int64_t begin, std::int64_t end) {
     if (begin < end)
@@ -99,42 +99,42 @@ void TwoShotAllreduce::stage(std::int64_t index) {
   copy(own.begin + own.count, whole.count);
 }
 
-void TwoShotAllreduce::enter(Entrance& entrance) const {
-  entrance.enter_lending(extent_of(options_), input(), output());
+void TwoShotAllreduce::enter(EntryBarrier& entry_barrier) const {
+  entry_barrier.enter_exposing(declared_count_of(options_), input(), output());
 }
 
-std::optional<std::int64_t> TwoShotAllreduce::meet() {
-  const Entrance& entrance = shots_.entrance();
-  const int present = count_present(entrance, options_.bytes());
+std::optional<std::int64_t> TwoShotAllreduce::all_arrived() {
+  const EntryBarrier& entry_barrier = shots_.entry_barrier();
+  const int present = count_present(entry_barrier, options_.bytes());
   if (present == 0) return std::nullopt;
   divide_by(options_.reduction, present);
   if (options_.count == 0) return 0;
   const auto bytes = static_cast<std::size_t>(options_.bytes());
-  const int members = entrance.group().members();
-  bool all_lend = true;
+  const int members = entry_barrier.group().members();
+  bool all_expose = true;
   bool all_apart = members == 2 && !multiplies_ && options_.bytes() <= kReducedByAllMax;
   somebody_fetches_ = false;
   for (int member = 0; member < members; ++member) {
-    if (has_joined(entrance, member)) continue;
-    if (!entrance.lends_enough(member, options_.bytes())) return std::nullopt;
-    const Entry said = entrance.board().entry(member);
+    if (has_joined(entry_barrier, member)) continue;
+    if (!entry_barrier.exposes_enough(member, options_.bytes())) return std::nullopt;
+    const Entry said = entry_barrier.board().entry(member);
     all_apart = all_apart && said.input != said.output;
-    all_lend = all_lend && entrance.input(member, bytes) != nullptr;
-    somebody_fetches_ = somebody_fetches_ || entrance.output(member, bytes) == nullptr;
+    all_expose = all_expose && entry_barrier.input(member, bytes) != nullptr;
+    somebody_fetches_ = somebody_fetches_ || entry_barrier.output(member, bytes) == nullptr;
   }
-  reduces_all_ = all_lend && all_apart;
+  reduces_all_ = all_expose && all_apart;
   // If no other member needs to see the result, there is no need to wait for it to be fetched.
   if (members == 1 || reduces_all_) somebody_fetches_ = false;
-  is_one_window_ = members == 1 || (all_lend && !somebody_fetches_);
-  entrance.group().products.assign(dot_products_of(static_cast<std::size_t>(members)), 0);
-  entrance.group().weights.assign(static_cast<std::size_t>(members), 0);
+  is_one_window_ = members == 1 || (all_expose && !somebody_fetches_);
+  entry_barrier.group().products.assign(dot_products_of(static_cast<std::size_t>(members)), 0);
+  entry_barrier.group().weights.assign(static_cast<std::size_t>(members), 0);
   return passes() * windows();
 }
 
 // Windows are small enough to be reduced in one call; a whole tensor is not.
 bool TwoShotAllreduce::reduce(std::int64_t index) {
   if (is_multiplied(index)) return multiply(index);
-  Range own = slice(window(index), shots_.entrance().group().member);
+  Range own = slice(window(index), shots_.entry_barrier().group().member);
   if (reduces_all_) own = {0, options_.joined ? 0 : options_.count};
   const std::int64_t chunk = kChunkBytes / options_.element_bytes();
   const std::int64_t count = std::min(chunk, own.count - reduced_);
@@ -148,26 +148,26 @@ bool TwoShotAllreduce::reduce(std::int64_t index) {
 // Collects where the members have their inputs: this many bytes behind the beginning of the tensor,
 // or of the staging memory.
 void TwoShotAllreduce::collect_inputs(std::int64_t in_tensor, std::int64_t in_staging) const {
-  const Entrance& entrance = shots_.entrance();
-  const Group& group = entrance.group();
+  const EntryBarrier& entry_barrier = shots_.entry_barrier();
+  const Group& group = entry_barrier.group();
   const auto bytes = static_cast<std::size_t>(options_.bytes());
   group.inputs.clear();
   for (int member = 0; member < group.members(); ++member) {
-    if (has_joined(entrance, member)) {
+    if (has_joined(entry_barrier, member)) {
       if (options_.is_adasum()) group.inputs.push_back(nullptr);
       continue;
     }
     const bool ours = member == group.member;
-    const std::byte* const lent = ours ? options_.input : entrance.input(member, bytes);
-    group.inputs.push_back(lent != nullptr ? lent + in_tensor
-                                           : entrance.staging(member) + in_staging);
+    const std::byte* const exposed = ours ? options_.input : entry_barrier.input(member, bytes);
+    group.inputs.push_back(exposed != nullptr ? exposed + in_tensor
+                                              : entry_barrier.staging(member) + in_staging);
   }
 }
 
 // `range` is relative to the window.
 void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
-  const Entrance& entrance = shots_.entrance();
-  const Group& group = entrance.group();
+  const EntryBarrier& entry_barrier = shots_.entry_barrier();
+  const Group& group = entry_barrier.group();
   const std::int64_t size = options_.element_bytes();
   const std::int64_t in_window = range.begin * size;
   const std::int64_t in_tensor = window(index).begin * size + in_window;
@@ -175,15 +175,15 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
   collect_inputs(in_tensor, part_offset(index) + in_window);
   group.outputs.clear();
   for (int member = 0; member < group.members(); ++member) {
-    if (has_joined(entrance, member)) continue;
+    if (has_joined(entry_barrier, member)) continue;
     const bool ours = member == group.member;
     std::byte* const wanted = ours           ? options_.output
                               : reduces_all_ ? nullptr
-                                             : entrance.output(member, bytes);
+                                             : entry_barrier.output(member, bytes);
     if (wanted != nullptr) group.outputs.push_back(wanted + in_tensor);
   }
   if (somebody_fetches_)
-    group.outputs.push_back(entrance.own_staging() + part_offset(index) + in_window);
+    group.outputs.push_back(entry_barrier.own_staging() + part_offset(index) + in_window);
   if (multiplies_)
     Adasum(options_.reduction.dtype)
         .add_weighted(group.inputs, group.weights, group.outputs, range.count);
@@ -194,7 +194,7 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
 // Uses the slices of the staged windows even if nothing is staged, so that sums are rounded alike
 // wherever the tensors are.
 bool TwoShotAllreduce::multiply(std::int64_t index) {
-  const Group& group = shots_.entrance().group();
+  const Group& group = shots_.entry_barrier().group();
   const std::int64_t size = options_.element_bytes();
   const Range whole = window_staged(is_one_window_ ? reduced_ : index);
   const Range own = slice(whole, group.member);
@@ -207,17 +207,18 @@ bool TwoShotAllreduce::multiply(std::int64_t index) {
 }
 
 void TwoShotAllreduce::show_products(std::int64_t index) const {
-  const Entrance& entrance = shots_.entrance();
-  std::memcpy(entrance.own_staging() + part_offset(index) + shown_bytes(),
-              entrance.group().products.data(), static_cast<std::size_t>(products_bytes()));
+  const EntryBarrier& entry_barrier = shots_.entry_barrier();
+  std::memcpy(entry_barrier.own_staging() + part_offset(index) + shown_bytes(),
+              entry_barrier.group().products.data(), static_cast<std::size_t>(products_bytes()));
 }
 
 void TwoShotAllreduce::find_weights(std::int64_t index) const {
-  const Entrance& entrance = shots_.entrance();
-  const Group& group = entrance.group();
+  const EntryBarrier& entry_barrier = shots_.entry_barrier();
+  const Group& group = entry_barrier.group();
   std::ranges::fill(group.products, 0);
   for (int member = 0; member < group.members(); ++member) {
-    const std::byte* const shown = entrance.staging(member) + part_offset(index) + shown_bytes();
+    const std::byte* const shown =
+        entry_barrier.staging(member) + part_offset(index) + shown_bytes();
     for (std::size_t place = 0; place < group.products.size(); ++place) {
       double product = 0;
       std::memcpy(&product, shown + place * sizeof(product), sizeof(product));
@@ -233,10 +234,10 @@ void TwoShotAllreduce::fetch(std::int64_t index) {
     if (!is_multiplied(index + 1)) find_weights(index);
     return;
   }
-  const Entrance& entrance = shots_.entrance();
-  const Group& group = entrance.group();
+  const EntryBarrier& entry_barrier = shots_.entry_barrier();
+  const Group& group = entry_barrier.group();
   const auto bytes = static_cast<std::size_t>(options_.bytes());
-  const bool is_there = is_one_window_ || entrance.output(group.member, bytes) != nullptr;
+  const bool is_there = is_one_window_ || entry_barrier.output(group.member, bytes) != nullptr;
   if (options_.joined || is_there) return;
   const std::int64_t size = options_.element_bytes();
   const Range whole = window(index);
@@ -244,7 +245,7 @@ void TwoShotAllreduce::fetch(std::int64_t index) {
     const Range part = slice(whole, member);
     if (member == group.member || part.count == 0) continue;
     std::memcpy(options_.output + (whole.begin + part.begin) * size,
-                entrance.staging(member) + part_offset(index) + part.begin * size,
+                entry_barrier.staging(member) + part_offset(index) + part.begin * size,
                 static_cast<std::size_t>(part.count * size));
   }
 }

@@ -69,8 +69,8 @@ class TwoShotAllreduce {
   template <class Way>
   friend class BasicTwoShots;  // calls these five functions
   void stage(std::int64_t index);
-  void enter(Entrance& entrance) const;
-  std::optional<std::int64_t> meet();
+  void enter(EntryBarrier& entry_barrier) const;
+  std::optional<std::int64_t> all_arrived();
   bool reduce(std::int64_t index);
   void fetch(std::int64_t index);
 

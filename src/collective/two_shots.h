@@ -13,43 +13,43 @@
 // − 2): everybody has what we showed of it. The slot is used again in the step after the next,
 // which nobody enters before all have completed this one. In place: stage(w + 1) reads the user's
 // memory of window w + 1, which is written first by reduce(w + 1); what reduce(w) and fetch(w)
-// write lies in window w, staged before. Memory that is lent is read, and written, by the others in
-// reduce only: its owner completes after all have said that they reduced the last window. A member
-// that finds the group at its end before does not say so.
+// write lies in window w, staged before. Memory that is exposed is read, and written, by the others
+// in reduce only: its owner completes after all have said that they reduced the last window. A
+// member that finds the group at its end before does not say so.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
 #include "base/check.h"
-#include "collective/entrance.h"
+#include "collective/entry_barrier.h"
 
 namespace farandole {
 
-// One per step; one thread at a time (the baton's holder). `Way` is an Entrance, or, for the model
-// explorer, a BasicEntrance.
+// One per step; one thread at a time (the holder of the progress lock). `Way` is an EntryBarrier,
+// or, for the model explorer, a BasicEntryBarrier.
 template <class Way>
 class BasicTwoShots {
  public:
-  explicit BasicTwoShots(const Way& entrance) : entrance_(entrance) {}
+  explicit BasicTwoShots(const Way& entry_barrier) : entry_barrier_(entry_barrier) {}
 
-  const Way& entrance() const { return entrance_; }
+  const Way& entry_barrier() const { return entry_barrier_; }
 
   // A bounded amount of work; see Progress. The algorithm has
   //   void stage(window): shows our copy of a window; window 0 before we enter;
   //   void enter(Way&): says on entering what the others must know;
-  //   std::optional<std::int64_t> meet(): all have entered. How many windows there are, the same on
-  //     all members; nothing when an entry makes no sense;
+  //   std::optional<std::int64_t> all_arrived(): all have entered. How many windows there are, the
+  //     same on all members; nothing when an entry makes no sense;
   //   bool reduce(window): our slice of it; false while some of it is left;
   //   void fetch(window): the other slices.
   template <class Algorithm>
   Progress advance(Algorithm& algorithm);
 
  private:
-  enum class State : std::uint8_t { kEnter, kMeet, kReduce, kShow, kFetch, kOver };
+  enum class State : std::uint8_t { kEnter, kArrive, kReduce, kShow, kFetch, kOver };
 
   template <class Algorithm>
-  Progress meet(Algorithm& algorithm);
+  Progress arrive(Algorithm& algorithm);
   template <class Algorithm>
   Progress reduce(Algorithm& algorithm);
   template <class Algorithm>
@@ -57,7 +57,7 @@ class BasicTwoShots {
   template <class Algorithm>
   Progress fetch(Algorithm& algorithm);
 
-  Way entrance_;
+  Way entry_barrier_;
   std::int64_t windows_ = 0;
   std::int64_t window_ = 0;
   State state_ = State::kEnter;
@@ -69,11 +69,11 @@ Progress BasicTwoShots<Way>::advance(Algorithm& algorithm) {
   switch (state_) {
     case State::kEnter:
       algorithm.stage(0);
-      algorithm.enter(entrance_);
-      state_ = State::kMeet;
+      algorithm.enter(entry_barrier_);
+      state_ = State::kArrive;
       [[fallthrough]];
-    case State::kMeet:
-      return meet(algorithm);
+    case State::kArrive:
+      return arrive(algorithm);
     case State::kReduce:
       return reduce(algorithm);
     case State::kShow:
@@ -89,14 +89,15 @@ Progress BasicTwoShots<Way>::advance(Algorithm& algorithm) {
 
 template <class Way>
 template <class Algorithm>
-Progress BasicTwoShots<Way>::meet(Algorithm& algorithm) {
-  if (const Progress met = entrance_.meet(); met != Progress::kDone) return met;
-  const std::optional<std::int64_t> windows = algorithm.meet();
+Progress BasicTwoShots<Way>::arrive(Algorithm& algorithm) {
+  if (const Progress arrived = entry_barrier_.check_arrivals(); arrived != Progress::kDone)
+    return arrived;
+  const std::optional<std::int64_t> windows = algorithm.all_arrived();
   if (!windows) return Progress::kMismatch;
   windows_ = *windows;
-  // What is lent is read and written in reduce() only.
+  // What is exposed is read and written in reduce() only.
   if (windows_ > 0)
-    entrance_.board().set_last_phase(static_cast<std::uint32_t>(2 * (windows_ - 1) + 1));
+    entry_barrier_.board().set_last_phase(static_cast<std::uint32_t>(2 * (windows_ - 1) + 1));
   state_ = windows_ == 0 ? State::kOver : State::kReduce;
   return windows_ == 0 ? Progress::kDone : reduce(algorithm);
 }
@@ -104,7 +105,7 @@ Progress BasicTwoShots<Way>::meet(Algorithm& algorithm) {
 template <class Way>
 template <class Algorithm>
 Progress BasicTwoShots<Way>::reduce(Algorithm& algorithm) {
-  if (!entrance_.board().all_reached(static_cast<std::uint32_t>(2 * window_)))
+  if (!entry_barrier_.board().all_reached(static_cast<std::uint32_t>(2 * window_)))
     return Progress::kPending;
   if (!algorithm.reduce(window_)) return Progress::kMoved;
   state_ = State::kShow;
@@ -116,11 +117,11 @@ template <class Algorithm>
 Progress BasicTwoShots<Way>::show(Algorithm& algorithm) {
   const auto phase = static_cast<std::uint32_t>(2 * window_);
   const bool is_last = window_ + 1 == windows_;
-  if (is_last && entrance_.is_spoiled()) return Progress::kPending;
-  entrance_.board().publish_phase(phase + 1);
+  if (is_last && entry_barrier_.is_exposer_gone()) return Progress::kPending;
+  entry_barrier_.board().publish_phase(phase + 1);
   if (!is_last) {
     algorithm.stage(window_ + 1);
-    entrance_.board().publish_phase(phase + 2);
+    entry_barrier_.board().publish_phase(phase + 2);
   }
   state_ = State::kFetch;
   return Progress::kMoved;
@@ -129,7 +130,7 @@ Progress BasicTwoShots<Way>::show(Algorithm& algorithm) {
 template <class Way>
 template <class Algorithm>
 Progress BasicTwoShots<Way>::fetch(Algorithm& algorithm) {
-  if (!entrance_.board().all_reached(static_cast<std::uint32_t>(2 * window_ + 1)))
+  if (!entry_barrier_.board().all_reached(static_cast<std::uint32_t>(2 * window_ + 1)))
     return Progress::kPending;
   algorithm.fetch(window_);
   ++window_;
@@ -137,6 +138,6 @@ Progress BasicTwoShots<Way>::fetch(Algorithm& algorithm) {
   return window_ == windows_ ? Progress::kDone : Progress::kMoved;
 }
 
-using TwoShots = BasicTwoShots<Entrance>;
+using TwoShots = BasicTwoShots<EntryBarrier>;
 
 }  // namespace farandole

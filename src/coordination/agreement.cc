@@ -104,9 +104,9 @@ Agreement::Agreement(int member, std::vector<int> ranks, const AgreementOptions&
 
 Agreement::~Agreement() = default;
 
-Status Agreement::submit(Ticket ticket, const KnownSignature& known, const Moment& moment,
-                         TimePoint now) {
-  return parts_->follower().submit(ticket, known, moment, now);
+Status Agreement::submit(CallId call_id, const InternedSignature& interned,
+                         const SubmissionContext& context, TimePoint now) {
+  return parts_->follower().submit(call_id, interned, context, now);
 }
 
 Status Agreement::receive(int from, std::span<const std::byte> message, TimePoint now) {
@@ -114,9 +114,9 @@ Status Agreement::receive(int from, std::span<const std::byte> message, TimePoin
   return parts_->receive(from, message);
 }
 
-void Agreement::look(TimePoint now) {
+void Agreement::tick(TimePoint now) {
   parts_->time_is(now);
-  parts_->follower().look(now);
+  parts_->follower().tick(now);
 }
 
 std::optional<TimePoint> Agreement::deadline() const { return parts_->follower().deadline(); }
@@ -127,8 +127,8 @@ const Decision* Agreement::next_decision() { return parts_->next_decision(); }
 
 void Agreement::completed() { parts_->follower().completed(); }
 
-void Agreement::surprised() { parts_->follower().surprised(); }
+void Agreement::mispredicted() { parts_->follower().mispredicted(); }
 
-bool Agreement::take_withdrawal() { return parts_->follower().take_withdrawal(); }
+bool Agreement::take_rollback() { return parts_->follower().take_rollback(); }
 
 }  // namespace farandole

@@ -56,19 +56,19 @@ class User {
     ++next_;
     if (action.kind == Action::Kind::kMark) ++marks_;
     if (action.kind == Action::Kind::kWaitForAll) {
-      moment_.waits += static_cast<std::uint32_t>(unseen_.size());
+      context_.waits += static_cast<std::uint32_t>(unseen_.size());
       unseen_.clear();
     }
-    if (action.kind == Action::Kind::kWait && unseen_.erase(action.name) == 1) ++moment_.waits;
+    if (action.kind == Action::Kind::kWait && unseen_.erase(action.name) == 1) ++context_.waits;
     if (action.kind != Action::Kind::kSubmit) return true;
-    if (unseen_.empty()) ++moment_.quiet_points;
+    if (unseen_.empty()) ++context_.quiescent_points;
     unseen_.insert(action.name);
-    moment_.batch = action.batch;
+    context_.batch = action.batch;
     const Signature signature = {.name = action.name,
                                  .operation = action.operation,
                                  .dtype = action.dtype,
                                  .dimensions = {10}};
-    EXPECT_EQ(members.submit(member_, signature, moment_), Status());
+    EXPECT_EQ(members.submit(member_, signature, context_), Status());
     return true;
   }
 
@@ -88,7 +88,7 @@ class User {
   int marks_ = 0;
   std::set<std::string> unseen_;
   std::set<std::string> completed_;
-  Moment moment_;
+  SubmissionContext context_;
 };
 
 struct Run {
@@ -146,13 +146,13 @@ Run run(std::vector<Program> programs, Random& random, const AgreementOptions& o
   return result;
 }
 
-// Programs of this many iterations. In each, a member submits the names of one segment in any order
-// and then waits for all.
-std::vector<Program> in_segments(int members, int iterations, int mark_at,
-                                 const std::function<Names(int)>& segment, Random& random) {
+// Programs of this many iterations. In each, a member submits the names of one superstep in any
+// order and then waits for all.
+std::vector<Program> in_supersteps(int members, int iterations, int mark_at,
+                                   const std::function<Names(int)>& superstep, Random& random) {
   std::vector<Program> programs(static_cast<std::size_t>(members));
   for (int iteration = 0; iteration < iterations; ++iteration) {
-    const auto names = segment(iteration);
+    const auto names = superstep(iteration);
     for (auto& program : programs) {
       if (iteration == mark_at) program.push_back(mark());
       auto shuffled = names;
@@ -179,15 +179,15 @@ class Programs : public testing::TestWithParam<int> {
   Random random_{static_cast<std::uint64_t>(GetParam())};
 };
 
-TEST_P(Programs, OneSegmentInAnyOrderEndsWithoutMessages) {
+TEST_P(Programs, OneSuperstepInAnyOrderEndsWithoutMessages) {
   const auto programs =
-      in_segments(members(), 30, 15, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
+      in_supersteps(members(), 30, 15, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
   EXPECT_EQ(run(programs, random_).messages_after_mark, 0);
 }
 
-TEST_P(Programs, OneSegmentIsFused) {
+TEST_P(Programs, OneSuperstepIsFused) {
   const auto programs =
-      in_segments(members(), 30, 15, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
+      in_supersteps(members(), 30, 15, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
   const auto result = run(programs, random_, {.fusion_bytes = 1000});
   EXPECT_EQ(result.messages_after_mark, 0);
   EXPECT_EQ(result.log.back().size(), 7U);
@@ -207,8 +207,8 @@ TEST_P(Programs, WhatTheQueueBringsAgainAndAgainIsFused) {
   EXPECT_EQ(result.log.back().size() + result.log[result.log.size() - 2].size(), 4U);
 }
 
-TEST_P(Programs, SegmentsInTurnEndWithoutMessages) {
-  const auto programs = in_segments(
+TEST_P(Programs, SuperstepsInTurnEndWithoutMessages) {
+  const auto programs = in_supersteps(
       members(), 60, 40,
       [](int iteration) {
         return iteration % 3 == 0   ? Names{"a", "b", "c"}
@@ -220,8 +220,8 @@ TEST_P(Programs, SegmentsInTurnEndWithoutMessages) {
 }
 
 // Training, and now and then an evaluation that uses some of the same names.
-TEST_P(Programs, SegmentsThatOverlapEndWithoutMessages) {
-  const auto programs = in_segments(
+TEST_P(Programs, SuperstepsThatOverlapEndWithoutMessages) {
+  const auto programs = in_supersteps(
       members(), 120, 80,
       [](int iteration) {
         return iteration % 4 == 3 ? Names{"a", "x", "y"} : Names{"a", "b", "c", "d"};
@@ -230,39 +230,40 @@ TEST_P(Programs, SegmentsThatOverlapEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, {.fusion_bytes = 100}).messages_after_mark, 0);
 }
 
-TEST_P(Programs, SegmentsOfWhichOneIsPartOfAnotherEndWithoutMessages) {
-  const auto programs = in_segments(
+TEST_P(Programs, SuperstepsOfWhichOneIsPartOfAnotherEndWithoutMessages) {
+  const auto programs = in_supersteps(
       members(), 120, 80,
       [](int iteration) { return iteration % 3 == 2 ? Names{"a"} : Names{"a", "b", "c"}; },
       random_);
   EXPECT_EQ(run(programs, random_).messages_after_mark, 0);
 }
 
-// A random program of up to four segments of up to six names, distinct or not, in a random cycle of
-// up to six segments.
-TEST_P(Programs, AnyDisjointSegmentsInAnyTurnEndWithoutMessages) {
-  std::vector<Names> segments;
+// A random program of up to four supersteps of up to six names, distinct or not, in a random cycle
+// of up to six supersteps.
+TEST_P(Programs, AnyDisjointSuperstepsInAnyTurnEndWithoutMessages) {
+  std::vector<Names> supersteps;
   for (auto count = 1 + random_() % 4; count > 0; --count) {
     Names names;
     for (auto size = 1 + random_() % 6; size > 0; --size)
       names.push_back(std::to_string(count) + "/" + std::to_string(size));
-    segments.push_back(names);
+    supersteps.push_back(names);
   }
   std::vector<std::size_t> turn;
-  for (auto size = 1 + random_() % 6; size > 0; --size) turn.push_back(random_() % segments.size());
-  const auto programs = in_segments(
+  for (auto size = 1 + random_() % 6; size > 0; --size)
+    turn.push_back(random_() % supersteps.size());
+  const auto programs = in_supersteps(
       members(), 150, 110,
       [&](int iteration) {
-        return segments[turn[static_cast<std::size_t>(iteration) % turn.size()]];
+        return supersteps[turn[static_cast<std::size_t>(iteration) % turn.size()]];
       },
       random_);
   const AgreementOptions options = {.fusion_bytes = static_cast<std::int64_t>(random_() % 200)};
   EXPECT_EQ(run(programs, random_, options).messages_after_mark, 0);
 }
 
-// Within a segment, each member waits for some submissions before it makes others, always in the
+// Within a superstep, each member waits for some submissions before it makes others, always in the
 // same way.
-TEST_P(Programs, WaitsInsideASegmentEndWithoutMessages) {
+TEST_P(Programs, WaitsInsideASuperstepEndWithoutMessages) {
   std::vector<Program> programs(static_cast<std::size_t>(members()));
   for (int iteration = 0; iteration < 60; ++iteration) {
     for (auto& program : programs) {
@@ -279,7 +280,7 @@ TEST_P(Programs, WaitsInsideASegmentEndWithoutMessages) {
 // Only names repeat. The test only asks that the program makes progress.
 TEST_P(Programs, WhatDoesNotRepeatGoesOn) {
   Random sets(random_());
-  const auto programs = in_segments(
+  const auto programs = in_supersteps(
       members(), 60, 0,
       [&](int) {
         Names names;
@@ -292,7 +293,7 @@ TEST_P(Programs, WhatDoesNotRepeatGoesOn) {
 }
 
 // Each name is waited for before it comes again, but the program never waits for all names.
-TEST_P(Programs, WithoutQuietPointsGoesOn) {
+TEST_P(Programs, WithoutQuiescentPointsGoesOn) {
   std::vector<Program> programs(static_cast<std::size_t>(members()));
   for (auto& program : programs) {
     for (int iteration = 0; iteration < 60; ++iteration) {
@@ -315,7 +316,7 @@ TEST_P(Programs, WithoutQuietPointsGoesOn) {
 // Users that compute for longer than the grace period.
 TEST_P(Programs, ImpatienceOnlyCosts) {
   const auto programs =
-      in_segments(members(), 60, 0, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
+      in_supersteps(members(), 60, 0, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
   run(programs, random_, {.fusion_bytes = 100}, 100);
 }
 

@@ -63,7 +63,7 @@ TEST(Agreement, WhatAllSubmitInOneOrderTakesNoMessage) {
 TEST(Agreement, BatchesAreFusedWithoutAMessage) {
   Members members({0, 1}, {.fusion_bytes = 250});  // two tensors of 120 bytes
   for (int member = 0; member < 2; ++member) {
-    const Moment batch{.batch = 7U + static_cast<std::uint32_t>(member)};
+    const SubmissionContext batch{.batch = 7U + static_cast<std::uint32_t>(member)};
     for (const auto* name : {"a", "b", "c"})
       ASSERT_EQ(members.submit(member, tensor(name), batch), Status());
     ASSERT_EQ(members.submit(member, tensor("d")), Status());
@@ -72,7 +72,7 @@ TEST(Agreement, BatchesAreFusedWithoutAMessage) {
   expect_everywhere(members, {"a+b", "c", "d"});
 }
 
-TEST(Agreement, OtherOrdersAreASurpriseOnce) {
+TEST(Agreement, OtherOrdersAreAMispredictionOnce) {
   Members members({0, 1, 2});
   learn(members);
   EXPECT_EQ(members.generation(0), 2U);
@@ -115,7 +115,7 @@ TEST(Agreement, Alone) {
   EXPECT_THAT(alone.take_log(0), ElementsAre("j released by 0"));
 }
 
-TEST(Agreement, ANameInFlightIsRefusedHereUntilItIsCompleted) {
+TEST(Agreement, ANameInFlightIsRejectedHereUntilItIsCompleted) {
   Members members({4, 7});
   for (const bool learns : {false, true}) {
     if (learns) learn(members);
@@ -134,7 +134,7 @@ TEST(Agreement, ANameInFlightIsRefusedHereUntilItIsCompleted) {
   }
 }
 
-TEST(Agreement, SubmissionsOutOfBoundsAreRefusedHere) {
+TEST(Agreement, SubmissionsOutOfBoundsAreRejectedHere) {
   Members alone({5});
   EXPECT_EQ(alone.submit(0, tensor("a", DType::kInt8, {3, -4})),
             Status::fix_call(
@@ -148,7 +148,7 @@ TEST(Agreement, SubmissionsOutOfBoundsAreRefusedHere) {
 }
 
 // Both as the first call of a group and later.
-TEST(Agreement, AMismatchIsRefusedOnAllMembersWithOneText) {
+TEST(Agreement, AMismatchIsRejectedOnAllMembersWithOneText) {
   Members members({0, 1, 2, 3});
   for (int round = 0; round < 2; ++round) {
     for (int member = 0; member < 4; ++member) {
@@ -157,15 +157,15 @@ TEST(Agreement, AMismatchIsRefusedOnAllMembersWithOneText) {
       ASSERT_EQ(members.submit(member, tensor("y")), Status());
     }
     members.run();
-    expect_everywhere(members,
-                      {"refused x: allreduce `x` was submitted differently on different ranks: the "
-                       "dtype differs; "
-                       "rank 1 is at odds with the others\n"
-                       "                  dtype     shape\n"
-                       "  ranks 0, 2, 3   float32   [10, 3]\n"
-                       "  rank 1          float64   [10, 3]\n"
-                       "Submit the same on every rank, or give different tensors different names",
-                       "y"});
+    expect_everywhere(
+        members, {"rejected x: allreduce `x` was submitted differently on different ranks: the "
+                  "dtype differs; "
+                  "rank 1 is at odds with the others\n"
+                  "                  dtype     shape\n"
+                  "  ranks 0, 2, 3   float32   [10, 3]\n"
+                  "  rank 1          float64   [10, 3]\n"
+                  "Submit the same on every rank, or give different tensors different names",
+                  "y"});
     members.submit_everywhere(tensor("x"));  // the name is free again
     members.run();
     expect_everywhere(members, {"x"});
@@ -183,7 +183,7 @@ TEST(Agreement, AMismatchWaitsForTheLastMemberWhileOthersGoOn) {
   ASSERT_EQ(members.submit(2, tensor("x", DType::kInt8)), Status());
   members.run();
   for (int member = 0; member < 3; ++member)
-    EXPECT_THAT(members.take_log(member), ElementsAre(StartsWith("refused x: ")));
+    EXPECT_THAT(members.take_log(member), ElementsAre(StartsWith("rejected x: ")));
 }
 
 TEST(Agreement, TheSameNameWithAnotherOperationIsAMismatch) {
@@ -192,7 +192,7 @@ TEST(Agreement, TheSameNameWithAnotherOperationIsAMismatch) {
   ASSERT_EQ(members.submit(1, call(Operation::kBarrier, "x")), Status());
   members.run();
   expect_everywhere(members,
-                    {"refused x: `x` was submitted differently on different ranks: the operation "
+                    {"rejected x: `x` was submitted differently on different ranks: the operation "
                      "differs\n"
                      "           operation   dtype     shape\n"
                      "  rank 0   allreduce   float32   [10, 3]\n"
@@ -200,40 +200,41 @@ TEST(Agreement, TheSameNameWithAnotherOperationIsAMismatch) {
                      "Submit the same on every rank, or give different tensors different names"});
 }
 
-Signature with_fault(std::string name, std::string fault) {
+Signature with_call_error(std::string name, std::string call_error) {
   return {.name = std::move(name),
           .operation = Operation::kAllreduce,
           .dimensions = {},
-          .fault = std::move(fault)};
+          .call_error = std::move(call_error)};
 }
 
 // Also if the invalid call is the same on all members: equal entries must not count as an agreement
 // to run it.
-TEST(Agreement, WhatIsWrongAnywhereIsRefusedEverywhere) {
+TEST(Agreement, WhatIsWrongAnywhereIsRejectedEverywhere) {
   for (const int wrong_members : {1, 3}) {
     Members members({0, 2, 5});
     for (int round = 0; round < 2; ++round) {  // in queue mode and in learn mode
       for (int member = 0; member < 3; ++member) {
         const bool wrong = member >= 3 - wrong_members;
-        ASSERT_EQ(members.submit(member, wrong ? with_fault("a", "no") : tensor("a")), Status());
+        ASSERT_EQ(members.submit(member, wrong ? with_call_error("a", "no") : tensor("a")),
+                  Status());
         ASSERT_EQ(members.submit(member, tensor("b")), Status());
       }
       EXPECT_GT(members.run(), 0);
       const std::string ranks = wrong_members == 1 ? "rank 5" : "ranks 0, 2, 5";
       for (int member = 0; member < 3; ++member)
         EXPECT_THAT(members.take_log(member),
-                    UnorderedElementsAre("b", "refused a: " + ranks + ": no"));
+                    UnorderedElementsAre("b", "rejected a: " + ranks + ": no"));
     }
   }
 }
 
-TEST(Agreement, WhatIsWrongIsRefusedInAGroupOfOne) {
+TEST(Agreement, WhatIsWrongIsRejectedInAGroupOfOne) {
   Members members({4});
   for (int round = 0; round < 3; ++round) {
-    members.submit_everywhere(with_fault("a", "no"));
+    members.submit_everywhere(with_call_error("a", "no"));
     members.submit_everywhere(tensor("b"));
     members.run();
-    EXPECT_THAT(members.take_log(0), UnorderedElementsAre("b", "refused a: rank 4: no"));
+    EXPECT_THAT(members.take_log(0), UnorderedElementsAre("b", "rejected a: rank 4: no"));
   }
 }
 
@@ -245,7 +246,7 @@ TEST(Agreement, OtherScalesAreAMismatch) {
   ASSERT_EQ(members.submit(1, scaled), Status());
   members.run();
   expect_everywhere(members,
-                    {"refused x: allreduce `x` was submitted differently on different ranks: the "
+                    {"rejected x: allreduce `x` was submitted differently on different ranks: the "
                      "postscale differs\n"
                      "           dtype     postscale   shape\n"
                      "  rank 0   float32   1           [10, 3]\n"
@@ -384,17 +385,17 @@ TEST(Join, WhatOnlyMembersThatHaveJoinedSubmittedIsDecidedBeforeTheRelease) {
   ASSERT_EQ(members.submit(1, call(Operation::kBarrier, "b")), Status());
   members.submit_everywhere(join());
   members.run();
-  const std::string refusal =
-      "refused b: barrier `b` cannot run: ranks 0, 2 have joined and have no more data; until all "
+  const std::string rejection =
+      "rejected b: barrier `b` cannot run: ranks 0, 2 have joined and have no more data; until all "
       "have joined, only allreduce goes on. Call barrier before the first rank joins, or after "
       "join has returned";
-  EXPECT_THAT(members.take_log(1), ElementsAre("a", refusal, StartsWith("join released by ")));
+  EXPECT_THAT(members.take_log(1), ElementsAre("a", rejection, StartsWith("join released by ")));
   for (const int member : {0, 2})
     EXPECT_THAT(members.take_log(member),
                 ElementsAre("joined a", "pass", StartsWith("join released by ")));
 }
 
-TEST(Join, WhatDoesNotRunJoinedIsRefusedOnThoseThatSubmittedIt) {
+TEST(Join, WhatDoesNotRunJoinedIsRejectedOnThoseThatSubmittedIt) {
   for (const auto& row : kOperations) {
     if (row.runs_joined || row.operation == Operation::kJoin) continue;
     Members members({3, 4, 6, 9});
@@ -405,7 +406,7 @@ TEST(Join, WhatDoesNotRunJoinedIsRefusedOnThoseThatSubmittedIt) {
     expect_everywhere(members, {});
     ASSERT_EQ(members.submit(2, join()), Status());
     members.run();
-    const auto text = "refused x: " + std::string(row.name) +
+    const auto text = "rejected x: " + std::string(row.name) +
                       " `x` cannot run: ranks 4, 6 have joined and have no more data; until all "
                       "have joined, only allreduce goes on. Call " +
                       std::string(row.name) +
@@ -529,7 +530,7 @@ TEST_P(Shuffled, TheOrderOfSubmissionsNeverMatters) {
     std::set<int> indices;
     for (const auto& text : first) {
       const int index = std::stoi(text.substr(text.find("name ") + 5));
-      EXPECT_EQ(text.starts_with("refused "), is_odd(index)) << text;
+      EXPECT_EQ(text.starts_with("rejected "), is_odd(index)) << text;
       EXPECT_TRUE(indices.insert(index).second) << text;
     }
     EXPECT_EQ(indices.size(), static_cast<std::size_t>(kNames));

@@ -75,51 +75,52 @@ Status Coordinator::apply(int from, const Report& item) {
 void Coordinator::answer() {
   const auto replan = *std::exchange(replan_, std::nullopt);
   const bool planned = mode_ == Mode::kPlan;
-  const auto atom = planned ? learn_from(replan) : 0;
-  mode_ = atom != 0 ? Mode::kPlan : Mode::kLearn;
-  if (planned && atom == 0) back_off(replan.atoms_run());
-  learner_.restart(replan.quiet_points());
+  const auto fragment = planned ? learn_from(replan) : 0;
+  mode_ = fragment != 0 ? Mode::kPlan : Mode::kLearn;
+  if (planned && fragment == 0) back_off(replan.fragments_run());
+  learner_.restart(replan.quiescent_points());
   pending_.clear();
   for (auto& member : members_) member = {};
   joined_last_.reset();
   ++generation_;
-  sequence_next_ = replan.prefix() + 1;
+  sequence_next_ = replan.common_prefix() + 1;
   publish_edits();
-  stream_.add(StreamItem(Answer{generation_, replan.prefix(), atom}));
+  stream_.add(StreamItem(Answer{generation_, replan.common_prefix(), fragment}));
 }
 
-// Returns the atom with which the plan goes on at once; 0 if the group must learn again.
+// Returns the fragment with which the plan goes on at once; 0 if the group must learn again.
 std::uint32_t Coordinator::learn_from(const Replan& replan) {
   const auto& raise = replan.raise();
   if (raise.cause == Raise::Cause::kBucket)
-    learner_.learn_wait(raise.atom, raise.bucket, raise.ready);
-  const auto* atom = learner_.plan().find(raise.atom);
-  if (raise.cause != Raise::Cause::kSuccession || atom == nullptr) return 0;
+    learner_.learn_wait(raise.fragment, raise.bucket, raise.ready);
+  const auto* fragment = learner_.plan().find(raise.fragment);
+  if (raise.cause != Raise::Cause::kMissingEdge || fragment == nullptr) return 0;
   if (raise.bucket == 0) {
-    learner_.learn_order(raise.atom, raise.ready);
+    learner_.learn_order(raise.fragment, raise.ready);
     return 0;
   }
-  if (raise.bucket < atom->buckets.size()) {
-    learner_.learn_wait(raise.atom, raise.bucket, {});
+  if (raise.bucket < fragment->buckets.size()) {
+    learner_.learn_wait(raise.fragment, raise.bucket, {});
     return 0;
   }
-  const auto next = learner_.add_succession(raise.atom, raise.ready, raise.where);
-  // The plan can go on only if all members are where the raise was, at the end of its atom.
-  return replan.withdraws() || replan.prefix() != raise.completed ? 0 : next;
+  const auto next = learner_.add_edge(raise.fragment, raise.ready, raise.where);
+  // The plan can go on only if all members are where the raise was, at the end of its fragment.
+  return replan.rolls_back() || replan.common_prefix() != raise.completed ? 0 : next;
 }
 
-// If a plan broke soon, it would probably break soon again, so wait for some borders before the
-// next one.
-void Coordinator::back_off(std::uint32_t atoms_run) {
-  constexpr std::uint32_t kAtomsOfALongRun = 4;
-  constexpr int kBordersMax = 16;
-  borders_passed_last_ =
-      atoms_run < kAtomsOfALongRun ? std::clamp(2 * borders_passed_last_, 1, kBordersMax) : 0;
-  borders_to_pass_ = borders_passed_last_;
+// If a plan broke soon, it would probably break soon again, so wait for some synchronization points
+// before the next one.
+void Coordinator::back_off(std::uint32_t fragments_run) {
+  constexpr std::uint32_t kFragmentsOfALongRun = 4;
+  constexpr int kSyncPointsMax = 16;
+  sync_points_passed_last_ = fragments_run < kFragmentsOfALongRun
+                                 ? std::clamp(2 * sync_points_passed_last_, 1, kSyncPointsMax)
+                                 : 0;
+  sync_points_to_pass_ = sync_points_passed_last_;
 }
 
 Status Coordinator::apply(int from, const AnnounceInFull& item) {
-  return note_in_full(from, item.signature, item.moment);
+  return note_in_full(from, item.signature, item.context);
 }
 
 Status Coordinator::apply(int from, const AnnounceById& item) {
@@ -131,7 +132,7 @@ Status Coordinator::apply(int from, const AnnounceById& item) {
     ++member(from).announcements_due;
     return {};
   }
-  return note(from, known->signature, item.id, item.moment);
+  return note(from, known->signature, item.id, item.context);
 }
 
 Status Coordinator::apply(int from, const AnnounceAgain& item) {
@@ -139,7 +140,7 @@ Status Coordinator::apply(int from, const AnnounceAgain& item) {
     return Status::stop(fmt::format("it announces `{}` again, which was not forgotten",
                                     shortened(item.signature.name, kNameShownBytesMax)));
   --member(from).announcements_due;
-  FARANDOLE_TRY(note_in_full(from, item.signature, item.moment));
+  FARANDOLE_TRY(note_in_full(from, item.signature, item.context));
   if (member(from).counts_as_joined()) examine_again();
   return {};
 }
@@ -147,8 +148,10 @@ Status Coordinator::apply(int from, const AnnounceAgain& item) {
 Status Coordinator::apply(int from, const AnnounceJoin& item) {
   member(from).joined = true;
   member(from).joined_at = item.time;
-  const auto moment = [this](int number) { return std::pair(member(number).joined_at, number); };
-  if (!joined_last_ || moment(from) > moment(*joined_last_)) joined_last_ = from;
+  const auto order_of_join = [this](int number) {
+    return std::pair(member(number).joined_at, number);
+  };
+  if (!joined_last_ || order_of_join(from) > order_of_join(*joined_last_)) joined_last_ = from;
   learner_.restart();
   if (mode_ == Mode::kPlan)
     stop({});
@@ -160,17 +163,18 @@ Status Coordinator::apply(int from, const AnnounceJoin& item) {
 // No member may announce a signature in full that has an id. Each member has received the id with
 // the definition: together with the step that it had announced, or, if it has joined, before the
 // release.
-Status Coordinator::note_in_full(int from, const Signature& signature, const Moment& moment) {
+Status Coordinator::note_in_full(int from, const Signature& signature,
+                                 const SubmissionContext& context) {
   if (const auto id = names_.id_of(digest_of(signature)); id != 0)
     return Status::stop(fmt::format("it announces `{}` in full, which has the id {}",
                                     shortened(signature.name, kNameShownBytesMax), id));
-  return note(from, signature, 0, moment);
+  return note(from, signature, 0, context);
 }
 
 Status Coordinator::note(int from, const Signature& signature, std::uint32_t id,
-                         const Moment& moment) {
+                         const SubmissionContext& context) {
   // It was sent before the sender knew that the plan begins.
-  if (mode_ == Mode::kPlan && id != 0 && atom_of(id) != 0) return {};
+  if (mode_ == Mode::kPlan && id != 0 && fragment_of(id) != 0) return {};
   const auto index = static_cast<std::size_t>(from);
   const auto size = members_.size();
   auto& candidates = pending_[signature.name];
@@ -180,10 +184,10 @@ Status Coordinator::note(int from, const Signature& signature, std::uint32_t id,
   auto same = std::ranges::find(candidates, signature, &Candidate::signature);
   if (same == candidates.end())
     same = candidates.insert(
-        same, {signature, id, {}, std::vector<Moment>(size), std::vector<bool>(size)});
+        same, {signature, id, {}, std::vector<SubmissionContext>(size), std::vector<bool>(size)});
   same->members.push_back(from);
   same->is_of[index] = true;
-  same->moments[index] = moment;
+  same->contexts[index] = context;
   if (mode_ == Mode::kPlan) {
     if (is_complete(candidates) ||
         learner_.plan().has_name(digest_of(std::string_view(signature.name))))
@@ -241,44 +245,45 @@ void Coordinator::release_when_all_joined() {
 void Coordinator::decide(const std::string& name, const Candidates& candidates) {
   const auto& first = candidates.front();
   const auto joined = missing(candidates);
-  const auto is_faulty = [](const Candidate& one) { return one.signature.has_fault(); };
-  if (std::ranges::any_of(candidates, is_faulty))
-    refuse(name, fault_text(variants_of(candidates)));
+  const auto has_error = [](const Candidate& one) { return one.signature.has_call_error(); };
+  if (std::ranges::any_of(candidates, has_error))
+    reject(name, call_error_text(variants_of(candidates)));
   else if (candidates.size() > 1)
-    refuse(name, refusal_text(variants_of(candidates)));
+    reject(name, rejection_text(variants_of(candidates)));
   else if (!joined.empty() && !row_of(first.signature.operation).runs_joined)
-    refuse(name, joined_text(first.signature, ranks_of(joined)));
+    reject(name, joined_text(first.signature, ranks_of(joined)));
   else
     issue(first);
 }
 
-void Coordinator::refuse(const std::string& name, std::string text) {
-  stream_.add(StreamItem(Refuse{generation_, sequence_next_++, name, std::move(text)}));
+void Coordinator::reject(const std::string& name, std::string text) {
+  stream_.add(StreamItem(Reject{generation_, sequence_next_++, name, std::move(text)}));
 }
 
 void Coordinator::issue(const Candidate& candidate) {
   const auto id = candidate.id != 0 ? candidate.id : define(candidate.signature);
   names_.touch(id);
   if (!joined_last_) {
-    const auto atom = learner_.is_border(id, candidate.moments) ? atom_to_follow(id) : 0;
+    const auto fragment =
+        learner_.is_sync_point(id, candidate.contexts) ? fragment_to_follow(id) : 0;
     publish_edits();
-    if (atom != 0) return follow(atom);
-    learner_.note(id, candidate.moments);
+    if (fragment != 0) return follow(fragment);
+    learner_.note(id, candidate.contexts);
   }
   stream_.add(StreamItem(Issue{generation_, sequence_next_++, id}));
 }
 
-// Called at a border before this id. Returns the atom with which the plan begins; 0 if it does not
-// begin here.
-std::uint32_t Coordinator::atom_to_follow(std::uint32_t id) {
-  if (borders_to_pass_ > 0) {
-    --borders_to_pass_;
+// Called at a synchronization point before this id. Returns the fragment with which the plan
+// begins; 0 if it does not begin here.
+std::uint32_t Coordinator::fragment_to_follow(std::uint32_t id) {
+  if (sync_points_to_pass_ > 0) {
+    --sync_points_to_pass_;
     return 0;
   }
   std::vector<std::uint32_t> announced;
   for (const auto& [name, candidates] : pending_) {
     for (const auto& candidate : candidates) {
-      if (candidate.id != 0 && atom_of(candidate.id) != 0)
+      if (candidate.id != 0 && fragment_of(candidate.id) != 0)
         announced.push_back(candidate.id);
       else if (learner_.plan().has_name(digest_of(std::string_view(name))))
         return 0;  // the prediction would be wrong
@@ -288,11 +293,11 @@ std::uint32_t Coordinator::atom_to_follow(std::uint32_t id) {
 }
 
 // Starts the plan in place of the next step. Planned submissions need not be announced any more.
-void Coordinator::follow(std::uint32_t atom) {
-  stream_.add(StreamItem(Follow{generation_, sequence_next_ - 1, atom}));
+void Coordinator::follow(std::uint32_t fragment) {
+  stream_.add(StreamItem(Follow{generation_, sequence_next_ - 1, fragment}));
   mode_ = Mode::kPlan;
   for (auto named = pending_.begin(); named != pending_.end();) {
-    std::erase_if(named->second, [this](const Candidate& one) { return atom_of(one.id) != 0; });
+    std::erase_if(named->second, [this](const Candidate& one) { return fragment_of(one.id) != 0; });
     named = named->second.empty() ? pending_.erase(named) : std::next(named);
   }
 }
@@ -301,11 +306,11 @@ void Coordinator::publish_edits() {
   for (const auto& item : learner_.take_edits()) stream_.add(item);
 }
 
-// The atom that contains this id; 0 if none does.
-std::uint32_t Coordinator::atom_of(std::uint32_t id) const {
+// The fragment that contains this id; 0 if none does.
+std::uint32_t Coordinator::fragment_of(std::uint32_t id) const {
   const auto* known = names_.find(id);
-  const auto* atom = known == nullptr ? nullptr : learner_.plan().atom_of(known->digest);
-  return atom == nullptr ? 0 : atom->number;
+  const auto* fragment = known == nullptr ? nullptr : learner_.plan().fragment_of(known->digest);
+  return fragment == nullptr ? 0 : fragment->number;
 }
 
 std::uint32_t Coordinator::define(const Signature& signature) {

@@ -21,7 +21,7 @@
 #include "coordination/learner.h"
 #include "coordination/messages.h"
 #include "coordination/name_table.h"
-#include "coordination/refusal_text.h"
+#include "coordination/rejection_text.h"
 #include "coordination/replan.h"
 #include "farandole/status.h"
 
@@ -46,8 +46,8 @@ class Coordinator {
     Signature signature;
     std::uint32_t id;  // the id by which they announced it; 0 if in full
     std::vector<int> members;
-    std::vector<Moment> moments;  // by member
-    std::vector<bool> is_of;      // by member: whether it has announced this signature
+    std::vector<SubmissionContext> contexts;  // by member
+    std::vector<bool> is_of;                  // by member: whether it has announced this signature
   };
   using Candidates = std::vector<Candidate>;
 
@@ -71,20 +71,21 @@ class Coordinator {
   void stop(Raise raise);
   void answer();
   std::uint32_t learn_from(const Replan& replan);
-  void back_off(std::uint32_t atoms_run);
-  Status note_in_full(int from, const Signature& signature, const Moment& moment);
-  Status note(int from, const Signature& signature, std::uint32_t id, const Moment& moment);
+  void back_off(std::uint32_t fragments_run);
+  Status note_in_full(int from, const Signature& signature, const SubmissionContext& context);
+  Status note(int from, const Signature& signature, std::uint32_t id,
+              const SubmissionContext& context);
   std::vector<int> missing(const Candidates& candidates) const;
   bool is_complete(const Candidates& candidates) const;
   void examine_again();
   void release_when_all_joined();
   void decide(const std::string& name, const Candidates& candidates);
-  void refuse(const std::string& name, std::string text);
+  void reject(const std::string& name, std::string text);
   void issue(const Candidate& candidate);
-  std::uint32_t atom_to_follow(std::uint32_t id);
-  void follow(std::uint32_t atom);
+  std::uint32_t fragment_to_follow(std::uint32_t id);
+  void follow(std::uint32_t fragment);
   void publish_edits();
-  std::uint32_t atom_of(std::uint32_t id) const;
+  std::uint32_t fragment_of(std::uint32_t id) const;
   std::uint32_t define(const Signature& signature);
   void forget(std::uint32_t id);
   std::vector<Variant> variants_of(const Candidates& candidates) const;
@@ -106,10 +107,10 @@ class Coordinator {
   std::optional<Replan> replan_;  // set while all members are stopped
   std::uint32_t generation_ = 1;
   std::uint32_t sequence_next_ = 1;  // in learn mode
-  // How many borders to pass before the plan is followed again, and how many it was after the last
-  // plan.
-  int borders_to_pass_ = 0;
-  int borders_passed_last_ = 0;
+  // How many synchronization points to pass before the plan is followed again, and how many it was
+  // after the last plan.
+  int sync_points_to_pass_ = 0;
+  int sync_points_passed_last_ = 0;
 
   std::unordered_map<std::string, Candidates> pending_;  // by name
   MessagePacker stream_;

@@ -111,7 +111,7 @@ TEST(Coordinator, AMismatchMayMixIdsAndFullAnnouncements) {
   ASSERT_EQ(feed(coordinator, 1, {in_full(changed)}), Status());
   const auto items = stream(coordinator);
   ASSERT_EQ(items.size(), 1U);
-  EXPECT_EQ(std::get<Refuse>(items[0]).name, "a");
+  EXPECT_EQ(std::get<Reject>(items[0]).name, "a");
 }
 
 TEST(Coordinator, AnnouncementsThatCannotBeStop) {
@@ -139,7 +139,7 @@ TEST(Coordinator, AnnouncementsThatCannotBeStop) {
 TEST(Coordinator, TheAnswerKeepsWhatAllHaveEnteredAlike) {
   const struct {
     std::vector<Report> reports;
-    std::uint32_t prefix;
+    std::uint32_t common_prefix;
   } cases[] = {
       {{{1, 4, 0, 0, 0, 0}, {1, 4, 0, 0, 0, 0}, {1, 4, 0, 0, 0, 0}}, 4},
       {{{1, 4, 1, 7, 0, 0}, {1, 4, 1, 7, 0, 0}, {1, 4, 1, 7, 0, 0}}, 5},
@@ -149,7 +149,7 @@ TEST(Coordinator, TheAnswerKeepsWhatAllHaveEnteredAlike) {
       {{{1, 5, 1, 9, 0, 0}, {1, 4, 1, 7, 0, 0}, {1, 5, 1, 9, 0, 0}}, 5},
       {{{1, 0xFFFFFFFF, 1, 7, 0, 0}, {1, 0, 1, 8, 0, 0}, {1, 0xFFFFFFFF, 1, 7, 0, 0}}, 0},
   };
-  for (const auto& [reports, prefix] : cases) {
+  for (const auto& [reports, common_prefix] : cases) {
     Coordinator coordinator({0, 1, 2}, {.names_max = 10});
     ASSERT_EQ(feed(coordinator, 2, {Raise{.generation = 1}}), Status());
     EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Stop{1})));
@@ -157,7 +157,7 @@ TEST(Coordinator, TheAnswerKeepsWhatAllHaveEnteredAlike) {
       EXPECT_THAT(stream(coordinator), IsEmpty());
       ASSERT_EQ(feed(coordinator, member, {reports[static_cast<std::size_t>(member)]}), Status());
     }
-    EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Answer{2, prefix, 0})));
+    EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Answer{2, common_prefix, 0})));
   }
 }
 
@@ -247,7 +247,7 @@ TEST(Coordinator, ExaminesWhatIsPendingWhenSomebodyJoins) {
   ASSERT_EQ(feed(coordinator, 1, {AnnounceJoin{}}), Status());
   EXPECT_THAT(
       stream(coordinator),
-      ElementsAre(StreamItem(Refuse{2, 1, "a",
+      ElementsAre(StreamItem(Reject{2, 1, "a",
                                     "barrier `a` cannot run: rank 5 has joined and has no "
                                     "more data; until all have joined, only allreduce goes "
                                     "on. Call barrier before the first rank joins, or after "

@@ -14,27 +14,27 @@
 namespace farandole {
 
 // The number by which the owner of an Agreement knows a submission.
-using Ticket = std::uint64_t;
+using CallId = std::uint64_t;
 
 // The number of an entry. The sequence starts at 1, has no gaps in what a group completes, and
 // continues with 0 after 2^32 − 1. The generation starts at 1 and grows by 1 with each replan.
-struct Turn {
+struct StepNumber {
   std::uint32_t generation = 1;
   std::uint32_t sequence = 1;
 
-  friend bool operator==(const Turn&, const Turn&) = default;
+  friend bool operator==(const StepNumber&, const StepNumber&) = default;
 };
 
 // The step that runs next. As long as not all members have entered it with the same identity, it is
 // only this member's prediction.
 struct Step {
-  Turn turn;
-  // Digest of all that the step does: members that enter a turn with the same identity enter the
+  StepNumber step_number;
+  // Digest of all that the step does: members that enter a step with the same identity enter the
   // same step.
   std::uint64_t identity = 0;
   // Our submissions, in the order in which they lie in the step. More than one are fused into one
   // transfer.
-  std::vector<Ticket> tickets;
+  std::vector<CallId> call_ids;
   // Set if this member has joined and so has not submitted the call: it takes part without data.
   std::optional<Signature> joined = std::nullopt;
 
@@ -42,31 +42,31 @@ struct Step {
 };
 
 // This submission cannot run: kFixCall, with the same text on every member that has submitted it.
-struct Refusal {
-  Turn turn;
-  Ticket ticket = 0;
+struct Rejection {
+  StepNumber step_number;
+  CallId call_id = 0;
   Status status;
 
-  friend bool operator==(const Refusal&, const Refusal&) = default;
+  friend bool operator==(const Rejection&, const Rejection&) = default;
 };
 
 // All members have joined, so their joins complete. The same on every member.
 struct Release {
-  Turn turn;
-  Ticket ticket = 0;  // the ticket of this member's join
-  int last_rank = 0;  // the world rank that joined last
+  StepNumber step_number;
+  CallId call_id = 0;  // the call id of this member's join
+  int last_rank = 0;   // the world rank that joined last
 
   friend bool operator==(const Release&, const Release&) = default;
 };
 
 // The other members' submission is rejected. This member has joined and did not submit it: it only
 // enters.
-struct Pass {
-  Turn turn;
+struct NoOp {
+  StepNumber step_number;
 
-  friend bool operator==(const Pass&, const Pass&) = default;
+  friend bool operator==(const NoOp&, const NoOp&) = default;
 };
 
-using Decision = std::variant<Step, Refusal, Release, Pass>;
+using Decision = std::variant<Step, Rejection, Release, NoOp>;
 
 }  // namespace farandole

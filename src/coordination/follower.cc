@@ -23,59 +23,59 @@ Follower::Follower(int rank, const AgreementOptions& options)
     : rank_(rank),
       options_(options),
       plan_(names_),
-      walk_(plan_, in_flight_, quiet_points_last_),
+      walk_(plan_, in_flight_, quiescent_points_last_),
       grace_(options.grace) {}
 
-Status Follower::submit(Ticket ticket, const KnownSignature& known, const Moment& moment,
-                        TimePoint now) {
-  if (!known.problem.empty() || join_ || in_flight_.find(known) != InFlight::kNone)
-    return problem_of_submission(known);
-  grace_.submitted(moment.waits);
+Status Follower::submit(CallId call_id, const InternedSignature& interned,
+                        const SubmissionContext& context, TimePoint now) {
+  if (!interned.problem.empty() || join_ || in_flight_.find(interned) != InFlight::kNone)
+    return problem_of_submission(interned);
+  grace_.submitted(context.waits);
   grace_.moved(now);
-  waits_last_ = moment.waits;
-  if (known.signature.operation == Operation::kJoin) {
+  waits_last_ = context.waits;
+  if (interned.signature.operation == Operation::kJoin) {
     const auto time = std::chrono::nanoseconds(now.time_since_epoch()).count();
-    join_ = Join{ticket, {static_cast<std::uint64_t>(time)}};
+    join_ = Join{call_id, {static_cast<std::uint64_t>(time)}};
     if (mode_ != Mode::kLearn)
       raise({});
     else if (!stopped_)
       messages_.add(Announcement(join_->announcement));
     return {};
   }
-  const auto slot = in_flight_.add(ticket, known, moment);
-  if (mode_ == Mode::kQueue && known.signature.has_fault()) raise({});
+  const auto slot = in_flight_.add(call_id, interned, context);
+  if (mode_ == Mode::kQueue && interned.signature.has_call_error()) raise({});
   if (mode_ == Mode::kQueue || stopped_) return {};
-  if (mode_ == Mode::kPlan && plan_.atom_of(known.digest) != nullptr)
+  if (mode_ == Mode::kPlan && plan_.fragment_of(interned.digest) != nullptr)
     ++planned_queued_;
   else
     announce(slot);
   return {};
 }
 
-Status Follower::problem_of_submission(const KnownSignature& known) const {
-  if (!known.problem.empty())
-    return Status::fix_call(fmt::format("rank {} cannot submit this: {}", rank_, known.problem));
-  const auto& row = row_of(known.signature.operation);
+Status Follower::problem_of_submission(const InternedSignature& interned) const {
+  if (!interned.problem.empty())
+    return Status::fix_call(fmt::format("rank {} cannot submit this: {}", rank_, interned.problem));
+  const auto& row = row_of(interned.signature.operation);
   if (join_) {
     return Status::fix_call(
         fmt::format("{} `{}`: rank {} has joined and so has no more data; submit nothing until "
                     "join has returned",
-                    row.name, name_for_texts(known.signature), rank_));
+                    row.name, name_for_texts(interned.signature), rank_));
   }
   return Status::fix_call(fmt::format(
       "{} `{}`: this name is still in flight on rank {}; wait for the earlier call, or give this "
       "one another name",
-      row.name, name_for_texts(known.signature), rank_));
+      row.name, name_for_texts(interned.signature), rank_));
 }
 
 void Follower::announce(InFlight::Slot slot) {
   auto& submission = in_flight_[slot];
   submission.announced = true;
-  submission.as_id = names_.id_of(submission.known->digest);
+  submission.as_id = names_.id_of(submission.interned->digest);
   if (submission.as_id != 0)
-    messages_.add(Announcement(AnnounceById{submission.as_id, submission.moment}));
+    messages_.add(Announcement(AnnounceById{submission.as_id, submission.context}));
   else
-    messages_.add(Announcement(AnnounceInFull{submission.known->signature, submission.moment}));
+    messages_.add(Announcement(AnnounceInFull{submission.interned->signature, submission.context}));
 }
 
 void Follower::announce_what_is_not_planned() {
@@ -83,7 +83,8 @@ void Follower::announce_what_is_not_planned() {
   for (auto slot = in_flight_.first(); slot != InFlight::kNone; slot = in_flight_[slot].later) {
     auto& submission = in_flight_[slot];
     if (submission.taken) continue;
-    const bool planned = mode_ == Mode::kPlan && plan_.atom_of(submission.known->digest) != nullptr;
+    const bool planned =
+        mode_ == Mode::kPlan && plan_.fragment_of(submission.interned->digest) != nullptr;
     if (planned) {
       submission.announced = false;
       ++planned_queued_;
@@ -103,7 +104,7 @@ void Follower::raise(Raise item) {
   messages_.add(Announcement(std::move(item)));
 }
 
-void Follower::look(TimePoint now) {
+void Follower::tick(TimePoint now) {
   if (!is_stuck()) {
     grace_.moved(now);
   } else if (grace_.is_over(now)) {
@@ -121,7 +122,7 @@ std::optional<TimePoint> Follower::deadline() {
 // the predicted step wait for the others, and they may be stuck.
 bool Follower::is_stuck() {
   return planned_queued_ > 0 && mode_ == Mode::kPlan && !stopped_ && !raised_ && !entered_ &&
-         !withdrawn_ && issued_.empty() && walk_.next() == nullptr;
+         !rolled_back_ && issued_.empty() && walk_.next() == nullptr;
 }
 
 Status Follower::receive(std::span<const std::byte> message, TimePoint now) {
@@ -147,17 +148,17 @@ Status Follower::apply(const Define& item) {
 // An announcement by an id that is being forgotten may have reached the coordinator after it forgot
 // the id, and then it was dropped: repeat it in full.
 Status Follower::apply(const Forget& item) {
-  const auto* known = names_.find(item.id);
-  if (known == nullptr)
+  const auto* interned = names_.find(item.id);
+  if (interned == nullptr)
     return Status::stop(fmt::format("it forgets the id {}, which has no signature", item.id));
-  if (plan_.atom_of(known->digest) != nullptr)
+  if (plan_.fragment_of(interned->digest) != nullptr)
     return Status::stop(fmt::format("it forgets the id {}, which is planned", item.id));
-  const auto slot = announced(known->name_digest, known->signature.name);
+  const auto slot = announced(interned->name_digest, interned->signature.name);
   names_.forget(item.id);
   if (slot == InFlight::kNone || in_flight_[slot].as_id != item.id) return {};
   auto& submission = in_flight_[slot];
   submission.as_id = 0;
-  messages_.add(Announcement(AnnounceAgain{submission.known->signature, submission.moment}));
+  messages_.add(Announcement(AnnounceAgain{submission.interned->signature, submission.context}));
   return {};
 }
 
@@ -171,23 +172,24 @@ InFlight::Slot Follower::announced(std::uint64_t name_digest, const std::string&
 
 Status Follower::apply(const Issue& item) {
   FARANDOLE_TRY(expect_next(item.generation, item.sequence));
-  const auto* known = names_.find(item.id);
-  if (known == nullptr)
+  const auto* interned = names_.find(item.id);
+  if (interned == nullptr)
     return Status::stop(
         fmt::format("step {} has the id {}, which has no signature", item.sequence, item.id));
   Step step;
-  step.turn = {item.generation, item.sequence};
-  step.identity = known->digest;
-  const auto slot = announced(known->name_digest, known->signature.name);
-  const bool joined = join_ && !join_->released && row_of(known->signature.operation).runs_joined;
-  if (slot != InFlight::kNone && in_flight_[slot].known->digest == known->digest) {
-    step.tickets.push_back(in_flight_[slot].ticket);
+  step.step_number = {item.generation, item.sequence};
+  step.identity = interned->digest;
+  const auto slot = announced(interned->name_digest, interned->signature.name);
+  const bool joined =
+      join_ && !join_->released && row_of(interned->signature.operation).runs_joined;
+  if (slot != InFlight::kNone && in_flight_[slot].interned->digest == interned->digest) {
+    step.call_ids.push_back(in_flight_[slot].call_id);
     in_flight_[slot].taken = true;
   } else if (slot == InFlight::kNone && joined) {
-    step.joined = known->signature;
+    step.joined = interned->signature;
   } else {
     return Status::stop(fmt::format("step {} is `{}`, which rank {} has not announced like this",
-                                    item.sequence, name_for_texts(known->signature), rank_));
+                                    item.sequence, name_for_texts(interned->signature), rank_));
   }
   issued_.push_back({std::move(step), slot});
   return {};
@@ -202,17 +204,18 @@ Status Follower::expect_next(std::uint32_t generation, std::uint32_t sequence) {
                                   sequence, generation, expected, generation_));
 }
 
-Status Follower::apply(const Refuse& item) {
+Status Follower::apply(const Reject& item) {
   FARANDOLE_TRY(expect_next(item.generation, item.sequence));
-  const Turn turn{item.generation, item.sequence};
+  const StepNumber step_number{item.generation, item.sequence};
   const auto slot = announced(digest_of(std::string_view(item.name)), item.name);
   if (slot != InFlight::kNone) {
     in_flight_[slot].taken = true;
-    issued_.push_back({Refusal{turn, in_flight_[slot].ticket, Status::fix_call(item.text)}, slot});
+    issued_.push_back(
+        {Rejection{step_number, in_flight_[slot].call_id, Status::fix_call(item.text)}, slot});
   } else if (join_ && !join_->released) {
-    issued_.push_back({Pass{turn}, InFlight::kNone});
+    issued_.push_back({NoOp{step_number}, InFlight::kNone});
   } else {
-    return Status::stop(fmt::format("it refuses `{}`, which rank {} has not announced",
+    return Status::stop(fmt::format("it rejects `{}`, which rank {} has not announced",
                                     shortened(item.name, kNameShownBytesMax), rank_));
   }
   return {};
@@ -224,7 +227,7 @@ Status Follower::apply(const ReleaseAll& item) {
     return Status::stop(fmt::format("it releases rank {}, which has not joined", rank_));
   join_->released = true;
   issued_.push_back(
-      {Release{{item.generation, item.sequence}, join_->ticket, item.last_rank}, InFlight::kNone});
+      {Release{{item.generation, item.sequence}, join_->call_id, item.last_rank}, InFlight::kNone});
   return {};
 }
 
@@ -239,22 +242,22 @@ Status Follower::apply(const Stop& item) {
                                     .completed = completed_,
                                     .entered = static_cast<std::uint8_t>(entered_ ? 1 : 0),
                                     .identity = identity,
-                                    .quiet_points = quiet_points_last_,
-                                    .atoms_run = walk_.atoms_run()}));
+                                    .quiescent_points = quiescent_points_last_,
+                                    .fragments_run = walk_.fragments_run()}));
   return {};
 }
 
 Status Follower::apply(const Answer& item) {
   FARANDOLE_TRY(problem_of_answer(item));
-  if (entered_ && item.prefix == completed_) withdraw();
+  if (entered_ && item.common_prefix == completed_) roll_back();
   for (const auto& issued : issued_) take_back(issued.decision, {&issued.slot, 1});
   issued_.clear();
   generation_ = item.generation;
-  sequence_issued_last_ = item.prefix;
+  sequence_issued_last_ = item.common_prefix;
   stopped_ = false;
   raised_ = false;
-  mode_ = item.atom == 0 ? Mode::kLearn : Mode::kPlan;
-  walk_.go_to(plan_.find(item.atom));
+  mode_ = item.fragment == 0 ? Mode::kLearn : Mode::kPlan;
+  walk_.go_to(plan_.find(item.fragment));
   grace_.moved();
   for (auto slot = in_flight_.first(); slot != InFlight::kNone; slot = in_flight_[slot].later)
     in_flight_[slot].announced = false;
@@ -267,11 +270,11 @@ Status Follower::apply(const Answer& item) {
   return {};
 }
 
-// Not all members have entered what is beyond the prefix, so none has written anything for it: it
-// goes back to the submissions in flight.
-void Follower::withdraw() {
+// Not all members have entered what is beyond the common prefix, so none has written anything for
+// it: it goes back to the submissions in flight.
+void Follower::roll_back() {
   entered_ = false;
-  withdrawn_ = true;
+  rolled_back_ = true;
   take_back(decision_, slots_);
 }
 
@@ -283,13 +286,13 @@ void Follower::take_back(const Decision& decision, std::span<const InFlight::Slo
 
 Status Follower::apply(const Follow& item) {
   if (mode_ != Mode::kLearn || stopped_ || item.generation != generation_ ||
-      item.sequence != sequence_issued_last_ || plan_.find(item.atom) == nullptr)
+      item.sequence != sequence_issued_last_ || plan_.find(item.fragment) == nullptr)
     return Status::stop(
-        fmt::format("it begins atom {} after number {} of generation {}, rank {} "
+        fmt::format("it begins fragment {} after number {} of generation {}, rank {} "
                     "expects no plan there",
-                    item.atom, item.sequence, item.generation, rank_));
+                    item.fragment, item.sequence, item.generation, rank_));
   mode_ = Mode::kPlan;
-  walk_.go_to(plan_.find(item.atom));
+  walk_.go_to(plan_.find(item.fragment));
   walk_.count_from_zero();
   grace_.moved();
   announce_what_is_not_planned();
@@ -308,17 +311,18 @@ Status Follower::problem_of_answer(const Answer& item) const {
   if (!stopped_ || item.generation != generation_ + 1)
     return Status::stop(fmt::format("it begins generation {}, rank {} {} {}", item.generation,
                                     rank_, stopped_ ? "has stopped in" : "is in", generation_));
-  if (item.atom != 0 && plan_.find(item.atom) == nullptr)
-    return Status::stop(fmt::format("it goes on with atom {}, which does not exist", item.atom));
-  const std::uint32_t ahead = item.prefix - completed_;
+  if (item.fragment != 0 && plan_.find(item.fragment) == nullptr)
+    return Status::stop(
+        fmt::format("it goes on with fragment {}, which does not exist", item.fragment));
+  const std::uint32_t ahead = item.common_prefix - completed_;
   if (ahead <= (entered_ ? 1U : 0U)) return {};
   return Status::stop(fmt::format("it says that number {} is entered by all, rank {} has {} {}",
-                                  item.prefix, rank_, entered_ ? "entered" : "completed",
+                                  item.common_prefix, rank_, entered_ ? "entered" : "completed",
                                   completed_ + (entered_ ? 1U : 0U)));
 }
 
 const Decision* Follower::next_decision() {
-  if (entered_ || withdrawn_ || stopped_) return nullptr;
+  if (entered_ || rolled_back_ || stopped_) return nullptr;
   if (mode_ == Mode::kQueue)
     entered_ = enter_from_queue();
   else
@@ -338,23 +342,24 @@ bool Follower::enter_issued() {
 
 bool Follower::enter_from_queue() {
   const auto head = in_flight_.first();
-  if (head == InFlight::kNone || in_flight_[head].known->signature.has_fault()) return false;
+  if (head == InFlight::kNone || in_flight_[head].interned->signature.has_call_error())
+    return false;
   begin_step();
   add_to_step(head);
   const auto& first = in_flight_[head];
   ContentIdentity identity;
-  identity.add(*first.known);
-  std::int64_t bytes = first.known->bytes;
+  identity.add(*first.interned);
+  std::int64_t bytes = first.interned->bytes;
   const bool fuses =
-      first.moment.batch != 0 && first.known->fusion_key != 0 && options_.fusion_bytes > 0;
+      first.context.batch != 0 && first.interned->fusion_key != 0 && options_.fusion_bytes > 0;
   for (auto slot = first.later; fuses && slot != InFlight::kNone; slot = in_flight_[slot].later) {
     const auto& next = in_flight_[slot];
-    bytes += next.known->bytes;
-    if (next.moment.batch != first.moment.batch || bytes > options_.fusion_bytes ||
-        next.known->fusion_key != first.known->fusion_key)
+    bytes += next.interned->bytes;
+    if (next.context.batch != first.context.batch || bytes > options_.fusion_bytes ||
+        next.interned->fusion_key != first.interned->fusion_key)
       break;
     add_to_step(slot);
-    identity.add(*next.known);
+    identity.add(*next.interned);
   }
   std::get<Step>(decision_).identity = identity.value();
   return true;
@@ -375,23 +380,23 @@ bool Follower::enter_planned() {
 void Follower::begin_step() {
   auto* step = std::get_if<Step>(&decision_);
   if (step == nullptr) step = &decision_.emplace<Step>();
-  step->turn = next_turn();
-  step->tickets.clear();
+  step->step_number = next_step_number();
+  step->call_ids.clear();
   step->joined.reset();
   slots_.clear();
 }
 
 void Follower::add_to_step(InFlight::Slot slot) {
   in_flight_[slot].taken = true;
-  std::get<Step>(decision_).tickets.push_back(in_flight_[slot].ticket);
+  std::get<Step>(decision_).call_ids.push_back(in_flight_[slot].call_id);
   note_entered(slot);
 }
 
 void Follower::note_entered(InFlight::Slot slot) {
   slots_.push_back(slot);
-  const auto quiet_points = in_flight_[slot].moment.quiet_points;
-  if (static_cast<std::int32_t>(quiet_points - quiet_points_last_) > 0)
-    quiet_points_last_ = quiet_points;
+  const auto quiescent_points = in_flight_[slot].context.quiescent_points;
+  if (static_cast<std::int32_t>(quiescent_points - quiescent_points_last_) > 0)
+    quiescent_points_last_ = quiescent_points;
 }
 
 void Follower::completed() {
@@ -406,7 +411,7 @@ void Follower::completed() {
 
 void Follower::watch_for_fusion() {
   for (const auto slot : slots_)
-    fusion_watch_->add(*in_flight_[slot].known, in_flight_[slot].moment);
+    fusion_watch_->add(*in_flight_[slot].interned, in_flight_[slot].context);
   if (fusion_watch_->end_step()) raise({});
 }
 

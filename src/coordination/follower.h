@@ -37,16 +37,17 @@ class Follower {
   void expect_fusion() { fusion_watch_.emplace(options_.fusion_bytes); }
 
   // As in Agreement. Messages come from the coordinator and go to it.
-  Status submit(Ticket ticket, const KnownSignature& known, const Moment& moment, TimePoint now);
+  Status submit(CallId call_id, const InternedSignature& interned, const SubmissionContext& context,
+                TimePoint now);
   Status receive(std::span<const std::byte> message, TimePoint now);
-  void look(TimePoint now);
+  void tick(TimePoint now);
   std::optional<TimePoint> deadline();
   std::optional<Bytes> next_message() { return messages_.take(); }
   bool has_message() const { return !messages_.empty(); }
   const Decision* next_decision();
   void completed();
-  void surprised() { raise({}); }
-  bool take_withdrawal() { return std::exchange(withdrawn_, false); }
+  void mispredicted() { raise({}); }
+  bool take_rollback() { return std::exchange(rolled_back_, false); }
 
  private:
   enum class Mode { kQueue, kLearn, kPlan };
@@ -55,12 +56,12 @@ class Follower {
     InFlight::Slot slot = InFlight::kNone;
   };
   struct Join {
-    Ticket ticket;
+    CallId call_id;
     AnnounceJoin announcement;
     bool released = false;  // received in the stream; becomes false when the release was completed
   };
 
-  Status problem_of_submission(const KnownSignature& known) const;
+  Status problem_of_submission(const InternedSignature& interned) const;
   void announce(InFlight::Slot slot);
   void announce_what_is_not_planned();
   bool is_stuck();
@@ -68,20 +69,20 @@ class Follower {
   Status apply(const Define& item);
   Status apply(const Forget& item);
   Status apply(const Issue& item);
-  Status apply(const Refuse& item);
+  Status apply(const Reject& item);
   Status apply(const ReleaseAll& item);
   Status apply(const Stop& item);
   Status apply(const Answer& item);
   Status apply(const Follow& item);
   Status apply(const AddBucket& item) { return apply_edit(item); }
-  Status apply(const DropAtom& item) { return apply_edit(item); }
-  Status apply(const AddSuccession& item) { return apply_edit(item); }
+  Status apply(const DropFragment& item) { return apply_edit(item); }
+  Status apply(const AddEdge& item) { return apply_edit(item); }
   template <class Edit>
   Status apply_edit(const Edit& edit);
   Status problem_of_answer(const Answer& item) const;
   InFlight::Slot announced(std::uint64_t name_digest, const std::string& name) const;
   Status expect_next(std::uint32_t generation, std::uint32_t sequence);
-  void withdraw();
+  void roll_back();
   void take_back(const Decision& decision, std::span<const InFlight::Slot> slots);
   bool enter_issued();
   bool enter_from_queue();
@@ -90,7 +91,7 @@ class Follower {
   void add_to_step(InFlight::Slot slot);
   void note_entered(InFlight::Slot slot);
   void watch_for_fusion();
-  Turn next_turn() const { return {generation_, completed_ + 1}; }
+  StepNumber next_step_number() const { return {generation_, completed_ + 1}; }
 
   int rank_;
   AgreementOptions options_;
@@ -101,15 +102,15 @@ class Follower {
 
   std::uint32_t completed_ = 0;  // sequence
   bool entered_ = false;
-  bool withdrawn_ = false;             // until take_withdrawal() was called
+  bool rolled_back_ = false;           // until take_rollback() was called
   Decision decision_;                  // the entered decision, or the one before
   std::vector<InFlight::Slot> slots_;  // the submissions of the entered decision
 
   InFlight in_flight_;
   // how many submissions are planned and not entered, while we follow the plan
   std::size_t planned_queued_ = 0;
-  std::uint32_t quiet_points_last_ = 0;  // the highest among the entered submissions
-  std::uint32_t waits_last_ = 0;         // `waits` of the last submission
+  std::uint32_t quiescent_points_last_ = 0;  // the highest among the entered submissions
+  std::uint32_t waits_last_ = 0;             // `waits` of the last submission
   std::optional<Join> join_;
   NameTable names_;
   Plan plan_;

@@ -29,16 +29,17 @@ Signature join(const std::string& name) {
   return {.name = name, .operation = Operation::kJoin, .dimensions = {}};
 }
 
-Step step_of(Turn turn, const std::vector<Signature>& signatures, std::vector<Ticket> tickets) {
+Step step_of(StepNumber step_number, const std::vector<Signature>& signatures,
+             std::vector<CallId> call_ids) {
   Digest digest;
   for (const auto& signature : signatures) digest.add(digest_of(signature));
   digest.add(signatures.size());
-  return {turn, signatures.size() == 1 ? digest_of(signatures[0]) : digest.value(),
-          std::move(tickets), std::nullopt};
+  return {step_number, signatures.size() == 1 ? digest_of(signatures[0]) : digest.value(),
+          std::move(call_ids), std::nullopt};
 }
 
-Step joined_step(Turn turn, const Signature& signature) {
-  return {turn, digest_of(signature), {}, signature};
+Step joined_step(StepNumber step_number, const Signature& signature) {
+  return {step_number, digest_of(signature), {}, signature};
 }
 
 // The follower of rank 4, and the submissions that it borrows.
@@ -48,9 +49,9 @@ class One {
 
   Follower& follower() { return follower_; }
 
-  Status submit(const Signature& signature, const Moment& moment = {}) {
+  Status submit(const Signature& signature, const SubmissionContext& context = {}) {
     known_.emplace_back(signature);
-    return follower_.submit(++ticket_last_, known_.back(), moment, now_);
+    return follower_.submit(++call_id_last_, known_.back(), context, now_);
   }
 
   Status feed(const std::vector<StreamItem>& items) {
@@ -91,8 +92,8 @@ class One {
   }
 
  private:
-  std::deque<KnownSignature> known_;
-  Ticket ticket_last_ = 0;
+  std::deque<InternedSignature> known_;
+  CallId call_id_last_ = 0;
   TimePoint now_;
   Follower follower_;
 };
@@ -112,8 +113,8 @@ TEST(Follower, RunsItsOwnQueueAtFirstAndSaysNothing) {
 }
 
 TEST(Follower, WhatIsOfOneBatchIsFusedAsFarAsItMayBe) {
-  const Moment batch{.batch = 5};
-  const Moment other{.batch = 6};
+  const SubmissionContext batch{.batch = 5};
+  const SubmissionContext other{.batch = 6};
   One one({.fusion_bytes = 20});
   const auto halves = [](const std::string& name) {
     auto signature = allreduce(name);
@@ -144,15 +145,15 @@ TEST(Follower, WithoutFusionEveryOneOfABatchHasItsOwnStep) {
   EXPECT_EQ(one.run().size(), 2U);
 }
 
-TEST(Follower, ASurpriseIsRaisedOnceAndReportedWhenAllStop) {
+TEST(Follower, AMispredictionIsRaisedOnceAndReportedWhenAllStop) {
   One one;
   ASSERT_EQ(one.submit(named("a")), Status());
   ASSERT_NE(one.follower().next_decision(), nullptr);
-  one.follower().surprised();
-  one.follower().surprised();
+  one.follower().mispredicted();
+  one.follower().mispredicted();
   EXPECT_THAT(one.said(), ElementsAre(Announcement(Raise{.generation = 1})));
   ASSERT_EQ(one.feed({Stop{1}}), Status());
-  one.follower().surprised();
+  one.follower().mispredicted();
   EXPECT_THAT(one.said(), ElementsAre(Announcement(Report{1, 0, 1, digest_of(named("a")), 0, 0})));
   ASSERT_EQ(one.submit(named("b")), Status());
   EXPECT_EQ(one.follower().next_decision(), nullptr);
@@ -167,8 +168,8 @@ TEST(Follower, WhatWasEnteredBeyondThePrefixComesBackToItsPlace) {
   ASSERT_NE(one.follower().next_decision(), nullptr);
   ASSERT_EQ(one.feed({Stop{1}, Answer{2, 0, 0}}), Status());
   EXPECT_EQ(one.follower().next_decision(), nullptr);
-  EXPECT_TRUE(one.follower().take_withdrawal());
-  EXPECT_FALSE(one.follower().take_withdrawal());
+  EXPECT_TRUE(one.follower().take_rollback());
+  EXPECT_FALSE(one.follower().take_rollback());
   const auto said = one.said();
   ASSERT_EQ(said.size(), 4U);  // the report comes first
   EXPECT_EQ(said[1], Announcement(AnnounceInFull{allreduce("a"), {.batch = 1}}));
@@ -184,7 +185,7 @@ TEST(Follower, WhatAllHaveEnteredGoesOnThroughAReplan) {
   ASSERT_EQ(one.submit(named("b")), Status());
   ASSERT_NE(one.follower().next_decision(), nullptr);
   ASSERT_EQ(one.feed({Stop{1}, Answer{2, 1, 0}}), Status());
-  EXPECT_FALSE(one.follower().take_withdrawal());
+  EXPECT_FALSE(one.follower().take_rollback());
   EXPECT_EQ(one.follower().next_decision(), nullptr);
   const auto said = one.said();
   ASSERT_EQ(said.size(), 2U);
@@ -212,7 +213,7 @@ TEST(Follower, WhatWasIssuedAndNotEnteredIsAnnouncedAfresh) {
   ASSERT_EQ(one.submit(named("a")), Status());
   ASSERT_EQ(one.submit(named("b")), Status());
   one.said();
-  ASSERT_EQ(one.feed({Define{1, named("b")}, Issue{2, 1, 1}, Refuse{2, 2, "a", "why"}, Stop{2},
+  ASSERT_EQ(one.feed({Define{1, named("b")}, Issue{2, 1, 1}, Reject{2, 2, "a", "why"}, Stop{2},
                       Answer{3, 0, 0}}),
             Status());
   EXPECT_THAT(one.said(), ElementsAre(Announcement(Report{2, 0, 0, 0, 0, 0}),
@@ -221,7 +222,7 @@ TEST(Follower, WhatWasIssuedAndNotEnteredIsAnnouncedAfresh) {
   EXPECT_THAT(one.run(), IsEmpty());
 }
 
-TEST(Follower, AJoinIsASurpriseUntilTheGroupLearns) {
+TEST(Follower, AJoinIsAMispredictionUntilTheGroupLearns) {
   One one;
   ASSERT_EQ(one.submit(named("a")), Status());
   ASSERT_EQ(one.submit(join("j")), Status());
@@ -246,7 +247,7 @@ TEST(Follower, ASubmissionOrAJoinWhileAllAreStoppedIsAnnouncedAfterTheAnswer) {
 }
 
 // Both if it was entered and if not.
-TEST(Follower, AReleaseThatIsWithdrawnIsNone) {
+TEST(Follower, AReleaseThatIsRolledBackIsNone) {
   for (const bool entered : {false, true}) {
     One one;
     one.learn();
@@ -257,7 +258,7 @@ TEST(Follower, AReleaseThatIsWithdrawnIsNone) {
     }
     one.said();
     ASSERT_EQ(one.feed({Stop{2}, Answer{3, 0, 0}}), Status());
-    EXPECT_EQ(one.follower().take_withdrawal(), entered);
+    EXPECT_EQ(one.follower().take_rollback(), entered);
     EXPECT_THAT(one.said(),
                 ElementsAre(Announcement(
                                 Report{2, 0, entered ? std::uint8_t{1} : std::uint8_t{0}, 0, 0, 0}),
@@ -319,20 +320,20 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
       {{Define{2, named("a")}}, "it gives the id 2 to `a`, which has the id 1"},
       {{Forget{2}}, "it forgets the id 2, which has no signature"},
       {{Forget{1}, Forget{1}}, "it forgets the id 1, which has no signature"},
-      {{Refuse{2, 2, "a", "why"}}, "it refuses `a`, which rank 4 has not announced"},
+      {{Reject{2, 2, "a", "why"}}, "it rejects `a`, which rank 4 has not announced"},
       {{ReleaseAll{2, 2, 4}}, "it releases rank 4, which has not joined"},
       {{Stop{3}}, "it stops generation 3, rank 4 is in 2"},
       {{Stop{2}, Stop{2}}, "it stops generation 2, rank 4 has stopped in 2"},
       {{Stop{2}, Issue{2, 2, 1}}, "it decides number 2, which is not its to decide"},
       {{Answer{3, 1, 0}}, "it begins generation 3, rank 4 is in 2"},
       {{Stop{2}, Answer{4, 1, 0}}, "it begins generation 4, rank 4 has stopped in 2"},
-      {{Stop{2}, Answer{3, 1, 7}}, "it goes on with atom 7, which does not exist"},
+      {{Stop{2}, Answer{3, 1, 7}}, "it goes on with fragment 7, which does not exist"},
       {{AddBucket{1, {1}}, Forget{1}}, "it forgets the id 1, which is planned"},
       {{Follow{2, 1, 1}},
-       "it begins atom 1 after number 1 of generation 2, rank 4 expects no plan there"},
+       "it begins fragment 1 after number 1 of generation 2, rank 4 expects no plan there"},
       {{AddBucket{1, {1}}, Follow{2, 0, 1}},
-       "it begins atom 1 after number 0 of generation 2, rank 4 expects no plan there"},
-      {{AddBucket{1, {1}}, Follow{2, 1, 1}, DropAtom{1}},
+       "it begins fragment 1 after number 0 of generation 2, rank 4 expects no plan there"},
+      {{AddBucket{1, {1}}, Follow{2, 1, 1}, DropFragment{1}},
        "it changes the plan while that is followed"},
       {{Stop{2}, Answer{3, 2, 0}},
        "it says that number 2 is entered by all, rank 4 has completed 1"},
@@ -347,7 +348,7 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
   One one;
   ASSERT_EQ(one.submit(named("a")), Status());
   ASSERT_NE(one.follower().next_decision(), nullptr);
-  EXPECT_EQ(one.feed({Refuse{1, 1, "a", "why"}}),
+  EXPECT_EQ(one.feed({Reject{1, 1, "a", "why"}}),
             Status::stop("it decides number 1, which is not its to decide"));
   EXPECT_EQ(one.feed({Stop{1}, Answer{2, 2, 0}}),
             Status::stop("it says that number 2 is entered by all, rank 4 has entered 1"));
@@ -356,8 +357,8 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
 TEST(Follower, FollowsThePlanAndAnnouncesWhatIsNotInIt) {
   One one;
   one.run_one_step();
-  ASSERT_EQ(one.feed({Define{2, named("b")}, AddBucket{1, {1, 2}},
-                      AddSuccession{1, 1, Where::kAnywhere}, Follow{2, 1, 1}}),
+  ASSERT_EQ(one.feed({Define{2, named("b")}, AddBucket{1, {1, 2}}, AddEdge{1, 1, Where::kAnywhere},
+                      Follow{2, 1, 1}}),
             Status());
   ASSERT_EQ(one.submit(named("c")), Status());
   ASSERT_EQ(one.submit(named("b")), Status());
@@ -370,7 +371,7 @@ TEST(Follower, FollowsThePlanAndAnnouncesWhatIsNotInIt) {
   ASSERT_EQ(one.feed({Stop{2}, Answer{3, 2, 1}}), Status());
   const auto said = one.said();  // the report, what is not planned, and the join once more
   ASSERT_EQ(said.size(), 3U);
-  EXPECT_EQ(std::get<Report>(said[0]).atoms_run, 1U);
+  EXPECT_EQ(std::get<Report>(said[0]).fragments_run, 1U);
   EXPECT_EQ(said[1], Announcement(AnnounceInFull{named("c"), {}}));
   EXPECT_EQ(said[2], Announcement(Raise{.generation = 3, .completed = 2}));
 }
@@ -384,13 +385,13 @@ TEST(Follower, RaisesWhenWhatIsPlannedWaitsTooLong) {
   const auto deadline = one.follower().deadline();
   ASSERT_TRUE(deadline.has_value());
   EXPECT_EQ(*deadline - TimePoint(), std::chrono::milliseconds(10));
-  one.follower().look(*deadline - std::chrono::milliseconds(1));
+  one.follower().tick(*deadline - std::chrono::milliseconds(1));
   EXPECT_THAT(one.said(), IsEmpty());
-  one.follower().look(*deadline);
+  one.follower().tick(*deadline);
   EXPECT_THAT(one.said(), ElementsAre(Announcement(Raise{.generation = 2,
                                                          .completed = 1,
                                                          .cause = Raise::Cause::kBucket,
-                                                         .atom = 1,
+                                                         .fragment = 1,
                                                          .bucket = 0,
                                                          .ready = {2}})));
   EXPECT_EQ(one.follower().deadline(), std::nullopt);
@@ -465,19 +466,19 @@ TEST(Follower, OnlyWhatRunsJoinedComesToAMemberThatHasJoined) {
             Status::stop("step 1 is `a`, which rank 4 has not announced like this"));
 }
 
-TEST(Follower, WhatOthersAreRefusedIsPassedByAMemberThatHasJoined) {
+TEST(Follower, WhatOthersAreRejectedIsPassedByAMemberThatHasJoined) {
   One one;
   one.learn();
   ASSERT_EQ(one.submit(named("mine")), Status());
   ASSERT_EQ(one.submit(join("j")), Status());
-  ASSERT_EQ(one.feed({Refuse{2, 1, "theirs", "why"}, Refuse{2, 2, "mine", "why"}}), Status());
-  EXPECT_THAT(one.run(), ElementsAre(Pass{{2, 1}}, Refusal{{2, 2}, 1, Status::fix_call("why")}));
+  ASSERT_EQ(one.feed({Reject{2, 1, "theirs", "why"}, Reject{2, 2, "mine", "why"}}), Status());
+  EXPECT_THAT(one.run(), ElementsAre(NoOp{{2, 1}}, Rejection{{2, 2}, 1, Status::fix_call("why")}));
 }
 
 TEST(Follower, AfterTheReleaseItIsAMemberLikeOthers) {
   const std::pair<StreamItem, std::string> cases[] = {
       {Issue{2, 2, 1}, "step 2 is `a`, which rank 4 has not announced like this"},
-      {Refuse{2, 2, "a", "why"}, "it refuses `a`, which rank 4 has not announced"},
+      {Reject{2, 2, "a", "why"}, "it rejects `a`, which rank 4 has not announced"},
       {ReleaseAll{2, 2, 4}, "it releases rank 4, which has not joined"},
   };
   for (const auto& [item, problem] : cases) {

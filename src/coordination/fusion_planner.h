@@ -1,4 +1,4 @@
-// FusionPlanner: decides which submissions of an atom share a step.
+// FusionPlanner: decides which submissions of a fragment share a step.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 namespace farandole {
 
 struct FusionItem {
-  std::uint64_t fusion_key = 0;  // KnownSignature::fusion_key
+  std::uint64_t fusion_key = 0;  // InternedSignature::fusion_key
   std::int64_t bytes = 0;
   std::uint32_t batch = 0;  // 0: submitted alone
   // By member: how many completions its user had seen when it submitted this.

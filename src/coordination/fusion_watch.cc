@@ -7,18 +7,18 @@
 namespace farandole {
 namespace {
 
-// Larger segments are not watched: they hardly repeat and take too long to look at.
+// Larger supersteps are not watched: they hardly repeat and take too long to look at.
 constexpr std::size_t kItemsMax = 65536;
-constexpr std::size_t kSegmentsMax = 1024;
+constexpr std::size_t kSuperstepsMax = 1024;
 
 }  // namespace
 
-void FusionWatch::add(const KnownSignature& known, const Moment& moment) {
-  if (moment.quiet_points != quiet_points_) end_segment();
-  quiet_points_ = moment.quiet_points;
-  digests_ += known.digest;
+void FusionWatch::add(const InternedSignature& interned, const SubmissionContext& context) {
+  if (context.quiescent_points != quiescent_points_) end_superstep();
+  quiescent_points_ = context.quiescent_points;
+  digests_ += interned.digest;
   if (items_.size() < kItemsMax)
-    items_.push_back({known.fusion_key, known.bytes, moment.batch, moment.waits});
+    items_.push_back({interned.fusion_key, interned.bytes, context.batch, context.waits});
 }
 
 bool FusionWatch::end_step() {
@@ -26,9 +26,9 @@ bool FusionWatch::end_step() {
   return std::exchange(wasteful_, false);
 }
 
-void FusionWatch::end_segment() {
+void FusionWatch::end_superstep() {
   if (steps_ > 1 && items_.size() < kItemsMax) {
-    if (seen_.size() >= kSegmentsMax) seen_.clear();
+    if (seen_.size() >= kSuperstepsMax) seen_.clear();
     wasteful_ = ++seen_[digests_] == 2 && wastes_steps();
   }
   items_.clear();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/signature.h"
-#include "coordination/moment.h"
+#include "coordination/submission_context.h"
 
 namespace farandole {
 
@@ -17,8 +17,8 @@ class FusionWatch {
   explicit FusionWatch(std::int64_t fusion_bytes) : fusion_bytes_(fusion_bytes) {}
 
   // A submission of the step that was completed.
-  void add(const KnownSignature& known, const Moment& moment);
-  // All submissions of the step were added. Returns true if a segment between two of our quiet
+  void add(const InternedSignature& interned, const SubmissionContext& context);
+  // All submissions of the step were added. Returns true if a superstep between two of our quiet
   // points has come before, and took more steps than needed.
   bool end_step();
 
@@ -30,16 +30,16 @@ class FusionWatch {
     std::uint32_t waits;
   };
 
-  void end_segment();
+  void end_superstep();
   bool wastes_steps() const;
 
   std::int64_t fusion_bytes_;
-  std::vector<Item> items_;    // of this segment
-  std::uint64_t digests_ = 0;  // of this segment: a sum, because the order does not count
-  std::size_t steps_ = 0;      // of this segment
-  std::uint32_t quiet_points_ = 0;
+  std::vector<Item> items_;    // of this superstep
+  std::uint64_t digests_ = 0;  // of this superstep: a sum, because the order does not count
+  std::size_t steps_ = 0;      // of this superstep
+  std::uint32_t quiescent_points_ = 0;
   bool wasteful_ = false;
-  std::unordered_map<std::uint64_t, int> seen_;  // how often each segment has come
+  std::unordered_map<std::uint64_t, int> seen_;  // how often each superstep has come
 };
 
 }  // namespace farandole

@@ -7,24 +7,24 @@
 namespace farandole {
 namespace {
 
-KnownSignature tensor(const std::string& name) {
-  return KnownSignature({.name = name, .operation = Operation::kAllreduce, .dimensions = {10}});
+InternedSignature tensor(const std::string& name) {
+  return InternedSignature({.name = name, .operation = Operation::kAllreduce, .dimensions = {10}});
 }
 
-// Runs a segment in steps of one submission each. Returns true if it would pay to learn.
-bool pays(FusionWatch& watch, std::uint32_t quiet_points, std::initializer_list<const char*> names,
-          std::uint32_t waits_between = 0) {
+// Runs a superstep in steps of one submission each. Returns true if it would pay to learn.
+bool pays(FusionWatch& watch, std::uint32_t quiescent_points,
+          std::initializer_list<const char*> names, std::uint32_t waits_between = 0) {
   bool pays = false;
   std::uint32_t waits = 0;
   for (const auto* name : names) {
-    watch.add(tensor(name), {.waits = waits, .quiet_points = quiet_points});
+    watch.add(tensor(name), {.waits = waits, .quiescent_points = quiescent_points});
     waits += waits_between;
     pays |= watch.end_step();
   }
   return pays;
 }
 
-TEST(FusionWatch, SaysOnceThatASegmentThatCameTwiceCouldBeFused) {
+TEST(FusionWatch, SaysOnceThatASuperstepThatCameTwiceCouldBeFused) {
   FusionWatch watch(100);
   EXPECT_FALSE(pays(watch, 1, {"a", "b"}));
   EXPECT_FALSE(pays(watch, 2, {"b", "a"}));
@@ -51,8 +51,8 @@ TEST(FusionWatch, IsSilentWhereABatchIsFusedAlready) {
   const auto a = tensor("a");
   const auto b = tensor("b");
   for (std::uint32_t round = 1; round < 10; ++round) {
-    watch.add(a, {.quiet_points = round, .batch = 1});
-    watch.add(b, {.quiet_points = round, .batch = 1});
+    watch.add(a, {.quiescent_points = round, .batch = 1});
+    watch.add(b, {.quiescent_points = round, .batch = 1});
     EXPECT_FALSE(watch.end_step());
   }
 }

@@ -6,33 +6,34 @@
 
 namespace farandole {
 
-InFlight::Slot InFlight::add(Ticket ticket, const KnownSignature& known, const Moment& moment) {
+InFlight::Slot InFlight::add(CallId call_id, const InternedSignature& interned,
+                             const SubmissionContext& context) {
   if (2 * (size_ + 1) > places_.size()) grow();
-  Slot slot = static_cast<Slot>(submissions_.size());
+  Slot slot = static_cast<Slot>(calls_.size());
   if (unused_.empty()) {
-    submissions_.emplace_back();
+    calls_.emplace_back();
   } else {
     slot = unused_.back();
     unused_.pop_back();
   }
-  Submission& added = submissions_[slot];
+  Call& added = calls_[slot];
   added = {};
-  added.ticket = ticket;
-  added.known = &known;
-  added.moment = moment;
+  added.call_id = call_id;
+  added.interned = &interned;
+  added.context = context;
   added.earlier = last_;
-  (last_ == kNone ? first_ : submissions_[last_].later) = slot;
+  (last_ == kNone ? first_ : calls_[last_].later) = slot;
   last_ = slot;
   ++size_;
-  take_place(known.name_digest, slot);
+  insert_place(interned.name_digest, slot);
   return slot;
 }
 
 void InFlight::remove(Slot slot) {
-  leave_place(slot);
-  const Submission& gone = submissions_[slot];
-  (gone.earlier == kNone ? first_ : submissions_[gone.earlier].later) = gone.later;
-  (gone.later == kNone ? last_ : submissions_[gone.later].earlier) = gone.earlier;
+  erase_place(slot);
+  const Call& gone = calls_[slot];
+  (gone.earlier == kNone ? first_ : calls_[gone.earlier].later) = gone.later;
+  (gone.later == kNone ? last_ : calls_[gone.later].earlier) = gone.earlier;
   --size_;
   unused_.push_back(slot);
 }
@@ -41,12 +42,12 @@ InFlight::Slot InFlight::find(std::uint64_t name_digest, std::string_view name) 
   for (auto place = home_of(name_digest); places_[place].slot != kNone; place = after(place)) {
     if (places_[place].name_digest != name_digest) continue;
     const Slot slot = places_[place].slot;
-    if (submissions_[slot].known->signature.name == name) return slot;
+    if (calls_[slot].interned->signature.name == name) return slot;
   }
   return kNone;
 }
 
-void InFlight::take_place(std::uint64_t name_digest, Slot slot) {
+void InFlight::insert_place(std::uint64_t name_digest, Slot slot) {
   auto place = home_of(name_digest);
   while (places_[place].slot != kNone) place = after(place);
   places_[place] = {name_digest, slot};
@@ -54,8 +55,8 @@ void InFlight::take_place(std::uint64_t name_digest, Slot slot) {
 
 // Moves the following entries up, unless one would then be before its home place. So a search may
 // end at the first free place.
-void InFlight::leave_place(Slot slot) {
-  auto hole = home_of(submissions_[slot].known->name_digest);
+void InFlight::erase_place(Slot slot) {
+  auto hole = home_of(calls_[slot].interned->name_digest);
   while (places_[hole].slot != slot) {
     CHECK(places_[hole].slot != kNone, "only what is in flight is removed");
     hole = after(hole);
@@ -75,7 +76,7 @@ void InFlight::leave_place(Slot slot) {
 void InFlight::grow() {
   const auto before = std::exchange(places_, std::vector<Place>(2 * places_.size()));
   for (const auto& place : before)
-    if (place.slot != kNone) take_place(place.name_digest, place.slot);
+    if (place.slot != kNone) insert_place(place.name_digest, place.slot);
 }
 
 }  // namespace farandole

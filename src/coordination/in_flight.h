@@ -10,7 +10,7 @@
 
 #include "base/signature.h"
 #include "coordination/decision.h"
-#include "coordination/moment.h"
+#include "coordination/submission_context.h"
 
 namespace farandole {
 
@@ -20,10 +20,10 @@ class InFlight {
   using Slot = std::uint32_t;
   static constexpr Slot kNone = std::numeric_limits<Slot>::max();
 
-  struct Submission {
-    Ticket ticket = 0;
-    const KnownSignature* known = nullptr;
-    Moment moment;
+  struct Call {
+    CallId call_id = 0;
+    const InternedSignature* interned = nullptr;
+    SubmissionContext context;
     bool taken = false;       // a decision contains it
     bool announced = false;   // it was announced, and the announcement still counts
     std::uint32_t as_id = 0;  // the id by which it was announced; 0 if in full
@@ -35,17 +35,17 @@ class InFlight {
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
 
-  // Adds a submission. Its name must not be in flight; `known` is borrowed until it is removed.
-  Slot add(Ticket ticket, const KnownSignature& known, const Moment& moment);
+  // Adds a submission. Its name must not be in flight; `interned` is borrowed until it is removed.
+  Slot add(CallId call_id, const InternedSignature& interned, const SubmissionContext& context);
   void remove(Slot slot);
 
   // Finds the submission of this name; kNone if there is none.
   Slot find(std::uint64_t name_digest, std::string_view name) const;
-  Slot find(const KnownSignature& known) const {
-    return find(known.name_digest, known.signature.name);
+  Slot find(const InternedSignature& interned) const {
+    return find(interned.name_digest, interned.signature.name);
   }
-  Submission& operator[](Slot slot) { return submissions_[slot]; }
-  const Submission& operator[](Slot slot) const { return submissions_[slot]; }
+  Call& operator[](Slot slot) { return calls_[slot]; }
+  const Call& operator[](Slot slot) const { return calls_[slot]; }
 
   // The submissions in order: first(), then `later` of each; kNone after the last.
   Slot first() const { return first_; }
@@ -61,11 +61,11 @@ class InFlight {
     return name_digest & (places_.size() - 1);
   }
   std::size_t after(std::size_t place) const { return (place + 1) & (places_.size() - 1); }
-  void take_place(std::uint64_t name_digest, Slot slot);
-  void leave_place(Slot slot);
+  void insert_place(std::uint64_t name_digest, Slot slot);
+  void erase_place(Slot slot);
   void grow();
 
-  std::vector<Submission> submissions_;
+  std::vector<Call> calls_;
   std::vector<Slot> unused_;
   Slot first_ = kNone;
   Slot last_ = kNone;

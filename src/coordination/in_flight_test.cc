@@ -13,16 +13,16 @@ namespace {
 
 using testing::ElementsAre;
 
-KnownSignature named(const std::string& name) {
+InternedSignature named(const std::string& name) {
   Signature signature;
   signature.name = name;
-  return KnownSignature(signature);
+  return InternedSignature(signature);
 }
 
-std::vector<Ticket> tickets(const InFlight& in_flight) {
-  std::vector<Ticket> all;
+std::vector<CallId> call_ids(const InFlight& in_flight) {
+  std::vector<CallId> all;
   for (auto slot = in_flight.first(); slot != InFlight::kNone; slot = in_flight[slot].later)
-    all.push_back(in_flight[slot].ticket);
+    all.push_back(in_flight[slot].call_id);
   return all;
 }
 
@@ -34,20 +34,20 @@ TEST(InFlight, KeepsTheOrderOfSubmission) {
   const auto first = in_flight.add(1, a, {.waits = 4});
   in_flight.add(2, b, {});
   const auto last = in_flight.add(3, c, {});
-  EXPECT_THAT(tickets(in_flight), ElementsAre(1, 2, 3));
-  EXPECT_EQ(in_flight[first].moment.waits, 4U);
+  EXPECT_THAT(call_ids(in_flight), ElementsAre(1, 2, 3));
+  EXPECT_EQ(in_flight[first].context.waits, 4U);
 
   in_flight.remove(in_flight.find(b));
-  EXPECT_THAT(tickets(in_flight), ElementsAre(1, 3));
+  EXPECT_THAT(call_ids(in_flight), ElementsAre(1, 3));
   in_flight.remove(first);
   in_flight.add(4, b, {});
-  EXPECT_THAT(tickets(in_flight), ElementsAre(3, 4));
+  EXPECT_THAT(call_ids(in_flight), ElementsAre(3, 4));
   in_flight.remove(last);
   in_flight.remove(in_flight.find(b));
   EXPECT_EQ(in_flight.first(), InFlight::kNone);
   EXPECT_EQ(in_flight.size(), 0U);
   in_flight.add(5, a, {});
-  EXPECT_THAT(tickets(in_flight), ElementsAre(5));
+  EXPECT_THAT(call_ids(in_flight), ElementsAre(5));
 }
 
 TEST(InFlight, NamesOfOneDigestAreToldApart) {
@@ -69,29 +69,29 @@ TEST(InFlight, NamesOfOneDigestAreToldApart) {
 // places collide.
 TEST(InFlight, FindsWhatIsThereAfterAnyAddsAndRemoves) {
   std::mt19937_64 random(7);
-  std::vector<std::unique_ptr<KnownSignature>> known;
+  std::vector<std::unique_ptr<InternedSignature>> interned;
   for (int index = 0; index < 300; ++index) {
-    known.push_back(std::make_unique<KnownSignature>(named(std::to_string(index))));
-    if (index % 2 == 0) known.back()->name_digest %= 32;
+    interned.push_back(std::make_unique<InternedSignature>(named(std::to_string(index))));
+    if (index % 2 == 0) interned.back()->name_digest %= 32;
   }
   InFlight in_flight;
   std::vector<std::size_t> expected;
   for (int round = 0; round < 20000; ++round) {
-    const auto index = random() % known.size();
-    const auto found = in_flight.find(*known[index]);
+    const auto index = random() % interned.size();
+    const auto found = in_flight.find(*interned[index]);
     const auto at = std::ranges::find(expected, index);
     ASSERT_EQ(found != InFlight::kNone, at != expected.end());
     if (found == InFlight::kNone) {
-      in_flight.add(index, *known[index], {});
+      in_flight.add(index, *interned[index], {});
       expected.push_back(index);
     } else {
-      ASSERT_EQ(in_flight[found].ticket, index);
+      ASSERT_EQ(in_flight[found].call_id, index);
       in_flight.remove(found);
       expected.erase(at);
     }
     ASSERT_EQ(in_flight.size(), expected.size());
   }
-  EXPECT_THAT(tickets(in_flight), testing::ElementsAreArray(expected));
+  EXPECT_THAT(call_ids(in_flight), testing::ElementsAreArray(expected));
 }
 
 }  // namespace

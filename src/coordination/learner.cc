@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kSegmentsMax = 4096;
+constexpr std::size_t kSuperstepsMax = 4096;
 constexpr std::size_t kWaitsMax = 4096;
 constexpr std::size_t kSuccessorsMax = 256;
 constexpr int kRoundsAlike = 3;
@@ -38,60 +38,61 @@ void Learner::edit(const auto& item) {
   edits_.emplace_back(item);
 }
 
-void Learner::restart(std::vector<std::uint32_t> quiet_points) {
+void Learner::restart(std::vector<std::uint32_t> quiescent_points) {
   run_.clear();
   ids_of_run_.clear();
-  quiet_points_ = std::move(quiet_points);
-  began_at_border_ = false;
+  quiescent_points_ = std::move(quiescent_points);
+  began_at_sync_point_ = false;
   has_repetition_ = false;
-  atom_last_ = 0;
+  fragment_last_ = 0;
   rounds_alike_ = 0;
 }
 
-bool Learner::is_border(std::uint32_t id, const std::vector<Moment>& moments) {
-  if (is_after_all(moments)) {
-    end_segment();
-    const auto atom_last = atom_last_;
+bool Learner::is_sync_point(std::uint32_t id, const std::vector<SubmissionContext>& contexts) {
+  if (is_after_all(contexts)) {
+    end_superstep();
+    const auto fragment_last = fragment_last_;
     restart();
-    atom_last_ = atom_last;
-    began_at_border_ = true;
+    fragment_last_ = fragment_last;
+    began_at_sync_point_ = true;
     return true;
   }
   return ids_of_run_.contains(id) && end_round();
 }
 
-bool Learner::is_after_all(const std::vector<Moment>& moments) const {
-  if (quiet_points_.empty()) return false;
-  for (std::size_t member = 0; member < moments.size(); ++member) {
-    const auto ahead = moments[member].quiet_points - quiet_points_[member];
+bool Learner::is_after_all(const std::vector<SubmissionContext>& contexts) const {
+  if (quiescent_points_.empty()) return false;
+  for (std::size_t member = 0; member < contexts.size(); ++member) {
+    const auto ahead = contexts[member].quiescent_points - quiescent_points_[member];
     if (static_cast<std::int32_t>(ahead) <= 0) return false;
   }
   return true;
 }
 
-void Learner::note(std::uint32_t id, const std::vector<Moment>& moments) {
-  run_.push_back({id, moments});
+void Learner::note(std::uint32_t id, const std::vector<SubmissionContext>& contexts) {
+  run_.push_back({id, contexts});
   ids_of_run_.insert(id);
-  if (quiet_points_.empty())
-    for (const auto& moment : moments) quiet_points_.push_back(moment.quiet_points);
-  for (std::size_t member = 0; member < moments.size(); ++member) {
-    const auto ahead = moments[member].quiet_points - quiet_points_[member];
-    if (static_cast<std::int32_t>(ahead) > 0) quiet_points_[member] = moments[member].quiet_points;
+  if (quiescent_points_.empty())
+    for (const auto& context : contexts) quiescent_points_.push_back(context.quiescent_points);
+  for (std::size_t member = 0; member < contexts.size(); ++member) {
+    const auto ahead = contexts[member].quiescent_points - quiescent_points_[member];
+    if (static_cast<std::int32_t>(ahead) > 0)
+      quiescent_points_[member] = contexts[member].quiescent_points;
   }
 }
 
-void Learner::end_segment() {
-  if (!began_at_border_ || has_repetition_) {
-    atom_last_ = 0;
+void Learner::end_superstep() {
+  if (!began_at_sync_point_ || has_repetition_) {
+    fragment_last_ = 0;
     return;
   }
-  const bool known = is_known(atoms_of_run());
+  const bool known = is_known(fragments_of_run());
   const bool repeats = known || remember(digest_of_run());
   if (repeats && !known) learn_run();
   if (repeats)
-    follow(atoms_of_run());
+    follow(fragments_of_run());
   else
-    atom_last_ = 0;
+    fragment_last_ = 0;
 }
 
 // An id comes again although the program has not waited for all. So perhaps the steps between the
@@ -101,15 +102,16 @@ bool Learner::end_round() {
   rounds_alike_ = round == round_last_ ? rounds_alike_ + 1 : 1;
   round_last_ = round;
   has_repetition_ = true;
-  atom_last_ = 0;
+  fragment_last_ = 0;
   const bool repeats = rounds_alike_ >= kRoundsAlike;
   if (repeats) {
-    if (!is_known(atoms_of_run())) learn_run();
-    const auto atoms = atoms_of_run();
-    follow(atoms);
+    if (!is_known(fragments_of_run())) learn_run();
+    const auto fragments = fragments_of_run();
+    follow(fragments);
     // Anywhere, because each member decides for itself whether it waits for all submissions in
     // between.
-    add_one_succession(atom_last_, choose(atom_last_, atoms, Where::kInside), Where::kAnywhere);
+    add_one_edge(fragment_last_, choose(fragment_last_, fragments, Where::kSameSuperstep),
+                 Where::kAnywhere);
   }
   run_.clear();
   ids_of_run_.clear();
@@ -123,46 +125,47 @@ std::uint64_t Learner::digest_of_run() const {
 }
 
 // True if it was seen before.
-bool Learner::remember(std::uint64_t segment) {
-  if (segments_seen_.size() >= kSegmentsMax) segments_seen_.clear();
-  return !segments_seen_.insert(segment).second;
+bool Learner::remember(std::uint64_t superstep) {
+  if (supersteps_seen_.size() >= kSuperstepsMax) supersteps_seen_.clear();
+  return !supersteps_seen_.insert(superstep).second;
 }
 
-std::uint32_t Learner::atom_of(std::uint32_t id) const {
-  const auto* known = names_.find(id);
-  const auto* atom = known == nullptr ? nullptr : plan_.atom_of(known->digest);
-  return atom == nullptr ? 0 : atom->number;
+std::uint32_t Learner::fragment_of(std::uint32_t id) const {
+  const auto* interned = names_.find(id);
+  const auto* fragment = interned == nullptr ? nullptr : plan_.fragment_of(interned->digest);
+  return fragment == nullptr ? 0 : fragment->number;
 }
 
-// In their order, with a 0 if a submission is in no atom.
-Learner::Ids Learner::atoms_of_run() const {
-  Ids atoms;
+// In their order, with a 0 if a submission is in no fragment.
+Learner::Ids Learner::fragments_of_run() const {
+  Ids fragments;
   for (const auto& issued : run_)
-    if (const auto atom = atom_of(issued.id); !contains(atoms, atom)) atoms.push_back(atom);
-  return atoms;
+    if (const auto fragment = fragment_of(issued.id); !contains(fragments, fragment))
+      fragments.push_back(fragment);
+  return fragments;
 }
 
-// Whether these atoms together are the run.
-bool Learner::is_known(const Ids& atoms) const {
+// Whether these fragments together are the run.
+bool Learner::is_known(const Ids& fragments) const {
   std::size_t ids = 0;
-  for (const auto atom : atoms) {
-    if (atom == 0) return false;
-    for (const auto& bucket : plan_.find(atom)->buckets) ids += bucket.ids.size();
+  for (const auto fragment : fragments) {
+    if (fragment == 0) return false;
+    for (const auto& bucket : plan_.find(fragment)->buckets) ids += bucket.ids.size();
   }
   return ids == run_.size();
 }
 
 void Learner::learn_run() {
-  for (const auto atom : atoms_of_run())
-    if (atom != 0) cut(atom);
+  for (const auto fragment : fragments_of_run())
+    if (fragment != 0) cut(fragment);
   Ids ids;
   std::vector<FusionItem> items;
-  for (const auto& [id, moments] : run_) {
-    if (atom_of(id) != 0) continue;
-    const auto& known = *names_.find(id);
+  for (const auto& [id, contexts] : run_) {
+    if (fragment_of(id) != 0) continue;
+    const auto& interned = *names_.find(id);
     ids.push_back(id);
-    items.push_back({known.fusion_key, known.bytes, moments.front().batch, {}});
-    for (const auto& moment : moments) items.back().waits.push_back(moment.waits);
+    items.push_back({interned.fusion_key, interned.bytes, contexts.front().batch, {}});
+    for (const auto& context : contexts) items.back().waits.push_back(context.waits);
   }
   Buckets buckets;
   for (const auto& planned : plan_buckets(items, fusion_bytes_)) {
@@ -172,101 +175,101 @@ void Learner::learn_run() {
   if (!buckets.empty()) define(buckets);
 }
 
-// Cuts the atom into what the run contains and the rest. The shared part comes first: when it
+// Cuts the fragment into what the run contains and the rest. The shared part comes first: when it
 // comes, it is still unknown whether the rest will.
-void Learner::cut(std::uint32_t atom) {
+void Learner::cut(std::uint32_t fragment) {
   Buckets inside;
   Buckets outside;
-  for (const auto& bucket : plan_.find(atom)->buckets) {
+  for (const auto& bucket : plan_.find(fragment)->buckets) {
     Ids in;
     Ids out;
     for (const auto id : bucket.ids) (ids_of_run_.contains(id) ? in : out).push_back(id);
     if (!in.empty()) inside.push_back(in);
     if (!out.empty()) outside.push_back(out);
   }
-  if (!outside.empty()) split(atom, inside, outside);
+  if (!outside.empty()) split(fragment, inside, outside);
 }
 
-void Learner::split(std::uint32_t atom, const Buckets& first, const Buckets& second) {
-  auto before = predecessors(atom);
-  auto after = successors(atom);
-  edit(DropAtom{atom});
+void Learner::split(std::uint32_t fragment, const Buckets& first, const Buckets& second) {
+  auto before = predecessors(fragment);
+  auto after = successors(fragment);
+  edit(DropFragment{fragment});
   const auto front = define(first);
   const auto back = define(second);
   for (auto& [one, where] : before)
-    if (one == atom) one = back;
+    if (one == fragment) one = back;
   for (auto& [one, where] : after)
-    if (one == atom) one = front;
-  add_one_succession(front, back, Where::kInside);
+    if (one == fragment) one = front;
+  add_one_edge(front, back, Where::kSameSuperstep);
   connect(before, front, back, after);
-  if (atom_last_ == atom) atom_last_ = back;
+  if (fragment_last_ == fragment) fragment_last_ = back;
 }
 
-void Learner::replace(std::uint32_t atom, const Buckets& buckets, const Neighbours& before,
+void Learner::replace(std::uint32_t fragment, const Buckets& buckets, const Neighbours& before,
                       const Neighbours& after) {
-  edit(DropAtom{atom});
-  for (const auto& bucket : buckets) edit(AddBucket{atom, bucket});
-  connect(before, atom, atom, after);
+  edit(DropFragment{fragment});
+  for (const auto& bucket : buckets) edit(AddBucket{fragment, bucket});
+  connect(before, fragment, fragment, after);
 }
 
 void Learner::connect(const Neighbours& before, std::uint32_t first, std::uint32_t last,
                       const Neighbours& after) {
-  for (const auto& [one, where] : before) add_one_succession(one, first, where);
-  for (const auto& [one, where] : after) add_one_succession(last, one, where);
+  for (const auto& [one, where] : before) add_one_edge(one, first, where);
+  for (const auto& [one, where] : after) add_one_edge(last, one, where);
 }
 
 std::uint32_t Learner::define(const Buckets& buckets) {
-  const auto atom = ++atom_defined_last_;
-  for (const auto& bucket : buckets) edit(AddBucket{atom, bucket});
-  return atom;
+  const auto fragment = ++fragment_defined_last_;
+  for (const auto& bucket : buckets) edit(AddBucket{fragment, bucket});
+  return fragment;
 }
 
-Learner::Neighbours Learner::predecessors(std::uint32_t atom) const {
+Learner::Neighbours Learner::predecessors(std::uint32_t fragment) const {
   Neighbours all;
-  for (const auto& [number, from] : plan_.atoms())
-    for (const auto& succession : from.successors)
-      if (succession.to->number == atom) all.emplace_back(number, succession.where);
+  for (const auto& [number, from] : plan_.fragments())
+    for (const auto& edge : from.successors)
+      if (edge.to->number == fragment) all.emplace_back(number, edge.where);
   std::ranges::sort(all);
   return all;
 }
 
-Learner::Neighbours Learner::successors(std::uint32_t atom) const {
+Learner::Neighbours Learner::successors(std::uint32_t fragment) const {
   Neighbours all;
-  for (const auto& [to, where] : plan_.find(atom)->successors) all.emplace_back(to->number, where);
+  for (const auto& [to, where] : plan_.find(fragment)->successors)
+    all.emplace_back(to->number, where);
   return all;
 }
 
-void Learner::add_one_succession(std::uint32_t from, std::uint32_t to, Where where) {
+void Learner::add_one_edge(std::uint32_t from, std::uint32_t to, Where where) {
   const auto& known = plan_.find(from)->successors;
-  const auto same = std::ranges::find(known, plan_.find(to), &Plan::Succession::to);
+  const auto same = std::ranges::find(known, plan_.find(to), &Plan::Edge::to);
   if (same == known.end() ? known.size() < kSuccessorsMax : !same->holds(where))
-    edit(AddSuccession{from, to, where});
+    edit(AddEdge{from, to, where});
 }
 
-// These atoms came behind a border, in any order.
-void Learner::follow(Ids atoms) {
-  for (auto where = Where::kBehindBorder; !atoms.empty(); where = Where::kInside) {
-    const auto next = choose(atom_last_, atoms, where);
-    if (atom_last_ != 0) add_one_succession(atom_last_, next, where);
-    atom_last_ = next;
-    std::erase(atoms, next);
+// These fragments came behind a synchronization point, in any order.
+void Learner::follow(Ids fragments) {
+  for (auto where = Where::kNextSuperstep; !fragments.empty(); where = Where::kSameSuperstep) {
+    const auto next = choose(fragment_last_, fragments, where);
+    if (fragment_last_ != 0) add_one_edge(fragment_last_, next, where);
+    fragment_last_ = next;
+    std::erase(fragments, next);
   }
 }
 
-// Which of the atoms comes next: one that is already known as a successor. Otherwise, to learn few
-// successions, the oldest one that follows none of the others within its segment.
-std::uint32_t Learner::choose(std::uint32_t from, const Ids& atoms, Where where) const {
+// Which of the fragments comes next: one that is already known as a successor. Otherwise, to learn
+// few edges, the oldest one that follows none of the others within its superstep.
+std::uint32_t Learner::choose(std::uint32_t from, const Ids& fragments, Where where) const {
   if (from != 0)
-    for (const auto& succession : plan_.find(from)->successors)
-      if (succession.holds(where) && contains(atoms, succession.to->number))
-        return succession.to->number;
-  auto sorted = atoms;
+    for (const auto& edge : plan_.find(from)->successors)
+      if (edge.holds(where) && contains(fragments, edge.to->number)) return edge.to->number;
+  auto sorted = fragments;
   std::ranges::sort(sorted);
-  const auto follows_another = [&](std::uint32_t atom) {
+  const auto follows_another = [&](std::uint32_t fragment) {
     return std::ranges::any_of(sorted, [&](std::uint32_t other) {
       const auto& known = plan_.find(other)->successors;
-      const auto same = std::ranges::find(known, plan_.find(atom), &Plan::Succession::to);
-      return other != atom && same != known.end() && same->holds(Where::kInside);
+      const auto same = std::ranges::find(known, plan_.find(fragment), &Plan::Edge::to);
+      return other != fragment && same != known.end() && same->holds(Where::kSameSuperstep);
     });
   };
   const auto first = std::ranges::find_if_not(sorted, follows_another);
@@ -274,35 +277,36 @@ std::uint32_t Learner::choose(std::uint32_t from, const Ids& atoms, Where where)
 }
 
 std::uint32_t Learner::start_for(std::uint32_t id, const Ids& announced) {
-  Ids atoms = {atom_of(id)};
-  if (atoms.front() == 0) return 0;
+  Ids fragments = {fragment_of(id)};
+  if (fragments.front() == 0) return 0;
   for (const auto other : announced)
-    if (const auto atom = atom_of(other); atom != 0) atoms.push_back(atom);
-  const auto next = choose(atom_last_, atoms, Where::kBehindBorder);
-  // An atom that only follows others inside their segments does not begin one. The one that does is
-  // not announced yet.
+    if (const auto fragment = fragment_of(other); fragment != 0) fragments.push_back(fragment);
+  const auto next = choose(fragment_last_, fragments, Where::kNextSuperstep);
+  // A fragment that only follows others inside their supersteps does not begin one. The one that
+  // does is not announced yet.
   bool leads = true;
   for (const auto& [before, where] : predecessors(next)) {
-    if (before == atom_last_ && where != Where::kInside) return next;
-    leads &= before == next || where != Where::kInside;
+    if (before == fragment_last_ && where != Where::kSameSuperstep) return next;
+    leads &= before == next || where != Where::kSameSuperstep;
   }
   if (!leads) return 0;
-  if (atom_last_ != 0) add_one_succession(atom_last_, next, Where::kBehindBorder);
+  if (fragment_last_ != 0) add_one_edge(fragment_last_, next, Where::kNextSuperstep);
   return next;
 }
 
-std::uint32_t Learner::add_succession(std::uint32_t from, const Ids& to, Where where) {
-  Ids atoms;
-  for (const auto atom : to)
-    if (plan_.find(atom) != nullptr && !contains(atoms, atom)) atoms.push_back(atom);
-  if (plan_.find(from) == nullptr || atoms.empty()) return 0;
-  const auto next = choose(from, atoms, where);
-  add_one_succession(from, next, where);
+std::uint32_t Learner::add_edge(std::uint32_t from, const Ids& to, Where where) {
+  Ids fragments;
+  for (const auto fragment : to)
+    if (plan_.find(fragment) != nullptr && !contains(fragments, fragment))
+      fragments.push_back(fragment);
+  if (plan_.find(from) == nullptr || fragments.empty()) return 0;
+  const auto next = choose(from, fragments, where);
+  add_one_edge(from, next, where);
   return next;
 }
 
-void Learner::learn_wait(std::uint32_t atom, std::uint32_t bucket, const Ids& ready) {
-  const auto* found = plan_.find(atom);
+void Learner::learn_wait(std::uint32_t fragment, std::uint32_t bucket, const Ids& ready) {
+  const auto* found = plan_.find(fragment);
   if (found == nullptr || bucket >= found->buckets.size()) return;
   Ids missing;
   for (const auto id : found->buckets[bucket].ids)
@@ -323,42 +327,43 @@ void Learner::learn_wait(std::uint32_t atom, std::uint32_t bucket, const Ids& re
     if (!in.empty()) (index < bucket ? before : first).push_back(in);
     if (!out.empty()) second.push_back(out);
   }
-  if (first.empty()) return before.empty() ? void() : split(atom, before, second);
+  if (first.empty()) return before.empty() ? void() : split(fragment, before, second);
   for (const auto* part : {&first, &second})
     before.insert(before.end(), part->begin(), part->end());
-  replace(atom, before, predecessors(atom), successors(atom));
+  replace(fragment, before, predecessors(fragment), successors(fragment));
 }
 
-// From now on the atom follows other atoms only inside a segment: the ready ones, and those that it
-// followed there before. It no longer follows itself, and the ready atoms follow it only behind a
-// border.
-void Learner::learn_order(std::uint32_t atom, const Ids& ready) {
-  const auto* found = plan_.find(atom);
+// From now on the fragment follows other fragments only inside a superstep: the ready ones, and
+// those that it followed there before. It no longer follows itself, and the ready fragments follow
+// it only behind a synchronization point.
+void Learner::learn_order(std::uint32_t fragment, const Ids& ready) {
+  const auto* found = plan_.find(fragment);
   if (found == nullptr) return;
   Neighbours before;
   for (const auto other : ready)
-    if (other != atom && plan_.find(other) != nullptr) before.emplace_back(other, Where::kInside);
+    if (other != fragment && plan_.find(other) != nullptr)
+      before.emplace_back(other, Where::kSameSuperstep);
   if (before.empty()) return;
   if (waits_seen_.size() > kWaitsMax) waits_seen_.clear();
   // Does not share its count with the waits at that bucket.
   if (++waits_seen_[~digest_of_set(found->buckets.front().ids)] % kWaitsAlike != 0) return;
-  for (const auto& [one, where] : predecessors(atom))
-    if (where != Where::kBehindBorder) before.emplace_back(one, Where::kInside);
-  auto after = successors(atom);
-  std::erase_if(after, [atom](const auto& one) { return one.first == atom; });
+  for (const auto& [one, where] : predecessors(fragment))
+    if (where != Where::kNextSuperstep) before.emplace_back(one, Where::kSameSuperstep);
+  auto after = successors(fragment);
+  std::erase_if(after, [fragment](const auto& one) { return one.first == fragment; });
   for (auto& [one, where] : after)
-    if (contains(ready, one)) where = Where::kBehindBorder;
+    if (contains(ready, one)) where = Where::kNextSuperstep;
   Buckets buckets;
   for (const auto& bucket : found->buckets) buckets.push_back(bucket.ids);
-  replace(atom, buckets, before, after);
+  replace(fragment, buckets, before, after);
 }
 
 void Learner::forget(std::uint32_t id) {
   if (ids_of_run_.contains(id)) restart();
-  const auto atom = atom_of(id);
-  if (atom == 0) return;
-  if (atom_last_ == atom) atom_last_ = 0;
-  edit(DropAtom{atom});
+  const auto fragment = fragment_of(id);
+  if (fragment == 0) return;
+  if (fragment_last_ == fragment) fragment_last_ = 0;
+  edit(DropFragment{fragment});
 }
 
 }  // namespace farandole

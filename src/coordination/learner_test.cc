@@ -23,23 +23,24 @@ class LearnerOfTwo : public testing::Test {
           id, {.name = std::to_string(id), .operation = Operation::kAllreduce, .dimensions = {10}});
   }
 
-  // A segment behind a quiet point. Returns whether the plan may begin with its first step.
-  bool segment(const Ids& ids) {
-    ++quiet_points_;
+  // A superstep behind a quiescent point. Returns whether the plan may begin with its first step.
+  bool superstep(const Ids& ids) {
+    ++quiescent_points_;
     return issue(ids);
   }
-  // Returns whether there was a border.
+  // Returns whether there was a synchronization point.
   bool issue(const Ids& ids) {
-    bool border = false;
+    bool synchronization_point = false;
     for (const auto id : ids) {
-      const std::vector<Moment> moments(2, {.waits = 0, .quiet_points = quiet_points_});
-      border |= learner_.is_border(id, moments);
-      learner_.note(id, moments);
+      const std::vector<SubmissionContext> contexts(
+          2, {.waits = 0, .quiescent_points = quiescent_points_});
+      synchronization_point |= learner_.is_sync_point(id, contexts);
+      learner_.note(id, contexts);
     }
-    return border;
+    return synchronization_point;
   }
-  // The ids of all atoms, in order and by bucket.
-  std::vector<std::vector<Ids>> atoms() const {
+  // The ids of all fragments, in order and by bucket.
+  std::vector<std::vector<Ids>> fragments() const {
     std::vector<std::vector<Ids>> all;
     for (std::uint32_t number = 1; number < 100; ++number) {
       if (learner_.plan().find(number) == nullptr) continue;
@@ -49,36 +50,36 @@ class LearnerOfTwo : public testing::Test {
     }
     return all;
   }
-  Ids successors(std::uint32_t atom, Where where) const {
+  Ids successors(std::uint32_t fragment, Where where) const {
     Ids all;
-    for (const auto& succession : learner_.plan().find(atom)->successors)
-      if (succession.holds(where)) all.push_back(succession.to->number);
+    for (const auto& edge : learner_.plan().find(fragment)->successors)
+      if (edge.holds(where)) all.push_back(edge.to->number);
     return all;
   }
 
   NameTable names_;
   Learner learner_{names_, 20};  // room for two of them in a bucket
-  std::uint32_t quiet_points_ = 0;
+  std::uint32_t quiescent_points_ = 0;
 };
 
-TEST_F(LearnerOfTwo, ASegmentThatCameTwiceIsAnAtom) {
-  EXPECT_FALSE(segment({9}));
-  EXPECT_TRUE(segment({1, 2, 3}));
-  EXPECT_TRUE(segment({3, 1, 2}));
-  EXPECT_THAT(atoms(), IsEmpty());
-  EXPECT_TRUE(segment({4}));
-  EXPECT_THAT(atoms(), ElementsAre(ElementsAre(Ids{3, 1}, Ids{2})));
+TEST_F(LearnerOfTwo, ASuperstepThatCameTwiceIsAFragment) {
+  EXPECT_FALSE(superstep({9}));
+  EXPECT_TRUE(superstep({1, 2, 3}));
+  EXPECT_TRUE(superstep({3, 1, 2}));
+  EXPECT_THAT(fragments(), IsEmpty());
+  EXPECT_TRUE(superstep({4}));
+  EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{3, 1}, Ids{2})));
 }
 
 TEST_F(LearnerOfTwo, EditsMakeTheSamePlanOfAnother) {
-  for (int round = 0; round < 5; ++round) segment({1, 2, 3});
+  for (int round = 0; round < 5; ++round) superstep({1, 2, 3});
   Plan copy(names_);
   for (const auto& item : learner_.take_edits()) {
     if (const auto* bucket = std::get_if<AddBucket>(&item)) {
       ASSERT_EQ(copy.apply(*bucket), Status());
     }
-    if (const auto* succession = std::get_if<AddSuccession>(&item)) {
-      ASSERT_EQ(copy.apply(*succession), Status());
+    if (const auto* edge = std::get_if<AddEdge>(&item)) {
+      ASSERT_EQ(copy.apply(*edge), Status());
     }
   }
   ASSERT_NE(copy.find(1), nullptr);
@@ -87,102 +88,102 @@ TEST_F(LearnerOfTwo, EditsMakeTheSamePlanOfAnother) {
   EXPECT_THAT(learner_.take_edits(), IsEmpty());
 }
 
-TEST_F(LearnerOfTwo, WhatDoesNotBeginAtABorderDoesNotCount) {
+TEST_F(LearnerOfTwo, WhatDoesNotBeginAtASynchronizationPointDoesNotCount) {
   for (int round = 0; round < 3; ++round) {
     learner_.restart();
-    segment({1, 2});
-    segment({3, 4, std::uint32_t(5 + round)});
+    superstep({1, 2});
+    superstep({3, 4, std::uint32_t(5 + round)});
   }
-  segment({9});
-  EXPECT_THAT(atoms(), IsEmpty());
+  superstep({9});
+  EXPECT_THAT(fragments(), IsEmpty());
 }
 
-TEST_F(LearnerOfTwo, AfterARestartTheFirstMayBeABorder) {
+TEST_F(LearnerOfTwo, AfterARestartTheFirstMayBeASynchronizationPoint) {
   learner_.restart({0, 0});
-  EXPECT_TRUE(segment({1}));
+  EXPECT_TRUE(superstep({1}));
   learner_.restart({1, 5});
-  EXPECT_FALSE(segment({1}));
+  EXPECT_FALSE(superstep({1}));
 }
 
-TEST_F(LearnerOfTwo, AtomsThatFollowOneAnotherAreSuccessions) {
-  segment({9});
+TEST_F(LearnerOfTwo, FragmentsThatFollowOneAnotherAreEdges) {
+  superstep({9});
   for (int round = 0; round < 3; ++round) {
-    segment({1, 2});
-    segment({3});
+    superstep({1, 2});
+    superstep({3});
   }
-  segment({1, 2});
-  segment({9});
-  EXPECT_THAT(successors(1, Where::kBehindBorder), ElementsAre(2));
-  EXPECT_THAT(successors(2, Where::kBehindBorder), ElementsAre(1));
-  EXPECT_THAT(successors(1, Where::kInside), IsEmpty());
+  superstep({1, 2});
+  superstep({9});
+  EXPECT_THAT(successors(1, Where::kNextSuperstep), ElementsAre(2));
+  EXPECT_THAT(successors(2, Where::kNextSuperstep), ElementsAre(1));
+  EXPECT_THAT(successors(1, Where::kSameSuperstep), IsEmpty());
 }
 
 // The shared part comes first, since it is not yet known which of the two it will be.
-TEST_F(LearnerOfTwo, SegmentsThatOverlapAreCut) {
-  segment({9});
+TEST_F(LearnerOfTwo, SuperstepsThatOverlapAreCut) {
+  superstep({9});
   for (int round = 0; round < 3; ++round) {
-    segment({1, 2, 3});
-    segment({4, 2});
+    superstep({1, 2, 3});
+    superstep({4, 2});
   }
-  segment({9});
-  EXPECT_THAT(atoms(),
+  superstep({9});
+  EXPECT_THAT(fragments(),
               ElementsAre(ElementsAre(Ids{2}), ElementsAre(Ids{1}, Ids{3}), ElementsAre(Ids{4})));
-  EXPECT_THAT(successors(2, Where::kInside), ElementsAre(3, 4));
+  EXPECT_THAT(successors(2, Where::kSameSuperstep), ElementsAre(3, 4));
 }
 
-TEST_F(LearnerOfTwo, WithoutBordersWhatComesThreeTimesInARowIsAnAtom) {
+TEST_F(LearnerOfTwo, WithoutSynchronizationPointsWhatComesThreeTimesInARowIsAFragment) {
   EXPECT_FALSE(issue({7, 1, 2, 3}));
   EXPECT_FALSE(issue({1, 3, 2}));
   EXPECT_FALSE(issue({3, 1, 2}));
   EXPECT_FALSE(issue({2, 1, 3}));
   EXPECT_TRUE(issue({1}));
-  ASSERT_THAT(atoms(), SizeIs(1));
-  EXPECT_THAT(successors(1, Where::kInside), ElementsAre(1));
-  EXPECT_THAT(successors(1, Where::kBehindBorder), ElementsAre(1));
+  ASSERT_THAT(fragments(), SizeIs(1));
+  EXPECT_THAT(successors(1, Where::kSameSuperstep), ElementsAre(1));
+  EXPECT_THAT(successors(1, Where::kNextSuperstep), ElementsAre(1));
 }
 
-TEST_F(LearnerOfTwo, ThePlanStartsWithTheAtomThatIsExpected) {
-  segment({9});
+TEST_F(LearnerOfTwo, ThePlanStartsWithTheFragmentThatIsExpected) {
+  superstep({9});
   for (int round = 0; round < 3; ++round) {
-    segment({1, 2, 3});
-    segment({4, 2});
+    superstep({1, 2, 3});
+    superstep({4, 2});
   }
-  segment({1, 2, 3});
-  EXPECT_TRUE(segment({2}));
+  superstep({1, 2, 3});
+  EXPECT_TRUE(superstep({2}));
   EXPECT_EQ(learner_.start_for(5, {}), 0U);
   EXPECT_EQ(learner_.start_for(2, {4}), 2U);
   EXPECT_EQ(learner_.start_for(4, {2}), 2U);
-  EXPECT_EQ(learner_.start_for(4, {}), 0U);  // no segment begins with it
+  EXPECT_EQ(learner_.start_for(4, {}), 0U);  // no superstep begins with it
 }
 
 TEST_F(LearnerOfTwo, AWaitIsLearnedTheSecondTime) {
-  segment({9});
-  for (int round = 0; round < 5; ++round) segment({1, 2, 3});
-  ASSERT_THAT(atoms(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
+  superstep({9});
+  for (int round = 0; round < 5; ++round) superstep({1, 2, 3});
+  ASSERT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
   learner_.learn_wait(1, 0, {2});
-  EXPECT_THAT(atoms(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
+  EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
   learner_.learn_wait(1, 0, {2});
-  EXPECT_THAT(atoms(), ElementsAre(ElementsAre(Ids{2}, Ids{1}, Ids{3})));
+  EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{2}, Ids{1}, Ids{3})));
   for (int time = 0; time < 2; ++time) learner_.learn_wait(1, 1, {3});
-  EXPECT_THAT(atoms(), ElementsAre(ElementsAre(Ids{2}, Ids{3}, Ids{1})));
-  EXPECT_THAT(successors(1, Where::kBehindBorder), ElementsAre(1));
+  EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{2}, Ids{3}, Ids{1})));
+  EXPECT_THAT(successors(1, Where::kNextSuperstep), ElementsAre(1));
   for (int time = 0; time < 2; ++time) learner_.learn_wait(1, 0, {});  // nothing to learn
   for (int time = 0; time < 2; ++time) learner_.learn_wait(1, 9, {2});
   for (int time = 0; time < 2; ++time) learner_.learn_wait(7, 0, {2});
-  EXPECT_THAT(atoms(), ElementsAre(ElementsAre(Ids{2}, Ids{3}, Ids{1})));
+  EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{2}, Ids{3}, Ids{1})));
   for (int time = 0; time < 2; ++time) learner_.learn_wait(1, 2, {});
-  EXPECT_THAT(atoms(), ElementsAre(ElementsAre(Ids{2}, Ids{3}), ElementsAre(Ids{1})));
-  EXPECT_THAT(successors(2, Where::kInside), ElementsAre(3));
-  EXPECT_THAT(successors(3, Where::kBehindBorder), ElementsAre(2));
+  EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{2}, Ids{3}), ElementsAre(Ids{1})));
+  EXPECT_THAT(successors(2, Where::kSameSuperstep), ElementsAre(3));
+  EXPECT_THAT(successors(3, Where::kNextSuperstep), ElementsAre(2));
 }
 
 TEST_F(LearnerOfTwo, AnyWaitAtABucketIsLearnedTheFourthTime) {
   Learner learner(names_, 100);
   for (std::uint32_t round = 0; round < 4; ++round) {
-    const std::vector<Moment> moments(2, {.quiet_points = round});
+    const std::vector<SubmissionContext> contexts(2, {.quiescent_points = round});
     for (const std::uint32_t id : {1U, 2U, 3U}) {
-      learner.is_border(id, moments);
-      learner.note(id, moments);
+      learner.is_sync_point(id, contexts);
+      learner.note(id, contexts);
     }
   }
   ASSERT_NE(learner.plan().find(1), nullptr);
@@ -195,12 +196,12 @@ TEST_F(LearnerOfTwo, AnyWaitAtABucketIsLearnedTheFourthTime) {
 }
 
 // One part comes first on a member, which waits for it before it submits the rest.
-TEST_F(LearnerOfTwo, AnAtomThatWasWaitedForInVainIsLearnedToFollow) {
-  segment({9});
-  for (int round = 0; round < 3; ++round) segment({1, 2, 3});
-  for (int round = 0; round < 3; ++round) segment({2, 3});
-  segment({1, 2, 3});
-  ASSERT_THAT(successors(2, Where::kInside), ElementsAre(3));
+TEST_F(LearnerOfTwo, AFragmentThatWasWaitedForInVainIsLearnedToFollow) {
+  superstep({9});
+  for (int round = 0; round < 3; ++round) superstep({1, 2, 3});
+  for (int round = 0; round < 3; ++round) superstep({2, 3});
+  superstep({1, 2, 3});
+  ASSERT_THAT(successors(2, Where::kSameSuperstep), ElementsAre(3));
   ASSERT_EQ(learner_.start_for(1, {2}), 2U);
   for (int time = 0; time < 2; ++time) learner_.learn_order(2, {2, 77});  // nothing to learn
   for (int time = 0; time < 2; ++time) learner_.learn_order(77, {3});
@@ -208,30 +209,30 @@ TEST_F(LearnerOfTwo, AnAtomThatWasWaitedForInVainIsLearnedToFollow) {
   EXPECT_EQ(learner_.start_for(1, {2}), 2U);
   learner_.learn_order(2, {3});
   EXPECT_EQ(learner_.start_for(1, {2}), 3U);
-  EXPECT_THAT(successors(3, Where::kInside), ElementsAre(2));
-  EXPECT_THAT(successors(2, Where::kInside), IsEmpty());
-  EXPECT_THAT(successors(2, Where::kBehindBorder), ElementsAre(3));
+  EXPECT_THAT(successors(3, Where::kSameSuperstep), ElementsAre(2));
+  EXPECT_THAT(successors(2, Where::kSameSuperstep), IsEmpty());
+  EXPECT_THAT(successors(2, Where::kNextSuperstep), ElementsAre(3));
 }
 
-TEST_F(LearnerOfTwo, SuccessionsAreLearnedFromARaise) {
-  segment({9});
-  for (int round = 0; round < 3; ++round) segment({1, 2});
-  for (int round = 0; round < 3; ++round) segment({3});
-  segment({9});
-  EXPECT_EQ(learner_.add_succession(2, {77, 1}, Where::kBehindBorder), 1U);
-  EXPECT_THAT(successors(2, Where::kBehindBorder), testing::Contains(1));
-  EXPECT_EQ(learner_.add_succession(2, {77}, Where::kInside), 0U);
-  EXPECT_EQ(learner_.add_succession(77, {1}, Where::kInside), 0U);
+TEST_F(LearnerOfTwo, EdgesAreLearnedFromARaise) {
+  superstep({9});
+  for (int round = 0; round < 3; ++round) superstep({1, 2});
+  for (int round = 0; round < 3; ++round) superstep({3});
+  superstep({9});
+  EXPECT_EQ(learner_.add_edge(2, {77, 1}, Where::kNextSuperstep), 1U);
+  EXPECT_THAT(successors(2, Where::kNextSuperstep), testing::Contains(1));
+  EXPECT_EQ(learner_.add_edge(2, {77}, Where::kSameSuperstep), 0U);
+  EXPECT_EQ(learner_.add_edge(77, {1}, Where::kSameSuperstep), 0U);
 }
 
-TEST_F(LearnerOfTwo, ForgettingANameDropsItsAtom) {
-  segment({9});
-  for (int round = 0; round < 3; ++round) segment({1, 2});
-  ASSERT_THAT(atoms(), SizeIs(1));
+TEST_F(LearnerOfTwo, ForgettingANameDropsItsFragment) {
+  superstep({9});
+  for (int round = 0; round < 3; ++round) superstep({1, 2});
+  ASSERT_THAT(fragments(), SizeIs(1));
   learner_.forget(1);
-  EXPECT_THAT(atoms(), IsEmpty());
+  EXPECT_THAT(fragments(), IsEmpty());
   learner_.forget(8);
-  EXPECT_FALSE(segment({1}));  // what ran before is forgotten
+  EXPECT_FALSE(superstep({1}));  // what ran before is forgotten
 }
 
 }  // namespace

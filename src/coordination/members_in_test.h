@@ -27,14 +27,14 @@ class Members {
   Agreement& operator[](int member) { return at(member).agreement; }
   int size() const { return static_cast<int>(members_.size()); }
 
-  Status submit(int member, const Signature& signature, const Moment& moment = {}) {
+  Status submit(int member, const Signature& signature, const SubmissionContext& context = {}) {
     auto& one = at(member);
-    auto& known = one.known[digest_of(signature)];
-    if (!known) known = std::make_unique<KnownSignature>(signature);
-    const Ticket ticket = ++one.ticket_last;
+    auto& interned = one.interned[digest_of(signature)];
+    if (!interned) interned = std::make_unique<InternedSignature>(signature);
+    const CallId call_id = ++one.call_id_last;
     now_ += std::chrono::nanoseconds(1);  // so that no two times are equal
-    auto status = one.agreement.submit(ticket, *known, moment, now_);
-    if (status.ok()) one.submitted[ticket] = signature.name;
+    auto status = one.agreement.submit(call_id, *interned, context, now_);
+    if (status.ok()) one.submitted[call_id] = signature.name;
     return status;
   }
 
@@ -87,9 +87,9 @@ class Members {
   // Lets one member look once at its agreement and at the board; true if anything moved.
   bool advance(int member) {
     auto& one = at(member);
-    if (one.agreement.take_withdrawal()) {
+    if (one.agreement.take_rollback()) {
       EXPECT_TRUE(one.entry.has_value());
-      one.lines[one.entry->turn.sequence % 2] = {};
+      one.lines[one.entry->step_number.sequence % 2] = {};
       one.entry.reset();
       return true;
     }
@@ -98,8 +98,8 @@ class Members {
       if (decision == nullptr) return false;
       one.entry = entry_of(*decision);
       one.decision = decision;
-      EXPECT_EQ(one.entry->turn.sequence, one.completed + 1);
-      one.lines[one.entry->turn.sequence % 2] = *one.entry;
+      EXPECT_EQ(one.entry->step_number.sequence, one.completed + 1);
+      one.lines[one.entry->step_number.sequence % 2] = *one.entry;
       return true;
     }
     return meet(one);
@@ -118,12 +118,12 @@ class Members {
     return messages;
   }
 
-  // What was completed since the last call, as "a", "a+b", "joined a", "refused x: why", "pass" or
+  // What was completed since the last call, as "a", "a+b", "joined a", "rejected x: why", "pass" or
   // "released by 3".
   std::vector<std::string> take_log(int member) { return std::exchange(at(member).log, {}); }
   // Whether this member's submission of this name is neither completed nor rejected.
   bool is_in_flight(int member, const std::string& name) {
-    for (const auto& [ticket, submitted] : at(member).submitted)
+    for (const auto& [call_id, submitted] : at(member).submitted)
       if (submitted == name) return true;
     return false;
   }
@@ -132,25 +132,25 @@ class Members {
 
   void pass_time(Duration duration) {
     now_ += duration;
-    for (auto& member : members_) member->agreement.look(now_);
+    for (auto& member : members_) member->agreement.tick(now_);
   }
   std::optional<TimePoint> deadline(int member) { return at(member).agreement.deadline(); }
   TimePoint now() const { return now_; }
 
  private:
   struct Entry {
-    Turn turn{0, 0};
+    StepNumber step_number{0, 0};
     std::uint64_t identity = 0;
-    bool surprised = false;
+    bool mispredicted = false;
   };
   struct Member {
     Member(int member, const std::vector<int>& ranks, const AgreementOptions& options)
         : agreement(member, ranks, options) {}
 
     Agreement agreement;
-    std::map<std::uint64_t, std::unique_ptr<KnownSignature>> known;
-    std::map<Ticket, std::string> submitted;
-    Ticket ticket_last = 0;
+    std::map<std::uint64_t, std::unique_ptr<InternedSignature>> interned;
+    std::map<CallId, std::string> submitted;
+    CallId call_id_last = 0;
     std::optional<Entry> entry;
     std::array<Entry, 2> lines;
     std::uint32_t completed = 0;
@@ -163,20 +163,21 @@ class Members {
 
   static Entry entry_of(const Decision& decision) {
     const auto* step = std::get_if<Step>(&decision);
-    const auto turn = std::visit([](const auto& what) { return what.turn; }, decision);
-    return {turn, step == nullptr ? 0 : step->identity};
+    const auto step_number =
+        std::visit([](const auto& what) { return what.step_number; }, decision);
+    return {step_number, step == nullptr ? 0 : step->identity};
   }
 
   bool meet(Member& one) {
     bool alike = true;
     for (const auto& other : members_) {
-      const auto& line = other->lines[one.entry->turn.sequence % 2];
-      if (line.turn != one.entry->turn) return false;
+      const auto& line = other->lines[one.entry->step_number.sequence % 2];
+      if (line.step_number != one.entry->step_number) return false;
       alike &= line.identity == one.entry->identity;
     }
     if (!alike) {
-      if (std::exchange(one.entry->surprised, true)) return false;
-      one.agreement.surprised();
+      if (std::exchange(one.entry->mispredicted, true)) return false;
+      one.agreement.mispredicted();
       return true;
     }
     complete(one);
@@ -184,23 +185,23 @@ class Members {
   }
 
   static void complete(Member& one) {
-    one.completed = one.entry->turn.sequence;
-    one.generation = one.entry->turn.generation;
+    one.completed = one.entry->step_number.sequence;
+    one.generation = one.entry->step_number.generation;
     one.entry.reset();
-    const auto take = [&one](Ticket ticket) {
-      const auto submitted = one.submitted.extract(ticket);
+    const auto take = [&one](CallId call_id) {
+      const auto submitted = one.submitted.extract(call_id);
       EXPECT_FALSE(submitted.empty());
       return submitted.mapped();
     };
     std::string text;
     if (const auto* step = std::get_if<Step>(one.decision)) {
-      for (const auto ticket : step->tickets) text += (text.empty() ? "" : "+") + take(ticket);
+      for (const auto call_id : step->call_ids) text += (text.empty() ? "" : "+") + take(call_id);
       if (step->joined) text = "joined " + step->joined->name;
-    } else if (const auto* refusal = std::get_if<Refusal>(one.decision)) {
-      EXPECT_EQ(refusal->status.code(), StatusCode::kFixCall);
-      text = "refused " + take(refusal->ticket) + ": " + refusal->status.message();
+    } else if (const auto* rejection = std::get_if<Rejection>(one.decision)) {
+      EXPECT_EQ(rejection->status.code(), StatusCode::kFixCall);
+      text = "rejected " + take(rejection->call_id) + ": " + rejection->status.message();
     } else if (const auto* release = std::get_if<Release>(one.decision)) {
-      text = take(release->ticket) + " released by " + std::to_string(release->last_rank);
+      text = take(release->call_id) + " released by " + std::to_string(release->last_rank);
     } else {
       text = "pass";
     }

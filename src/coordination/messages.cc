@@ -72,28 +72,31 @@ class Reader {
 // The fields of each item, in the order in which they are written and read.
 void fields(auto& each, Signature& item) {
   each(item.name, item.operation, item.dtype, item.device, item.reduce_op, item.root_rank,
-       item.prescale, item.postscale, item.dimensions, item.fault);
+       item.prescale, item.postscale, item.dimensions, item.call_error);
 }
-void fields(auto& each, Moment& item) { each(item.waits, item.quiet_points, item.batch); }
+void fields(auto& each, SubmissionContext& item) {
+  each(item.waits, item.quiescent_points, item.batch);
+}
 void fields(auto& each, AnnounceInFull& item) {
   fields(each, item.signature);
-  fields(each, item.moment);
+  fields(each, item.context);
 }
 void fields(auto& each, AnnounceById& item) {
   each(item.id);
-  fields(each, item.moment);
+  fields(each, item.context);
 }
 void fields(auto& each, AnnounceAgain& item) {
   fields(each, item.signature);
-  fields(each, item.moment);
+  fields(each, item.context);
 }
 void fields(auto& each, AnnounceJoin& item) { each(item.time); }
 void fields(auto& each, Raise& item) {
-  each(item.generation, item.completed, item.cause, item.atom, item.bucket, item.ready, item.where);
+  each(item.generation, item.completed, item.cause, item.fragment, item.bucket, item.ready,
+       item.where);
 }
 void fields(auto& each, Report& item) {
-  each(item.generation, item.completed, item.entered, item.identity, item.quiet_points,
-       item.atoms_run);
+  each(item.generation, item.completed, item.entered, item.identity, item.quiescent_points,
+       item.fragments_run);
 }
 void fields(auto& each, Define& item) {
   each(item.id);
@@ -101,16 +104,16 @@ void fields(auto& each, Define& item) {
 }
 void fields(auto& each, Forget& item) { each(item.id); }
 void fields(auto& each, Issue& item) { each(item.generation, item.sequence, item.id); }
-void fields(auto& each, Refuse& item) {
+void fields(auto& each, Reject& item) {
   each(item.generation, item.sequence, item.name, item.text);
 }
 void fields(auto& each, ReleaseAll& item) { each(item.generation, item.sequence, item.last_rank); }
 void fields(auto& each, Stop& item) { each(item.generation); }
-void fields(auto& each, Answer& item) { each(item.generation, item.prefix, item.atom); }
-void fields(auto& each, AddBucket& item) { each(item.atom, item.ids); }
-void fields(auto& each, DropAtom& item) { each(item.atom); }
-void fields(auto& each, AddSuccession& item) { each(item.from, item.to, item.where); }
-void fields(auto& each, Follow& item) { each(item.generation, item.sequence, item.atom); }
+void fields(auto& each, Answer& item) { each(item.generation, item.common_prefix, item.fragment); }
+void fields(auto& each, AddBucket& item) { each(item.fragment, item.ids); }
+void fields(auto& each, DropFragment& item) { each(item.fragment); }
+void fields(auto& each, AddEdge& item) { each(item.from, item.to, item.where); }
+void fields(auto& each, Follow& item) { each(item.generation, item.sequence, item.fragment); }
 
 template <class Item>
 Bytes encode(Item item) {
@@ -131,7 +134,7 @@ struct Examiner {
     return problem_of_call(item.signature);
   }
   std::string operator()(const Raise& item) const {
-    if (item.cause > Raise::Cause::kSuccession)
+    if (item.cause > Raise::Cause::kMissingEdge)
       return fmt::format("a raise has the cause {}", static_cast<int>(item.cause));
     auto problem = problem_of_list(item.ready);
     return problem.empty() ? problem_of_where(item.where) : problem;
@@ -146,11 +149,11 @@ struct Examiner {
   }
   std::string operator()(const Forget& item) const { return problem_of_id(item.id); }
   std::string operator()(const Issue& item) const { return problem_of_id(item.id); }
-  std::string operator()(const Refuse& item) const {
+  std::string operator()(const Reject& item) const {
     if (item.name.empty() || item.name.size() > kNameBytesMax)
-      return fmt::format("a refusal has a name of {} bytes", item.name.size());
-    if (item.text.empty() || item.text.size() > kRefusalTextBytesMax)
-      return fmt::format("a refusal has a text of {} bytes", item.text.size());
+      return fmt::format("a rejection has a name of {} bytes", item.name.size());
+    if (item.text.empty() || item.text.size() > kRejectionTextBytesMax)
+      return fmt::format("a rejection has a text of {} bytes", item.text.size());
     return {};
   }
   std::string operator()(const ReleaseAll& item) const {
@@ -158,10 +161,10 @@ struct Examiner {
     return {};
   }
   std::string operator()(const AddBucket& item) const {
-    if (item.atom == 0) return "a bucket is in the atom 0";
+    if (item.fragment == 0) return "a bucket is in the fragment 0";
     return item.ids.empty() ? "a bucket is empty" : problem_of_list(item.ids);
   }
-  std::string operator()(const AddSuccession& item) const { return problem_of_where(item.where); }
+  std::string operator()(const AddEdge& item) const { return problem_of_where(item.where); }
 
  private:
   // For calls, which are matched by name; a join is not.
@@ -177,8 +180,8 @@ struct Examiner {
                                   : std::string();
   }
   static std::string problem_of_where(Where where) {
-    if (where >= Where::kInside && where <= Where::kAnywhere) return {};
-    return fmt::format("an atom follows at {}", static_cast<int>(where));
+    if (where >= Where::kSameSuperstep && where <= Where::kAnywhere) return {};
+    return fmt::format("a fragment follows at {}", static_cast<int>(where));
   }
   static std::string problem_of_id(std::uint32_t id) {
     return id == 0 ? "an item has the id 0" : std::string();

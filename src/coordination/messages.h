@@ -14,14 +14,14 @@
 
 #include "base/bytes.h"
 #include "base/signature.h"
-#include "coordination/moment.h"
+#include "coordination/submission_context.h"
 #include "farandole/status.h"
 
 namespace farandole {
 
 inline constexpr std::size_t kMessageBytesMax = 16384;
 // Bounds the text of a rejection, so that it fits into a message together with its name.
-inline constexpr std::size_t kRefusalTextBytesMax = 8192;
+inline constexpr std::size_t kRejectionTextBytesMax = 8192;
 
 // The limit for the length of a list in an item.
 inline constexpr std::size_t kListMax = 1024;
@@ -31,25 +31,25 @@ struct OutgoingMessage {
   Bytes bytes;  // at most kMessageBytesMax
 };
 
-// Where one atom follows another: inside a segment, or behind a border. Submissions after a quiet
-// point are behind a border, so a member that looks for the next atom knows which of the two
-// applies. A set of bits.
-enum class Where : std::uint8_t { kInside = 1, kBehindBorder = 2, kAnywhere = 3 };
+// Where one fragment follows another: inside a superstep, or behind a synchronization point.
+// Submissions after a quiet point are behind a synchronization point, so a member that looks for
+// the next fragment knows which of the two applies. A set of bits.
+enum class Where : std::uint8_t { kSameSuperstep = 1, kNextSuperstep = 2, kAnywhere = 3 };
 
 // Follower → coordinator: "this is ready here".
 struct AnnounceInFull {
   Signature signature;
-  Moment moment;
+  SubmissionContext context;
   friend bool operator==(const AnnounceInFull&, const AnnounceInFull&) = default;
 };
 struct AnnounceById {
   std::uint32_t id;
-  Moment moment;
+  SubmissionContext context;
   friend bool operator==(const AnnounceById&, const AnnounceById&) = default;
 };
 struct AnnounceAgain {  // repeats an announcement whose id was forgotten before the decision
   Signature signature;
-  Moment moment;
+  SubmissionContext context;
   friend bool operator==(const AnnounceAgain&, const AnnounceAgain&) = default;
 };
 struct AnnounceJoin {      // the member has joined: it submits nothing until all are released
@@ -59,28 +59,29 @@ struct AnnounceJoin {      // the member has joined: it submits nothing until al
 // Asks for a replan, because what is predicted here differs from what is happening.
 struct Raise {
   enum class Cause : std::uint8_t {
-    kSurprise,    // members have entered a turn with different identities, or a member joins
-    kBucket,      // only a part of the plan's next bucket is ready, and there is no progress
-    kSuccession,  // nothing of the expected atoms is ready, but something of others
+    kMisprediction,  // members have entered a step with different identities, or a member joins
+    kBucket,         // only a part of the plan's next bucket is ready, and there is no progress
+    kMissingEdge,    // nothing of the expected fragments is ready, but something of others
   };
   std::uint32_t generation = 1;
   std::uint32_t completed = 0;  // its last completed sequence
-  Cause cause = Cause::kSurprise;
-  std::uint32_t atom = 0;    // the expected or current atom; 0 if none
-  std::uint32_t bucket = 0;  // index of the bucket in the atom; the number of buckets means its end
-  // kBucket: the ready ids of the bucket; if there are none, those of later buckets of the atom.
-  // kSuccession: the atoms of which anything is ready, in the order of submission.
+  Cause cause = Cause::kMisprediction;
+  std::uint32_t fragment = 0;  // the expected or current fragment; 0 if none
+  std::uint32_t bucket =
+      0;  // index of the bucket in the fragment; the number of buckets means its end
+  // kBucket: the ready ids of the bucket; if there are none, those of later buckets of the
+  // fragment. kMissingEdge: the fragments of which anything is ready, in the order of submission.
   std::vector<std::uint32_t> ready = {};
-  Where where = Where::kAnywhere;  // for kSuccession: where we look for the next atom
+  Where where = Where::kAnywhere;  // for kMissingEdge: where we look for the next fragment
   friend bool operator==(const Raise&, const Raise&) = default;
 };
 struct Report {  // how far a member has come when it was stopped
   std::uint32_t generation;
-  std::uint32_t completed;     // last completed sequence
-  std::uint8_t entered;        // whether it has entered the next one: 0 or 1
-  std::uint64_t identity;      // identity of what it has entered
-  std::uint32_t quiet_points;  // the highest among the submissions of all that it has entered
-  std::uint32_t atoms_run;     // how many atoms of the plan it has entered completely
+  std::uint32_t completed;         // last completed sequence
+  std::uint8_t entered;            // whether it has entered the next one: 0 or 1
+  std::uint64_t identity;          // identity of what it has entered
+  std::uint32_t quiescent_points;  // the highest among the submissions of all that it has entered
+  std::uint32_t fragments_run;     // how many fragments of the plan it has entered completely
   friend bool operator==(const Report&, const Report&) = default;
 };
 using Announcement =
@@ -102,12 +103,12 @@ struct Issue {  // the next step
   std::uint32_t id;
   friend bool operator==(const Issue&, const Issue&) = default;
 };
-struct Refuse {
+struct Reject {
   std::uint32_t generation;
   std::uint32_t sequence;
   std::string name;
   std::string text;
-  friend bool operator==(const Refuse&, const Refuse&) = default;
+  friend bool operator==(const Reject&, const Reject&) = default;
 };
 struct ReleaseAll {  // all members have joined; `last_rank` is the world rank that joined last
   std::uint32_t generation;
@@ -119,37 +120,38 @@ struct Stop {  // members must enter nothing more in this generation, and report
   std::uint32_t generation;
   friend bool operator==(const Stop&, const Stop&) = default;
 };
-// ends a replan: entries up to the prefix stay, all others are withdrawn, and the group goes on
+// ends a replan: entries up to the common prefix stay, all others are rolled back, and the group
+// goes on
 struct Answer {
   std::uint32_t generation;
-  std::uint32_t prefix;  // last sequence that all have entered alike
-  std::uint32_t atom;    // the plan goes on with this atom; 0: announce everything
+  std::uint32_t common_prefix;  // last sequence that all have entered alike
+  std::uint32_t fragment;       // the plan goes on with this fragment; 0: announce everything
   friend bool operator==(const Answer&, const Answer&) = default;
 };
 // Edits of the plan. There are none while the plan is followed.
-struct AddBucket {  // the next bucket of this atom; makes the atom if it is new
-  std::uint32_t atom;
+struct AddBucket {  // the next bucket of this fragment; makes the fragment if it is new
+  std::uint32_t fragment;
   std::vector<std::uint32_t> ids;  // at least one
   friend bool operator==(const AddBucket&, const AddBucket&) = default;
 };
-struct DropAtom {  // also removes its successions, from it and to it
-  std::uint32_t atom;
-  friend bool operator==(const DropAtom&, const DropAtom&) = default;
+struct DropFragment {  // also removes its edges, from it and to it
+  std::uint32_t fragment;
+  friend bool operator==(const DropFragment&, const DropFragment&) = default;
 };
-struct AddSuccession {
-  std::uint32_t from;  // atoms
+struct AddEdge {
+  std::uint32_t from;  // fragments
   std::uint32_t to;
   Where where;
-  friend bool operator==(const AddSuccession&, const AddSuccession&) = default;
+  friend bool operator==(const AddEdge&, const AddEdge&) = default;
 };
-struct Follow {  // from here on, follow the plan, beginning with this atom
+struct Follow {  // from here on, follow the plan, beginning with this fragment
   std::uint32_t generation;
   std::uint32_t sequence;  // the last one that was decided
-  std::uint32_t atom;
+  std::uint32_t fragment;
   friend bool operator==(const Follow&, const Follow&) = default;
 };
-using StreamItem = std::variant<Define, Forget, Issue, Refuse, ReleaseAll, Stop, Answer, AddBucket,
-                                DropAtom, AddSuccession, Follow>;
+using StreamItem = std::variant<Define, Forget, Issue, Reject, ReleaseAll, Stop, Answer, AddBucket,
+                                DropFragment, AddEdge, Follow>;
 
 // Packs items into messages, each as full as possible.
 class MessagePacker {

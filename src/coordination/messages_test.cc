@@ -24,7 +24,7 @@ Signature sample() {
   signature.prescale = -0.0;
   signature.postscale = 1.0 / 3;
   signature.dimensions = {std::int64_t{1} << 60, 0};
-  signature.fault = "`x` got none";
+  signature.call_error = "`x` got none";
   return signature;
 }
 
@@ -33,12 +33,12 @@ std::vector<Announcement> all_announcements() {
           AnnounceById{0xFFFFFFFF, {4, 5, 6}},
           AnnounceAgain{sample(), {7, 8, 9}},
           AnnounceJoin{},
-          Raise{2, 3, Raise::Cause::kBucket, 7, 1, {5, 6}, Where::kInside},
+          Raise{2, 3, Raise::Cause::kBucket, 7, 1, {5, 6}, Where::kSameSuperstep},
           Report{2, 9, 1, 0x123456789abcdef0, 5, 4}};
 }
 
 std::vector<StreamItem> all_stream_items() {
-  return {Define{4, sample()},  Forget{3}, Issue{1, 9, 4},  Refuse{1, 10, "x", "because"},
+  return {Define{4, sample()},  Forget{3}, Issue{1, 9, 4},  Reject{1, 10, "x", "because"},
           ReleaseAll{1, 11, 7}, Stop{1},   Answer{2, 11, 0}};
 }
 
@@ -69,7 +69,7 @@ TEST(Messages, TheLargestItemsFit) {
   largest.dimensions = std::vector<std::int64_t>(kDimensionsMax, 1);
   const std::vector<StreamItem> items = {
       Define{1, largest},
-      Refuse{1, 2, std::string(kNameBytesMax, 'n'), std::string(kRefusalTextBytesMax, 't')}};
+      Reject{1, 2, std::string(kNameBytesMax, 'n'), std::string(kRejectionTextBytesMax, 't')}};
   for (const auto& item : items) {
     const auto message = packed(std::vector<StreamItem>{item});
     EXPECT_LE(message.size(), kMessageBytesMax);
@@ -121,11 +121,11 @@ TEST(Messages, WhatIsWrongIsSaid) {
        "item 1 (tag 10) is cut off"},
       {one(Define{0, sample()}), "item 1 (tag 7): an item has the id 0"},
       {one(Issue{1, 1, 0}), "item 1 (tag 9): an item has the id 0"},
-      {one(Refuse{1, 1, "", "why"}), "item 1 (tag 10): a refusal has a name of 0 bytes"},
-      {one(Refuse{1, 1, "x", ""}), "item 1 (tag 10): a refusal has a text of 0 bytes"},
-      {one(AddBucket{0, {1}}), "item 1 (tag 14): a bucket is in the atom 0"},
+      {one(Reject{1, 1, "", "why"}), "item 1 (tag 10): a rejection has a name of 0 bytes"},
+      {one(Reject{1, 1, "x", ""}), "item 1 (tag 10): a rejection has a text of 0 bytes"},
+      {one(AddBucket{0, {1}}), "item 1 (tag 14): a bucket is in the fragment 0"},
       {one(AddBucket{1, {}}), "item 1 (tag 14): a bucket is empty"},
-      {one(AddSuccession{1, 1, static_cast<Where>(0)}), "item 1 (tag 16): an atom follows at 0"},
+      {one(AddEdge{1, 1, static_cast<Where>(0)}), "item 1 (tag 16): a fragment follows at 0"},
       {one(ReleaseAll{1, 1, -3}), "item 1 (tag 11): a release names the rank -3"},
   };
   for (const auto& [bytes, text] : cases)

@@ -6,9 +6,9 @@
 
 namespace farandole {
 
-const KnownSignature* NameTable::find(std::uint32_t id) const {
+const InternedSignature* NameTable::find(std::uint32_t id) const {
   const auto found = entries_.find(id);
-  return found == entries_.end() ? nullptr : &found->second.known;
+  return found == entries_.end() ? nullptr : &found->second.interned;
 }
 
 std::uint32_t NameTable::id_of(std::uint64_t digest) const {
@@ -16,13 +16,13 @@ std::uint32_t NameTable::id_of(std::uint64_t digest) const {
   return found == ids_.end() ? 0 : found->second;
 }
 
-const KnownSignature& NameTable::define(std::uint32_t id, Signature signature) {
+const InternedSignature& NameTable::define(std::uint32_t id, Signature signature) {
   const auto [at, is_new_id] = entries_.try_emplace(
-      id, Entry{KnownSignature(std::move(signature)), uses_.insert(uses_.end(), id)});
+      id, Entry{InternedSignature(std::move(signature)), uses_.insert(uses_.end(), id)});
   CHECK(is_new_id, "an id stands for one signature");
-  const bool is_new = ids_.emplace(at->second.known.digest, id).second;
+  const bool is_new = ids_.emplace(at->second.interned.digest, id).second;
   CHECK(is_new, "a signature has one id at a time");
-  return at->second.known;
+  return at->second.interned;
 }
 
 void NameTable::touch(std::uint32_t id) {
@@ -35,7 +35,7 @@ void NameTable::forget(std::uint32_t id) {
   const auto found = entries_.find(id);
   CHECK(found != entries_.end(), "only an id of the table can be forgotten");
   uses_.erase(found->second.use);
-  ids_.erase(found->second.known.digest);
+  ids_.erase(found->second.interned.digest);
   entries_.erase(found);
 }
 

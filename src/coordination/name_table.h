@@ -19,12 +19,12 @@ class NameTable {
 
   std::size_t size() const { return ids_.size(); }
   // The signature of an id; null if there is none. Valid until the id is forgotten.
-  const KnownSignature* find(std::uint32_t id) const;
+  const InternedSignature* find(std::uint32_t id) const;
   // The id of the signature with this digest; 0 if there is none.
   std::uint32_t id_of(std::uint64_t digest) const;
 
   // Neither the id nor the signature may be in the table. A new entry is the most recent one.
-  const KnownSignature& define(std::uint32_t id, Signature signature);
+  const InternedSignature& define(std::uint32_t id, Signature signature);
   // For both, the id must be in the table.
   void touch(std::uint32_t id);
   void forget(std::uint32_t id);
@@ -34,7 +34,7 @@ class NameTable {
  private:
   using Uses = std::list<std::uint32_t>;  // ids, least recent first
   struct Entry {
-    KnownSignature known;
+    InternedSignature interned;
     Uses::iterator use;
   };
 

@@ -10,51 +10,53 @@ Status Plan::apply(const AddBucket& edit) {
   Bucket bucket;
   ContentIdentity identity;
   for (const auto id : edit.ids) {
-    const auto* known = names_.find(id);
-    if (known == nullptr)
+    const auto* interned = names_.find(id);
+    if (interned == nullptr)
       return Status::stop(fmt::format("it plans the id {}, which has no signature", id));
-    if (atom_of(known->digest) != nullptr || std::ranges::find(bucket.ids, id) != bucket.ids.end())
+    if (fragment_of(interned->digest) != nullptr ||
+        std::ranges::find(bucket.ids, id) != bucket.ids.end())
       return Status::stop(fmt::format("it plans the id {} a second time", id));
     bucket.ids.push_back(id);
-    bucket.members.push_back(known);
-    identity.add(*known);
+    bucket.members.push_back(interned);
+    identity.add(*interned);
   }
   bucket.identity = identity.value();
-  auto& atom = atoms_[edit.atom];
-  atom.number = edit.atom;
-  for (const auto* known : bucket.members) {
-    atoms_by_digest_[known->digest] = &atom;
-    ++names_planned_[known->name_digest];
+  auto& fragment = fragments_[edit.fragment];
+  fragment.number = edit.fragment;
+  for (const auto* interned : bucket.members) {
+    fragments_by_digest_[interned->digest] = &fragment;
+    ++names_planned_[interned->name_digest];
   }
-  atom.buckets.push_back(std::move(bucket));
+  fragment.buckets.push_back(std::move(bucket));
   return {};
 }
 
-Status Plan::apply(const DropAtom& edit) {
-  const auto found = atoms_.find(edit.atom);
-  if (found == atoms_.end())
-    return Status::stop(fmt::format("it drops the atom {}, which does not exist", edit.atom));
+Status Plan::apply(const DropFragment& edit) {
+  const auto found = fragments_.find(edit.fragment);
+  if (found == fragments_.end())
+    return Status::stop(
+        fmt::format("it drops the fragment {}, which does not exist", edit.fragment));
   for (const auto& bucket : found->second.buckets) {
-    for (const auto* known : bucket.members) {
-      atoms_by_digest_.erase(known->digest);
-      const auto name = names_planned_.find(known->name_digest);
+    for (const auto* interned : bucket.members) {
+      fragments_by_digest_.erase(interned->digest);
+      const auto name = names_planned_.find(interned->name_digest);
       if (--name->second == 0) names_planned_.erase(name);
     }
   }
-  for (auto& [number, atom] : atoms_)
-    std::erase_if(atom.successors, [&](const Succession& one) { return one.to == &found->second; });
-  atoms_.erase(found);
+  for (auto& [number, fragment] : fragments_)
+    std::erase_if(fragment.successors, [&](const Edge& one) { return one.to == &found->second; });
+  fragments_.erase(found);
   return {};
 }
 
-Status Plan::apply(const AddSuccession& edit) {
-  const auto from = atoms_.find(edit.from);
+Status Plan::apply(const AddEdge& edit) {
+  const auto from = fragments_.find(edit.from);
   const auto* to = find(edit.to);
-  if (from == atoms_.end() || to == nullptr)
+  if (from == fragments_.end() || to == nullptr)
     return Status::stop(fmt::format(
-        "it says that atom {} follows {}, but one of them does not exist", edit.to, edit.from));
+        "it says that fragment {} follows {}, but one of them does not exist", edit.to, edit.from));
   auto& known = from->second.successors;
-  const auto same = std::ranges::find(known, to, &Succession::to);
+  const auto same = std::ranges::find(known, to, &Edge::to);
   if (same == known.end())
     known.push_back({to, edit.where});
   else
@@ -62,14 +64,14 @@ Status Plan::apply(const AddSuccession& edit) {
   return {};
 }
 
-const Plan::Atom* Plan::find(std::uint32_t atom) const {
-  const auto found = atoms_.find(atom);
-  return found == atoms_.end() ? nullptr : &found->second;
+const Plan::Fragment* Plan::find(std::uint32_t fragment) const {
+  const auto found = fragments_.find(fragment);
+  return found == fragments_.end() ? nullptr : &found->second;
 }
 
-const Plan::Atom* Plan::atom_of(std::uint64_t digest) const {
-  const auto found = atoms_by_digest_.find(digest);
-  return found == atoms_by_digest_.end() ? nullptr : found->second;
+const Plan::Fragment* Plan::fragment_of(std::uint64_t digest) const {
+  const auto found = fragments_by_digest_.find(digest);
+  return found == fragments_by_digest_.end() ? nullptr : found->second;
 }
 
 }  // namespace farandole

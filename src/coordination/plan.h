@@ -1,5 +1,5 @@
-// Plan: what was seen to repeat. Atoms are disjoint sets of signatures that come together, each in
-// an order and in buckets. Successions say which atom may follow which. The coordinator edits the
+// Plan: what was seen to repeat. Fragments are disjoint sets of signatures that come together, each
+// in an order and in buckets. Edges say which fragment may follow which. The coordinator edits the
 // plan; followers keep a copy from the stream. It is only a prediction: a wrong plan costs time,
 // but no result depends on it.
 #pragma once
@@ -20,9 +20,9 @@ namespace farandole {
 // same on every member, whatever the prediction was based on.
 class ContentIdentity {
  public:
-  void add(const KnownSignature& known) {
-    first_ = count_ == 0 ? known.digest : first_;
-    all_.add(known.digest);
+  void add(const InternedSignature& interned) {
+    first_ = count_ == 0 ? interned.digest : first_;
+    all_.add(interned.digest);
     ++count_;
   }
 
@@ -44,21 +44,21 @@ class Plan {
   struct Bucket {  // submissions that share a step
     std::vector<std::uint32_t> ids;
     // the signatures of `ids`, owned by the table of names
-    std::vector<const KnownSignature*> members;
+    std::vector<const InternedSignature*> members;
     std::uint64_t identity = 0;
   };
-  struct Atom;
-  struct Succession {
-    const Atom* to;
+  struct Fragment;
+  struct Edge {
+    const Fragment* to;
     Where where;
     bool holds(Where place) const {
       return (static_cast<int>(where) & static_cast<int>(place)) == static_cast<int>(place);
     }
   };
-  struct Atom {
+  struct Fragment {
     std::uint32_t number = 0;
-    std::vector<Bucket> buckets;         // at least one
-    std::vector<Succession> successors;  // in the order in which they were learned
+    std::vector<Bucket> buckets;   // at least one
+    std::vector<Edge> successors;  // in the order in which they were learned
   };
 
   // `names` must outlive this object. Ids that are planned must not be forgotten there.
@@ -68,20 +68,20 @@ class Plan {
 
   // Errors: kStop, saying how the edit contradicts the plan or the names.
   Status apply(const AddBucket& edit);
-  Status apply(const DropAtom& edit);
-  Status apply(const AddSuccession& edit);
+  Status apply(const DropFragment& edit);
+  Status apply(const AddEdge& edit);
 
-  // Null if there is none. The pointer is valid until the atom is dropped.
-  const Atom* find(std::uint32_t atom) const;
-  const Atom* atom_of(std::uint64_t digest) const;
+  // Null if there is none. The pointer is valid until the fragment is dropped.
+  const Fragment* find(std::uint32_t fragment) const;
+  const Fragment* fragment_of(std::uint64_t digest) const;
   // Whether a signature of this name is planned.
   bool has_name(std::uint64_t name_digest) const { return names_planned_.contains(name_digest); }
-  const std::unordered_map<std::uint32_t, Atom>& atoms() const { return atoms_; }
+  const std::unordered_map<std::uint32_t, Fragment>& fragments() const { return fragments_; }
 
  private:
   const NameTable& names_;
-  std::unordered_map<std::uint32_t, Atom> atoms_;  // by number
-  std::unordered_map<std::uint64_t, const Atom*> atoms_by_digest_;
+  std::unordered_map<std::uint32_t, Fragment> fragments_;  // by number
+  std::unordered_map<std::uint64_t, const Fragment*> fragments_by_digest_;
   // how many planned signatures have that name
   std::unordered_map<std::uint64_t, int> names_planned_;
 };

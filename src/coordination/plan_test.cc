@@ -25,43 +25,43 @@ class PlanOfFour : public testing::Test {
   Plan plan_{names_};
 };
 
-TEST_F(PlanOfFour, HoldsAtomsInBuckets) {
+TEST_F(PlanOfFour, HoldsFragmentsInBuckets) {
   ASSERT_EQ(plan_.apply(AddBucket{7, {2, 1}}), Status());
   ASSERT_EQ(plan_.apply(AddBucket{7, {3}}), Status());
-  const auto* atom = plan_.find(7);
-  ASSERT_NE(atom, nullptr);
-  EXPECT_EQ(atom->number, 7U);
-  ASSERT_EQ(atom->buckets.size(), 2U);
-  EXPECT_EQ(atom->buckets[0].members[0], names_.find(2));
+  const auto* fragment = plan_.find(7);
+  ASSERT_NE(fragment, nullptr);
+  EXPECT_EQ(fragment->number, 7U);
+  ASSERT_EQ(fragment->buckets.size(), 2U);
+  EXPECT_EQ(fragment->buckets[0].members[0], names_.find(2));
   ContentIdentity fused;
   fused.add(*names_.find(2));
   fused.add(*names_.find(1));
-  EXPECT_EQ(atom->buckets[0].identity, fused.value());
-  EXPECT_EQ(atom->buckets[1].identity, digest(3));
-  EXPECT_EQ(plan_.atom_of(digest(1)), atom);
-  EXPECT_EQ(plan_.atom_of(digest(4)), nullptr);
+  EXPECT_EQ(fragment->buckets[0].identity, fused.value());
+  EXPECT_EQ(fragment->buckets[1].identity, digest(3));
+  EXPECT_EQ(plan_.fragment_of(digest(1)), fragment);
+  EXPECT_EQ(plan_.fragment_of(digest(4)), nullptr);
   EXPECT_TRUE(plan_.has_name(names_.find(3)->name_digest));
 
-  ASSERT_EQ(plan_.apply(DropAtom{7}), Status());
+  ASSERT_EQ(plan_.apply(DropFragment{7}), Status());
   EXPECT_EQ(plan_.find(7), nullptr);
-  EXPECT_EQ(plan_.atom_of(digest(1)), nullptr);
+  EXPECT_EQ(plan_.fragment_of(digest(1)), nullptr);
   EXPECT_FALSE(plan_.has_name(names_.find(3)->name_digest));
 }
 
-TEST_F(PlanOfFour, SuccessionsHoldAtTheirPlaces) {
+TEST_F(PlanOfFour, EdgesHoldAtTheirPlaces) {
   ASSERT_EQ(plan_.apply(AddBucket{1, {1}}), Status());
   ASSERT_EQ(plan_.apply(AddBucket{2, {2}}), Status());
-  ASSERT_EQ(plan_.apply(AddSuccession{1, 2, Where::kInside}), Status());
-  ASSERT_EQ(plan_.apply(AddSuccession{1, 1, Where::kBehindBorder}), Status());
+  ASSERT_EQ(plan_.apply(AddEdge{1, 2, Where::kSameSuperstep}), Status());
+  ASSERT_EQ(plan_.apply(AddEdge{1, 1, Where::kNextSuperstep}), Status());
   const auto& successors = plan_.find(1)->successors;
   ASSERT_EQ(successors.size(), 2U);
-  EXPECT_TRUE(successors[0].holds(Where::kInside));
-  EXPECT_FALSE(successors[0].holds(Where::kBehindBorder));
-  ASSERT_EQ(plan_.apply(AddSuccession{1, 2, Where::kBehindBorder}), Status());
+  EXPECT_TRUE(successors[0].holds(Where::kSameSuperstep));
+  EXPECT_FALSE(successors[0].holds(Where::kNextSuperstep));
+  ASSERT_EQ(plan_.apply(AddEdge{1, 2, Where::kNextSuperstep}), Status());
   EXPECT_EQ(successors.size(), 2U);
-  EXPECT_TRUE(successors[0].holds(Where::kInside));
-  EXPECT_TRUE(successors[0].holds(Where::kBehindBorder));
-  ASSERT_EQ(plan_.apply(DropAtom{2}), Status());
+  EXPECT_TRUE(successors[0].holds(Where::kSameSuperstep));
+  EXPECT_TRUE(successors[0].holds(Where::kNextSuperstep));
+  ASSERT_EQ(plan_.apply(DropFragment{2}), Status());
   ASSERT_EQ(successors.size(), 1U);
   EXPECT_EQ(successors[0].to, plan_.find(1));
 }
@@ -72,10 +72,11 @@ TEST_F(PlanOfFour, EditsThatContradictItStop) {
             Status::stop("it plans the id 9, which has no signature"));
   EXPECT_EQ(plan_.apply(AddBucket{2, {1}}), Status::stop("it plans the id 1 a second time"));
   EXPECT_EQ(plan_.apply(AddBucket{2, {2, 2}}), Status::stop("it plans the id 2 a second time"));
-  EXPECT_EQ(plan_.apply(DropAtom{2}), Status::stop("it drops the atom 2, which does not exist"));
+  EXPECT_EQ(plan_.apply(DropFragment{2}),
+            Status::stop("it drops the fragment 2, which does not exist"));
   const auto problem =
-      Status::stop("it says that atom 2 follows 1, but one of them does not exist");
-  EXPECT_EQ(plan_.apply(AddSuccession{1, 2, Where::kInside}), problem);
+      Status::stop("it says that fragment 2 follows 1, but one of them does not exist");
+  EXPECT_EQ(plan_.apply(AddEdge{1, 2, Where::kSameSuperstep}), problem);
 }
 
 }  // namespace

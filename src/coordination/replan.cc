@@ -34,7 +34,7 @@ Status Replan::add(int member, const Report& report) {
 }
 
 // One member may have completed what another has only entered. Then all have entered it.
-std::uint32_t Replan::prefix() const {
+std::uint32_t Replan::common_prefix() const {
   const auto& first = *reports_.front();
   bool alike = true;
   std::uint32_t completed = first.completed;
@@ -46,15 +46,15 @@ std::uint32_t Replan::prefix() const {
   return alike ? completed + 1 : completed;
 }
 
-std::vector<std::uint32_t> Replan::quiet_points() const {
+std::vector<std::uint32_t> Replan::quiescent_points() const {
   std::vector<std::uint32_t> all;
-  for (const auto& report : reports_) all.push_back(report->quiet_points);
+  for (const auto& report : reports_) all.push_back(report->quiescent_points);
   return all;
 }
 
-bool Replan::withdraws() const {
-  return std::ranges::any_of(reports_, [prefix = prefix()](const auto& report) {
-    return report->completed + report->entered == prefix + 1;
+bool Replan::rolls_back() const {
+  return std::ranges::any_of(reports_, [common_prefix = common_prefix()](const auto& report) {
+    return report->completed + report->entered == common_prefix + 1;
   });
 }
 

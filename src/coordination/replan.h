@@ -24,12 +24,13 @@ class Replan {
 
   const Raise& raise() const { return raise_; }
   // Only when it is complete: the last sequence that all have entered alike; whether any member has
-  // entered something beyond it; the quiet points by member; and how many atoms of the plan member
+  // entered something beyond it; the quiescent points by member; and how many fragments of the plan
+  // member
   // 0 has run.
-  std::uint32_t prefix() const;
-  bool withdraws() const;
-  std::vector<std::uint32_t> quiet_points() const;
-  std::uint32_t atoms_run() const { return reports_.front()->atoms_run; }
+  std::uint32_t common_prefix() const;
+  bool rolls_back() const;
+  std::vector<std::uint32_t> quiescent_points() const;
+  std::uint32_t fragments_run() const { return reports_.front()->fragments_run; }
 
  private:
   std::vector<int> ranks_;

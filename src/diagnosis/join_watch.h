@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "diagnosis/scene.h"
+#include "diagnosis/job_snapshot.h"
 
 namespace farandole {
 

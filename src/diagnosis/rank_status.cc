@@ -14,9 +14,9 @@ namespace farandole {
 namespace {
 
 // Of a member that runs.
-void look_at_member(const Scene& scene, int rank, RankStatus& status) {
-  const FlightReport& report = scene.worker(rank).report;
-  const FlightCall* const call = scene.blocking_call(rank);
+void look_at_member(const JobSnapshot& snapshot, int rank, RankStatus& status) {
+  const FlightReport& report = snapshot.worker(rank).report;
+  const FlightCall* const call = snapshot.blocking_call(rank);
   if (call == nullptr) {
     status.state = RankState::kComputes;
     status.since = report.wait.until.value_or(report.since);
@@ -28,12 +28,12 @@ void look_at_member(const Scene& scene, int rank, RankStatus& status) {
     status.state = RankState::kJoined;
     return;
   }
-  status.waits_for = scene.missing(*call);
+  status.waits_for = snapshot.missing(*call);
   status.state = status.waits_for.empty() ? RankState::kRuns : RankState::kWaits;
 }
 
-void look_at_life(const Scene& scene, int rank, RankStatus& status) {
-  const FlightReport& report = scene.worker(rank).report;
+void look_at_life(const JobSnapshot& snapshot, int rank, RankStatus& status) {
+  const FlightReport& report = snapshot.worker(rank).report;
   if (report.life != FlightLife::kOutside) status.since = report.since;
   switch (report.life) {
     case FlightLife::kOutside:
@@ -47,23 +47,23 @@ void look_at_life(const Scene& scene, int rank, RankStatus& status) {
       status.reason = make_visible(report.reason);
       return;
     case FlightLife::kMember:
-      return look_at_member(scene, rank, status);
+      return look_at_member(snapshot, rank, status);
   }
 }
 
 }  // namespace
 
-RankStatus rank_status(const Scene& scene, int rank) {
-  const WatchedWorker& worker = scene.worker(rank);
+RankStatus rank_status(const JobSnapshot& snapshot, int rank) {
+  const WatchedWorker& worker = snapshot.worker(rank);
   const FlightReport& report = worker.report;
   RankStatus status;
   status.pid = worker.pid;
-  look_at_life(scene, rank, status);
+  look_at_life(snapshot, rank, status);
   status.counts = report.counts;
   const bool member = worker.end.empty() && report.life == FlightLife::kMember;
-  if (member) status.in_job = std::max(scene.now() - report.since, Duration());
+  if (member) status.in_job = std::max(snapshot.now() - report.since, Duration());
   if (member && report.wait.handle != 0 && !report.wait.until)
-    status.counts.blocked += std::max(scene.now() - report.wait.since, Duration());
+    status.counts.blocked += std::max(snapshot.now() - report.wait.since, Duration());
   if (worker.end.empty() && worker.stopped_by == 0) return status;
   status.state = worker.end.empty() ? RankState::kStopped : RankState::kEnded;
   status.reason = worker.end.empty() ? signal_name(worker.stopped_by) : worker.end;

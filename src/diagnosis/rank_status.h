@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "diagnosis/scene.h"
+#include "diagnosis/job_snapshot.h"
 
 namespace farandole {
 
@@ -45,7 +45,7 @@ struct RankStatus {
 };
 
 // Pure.
-RankStatus rank_status(const Scene& scene, int rank);
+RankStatus rank_status(const JobSnapshot& snapshot, int rank);
 
 // "waits 3.2 s for rank 2"; in one line, without the call's name.
 std::string describe(const RankStatus& status, TimePoint now);

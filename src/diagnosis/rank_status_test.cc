@@ -39,7 +39,7 @@ class RankStatusTest : public ::testing::Test {
   void blocks(int rank, Handle handle, Duration ago) {
     report(rank).wait = {.handle = handle, .since = kNow - ago, .until = {}};
   }
-  RankStatus status(int rank) const { return rank_status(Scene(workers_, kNow), rank); }
+  RankStatus status(int rank) const { return rank_status(JobSnapshot(workers_, kNow), rank); }
   std::string text(int rank) const { return describe(status(rank), kNow); }
 
   std::vector<WatchedWorker> workers_;

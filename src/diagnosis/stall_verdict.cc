@@ -24,19 +24,20 @@ struct Waiting {
   const FlightCall* call = nullptr;
 };
 
-class Teller {
+class Reporter {
  public:
-  Teller(const Scene& scene, const StallLimits& limits) : scene_(scene), limits_(limits) {}
+  Reporter(const JobSnapshot& snapshot, const StallLimits& limits)
+      : snapshot_(snapshot), limits_(limits) {}
 
   std::optional<StallVerdict> init_verdict() const;
   std::optional<StallVerdict> call_verdict() const;
 
  private:
   TimePoint since(TimePoint began) const { return std::max(began, limits_.counts_from); }
-  Duration waited(TimePoint began) const { return scene_.now() - since(began); }
+  Duration waited(TimePoint began) const { return snapshot_.now() - since(began); }
   bool too_long(TimePoint began) const { return waited(began) >= limits_.limit; }
   std::string name(int rank) const {
-    const WatchedWorker& who = scene_.worker(rank);
+    const WatchedWorker& who = snapshot_.worker(rank);
     return fmt::format("rank {} ({}, pid {})", rank, make_visible(who.host), who.pid);
   }
 
@@ -51,25 +52,26 @@ class Teller {
   void tell(const std::vector<int>& ranks, const FlightCall* call, const std::string& missing_what,
             StallVerdict& verdict) const;
   void tell_call(const FlightCall& call, StallVerdict& verdict) const;
-  void tell_circle(const std::vector<int>& circle, StallVerdict& verdict) const;
+  void tell_cycle(const std::vector<int>& cycle, StallVerdict& verdict) const;
 
-  const Scene& scene_;
+  const JobSnapshot& snapshot_;
   const StallLimits& limits_;
 };
 
-std::vector<int> Teller::stopped(const std::vector<int>& ranks) const {
+std::vector<int> Reporter::stopped(const std::vector<int>& ranks) const {
   std::vector<int> found;
   for (const int rank : ranks)
-    if (scene_.lives(rank) && scene_.worker(rank).stopped_by != 0) found.push_back(rank);
+    if (snapshot_.lives(rank) && snapshot_.worker(rank).stopped_by != 0) found.push_back(rank);
   return found;
 }
 
 // The longest first; joins last, since they wait until all others' calls are done.
-std::vector<Waiting> Teller::long_waits() const {
+std::vector<Waiting> Reporter::long_waits() const {
   std::vector<Waiting> waits;
-  for (int rank = 0; rank < scene_.count(); ++rank) {
-    if (!scene_.lives(rank) || scene_.worker(rank).report.life != FlightLife::kMember) continue;
-    for (const FlightCall& call : scene_.worker(rank).report.calls)
+  for (int rank = 0; rank < snapshot_.count(); ++rank) {
+    if (!snapshot_.lives(rank) || snapshot_.worker(rank).report.life != FlightLife::kMember)
+      continue;
+    for (const FlightCall& call : snapshot_.worker(rank).report.calls)
       if (call.in_flight() && too_long(call.submitted)) waits.push_back({rank, &call});
   }
   std::ranges::sort(waits, {}, [](const Waiting& wait) {
@@ -79,25 +81,25 @@ std::vector<Waiting> Teller::long_waits() const {
   return waits;
 }
 
-bool Teller::is_a_stall(const FlightCall& call) const {
+bool Reporter::is_a_stall(const FlightCall& call) const {
   // All are there and data moves: that takes as long as it takes, unless one is stopped.
-  if (call.state == CallState::kRunning || scene_.missing(call).empty())
-    return !stopped(scene_.callers(call)).empty();
+  if (call.state == CallState::kRunning || snapshot_.missing(call).empty())
+    return !stopped(snapshot_.callers(call)).empty();
   if (call.operation != Operation::kJoin) return true;
   // Who has joined waits for the others' data to end; only when they stand still, too, it is news.
-  return std::ranges::all_of(scene_.missing(call), [this](int rank) {
-    return std::ranges::all_of(scene_.worker(rank).report.calls,
+  return std::ranges::all_of(snapshot_.missing(call), [this](int rank) {
+    return std::ranges::all_of(snapshot_.worker(rank).report.calls,
                                [this](const FlightCall& own) { return too_long(own.changed); });
   });
 }
 
 // Who is stopped does not wait.
-std::string Teller::how_long(const std::vector<std::pair<int, TimePoint>>& waits) const {
+std::string Reporter::how_long(const std::vector<std::pair<int, TimePoint>>& waits) const {
   std::vector<int> ranks;
   Duration least = Duration::max();
   Duration most{};
   for (const auto& [rank, began] : waits) {
-    if (scene_.worker(rank).stopped_by != 0) continue;
+    if (snapshot_.worker(rank).stopped_by != 0) continue;
     ranks.push_back(rank);
     least = std::min(least, waited(began));
     most = std::max(most, waited(began));
@@ -110,26 +112,26 @@ std::string Teller::how_long(const std::vector<std::pair<int, TimePoint>>& waits
 }
 
 // What it has done last.
-std::string Teller::where_it_is(int rank) const {
-  const FlightReport& report = scene_.worker(rank).report;
+std::string Reporter::where_it_is(int rank) const {
+  const FlightReport& report = snapshot_.worker(rank).report;
   const FlightCall* last = nullptr;
   for (const FlightCall& call : report.calls)
     if (!call.in_flight() && (last == nullptr || call.changed >= last->changed)) last = &call;
   if (last == nullptr)
-    return "nor any other since init(), " + describe(scene_.now() - report.since) + " ago";
+    return "nor any other since init(), " + describe(snapshot_.now() - report.since) + " ago";
   return fmt::format("its last call, {}, {} {} ago", title_of(*last),
                      last->state == CallState::kDone ? "finished" : "failed",
-                     describe(scene_.now() - last->changed));
+                     describe(snapshot_.now() - last->changed));
 }
 
-std::string Teller::after_calls(int rank) const {
-  return " after " + count_of_calls(scene_.worker(rank).report.counts.calls);
+std::string Reporter::after_calls(int rank) const {
+  return " after " + count_of_calls(snapshot_.worker(rank).report.counts.calls);
 }
 
 // Empty if it runs and only has not come here yet; `unexplained`: its stack would tell more.
 // `call`: what the others wait in; null for init().
-std::string Teller::what_it_does(int rank, const FlightCall* call, bool& unexplained) const {
-  const WatchedWorker& who = scene_.worker(rank);
+std::string Reporter::what_it_does(int rank, const FlightCall* call, bool& unexplained) const {
+  const WatchedWorker& who = snapshot_.worker(rank);
   const FlightLife life = who.report.life;
   if (!who.end.empty()) return "has ended (" + who.end + ")" + after_calls(rank);
   if (who.stopped_by != 0)
@@ -138,10 +140,10 @@ std::string Teller::what_it_does(int rank, const FlightCall* call, bool& unexpla
   if (life == FlightLife::kLeft)
     return "has left the job (" + make_visible(who.report.reason) + ")" + after_calls(rank);
   if (life == FlightLife::kForming) return "waits in init()";
-  if (call != nullptr && scene_.has_joined(rank, call->group))
+  if (call != nullptr && snapshot_.has_joined(rank, call->group))
     return "has finished its data (join)" + after_calls(rank);
-  const FlightCall* const own = scene_.blocking_call(rank);
-  const auto awaited = own != nullptr ? scene_.missing(*own) : std::vector<int>();
+  const FlightCall* const own = snapshot_.blocking_call(rank);
+  const auto awaited = own != nullptr ? snapshot_.missing(*own) : std::vector<int>();
   if (!awaited.empty())
     return fmt::format("waits in {} for {}", describe(*own), name_ranks(awaited));
   unexplained = true;
@@ -149,8 +151,8 @@ std::string Teller::what_it_does(int rank, const FlightCall* call, bool& unexpla
 }
 
 // A line for each of these ranks, which the others wait for.
-void Teller::tell(const std::vector<int>& ranks, const FlightCall* call,
-                  const std::string& missing_what, StallVerdict& verdict) const {
+void Reporter::tell(const std::vector<int>& ranks, const FlightCall* call,
+                    const std::string& missing_what, StallVerdict& verdict) const {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (i == kRanksToldMax) {
       verdict.lines.push_back(fmt::format("  … and {} more ranks", ranks.size() - i));
@@ -164,44 +166,45 @@ void Teller::tell(const std::vector<int>& ranks, const FlightCall* call,
   }
 }
 
-void Teller::tell_call(const FlightCall& call, StallVerdict& verdict) const {
-  const auto calling = scene_.callers(call);
-  std::vector<int> others = scene_.missing(call);
+void Reporter::tell_call(const FlightCall& call, StallVerdict& verdict) const {
+  const auto calling = snapshot_.callers(call);
+  std::vector<int> others = snapshot_.missing(call);
   for (const int rank : stopped(calling)) others.push_back(rank);
   std::ranges::sort(others);
   verdict.lines.push_back("stalled: " + describe(call) + " waits for " + name_ranks(others));
   std::vector<std::pair<int, TimePoint>> waits;
-  for (const int rank : calling) waits.emplace_back(rank, scene_.same_call(rank, call)->submitted);
+  for (const int rank : calling)
+    waits.emplace_back(rank, snapshot_.same_call(rank, call)->submitted);
   verdict.lines.push_back(how_long(waits));
   tell(others, &call, "has not called it; ", verdict);
 }
 
 // Here the stacks are worth a look, too: they say which lines of the program do not fit together.
-void Teller::tell_circle(const std::vector<int>& circle, StallVerdict& verdict) const {
-  std::vector<int> sorted = circle;
+void Reporter::tell_cycle(const std::vector<int>& cycle, StallVerdict& verdict) const {
+  std::vector<int> sorted = cycle;
   std::ranges::sort(sorted);
   verdict.lines.push_back("stalled: " + name_ranks(sorted) + " wait for each other:");
-  for (std::size_t i = 0; i < circle.size() && i < kRanksToldMax; ++i) {
-    const FlightCall& call = *scene_.blocking_call(circle[i]);
-    verdict.lines.push_back(fmt::format("  {} has been waiting for {} in {} for {}",
-                                        name(circle[i]), describe(waited(call.submitted)),
-                                        describe(call), name_ranks(scene_.missing(call))));
-    verdict.unexplained.push_back(circle[i]);
+  for (std::size_t i = 0; i < cycle.size() && i < kRanksToldMax; ++i) {
+    const FlightCall& call = *snapshot_.blocking_call(cycle[i]);
+    verdict.lines.push_back(fmt::format("  {} has been waiting for {} in {} for {}", name(cycle[i]),
+                                        describe(waited(call.submitted)), describe(call),
+                                        name_ranks(snapshot_.missing(call))));
+    verdict.unexplained.push_back(cycle[i]);
   }
-  if (circle.size() > kRanksToldMax)
-    verdict.lines.push_back(fmt::format("  … and {} more ranks", circle.size() - kRanksToldMax));
+  if (cycle.size() > kRanksToldMax)
+    verdict.lines.push_back(fmt::format("  … and {} more ranks", cycle.size() - kRanksToldMax));
   verdict.lines.push_back(
       "  all ranks of a group must make the same blocking calls, in the same order");
 }
 
-std::optional<StallVerdict> Teller::init_verdict() const {
+std::optional<StallVerdict> Reporter::init_verdict() const {
   std::vector<std::pair<int, TimePoint>> waits;
   std::vector<int> others;
-  for (int rank = 0; rank < scene_.count(); ++rank) {
+  for (int rank = 0; rank < snapshot_.count(); ++rank) {
     const bool waiting =
-        scene_.lives(rank) && scene_.worker(rank).report.life == FlightLife::kForming;
-    if (waiting) waits.emplace_back(rank, scene_.worker(rank).report.since);
-    if (!waiting || scene_.worker(rank).stopped_by != 0) others.push_back(rank);
+        snapshot_.lives(rank) && snapshot_.worker(rank).report.life == FlightLife::kForming;
+    if (waiting) waits.emplace_back(rank, snapshot_.worker(rank).report.since);
+    if (!waiting || snapshot_.worker(rank).stopped_by != 0) others.push_back(rank);
   }
   if (waits.empty() || others.empty()) return std::nullopt;
   const auto first = std::ranges::min_element(
@@ -218,7 +221,7 @@ std::optional<StallVerdict> Teller::init_verdict() const {
   return verdict;
 }
 
-std::optional<StallVerdict> Teller::call_verdict() const {
+std::optional<StallVerdict> Reporter::call_verdict() const {
   // The ranks of one call would all give the same answer, unless it runs on some only.
   std::set<std::tuple<GroupId, std::uint64_t, CallState>> looked_at;
   for (const Waiting& wait : long_waits()) {
@@ -232,11 +235,11 @@ std::optional<StallVerdict> Teller::call_verdict() const {
                          .since = since(call.submitted),
                          .lines = {},
                          .unexplained = {}};
-    const auto circle = scene_.circle(wait.rank);
-    if (circle.empty())
+    const auto cycle = snapshot_.cycle(wait.rank);
+    if (cycle.empty())
       tell_call(call, verdict);
     else
-      tell_circle(circle, verdict);
+      tell_cycle(cycle, verdict);
     return verdict;
   }
   return std::nullopt;
@@ -244,10 +247,10 @@ std::optional<StallVerdict> Teller::call_verdict() const {
 
 }  // namespace
 
-std::optional<StallVerdict> stall_verdict(const Scene& scene, const StallLimits& limits) {
-  const Teller teller(scene, limits);
-  if (auto verdict = teller.init_verdict()) return verdict;
-  return teller.call_verdict();
+std::optional<StallVerdict> stall_verdict(const JobSnapshot& snapshot, const StallLimits& limits) {
+  const Reporter reporter(snapshot, limits);
+  if (auto verdict = reporter.init_verdict()) return verdict;
+  return reporter.call_verdict();
 }
 
 }  // namespace farandole

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "diagnosis/scene.h"
+#include "diagnosis/job_snapshot.h"
 #include "timeline/flight_record.h"
 
 namespace farandole {
@@ -30,6 +30,6 @@ struct StallVerdict {
 };
 
 // Pure. Nothing if nobody waits too long, or nobody can be named for whom.
-std::optional<StallVerdict> stall_verdict(const Scene& scene, const StallLimits& limits);
+std::optional<StallVerdict> stall_verdict(const JobSnapshot& snapshot, const StallLimits& limits);
 
 }  // namespace farandole

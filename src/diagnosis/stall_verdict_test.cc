@@ -65,11 +65,11 @@ class StallVerdictTest : public ::testing::Test {
     return call(rank, CallState::kDone, name, time + 1, time);
   }
   std::vector<std::string> lines() {
-    const auto verdict = stall_verdict(Scene(workers_, kNow), kLimits);
+    const auto verdict = stall_verdict(JobSnapshot(workers_, kNow), kLimits);
     return verdict ? verdict->lines : std::vector<std::string>();
   }
   std::vector<int> unexplained() {
-    return stall_verdict(Scene(workers_, kNow), kLimits)->unexplained;
+    return stall_verdict(JobSnapshot(workers_, kNow), kLimits)->unexplained;
   }
 
   std::vector<WatchedWorker> workers_;
@@ -91,7 +91,7 @@ TEST_F(StallVerdictTest, NamesTheCallAndWhoIsMissing) {
                           "  rank 1 (b, pid 711) has not called it; its last call, allreduce `w`, "
                           "finished 12.0 s ago"));
   EXPECT_THAT(unexplained(), ElementsAre(1));
-  const auto verdict = stall_verdict(Scene(workers_, kNow), kLimits);
+  const auto verdict = stall_verdict(JobSnapshot(workers_, kNow), kLimits);
   EXPECT_EQ(verdict->rank, 0);
   EXPECT_EQ(verdict->title, "allreduce `x`");
   EXPECT_EQ(verdict->since, ago(11.2));
@@ -161,7 +161,7 @@ TEST_F(StallVerdictTest, WhoWaitsElsewhereSaysForWhom) {
 }
 
 // Two ranks wait for each other, and the one that waits longest waits for them.
-TEST_F(StallVerdictTest, ACircleIsFoundFromOutside) {
+TEST_F(StallVerdictTest, ACycleIsFoundFromOutside) {
   for (const int rank : {0, 1}) report(rank).groups.push_back(1);
   waits(2, "c", 30);
   waits(0, "a", 20).group = 1;
@@ -169,7 +169,7 @@ TEST_F(StallVerdictTest, ACircleIsFoundFromOutside) {
   EXPECT_THAT(lines()[0], "stalled: ranks 0, 1 wait for each other:");
 }
 
-TEST_F(StallVerdictTest, ACircleBeginsWithItsLowestRank) {
+TEST_F(StallVerdictTest, ACycleBeginsWithItsLowestRank) {
   waits(1, "b", 20);
   waits(0, "a", 15);
   done(2, "z", 30);
@@ -177,7 +177,7 @@ TEST_F(StallVerdictTest, ACircleBeginsWithItsLowestRank) {
 }
 
 // Their calls wait, but their programs are somewhere else, and may yet make the other call.
-TEST_F(StallVerdictTest, AsynchronousCallsMakeNoCircle) {
+TEST_F(StallVerdictTest, AsynchronousCallsMakeNoCycle) {
   for (const int rank : {0, 1}) {
     waits(rank, rank == 0 ? "a" : "b", 20);
     report(rank).wait = {};
@@ -205,7 +205,7 @@ TEST_F(StallVerdictTest, AnotherThreadMayWaitInAnotherCall) {
   EXPECT_THAT(lines()[0], "stalled: ranks 0, 1 wait for each other:");
 }
 
-TEST_F(StallVerdictTest, AChainIsNoCircle) {
+TEST_F(StallVerdictTest, AChainIsNoCycle) {
   // Rank 0 waits for 1 in group 1, which waits for 2 in group 2, which does nothing.
   for (const int rank : {0, 1}) report(rank).groups.push_back(1);
   for (const int rank : {1, 2}) report(rank).groups.push_back(2);
@@ -219,7 +219,7 @@ TEST_F(StallVerdictTest, AChainIsNoCircle) {
   EXPECT_THAT(unexplained(), IsEmpty());
 }
 
-TEST_F(StallVerdictTest, ThreeGroupsInACircle) {
+TEST_F(StallVerdictTest, ThreeGroupsInACycle) {
   const std::vector<std::pair<int, int>> members{{0, 1}, {1, 2}, {0, 2}};
   for (GroupId group = 1; group <= 3; ++group)
     for (const int rank : {members[group - 1].first, members[group - 1].second})
@@ -314,7 +314,7 @@ TEST_F(StallVerdictTest, InitWaitsForWhoHasNotCalledIt) {
                                    "  ranks 0, 2 have been waiting in it for 1.0 s to 12.0 s",
                                    "  rank 1 (b, pid 711) has not called init()"));
   EXPECT_THAT(unexplained(), ElementsAre(1));
-  EXPECT_EQ(stall_verdict(Scene(workers_, kNow), kLimits)->handle, 0U);
+  EXPECT_EQ(stall_verdict(JobSnapshot(workers_, kNow), kLimits)->handle, 0U);
   report(0).since = ago(9);
   EXPECT_THAT(lines(), IsEmpty());
 }
@@ -334,8 +334,8 @@ TEST_F(StallVerdictTest, InitWaitsForAStoppedRank) {
 
 TEST_F(StallVerdictTest, TimeInWhichTheUserHadStoppedTheJobDoesNotCount) {
   waits(0, "x", 60);
-  EXPECT_FALSE(stall_verdict(Scene(workers_, kNow), {seconds(10), ago(5)}).has_value());
-  EXPECT_TRUE(stall_verdict(Scene(workers_, kNow), {seconds(10), ago(10)}).has_value());
+  EXPECT_FALSE(stall_verdict(JobSnapshot(workers_, kNow), {seconds(10), ago(5)}).has_value());
+  EXPECT_TRUE(stall_verdict(JobSnapshot(workers_, kNow), {seconds(10), ago(10)}).has_value());
 }
 
 // All have all they can have in flight. Comparing every call with every other would take minutes.
@@ -354,12 +354,12 @@ TEST(StallVerdict, ManyRanksWithManyCallsAreLookedAtOnce) {
       worker.report.calls.push_back(call);
     }
   }
-  EXPECT_FALSE(stall_verdict(Scene(workers, kNow), kLimits).has_value());
+  EXPECT_FALSE(stall_verdict(JobSnapshot(workers, kNow), kLimits).has_value());
   workers.back().report.calls.pop_back();
   for (WatchedWorker& worker : workers)
     if (worker.report.calls.size() == kFlightCalls)
       worker.report.calls.back().state = CallState::kWaiting;
-  const auto verdict = stall_verdict(Scene(workers, kNow), kLimits);
+  const auto verdict = stall_verdict(JobSnapshot(workers, kNow), kLimits);
   ASSERT_TRUE(verdict.has_value());
   EXPECT_THAT(verdict->lines[0], HasSubstr("waits for rank 255"));
 }

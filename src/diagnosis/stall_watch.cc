@@ -21,24 +21,24 @@ StallWatch::Fate StallWatch::fate_of(const StallVerdict& verdict, const WatchedW
   return call->state == verdict.state ? Fate::kWaits : Fate::kWentOn;
 }
 
-StallWatch::Report StallWatch::look(const std::vector<WatchedWorker>& workers, TimePoint now) {
+StallWatch::Report StallWatch::tick(const std::vector<WatchedWorker>& workers, TimePoint now) {
   Report report;
-  if (told_) {
-    const StallVerdict& last = told_->verdict;
+  if (reported_) {
+    const StallVerdict& last = reported_->verdict;
     const Fate fate = fate_of(last, workers.at(static_cast<std::size_t>(last.rank)));
     if (fate == Fate::kWentOn)
       report.lines.push_back(last.title + " went on after " + describe(now - last.since));
-    if (fate != Fate::kWaits) told_.reset();
+    if (fate != Fate::kWaits) reported_.reset();
   }
-  auto verdict = stall_verdict(Scene(workers, now), {limit_, counts_from_});
+  auto verdict = stall_verdict(JobSnapshot(workers, now), {limit_, counts_from_});
   if (!verdict) return report;
-  const bool known =
-      told_ && told_->verdict.rank == verdict->rank && told_->verdict.handle == verdict->handle;
-  const int times = known ? told_->times * 2 : 1;
+  const bool known = reported_ && reported_->verdict.rank == verdict->rank &&
+                     reported_->verdict.handle == verdict->handle;
+  const int times = known ? reported_->times * 2 : 1;
   if (now - verdict->since < limit_ * times) return report;
   report.lines.insert(report.lines.end(), verdict->lines.begin(), verdict->lines.end());
   report.unexplained = verdict->unexplained;
-  told_ = Told{*std::move(verdict), times};
+  reported_ = Reported{*std::move(verdict), times};
   return report;
 }
 

@@ -25,15 +25,15 @@ class StallWatch {
   // `limit`: more than 0.
   explicit StallWatch(Duration limit) : limit_(limit) {}
 
-  // How often look() wants to be called.
+  // How often tick() wants to be called.
   Duration interval() const { return limit_ / 4; }
-  Report look(const std::vector<WatchedWorker>& workers, TimePoint now);
+  Report tick(const std::vector<WatchedWorker>& workers, TimePoint now);
   // The whole job was stopped by the user, and goes on now.
   void job_continued(TimePoint now) { counts_from_ = now; }
 
  private:
   enum class Fate { kWaits, kWentOn, kGone };
-  struct Told {
+  struct Reported {
     StallVerdict verdict;
     int times = 1;  // told at so many limits
   };
@@ -41,7 +41,7 @@ class StallWatch {
 
   Duration limit_;
   TimePoint counts_from_{};
-  std::optional<Told> told_;
+  std::optional<Reported> reported_;
 };
 
 }  // namespace farandole

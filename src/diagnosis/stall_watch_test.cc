@@ -27,7 +27,7 @@ class StallWatchTest : public ::testing::Test {
   FlightCall& call() { return workers_[0].report.calls.front(); }
   StallWatch::Report after(int time) {
     now_ += seconds(time);
-    return watch_.look(workers_, now_);
+    return watch_.tick(workers_, now_);
   }
 
   StallWatch watch_{seconds(10)};

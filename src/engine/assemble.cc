@@ -10,41 +10,42 @@
 #include "base/digest.h"
 #include "base/try.h"
 #include "rendezvous/job_name.h"
-#include "rendezvous/meeting.h"
 #include "rendezvous/memory_store.h"
+#include "rendezvous/named_store.h"
 #include "rendezvous/store_client.h"
 
 namespace farandole {
 namespace {
 
-Status check_place(const EngineOptions& options) {
-  const Place& place = options.place;
-  if (place.size < 1 || place.rank < 0 || place.rank >= place.size)
+Status check_topology(const EngineOptions& options) {
+  const RankTopology& topology = options.topology;
+  if (topology.size < 1 || topology.rank < 0 || topology.rank >= topology.size)
     return Status::fix_call(fmt::format(
         "rank {} does not lie in a job of size {}; FARANDOLE_RANK and FARANDOLE_SIZE are set by "
         "`farandole run`",
-        place.rank, place.size));
-  if (place.local_size < 1 || place.local_rank < 0 || place.local_rank >= place.local_size)
+        topology.rank, topology.size));
+  if (topology.local_size < 1 || topology.local_rank < 0 ||
+      topology.local_rank >= topology.local_size)
     return Status::fix_call(fmt::format(
         "local rank {} does not lie in a host's share of {} ranks; FARANDOLE_LOCAL_RANK and "
         "FARANDOLE_LOCAL_SIZE are set by `farandole run`",
-        place.local_rank, place.local_size));
-  if (place.size > 1 && options.rendezvous_descriptor < 0 && options.meeting.empty())
+        topology.local_rank, topology.local_size));
+  if (topology.size > 1 && options.rendezvous_descriptor < 0 && options.rendezvous_id.empty())
     return Status::fix_call(fmt::format(
         "a job of size {} needs a launcher: start it with `farandole run -n {} …` (there is no "
         "FARANDOLE_RENDEZVOUS_DESCRIPTOR here)",
-        place.size, place.size));
+        topology.size, topology.size));
   return {};
 }
 
 Result<std::shared_ptr<Store>> meet_others(const EngineOptions& options) {
   Digest digest;
-  digest.add(options.meeting);
+  digest.add(options.rendezvous_id);
   const WaitLimit limit{std::chrono::steady_clock::now() + options.start_timeout,
                         options.interrupted};
   // The user is in the name, since users share the names of a host.
-  return meet(fmt::format("farandole.{}.{:016x}", ::getuid(), digest.value()), options.place.size,
-              limit);
+  return open_named_store(fmt::format("farandole.{}.{:016x}", ::getuid(), digest.value()),
+                          options.topology.size, limit);
 }
 
 std::vector<Watch::Process> watched(const Formation& formation) {
@@ -85,7 +86,7 @@ Result<std::unique_ptr<Loop>> make_loop(const Engine::Parts& parts,
     members.push_back(std::move(member));
   }
   Loop::Options options{.pids = {},
-                        .policy = WaitPolicy(parts.place.local_size, usable_cores()),
+                        .policy = WaitPolicy(parts.topology.local_size, usable_cores()),
                         .stall_limit = stall_limit};
   for (const Peer& peer : formation.peers) options.pids.push_back(peer.pid);
   return std::make_unique<Loop>(*formation.doorbells, std::move(members), *parts.recorder,
@@ -100,13 +101,14 @@ void start_timeline(Engine::Parts& parts, const EngineOptions& options) {
       job.ok() ? parts.timeline->start(options.timeline_path, {*job, parts.formation.epoch},
                                        options.timeline_mark_cycles)
                : job.status();
-  if (status.ok() || (status.code() == StatusCode::kFixCall && parts.place.local_rank > 0)) return;
+  if (status.ok() || (status.code() == StatusCode::kFixCall && parts.topology.local_rank > 0))
+    return;
   (*parts.log)(Level::kWarning, status.message() + "; the job goes on without it");
 }
 
 Status start(Engine::Parts& parts, const EngineOptions& options) {
   FARANDOLE_TRY_ASSIGN(parts.loop, make_loop(parts, options.stall_limit));
-  parts.groups = std::make_unique<Groups>(Groups::Surroundings{
+  parts.groups = std::make_unique<Groups>(Groups::Dependencies{
       .formation = parts.formation,
       .store = *parts.store,
       .loop = *parts.loop,
@@ -123,8 +125,8 @@ Status start(Engine::Parts& parts, const EngineOptions& options) {
 }  // namespace
 
 Result<std::shared_ptr<Store>> choose_store(const EngineOptions& options) {
-  FARANDOLE_TRY(check_place(options));
-  if (options.rendezvous_descriptor < 0 && options.place.size == 1)
+  FARANDOLE_TRY(check_topology(options));
+  if (options.rendezvous_descriptor < 0 && options.topology.size == 1)
     return {std::make_shared<MemoryStore>()};
   if (options.rendezvous_descriptor < 0) return meet_others(options);
   FARANDOLE_TRY_ASSIGN(auto client, StoreClient::connect(options.rendezvous_descriptor));
@@ -143,17 +145,17 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
                                          std::shared_ptr<Store> store) {
   FARANDOLE_TRY_ASSIGN(const Level level, level_named(options.log_level));
   auto parts = std::make_unique<Engine::Parts>();
-  parts->place = options.place;
+  parts->topology = options.topology;
   parts->clock = std::make_unique<SystemClock>();
   parts->log =
       std::make_unique<Log>(Log::Options{.level = level,
                                          .hide_time = options.log_hide_time,
-                                         .tag = fmt::format("rank {}", options.place.rank)});
+                                         .tag = fmt::format("rank {}", options.topology.rank)});
   parts->store = std::move(store);
   FARANDOLE_TRY_ASSIGN(parts->flight_segment, flight_memory(options.flight_record_descriptor));
   parts->timeline = std::make_unique<Timeline>(
       Timeline::Options{
-          .rank = {.rank = options.place.rank, .size = options.place.size, .pid = ::getpid()},
+          .rank = {.rank = options.topology.rank, .size = options.topology.size, .pid = ::getpid()},
           .bytes_max = options.timeline_bytes},
       *parts->clock, *parts->log);
   parts->recorder =
@@ -166,14 +168,14 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
   }
   parts->formation = *std::move(formed);
   std::unique_ptr<Engine> engine;
-  const auto why = [&] { return fmt::format("rank {} cannot start", options.place.rank); };
+  const auto why = [&] { return fmt::format("rank {} cannot start", options.topology.rank); };
   const Status started = with_memory(why, [&]() -> Status {
     FARANDOLE_TRY(start(*parts, options));
     parts->recorder->formed(parts->clock->now());
     start_timeline(*parts, options);
     (*parts->log)(Level::kInfo,
                   fmt::format("joined a job of {} with {} groups, as process {}",
-                              options.place.size, parts->formation.ranks_of.size(), ::getpid()));
+                              options.topology.size, parts->formation.ranks_of.size(), ::getpid()));
     engine = std::make_unique<Engine>(std::move(parts));
     return {};
   });

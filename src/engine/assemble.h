@@ -23,7 +23,7 @@ namespace farandole {
 // Everything that an engine consists of. Destroyed from the end: first the threads stop, then the
 // memory that they used goes.
 struct Engine::Parts {
-  Place place;
+  RankTopology topology;
   std::unique_ptr<const Clock> clock;
   std::unique_ptr<const Log> log;
   std::shared_ptr<Store> store;  // shared by the ranks of one process, if there are several

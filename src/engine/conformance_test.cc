@@ -26,7 +26,7 @@ class Member {
       : engine_(engine), group_(group), ranks_(engine.ranks_of(group)) {}
 
   bool included() const { return std::ranges::count(ranks_, rank()) > 0; }
-  int rank() const { return engine_.place().rank; }
+  int rank() const { return engine_.topology().rank; }
   int index() const { return static_cast<int>(std::ranges::find(ranks_, rank()) - ranks_.begin()); }
   const std::vector<int>& ranks() const { return ranks_; }
   int size() const { return static_cast<int>(ranks_.size()); }

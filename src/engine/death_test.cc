@@ -108,11 +108,11 @@ Submission call_of(Operation operation, int size, std::vector<float>& input,
 
 // Calls it for ever. Rank `victim` kills itself from a thread, at a moment that the seed chooses.
 int call_until_the_victim_dies(Engine& engine, Operation operation, int victim, unsigned seed) {
-  const int size = engine.place().size;
+  const int size = engine.topology().size;
   std::vector<float> input(200'000, 1.0F);
   std::vector<float> output(200'000);
   std::thread killer;
-  if (engine.place().rank == victim)
+  if (engine.topology().rank == victim)
     killer = std::thread([seed] {
       std::this_thread::sleep_for(std::chrono::microseconds(std::mt19937(seed)() % 20'000));
       ::kill(::getpid(), SIGKILL);
@@ -198,9 +198,9 @@ TEST(Fork, TheChildIsToldAndTheParentGoesOn) {
     const pid_t forked = ::fork();
     if (forked == 0) {
       engine.abandon_after_fork();
-      const auto refused = engine.submit(submission);
+      const auto rejected = engine.submit(submission);
       const bool told =
-          !refused.ok() && refused.status().message().find("forked child") != std::string::npos;
+          !rejected.ok() && rejected.status().message().find("forked child") != std::string::npos;
       engine.shutdown("from the child");  // must not reach the others
       ::_exit(told ? kExpected : 1);
     }

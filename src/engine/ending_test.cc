@@ -81,7 +81,7 @@ TEST(Ending, ACallThatOneRankHasGivenUpFailsOnTheOthersToo) {
 TEST(Ending, ACallThatOneRankHasShutDownFailsOnTheOthersToo) {
   std::latch left(1);
   run_job(2, {}, [&](Engine& engine) {
-    const bool leaves = engine.place().rank == 0;
+    const bool leaves = engine.topology().rank == 0;
     std::vector<float> values(2, 1.0F);
     if (!leaves) left.wait();
     const auto handle = engine.submit(allreduce_of(values, "gradients"));
@@ -101,7 +101,7 @@ TEST(Ending, AGroupWithoutTheLeaverGoesOnInTheSameMemory) {
   for (int round = 0; round < 8; ++round) {
     std::vector<StatusCode> codes(3);
     run_job(3, {{0, 1}}, [&](Engine& engine) {
-      const int rank = engine.place().rank;
+      const int rank = engine.topology().rank;
       SharedTensor tensor(engine, kCount);
       tensor.fill(1);
       const auto handle = engine.submit(tensor.allreduce("all"));
@@ -177,7 +177,7 @@ bool is_stopped(pid_t pid) {
 }
 
 // What the processes of a test tell one another.
-struct Scene {
+struct JobSnapshot {
   std::atomic<pid_t> pids[3];
   std::atomic<int> filled;    // how many of them have new values in their memory
   std::atomic<bool> resumed;  // the stopped one has gone on, and its call has ended
@@ -198,37 +198,37 @@ class ASurvivorIsStopped : public ::testing::TestWithParam<bool> {
   static constexpr std::size_t kCount = 3 << 20;
 
   ASurvivorIsStopped()
-      : scene_(new(::mmap(nullptr, sizeof(Scene), PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Scene{}) {}
-  ~ASurvivorIsStopped() override { ::munmap(scene_, sizeof(Scene)); }
+      : snapshot_(new(::mmap(nullptr, sizeof(JobSnapshot), PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS, -1, 0)) JobSnapshot{}) {}
+  ~ASurvivorIsStopped() override { ::munmap(snapshot_, sizeof(JobSnapshot)); }
 
   // In the middle of its slice, which it stores into the memory of all.
   int be_stopped(Engine& engine, SharedTensor& tensor) {
     const StopAtAccess failpoint(tensor.data() + kCount / 2);
     const Status status = finish(engine, engine.submit(tensor.allreduce("all"))).status;
-    scene_->resumed = true;
+    snapshot_->resumed = true;
     return expects(status, "rank 2 (pid ");
   }
 
   // Its call has failed: the memory is its own, whatever the stopped rank does.
   int refill(SharedTensor& tensor, float value) {
     tensor.fill(value);
-    ++scene_->filled;
-    if (!wait_until([&] { return scene_->resumed.load(); })) return 3;
+    ++snapshot_->filled;
+    if (!wait_until([&] { return snapshot_->resumed.load(); })) return 3;
     return tensor.count_of_others_than(value) == 0 ? kExpected : 4;
   }
 
   int survive(Engine& engine, SharedTensor& tensor, bool other_leaves) {
     const auto handle = engine.submit(tensor.allreduce("all"));
-    if (!wait_until([&] { return is_stopped(scene_->pids[1]); })) return 2;
-    ++scene_->filled;  // rank 2 may go
-    if (!other_leaves) ::kill(scene_->pids[2], SIGKILL);
+    if (!wait_until([&] { return is_stopped(snapshot_->pids[1]); })) return 2;
+    ++snapshot_->filled;  // rank 2 may go
+    if (!other_leaves) ::kill(snapshot_->pids[2], SIGKILL);
     if (const int seen = expects(finish(engine, handle).status, "rank 2 (pid "); seen != kExpected)
       return seen;
-    if (other_leaves && !wait_until([&] { return scene_->filled == 2; })) return 5;
-    std::thread resume([&, fills = scene_->filled.load()] {
-      wait_until([&] { return scene_->filled > fills; });
-      ::kill(scene_->pids[1], SIGCONT);
+    if (other_leaves && !wait_until([&] { return snapshot_->filled == 2; })) return 5;
+    std::thread resume([&, fills = snapshot_->filled.load()] {
+      wait_until([&] { return snapshot_->filled > fills; });
+      ::kill(snapshot_->pids[1], SIGCONT);
     });
     const int result = refill(tensor, 7);
     resume.join();
@@ -237,20 +237,20 @@ class ASurvivorIsStopped : public ::testing::TestWithParam<bool> {
 
   int go(Engine& engine, SharedTensor& tensor, bool leaves) {
     const auto handle = engine.submit(tensor.allreduce("all"));
-    if (!wait_until([&] { return scene_->filled == 1; })) return 2;
+    if (!wait_until([&] { return snapshot_->filled == 1; })) return 2;
     if (!leaves) return finish(engine, handle).status.ok() ? 6 : 7;  // is killed meanwhile
     engine.shutdown("enough");
     return refill(tensor, 9);
   }
 
   int combine_as_pair(Engine& engine, SharedTensor& tensor) {
-    tensor.fill(static_cast<float>(engine.place().rank + 3));
+    tensor.fill(static_cast<float>(engine.topology().rank + 3));
     const Status status = finish(engine, engine.submit(tensor.allreduce("pair", 1))).status;
     if (!status.ok()) std::fprintf(stderr, "the pair: %s\n", status.message().c_str());
     return status.ok() && tensor.count_of_others_than(7) == 0 ? kExpected : 8;
   }
 
-  Scene* scene_;
+  JobSnapshot* snapshot_;
 };
 
 TEST_P(ASurvivorIsStopped, AndWritesNothingIntoMemoryThatWasGivenBack) {
@@ -258,7 +258,7 @@ TEST_P(ASurvivorIsStopped, AndWritesNothingIntoMemoryThatWasGivenBack) {
   const auto statuses = run_processes(
       3,
       [&](int rank, Engine& engine) {
-        scene_->pids[rank] = ::getpid();
+        snapshot_->pids[rank] = ::getpid();
         SharedTensor tensor(engine, kCount);
         tensor.fill(1);
         if (rank == 2) return go(engine, tensor, leaves);

@@ -1,5 +1,5 @@
-// The public door's methods: what is no call is refused here; what is wrong with one in another way
-// goes along with it as a fault, and the rest is the loop's.
+// The public door's methods: what is no call is rejected here; what is wrong with one in another
+// way goes along with it as a call error, and the rest is the loop's.
 #include "farandole/engine.h"
 
 #include <fmt/format.h>
@@ -22,11 +22,11 @@ Status forked(int rank) {
       rank));
 }
 
-// Errors: as check_submission(). `with_faults`: empty, becomes the batch with the faults that are
-// found in it, if there are any.
-Status check_and_find_faults(const Engine::Parts& parts, std::span<const Submission> batch,
-                             std::vector<Submission>& with_faults) {
-  const int rank = parts.place.rank;
+// Errors: as check_submission(). `with_call_errors`: empty, becomes the batch with the call errors
+// that are found in it, if there are any.
+Status check_and_find_call_errors(const Engine::Parts& parts, std::span<const Submission> batch,
+                                  std::vector<Submission>& with_call_errors) {
+  const int rank = parts.topology.rank;
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto ranks = parts.groups->find(batch[i].group);
     if (!ranks)
@@ -34,37 +34,39 @@ Status check_and_find_faults(const Engine::Parts& parts, std::span<const Submiss
           "there is no group {}; groups are given to init() on all ranks, or added later",
           batch[i].group));
     FARANDOLE_TRY(check_submission(batch[i], *ranks, rank));
-    const Status fault = fault_of(batch[i], *ranks, rank);
-    if (fault.ok()) continue;
-    if (with_faults.empty()) with_faults.assign(batch.begin(), batch.end());
-    with_faults[i].fault = fault.message();
+    const Status call_error = call_error_of(batch[i], *ranks, rank);
+    if (call_error.ok()) continue;
+    if (with_call_errors.empty()) with_call_errors.assign(batch.begin(), batch.end());
+    with_call_errors[i].call_error = call_error.message();
   }
   return {};
 }
 
 Status check_and_submit(Engine::Parts& parts, std::span<const Submission> batch,
                         std::span<Handle> handles, std::chrono::milliseconds wait_limit) {
-  std::vector<Submission> with_faults;
-  FARANDOLE_TRY(check_and_find_faults(parts, batch, with_faults));
-  if (!with_faults.empty()) batch = with_faults;
+  std::vector<Submission> with_call_errors;
+  FARANDOLE_TRY(check_and_find_call_errors(parts, batch, with_call_errors));
+  if (!with_call_errors.empty()) batch = with_call_errors;
   return batch.empty() ? Status() : parts.loop->submit(batch, handles, wait_limit);
 }
 
 Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
                   std::span<Handle> handles, std::chrono::milliseconds wait_limit) {
   const auto what = [&] {
-    return fmt::format("a call of rank {} was not submitted", parts.place.rank);
+    return fmt::format("a call of rank {} was not submitted", parts.topology.rank);
   };
   const Status status =
       with_memory(what, [&] { return check_and_submit(parts, batch, handles, wait_limit); });
   if (status.code() != StatusCode::kFixCall) return status;
-  return Status::fix_call(fmt::format("rank {}: {}", parts.place.rank, status.message()));
+  return Status::fix_call(fmt::format("rank {}: {}", parts.topology.rank, status.message()));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
-  const auto what = [&] { return fmt::format("rank {} cannot join the job", options.place.rank); };
+  const auto what = [&] {
+    return fmt::format("rank {} cannot join the job", options.topology.rank);
+  };
   return with_memory(what, [&]() -> Result<std::unique_ptr<Engine>> {
     FARANDOLE_TRY_ASSIGN(auto store, choose_store(options));
     return assemble(options, std::move(store));
@@ -82,7 +84,7 @@ Engine::~Engine() {
   shutdown("shut down");
 }
 
-const Place& Engine::place() const { return parts_->place; }
+const RankTopology& Engine::topology() const { return parts_->topology; }
 
 bool Engine::is_over() const { return parts_->abandoned || parts_->loop->is_over(kWorld); }
 
@@ -93,17 +95,17 @@ std::vector<int> Engine::ranks_of(GroupId group) const {
 }
 
 Result<GroupId> Engine::add_group(const std::vector<int>& ranks) {
-  if (parts_->abandoned) return forked(parts_->place.rank);
+  if (parts_->abandoned) return forked(parts_->topology.rank);
   return parts_->groups->add(ranks);
 }
 
 Status Engine::remove_group(GroupId group) {
-  if (parts_->abandoned) return forked(parts_->place.rank);
+  if (parts_->abandoned) return forked(parts_->topology.rank);
   return parts_->groups->remove(group);
 }
 
 Result<Handle> Engine::submit(const Submission& submission, std::chrono::milliseconds wait_limit) {
-  if (parts_->abandoned) return forked(parts_->place.rank);
+  if (parts_->abandoned) return forked(parts_->topology.rank);
   Handle handle = 0;
   FARANDOLE_TRY(submit_all(*parts_, {&submission, 1}, {&handle, 1}, wait_limit));
   return handle;
@@ -111,10 +113,10 @@ Result<Handle> Engine::submit(const Submission& submission, std::chrono::millise
 
 Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> batch,
                                                  std::chrono::milliseconds wait_limit) {
-  if (parts_->abandoned) return forked(parts_->place.rank);
+  if (parts_->abandoned) return forked(parts_->topology.rank);
   std::vector<Handle> handles;
   const auto what = [&] {
-    return fmt::format("a batch of rank {} was not submitted", parts_->place.rank);
+    return fmt::format("a batch of rank {} was not submitted", parts_->topology.rank);
   };
   FARANDOLE_TRY(with_memory(what, [&] {
     handles.resize(batch.size());
@@ -131,12 +133,12 @@ bool Engine::wait(Handle handle, std::chrono::milliseconds limit) {
 }
 
 Outcome Engine::peek(Handle handle) {
-  if (parts_->abandoned) return {.status = forked(parts_->place.rank)};
+  if (parts_->abandoned) return {.status = forked(parts_->topology.rank)};
   return parts_->loop->peek(handle);
 }
 
 Outcome Engine::take(Handle handle) {
-  if (parts_->abandoned) return {.status = forked(parts_->place.rank)};
+  if (parts_->abandoned) return {.status = forked(parts_->topology.rank)};
   return parts_->loop->take(handle);
 }
 
@@ -145,9 +147,9 @@ void Engine::drop(Handle handle) {
 }
 
 Result<std::shared_ptr<std::byte>> Engine::allocate(std::size_t bytes) {
-  if (parts_->abandoned) return forked(parts_->place.rank);
+  if (parts_->abandoned) return forked(parts_->topology.rank);
   const auto what = [&] {
-    return fmt::format("rank {} cannot allocate {} bytes", parts_->place.rank, bytes);
+    return fmt::format("rank {} cannot allocate {} bytes", parts_->topology.rank, bytes);
   };
   return with_memory(what, [&] { return parts_->formation.heap->allocate(bytes); });
 }
@@ -157,8 +159,8 @@ bool Engine::is_shared(const void* memory, std::size_t bytes) const {
 }
 
 Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
-  if (parts_->abandoned) return forked(parts_->place.rank);
-  const auto what = [&] { return fmt::format("rank {} has no timeline", parts_->place.rank); };
+  if (parts_->abandoned) return forked(parts_->topology.rank);
+  const auto what = [&] { return fmt::format("rank {} has no timeline", parts_->topology.rank); };
   return with_memory(what, [&]() -> Status {
     FARANDOLE_TRY_ASSIGN(const std::string job, job_name(*parts_->store));
     return parts_->timeline->start(path, {job, parts_->formation.epoch}, mark_cycles);
@@ -166,7 +168,7 @@ Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
 }
 
 Status Engine::stop_timeline() {
-  if (parts_->abandoned) return forked(parts_->place.rank);
+  if (parts_->abandoned) return forked(parts_->topology.rank);
   parts_->timeline->stop();
   return {};
 }

@@ -28,7 +28,7 @@ TEST_P(EngineOfSize, AllreduceSumsOverAllRanks) {
   const int size = GetParam();
   run_job(size, {}, [size](Engine& engine) {
     for (const std::size_t count : {0ul, 1ul, 1000ul, 300'000ul}) {
-      std::vector<float> values(count, static_cast<float>(engine.place().rank + 1));
+      std::vector<float> values(count, static_cast<float>(engine.topology().rank + 1));
       ASSERT_EQ(allreduce(engine, values), Status());
       const float expected = static_cast<float>(size * (size + 1) / 2);
       ASSERT_TRUE(std::all_of(values.begin(), values.end(),
@@ -40,7 +40,7 @@ TEST_P(EngineOfSize, AllreduceSumsOverAllRanks) {
 TEST_P(EngineOfSize, AllgatherTakesUnevenAndEmptyParts) {
   const int size = GetParam();
   run_job(size, {}, [size](Engine& engine) {
-    const int rank = engine.place().rank;
+    const int rank = engine.topology().rank;
     std::vector<std::int32_t> part(static_cast<std::size_t>(2 * rank), rank);  // rank × 2 numbers
     Submission submission;
     submission.operation = Operation::kAllgather;
@@ -62,7 +62,7 @@ TEST_P(EngineOfSize, BroadcastFromEveryRoot) {
   const int size = GetParam();
   run_job(size, {}, [size](Engine& engine) {
     for (int root = 0; root < size; ++root) {
-      std::vector<double> values(70'000, engine.place().rank == root ? root + 0.5 : -1.0);
+      std::vector<double> values(70'000, engine.topology().rank == root ? root + 0.5 : -1.0);
       Submission submission;
       submission.operation = Operation::kBroadcast;
       submission.dtype = DType::kFloat64;
@@ -81,7 +81,7 @@ TEST_P(EngineOfSize, AnySubmissionOrderOfManyAtOnce) {
   const int size = GetParam();
   run_job(size, {}, [size](Engine& engine) {
     constexpr int kTensors = 60;
-    std::mt19937 random(static_cast<unsigned>(engine.place().rank));
+    std::mt19937 random(static_cast<unsigned>(engine.topology().rank));
     for (int round = 0; round < 5; ++round) {
       std::vector<std::vector<float>> values;
       for (int t = 0; t < kTensors; ++t)
@@ -112,7 +112,7 @@ TEST_P(EngineOfSize, AnySubmissionOrderOfManyAtOnce) {
 TEST(Engine, OverlappingGroupsEachRankStartingWithAnother) {
   const std::vector<std::vector<int>> groups = {{0, 1}, {1, 2}, {0, 2}};
   run_job(3, groups, [&](Engine& engine) {
-    const int rank = engine.place().rank;
+    const int rank = engine.topology().rank;
     for (int round = 0; round < 50; ++round) {
       std::vector<std::vector<float>> values(
           3, std::vector<float>(150'000, 1.0F + static_cast<float>(rank)));
@@ -134,7 +134,7 @@ TEST(Engine, OverlappingGroupsEachRankStartingWithAnother) {
 
 TEST(Engine, AMismatchIsAnErrorOnAllRanksAndTheJobGoesOn) {
   run_job(3, {}, [](Engine& engine) {
-    std::vector<float> values(engine.place().rank == 1 ? 7 : 5, 1.0F);
+    std::vector<float> values(engine.topology().rank == 1 ? 7 : 5, 1.0F);
     const Status status = allreduce(engine, values, "weights");
     EXPECT_EQ(status.code(), StatusCode::kFixCall);
     EXPECT_THAT(status.message(), HasSubstr("`weights`"));
@@ -146,20 +146,20 @@ TEST(Engine, AMismatchIsAnErrorOnAllRanksAndTheJobGoesOn) {
   });
 }
 
-TEST(Engine, ANameInFlightTwiceIsRefusedAtSubmit) {
+TEST(Engine, ANameInFlightTwiceIsRejectedAtSubmit) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> first(3, 1.0F);
     std::vector<float> second(3, 1.0F);
-    if (engine.place().rank == 1) {  // only after rank 0 has tried can anything complete
+    if (engine.topology().rank == 1) {  // only after rank 0 has tried can anything complete
       EXPECT_EQ(allreduce(engine, first, "go"), Status());
       EXPECT_EQ(allreduce(engine, second, "x"), Status());
       return;
     }
     const auto pending = engine.submit(allreduce_of(first, "x"));
-    const auto refused = engine.submit(allreduce_of(second, "x"));
-    ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.status().code(), StatusCode::kFixCall);
-    EXPECT_THAT(refused.status().message(), HasSubstr("`x` is in use by an earlier call"));
+    const auto rejected = engine.submit(allreduce_of(second, "x"));
+    ASSERT_FALSE(rejected.ok());
+    EXPECT_EQ(rejected.status().code(), StatusCode::kFixCall);
+    EXPECT_THAT(rejected.status().message(), HasSubstr("`x` is in use by an earlier call"));
     EXPECT_EQ(allreduce(engine, second, "go"), Status());
     EXPECT_EQ(finish(engine, pending).status, Status());
   });
@@ -169,7 +169,7 @@ TEST(Engine, WhoLeavesIsNamedToThoseWhoNeedIt) {
   run_job(3, {}, [](Engine& engine) {
     std::vector<float> values(100'000, 1.0F);
     EXPECT_EQ(allreduce(engine, values, "first"), Status());
-    if (engine.place().rank == 1) {
+    if (engine.topology().rank == 1) {
       engine.shutdown("uncaught ValueError: bad data");
       const auto after = engine.submit(allreduce_of(values, "late"));
       EXPECT_EQ(after.status().code(), StatusCode::kFixCall);
@@ -184,7 +184,7 @@ TEST(Engine, WhoLeavesIsNamedToThoseWhoNeedIt) {
 
 TEST(Engine, WhoIsNotNeededMayLeave) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
-    if (engine.place().rank == 2) return;
+    if (engine.topology().rank == 2) return;
     for (int round = 0; round < 100; ++round) {
       std::vector<float> values(1000, 1.0F);
       ASSERT_EQ(allreduce(engine, values, "pair", 1), Status());
@@ -203,7 +203,7 @@ TEST(Engine, LeavingAfterTheLastStepHarmsNobody) {
 }
 
 // Nor may the others' leaves take it from one whose memory is still being read.
-TEST(Engine, LeavingAfterTheLastStepHarmsNobodyWhoLendsMemory) {
+TEST(Engine, LeavingAfterTheLastStepHarmsNobodyWhoExposesMemory) {
   for (int round = 0; round < 30; ++round)
     run_job(4, {}, [](Engine& engine) {
       constexpr std::int64_t kBytes = 3 << 20;
@@ -219,7 +219,7 @@ TEST(Engine, LeavingAfterTheLastStepHarmsNobodyWhoLendsMemory) {
 TEST(Engine, ShutdownEndsWhatIsPending) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(10, 1.0F);
-    if (engine.place().rank == 1) {
+    if (engine.topology().rank == 1) {
       EXPECT_EQ(barrier(engine), Status());
       return;
     }
@@ -280,7 +280,7 @@ TEST(Engine, TheProgressThreadSleepsWhileAPeerIsLate) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(10, 1.0F);
     EXPECT_EQ(allreduce(engine, values, "first"), Status());
-    if (engine.place().rank == 1) {
+    if (engine.topology().rank == 1) {
       EXPECT_EQ(allreduce(engine, values, "go"), Status());
       EXPECT_EQ(allreduce(engine, values, "late"), Status());
       return;
@@ -350,7 +350,7 @@ TEST(Engine, NobodyIsWokenForCallsWhoseCallersWait) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(10, 0.0F);
     const std::vector<Submission> batch(3);  // barriers, which get names of their own
-    if (engine.place().rank == 0) settle(2);
+    if (engine.topology().rank == 0) settle(2);
     EXPECT_EQ(barrier(engine), Status());
     const std::int64_t before = look_at_progress_threads().sleeps;
     for (int round = 0; round < kRounds; ++round) {
@@ -368,7 +368,7 @@ TEST(Engine, NobodyIsWokenForCallsWhoseCallersWait) {
 TEST(Engine, WhatALimitLeavesOverIsDoneAllTheSame) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(10, 1.0F);
-    const bool first = engine.place().rank == 0;
+    const bool first = engine.topology().rank == 0;
     const auto early = first ? engine.submit(allreduce_of(values, "late"), milliseconds(1))
                              : Result<Handle>(Handle{0});
     ASSERT_TRUE(early.ok());
@@ -398,7 +398,7 @@ TEST(Engine, WaitingForEverIsALimitLikeAnother) {
 
 TEST(Engine, WhatIsNotDoneCannotBeTaken) {
   run_job(2, {}, [](Engine& engine) {
-    const bool first = engine.place().rank == 0;
+    const bool first = engine.topology().rank == 0;
     Submission late;
     late.name = "late";
     const Result<Handle> early = first ? engine.submit(late) : Result<Handle>(Handle{0});
@@ -417,7 +417,7 @@ TEST(Engine, ABatchStartsAsAWholeOrNotAtAll) {
     for (std::size_t i = 0; i < 3; ++i)
       batch.push_back(allreduce_of(values[i], "member" + std::to_string(i)));
     batch[2].name = "member0";
-    const std::string rank = "rank " + std::to_string(engine.place().rank) + ": ";
+    const std::string rank = "rank " + std::to_string(engine.topology().rank) + ": ";
     EXPECT_EQ(engine.submit_batch(batch).status(),
               Status::fix_call(
                   rank + "`member0` is in use by an earlier call whose result was not waited "
@@ -449,7 +449,7 @@ TEST(Engine, ABatchThatFailsGivesItsAutomaticNamesBack) {
     std::vector<Submission> batch = {allreduce_of(first), allreduce_of(second, "x"),
                                      allreduce_of(second, "x")};
     // Only on one rank: if a name had been lost, the ranks would choose different ones now.
-    if (engine.place().rank == 1) {
+    if (engine.topology().rank == 1) {
       EXPECT_FALSE(engine.submit_batch(batch).ok());
     }
     EXPECT_EQ(allreduce(engine, first), Status());
@@ -465,8 +465,8 @@ Submission join_call() {
 
 // Rank r has 3 r tensors; whoever runs out joins.
 void run_uneven_epoch(Engine& engine) {
-  const int size = engine.place().size;
-  const int rank = engine.place().rank;
+  const int size = engine.topology().size;
+  const int rank = engine.topology().rank;
   for (int step = 0; step < 3 * rank; ++step) {
     std::vector<float> values(90'000, static_cast<float>(rank + 1));
     Submission submission = allreduce_of(values);
@@ -491,12 +491,12 @@ TEST_P(EngineOfSize, RanksWithLessDataJoin) {
 }
 
 TEST(Engine, WhoHasJoinedCallsNothingElse) {
-  std::latch refused(1);  // before the last one joins
+  std::latch rejected(1);  // before the last one joins
   run_job(2, {}, [&](Engine& engine) {
     std::vector<float> values(10, 1.0F);
-    if (engine.place().rank == 1) {
+    if (engine.topology().rank == 1) {
       EXPECT_EQ(allreduce(engine, values, "go"), Status());
-      refused.wait();
+      rejected.wait();
       EXPECT_EQ(finish(engine, engine.submit(join_call())).status, Status());
       return;
     }
@@ -506,7 +506,7 @@ TEST(Engine, WhoHasJoinedCallsNothingElse) {
         engine.submit(allreduce_of(values)).status(),
         Status::fix_call("rank 0: allreduce was called after join() in group 0: wait until join() "
                          "has returned, which is when all ranks have joined"));
-    refused.count_down();
+    rejected.count_down();
     EXPECT_EQ(finish(engine, join).last_joined, 1);
   });
 }
@@ -520,18 +520,18 @@ TEST(Engine, AllLearnWhoJoinedLast) {
   run_job(kRanks, {}, [&](Engine& engine) {
     for (int last = 0; last < kRanks; ++last) {
       std::latch& others = joined[static_cast<std::size_t>(last)];
-      if (engine.place().rank == last) others.wait();
+      if (engine.topology().rank == last) others.wait();
       const auto join = engine.submit(join_call());
-      if (engine.place().rank != last) others.count_down();
+      if (engine.topology().rank != last) others.count_down();
       EXPECT_EQ(finish(engine, join).last_joined, last);
       EXPECT_EQ(barrier(engine), Status());
     }
   });
 }
 
-TEST(Engine, WhatCannotRunJoinedIsRefused) {
+TEST(Engine, WhatCannotRunJoinedIsRejected) {
   run_job(3, {}, [](Engine& engine) {
-    if (engine.place().rank != 2) {
+    if (engine.topology().rank != 2) {
       const Status status = barrier(engine);
       EXPECT_EQ(status.code(), StatusCode::kFixCall);
       EXPECT_THAT(status.message(), HasSubstr("rank 2"));
@@ -611,7 +611,7 @@ TEST(Engine, ADroppedCallIsForgottenButNotItsName) {
     const auto handle = engine.submit(allreduce_of(dropped));
     ASSERT_TRUE(handle.ok());
     // One rank drops it in flight or after, the other after it is done.
-    if (engine.place().rank == 0) engine.drop(*handle);
+    if (engine.topology().rank == 0) engine.drop(*handle);
     EXPECT_TRUE(engine.wait(*handle, kHangGuard));
     engine.drop(*handle);
     EXPECT_EQ(engine.take(*handle).status.code(), StatusCode::kFixCall);
@@ -633,7 +633,7 @@ void look_at(Engine& engine, const std::vector<Handle>& handles) {
 TEST(Engine, WhatIsDoneWhenChangesNoName) {
   constexpr int kRounds = 50;
   run_job(3, {}, [](Engine& engine) {
-    const int rank = engine.place().rank;
+    const int rank = engine.topology().rank;
     std::mt19937 random(static_cast<unsigned>(rank));
     std::vector<std::vector<float>> values(6 * kRounds);
     std::vector<Handle> not_taken;

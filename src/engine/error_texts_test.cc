@@ -52,9 +52,9 @@ std::vector<BadCall> bad_calls() {
 }
 
 // The others have to hear of these, for they wait for the call.
-std::vector<BadCall> faulty_calls() {
+std::vector<BadCall> invalid_calls() {
   return {
-      {[](Submission& s) { s.fault = "this is what the frontend says"; },
+      {[](Submission& s) { s.call_error = "this is what the frontend says"; },
        "this is what the frontend says"},
       {[](Submission& s) { s.input = nullptr; },
        "allreduce `x` got a null pointer as input; give the address of its memory"},
@@ -84,7 +84,7 @@ std::vector<BadCall> faulty_calls() {
   };
 }
 
-std::vector<BadCall> faulty_calls_with_rows() {
+std::vector<BadCall> invalid_calls_with_rows() {
   return {
       {[](Submission& s) {
          s = of(s, Operation::kBroadcast);
@@ -128,7 +128,7 @@ std::vector<BadCall> faulty_calls_with_rows() {
 TEST(ErrorTexts, OfBadCalls) {
   run_job(2, {{0}}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);
-    if (engine.place().rank == 1) {
+    if (engine.topology().rank == 1) {
       for (const BadCall& bad : bad_calls()) {
         Submission submission = allreduce_of(values, "x");
         bad.spoil(submission);
@@ -142,11 +142,11 @@ TEST(ErrorTexts, OfBadCalls) {
 TEST(ErrorTexts, OfFaultyCallsOnAllRanks) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);
-    std::vector<BadCall> calls = faulty_calls();
-    for (const BadCall& call : faulty_calls_with_rows()) calls.push_back(call);
+    std::vector<BadCall> calls = invalid_calls();
+    for (const BadCall& call : invalid_calls_with_rows()) calls.push_back(call);
     for (const BadCall& bad : calls) {
       Submission submission = allreduce_of(values, "x");
-      if (engine.place().rank == 1) bad.spoil(submission);
+      if (engine.topology().rank == 1) bad.spoil(submission);
       EXPECT_EQ(finish(engine, engine.submit(submission)).status,
                 Status::fix_call("rank 1: " + bad.text));
       submission = allreduce_of(values, "x");
@@ -166,9 +166,9 @@ TEST(ErrorTexts, OfAdasumInALargeGroup) {
   submission.reduce_op = ReduceOp::kAdasum;
   std::vector<int> ranks(255);
   std::iota(ranks.begin(), ranks.end(), 0);
-  EXPECT_EQ(fault_of(submission, ranks, 7), Status());
+  EXPECT_EQ(call_error_of(submission, ranks, 7), Status());
   ranks.push_back(255);
-  EXPECT_EQ(fault_of(submission, ranks, 7),
+  EXPECT_EQ(call_error_of(submission, ranks, 7),
             Status::fix_call("allreduce `x` got the reduce op adasum in a group of 256; it is "
                              "possible among 255 members at most: use sum or average, or smaller "
                              "groups"));
@@ -183,7 +183,7 @@ TEST(ErrorTexts, OfHandles) {
     std::vector<float> values(3, 1.0F);
     const auto handle = engine.submit(allreduce_of(values, "x"));
     ASSERT_TRUE(handle.ok());
-    if (engine.place().rank == 1) {
+    if (engine.topology().rank == 1) {
       EXPECT_EQ(engine.submit(allreduce_of(values, "x")).status(),
                 Status::fix_call(
                     "rank 1: `x` is in use by an earlier call whose result was not waited for: "
@@ -193,7 +193,7 @@ TEST(ErrorTexts, OfHandles) {
     EXPECT_EQ(finish(engine, handle).status, Status());
     engine.shutdown("over");
     EXPECT_EQ(engine.submit(allreduce_of(values)).status(),
-              Status::fix_call("rank " + std::to_string(engine.place().rank) +
+              Status::fix_call("rank " + std::to_string(engine.topology().rank) +
                                ": the engine is shut down; call init() before this operation"));
   });
 }
@@ -204,7 +204,7 @@ TEST(ErrorTexts, OfPlacesThatCannotBe) {
             Status::fix_call("rank 2 does not lie in a job of size 2; FARANDOLE_RANK and "
                              "FARANDOLE_SIZE are set by `farandole run`"));
   options = options_of(0, 2);
-  options.place.local_rank = 5;
+  options.topology.local_rank = 5;
   EXPECT_EQ(Engine::create(options).status(),
             Status::fix_call("local rank 5 does not lie in a host's share of 2 ranks; "
                              "FARANDOLE_LOCAL_RANK and FARANDOLE_LOCAL_SIZE are set by `farandole "
@@ -225,8 +225,8 @@ TEST(ErrorTexts, OfPlacesThatCannotBe) {
 }
 
 // What rank 0 and rank 1 say to each other's different wishes.
-void expect_refusals(EngineOptions first, EngineOptions second, const std::string& text_of_first,
-                     const std::string& text_of_second) {
+void expect_rejections(EngineOptions first, EngineOptions second, const std::string& text_of_first,
+                       const std::string& text_of_second) {
   run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
     const auto engine = assemble(rank == 0 ? first : second, store);
     EXPECT_EQ(engine.status().message(), rank == 0 ? text_of_first : text_of_second);
@@ -236,39 +236,42 @@ void expect_refusals(EngineOptions first, EngineOptions second, const std::strin
 TEST(ErrorTexts, OfFormationsWhoseMembersDiffer) {
   auto other = options_of(1, 2);
   other.bucket_bytes = 7;
-  expect_refusals(options_of(0, 2), other,
-                  "rank 0 has buckets of 0 bytes, rank 1 of 7; FARANDOLE_BUCKET_BYTES must be the "
-                  "same in all workers",
-                  "rank 1 has buckets of 7 bytes, rank 0 of 0; FARANDOLE_BUCKET_BYTES must be the "
-                  "same in all workers");
+  expect_rejections(
+      options_of(0, 2), other,
+      "rank 0 has buckets of 0 bytes, rank 1 of 7; FARANDOLE_BUCKET_BYTES must be the "
+      "same in all workers",
+      "rank 1 has buckets of 7 bytes, rank 0 of 0; FARANDOLE_BUCKET_BYTES must be the "
+      "same in all workers");
   other = options_of(1, 2);
   other.check_parameters = 100;
-  expect_refusals(options_of(0, 2), other,
-                  "rank 0 has FARANDOLE_CHECK_PARAMETERS=0, rank 1 has 100; it must be the same in "
-                  "all workers",
-                  "rank 1 has FARANDOLE_CHECK_PARAMETERS=100, rank 0 has 0; it must be the same in "
-                  "all workers");
+  expect_rejections(
+      options_of(0, 2), other,
+      "rank 0 has FARANDOLE_CHECK_PARAMETERS=0, rank 1 has 100; it must be the same in "
+      "all workers",
+      "rank 1 has FARANDOLE_CHECK_PARAMETERS=100, rank 0 has 0; it must be the same in "
+      "all workers");
   other = options_of(1, 2, {{0}});
-  expect_refusals(options_of(0, 2), other,
-                  "rank 0 calls init with the groups [], rank 1 with [[0]]; all ranks must give "
-                  "the same groups in the same order",
-                  "rank 1 calls init with the groups [[0]], rank 0 with []; all ranks must give "
-                  "the same groups in the same order");
+  expect_rejections(options_of(0, 2), other,
+                    "rank 0 calls init with the groups [], rank 1 with [[0]]; all ranks must give "
+                    "the same groups in the same order",
+                    "rank 1 calls init with the groups [[0]], rank 0 with []; all ranks must give "
+                    "the same groups in the same order");
   other = options_of(1, 3);
-  expect_refusals(options_of(0, 2), other,
-                  "rank 0 was started with size 2, rank 1 with size 3; FARANDOLE_SIZE must be the "
-                  "same in all workers",
-                  "rank 1 was started with size 3, rank 0 with size 2; FARANDOLE_SIZE must be the "
-                  "same in all workers");
+  expect_rejections(
+      options_of(0, 2), other,
+      "rank 0 was started with size 2, rank 1 with size 3; FARANDOLE_SIZE must be the "
+      "same in all workers",
+      "rank 1 was started with size 3, rank 0 with size 2; FARANDOLE_SIZE must be the "
+      "same in all workers");
   const std::string twice =
       "the group [0] is given twice (the world counts as given); name each group once";
-  expect_refusals(options_of(0, 2), options_of(1, 2, {{0}, {0}}),
-                  "rank 1 could not start: " + twice, twice);
+  expect_rejections(options_of(0, 2), options_of(1, 2, {{0}, {0}}),
+                    "rank 1 could not start: " + twice, twice);
   const std::string unsorted =
       "the group [1, 0] is not an ascending list of ranks of this job (0 to 1); name each member "
       "once, the smallest first";
-  expect_refusals(options_of(0, 2, {{1, 0}}), options_of(1, 2), unsorted,
-                  "rank 0 could not start: " + unsorted);
+  expect_rejections(options_of(0, 2, {{1, 0}}), options_of(1, 2), unsorted,
+                    "rank 0 could not start: " + unsorted);
   std::vector<std::vector<int>> many;
   for (int first = 0; first < 32; ++first) many.push_back({first, 40});
   auto large = options_of(0, 41, many);
@@ -281,7 +284,7 @@ TEST(ErrorTexts, OfTensorsOnDifferentDevices) {
   run_job(3, {}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);
     auto call = allreduce_of(values, "grad");
-    if (engine.place().rank == 1) call.device = DeviceType::kCuda;
+    if (engine.topology().rank == 1) call.device = DeviceType::kCuda;
     EXPECT_EQ(finish(engine, engine.submit(call, kHangGuard)).status,
               Status::fix_call(
                   "allreduce `grad` was submitted differently on different ranks: the device "
@@ -308,7 +311,7 @@ TEST(ErrorTexts, OfAMissingRank) {
 
 TEST(ErrorTexts, OfAJobThatHasLostAMember) {
   run_job(3, {}, [](Engine& engine) {
-    const int rank = engine.place().rank;
+    const int rank = engine.topology().rank;
     std::vector<float> values(3, 1.0F);
     if (rank == 1) return engine.shutdown("uncaught ValueError: bad data");
     const std::string pid = std::to_string(::getpid());

@@ -60,9 +60,9 @@ Status publish_segment(Store& store, const std::string& key, const Segment& segm
 // job, empty or given twice, and for too many groups.
 Result<std::vector<std::vector<int>>> all_groups(const EngineOptions& options) {
   std::vector<std::vector<int>> groups(1);
-  for (int rank = 0; rank < options.place.size; ++rank) groups[0].push_back(rank);
+  for (int rank = 0; rank < options.topology.size; ++rank) groups[0].push_back(rank);
   for (const auto& ranks : options.groups) {
-    FARANDOLE_TRY(check_group(ranks, options.place.size));
+    FARANDOLE_TRY(check_group(ranks, options.topology.size));
     if (std::find(groups.begin(), groups.end(), ranks) != groups.end())
       return Status::fix_call(fmt::format(
           "the group [{}] is given twice (the world counts as given); name each group once",
@@ -76,9 +76,9 @@ Result<std::vector<std::vector<int>>> all_groups(const EngineOptions& options) {
 }
 
 // The steps of one formation, in order. Lives for the time of form().
-class Meeting {
+class Rendezvous {
  public:
-  Meeting(const EngineOptions& options, Store& store)
+  Rendezvous(const EngineOptions& options, Store& store)
       : options_(options),
         store_(store),
         limit_{std::chrono::steady_clock::now() + std::min(options.start_timeout, kStartTimeoutMax),
@@ -102,10 +102,10 @@ class Meeting {
 
   // Memory first, the member record last: who has met a member can count on its memory.
   Status publish(Formation& formation) {
-    formation.costs = costs_on(options_.place.local_size, usable_cores());
+    formation.costs = costs_on(options_.topology.local_size, usable_cores());
     formation.bucket_bytes = options_.bucket_bytes;
     const std::size_t bytes = options_.heap_bytes == 0
-                                  ? heap_bytes(heap_limits(), options_.place.local_size)
+                                  ? heap_bytes(heap_limits(), options_.topology.local_size)
                                   : options_.heap_bytes;
     FARANDOLE_TRY_ASSIGN(formation.heap, SharedHeap::create(bytes));
     if (rank() == 0) FARANDOLE_TRY(publish_doorbells());
@@ -186,8 +186,8 @@ class Meeting {
   }
 
  private:
-  int rank() const { return options_.place.rank; }
-  int size() const { return options_.place.size; }
+  int rank() const { return options_.topology.rank; }
+  int size() const { return options_.topology.size; }
 
   std::string failure_text(const Status& status) const {
     return fmt::format("rank {} could not start: {}", rank(), status.message());
@@ -332,22 +332,22 @@ Result<std::shared_ptr<Segment>> take_segment(Store& store, const std::string& k
 }
 
 Result<Formation> form(const EngineOptions& options, Store& store) {
-  Meeting meeting(options, store);
+  Rendezvous rendezvous(options, store);
   Formation formation;
-  FARANDOLE_TRY_ASSIGN(formation.epoch, meeting.begin());
+  FARANDOLE_TRY_ASSIGN(formation.epoch, rendezvous.begin());
   const auto meet = [&]() -> Status {
-    FARANDOLE_TRY(meeting.check_limits());
-    FARANDOLE_TRY(meeting.choose_groups(formation));
-    FARANDOLE_TRY(meeting.publish(formation));
-    FARANDOLE_TRY(meeting.attach(formation));
-    return meeting.complete();
+    FARANDOLE_TRY(rendezvous.check_limits());
+    FARANDOLE_TRY(rendezvous.choose_groups(formation));
+    FARANDOLE_TRY(rendezvous.publish(formation));
+    FARANDOLE_TRY(rendezvous.attach(formation));
+    return rendezvous.complete();
   };
-  const auto why = [&] { return fmt::format("rank {} cannot join", options.place.rank); };
+  const auto why = [&] { return fmt::format("rank {} cannot join", options.topology.rank); };
   const Status status = with_memory(why, meet);
-  if (!status.ok()) meeting.announce_failure(status);
+  if (!status.ok()) rendezvous.announce_failure(status);
   // Who has seen everybody arrive counts on us already.
   if (!status.ok() && formation.doorbells) formation.doorbells->leave(status.message());
-  meeting.depart(status.ok());
+  rendezvous.depart(status.ok());
   if (!status.ok()) return status;
   return formation;
 }

@@ -94,7 +94,7 @@ TEST(Formation, LeavesNothingInTheStoreWhateverHappens) {
   }
 }
 
-TEST(Formation, WhatComesWithoutItsDescriptorsIsRefused) {
+TEST(Formation, WhatComesWithoutItsDescriptorsIsRejected) {
   const auto store = std::make_shared<MemoryStore>();
   const keys::MemberRecord record{"", 1, 2, 0, 0, {}};
   ASSERT_TRUE(store->set(keys::member(1, 1), {record.encode(), {}}).ok());

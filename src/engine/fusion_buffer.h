@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-// One thread at a time (the baton's holder).
+// One thread at a time (the holder of the progress lock).
 class FusionBuffer {
  public:
   struct Piece {

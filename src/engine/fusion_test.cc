@@ -80,7 +80,7 @@ TEST(Fusion, ResultsAreThoseOfSingleSteps) {
   std::barrier<> together(kSize);
   run_spied_job(kSize, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
     for (const Kind& kind : kinds()) {
-      Buffers inputs = inputs_of(kind, engine.place().rank);
+      Buffers inputs = inputs_of(kind, engine.topology().rank);
       Buffers alone = inputs;
       Buffers fused = inputs;
       for (const Submission& submission : batch_of(kind, inputs, alone))
@@ -103,7 +103,7 @@ TEST(Fusion, InPlaceInOneBlockOrNot) {
     constexpr std::size_t kEach = 10'000;
     const auto block = engine.allocate(kTensors * kEach * sizeof(float)).value();
     auto* const values = reinterpret_cast<float*>(block.get());
-    const int rank = engine.place().rank;
+    const int rank = engine.topology().rank;
     for (int round = 0; round < 4; ++round) {
       std::vector<Submission> batch;
       std::vector<std::vector<float>> apart(kTensors, std::vector<float>(kEach));
@@ -156,7 +156,7 @@ TEST(Fusion, EveryTensorHasAnAdasumOfItsOwn) {
   run_spied_job(kSize, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
     std::vector<std::vector<float>> values(2, std::vector<float>(kSize, 1.0F));
     for (int element = 0; element < kSize; ++element)
-      values[1][static_cast<std::size_t>(element)] = element == engine.place().rank ? 1 : 0;
+      values[1][static_cast<std::size_t>(element)] = element == engine.topology().rank ? 1 : 0;
     std::vector<Submission> batch = {allreduce_of(values[0], "same"),
                                      allreduce_of(values[1], "orthogonal")};
     for (Submission& submission : batch) submission.reduce_op = ReduceOp::kAdasum;

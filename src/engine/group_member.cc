@@ -25,10 +25,10 @@ constexpr std::chrono::milliseconds kWritersTime(1000);
 // When something stands against taking the memory back: how long until the next try.
 constexpr std::chrono::milliseconds kRetryTime(50);
 
-Ticket ticket_of(Record& record) { return reinterpret_cast<std::uintptr_t>(&record); }
+CallId call_id_of(Record& record) { return reinterpret_cast<std::uintptr_t>(&record); }
 
 // The record stays where it is as long as it is in flight.
-Record& record_of(Ticket ticket) { return *reinterpret_cast<Record*>(ticket); }
+Record& record_of(CallId call_id) { return *reinterpret_cast<Record*>(call_id); }
 
 int member_of(const std::vector<int>& ranks, int rank) {
   const auto found = std::find(ranks.begin(), ranks.end(), rank);
@@ -170,8 +170,8 @@ void GroupMember::take_huge_pages() {
 void GroupMember::submit(Record& record) {
   record.place = in_flight_.size();
   in_flight_.push_back(&record);
-  const Status status =
-      agreement_.submit(ticket_of(record), record.known->known, record.moment, record.submitted);
+  const Status status = agreement_.submit(call_id_of(record), record.interned->interned,
+                                          record.context, record.submitted);
   CHECK(status.ok(), "the table lets a name in flight through only once");
 }
 
@@ -185,8 +185,8 @@ bool GroupMember::advance(std::vector<Record*>& finished) {
   return moved;
 }
 
-void GroupMember::look(TimePoint now) {
-  if (!ended_) agreement_.look(now);
+void GroupMember::tick(TimePoint now) {
+  if (!ended_) agreement_.tick(now);
 }
 
 std::optional<TimePoint> GroupMember::deadline() const {
@@ -203,7 +203,7 @@ void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   if (ended_) return;
   if (!stop_entering() && step_) {
     board_.abandon();
-    if (lends_output()) writers_deadline_ = clock_.now() + kWritersTime;
+    if (exposes_output()) writers_deadline_ = clock_.now() + kWritersTime;
   }
   ended_ = status;
   step_.reset();
@@ -214,10 +214,12 @@ void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   finish_ended(finished);
 }
 
-bool GroupMember::lends_output() const { return board_.entry(board_.member()).output != kNowhere; }
+bool GroupMember::exposes_output() const {
+  return board_.entry(board_.member()).output != kNowhere;
+}
 
 std::span<const std::byte> GroupMember::awaited_output() const {
-  return step_ && lends_output() ? group_.lent_output : std::span<const std::byte>();
+  return step_ && exposes_output() ? group_.exposed_output : std::span<const std::byte>();
 }
 
 // A process that has ended can have left before, or have died.
@@ -239,7 +241,7 @@ bool GroupMember::finish_ended(std::vector<Record*>& finished) {
 }
 
 void GroupMember::take_memory_back(TimePoint now) {
-  if (formation_.heap->take_back(lent_output()).ok())
+  if (formation_.heap->take_back(exposed_output()).ok())
     writers_deadline_.reset();
   else
     wait_longer(now);
@@ -282,9 +284,9 @@ bool GroupMember::send_messages() {
 // Each round of this either enters what is new or goes on with what is entered already: whoever is
 // told that we have entered something may count on it, though we pack it first.
 bool GroupMember::run_decision(std::vector<Record*>& finished) {
-  forget_what_is_withdrawn();
+  forget_what_is_rolled_back();
   if (decision_ == nullptr && (!enters_ || !begin_decision(finished))) return false;
-  if (stage_ == Stage::kSurprised || (stage_ == Stage::kPack && !enters_)) return false;
+  if (stage_ == Stage::kMispredicted || (stage_ == Stage::kPack && !enters_)) return false;
   if (stage_ == Stage::kPack) {
     if (!fusion_.pack()) return true;
     step_.emplace(make_step(*decision_));
@@ -296,9 +298,9 @@ bool GroupMember::run_decision(std::vector<Record*>& finished) {
   return true;
 }
 
-void GroupMember::forget_what_is_withdrawn() {
-  if (!agreement_.take_withdrawal()) return;
-  if (step_) board_.withdraw();
+void GroupMember::forget_what_is_rolled_back() {
+  if (!agreement_.take_rollback()) return;
+  if (step_) board_.roll_back();
   step_.reset();
   decision_ = nullptr;
   stage_ = Stage::kNone;
@@ -309,7 +311,7 @@ bool GroupMember::begin_decision(std::vector<Record*>& finished) {
   if (decision_ == nullptr) return false;
   runs_ = false;
   const auto* const step = std::get_if<Step>(decision_);
-  if (step == nullptr || step->tickets.size() < 2) {
+  if (step == nullptr || step->call_ids.size() < 2) {
     step_.emplace(make_step(*decision_));
     stage_ = Stage::kRun;
     return true;
@@ -328,9 +330,9 @@ bool GroupMember::run_step(std::vector<Record*>& finished) {
     case Progress::kMoved:
       note_that_it_runs();
       return true;
-    case Progress::kSurprise:
-      stage_ = Stage::kSurprised;
-      agreement_.surprised();
+    case Progress::kMisprediction:
+      stage_ = Stage::kMispredicted;
+      agreement_.mispredicted();
       return true;
     case Progress::kMismatch:
       end(Status::stop("an entry of its members makes no sense, which is a bug in Farandole"),
@@ -341,7 +343,7 @@ bool GroupMember::run_step(std::vector<Record*>& finished) {
   }
   step_.reset();
   const auto* const step = std::get_if<Step>(decision_);
-  if (step != nullptr && step->tickets.size() > 1) {
+  if (step != nullptr && step->call_ids.size() > 1) {
     stage_ = Stage::kUnpack;
     if (!fusion_.unpack()) return true;
   }
@@ -355,13 +357,13 @@ void GroupMember::note_that_it_runs() {
   const auto* const step = std::get_if<Step>(decision_);
   if (std::exchange(runs_, true) || step == nullptr) return;
   const TimePoint now = clock_.now();
-  for (const Ticket ticket : step->tickets) recorder_.running(record_of(ticket).handle, now);
+  for (const CallId call_id : step->call_ids) recorder_.running(record_of(call_id).handle, now);
 }
 
 Status GroupMember::settle_fusion(const Step& step) {
   fusion_.clear();
-  for (const Ticket ticket : step.tickets) {
-    const Submission& submission = record_of(ticket).submission;
+  for (const CallId call_id : step.call_ids) {
+    const Submission& submission = record_of(call_id).submission;
     CHECK(may_be_fused(submission.operation, submission.reduce_op),
           "only what may share a transfer is fused");
     const auto element_bytes = static_cast<std::int64_t>(row_of(submission.dtype).bytes);
@@ -378,17 +380,18 @@ CollectiveStep GroupMember::make_step(const Decision& decision) {
   if (step == nullptr)
     return std::visit(
         [this](const auto& other) -> CollectiveStep {
-          return Barrier(group_, {other.turn.generation, other.turn.sequence, kNothing});
+          return Barrier(group_,
+                         {other.step_number.generation, other.step_number.sequence, kNothing});
         },
         decision);
-  return choose(group_, {step->turn.generation, step->turn.sequence, step->identity},
+  return choose(group_, {step->step_number.generation, step->step_number.sequence, step->identity},
                 call_of(*step));
 }
 
 CollectiveCall GroupMember::call_of(const Step& step) {
   if (step.joined) return call_without_data(*step.joined);
-  CollectiveCall call = call_of_one(record_of(step.tickets.front()), group_.ranks);
-  if (step.tickets.size() < 2) return call;
+  CollectiveCall call = call_of_one(record_of(step.call_ids.front()), group_.ranks);
+  if (step.call_ids.size() < 2) return call;
   call.count = fusion_.bytes() / static_cast<std::int64_t>(row_of(call.dtype).bytes);
   call.input = fusion_.memory();
   call.output = fusion_.memory();
@@ -397,17 +400,17 @@ CollectiveCall GroupMember::call_of(const Step& step) {
 
 void GroupMember::finish_decision(std::vector<Record*>& finished) {
   if (const auto* const step = std::get_if<Step>(decision_)) {
-    for (const Ticket ticket : step->tickets) {
-      Record& record = record_of(ticket);
+    for (const CallId call_id : step->call_ids) {
+      Record& record = record_of(call_id);
       record.outcome.status = status_of_finished(record);
       finish(record, finished);
     }
-  } else if (const auto* const refusal = std::get_if<Refusal>(decision_)) {
-    Record& record = record_of(refusal->ticket);
-    record.outcome.status = refusal->status;
+  } else if (const auto* const rejection = std::get_if<Rejection>(decision_)) {
+    Record& record = record_of(rejection->call_id);
+    record.outcome.status = rejection->status;
     finish(record, finished);
   } else if (const auto* const release = std::get_if<Release>(decision_)) {
-    Record& record = record_of(release->ticket);
+    Record& record = record_of(release->call_id);
     record.outcome.last_joined = release->last_rank;
     finish(record, finished);
   }

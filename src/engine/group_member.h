@@ -1,6 +1,6 @@
 // GroupMember: our part in one group. Carries messages between Agreement and the message rings, and
 // runs what it decides, one decision after another, each entered on the flag board. Never blocks;
-// only the holder of the baton comes in here.
+// only the holder of the progress lock comes in here.
 #pragma once
 
 #include <deque>
@@ -43,7 +43,7 @@ class GroupMember {
   // appended to `finished`. True if anything moved.
   bool advance(std::vector<Record*>& finished);
   // Time passes, of which advance() knows nothing. Needed at deadline() at the latest.
-  void look(TimePoint now);
+  void tick(TimePoint now);
   std::optional<TimePoint> deadline() const;
 
   // This rank wants to end its part in the group: it enters no further step. True if none is under
@@ -54,7 +54,7 @@ class GroupMember {
   bool somebody_is_gone() const { return board_.somebody_is_gone(); }
 
   // Ends everything in flight with kRebuildGroup because of `status`; no step moves afterwards.
-  // While other members may still write into memory that this rank has lent them, its calls wait
+  // While other members may still write into memory that this rank has exposed them, its calls wait
   // for that in advance(), until deadline() at most; then comes take_memory_back(). Only the first
   // end counts.
   void end(const Status& status, std::vector<Record*>& finished);
@@ -63,9 +63,9 @@ class GroupMember {
   // The memory in which others may store results that this rank wants.
   std::span<const std::byte> awaited_output() const;
   // The memory that other members may still write; needs waits_for_writers().
-  std::span<const std::byte> lent_output() const { return group_.lent_output; }
+  std::span<const std::byte> exposed_output() const { return group_.exposed_output; }
   // Whatever they write from now on is seen by nobody, so the calls need not wait for them any more
-  // (SharedHeap::take_back). Waits again if the system refuses.
+  // (SharedHeap::take_back). Waits again if the system rejects.
   void take_memory_back(TimePoint now);
   void wait_longer(TimePoint now);
   // Why the group is over, also when advance() found out by itself; nothing while it goes on.
@@ -83,17 +83,17 @@ class GroupMember {
 
   // How far the current decision is.
   enum class Stage : std::uint8_t {
-    kNone,       // there is none
-    kPack,       // before we enter a fused step
-    kRun,        // entered, or about to be
-    kSurprised,  // all have entered, and not alike: it will be withdrawn
-    kUnpack,     // a fused step is done
+    kNone,          // there is none
+    kPack,          // before we enter a fused step
+    kRun,           // entered, or about to be
+    kMispredicted,  // all have entered, and not alike: it will be rolled back
+    kUnpack,        // a fused step is done
   };
 
   bool receive_messages(std::vector<Record*>& finished);
   bool run_decision(std::vector<Record*>& finished);
   bool begin_decision(std::vector<Record*>& finished);
-  void forget_what_is_withdrawn();
+  void forget_what_is_rolled_back();
   bool run_step(std::vector<Record*>& finished);
   Status settle_fusion(const Step& step);
   CollectiveStep make_step(const Decision& decision);
@@ -102,7 +102,7 @@ class GroupMember {
   void finish_decision(std::vector<Record*>& finished);
   void finish(Record& record, std::vector<Record*>& finished);
   bool send_messages();
-  bool lends_output() const;
+  bool exposes_output() const;
   bool somebody_may_write() const;
   bool finish_ended(std::vector<Record*>& finished);
 
@@ -117,13 +117,13 @@ class GroupMember {
   Agreement agreement_;        // borrows the signatures of the records
   std::map<int, Line> lines_;  // by member: the coordinator has all, a follower member 0 only
   std::vector<Record*> in_flight_;
-  const Decision* decision_ = nullptr;  // borrowed from agreement_, until it is done or withdrawn
+  const Decision* decision_ = nullptr;  // borrowed from agreement_, until it is done or rolled back
   Stage stage_ = Stage::kNone;
   bool runs_ = false;  // and the flight record knows
   std::optional<CollectiveStep> step_;
   bool enters_ = true;  // until this rank wants to end
   std::optional<Status> ended_;
-  std::optional<TimePoint> writers_deadline_;  // ended, and others may still write what we lent
+  std::optional<TimePoint> writers_deadline_;  // ended, and others may still write what we exposed
 };
 
 }  // namespace farandole

@@ -58,17 +58,18 @@ Result<std::unique_ptr<GroupMember>> make_group_member(const FormedGroup& group,
   return member;
 }
 
-Groups::Groups(Surroundings surroundings)
-    : around_(std::move(surroundings)),
-      next_id_(static_cast<GroupId>(around_.formation.ranks_of.size())) {
+Groups::Groups(Dependencies dependencies)
+    : dependencies_(std::move(dependencies)),
+      next_id_(static_cast<GroupId>(dependencies_.formation.ranks_of.size())) {
   auto table = table_.lock();
   for (GroupId id = 0; id < next_id_; ++id)
-    table->emplace(id, std::make_shared<const std::vector<int>>(around_.formation.ranks_of[id]));
+    table->emplace(id,
+                   std::make_shared<const std::vector<int>>(dependencies_.formation.ranks_of[id]));
 }
 
 // The world never changes: most calls are in it, and need no lock.
 std::shared_ptr<const std::vector<int>> Groups::find(GroupId group) {
-  if (group == kWorld) return {std::shared_ptr<void>(), &around_.formation.ranks_of[kWorld]};
+  if (group == kWorld) return {std::shared_ptr<void>(), &dependencies_.formation.ranks_of[kWorld]};
   auto table = table_.lock();
   const auto found = table->find(group);
   return found == table->end() ? nullptr : found->second;
@@ -94,7 +95,8 @@ auto Groups::in_turn(Change change) -> decltype(change()) {
           fmt::format("rank {} has no memory left to change the groups (malloc failed); it has "
                       "left the job. Look at `ulimit -v` and the memory limit of the container",
                       rank()));
-      around_.loop.give_up(status, "it had no memory left while the groups were being changed");
+      dependencies_.loop.give_up(status,
+                                 "it had no memory left while the groups were being changed");
       return status;
     }
   }();
@@ -112,7 +114,8 @@ Status Groups::begin_change() {
   for (bool ours = false; !ours;) {
     {
       auto changing = changing_.lock();
-      ours = changing.wait_until(around_.clock.now() + kSlice, [](bool busy) { return !busy; });
+      ours =
+          changing.wait_until(dependencies_.clock.now() + kSlice, [](bool busy) { return !busy; });
       if (ours) *changing = true;
     }
     if (!ours && is_interrupted())
@@ -131,13 +134,13 @@ Result<GroupId> Groups::add_now(const std::vector<int>& ranks) {
   FARANDOLE_TRY(check_new(ranks));
   // Also when this fails: what is left of it must not be taken for the next one.
   const GroupId id = next_id_++;
-  const std::string key = keys::group(around_.formation.epoch, id);
+  const std::string key = keys::group(dependencies_.formation.epoch, id);
   const bool first = ranks.front() == rank();
   auto member = form(id, ranks, first ? key : "");
   // Who was interrupted leaves the key to the others, who may still come for it.
-  if (first && member.status().code() != StatusCode::kRetry) (void)around_.store.remove(key);
+  if (first && member.status().code() != StatusCode::kRetry) (void)dependencies_.store.remove(key);
   FARANDOLE_TRY(member.status());
-  if (*member) around_.loop.add_member(std::move(*member));
+  if (*member) dependencies_.loop.add_member(std::move(*member));
   table_.lock()->emplace(id, std::make_shared<const std::vector<int>>(ranks));
   return id;
 }
@@ -147,9 +150,9 @@ Result<std::unique_ptr<GroupMember>> Groups::form(GroupId id, const std::vector<
   const auto members = static_cast<int>(ranks.size());
   const auto why = [this] { return fmt::format("rank {} cannot add a group", rank()); };
   FARANDOLE_TRY(agree(with_memory(why, [&] {
-    return publish_as.empty()
-               ? Status()
-               : publish_group(around_.store, publish_as, members, around_.formation.costs);
+    return publish_as.empty() ? Status()
+                              : publish_group(dependencies_.store, publish_as, members,
+                                              dependencies_.formation.costs);
   })));
   std::unique_ptr<GroupMember> member;
   Status attached;
@@ -169,15 +172,15 @@ Status Groups::remove_now(GroupId group) {
   if (!ranks)
     return Status::fix_call(fmt::format(
         "there is no group {} to remove: it was never added, or removed before", group));
-  const Status closed = around_.loop.close_group(group);
+  const Status closed = dependencies_.loop.close_group(group);
   const Status status = agree(closed);
   if (!status.ok()) {
-    if (closed.ok()) around_.loop.reopen_group(group);
+    if (closed.ok()) dependencies_.loop.reopen_group(group);
     return status;
   }
   // It stays closed, for those who have looked it up already.
   table_.lock()->erase(group);
-  around_.loop.remove_member(group);
+  dependencies_.loop.remove_member(group);
   return {};
 }
 
@@ -199,15 +202,15 @@ Result<std::unique_ptr<GroupMember>> Groups::make_member(GroupId id,
                                                          const std::vector<int>& ranks) {
   // Whoever dies meanwhile may have taken the key along.
   const std::function<bool()> interrupted = [this] {
-    return is_interrupted() || around_.loop.is_over(kWorld);
+    return is_interrupted() || dependencies_.loop.is_over(kWorld);
   };
-  const WaitLimit limit{around_.clock.now() + kStoreTime, interrupted};
+  const WaitLimit limit{dependencies_.clock.now() + kStoreTime, interrupted};
   const auto bytes = GroupMemory::bytes_needed(static_cast<int>(ranks.size()));
-  FARANDOLE_TRY_ASSIGN(
-      auto segment,
-      take_segment(around_.store, keys::group(around_.formation.epoch, id), bytes, limit));
-  return make_group_member({id, ranks, std::move(segment)}, around_.formation, around_.recorder,
-                           around_.clock);
+  FARANDOLE_TRY_ASSIGN(auto segment,
+                       take_segment(dependencies_.store,
+                                    keys::group(dependencies_.formation.epoch, id), bytes, limit));
+  return make_group_member({id, ranks, std::move(segment)}, dependencies_.formation,
+                           dependencies_.recorder, dependencies_.clock);
 }
 
 Status Groups::same_everywhere(const std::string& wish) {
@@ -243,14 +246,14 @@ Result<std::vector<Bytes>> Groups::exchange(const Bytes& own) {
   submission.shape = {static_cast<std::int64_t>(lent->size())};
   submission.input = lent->data();
   Handle handle = 0;
-  FARANDOLE_TRY(around_.loop.submit({&submission, 1}, {&handle, 1}, kSlice));
-  while (!around_.loop.wait(handle, kSlice)) {
+  FARANDOLE_TRY(dependencies_.loop.submit({&submission, 1}, {&handle, 1}, kSlice));
+  while (!dependencies_.loop.wait(handle, kSlice)) {
     if (!is_interrupted()) continue;
-    around_.loop.drop(handle);
+    dependencies_.loop.drop(handle);
     lent_ = std::move(lent);
     return Status::retry("interrupted while the groups were being changed");
   }
-  const Outcome outcome = around_.loop.take(handle);
+  const Outcome outcome = dependencies_.loop.take(handle);
   // Without memory for what the others say this rank cannot go along.
   if (outcome.status.code() == StatusCode::kStop) throw std::bad_alloc();
   FARANDOLE_TRY(outcome.status);

@@ -20,7 +20,7 @@ namespace farandole {
 class Groups {
  public:
   // What the engine consists of otherwise; outlives this.
-  struct Surroundings {
+  struct Dependencies {
     const Formation& formation;
     Store& store;
     Loop& loop;
@@ -28,7 +28,7 @@ class Groups {
     const Clock& clock;
     std::function<bool()> interrupted;  // see EngineOptions
   };
-  explicit Groups(Surroundings surroundings);
+  explicit Groups(Dependencies dependencies);
 
   // The ranks of a group; null for an unknown number. Shared with calls that are being checked,
   // but for the world's, which are the formation's.
@@ -41,8 +41,8 @@ class Groups {
  private:
   using Table = std::map<GroupId, std::shared_ptr<const std::vector<int>>>;
 
-  int rank() const { return around_.formation.doorbells->rank(); }
-  int size() const { return around_.formation.doorbells->size(); }
+  int rank() const { return dependencies_.formation.doorbells->rank(); }
+  int size() const { return dependencies_.formation.doorbells->size(); }
 
   // Runs a change when it is our turn. Errors beyond its own: kRetry (interrupted), kRebuildGroup
   // (an earlier change was interrupted), kStop (no memory: this rank has left the job).
@@ -50,7 +50,7 @@ class Groups {
   auto in_turn(Change change) -> decltype(change());
   Status begin_change();
   void end_change();
-  bool is_interrupted() const { return around_.interrupted && around_.interrupted(); }
+  bool is_interrupted() const { return dependencies_.interrupted && dependencies_.interrupted(); }
   Result<GroupId> add_now(const std::vector<int>& ranks);
   Status remove_now(GroupId group);
   Status check_new(const std::vector<int>& ranks);
@@ -66,7 +66,7 @@ class Groups {
   // What each rank says, by rank.
   Result<std::vector<Bytes>> exchange(const Bytes& own);
 
-  Surroundings around_;
+  Dependencies dependencies_;
   Guarded<bool> changing_;  // somebody has its turn; what follows belongs to that one
   GroupId next_id_;
   std::unique_ptr<Bytes> lent_;  // to the call that an interruption has left behind

@@ -18,7 +18,7 @@ Status error_of(const Result<GroupId>& added) { return added.status(); }
 
 TEST(Groups, AGroupIsAddedUsedRemovedAndAddedAgain) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
-    const int rank = engine.place().rank;
+    const int rank = engine.topology().rank;
     for (GroupId expected = 2; expected < 50; ++expected) {
       const auto group = engine.add_group({0, 2});
       ASSERT_EQ(error_of(group), Status());
@@ -40,7 +40,7 @@ TEST(Groups, AGroupIsAddedUsedRemovedAndAddedAgain) {
   });
 }
 
-// Somebody who waits for the baton to change groups must not make a call of another thread
+// Somebody who waits for the progress lock to change groups must not make a call of another thread
 // disappear.
 TEST(Groups, CallsOfOneThreadGoOnWhileAnotherChangesGroups) {
   run_job(2, {}, [](Engine& engine) {
@@ -60,9 +60,9 @@ TEST(Groups, CallsOfOneThreadGoOnWhileAnotherChangesGroups) {
   });
 }
 
-TEST(Groups, DifferentWishesAreRefusedOnAllRanks) {
+TEST(Groups, DifferentWishesAreRejectedOnAllRanks) {
   run_job(2, {}, [](Engine& engine) {
-    const bool first = engine.place().rank == 0;
+    const bool first = engine.topology().rank == 0;
     EXPECT_EQ(error_of(engine.add_group(first ? std::vector{0} : std::vector{1})),
               Status::fix_call("rank 0 adds the group [0], rank 1 adds the group [1]; all ranks "
                                "must add and remove the same groups in the same order"));
@@ -77,7 +77,7 @@ TEST(Groups, DifferentWishesAreRefusedOnAllRanks) {
   });
 }
 
-TEST(Groups, WhatMakesNoSenseIsRefused) {
+TEST(Groups, WhatMakesNoSenseIsRejected) {
   run_job(2, {}, [](Engine& engine) {
     EXPECT_EQ(error_of(engine.add_group({1, 0})),
               Status::fix_call(
@@ -128,11 +128,11 @@ Status not_waited_for(int rank, const std::string& calls) {
 TEST(Groups, OneWithCallsThatWereNotTakenStays) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);
-    const bool member = engine.place().rank != 2;
+    const bool member = engine.topology().rank != 2;
     Result<Handle> pending = Status::retry("none");
-    if (engine.place().rank == 1) pending = engine.submit(allreduce_of(values, "half", 1));
+    if (engine.topology().rank == 1) pending = engine.submit(allreduce_of(values, "half", 1));
     EXPECT_EQ(engine.remove_group(1), not_waited_for(1, "a call was"));
-    if (engine.place().rank == 0) pending = engine.submit(allreduce_of(values, "half", 1));
+    if (engine.topology().rank == 0) pending = engine.submit(allreduce_of(values, "half", 1));
     if (member) {
       EXPECT_TRUE(engine.wait(*pending, kHangGuard));
     }
@@ -147,7 +147,7 @@ TEST(Groups, OneWithCallsThatWereNotTakenStays) {
 TEST(Groups, OneWithDroppedCallsStays) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
     std::vector<std::vector<float>> values(2, std::vector<float>(3, 1.0F));
-    if (engine.place().rank == 2) values.clear();  // no member
+    if (engine.topology().rank == 2) values.clear();  // no member
     for (auto& one : values) {
       const auto handle = engine.submit(allreduce_of(one, "", 1));
       ASSERT_TRUE(handle.ok());
@@ -160,7 +160,7 @@ TEST(Groups, OneWithDroppedCallsStays) {
 
 TEST(Groups, ALeaverEndsTheChangeOnAllOthers) {
   run_job(3, {}, [](Engine& engine) {
-    if (engine.place().rank == 1) return engine.shutdown("uncaught ValueError: no data");
+    if (engine.topology().rank == 1) return engine.shutdown("uncaught ValueError: no data");
     const Status status = error_of(engine.add_group({0, 1}));
     EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
     EXPECT_NE(status.message().find("rank 1"), std::string::npos);
@@ -194,7 +194,7 @@ TEST(Groups, ALeaveRightAfterTheChangeEndsCallsInTheNewGroup) {
   for (int round = 0; round < 30; ++round) {
     run_job(3, {}, [](Engine& engine) {
       const auto group = engine.add_group({0, 1});
-      if (engine.place().rank != 0) return engine.shutdown("enough");
+      if (engine.topology().rank != 0) return engine.shutdown("enough");
       if (!group.ok()) return;  // the leave came before the last word
       std::vector<float> values(10, 1.0F);
       const Status status = allreduce(engine, values, "x", *group);
@@ -207,22 +207,22 @@ TEST(Groups, ALeaveRightAfterTheChangeEndsCallsInTheNewGroup) {
 // The change fails for the leaver, and the group with it: no call in it may wait for ever.
 TEST(Groups, AGroupWhoseRemovalFailedForALeaverIsOver) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
-    if (engine.place().rank == 1) return engine.shutdown("enough");
+    if (engine.topology().rank == 1) return engine.shutdown("enough");
     EXPECT_EQ(engine.remove_group(1).code(), StatusCode::kRebuildGroup);
-    if (engine.place().rank != 0) return;
+    if (engine.topology().rank != 0) return;
     std::vector<float> values(10, 1.0F);
     EXPECT_EQ(allreduce(engine, values, "x", 1).code(), StatusCode::kRebuildGroup);
   });
 }
 
-TEST(Groups, CallsThatMeetARemovalAreRefusedNotForgotten) {
+TEST(Groups, CallsThatMeetARemovalAreRejectedNotForgotten) {
   run_job(2, {}, [](Engine& engine) {
     for (int round = 0; round < 30; ++round) {
-      const auto group = engine.add_group({engine.place().size - 2});
+      const auto group = engine.add_group({engine.topology().size - 2});
       ASSERT_EQ(error_of(group), Status());
       std::atomic<bool> removed = false;
       std::thread user;
-      if (engine.place().rank == 0)
+      if (engine.topology().rank == 0)
         user = std::thread([&] {
           while (!removed) {
             std::vector<float> values(10, 1.0F);
@@ -238,10 +238,10 @@ TEST(Groups, CallsThatMeetARemovalAreRefusedNotForgotten) {
 }
 
 // Rank 1 agrees to the removal and holds up its last word until rank 0, which waits for that word
-// with the group closed, has been refused a call.
-TEST(Groups, ACallInTheMiddleOfARemovalIsRefused) {
+// with the group closed, has had a call rejected.
+TEST(Groups, ACallInTheMiddleOfARemovalIsRejected) {
   std::atomic<bool> held_up = false;
-  std::atomic<bool> was_refused = false;
+  std::atomic<bool> was_rejected = false;
   run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
     auto options = options_of(rank, 2, {{0}});
     Engine* own = nullptr;  // while it removes
@@ -250,7 +250,7 @@ TEST(Groups, ACallInTheMiddleOfARemovalIsRefused) {
       if (rank == 1) {
         held_up = true;
         const auto end = std::chrono::steady_clock::now() + kHangGuard;
-        while (!was_refused && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+        while (!was_rejected && std::chrono::steady_clock::now() < end) std::this_thread::yield();
         return false;
       }
       std::vector<float> values(10, 1.0F);
@@ -258,7 +258,7 @@ TEST(Groups, ACallInTheMiddleOfARemovalIsRefused) {
       if (status.ok()) return false;  // the group is not closed yet
       EXPECT_EQ(status, Status::fix_call("rank 0: group 1 is being removed; no more calls can be "
                                          "made in it"));
-      was_refused = true;
+      was_rejected = true;
       return false;
     };
     const auto engine = must(assemble(options, store));
@@ -266,7 +266,7 @@ TEST(Groups, ACallInTheMiddleOfARemovalIsRefused) {
     own = engine.get();
     EXPECT_EQ(engine->remove_group(1), Status());
     own = nullptr;
-    EXPECT_TRUE(was_refused);
+    EXPECT_TRUE(was_rejected);
     EXPECT_EQ(barrier(*engine), Status());
   });
 }
@@ -302,8 +302,8 @@ TEST(Groups, AnInterruptionEndsTheWaitingForAnotherThread) {
 TEST(Groups, AWaitingThreadDoesNotHoldUpAChange) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> late(1000, 1.0F);
-    const auto pending = engine.place().rank == 0 ? engine.submit(allreduce_of(late, "late"))
-                                                  : Result<Handle>(Status::retry("not yet"));
+    const auto pending = engine.topology().rank == 0 ? engine.submit(allreduce_of(late, "late"))
+                                                     : Result<Handle>(Status::retry("not yet"));
     std::thread waiter;
     if (pending.ok()) waiter = std::thread([&] { EXPECT_TRUE(engine.wait(*pending, kHangGuard)); });
     for (int round = 0; round < 20; ++round) {
@@ -311,7 +311,7 @@ TEST(Groups, AWaitingThreadDoesNotHoldUpAChange) {
       ASSERT_EQ(error_of(group), Status());
       ASSERT_EQ(engine.remove_group(*group), Status());
     }
-    if (engine.place().rank == 1) {
+    if (engine.topology().rank == 1) {
       EXPECT_EQ(allreduce(engine, late, "late"), Status());
     }
     if (waiter.joinable()) waiter.join();

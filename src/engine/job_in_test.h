@@ -32,7 +32,7 @@ inline std::unique_ptr<Engine> must(Result<std::unique_ptr<Engine>> engine) {
 inline EngineOptions options_of(int rank, int size, std::vector<std::vector<int>> groups = {}) {
   EngineOptions options;
   options.heap_bytes = 64 << 20;
-  options.place = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
+  options.topology = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
   options.groups = std::move(groups);
   options.start_timeout = kHangGuard;
   return options;

@@ -63,38 +63,38 @@ Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles
                     std::chrono::milliseconds wait_limit) {
   const TimePoint now = clock_.now();
   const bool waits = wait_limit.count() > 0;
-  bool baton_is_ours = false;
+  bool progress_lock_is_ours = false;
   {
     auto state = state_.lock();
     if (state->stopping)
       return Status::fix_call("the engine is shut down; call init() before this operation");
     state->inbox.reserve(state->inbox.size() + batch.size());
-    for (const Submission& submission : batch) state->moments.know(submission.group);
+    for (const Submission& submission : batch) state->contexts.know(submission.group);
     FARANDOLE_TRY(add_all(*state, batch, handles));
-    const std::uint32_t number = batch.size() > 1 ? state->moments.next_batch() : 0;
+    const std::uint32_t number = batch.size() > 1 ? state->contexts.next_batch() : 0;
     for (std::size_t i = 0; i < batch.size(); ++i) {
       Record* const record = state->table.find(handles[i]);
       record->submitted = now;
-      record->moment = state->moments.submitted(record->submission.group, number);
-      recorder_.submitted(record->handle, record->submission, record->known->known.name_digest,
-                          now);
+      record->context = state->contexts.submitted(record->submission.group, number);
+      recorder_.submitted(record->handle, record->submission,
+                          record->interned->interned.name_digest, now);
       state->inbox.push_back(record);
     }
     ++state->calls;
-    baton_is_ours = !std::exchange(state->baton_held, true);
-    if (baton_is_ours && arrived_.empty())
+    progress_lock_is_ours = !std::exchange(state->progress_locked, true);
+    if (progress_lock_is_ours && arrived_.empty())
       arrived_.swap(state->inbox);
     else
       inbox_filled_.store(true);
     if (waits) begin_wait(*state, handles.front(), now);
   }
-  if (!baton_is_ours) doorbells_.ring_self();
+  if (!progress_lock_is_ours) doorbells_.ring_self();
   if (waits) {
     wait_for({handles.front(), handles.size()}, now + std::min(wait_limit, kNoLimit),
-             baton_is_ours);
-  } else if (baton_is_ours) {
+             progress_lock_is_ours);
+  } else if (progress_lock_is_ours) {
     advance();
-    release_baton();
+    release_progress_lock();
   }
   return {};
 }
@@ -103,12 +103,13 @@ Status Loop::submit(std::span<const Submission> batch, std::span<Handle> handles
 Status Loop::add_all(State& state, std::span<const Submission> batch, std::span<Handle> handles) {
   std::size_t added = 0;
   const auto take_back = [&] {
-    while (added > 0) state.table.withdraw(*state.table.find(handles[--added]));
+    while (added > 0) state.table.roll_back(*state.table.find(handles[--added]));
   };
   try {
     for (; added < batch.size(); ++added) {
-      const Status refusal = refusal_of(state, batch[added].group);
-      const auto record = refusal.ok() ? state.table.add(batch[added]) : Result<Record*>(refusal);
+      const Status rejection = rejection_of(state, batch[added].group);
+      const auto record =
+          rejection.ok() ? state.table.add(batch[added]) : Result<Record*>(rejection);
       if (record.ok()) {
         handles[added] = (*record)->handle;
         continue;
@@ -123,7 +124,7 @@ Status Loop::add_all(State& state, std::span<const Submission> batch, std::span<
   return {};
 }
 
-Status Loop::refusal_of(const State& state, GroupId group) {
+Status Loop::rejection_of(const State& state, GroupId group) {
   if (const auto over = state.over.find(group); over != state.over.end()) return over->second;
   if (const auto open = state.open.find(group); open != state.open.end() && open->second) return {};
   return Status::fix_call(
@@ -133,13 +134,13 @@ Status Loop::refusal_of(const State& state, GroupId group) {
 bool Loop::poll(Handle handle) {
   auto state = state_.lock();
   Record* const record = state->table.find(handle);
-  state->see(record);
+  state->observe(record);
   return record == nullptr || record->finished;
 }
 
-void Loop::State::see(Record* record) {
-  if (record == nullptr || !record->finished || std::exchange(record->seen, true)) return;
-  moments.seen(record->submission.group);
+void Loop::State::observe(Record* record) {
+  if (record == nullptr || !record->finished || std::exchange(record->observed, true)) return;
+  contexts.observed(record->submission.group);
 }
 
 bool Loop::wait(Handle handle, std::chrono::milliseconds limit) {
@@ -147,16 +148,16 @@ bool Loop::wait(Handle handle, std::chrono::milliseconds limit) {
   {
     auto state = state_.lock();
     Record* const record = state->table.find(handle);
-    state->see(record);
+    state->observe(record);
     if (record == nullptr || record->finished) return true;
     begin_wait(*state, handle, now);
     ++state->calls;
-    if (state->baton_in_background) doorbells_.ring_self();  // it hands the baton over
+    if (state->locked_in_background) doorbells_.ring_self();  // it hands the progress lock over
   }
   const bool done = wait_for({handle, 1}, now + std::min(limit, kNoLimit), false);
   if (done) {
     auto state = state_.lock();
-    state->see(state->table.find(handle));
+    state->observe(state->table.find(handle));
   }
   return done;
 }
@@ -170,21 +171,21 @@ void Loop::end_wait(State& state, TimePoint now) {
   if (--state.waiters == 0) recorder_.unblocked(now);
 }
 
-// Of a caller that counts as a waiter already. One that has the baton has just submitted all that
-// is wanted. True when all of it is done.
-bool Loop::wait_for(const Wanted& wanted, TimePoint deadline, bool has_baton) {
+// Of a caller that counts as a waiter already. One that has the progress lock has just submitted
+// all that is wanted. True when all of it is done.
+bool Loop::wait_for(const Wanted& wanted, TimePoint deadline, bool has_progress_lock) {
   std::size_t missing = wanted.count;
   Next next_one = Next::kNobody;
   for (;;) {
-    if (has_baton) missing = carry(wanted, missing, deadline);
+    if (has_progress_lock) missing = drive(wanted, missing, deadline);
     auto state = state_.lock();
-    if (has_baton) {
-      state->baton_held = false;
-      if (state->takers > 0 || state->stopping) state_.notify_all();
+    if (has_progress_lock) {
+      state->progress_locked = false;
+      if (state->lock_waiters > 0 || state->stopping) state_.notify_all();
     }
     const bool woke = missing == 0 || state.wait_until(deadline, [&](State& s) {
       missing = s.missing(wanted);
-      return missing == 0 || s.baton_is_free();
+      return missing == 0 || s.progress_lock_is_free();
     });
     const TimePoint now = missing == 0 ? state->published : clock_.now();
     if (missing == 0 || !woke || now >= deadline) {
@@ -192,7 +193,7 @@ bool Loop::wait_for(const Wanted& wanted, TimePoint deadline, bool has_baton) {
       next_one = next(*state);
       break;
     }
-    has_baton = state->baton_held = true;
+    has_progress_lock = state->progress_locked = true;
   }
   wake(next_one);
   return missing == 0;
@@ -213,7 +214,7 @@ Outcome Loop::peek(Handle handle) {
   Record* const record = state->table.find(handle);
   if (Status absence = absence_of(handle, record); !absence.ok())
     return {.status = std::move(absence)};
-  state->see(record);
+  state->observe(record);
   return record->outcome;
 }
 
@@ -222,44 +223,44 @@ Outcome Loop::take(Handle handle) {
   Record* const record = state->table.find(handle);
   if (Status absence = absence_of(handle, record); !absence.ok())
     return {.status = std::move(absence)};
-  state->see(record);
+  state->observe(record);
   return state->table.take(handle);
 }
 
 void Loop::drop(Handle handle) {
   auto state = state_.lock();
   Record* const record = state->table.find(handle);
-  if (record != nullptr && !std::exchange(record->seen, true))
-    state->moments.dropped(record->submission.group);
+  if (record != nullptr && !std::exchange(record->observed, true))
+    state->contexts.dropped(record->submission.group);
   state->table.drop(handle);
 }
 
 void Loop::add_member(std::unique_ptr<GroupMember> member) {
-  take_baton();
+  take_progress_lock();
   try {
     members_.reserve(members_.size() + 1);
     state_.lock()->open.emplace(member->id(), true);
   } catch (const std::bad_alloc&) {
-    die_of_memory();  // the others have the new group already
+    abort_out_of_memory();  // the others have the new group already
   }
   recorder_.enter_group(member->id());
   members_.push_back(std::move(member));
   members_are_new_ = true;
-  release_baton();
+  release_progress_lock();
 }
 
 void Loop::remove_member(GroupId group) {
-  take_baton();
+  take_progress_lock();
   std::erase_if(members_, [group](const auto& member) { return member->id() == group; });
   recorder_.leave_group(group);
   {
     auto state = state_.lock();
     state->open.erase(group);
     state->over.erase(group);
-    state->moments.forget(group);
+    state->contexts.forget(group);
     state->table.forget_group(group);
   }
-  release_baton();
+  release_progress_lock();
 }
 
 Status Loop::close_group(GroupId group) {
@@ -287,15 +288,15 @@ bool Loop::is_over(GroupId group) {
 }
 
 void Loop::give_up(const Status& status, std::string_view reason) {
-  take_baton();
+  take_progress_lock();
   try {
     std::vector<Record*> finished;
     end_all(status, reason, finished);
     publish(finished);
   } catch (const std::bad_alloc&) {
-    die_of_memory();
+    abort_out_of_memory();
   }
-  release_baton();
+  release_progress_lock();
 }
 
 void Loop::stop(std::optional<std::string_view> reason) {
@@ -305,21 +306,21 @@ void Loop::stop(std::optional<std::string_view> reason) {
     stopping_.store(true);
   }
   state_.notify_all();
-  progress_place_.notify_all();
-  nap_place_.notify_all();
+  progress_queue_.notify_all();
+  nap_queue_.notify_all();
   doorbells_.ring_self();
   if (progress_.joinable()) progress_.join();
   {
     auto state = state_.lock();
-    state.wait([](State& s) { return !s.baton_held; });
-    state->baton_held = true;
+    state.wait([](State& s) { return !s.progress_locked; });
+    state->progress_locked = true;
   }
   try {
     end_by_shutdown(reason);
   } catch (const std::bad_alloc&) {
-    die_of_memory();
+    abort_out_of_memory();
   }
-  release_baton();
+  release_progress_lock();
 }
 
 void Loop::end_by_shutdown(std::optional<std::string_view> reason) {
@@ -373,7 +374,7 @@ void Loop::wait_for_writers(std::vector<Record*>& finished) {
 void Loop::take_memory_back(TimePoint now) {
   for (auto& member : members_) {
     if (!member->is_overdue(now)) continue;
-    const auto pages = SharedHeap::pages_of(member->lent_output());
+    const auto pages = SharedHeap::pages_of(member->exposed_output());
     const bool others_await = std::ranges::any_of(members_, [&](const auto& other) {
       const auto awaited = other->awaited_output();
       return awaited.data() < pages.data() + pages.size() &&
@@ -394,12 +395,12 @@ bool Loop::advance() {
   try {
     return advance_all();
   } catch (const std::bad_alloc&) {
-    die_of_memory();
+    abort_out_of_memory();
   }
 }
 
 // In the middle of a step there is no way back: the others get the reason, and this process ends.
-void Loop::die_of_memory() {
+void Loop::abort_out_of_memory() {
   constexpr const char* kReason = "it has no memory left for its own small needs";
   std::fprintf(
       stderr,
@@ -429,12 +430,12 @@ bool Loop::advance_all() {
   return moved || !finished.empty();
 }
 
-void Loop::look(TimePoint now) {
+void Loop::tick(TimePoint now) {
   try {
-    for (auto& member : members_) member->look(now);
+    for (auto& member : members_) member->tick(now);
     take_memory_back(now);
   } catch (const std::bad_alloc&) {
-    die_of_memory();
+    abort_out_of_memory();
   }
 }
 
@@ -550,8 +551,8 @@ void Loop::publish(const std::vector<Record*>& finished) {
 }
 
 // Until nothing of what is wanted is missing, the time is over or somebody else must have the
-// baton. Returns how much is missing.
-std::size_t Loop::carry(const Wanted& wanted, std::size_t missing, TimePoint deadline) {
+// progress lock. Returns how much is missing.
+std::size_t Loop::drive(const Wanted& wanted, std::size_t missing, TimePoint deadline) {
   wanted_ = wanted;
   missing_ = missing;
   int moves = 0;
@@ -562,7 +563,7 @@ std::size_t Loop::carry(const Wanted& wanted, std::size_t missing, TimePoint dea
       options_.policy.begin_wait(clock_);
       if (++moves % kMovesPerReading != 0) continue;
       const TimePoint now = clock_.now();
-      look(now);
+      tick(now);
       time_is_over = now >= deadline;
       continue;
     }
@@ -575,19 +576,19 @@ std::size_t Loop::carry(const Wanted& wanted, std::size_t missing, TimePoint dea
 }
 
 // No spinning here: the processor belongs to those who compute.
-void Loop::carry_in_background(std::uint64_t calls) {
+void Loop::drive_in_background(std::uint64_t calls) {
   for (int moves = 0; !called_away(&calls);) {
     if (!advance())
       sleep(&calls, clock_.now() + kNoLimit);
     else if (++moves % kMovesPerReading == 0)
-      look(clock_.now());
+      tick(clock_.now());
   }
   advance();  // for the call that has come
 }
 
 void Loop::sleep(const std::uint64_t* calls, TimePoint deadline) {
   const std::uint32_t ticket = doorbells_.prepare_sleep();
-  look(clock_.now());
+  tick(clock_.now());
   const bool moved = advance();
   const bool wanted_is_done = wanted_.count > 0 && missing_ == 0;
   if (moved || wanted_is_done || called_away(calls)) return doorbells_.cancel_sleep();
@@ -603,47 +604,47 @@ void Loop::sleep(const std::uint64_t* calls, TimePoint deadline) {
 // later rings.
 bool Loop::called_away(const std::uint64_t* calls) {
   auto state = state_.lock();
-  if (state->stopping || state->takers > 0) return true;
+  if (state->stopping || state->lock_waiters > 0) return true;
   return calls != nullptr && (state->waiters > 0 || state->calls != *calls || !has_work(*state));
 }
 
 bool Loop::has_work(const State& state) const { return state.table.in_flight() > 0 || unsent_; }
 
-void Loop::take_baton() {
+void Loop::take_progress_lock() {
   auto state = state_.lock();
-  ++state->takers;
+  ++state->lock_waiters;
   called_away_ = true;
-  if (state->baton_held) doorbells_.ring_self();
-  state.wait([](State& s) { return !s.baton_held; });
-  --state->takers;
-  called_away_ = state->takers > 0;
-  state->baton_held = true;
+  if (state->progress_locked) doorbells_.ring_self();
+  state.wait([](State& s) { return !s.progress_locked; });
+  --state->lock_waiters;
+  called_away_ = state->lock_waiters > 0;
+  state->progress_locked = true;
 }
 
-void Loop::release_baton() {
+void Loop::release_progress_lock() {
   Next next_one = Next::kNobody;
   {
     auto state = state_.lock();
-    state->baton_held = false;
-    state->baton_in_background = false;
+    state->progress_locked = false;
+    state->locked_in_background = false;
     next_one = next(*state);
   }
   wake(next_one);
 }
 
 Loop::Next Loop::next(const State& state) const {
-  if (state.baton_held) return Next::kNobody;
-  if (state.waiters > 0 || state.takers > 0 || state.stopping) return Next::kCallers;
+  if (state.progress_locked) return Next::kNobody;
+  if (state.waiters > 0 || state.lock_waiters > 0 || state.stopping) return Next::kCallers;
   return has_work(state) && !state.napping ? Next::kProgress : Next::kNobody;
 }
 
 void Loop::wake(Next next) {
   if (next == Next::kCallers) state_.notify_all();
-  if (next == Next::kProgress) progress_place_.notify_all();
+  if (next == Next::kProgress) progress_queue_.notify_all();
 }
 
-bool Loop::may_carry_in_background(const State& state) const {
-  return state.baton_is_free() && state.waiters == 0 && has_work(state);
+bool Loop::may_drive_in_background(const State& state) const {
+  return state.progress_lock_is_free() && state.waiters == 0 && has_work(state);
 }
 
 void Loop::run() {
@@ -652,21 +653,21 @@ void Loop::run() {
     std::uint64_t calls = 0;
     {
       auto state = state_.lock();
-      state.wait_at(progress_place_,
-                    [this](State& s) { return s.stopping || may_carry_in_background(s); });
+      state.wait_at(progress_queue_,
+                    [this](State& s) { return s.stopping || may_drive_in_background(s); });
       state->napping = true;
       do {
         calls = state->calls;
-        state.wait_at(nap_place_, clock_.now() + kNap, [](State& s) { return s.stopping; });
+        state.wait_at(nap_queue_, clock_.now() + kNap, [](State& s) { return s.stopping; });
       } while (state->calls != calls && !state->stopping && has_work(*state));
       state->napping = false;
       if (state->stopping) return;
-      if (!may_carry_in_background(*state)) continue;
-      state->baton_held = true;
-      state->baton_in_background = true;
+      if (!may_drive_in_background(*state)) continue;
+      state->progress_locked = true;
+      state->locked_in_background = true;
     }
-    carry_in_background(calls);
-    release_baton();
+    drive_in_background(calls);
+    release_progress_lock();
   }
 }
 

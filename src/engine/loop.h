@@ -1,6 +1,6 @@
-// Loop: the engine's only loop. Whoever holds the baton makes progress for all groups: a caller of
-// wait(), or of submit(), which without a limit looks only once, else the thread "progress".
-// Everybody else sleeps.
+// Loop: the engine's only loop. Whoever holds the progress lock makes progress for all groups: a
+// caller of wait(), or of submit(), which without a limit looks only once, else the thread
+// "progress". Everybody else sleeps.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@
 #include "base/guarded.h"
 #include "engine/failure.h"
 #include "engine/group_member.h"
-#include "submission/moments.h"
+#include "submission/context_tracker.h"
 #include "submission/submission_table.h"
 #include "timeline/flight_record.h"
 #include "transport/shm/doorbells.h"
@@ -54,10 +54,11 @@ class Loop {
   Outcome take(Handle handle);
   void drop(Handle handle);
 
-  // A group of ours that comes or goes while the others run. Any thread; waits for the baton.
+  // A group of ours that comes or goes while the others run. Any thread; waits for the progress
+  // lock.
   void add_member(std::unique_ptr<GroupMember> member);
   void remove_member(GroupId group);
-  // Refuses further submissions to the group, for good or until reopen_group(). Errors: kFixCall
+  // Rejects further submissions to the group, for good or until reopen_group(). Errors: kFixCall
   // when some of ours there were not taken: whether they are still in flight depends on time.
   Status close_group(GroupId group);
   void reopen_group(GroupId group);
@@ -82,23 +83,25 @@ class Loop {
 
   struct State {
     SubmissionTable table;
-    Moments moments;
-    std::vector<Record*> inbox;      // submitted, not yet seen by the holder of the baton
+    ContextTracker contexts;
+    std::vector<Record*> inbox;      // submitted, not yet seen by the holder of the progress lock
     std::map<GroupId, bool> open;    // our groups; false: one that is being removed
     std::map<GroupId, Status> over;  // our groups that have ended, and why
     int waiters = 0;                 // callers inside wait(), or submit() with a limit
     TimePoint published{};           // when calls were finished last
-    int takers = 0;                  // callers inside take_baton(); they go first
+    int lock_waiters = 0;            // callers inside take_progress_lock(); they go first
     std::uint64_t calls = 0;         // of submit() and wait(), who look or carry themselves
-    bool baton_held = false;
-    bool baton_in_background = false;  // by the thread "progress"
-    bool napping = false;              // that thread: it wakes by itself, soon
+    bool progress_locked = false;
+    bool locked_in_background = false;  // by the thread "progress"
+    bool napping = false;               // that thread: it wakes by itself, soon
     bool stopping = false;
 
-    bool baton_is_free() const { return !baton_held && !stopping && takers == 0; }
+    bool progress_lock_is_free() const {
+      return !progress_locked && !stopping && lock_waiters == 0;
+    }
     // The user learns of the call, which may be null, that it is done if it is. When that is
-    // depends on time, so it steers predictions only, by `moments`: no name and no result.
-    void see(Record* record);
+    // depends on time, so it steers predictions only, by `contexts`: no name and no result.
+    void observe(Record* record);
     // Unknown handles count as done.
     bool is_done(Handle handle) {
       const Record* const record = table.find(handle);
@@ -115,17 +118,17 @@ class Loop {
   // What peek() and take() answer when there is no outcome yet, or no call; ok when there is one.
   static Status absence_of(Handle handle, const Record* record);
   // Why nothing can be submitted to a group; ok when it can.
-  static Status refusal_of(const State& state, GroupId group);
+  static Status rejection_of(const State& state, GroupId group);
   static Status add_all(State& state, std::span<const Submission> batch, std::span<Handle> handles);
 
   static void set_open(State& state, GroupId group, bool open);
 
-  // The holder of the baton only, without the lock:
+  // The holder of the progress lock only, without the lock:
   bool advance();
   bool advance_all();
   // Tells the members the time. advance() does not: reading the clock costs as much as it does.
-  void look(TimePoint now);
-  [[noreturn]] void die_of_memory();
+  void tick(TimePoint now);
+  [[noreturn]] void abort_out_of_memory();
   void end_by_shutdown(std::optional<std::string_view> reason);
   // This rank ends all its groups: drives the steps that all have entered until they are done, or
   // do not move any more.
@@ -146,13 +149,13 @@ class Loop {
   void publish(const std::vector<Record*>& finished);
   void begin_wait(State& state, Handle handle, TimePoint now);
   void end_wait(State& state, TimePoint now);
-  bool wait_for(const Wanted& wanted, TimePoint deadline, bool has_baton);
-  std::size_t carry(const Wanted& wanted, std::size_t missing, TimePoint deadline);
-  void carry_in_background(std::uint64_t calls);
+  bool wait_for(const Wanted& wanted, TimePoint deadline, bool has_progress_lock);
+  std::size_t drive(const Wanted& wanted, std::size_t missing, TimePoint deadline);
+  void drive_in_background(std::uint64_t calls);
   // `calls`: in the thread "progress", how many it knows of; null in a caller.
   void sleep(const std::uint64_t* calls, TimePoint deadline);
   bool called_away(const std::uint64_t* calls);
-  bool may_carry_in_background(const State& state) const;
+  bool may_drive_in_background(const State& state) const;
   bool has_work(const State& state) const;
 
   // Who is to go on now. The thread "progress" only where no caller does: waking it for a call that
@@ -160,12 +163,12 @@ class Loop {
   enum class Next : std::uint8_t { kNobody, kCallers, kProgress };
   Next next(const State& state) const;
   void wake(Next next);
-  void take_baton();
-  void release_baton();
+  void take_progress_lock();
+  void release_progress_lock();
   void run();  // of the thread "progress"
 
   Doorbells& doorbells_;
-  std::vector<std::unique_ptr<GroupMember>> members_;  // of the holder of the baton
+  std::vector<std::unique_ptr<GroupMember>> members_;  // of the holder of the progress lock
   FlightRecorder& recorder_;
   const Clock& clock_;
   Options options_;
@@ -173,17 +176,18 @@ class Loop {
   FailureWatch failures_;
   bool members_are_new_ = false;    // and may have ended before they came
   std::optional<Status> given_up_;  // why we have left, if we did so by ourselves
-  Wanted wanted_;                   // what the holder of the baton waits for
+  Wanted wanted_;                   // what the holder of the progress lock waits for
   std::size_t missing_ = 0;         // how many of these are not done
   std::vector<Record*> finished_;   // of advance_all(); kept to save the allocations
-  std::vector<Record*> arrived_;  // what the holder of the baton has submitted itself, or taken in
+  std::vector<Record*>
+      arrived_;  // what the holder of the progress lock has submitted itself, or taken in
 
   Guarded<State> state_;
-  WaitPlace progress_place_;                // where the thread "progress" waits
-  WaitPlace nap_place_;                     // where it naps
+  WaitQueue progress_queue_;                // where the thread "progress" waits
+  WaitQueue nap_queue_;                     // where it naps
   std::atomic<bool> inbox_filled_ = false;  // a hint, so that polling needs no lock
   std::atomic<bool> stopping_ = false;      // the same
-  std::atomic<bool> called_away_ = false;   // the same: somebody is inside take_baton()
+  std::atomic<bool> called_away_ = false;   // the same: somebody is inside take_progress_lock()
   std::atomic<bool> unsent_ = false;        // messages wait for room, also with nothing in flight
   std::once_flag left_;
   std::thread progress_;

@@ -9,23 +9,23 @@
 
 namespace farandole {
 
-Result<EngineOptions> EngineOptions::from_environment(bool place_is_known) {
+Result<EngineOptions> EngineOptions::from_environment(bool topology_is_known) {
   const auto environment = [](const char* name) -> const char* { return std::getenv(name); };
   FARANDOLE_TRY_ASSIGN(const Knobs knobs, Knobs::read(environment));
   const auto number = [&](Knob knob) { return static_cast<int>(knobs.integer(knob)); };
   EngineOptions options;
-  options.place = {.rank = number(Knob::kRank),
-                   .size = number(Knob::kSize),
-                   .local_rank = number(Knob::kLocalRank),
-                   .local_size = number(Knob::kLocalSize),
-                   .cross_rank = number(Knob::kCrossRank),
-                   .cross_size = number(Knob::kCrossSize)};
+  options.topology = {.rank = number(Knob::kRank),
+                      .size = number(Knob::kSize),
+                      .local_rank = number(Knob::kLocalRank),
+                      .local_size = number(Knob::kLocalSize),
+                      .cross_rank = number(Knob::kCrossRank),
+                      .cross_size = number(Knob::kCrossSize)};
   options.rendezvous_descriptor = number(Knob::kRendezvousDescriptor);
-  if (!place_is_known && !knobs.is_set(Knob::kRank) && !knobs.is_set(Knob::kSize)) {
+  if (!topology_is_known && !knobs.is_set(Knob::kRank) && !knobs.is_set(Knob::kSize)) {
     FARANDOLE_TRY_ASSIGN(auto foreign, find_foreign_job(environment));
     if (foreign) {
-      options.place = foreign->place;
-      options.meeting = std::move(foreign->meeting);
+      options.topology = foreign->topology;
+      options.rendezvous_id = std::move(foreign->rendezvous_id);
     }
   }
   options.start_timeout = std::chrono::seconds(knobs.integer(Knob::kStartTimeout));

@@ -30,7 +30,7 @@ inline std::unique_ptr<Engine> join_job(int rank, int size, const RankGroups& gr
                                         int descriptor) {
   EngineOptions options;
   options.heap_bytes = 64 << 20;
-  options.place = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
+  options.topology = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
   options.groups = groups;
   options.rendezvous_descriptor = descriptor;
   options.start_timeout = kHangGuard;

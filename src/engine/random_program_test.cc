@@ -1,5 +1,5 @@
 // Random programs: every rank submits the same calls in an order of its own, alone or in batches,
-// and waits in another one; some calls differ between the ranks and must be refused on all; at the
+// and waits in another one; some calls differ between the ranks and must be rejected on all; at the
 // end the ranks run out of data at different times and join. A seed repeats its program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ int between(Random& random, int low, int high) {
   return std::uniform_int_distribution<int>(low, high)(random);
 }
 
-enum class Deviation { kNone, kDType, kShape, kReduceOp, kScale, kOperation, kFault };
+enum class Deviation { kNone, kDType, kShape, kReduceOp, kScale, kOperation, kCallError };
 
 // What all ranks know of a call.
 struct Plan {
@@ -70,7 +70,7 @@ struct Call {
   std::vector<std::byte> source;
   std::vector<std::byte> target;
   Values expected;
-  bool refused = false;
+  bool rejected = false;
   Handle handle = 0;
 };
 
@@ -129,7 +129,7 @@ void deviate(Submission& submission, Deviation deviation) {
     case Deviation::kOperation:
       submission.operation = Operation::kBarrier;
       return;
-    case Deviation::kFault:
+    case Deviation::kCallError:
       submission.shape.clear();
       submission.root_rank = -1;
       submission.postscale = std::numeric_limits<double>::infinity();
@@ -148,7 +148,7 @@ Call make_call(const Plan& plan, const std::vector<int>& ranks, int rank) {
   call.expected = expected_of(plan, member, inputs);
   call.source = encoded(plan.dtype, inputs[static_cast<std::size_t>(member)]);
   call.target.resize(call.expected.size() * row_of(plan.dtype).bytes + 1);
-  call.refused = plan.deviation != Deviation::kNone && members > 1;
+  call.rejected = plan.deviation != Deviation::kNone && members > 1;
   Submission& submission = call.submission;
   submission.operation = plan.operation;
   submission.name = plan.name;
@@ -159,7 +159,7 @@ Call make_call(const Plan& plan, const std::vector<int>& ranks, int rank) {
   submission.root_rank = ranks[static_cast<std::size_t>(plan.root_index % members)];
   submission.input = call.source.data();
   submission.output = call.target.data();
-  if (call.refused && member == members - 1) deviate(submission, plan.deviation);
+  if (call.rejected && member == members - 1) deviate(submission, plan.deviation);
   return call;
 }
 
@@ -180,7 +180,7 @@ void submit_all(Engine& engine, std::vector<Call>& calls, Random& own) {
 
 void check_outcome(Engine& engine, const Call& call) {
   const Outcome outcome = finish(engine, call.handle);
-  if (call.refused) {
+  if (call.rejected) {
     ASSERT_EQ(outcome.status.code(), StatusCode::kFixCall) << call.plan->name;
     ASSERT_THAT(outcome.status.message(), HasSubstr("`" + call.plan->name + "`"));
     ASSERT_TRUE(std::ranges::all_of(call.target, [](std::byte b) { return b == std::byte{0}; }));
@@ -195,7 +195,7 @@ void check_outcome(Engine& engine, const Call& call) {
 }
 
 void run_round(Engine& engine, const std::vector<Plan>& plans, Random& own) {
-  const int rank = engine.place().rank;
+  const int rank = engine.topology().rank;
   std::vector<Call> calls;
   for (const Plan& plan : plans) {
     const auto ranks = engine.ranks_of(plan.group);
@@ -208,7 +208,7 @@ void run_round(Engine& engine, const std::vector<Plan>& plans, Random& own) {
 
 // Rank r has steps[r] more tensors; who has none left joins.
 void run_out_of_data(Engine& engine, const std::vector<int>& steps) {
-  const int rank = engine.place().rank;
+  const int rank = engine.topology().rank;
   for (int step = 0; step < steps[static_cast<std::size_t>(rank)]; ++step) {
     std::vector<float> values(1000, 1.0F);
     ASSERT_EQ(allreduce(engine, values), Status());
@@ -230,7 +230,7 @@ void run_program(unsigned seed) {
   if (size > 2) groups = {{0, 1}, {1, size - 1}};
   run_job(size, groups, [&](Engine& engine) {
     Random same(seed);  // on all ranks
-    Random own(seed * 1000 + static_cast<unsigned>(engine.place().rank));
+    Random own(seed * 1000 + static_cast<unsigned>(engine.topology().rank));
     for (int round = 0; round < kRounds; ++round) {
       std::vector<Plan> plans;
       for (int number = 0; number < kCallsPerRound; ++number)

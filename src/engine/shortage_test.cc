@@ -198,7 +198,7 @@ Ending take_part(int rank, int descriptor, Told& told) {
   EngineOptions options;
   options.heap_bytes = 64 << 20;
   options.bucket_bytes = 1 << 20;
-  options.place = {.rank = rank, .size = 2, .local_rank = rank, .local_size = 2};
+  options.topology = {.rank = rank, .size = 2, .local_rank = rank, .local_size = 2};
   options.rendezvous_descriptor = descriptor;
   options.start_timeout = kHangGuard;
   auto engine = Engine::create(options);

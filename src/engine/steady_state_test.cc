@@ -75,7 +75,7 @@ TEST_P(InAnyOrder, ALoopThatRepeatsSendsNoMessageOnceItIsLearnt) {
   run_spied_job(size, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
     constexpr int kTensors = 20;
     constexpr int kIterations = 20;
-    std::mt19937 random(static_cast<unsigned>(engine.place().rank));
+    std::mt19937 random(static_cast<unsigned>(engine.topology().rank));
     bool silent = false;
     std::uint32_t steps = 0;
     for (int stretch = 0; stretch < 100 && !silent; ++stretch) {
@@ -95,13 +95,13 @@ TEST_P(InAnyOrder, ALoopThatRepeatsSendsNoMessageOnceItIsLearnt) {
   });
 }
 
-// Both predict what the other one has not got. Nothing is written, and what was withdrawn comes
+// Both predict what the other one has not got. Nothing is written, and what was rolled back comes
 // again.
-TEST(Replan, AWithdrawnStepLeavesItsOutputsUntouched) {
+TEST(Replan, ARolledBackStepLeavesItsOutputsUntouched) {
   constexpr int kSize = 2;
   std::barrier<> together(kSize);
   run_spied_job(kSize, 1 << 20, [&](Engine& engine, const GroupSpy&) {
-    const int rank = engine.place().rank;
+    const int rank = engine.topology().rank;
     for (const bool batches : {true, false}) {
       std::vector<std::vector<float>> values(4, std::vector<float>(30'000, 1.0F));
       const auto submit = [&](int half) {
@@ -119,7 +119,8 @@ TEST(Replan, AWithdrawnStepLeavesItsOutputsUntouched) {
       nothing_comes();
       for (const auto& tensor : values)
         EXPECT_EQ(std::ranges::count(tensor, 1.0F), std::ssize(tensor));
-      nothing_comes();  // whoever writes has had the baton from this thread, after it has read
+      nothing_comes();  // whoever writes has had the progress lock from this thread, after it has
+                        // read
       together.arrive_and_wait();
       for (const Handle handle : submit(1 - rank)) handles.push_back(handle);
       for (const Handle handle : handles) {
@@ -146,7 +147,7 @@ std::vector<GroupCall> calls_of(const Engine& engine, GroupId groups, std::mt199
     for (int t = 0; t < 5; ++t)
       calls.push_back({"t" + std::to_string(t), group, std::vector<float>(100, 1.0F)});
   std::erase_if(calls, [&](const GroupCall& call) {
-    return std::ranges::count(engine.ranks_of(call.group), engine.place().rank) == 0;
+    return std::ranges::count(engine.ranks_of(call.group), engine.topology().rank) == 0;
   });
   std::ranges::shuffle(calls, random);
   return calls;
@@ -155,7 +156,7 @@ std::vector<GroupCall> calls_of(const Engine& engine, GroupId groups, std::mt199
 TEST(Replan, OverlappingGroupsEachInItsOwnOrder) {
   const std::vector<std::vector<int>> groups = {{0, 1}, {1, 2}, {0, 2}};
   run_job(3, groups, [](Engine& engine) {
-    std::mt19937 random(static_cast<unsigned>(engine.place().rank) + 7);
+    std::mt19937 random(static_cast<unsigned>(engine.topology().rank) + 7);
     for (int round = 0; round < 40; ++round) {
       std::vector<GroupCall> calls = calls_of(engine, 4, random);
       for (GroupCall& call : calls)
@@ -170,11 +171,12 @@ TEST(Replan, OverlappingGroupsEachInItsOwnOrder) {
   });
 }
 
-// In a plan there is no announcement that could be compared: the deviation is a surprise first.
+// In a plan there is no announcement that could be compared: the deviation is a misprediction
+// first.
 TEST(Replan, AMismatchInAPlanIsAnErrorOnEveryRankAndTheJobGoesOn) {
   constexpr int kSize = 3;
   run_spied_job(kSize, kBucketBytes, [](Engine& engine, const GroupSpy&) {
-    const int rank = engine.place().rank;
+    const int rank = engine.topology().rank;
     std::mt19937 random(static_cast<unsigned>(rank));
     for (int iteration = 0; iteration < 20; ++iteration) iterate(engine, 6, random);
     for (int iteration = 0; iteration < 3; ++iteration) {
@@ -215,7 +217,7 @@ TEST(Replan, AMismatchInAPlanIsAnErrorOnEveryRankAndTheJobGoesOn) {
 TEST(Replan, JoinsComeOutOfAnyMode) {
   constexpr int kSize = 3;
   run_spied_job(kSize, kBucketBytes, [](Engine& engine, const GroupSpy&) {
-    const int rank = engine.place().rank;
+    const int rank = engine.topology().rank;
     std::mt19937 random(static_cast<unsigned>(rank));
     for (const int iterations : {0, 20, 3}) {
       for (int iteration = 0; iteration < iterations; ++iteration) iterate(engine, 6, random);

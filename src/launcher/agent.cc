@@ -28,13 +28,13 @@
 #include "diagnosis/stall_watch.h"
 #include "launcher/caller_report.h"
 #include "launcher/descriptor_need.h"
-#include "launcher/farewell.h"
+#include "launcher/exit_report.h"
 #include "launcher/job_output.h"
 #include "launcher/job_sheet.h"
 #include "launcher/poller.h"
 #include "launcher/process_tree.h"
 #include "launcher/rank_files.h"
-#include "launcher/stack_look.h"
+#include "launcher/stack_capture.h"
 #include "launcher/supervision.h"
 #include "launcher/worker_environment.h"
 #include "rendezvous/store_server.h"
@@ -47,7 +47,7 @@ namespace {
 // What a tag of the poller stands for. The low half of a tag is an index.
 enum class Source : std::uint64_t {
   kSignals,
-  kKeeper,
+  kForeground,
   kCaller,
   kReport,
   kStore,
@@ -98,7 +98,7 @@ class Agent {
   void worker_ended(std::size_t rank);
   void note_stops();
   void reap_orphans();
-  void carry_out(const Deeds& deeds);
+  void carry_out(const Actions& actions);
   void pass_on(int signal);
   void wake_the_stopped();
   std::vector<WatchedWorker> watched_workers() const;
@@ -124,12 +124,12 @@ class Agent {
   std::optional<Supervision> supervision_;
   JoinWatch joins_;
   std::optional<StallWatch> stalls_;  // unless the user wants none
-  StackLook stacks_;
+  StackCapture stacks_;
   MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
   TimePoint next_stall_look_ = now();
   bool stack_failure_told_ = false;  // py-spy fails for each rank in the same way
   bool user_has_stopped_the_job_ = false;
-  bool keeper_is_gone_ = false;
+  bool foreground_is_gone_ = false;
   bool job_is_over_ = false;
   bool in_a_hurry_ = false;  // a signal came after the end of the job
 };
@@ -142,7 +142,7 @@ int Agent::run() {
   std::vector<pid_t> pids;
   for (const auto& worker : workers_) pids.push_back(worker.pid);
   supervision_.emplace(std::move(pids), setup_.options.grace);
-  while (!supervision_->finished() && !keeper_is_gone_) {
+  while (!supervision_->finished() && !foreground_is_gone_) {
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     reap_orphans();
     stack_ready();
@@ -157,7 +157,7 @@ int Agent::run() {
 Status Agent::watch_ours() {
   const int caller = setup_.options.caller.handle;
   if (poller_.add(setup_.signals.get(), Poller::For::kReading, tag(Source::kSignals)) &&
-      poller_.add(setup_.keeper.get(), Poller::For::kReading, tag(Source::kKeeper)) &&
+      poller_.add(setup_.foreground.get(), Poller::For::kReading, tag(Source::kForeground)) &&
       (caller < 0 || poller_.add(caller, Poller::For::kReading, tag(Source::kCaller))) &&
       poller_.add(store_->readiness(), Poller::For::kReading, tag(Source::kStore)))
     return {};
@@ -173,7 +173,7 @@ Status Agent::start_all() {
   FARANDOLE_TRY(watch_ours());
   FARANDOLE_TRY_ASSIGN(
       sheet_,
-      JobSheet::create({.keeper = ::getppid(),
+      JobSheet::create({.foreground = ::getppid(),
                         .agent = ::getpid(),
                         .started = now(),
                         .host = output_.host(),
@@ -240,8 +240,8 @@ void Agent::serve(std::uint64_t ready) {
   switch (source_of(ready)) {
     case Source::kSignals:
       return take_signals();
-    case Source::kKeeper:
-      keeper_is_gone_ = true;
+    case Source::kForeground:
+      foreground_is_gone_ = true;
       return;
     case Source::kCaller:
       poller_.remove(setup_.options.caller.handle);
@@ -318,9 +318,9 @@ void Agent::worker_ended(std::size_t rank) {
   sheet_->worker_ended(static_cast<int>(rank), end.how);
   report_.worker_ended(static_cast<int>(rank), end.how);
   const bool killed = end.how.signal != 0;
-  say_farewell(*store_, static_cast<int>(rank), setup_.options.workers,
-               "rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid) +
-                   (killed ? ") was " : ") has ") + describe(end.how));
+  report_exit(*store_, static_cast<int>(rank), setup_.options.workers,
+              "rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid) +
+                  (killed ? ") was " : ") has ") + describe(end.how));
   carry_out(supervision_->worker_ended(static_cast<int>(rank), std::move(end)));
 }
 
@@ -352,13 +352,13 @@ void Agent::reap_orphans() {
   }
 }
 
-void Agent::carry_out(const Deeds& deeds) {
-  for (const auto& notice : deeds.notices) output_.notice(notice);
-  if (deeds.pass_signal) {
-    pass_on(*deeds.pass_signal);
+void Agent::carry_out(const Actions& actions) {
+  for (const auto& notice : actions.notices) output_.notice(notice);
+  if (actions.pass_signal) {
+    pass_on(*actions.pass_signal);
     wake_the_stopped();
   }
-  if (deeds.kill_everything) signal_descendants(SIGKILL);
+  if (actions.kill_everything) signal_descendants(SIGKILL);
 }
 
 void Agent::pass_on(int signal) {
@@ -402,7 +402,7 @@ void Agent::look_for_stalls() {
   if (!looks_for_stalls() || now() < next_stall_look_) return;
   next_stall_look_ = now() + stalls_->interval();
   memory_kills_.look();
-  const auto report = stalls_->look(watched_workers(), now());
+  const auto report = stalls_->tick(watched_workers(), now());
   for (const auto& line : report.lines) output_.notice(line);
   look_at_stacks(report.unexplained);
 }
@@ -431,7 +431,7 @@ void Agent::stack_ready() {
 
 // After workers that ended well: a child such as `tee log` may still have to write the last lines.
 void Agent::wait_for_the_left(TimePoint deadline) {
-  while (has_descendants() && now() < deadline && !keeper_is_gone_ && !in_a_hurry_) {
+  while (has_descendants() && now() < deadline && !foreground_is_gone_ && !in_a_hurry_) {
     for (const std::uint64_t ready : poller_.wait(deadline)) serve(ready);
     reap_orphans();
   }
@@ -456,7 +456,7 @@ int Agent::finish(int exit_code) {
     wait_for_the_left(now() + Supervision::kLeftTime);
   }
   end_descendants(now() + Supervision::kKillTime);
-  if (keeper_is_gone_) return exit_code;
+  if (foreground_is_gone_) return exit_code;
   output_.read_the_rest();
   if (supervision_) tell_the_end();
   output_.close();
@@ -464,7 +464,7 @@ int Agent::finish(int exit_code) {
   const auto all_written = [this] {
     return output_.everything_is_written() && report_.everything_is_written();
   };
-  while (!all_written() && !keeper_is_gone_ && !in_a_hurry_)
+  while (!all_written() && !foreground_is_gone_ && !in_a_hurry_)
     for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
   return check_output(exit_code);
 }
@@ -472,7 +472,7 @@ int Agent::finish(int exit_code) {
 // A reader of our output must learn that lines are missing.
 int Agent::check_output(int exit_code) {
   const auto loss = output_.loss();
-  if (!loss || keeper_is_gone_) return exit_code;
+  if (!loss || foreground_is_gone_) return exit_code;
   std::fprintf(stderr, "farandole: %s\n", loss->c_str());
   return exit_code == 0 ? 1 : exit_code;
 }

@@ -11,12 +11,12 @@ namespace farandole {
 // The name of its process. The kernel keeps 15 letters.
 inline constexpr const char* kAgentName = "farandole-agent";
 
-// What the keeper prepares for its agent.
+// What the foreground process prepares for its agent.
 struct AgentSetup {
   const JobOptions& options;
   const InheritedState& state;
-  const Descriptor& keeper;   // a pidfd: the job ends when the keeper does
-  const Descriptor& signals;  // a signalfd; its signals are blocked
+  const Descriptor& foreground;  // a pidfd: the job ends when the foreground process does
+  const Descriptor& signals;     // a signalfd; its signals are blocked
 };
 
 // Runs the job to its end and returns its exit code. Every process of the job has ended then.

@@ -24,8 +24,8 @@ Descriptor handle_of(pid_t pid) {
   return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
-// As the keeper would call it. Only in a child of the test.
-int run(const JobOptions& options, pid_t keeper) {
+// As the foreground process would call it. Only in a child of the test.
+int run(const JobOptions& options, pid_t foreground_process) {
   InheritedState state{};
   ::sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
   ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
@@ -36,13 +36,13 @@ int run(const JobOptions& options, pid_t keeper) {
   ::sigprocmask(SIG_BLOCK, &taken, nullptr);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
-  const Descriptor handle = handle_of(keeper);
+  const Descriptor handle = handle_of(foreground_process);
   return run_agent({options, state, handle, signals});
 }
 
-// The test stands for the keeper, unless another process does.
-std::function<int()> agent_of(const JobOptions& options, pid_t keeper = ::getpid()) {
-  return [options, keeper] { return run(options, keeper); };
+// The test stands for the foreground process, unless another process does.
+std::function<int()> agent_of(const JobOptions& options, pid_t foreground_process = ::getpid()) {
+  return [options, foreground_process] { return run(options, foreground_process); };
 }
 
 // Ends when it is killed.
@@ -136,10 +136,10 @@ TEST(Agent, AWorkerThatFailsBeforeExecEndsTheOthers) {
 }
 
 TEST(Agent, TooFewDescriptorsStartNothing) {
-  LauncherInTest agent([options = shell_job(64, "echo started"), keeper = ::getpid()] {
+  LauncherInTest agent([options = shell_job(64, "echo started"), foreground_process = ::getpid()] {
     const rlimit few{64, 64};
     ::setrlimit(RLIMIT_NOFILE, &few);
-    return run(options, keeper);
+    return run(options, foreground_process);
   });
   EXPECT_EQ(agent.end(), 1);
   EXPECT_THAT(agent.output(), StartsWith("farandole: the launcher of 64 workers"));
@@ -209,11 +209,12 @@ TEST(Agent, AStoppedJobIsNoNews) {
   EXPECT_THAT(agent.output(), Not(HasSubstr("stopped")));
 }
 
-TEST(Agent, EndsTheJobWhenTheKeeperHasGone) {
-  const pid_t keeper = start_bystander();
-  LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap '' TERM HUP")), keeper));
+TEST(Agent, EndsTheJobWhenTheForegroundProcessHasGone) {
+  const pid_t foreground_process = start_bystander();
+  LauncherInTest agent(
+      agent_of(shell_job(1, waiting_script("trap '' TERM HUP")), foreground_process));
   agent.read_until("is ready");
-  ::kill(keeper, SIGKILL);
+  ::kill(foreground_process, SIGKILL);
   agent.end();
   EXPECT_TRUE(is_gone(agent.number_after("worker ")));
 }
@@ -232,10 +233,11 @@ TEST(Agent, TheCallersEndIsAHangUp) {
 
 TEST(Agent, LostOutputIsAFailure) {
   const Descriptor full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
-  LauncherInTest agent([options = shell_job(1, "echo lost"), &full, keeper = ::getpid()] {
-    ::dup2(full.get(), STDOUT_FILENO);
-    return run(options, keeper);
-  });
+  LauncherInTest agent(
+      [options = shell_job(1, "echo lost"), &full, foreground_process = ::getpid()] {
+        ::dup2(full.get(), STDOUT_FILENO);
+        return run(options, foreground_process);
+      });
   EXPECT_EQ(agent.end(), 1);
   EXPECT_THAT(agent.output(), HasSubstr("the standard output could not be written"));
 }

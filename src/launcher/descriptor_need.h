@@ -1,4 +1,4 @@
-// Descriptor need: what a job takes from the launcher's limit of open files. The launcher refuses a
+// Descriptor need: what a job takes from the launcher's limit of open files. The launcher rejects a
 // job by it, and the doctor tells it beforehand.
 #pragma once
 

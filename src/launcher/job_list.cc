@@ -98,14 +98,15 @@ JobStatus look_at_job(const SheetJob& sheet) {
                        .report = record_of(sheet.agent, worker),
                        .end = worker.end ? describe(*worker.end) : "",
                        .stopped_by = worker.stopped_by});
-  JobStatus job{.pid = sheet.keeper,
+  JobStatus job{.pid = sheet.foreground,
                 .host = sheet.host,
                 .command = sheet.command,
                 .started = sheet.started,
                 .looked = std::chrono::steady_clock::now(),
                 .ranks = {}};
-  const Scene scene(workers, job.looked);
-  for (int rank = 0; rank < scene.count(); ++rank) job.ranks.push_back(rank_status(scene, rank));
+  const JobSnapshot job_snapshot(workers, job.looked);
+  for (int rank = 0; rank < job_snapshot.count(); ++rank)
+    job.ranks.push_back(rank_status(job_snapshot, rank));
   return job;
 }
 

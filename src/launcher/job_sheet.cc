@@ -48,7 +48,7 @@ struct Header {
   std::uint32_t format;
   std::uint32_t record_bytes;
   std::int32_t workers;
-  std::int32_t keeper;
+  std::int32_t foreground;
   std::int32_t agent;
   std::int64_t started;
   Text host;
@@ -99,7 +99,7 @@ Result<std::unique_ptr<JobSheet>> JobSheet::create(const SheetJob& job, int work
   header.format = kFormat;
   header.record_bytes = static_cast<std::uint32_t>(FlightRecorder::bytes_needed());
   header.workers = workers;
-  header.keeper = job.keeper;
+  header.foreground = job.foreground;
   header.agent = job.agent;
   header.started = job.started.time_since_epoch().count();
   header.host.write(job.host);
@@ -132,7 +132,7 @@ std::optional<SheetJob> read_job_sheet(const std::byte* memory, std::size_t byte
     return std::nullopt;
   const std::int32_t workers = header.workers;
   if (workers < 1 || workers > kWorkersMax || bytes < bytes_for(workers)) return std::nullopt;
-  SheetJob job{.keeper = header.keeper,
+  SheetJob job{.foreground = header.foreground,
                .agent = header.agent,
                .started = TimePoint(Duration(std::max<std::int64_t>(header.started, 0))),
                .host = header.host.read(),

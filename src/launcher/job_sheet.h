@@ -32,8 +32,8 @@ struct SheetWorker {
 };
 
 struct SheetJob {
-  pid_t keeper = 0;  // the process that the user has started
-  pid_t agent = 0;   // whose descriptors these are
+  pid_t foreground = 0;  // the process that the user has started
+  pid_t agent = 0;       // whose descriptors these are
   TimePoint started{};
   std::string host;
   std::string command;               // the first bytes of it, as a shell might have it

@@ -15,7 +15,7 @@ namespace {
 constexpr TimePoint kStarted{std::chrono::seconds(9)};
 
 std::unique_ptr<JobSheet> sheet_of(int workers, const std::string& command = "python train.py") {
-  auto made = JobSheet::create({.keeper = 70,
+  auto made = JobSheet::create({.foreground = 70,
                                 .agent = 71,
                                 .started = kStarted,
                                 .host = "node7",
@@ -37,7 +37,7 @@ TEST(JobSheet, TellsTheJobAndItsWorkers) {
   sheet->worker_ended(2, {.signal = SIGKILL});
   auto job = read_job_sheet(sheet->memory().data(), sheet->memory().size());
   ASSERT_TRUE(job.has_value());
-  EXPECT_EQ(job->keeper, 70);
+  EXPECT_EQ(job->foreground, 70);
   EXPECT_EQ(job->agent, 71);
   EXPECT_EQ(job->started, kStarted);
   EXPECT_EQ(job->host, "node7");

@@ -24,7 +24,7 @@ LineOrigin origin() {
 
 std::string text(std::string_view pattern) {
   const auto prefix = LinePrefix::parse(pattern);
-  return prefix.ok() ? prefix->text(origin()) : "refused: " + prefix.status().message();
+  return prefix.ok() ? prefix->text(origin()) : "rejected: " + prefix.status().message();
 }
 
 TEST(LinePrefix, IsTheRankUnlessTheUserWantsMore) {
@@ -49,31 +49,31 @@ TEST(LinePrefix, TwoBracesAreOneLetter) {
   EXPECT_EQ(text("{{rank}}"), "{rank}");
 }
 
-TEST(LinePrefix, RefusesWhatItDoesNotKnow) {
+TEST(LinePrefix, RejectsWhatItDoesNotKnow) {
   for (const std::string_view pattern : {"{rnk}", "{}", "{ rank}", "{rank{}", "{Rank}"})
-    EXPECT_THAT(text(pattern), MatchesRegex("refused: there is no field .*; the fields are "
+    EXPECT_THAT(text(pattern), MatchesRegex("rejected: there is no field .*; the fields are "
                                             "\\{rank\\}, \\{local_rank\\}, \\{host\\}, \\{pid\\}, "
                                             "\\{stream\\}, \\{time\\}"))
         << pattern;
 }
 
-TEST(LinePrefix, RefusesLonelyBraces) {
-  EXPECT_THAT(text("{rank"), HasSubstr("refused: a single `{` stands alone"));
-  EXPECT_THAT(text("{{{"), HasSubstr("refused: a single `{` stands alone"));
-  EXPECT_THAT(text("rank}"), HasSubstr("refused: a single `}` stands alone"));
-  EXPECT_THAT(text("{rank}}"), HasSubstr("refused: a single `}` stands alone"));
+TEST(LinePrefix, RejectsLonelyBraces) {
+  EXPECT_THAT(text("{rank"), HasSubstr("rejected: a single `{` stands alone"));
+  EXPECT_THAT(text("{{{"), HasSubstr("rejected: a single `{` stands alone"));
+  EXPECT_THAT(text("rank}"), HasSubstr("rejected: a single `}` stands alone"));
+  EXPECT_THAT(text("{rank}}"), HasSubstr("rejected: a single `}` stands alone"));
 }
 
-TEST(LinePrefix, RefusesLineEnds) {
-  EXPECT_THAT(text("a\nb"), HasSubstr("refused: line ends"));
-  EXPECT_THAT(text("\x1b[31m"), HasSubstr("refused: line ends and other control characters"));
+TEST(LinePrefix, RejectsLineEnds) {
+  EXPECT_THAT(text("a\nb"), HasSubstr("rejected: line ends"));
+  EXPECT_THAT(text("\x1b[31m"), HasSubstr("rejected: line ends and other control characters"));
   EXPECT_EQ(text("{rank}\t"), "12\t");
 }
 
-TEST(LinePrefix, RefusesWhatTurnsTheLineOrIsNoText) {
+TEST(LinePrefix, RejectsWhatTurnsTheLineOrIsNoText) {
   for (const std::string_view pattern :
        {"\u202e{rank} ", "{rank}\u2066", "\u009b2J", "\x7f", "\xff"})
-    EXPECT_THAT(text(pattern), HasSubstr("refused: line ends and other control characters"));
+    EXPECT_THAT(text(pattern), HasSubstr("rejected: line ends and other control characters"));
 }
 
 TEST(LinePrefix, CountsLettersAsColumns) {

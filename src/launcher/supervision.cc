@@ -37,7 +37,7 @@ void Supervision::enter(State state, std::optional<TimePoint> deadline) {
   deadline_ = deadline;
 }
 
-Deeds Supervision::worker_ended(int rank, WorkerEnd end) {
+Actions Supervision::worker_ended(int rank, WorkerEnd end) {
   Worker& worker = workers_.at(static_cast<std::size_t>(rank));
   CHECK(!worker.end, "a worker ends once");
   const bool failed = end.how.failed();
@@ -52,25 +52,25 @@ Deeds Supervision::worker_ended(int rank, WorkerEnd end) {
   return {};
 }
 
-Deeds Supervision::worker_stopped(int rank, int signal) {
+Actions Supervision::worker_stopped(int rank, int signal) {
   Worker& worker = workers_.at(static_cast<std::size_t>(rank));
   worker.stopped_by = signal;
-  Deeds deeds;
-  deeds.notices.push_back(name(rank) + " is stopped (" + signal_name(signal) + "); `kill -CONT " +
-                          std::to_string(worker.pid) + "` lets it go on");
-  return deeds;
+  Actions actions;
+  actions.notices.push_back(name(rank) + " is stopped (" + signal_name(signal) + "); `kill -CONT " +
+                            std::to_string(worker.pid) + "` lets it go on");
+  return actions;
 }
 
-Deeds Supervision::worker_continued(int rank) {
+Actions Supervision::worker_continued(int rank) {
   Worker& worker = workers_.at(static_cast<std::size_t>(rank));
   if (std::exchange(worker.stopped_by, 0) == 0) return {};
-  Deeds deeds;
+  Actions actions;
   // When we end the job we wake it ourselves.
-  if (worker.our_signal == 0) deeds.notices.push_back(name(rank) + " goes on");
-  return deeds;
+  if (worker.our_signal == 0) actions.notices.push_back(name(rank) + " goes on");
+  return actions;
 }
 
-Deeds Supervision::signal_received(int signal, TimePoint now) {
+Actions Supervision::signal_received(int signal, TimePoint now) {
   const bool same = signal == ending_signal_ && now - last_signal_time_ < kSameSignalTime;
   last_signal_time_ = now;
   if (same || finished()) return {};
@@ -79,15 +79,15 @@ Deeds Supervision::signal_received(int signal, TimePoint now) {
       ending_signal_ = signal;
       enter(State::kSignalled, now + grace_);
       remember_signal(signal == SIGPIPE ? SIGTERM : signal, now);
-      Deeds deeds;
+      Actions actions;
       if (signal == SIGPIPE)
-        deeds.notices.push_back("nobody reads the output any more; ending the job");
+        actions.notices.push_back("nobody reads the output any more; ending the job");
       else
-        deeds.notices.push_back(signal_name(signal) + " passed on to " + living_ranks() +
-                                "; what is left after " + std::to_string(grace_.count()) +
-                                " s is killed, a second signal kills at once");
-      deeds.pass_signal = signal == SIGPIPE ? SIGTERM : signal;
-      return deeds;
+        actions.notices.push_back(signal_name(signal) + " passed on to " + living_ranks() +
+                                  "; what is left after " + std::to_string(grace_.count()) +
+                                  " s is killed, a second signal kills at once");
+      actions.pass_signal = signal == SIGPIPE ? SIGTERM : signal;
+      return actions;
     }
     case State::kOwnErrors:
       ending_signal_ = signal;
@@ -103,7 +103,7 @@ Deeds Supervision::signal_received(int signal, TimePoint now) {
   return {};
 }
 
-Deeds Supervision::time_passed(TimePoint now) {
+Actions Supervision::time_passed(TimePoint now) {
   if (!deadline_ || now < *deadline_) return {};
   switch (state_) {
     case State::kOwnErrors:
@@ -114,12 +114,13 @@ Deeds Supervision::time_passed(TimePoint now) {
       return kill(now, {living_ranks() + " did not end within " + std::to_string(grace_.count()) +
                         " s; killing"});
     case State::kKilling: {
-      Deeds deeds;
-      deeds.notices.push_back(living_ranks() +
-                              " cannot be killed (stuck in the kernel, or owned by another user); "
-                              "giving up");
+      Actions actions;
+      actions.notices.push_back(
+          living_ranks() +
+          " cannot be killed (stuck in the kernel, or owned by another user); "
+          "giving up");
       enter(State::kGivenUp, std::nullopt);
-      return deeds;
+      return actions;
     }
     case State::kRunning:
     case State::kGivenUp:
@@ -128,25 +129,25 @@ Deeds Supervision::time_passed(TimePoint now) {
   return {};
 }
 
-Deeds Supervision::terminate(int signal, TimePoint now) {
-  Deeds deeds;
+Actions Supervision::terminate(int signal, TimePoint now) {
+  Actions actions;
   if (first_failure_) {
     const ProcessEnd& how = worker(*first_failure_).end->how;
-    deeds.notices.push_back(name(*first_failure_) + (how.signal != 0 ? " was " : " ") +
-                            describe(how) + "; ending " + living_ranks() + " with " +
-                            signal_name(signal));
+    actions.notices.push_back(name(*first_failure_) + (how.signal != 0 ? " was " : " ") +
+                              describe(how) + "; ending " + living_ranks() + " with " +
+                              signal_name(signal));
   }
-  deeds.pass_signal = signal;
+  actions.pass_signal = signal;
   remember_signal(signal, now);
   enter(State::kTerminating, now + kTerminateTime);
-  return deeds;
+  return actions;
 }
 
-Deeds Supervision::kill(TimePoint now, std::vector<std::string> notices) {
-  Deeds deeds{std::move(notices), std::nullopt, true};
+Actions Supervision::kill(TimePoint now, std::vector<std::string> notices) {
+  Actions actions{std::move(notices), std::nullopt, true};
   remember_signal(SIGKILL, now);
   enter(State::kKilling, now + kKillTime);
-  return deeds;
+  return actions;
 }
 
 void Supervision::remember_signal(int signal, TimePoint now) {

@@ -1,6 +1,6 @@
 // Supervision: decides what to do when a worker ends or stops, or when the user sends a signal. It
 // also finds the worker that failed first, and the exit code of the job. A pure state machine:
-// events and the time go in, deeds come out.
+// events and the time go in, actions come out.
 #pragma once
 
 #include <sys/types.h>
@@ -16,7 +16,7 @@
 namespace farandole {
 
 // The actions to take now, in this order.
-struct Deeds {
+struct Actions {
   std::vector<std::string> notices;  // lines for the user
   std::optional<int> pass_signal;    // to the process group of every living worker
   bool kill_everything = false;      // SIGKILL to every process of the job
@@ -37,15 +37,15 @@ class Supervision {
   // `pids` by rank; all have been started. `grace`: from a passed signal to SIGKILL.
   Supervision(std::vector<pid_t> pids, std::chrono::seconds grace);
 
-  Deeds worker_ended(int rank, WorkerEnd end);
+  Actions worker_ended(int rank, WorkerEnd end);
   // A worker was stopped by this signal, or runs again. Not to be called for stops that we have
   // passed on ourselves.
-  Deeds worker_stopped(int rank, int signal);
-  Deeds worker_continued(int rank);
+  Actions worker_stopped(int rank, int signal);
+  Actions worker_continued(int rank);
   // A signal that asks the job to end: SIGINT, SIGTERM, SIGHUP, SIGQUIT; SIGPIPE if our output has
   // no reader any more.
-  Deeds signal_received(int signal, TimePoint now);
-  Deeds time_passed(TimePoint now);
+  Actions signal_received(int signal, TimePoint now);
+  Actions time_passed(TimePoint now);
 
   // When time_passed() must be called.
   std::optional<TimePoint> deadline() const { return deadline_; }
@@ -79,8 +79,8 @@ class Supervision {
   };
 
   void enter(State state, std::optional<TimePoint> deadline);
-  Deeds terminate(int signal, TimePoint now);
-  Deeds kill(TimePoint now, std::vector<std::string> notices);
+  Actions terminate(int signal, TimePoint now);
+  Actions kill(TimePoint now, std::vector<std::string> notices);
   void remember_signal(int signal, TimePoint now);
   std::string living_ranks() const;
   std::string name(int rank) const;

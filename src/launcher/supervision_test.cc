@@ -23,22 +23,22 @@ constexpr seconds kGrace{30};
 class SupervisionTest : public ::testing::Test {
  protected:
   void end(int rank, ProcessEnd how, FlightReport record = {}) {
-    deeds_ = job_.worker_ended(rank, {how, std::move(record), {}, now_});
+    actions_ = job_.worker_ended(rank, {how, std::move(record), {}, now_});
   }
-  void signal(int number) { deeds_ = job_.signal_received(number, now_); }
+  void signal(int number) { actions_ = job_.signal_received(number, now_); }
   void wait(Duration time) {
     now_ += time;
-    deeds_ = job_.time_passed(now_);
+    actions_ = job_.time_passed(now_);
   }
   void expect_nothing() const {
-    EXPECT_FALSE(deeds_.pass_signal.has_value());
-    EXPECT_FALSE(deeds_.kill_everything);
-    EXPECT_THAT(deeds_.notices, IsEmpty());
+    EXPECT_FALSE(actions_.pass_signal.has_value());
+    EXPECT_FALSE(actions_.kill_everything);
+    EXPECT_THAT(actions_.notices, IsEmpty());
   }
 
   TimePoint now_ = TimePoint{} + seconds(1000);
   Supervision job_{{710, 711, 712}, kGrace};
-  Deeds deeds_;
+  Actions actions_;
 };
 
 FlightReport blames(int rank) {
@@ -107,11 +107,11 @@ TEST_F(SupervisionTest, OthersGetTimeThenTermThenKill) {
   wait(Supervision::kOwnErrorTime - milliseconds(1));
   expect_nothing();
   wait(milliseconds(1));
-  EXPECT_EQ(deeds_.pass_signal, std::optional(SIGTERM));
-  EXPECT_THAT(deeds_.notices, ElementsAre(HasSubstr("rank 1 (pid 711) exited with code 3")));
+  EXPECT_EQ(actions_.pass_signal, std::optional(SIGTERM));
+  EXPECT_THAT(actions_.notices, ElementsAre(HasSubstr("rank 1 (pid 711) exited with code 3")));
   end(0, killed(SIGTERM));
   wait(Supervision::kTerminateTime);
-  EXPECT_TRUE(deeds_.kill_everything);
+  EXPECT_TRUE(actions_.kill_everything);
   EXPECT_FALSE(job_.finished());
   end(2, killed(SIGKILL));
   EXPECT_TRUE(job_.finished());
@@ -124,7 +124,7 @@ TEST_F(SupervisionTest, WhatCannotBeKilledIsGivenUp) {
   wait(Supervision::kOwnErrorTime);
   wait(Supervision::kTerminateTime);
   wait(Supervision::kKillTime);
-  EXPECT_THAT(deeds_.notices, ElementsAre(HasSubstr("ranks 0, 2")));
+  EXPECT_THAT(actions_.notices, ElementsAre(HasSubstr("ranks 0, 2")));
   EXPECT_TRUE(job_.finished());
   EXPECT_THAT(job_.failure()->others, HasSubstr("still there"));
 }
@@ -132,8 +132,8 @@ TEST_F(SupervisionTest, WhatCannotBeKilledIsGivenUp) {
 TEST_F(SupervisionTest, ASignalIsPassedOnOnce) {
   signal(SIGINT);
   EXPECT_TRUE(job_.is_ending());
-  EXPECT_EQ(deeds_.pass_signal, std::optional(SIGINT));
-  EXPECT_THAT(deeds_.notices, ElementsAre(HasSubstr("SIGINT passed on to ranks 0-2")));
+  EXPECT_EQ(actions_.pass_signal, std::optional(SIGINT));
+  EXPECT_THAT(actions_.notices, ElementsAre(HasSubstr("SIGINT passed on to ranks 0-2")));
   now_ += milliseconds(10);
   signal(SIGINT);
   expect_nothing();
@@ -147,7 +147,7 @@ TEST_F(SupervisionTest, ASecondSignalKills) {
   signal(SIGINT);
   now_ += seconds(1);
   signal(SIGINT);
-  EXPECT_TRUE(deeds_.kill_everything);
+  EXPECT_TRUE(actions_.kill_everything);
   now_ += seconds(1);
   signal(SIGINT);
   expect_nothing();
@@ -158,7 +158,7 @@ TEST_F(SupervisionTest, ASecondSignalKills) {
 TEST_F(SupervisionTest, AnotherSignalRightAfterwardsIsASecondOne) {
   signal(SIGTERM);
   signal(SIGINT);
-  EXPECT_TRUE(deeds_.kill_everything);
+  EXPECT_TRUE(actions_.kill_everything);
   EXPECT_EQ(job_.exit_code(), 128 + SIGTERM);
 }
 
@@ -167,7 +167,7 @@ TEST_F(SupervisionTest, TheGraceEnds) {
   wait(kGrace - milliseconds(1));
   expect_nothing();
   wait(milliseconds(1));
-  EXPECT_TRUE(deeds_.kill_everything);
+  EXPECT_TRUE(actions_.kill_everything);
   EXPECT_EQ(job_.exit_code(), 143);
 }
 
@@ -180,16 +180,16 @@ TEST_F(SupervisionTest, AGracefulEndAfterASignalStillTellsTheSignal) {
 TEST_F(SupervisionTest, ASignalAfterAFailureHurriesButKeepsTheCause) {
   end(2, exited(7));
   signal(SIGINT);
-  EXPECT_EQ(deeds_.pass_signal, std::optional(SIGINT));
-  EXPECT_FALSE(deeds_.kill_everything);
+  EXPECT_EQ(actions_.pass_signal, std::optional(SIGINT));
+  EXPECT_FALSE(actions_.kill_everything);
   wait(Supervision::kTerminateTime);
-  EXPECT_TRUE(deeds_.kill_everything);
+  EXPECT_TRUE(actions_.kill_everything);
   EXPECT_EQ(job_.exit_code(), 7);
 }
 
 TEST_F(SupervisionTest, AClosedOutputEndsTheJob) {
   signal(SIGPIPE);
-  EXPECT_EQ(deeds_.pass_signal, std::optional(SIGTERM));
+  EXPECT_EQ(actions_.pass_signal, std::optional(SIGTERM));
   for (const int rank : {0, 1, 2}) end(rank, killed(SIGTERM));
   EXPECT_EQ(job_.exit_code(), 128 + SIGPIPE);
   EXPECT_THAT(job_.closing_lines().back(), "ranks 0-2: ended with SIGTERM");
@@ -313,24 +313,24 @@ TEST_F(SupervisionTest, WhoIsKilledAfterALossIsItsOwnCause) {
 }
 
 TEST_F(SupervisionTest, AStoppedWorkerIsNoticedAndSoIsItsGoingOn) {
-  deeds_ = job_.worker_stopped(1, SIGTSTP);
-  EXPECT_THAT(deeds_.notices, ElementsAre("rank 1 (pid 711) is stopped (SIGTSTP); `kill -CONT "
-                                          "711` lets it go on"));
+  actions_ = job_.worker_stopped(1, SIGTSTP);
+  EXPECT_THAT(actions_.notices, ElementsAre("rank 1 (pid 711) is stopped (SIGTSTP); `kill -CONT "
+                                            "711` lets it go on"));
   EXPECT_EQ(job_.stopped_by(1), SIGTSTP);
   EXPECT_EQ(job_.stopped_by(0), 0);
-  deeds_ = job_.worker_continued(1);
-  EXPECT_THAT(deeds_.notices, ElementsAre("rank 1 (pid 711) goes on"));
+  actions_ = job_.worker_continued(1);
+  EXPECT_THAT(actions_.notices, ElementsAre("rank 1 (pid 711) goes on"));
   EXPECT_EQ(job_.stopped_by(1), 0);
-  deeds_ = job_.worker_continued(1);
+  actions_ = job_.worker_continued(1);
   expect_nothing();
 }
 
 TEST_F(SupervisionTest, WakingAWorkerToEndItIsNoNews) {
-  deeds_ = job_.worker_stopped(1, SIGSTOP);
+  actions_ = job_.worker_stopped(1, SIGSTOP);
   end(0, exited(3));
   wait(Supervision::kOwnErrorTime);
   EXPECT_EQ(job_.stopped_by(1), SIGSTOP);
-  deeds_ = job_.worker_continued(1);
+  actions_ = job_.worker_continued(1);
   expect_nothing();
 }
 

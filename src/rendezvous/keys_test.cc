@@ -22,7 +22,7 @@ TEST(MemberRecord, SurvivesTheWire) {
   EXPECT_EQ(decoded->groups, record.groups);
 }
 
-TEST(MemberRecord, RefusesEveryTruncationAndExcess) {
+TEST(MemberRecord, RejectsEveryTruncationAndExcess) {
   const MemberRecord record{.failure = "",
                             .pid = 1,
                             .size = 2,

@@ -23,10 +23,10 @@ constexpr const char* kFirstRank = "the rank that keeps the rendezvous of this j
 
 Status StoreClient::explain(const Status& failure) const {
   if (failure.code() == StatusCode::kRebuildGroup)
-    return Status::stop(keeper_ +
+    return Status::stop(owner_ +
                         " has ended or has closed the connection to this worker; the job is over");
   if (failure.code() == StatusCode::kRetry)
-    return Status::stop(keeper_ + " has not answered for " + std::to_string(kAnswerLimit.count()) +
+    return Status::stop(owner_ + " has not answered for " + std::to_string(kAnswerLimit.count()) +
                         " s; is it stopped (state T in `ps`)?");
   return failure;
 }
@@ -59,8 +59,8 @@ std::unique_ptr<StoreClient> StoreClient::over(UnixSocket socket) {
   return std::unique_ptr<StoreClient>(new StoreClient(std::move(socket), kFirstRank));
 }
 
-StoreClient::StoreClient(UnixSocket socket, std::string keeper)
-    : socket_(std::move(socket)), keeper_(std::move(keeper)) {
+StoreClient::StoreClient(UnixSocket socket, std::string owner)
+    : socket_(std::move(socket)), owner_(std::move(owner)) {
   // Numbers start at the time. So the reply to a request that an earlier client of this descriptor
   // has given up is not taken for one of ours.
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -185,11 +185,11 @@ void StoreClient::deliver(UnixMessage message) {
   try {
     reply = StoreReply::decode(message.bytes);
   } catch (const std::bad_alloc&) {
-    return stop_reading(Status::stop("there is no memory left for a message of " + keeper_));
+    return stop_reading(Status::stop("there is no memory left for a message of " + owner_));
   }
   if (!reply)
     return stop_reading(Status::stop(
-        keeper_ + " sent a malformed message; does it run the same version of Farandole?"));
+        owner_ + " sent a malformed message; does it run the same version of Farandole?"));
   // Fails this answer only: our other threads' messages must still get through.
   if (!message.complete.ok()) reply->status = std::move(message.complete);
   {

@@ -26,7 +26,7 @@ class StoreClient final : public Store {
   // duplicate and marks the original close-on-exec. At most one client per descriptor at a time.
   // Errors: kFixCall if it is not the launcher's socket.
   static Result<std::unique_ptr<StoreClient>> connect(int borrowed_descriptor);
-  // Connects to a Store that another rank keeps (rendezvous/meeting.h).
+  // Connects to a Store that another rank keeps (rendezvous/named_store.h).
   static std::unique_ptr<StoreClient> over(UnixSocket socket);
 
   Status set(const std::string& key, StoreValue value) override;
@@ -46,7 +46,7 @@ class StoreClient final : public Store {
     std::map<std::uint64_t, std::optional<Answer>> awaited;
   };
 
-  StoreClient(UnixSocket socket, std::string keeper);
+  StoreClient(UnixSocket socket, std::string owner);
   Result<Answer> call(StoreRequest request, const std::vector<Descriptor>& descriptors,
                       const WaitLimit& limit);
   Result<Answer> await(const StoreRequest& request, const WaitLimit& limit);
@@ -61,7 +61,7 @@ class StoreClient final : public Store {
 
   const std::function<bool()> never_;  // for calls that cannot be interrupted
   UnixSocket socket_;
-  const std::string keeper_;  // who serves the Store, for error texts
+  const std::string owner_;  // who serves the Store, for error texts
   Guarded<Inbox> inbox_;
 };
 

@@ -34,7 +34,7 @@ TEST(StoreMessages, RepliesComeBack) {
   EXPECT_EQ(back->value, reply().value);
 }
 
-TEST(StoreMessages, EveryCutIsRefused) {
+TEST(StoreMessages, EveryCutIsRejected) {
   const Bytes whole_request = request().encode();
   for (std::size_t i = 0; i < whole_request.size(); ++i)
     EXPECT_FALSE(StoreRequest::decode(std::span(whole_request).first(i))) << i;
@@ -43,7 +43,7 @@ TEST(StoreMessages, EveryCutIsRefused) {
     EXPECT_FALSE(StoreReply::decode(std::span(whole_reply).first(i))) << i;
 }
 
-TEST(StoreMessages, ForeignBytesAreRefused) {
+TEST(StoreMessages, ForeignBytesAreRejected) {
   Bytes longer = request().encode();
   longer.push_back(std::byte{0});
   EXPECT_FALSE(StoreRequest::decode(longer));
@@ -61,7 +61,7 @@ TEST(StoreMessages, ForeignBytesAreRefused) {
 // If changed bytes are accepted as a message, encoding that message must give the same bytes.
 TEST(StoreMessages, ChangedBytesNeverMislead) {
   std::mt19937 random(7);
-  std::size_t refused = 0;
+  std::size_t rejected = 0;
   for (int round = 0; round < 20000; ++round) {
     Bytes bytes = round % 2 == 0 ? request().encode() : reply().encode();
     for (int i = 0; i < 3; ++i) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
@@ -70,9 +70,9 @@ TEST(StoreMessages, ChangedBytesNeverMislead) {
     if (as_request) {
       EXPECT_EQ(as_request->encode(), bytes);
     }
-    if (!as_request && !as_reply) ++refused;
+    if (!as_request && !as_reply) ++rejected;
   }
-  EXPECT_GT(refused, 1000U);
+  EXPECT_GT(rejected, 1000U);
 }
 
 }  // namespace

@@ -100,10 +100,10 @@ void StoreServer::read_requests(std::uint64_t id) {
       serve(id, *std::move(request), std::move(message->descriptors));
       continue;
     }
-    StoreReply refusal;
-    refusal.number = request->number;
-    refusal.status = Status::stop(name_ + " " + message->complete.message());
-    reply(id, std::move(refusal), {});
+    StoreReply rejection;
+    rejection.number = request->number;
+    rejection.status = Status::stop(name_ + " " + message->complete.message());
+    reply(id, std::move(rejection), {});
   }
 }
 

@@ -132,9 +132,9 @@ TEST(StoreServer, AWorkerThatReadsNothingBlocksNobody) {
   // Sends until no buffer has room for the silent client's requests and replies.
   const int silent = serving.end(1).get();
   int sent = 0;
-  for (int refused = 0; refused < 100;) {
+  for (int rejected = 0; rejected < 100;) {
     if (::send(silent, ask.data(), ask.size(), MSG_DONTWAIT) < 0)
-      ++refused;
+      ++rejected;
     else
       ++sent;
     EXPECT_TRUE(good->add("count", 1).ok());
@@ -236,9 +236,9 @@ TEST(StoreServer, TellsWhoSentDescriptorsThatDoNotFit) {
   value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   {
     const NoFreeDescriptors full;
-    const Status refused = client->set("key", std::move(value));
-    EXPECT_EQ(refused.code(), StatusCode::kStop);
-    EXPECT_THAT(refused.message(), HasSubstr("the launcher lost descriptors"));
+    const Status rejected = client->set("key", std::move(value));
+    EXPECT_EQ(rejected.code(), StatusCode::kStop);
+    EXPECT_THAT(rejected.message(), HasSubstr("the launcher lost descriptors"));
   }
   EXPECT_TRUE(client->set("key", {}).ok());
 }

@@ -47,7 +47,7 @@ Result<StoreValue> duplicate(const StoreValue& value) {
 Status StoreTable::check_room(const std::string& key) const {
   if (entries_.size() >= kStoreKeysMax)
     return Status::fix_call("the rendezvous store is full with " + std::to_string(kStoreKeysMax) +
-                            " keys; `" + key + "` was refused");
+                            " keys; `" + key + "` was rejected");
   return {};
 }
 

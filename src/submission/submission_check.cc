@@ -154,8 +154,8 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
   return {};
 }
 
-Status fault_of(const Submission& submission, std::span<const int> ranks, int rank) {
-  if (!submission.fault.empty()) return Status::fix_call(submission.fault);
+Status call_error_of(const Submission& submission, std::span<const int> ranks, int rank) {
+  if (!submission.call_error.empty()) return Status::fix_call(submission.call_error);
   FARANDOLE_TRY(check_rows(submission));
   FARANDOLE_TRY(check_memory(submission, ranks, rank));
   FARANDOLE_TRY(check_reduction_of(submission, ranks.size()));
@@ -172,8 +172,8 @@ Signature signature_of(const Submission& submission) {
   Signature signature;
   signature.name = submission.name;
   signature.operation = submission.operation;
-  signature.fault = shortened(submission.fault, kFaultBytesMax);
-  if (signature.has_fault()) return signature;
+  signature.call_error = shortened(submission.call_error, kCallErrorBytesMax);
+  if (signature.has_call_error()) return signature;
   const OperationRow& row = row_of(submission.operation);
   if (row.reduces) {
     signature.reduce_op = submission.reduce_op;
@@ -193,7 +193,7 @@ Signature signature_of(const Submission& submission) {
 bool describes(const Signature& signature, const Submission& submission) {
   const OperationRow& row = row_of(submission.operation);
   if (signature.operation != submission.operation || signature.name != submission.name ||
-      signature.has_fault() || !submission.fault.empty())
+      signature.has_call_error() || !submission.call_error.empty())
     return false;
   if (row.rooted && signature.root_rank != submission.root_rank) return false;
   if (row.reduces && (signature.reduce_op != submission.reduce_op ||

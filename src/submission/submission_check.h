@@ -23,13 +23,13 @@ inline constexpr std::string_view kAutomaticNames = ".noname.";
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank);
 // Whether it can run, as far as this rank sees; of a submission that passed the check above.
 // Errors: kFixCall naming the value. The others will submit theirs, so all must hear of it.
-Status fault_of(const Submission& submission, std::span<const int> ranks, int rank);
+Status call_error_of(const Submission& submission, std::span<const int> ranks, int rank);
 
 // "allreduce `x`", for texts.
 std::string title(const Submission& submission);
 
-// What must be equal on all ranks. Needs a name and a checked submission, with its fault if it has
-// one.
+// What must be equal on all ranks. Needs a name and a checked submission, with its call error if it
+// has one.
 Signature signature_of(const Submission& submission);
 // Whether `signature` is signature_of(submission), without making it.
 bool describes(const Signature& signature, const Submission& submission);

@@ -34,12 +34,12 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
     give_index_back(record);
     erase(record);
   };
-  Status refusal;
+  Status rejection;
   try {
     if (record.submission.name.empty()) choose_name(calls, record);
-    record.known = calls.names.take(record.submission);
-    if (record.known == nullptr)
-      refusal = Status::fix_call(
+    record.interned = calls.names.take(record.submission);
+    if (record.interned == nullptr)
+      rejection = Status::fix_call(
           fmt::format("`{}` is in use by an earlier call whose result was not waited for: keep "
                       "the handle of that call and wait for it first, or give this call another "
                       "name (the name of a call whose handle was dropped stays in use)",
@@ -48,14 +48,14 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
     take_back();
     throw;
   }
-  if (record.known != nullptr) {
+  if (record.interned != nullptr) {
     ++calls.not_taken;
     ++in_flight_;
     calls.joined = submission.operation == Operation::kJoin;
     return &record;
   }
   take_back();
-  return refusal;
+  return rejection;
 }
 
 Record& SubmissionTable::make(const Submission& submission) {
@@ -74,9 +74,9 @@ Record& SubmissionTable::make(const Submission& submission) {
     older = std::move(place);
   }
   record->handle = last_handle_ = handle;
-  record->known = nullptr;
+  record->interned = nullptr;
   record->automatic_index.reset();
-  record->finished = record->dropped = record->seen = false;
+  record->finished = record->dropped = record->observed = false;
   place = std::move(record);
   return *place;
 }
@@ -123,7 +123,7 @@ void SubmissionTable::erase(Record& record) {
   spares_.push_back(std::move(gone));
 }
 
-void SubmissionTable::withdraw(Record& record) {
+void SubmissionTable::roll_back(Record& record) {
   finish(record);
   (void)take(record.handle);
 }
@@ -164,7 +164,7 @@ Outcome SubmissionTable::take(Handle handle) {
   Calls& calls = groups_.at(record->submission.group);
   --calls.not_taken;
   if (record->submission.operation == Operation::kJoin) calls.joined = false;
-  KnownSignatures::give_back(*record->known);
+  InternedSignatures::give_back(*record->interned);
   give_index_back(*record);
   Outcome outcome = std::move(record->outcome);
   erase(*record);
@@ -183,9 +183,9 @@ void SubmissionTable::lose(Record& record) {
   Calls& calls = groups_.at(record.submission.group);
   if (record.automatic_index) {
     calls.automatic_indices.at(record.submission.operation).lose();
-    calls.names.forget(*record.known);
+    calls.names.forget(*record.interned);
   } else {
-    calls.names.give_up(*record.known);
+    calls.names.give_up(*record.interned);
   }
   erase(record);
 }

@@ -15,25 +15,25 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "coordination/moment.h"
+#include "coordination/submission_context.h"
 #include "farandole/engine.h"
-#include "submission/known_signatures.h"
+#include "submission/interned_signatures.h"
 
 namespace farandole {
 
-// One submission. While it is in flight the holder of the baton alone writes `outcome`.
+// One submission. While it is in flight the holder of the progress lock alone writes `outcome`.
 struct Record {
   Handle handle = 0;
   Submission submission;
-  KnownSignatures::Entry* known = nullptr;      // its name's
-  std::optional<std::int64_t> automatic_index;  // when the engine chose the name
+  InternedSignatures::Entry* interned = nullptr;  // its name's
+  std::optional<std::int64_t> automatic_index;    // when the engine chose the name
   TimePoint submitted{};
-  Moment moment;
+  SubmissionContext context;
   std::size_t place = 0;  // of the group's member: among those in flight there
   Outcome outcome;
   bool finished = false;
   bool dropped = false;
-  bool seen = false;  // the user knows that it is finished, or does not want to
+  bool observed = false;  // the user knows that it is finished, or does not want to
 };
 
 class SubmissionTable {
@@ -44,7 +44,7 @@ class SubmissionTable {
   // use, or this rank has joined the group. When std::bad_alloc comes out nothing has changed.
   Result<Record*> add(const Submission& submission);
   // Takes back what add() has just given; nobody has seen it yet.
-  void withdraw(Record& record);
+  void roll_back(Record& record);
   Record* find(Handle handle);  // null when unknown
 
   // The record's outcome is written. A dropped one is forgotten.
@@ -78,7 +78,7 @@ class SubmissionTable {
   };
   // Those of one group.
   struct Calls {
-    KnownSignatures names;
+    InternedSignatures names;
     std::map<Operation, Indices> automatic_indices;
     std::size_t not_taken = 0;
     bool joined = false;  // a join of ours is not taken

@@ -79,7 +79,7 @@ Submission named(const std::string& name, GroupId group = kWorld) {
 
 bool is_free(SubmissionTable& table, const Submission& submission) {
   const Result<Record*> record = table.add(submission);
-  if (record.ok()) table.withdraw(**record);
+  if (record.ok()) table.roll_back(**record);
   return record.ok();
 }
 
@@ -120,7 +120,7 @@ TEST(SubmissionTable, WhoHasJoinedCallsNothingUntilTheJoinIsTaken) {
 }
 
 // A program, and how it goes on one rank: when each call finishes and when a handle that is never
-// waited for is dropped. Returns what its submissions were called, or that they were refused.
+// waited for is dropped. Returns what its submissions were called, or that they were rejected.
 std::vector<std::string> names_in(unsigned program, unsigned timing) {
   std::mt19937 choices(program);
   std::mt19937 times(timing);
@@ -170,7 +170,7 @@ TEST(SubmissionTable, NamesFollowTheProgramNotTheTime) {
 TEST(SubmissionTable, AGroupThatIsGoneLeavesNothing) {
   SubmissionTable table;
   table.forget_group(7);  // nobody has called anything there
-  table.withdraw(**table.add(named("x", 7)));
+  table.roll_back(**table.add(named("x", 7)));
   table.forget_group(7);
   EXPECT_EQ(table.not_taken(7), 0U);
 }
@@ -201,9 +201,9 @@ TEST(SubmissionTable, AHandleIsFoundHoweverManyCameAfterIt) {
   EXPECT_EQ(table.in_flight(), 0U);
 }
 
-TEST(SubmissionTable, WhatIsWithdrawnWasNeverThere) {
+TEST(SubmissionTable, WhatIsRolledBackWasNeverThere) {
   SubmissionTable table;
-  table.withdraw(**table.add(unnamed(Operation::kJoin)));
+  table.roll_back(**table.add(unnamed(Operation::kJoin)));
   EXPECT_EQ(table.in_flight(), 0U);
   EXPECT_EQ(name_of_next(table), "allreduce.noname.0");
   EXPECT_EQ(table.not_taken(kWorld), 1U);

@@ -136,7 +136,7 @@ TEST_F(FlightRecordTest, LongNamesAreToldApartByTheirHash) {
   EXPECT_NE(report.calls[0].name_hash, report.calls[1].name_hash);
 }
 
-TEST_F(FlightRecordTest, TheFirstBlameAndTheFarewellStay) {
+TEST_F(FlightRecordTest, TheFirstBlameAndTheExitReportStay) {
   recorder_.begin(at(0));
   recorder_.enter_group(0);
   recorder_.enter_group(7);

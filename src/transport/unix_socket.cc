@@ -74,13 +74,13 @@ void take_ancillary(msghdr& header, Ancillary& result) {
 Status check_incoming(const Ancillary& ancillary, int flags) {
   const auto& sender = ancillary.sender;
   if (!sender || sender->uid != ::getuid())
-    return Status::stop("refused a message from process " +
+    return Status::stop("rejected a message from process " +
                         (sender ? std::to_string(sender->pid) : std::string("unknown")) +
                         " of user id " + (sender ? std::to_string(sender->uid) : "unknown") +
                         "; this process belongs to user id " + std::to_string(::getuid()) +
                         ", and all processes of a job must belong to the same user");
   if ((flags & MSG_TRUNC) != 0)
-    return Status::stop("refused a message of more than " + std::to_string(kUnixMessageBytesMax) +
+    return Status::stop("rejected a message of more than " + std::to_string(kUnixMessageBytesMax) +
                         " bytes from process " + std::to_string(sender->pid));
   return {};
 }
@@ -191,7 +191,7 @@ Result<UnixMessage> UnixSocket::try_receive() const {
     if (errno == ECONNRESET) return closed_peer();
     return system_error("recvmsg");
   }
-  // Owned at once, so that a refused message leaves no descriptor open.
+  // Owned at once, so that a rejected message leaves no descriptor open.
   take_ancillary(header, ancillary);
   if (count == 0) return closed_peer();
   FARANDOLE_TRY(check_incoming(ancillary, header.msg_flags));

@@ -82,7 +82,7 @@ TEST(UnixSocket, HandsDescriptorsOver) {
   EXPECT_EQ(letter, 'x');
 }
 
-TEST(UnixSocket, RefusesWhatIsOverTheLimitsBeforeSending) {
+TEST(UnixSocket, RejectsWhatIsOverTheLimitsBeforeSending) {
   auto [left, right] = connected();
   const Bytes too_long(kUnixMessageBytesMax + 1);
   EXPECT_EQ(left.try_send(too_long, {}).code(), StatusCode::kFixCall);
@@ -94,19 +94,19 @@ TEST(UnixSocket, RefusesWhatIsOverTheLimitsBeforeSending) {
   EXPECT_EQ(right.try_receive().status().code(), StatusCode::kRetry);
 }
 
-TEST(UnixSocket, RefusesTruncatedMessagesAndGoesOn) {
+TEST(UnixSocket, RejectsTruncatedMessagesAndGoesOn) {
   auto [left, right] = connected();
   const Bytes too_long(kUnixMessageBytesMax + 1);
   ASSERT_EQ(::send(left.descriptor().get(), too_long.data(), too_long.size(), 0),
             static_cast<ssize_t>(too_long.size()));
-  const auto refused = right.receive(soon());
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.status().code(), StatusCode::kStop);
+  const auto rejected = right.receive(soon());
+  ASSERT_FALSE(rejected.ok());
+  EXPECT_EQ(rejected.status().code(), StatusCode::kStop);
   ASSERT_TRUE(left.send(as_bytes("fine"), {}, soon()).ok());
   EXPECT_TRUE(right.receive(soon()).ok());
 }
 
-TEST(UnixSocket, RefusesTooManyDescriptorsAndLeaksNone) {
+TEST(UnixSocket, RejectsTooManyDescriptorsAndLeaksNone) {
   auto [left, right] = connected();
   const std::size_t before = open_descriptors();
   constexpr std::size_t kCount = kUnixMessageDescriptorsMax + 4;
@@ -141,7 +141,7 @@ TEST(UnixSocket, APairNeedsDescriptors) {
   EXPECT_THAT(pair.status().message(), HasSubstr("socketpair on a Unix socket failed"));
 }
 
-TEST(UnixSocket, RefusesAnotherUser) {
+TEST(UnixSocket, RejectsAnotherUser) {
   if (::getuid() != 0) GTEST_SKIP() << "needs root to become another user";
   auto [left, right] = connected();
   const pid_t child = ::fork();
@@ -153,10 +153,10 @@ TEST(UnixSocket, RefusesAnotherUser) {
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_EQ(status, 0);
-  const auto refused = right.receive(soon());
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.status().code(), StatusCode::kStop);
-  EXPECT_THAT(refused.status().message(), HasSubstr("user id 65533"));
+  const auto rejected = right.receive(soon());
+  ASSERT_FALSE(rejected.ok());
+  EXPECT_EQ(rejected.status().code(), StatusCode::kStop);
+  EXPECT_THAT(rejected.status().message(), HasSubstr("user id 65533"));
 }
 
 TEST(UnixSocket, ClosedPeerIsTold) {

@@ -168,7 +168,7 @@ def shutdown_while_the_other_waits() -> None:
         expect(GroupLostError, lambda: start_sum("waits").wait())
 
 
-def groups_that_are_refused() -> None:
+def groups_that_are_rejected() -> None:
     farandole.init()
     expect(CallError, farandole.add_process_set, [RANK])
     expect(CallError, farandole.add_process_set, [0, 1])
@@ -191,7 +191,7 @@ FAILURES = (
     calls_in_flight,
     dropped_calls,
     shutdown_while_the_other_waits,
-    groups_that_are_refused,
+    groups_that_are_rejected,
 )
 
 
@@ -215,8 +215,8 @@ def descriptors(process: int | str) -> list[str]:
 def launcher() -> dict[str, list[str]]:
     """While all ranks are inside of the job, so that the launcher has nothing to do."""
     agent = os.getppid()
-    keeper = int(Path(f"/proc/{agent}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    return {"agent": descriptors(agent), "keeper": descriptors(keeper)}
+    foreground = int(Path(f"/proc/{agent}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return {"agent": descriptors(agent), "foreground": descriptors(foreground)}
 
 
 def held() -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""A worker of a job in which one fails: `failing_worker.py HOW CULPRIT`.
+"""A worker of a job in which one fails: `failing_worker.py HOW FAILED_RANK`.
 
-HOW is a method of `Failures`. The culprit does it at its 100th step, the others go on until their
-call fails, and tell what they have left behind in their process.
+HOW is a method of `Failures`. The failed rank does it at its 100th step, the others go on until
+their call fails, and tell what they have left behind in their process.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Failures:
         os.kill(pid, signal.SIGSTOP)
 
 
-def main(how: str, culprit: int) -> None:
+def main(how: str, failed_rank: int) -> None:
     before = descriptors()
     farandole.init()
     rank = farandole.rank()
@@ -83,7 +83,7 @@ def main(how: str, culprit: int) -> None:
             step += 1
             if step == STEPS_BEFORE:
                 print(f"stepping, started by {os.getppid()}", flush=True)
-            if rank == culprit and step == STEPS_BEFORE:
+            if rank == failed_rank and step == STEPS_BEFORE:
                 getattr(Failures, how)()
             calls.barrier()
     except farandole.GroupLostError as error:

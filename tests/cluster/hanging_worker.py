@@ -1,6 +1,6 @@
 """A worker of a job that hangs, as it would on Horovod: `hanging_worker.py HOW [FOLDER]`.
 
-HOW is a function below. Where rank 1 is the culprit, the others have done nothing wrong.
+HOW is a function below. Where rank 1 is the failed rank, the others have done nothing wrong.
 """
 
 from __future__ import annotations

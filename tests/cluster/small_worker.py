@@ -1,4 +1,5 @@
-"""A worker without a framework, which starts in a fraction of a second: `small_worker.py DEED`."""
+"""A worker without a framework, which starts in a fraction of a second: `small_worker.py
+ACTION`."""
 
 from __future__ import annotations
 
@@ -161,12 +162,12 @@ def cramped() -> None:
     print("done", flush=True)
 
 
-DEEDS = (short, endless, many, hungry, storm, greedy, cramped)
+ACTIONS = (short, endless, many, hungry, storm, greedy, cramped)
 
 
-def main(deed: str) -> None:
+def main(action: str) -> None:
     farandole.init()
-    {function.__name__: function for function in DEEDS}[deed]()
+    {function.__name__: function for function in ACTIONS}[action]()
     farandole.shutdown()
 
 

@@ -19,12 +19,12 @@ FAMILY = (
 )
 
 
-@pytest.mark.parametrize("victim", ["keeper", "agent", "worker"])
+@pytest.mark.parametrize("victim", ["foreground", "agent", "worker"])
 def test_nothing_outlives_a_killed(victim: str) -> None:
     with Launched("run", "-n", "2", "sh", "-c", FAMILY + "wait; true") as job:
         job.read_until("agent", times=2)
         worker, agent = map(int, re.findall(r"\d+", job.output.split("] ", 1)[1])[:2])
-        pid = {"keeper": job.process.pid, "agent": agent, "worker": worker}[victim]
+        pid = {"foreground": job.process.pid, "agent": agent, "worker": worker}[victim]
         assert len(job.left()) >= 8
         os.kill(pid, signal.SIGKILL)
         assert job.end() in (-signal.SIGKILL, 128 + signal.SIGKILL)

@@ -222,11 +222,11 @@ CALLS = {
 }
 
 
-def refuse_call(number: int) -> None:
+def reject_call(number: int) -> None:
     """As a container does whose seccomp profile does not know the call: a filter that compares."""
     load, equal, done = 0x20, 0x15, 0x06  # BPF: load a word, jump if equal, return
-    refused, allowed = 0x00050000 | ENOSYS, 0x7FFF0000
-    steps = [(load, 0, 0, 0), (equal, 0, 1, number), (done, 0, 0, refused), (done, 0, 0, allowed)]
+    rejected, allowed = 0x00050000 | ENOSYS, 0x7FFF0000
+    steps = [(load, 0, 0, 0), (equal, 0, 1, number), (done, 0, 0, rejected), (done, 0, 0, allowed)]
     code = b"".join(struct.pack("HBBI", *step) for step in steps)
     filter_ = ctypes.create_string_buffer(code)
     program = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(filter_))
@@ -238,9 +238,9 @@ def refuse_call(number: int) -> None:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="system calls have other numbers here")
 @pytest.mark.parametrize("call", CALLS)
-def test_a_container_that_refuses_a_call(call: str) -> None:
+def test_a_container_that_rejects_a_call(call: str) -> None:
     number, names, expected = CALLS[call]
-    code, rows = doctor_with(lambda: refuse_call(number))
+    code, rows = doctor_with(lambda: reject_call(number))
     assert code == expected
     broken = [name for name in rows if rows[name]["state"] == "does not work"]
     assert broken[: len(names)] == names
@@ -408,7 +408,7 @@ def test_a_library_that_loads_crashes_or_hangs(code: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_colors_on_a_terminal_only_and_unless_refused(plain: bool) -> None:
+def test_colors_on_a_terminal_only_and_unless_rejected(plain: bool) -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1" if plain else ""}
     process = subprocess.Popen([command(), "doctor"], stdout=theirs, env=environment)

@@ -19,7 +19,7 @@ WORKER = HERE / "failing_worker.py"
 @dataclass
 class Expected:
     code: int  # of the job
-    told: str  # what the others' error says of the culprit
+    told: str  # what the others' error says of the failed rank
     box: str  # what the box says of it
 
 
@@ -49,26 +49,26 @@ def box_of(job: Launched) -> str:
     return "\n".join(line[2:-2].rstrip() for line in frame[1].splitlines())
 
 
-def check_survivors(job: Launched, culprit: int, ranks: range, told: str) -> None:
-    """All of these ranks got an error that names culprit and cause, and have left nothing."""
+def check_survivors(job: Launched, failed_rank: int, ranks: range, told: str) -> None:
+    """All of these ranks got an error that names failed rank and cause, and have left nothing."""
     for rank in ranks:
-        if rank == culprit:
+        if rank == failed_rank:
             continue
         lines = [line for line in job.output.splitlines() if f"survivor {rank}: " in line]
         assert len(lines) == 1, job.output + job.errors
-        assert f"rank {culprit}" in lines[0] and told in lines[0], lines[0]
+        assert f"rank {failed_rank}" in lines[0] and told in lines[0], lines[0]
         assert f"left in {rank}: [] []" in job.output, job.output
 
 
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("how", FAILURES)
 def test_a_worker_fails(how: str, size: int) -> None:
-    expected, culprit = FAILURES[how], size - 1
-    job = run("run", "-n", str(size), sys.executable, str(WORKER), how, str(culprit))
+    expected, failed_rank = FAILURES[how], size - 1
+    job = run("run", "-n", str(size), sys.executable, str(WORKER), how, str(failed_rank))
     assert job.process.returncode == expected.code, job.errors
-    check_survivors(job, culprit, range(size), expected.told)
+    check_survivors(job, failed_rank, range(size), expected.told)
     box = box_of(job)
-    assert re.match(rf"rank {culprit} \(pid \d+\) {re.escape(expected.box)}", box), box
+    assert re.match(rf"rank {failed_rank} \(pid \d+\) {re.escape(expected.box)}", box), box
     assert re.search(r"last call +barrier `[^`]+`", box), box
     # Who needs longer than 2 s for its own error is ended.
     ends = "exited with code 1|ended with SIGTERM"
@@ -129,13 +129,13 @@ def test_the_box_is_plain_without_a_terminal() -> None:
     assert re.fullmatch(r"rank 0 \(pid \d+\) exited with code 3", box_of(job))
 
 
-@pytest.mark.parametrize("victim", ["keeper", "agent"])
+@pytest.mark.parametrize("victim", ["foreground", "agent"])
 def test_nothing_outlives_the_launcher(victim: str) -> None:
     nobody = "-1"
     with Launched("run", "-n", "3", sys.executable, str(WORKER), "raises", nobody) as job:
         job.read_until("stepping, started by", times=3)
         agent = int(job.output.splitlines()[-1].split()[-1])
-        os.kill(job.process.pid if victim == "keeper" else agent, signal.SIGKILL)
+        os.kill(job.process.pid if victim == "foreground" else agent, signal.SIGKILL)
         assert job.end() in (-signal.SIGKILL, 128 + signal.SIGKILL)
         assert job.left() == []
 

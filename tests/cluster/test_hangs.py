@@ -1,4 +1,5 @@
-"""Programs that hang on Horovod: each ends with a verdict that names the culprit, and what it does.
+"""Programs that hang on Horovod: each ends with a verdict that names the failed rank, and what it
+does.
 
 A rank that is stopped is in test_stalls.py, one that is killed or crashes in test_failures.py.
 """

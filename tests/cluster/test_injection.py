@@ -1,7 +1,7 @@
 """System calls that fail, are interrupted or do less than asked for, one at a time.
 
 A shim (shims/faults.c) strikes the n-th call of the launcher or of one worker. Interruptions change
-nothing; what the system refuses is an error that says so. The program is small_worker.py, whose
+nothing; what the system rejects is an error that says so. The program is small_worker.py, whose
 results show every bit.
 """
 
@@ -97,23 +97,23 @@ REASONS = (
 
 
 @pytest.mark.parametrize("target", ["launcher", "0", "1"])
-def test_what_the_system_refuses_is_told(strike: Strike, target: str) -> None:
+def test_what_the_system_rejects_is_told(strike: Strike, target: str) -> None:
     undisturbed = strike(target, "LIMIT", 0)
     struck = 0
     for number in numbers_of(undisturbed.calls):
-        refused = strike(target, "LIMIT", number)
-        struck += refused.struck
-        code = refused.job.process.returncode
+        rejected = strike(target, "LIMIT", number)
+        struck += rejected.struck
+        code = rejected.job.process.returncode
         if code == 0:  # there was another way
-            assert refused.results() == undisturbed.results(), refused.what
+            assert rejected.results() == undisturbed.results(), rejected.what
             continue
-        assert code in (1, 126, 127), refused.what
-        assert re.search(REASONS, refused.job.errors), refused.what
-        assert "bug in the engine" not in refused.job.errors, refused.what
+        assert code in (1, 126, 127), rejected.what
+        assert re.search(REASONS, rejected.job.errors), rejected.what
+        assert "bug in the engine" not in rejected.job.errors, rejected.what
         if target != "launcher":  # also on the other rank
             other = "1" if target == "0" else "0"
             told = rf"\[{other}\] .*rank {target}\b"
-            assert re.search(told, refused.job.errors), refused.what
+            assert re.search(told, rejected.job.errors), rejected.what
     assert struck > 0, "nothing was ever struck"
 
 

@@ -293,7 +293,7 @@ def test_nothing_outlives_a_caller_that_is_killed(options: str) -> None:
     with Launched(CALLER, *options.split(), program=sys.executable) as caller:
         caller.read_until("working", times=2)
         left = set(caller.left()) - {caller.process.pid}
-        assert len(left) >= 4  # keeper, agent, workers
+        assert len(left) >= 4  # foreground process, agent, workers
         caller.send(signal.SIGKILL)
         wait_until_gone(list(left))
         assert caller.left() == []

@@ -114,7 +114,7 @@ def test_an_empty_value_is_explained(flag: str, message: str) -> None:
     assert (job.errors, job.process.returncode) == (RUN.format(message), 2)
 
 
-def test_a_line_end_in_the_prefix_is_refused() -> None:
+def test_a_line_end_in_the_prefix_is_rejected() -> None:
     job = run("run", "-n", "2", "--prefix", "a\nb", "true")
     message = (
         r'--prefix "a\x0ab": line ends and other control characters cannot be in it, '

@@ -117,8 +117,8 @@ def test_the_stack_of_the_late_rank_is_shown(tmp_path: Path) -> None:
 
 
 def test_a_stack_printer_that_may_not_look_says_so_once(tmp_path: Path) -> None:
-    refusal = "echo 'Permission Denied: Try running again'; echo 'not as root' >&2; exit 1"
-    with job("is_late", 2, tmp_path, stack_printer(tmp_path, refusal)) as launched:
+    rejection = "echo 'Permission Denied: Try running again'; echo 'not as root' >&2; exit 1"
+    with job("is_late", 2, tmp_path, stack_printer(tmp_path, rejection)) as launched:
         for _ in range(3):
             read_errors_until(launched, "stalled: barrier")
             launched.errors = launched.errors.replace("stalled:", "told:")

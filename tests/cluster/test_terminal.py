@@ -77,13 +77,13 @@ def test_ranks_and_the_launcher_have_colors() -> None:
         assert line in terminal.text
 
 
-def test_nothing_of_ours_has_colors_when_they_are_refused() -> None:
+def test_nothing_of_ours_has_colors_when_they_are_rejected() -> None:
     terminal = Terminal(2, "echo hi; exit $FARANDOLE_RANK")
     assert terminal.end() == 1
     assert "\x1b" not in terminal.text
 
 
-def test_a_refusal_is_red() -> None:
+def test_a_rejection_is_red() -> None:
     terminal = Terminal(1, "", "--tag-rank", "x", colors=True)
     assert terminal.end() == 2
     assert terminal.text.startswith('\x1b[31mfarandole run: --tag-rank "x": ')

@@ -15,9 +15,9 @@ WORKER = str(Path(__file__).with_name("traced_worker.py"))
 GRAD = "allreduce.grad/fc"
 
 
-def trace_of(size: int, path: Path, deed: str, *options: str) -> tuple[Trace, Launched]:
+def trace_of(size: int, path: Path, action: str, *options: str) -> tuple[Trace, Launched]:
     job = run(
-        *("run", "-n", str(size), "--timeline", str(path), *options, sys.executable, WORKER, deed)
+        *("run", "-n", str(size), "--timeline", str(path), *options, sys.executable, WORKER, action)
     )
     assert job.process.returncode == 0, job.output + job.errors
     return read_trace(path), job

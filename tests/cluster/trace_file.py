@@ -44,10 +44,10 @@ def read_trace(path: Path, *, complete: bool = True) -> Trace:
         assert text.endswith("},"), text[-200:]
         text = text[:-1] + "]"
     _check_bytes(text)
-    return _read_events(json.loads(text, parse_constant=_refuse, object_pairs_hook=_no_key_twice))
+    return _read_events(json.loads(text, parse_constant=_reject, object_pairs_hook=_no_key_twice))
 
 
-def _refuse(word: str) -> None:
+def _reject(word: str) -> None:
     raise AssertionError(f"{word} is no JSON")
 
 

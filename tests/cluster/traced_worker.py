@@ -1,4 +1,4 @@
-"""A worker whose calls are to be found in a timeline: `traced_worker.py DEED [PATH...]`."""
+"""A worker whose calls are to be found in a timeline: `traced_worker.py ACTION [PATH...]`."""
 
 from __future__ import annotations
 
@@ -114,12 +114,12 @@ def forked(path: str) -> None:
     os.waitpid(child, 0)
 
 
-DEEDS = (calls, twice, many, busy, killed, full_disk, wrong, forked)
+ACTIONS = (calls, twice, many, busy, killed, full_disk, wrong, forked)
 
 
-def main(deed: str, *paths: str) -> None:
+def main(action: str, *paths: str) -> None:
     farandole.init()
-    {function.__name__: function for function in DEEDS}[deed](*paths)
+    {function.__name__: function for function in ACTIONS}[action](*paths)
     farandole.shutdown()
 
 

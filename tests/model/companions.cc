@@ -143,7 +143,7 @@ Scenario scenario_of(Job& job, const MemberMaker& make_member) {
         add(scenario, "watch " + std::to_string(member), member,
             std::make_unique<DeathWatch>(job, member));
   }
-  if (options.withdrawal) {
+  if (options.rollback) {
     for (int member = 0; member < options.members; ++member)
       add(scenario, "watch " + std::to_string(member), member,
           std::make_unique<ControlWatch>(job, member));

@@ -29,7 +29,7 @@ class DeathWatch final : public CopiedThread<DeathWatch> {
   int stage_ = 0;
 };
 
-// Hears from the coordinator; tells the holder of the baton.
+// Hears from the coordinator; tells the holder of the progress lock.
 class ControlWatch final : public CopiedThread<ControlWatch> {
  public:
   ControlWatch(Job& job, int member) : job_(&job), member_(member) {}
@@ -75,7 +75,8 @@ class Impatience final : public CopiedThread<Impatience> {
   bool done_ = false;
 };
 
-// A thread of member 0 that submits the last step while another one may sleep with the baton.
+// A thread of member 0 that submits the last step while another one may sleep with the progress
+// lock.
 class Submitter final : public CopiedThread<Submitter> {
  public:
   explicit Submitter(Job& job) : job_(&job) {}

@@ -15,8 +15,8 @@ constexpr std::int64_t kWindowParts = 3;  // as few as two_shots.h asks for
 
 }  // namespace
 
-bool Flow::somebody_lends() const {
-  return std::any_of(lends.begin(), lends.end(), [](bool lent) { return lent; });
+bool Flow::somebody_exposes() const {
+  return std::any_of(exposes.begin(), exposes.end(), [](bool exposed) { return exposed; });
 }
 
 FlowJob::FlowJob(const Flow& flow, const Options& options)
@@ -27,7 +27,7 @@ FlowJob::FlowJob(const Flow& flow, const Options& options)
   copies_ = std::min(copies_, flow.rounds);
   results_ = two_shots ? copies_ : 0;
   if (flow.shape != Shape::kBarrier) allocate_staging();
-  allocate_lent();
+  allocate_exposed();
   fix_constants();
 }
 
@@ -40,14 +40,14 @@ FlowJob::Cell* FlowJob::cell(const std::string& name, Site site, int owner) {
 void FlowJob::allocate_staging() {
   for (int member = 0; member < options().members; ++member) {
     for (std::uint32_t slot = 0; slot < slots(); ++slot) {
-      // What is lent is not copied, and where all lend, nobody fetches.
+      // What is exposed is not copied, and where all expose, nobody fetches.
       for (std::int64_t part = 0; part < copies_; ++part)
-        copy_cells_.push_back(lends(member) || flow_.inside
+        copy_cells_.push_back(exposes(member) || flow_.is_inline
                                   ? nullptr
                                   : cell(fmt::format("slot {} copy {}[{}]", slot, part, member),
                                          Site::kData, member));
       for (std::int64_t part = 0; part < results_; ++part)
-        result_cells_.push_back(all_lend()
+        result_cells_.push_back(all_expose()
                                     ? nullptr
                                     : cell(fmt::format("slot {} result {}[{}]", slot, part, member),
                                            Site::kData, member));
@@ -55,15 +55,15 @@ void FlowJob::allocate_staging() {
   }
 }
 
-void FlowJob::allocate_lent() {
+void FlowJob::allocate_exposed() {
   for (int member = 0; member < options().members; ++member)
     for (std::int64_t window = 0; window < flow_.rounds; ++window)
       for (int slice = 0; slice < slices_; ++slice)
-        lent_cells_.push_back(lends(member)
-                                  ? cell(fmt::format("memory {}.{}[{}]", window, slice, member),
-                                         Site::kOther,
-                                         slices_ == 1 || slice == member ? member : Arena::kNoOwner)
-                                  : nullptr);
+        exposed_cells_.push_back(
+            exposes(member)
+                ? cell(fmt::format("memory {}.{}[{}]", window, slice, member), Site::kOther,
+                       slices_ == 1 || slice == member ? member : Arena::kNoOwner)
+                : nullptr);
 }
 
 // What is the same in all steps needs not be looked at in every order.
@@ -73,25 +73,25 @@ void FlowJob::fix_constants() {
   if (options().quitter < 0) arena().mark_constant(&header->leavers, "leavers", 0);
   const auto* lines = reinterpret_cast<const Line*>(board_memory());
   for (int member = 0; member < options().members; ++member) {
-    const bool lent = lends(member);
+    const bool exposed = exposes(member);
     if (options().spins) arena().mark_constant(&bell_line(member).asleep, "asleep", 0);
     for (std::uint32_t slot = 0; slot < slots(); ++slot) {
       const Line& line = lines[static_cast<std::uint32_t>(member) * slots() + slot];
-      const Value input = lent ? static_cast<Value>(member) : kNowhere;
-      arena().mark_constant(&line.extent, "extent", 0);
+      const Value input = exposed ? static_cast<Value>(member) : kNowhere;
+      arena().mark_constant(&line.declared_count, "declared count", 0);
       arena().mark_constant(&line.input, "input", input);
       arena().mark_constant(&line.output, "output",
                             flow_.shape == Shape::kTwoShots ? input : kNowhere);
-      if (flow_.inside)
-        arena().mark(line.inside.data(), fmt::format("slot {} inside[{}]", slot, member),
+      if (flow_.is_inline)
+        arena().mark(line.inline_payload.data(), fmt::format("slot {} inside[{}]", slot, member),
                      Site::kPayload, member);
     }
   }
 }
 
-bool FlowJob::all_lend() const {
-  return std::all_of(flow_.lends.begin(), flow_.lends.begin() + options().members,
-                     [](bool lent) { return lent; });
+bool FlowJob::all_expose() const {
+  return std::all_of(flow_.exposes.begin(), flow_.exposes.begin() + options().members,
+                     [](bool exposed) { return exposed; });
 }
 
 Value FlowJob::value(int member, std::uint32_t step, std::int64_t window) {
@@ -121,8 +121,9 @@ FlowJob::Cell& FlowJob::result(int member, std::uint32_t step, std::int64_t wind
   return *result_cells_[static_cast<std::size_t>(line * results_ + window % results_)];
 }
 
-FlowJob::Cell& FlowJob::lent(int member, std::int64_t window, int slice) {
-  return *lent_cells_[static_cast<std::size_t>((member * flow_.rounds + window) * slices_ + slice)];
+FlowJob::Cell& FlowJob::exposed(int member, std::int64_t window, int slice) {
+  return *exposed_cells_[static_cast<std::size_t>((member * flow_.rounds + window) * slices_ +
+                                                  slice)];
 }
 
 Value FlowJob::peek(const Cell& cell) {
@@ -133,9 +134,9 @@ Value FlowJob::peek(const Cell& cell) {
 std::vector<Scenario::Guard> FlowJob::guards() {
   std::vector<Scenario::Guard> all;
   for (int member = 0; member < options().members; ++member)
-    for (std::int64_t window = 0; lends(member) && window < flow_.rounds; ++window)
+    for (std::int64_t window = 0; exposes(member) && window < flow_.rounds; ++window)
       for (int slice = 0; slice < slices_; ++slice)
-        all.push_back({arena().word_of(&lent(member, window, slice)),
+        all.push_back({arena().word_of(&exposed(member, window, slice)),
                        returned[static_cast<std::size_t>(member)], member});
   return all;
 }

@@ -20,11 +20,11 @@ enum class Shape : std::uint8_t { kBarrier, kRounds, kTwoShots };
 struct Flow {
   Shape shape = Shape::kRounds;
   std::int64_t rounds = 1;  // or windows
-  bool inside = false;      // one round is shown inside the flag line
-  std::array<bool, kFlowMembersMax> lends = {};
-  std::uint32_t surprise_at = 0;  // in this step odd members have another identity
+  bool is_inline = false;   // one round is shown inside the flag line
+  std::array<bool, kFlowMembersMax> exposes = {};
+  std::uint32_t misprediction_at = 0;  // in this step odd members have another identity
 
-  bool somebody_lends() const;
+  bool somebody_exposes() const;
 };
 
 class FlowJob : public Job {
@@ -35,8 +35,8 @@ class FlowJob : public Job {
   FlowJob(const Flow& flow, const Options& options);
 
   const Flow& flow() const { return flow_; }
-  bool lends(int member) const { return flow_.lends[static_cast<std::size_t>(member)]; }
-  bool all_lend() const;
+  bool exposes(int member) const { return flow_.exposes[static_cast<std::size_t>(member)]; }
+  bool all_expose() const;
 
   // What a member brings in a window (or round) of a step, and what comes out there.
   static Value value(int member, std::uint32_t step, std::int64_t window);
@@ -46,17 +46,17 @@ class FlowJob : public Job {
   // has reduced.
   Cell& copy(int member, std::uint32_t step, std::int64_t window);
   Cell& result(int member, std::uint32_t step, std::int64_t window);
-  // The memory that a member lends. `slice`: the member that reduces it; 0 where nobody does.
-  Cell& lent(int member, std::int64_t window, int slice);
+  // The memory that a member exposes. `slice`: the member that reduces it; 0 where nobody does.
+  Cell& exposed(int member, std::int64_t window, int slice);
 
   // Looks at it without being one more operation of the thread.
   Value peek(const Cell& cell);
-  // For all memory that is lent: only its owner writes it once its call has failed there.
+  // For all memory that is exposed: only its owner writes it once its call has failed there.
   std::vector<Scenario::Guard> guards();
 
  private:
   void allocate_staging();
-  void allocate_lent();
+  void allocate_exposed();
   void fix_constants();
   Cell* cell(const std::string& name, Site site, int owner);
   std::int64_t part(std::uint32_t step, std::int64_t window) const;
@@ -68,7 +68,7 @@ class FlowJob : public Job {
   int slices_;
   std::vector<Cell*> copy_cells_;
   std::vector<Cell*> result_cells_;
-  std::vector<Cell*> lent_cells_;
+  std::vector<Cell*> exposed_cells_;
 };
 
 }  // namespace farandole::model

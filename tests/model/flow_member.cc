@@ -28,7 +28,7 @@ void PlantedBoard<Slots>::publish_phase(std::uint32_t phase) {
 template <std::uint32_t Slots>
 bool PlantedBoard<Slots>::all_reached(std::uint32_t phase) const {
   if (job_->has(Bug::kTakesUnseen)) return true;
-  if (job_->has(Bug::kLenderDoesNotWait) && phase == job_->flow().rounds) return true;
+  if (job_->has(Bug::kExposerDoesNotWait) && phase == job_->flow().rounds) return true;
   if (phase > 0 && job_->has(phase % 2 == 0 ? Bug::kReducesUnseen : Bug::kFetchesUnseen))
     return true;
   return ModelBoard<Slots>::all_reached(phase);
@@ -36,7 +36,7 @@ bool PlantedBoard<Slots>::all_reached(std::uint32_t phase) const {
 
 template <std::uint32_t Slots>
 bool PlantedBoard<Slots>::somebody_is_gone() const {
-  return !job_->has(Bug::kShowsWhatIsSpoiled) && ModelBoard<Slots>::somebody_is_gone();
+  return !job_->has(Bug::kPublishesAfterTheExposerLeft) && ModelBoard<Slots>::somebody_is_gone();
 }
 
 template <std::uint32_t Slots>
@@ -84,7 +84,7 @@ FlowMember<Slots>::FlowMember(FlowJob& job, int number)
 template <std::uint32_t Slots>
 auto FlowMember<Slots>::sequence_of(std::uint32_t step) const -> Sequence {
   const Flow& flow = job_->flow();
-  const bool differs = step == flow.surprise_at && number_ % 2 == 1;
+  const bool differs = step == flow.misprediction_at && number_ % 2 == 1;
   const Way way(*job_, board(),
                 {.sequence = step, .id = identity_of(differs ? 1000 + step : step)});
   if (flow.shape == Shape::kRounds) return BasicRounds<Way>(way);
@@ -97,7 +97,8 @@ void FlowMember<Slots>::write_key(ByteWriter& key) const {
   key.put(number_);
   key.put(mode_);
   key.put(ending_);
-  for (const bool flag : {somebody_left_, somebody_died_, prepared_, spoiled_}) key.put(flag);
+  for (const bool flag : {somebody_left_, somebody_died_, prepared_, read_after_give_back_})
+    key.put(flag);
   for (const auto value : {ticket_, step_, hooks_, moves_, board_.generation(), board_.sequence()})
     key.put(value);
   for (const auto& window : memory_)
@@ -167,8 +168,8 @@ void FlowMember<Slots>::turn() {
   if (progress == Progress::kDone) finish_step();
   if (mode_ == Mode::kOver) return;
   go_on_or_sleep(true);
-  if (progress != Progress::kSurprise) return;
-  require(job_->arena(), step_ == job_->flow().surprise_at, "a wrong identity was read");
+  if (progress != Progress::kMisprediction) return;
+  require(job_->arena(), step_ == job_->flow().misprediction_at, "a wrong identity was read");
   end();
 }
 
@@ -214,7 +215,7 @@ void FlowMember<Slots>::fail() {
 template <std::uint32_t Slots>
 void FlowMember<Slots>::wait_for_writers() {
   // Only what others write is waited for.
-  if (is_two_shots() && lends() && !job_->has(Bug::kReturnsUnfenced) && somebody_may_write())
+  if (is_two_shots() && exposes() && !job_->has(Bug::kReturnsUnfenced) && somebody_may_write())
     return go_on_or_sleep(false);
   get_memory_back();
   end();
@@ -242,9 +243,9 @@ void FlowMember<Slots>::end() {
 template <std::uint32_t Slots>
 void FlowMember<Slots>::get_memory_back() {
   const int slices = is_two_shots() ? board().members() : 1;
-  for (std::int64_t window = 0; lends() && window < job_->flow().rounds; ++window)
+  for (std::int64_t window = 0; exposes() && window < job_->flow().rounds; ++window)
     for (int slice = 0; slice < slices; ++slice)
-      job_->lent(number_, window, slice).store(kGivenBack, kRelaxed);
+      job_->exposed(number_, window, slice).store(kGivenBack, kRelaxed);
   job_->returned[static_cast<std::size_t>(number_)].set(1);
 }
 
@@ -254,7 +255,7 @@ Progress FlowMember<Slots>::advance() {
   if (auto* const shots = std::get_if<BasicTwoShots<Way>>(&sequence_)) return shots->advance(*this);
   Way& way = std::get<Barrier>(sequence_).way;
   if (!way.entered()) enter(way);
-  return way.meet();
+  return way.check_arrivals();
 }
 
 template <std::uint32_t Slots>
@@ -263,9 +264,10 @@ void FlowMember<Slots>::expect(Value found, Value expected, const char* what_bro
 }
 
 template <std::uint32_t Slots>
-void FlowMember<Slots>::expect_or_spoil(Value found, Value expected, const char* what_broke) {
+void FlowMember<Slots>::expect_unless_given_back(Value found, Value expected,
+                                                 const char* what_broke) {
   if (found == kGivenBack)
-    spoiled_ = true;
+    read_after_give_back_ = true;
   else
     expect(found, expected, what_broke);
 }
@@ -273,13 +275,13 @@ void FlowMember<Slots>::expect_or_spoil(Value found, Value expected, const char*
 template <std::uint32_t Slots>
 void FlowMember<Slots>::stage(std::int64_t window) {
   ++hooks_;
-  if (lends()) return;
+  if (exposes()) return;
   const Value value = job_->value(number_, step_, window);
   for (int slice = 0; is_two_shots() && slice < board().members(); ++slice)
     expect(mine(window, slice), value, "an input was overwritten before it was staged");
-  if (job_->flow().inside)
-    ModelAtomics::write_bytes(board().own_inside(step_), reinterpret_cast<const std::byte*>(&value),
-                              sizeof(value));
+  if (job_->flow().is_inline)
+    ModelAtomics::write_bytes(board().own_inline_payload(step_),
+                              reinterpret_cast<const std::byte*>(&value), sizeof(value));
   else
     job_->copy(number_, step_, window).store(value, kRelaxed);
   // A slice of one window may lie where another window has the copies.
@@ -289,7 +291,7 @@ void FlowMember<Slots>::stage(std::int64_t window) {
 template <std::uint32_t Slots>
 void FlowMember<Slots>::enter(Way& way) {
   ++hooks_;
-  const std::uint64_t input = lends() ? static_cast<std::uint64_t>(number_) : kNowhere;
+  const std::uint64_t input = exposes() ? static_cast<std::uint64_t>(number_) : kNowhere;
   way.enter(0, input, is_two_shots() ? input : kNowhere);
   if (job_->has(Bug::kEntersEarly) && step_ < job_->options().steps) enter_ahead();
   if (job_->has(Bug::kWritesEarly)) write_early();
@@ -298,21 +300,21 @@ void FlowMember<Slots>::enter(Way& way) {
 template <std::uint32_t Slots>
 void FlowMember<Slots>::enter_ahead() {
   PlantedBoard<Slots> ahead = board();
-  ahead.enter(1, step_ + 1, {.identity = identity_of(step_ + 1), .extent = 0});
+  ahead.enter(1, step_ + 1, {.identity = identity_of(step_ + 1), .declared_count = 0});
 }
 
 // Clears what it is going to write.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::write_early() {
   for (int member = 0; member < board().members(); ++member)
-    if (member != number_ && job_->lends(member))
-      job_->lent(member, 0, number_).store(job_->value(member, step_, 0), kRelaxed);
+    if (member != number_ && job_->exposes(member))
+      job_->exposed(member, 0, number_).store(job_->value(member, step_, 0), kRelaxed);
 }
 
 template <std::uint32_t Slots>
-std::optional<std::int64_t> FlowMember<Slots>::meet() {
+std::optional<std::int64_t> FlowMember<Slots>::all_arrived() {
   ++hooks_;
-  require(job_->arena(), step_ != job_->flow().surprise_at, "a surprise was not seen");
+  require(job_->arena(), step_ != job_->flow().misprediction_at, "a misprediction was not seen");
   return job_->flow().rounds;
 }
 
@@ -322,14 +324,14 @@ bool FlowMember<Slots>::take(std::int64_t round) {
   for (int member = 0; member < board().members(); ++member) {
     if (member == number_) continue;
     Value found = 0;
-    if (job_->lends(member))
-      found = job_->lent(member, round, 0).load(kRelaxed);
-    else if (job_->flow().inside)
-      ModelAtomics::read_bytes(reinterpret_cast<std::byte*>(&found), board().inside(member),
+    if (job_->exposes(member))
+      found = job_->exposed(member, round, 0).load(kRelaxed);
+    else if (job_->flow().is_inline)
+      ModelAtomics::read_bytes(reinterpret_cast<std::byte*>(&found), board().inline_payload(member),
                                sizeof(found));
     else
       found = job_->copy(member, step_, round).load(kRelaxed);
-    expect_or_spoil(found, job_->value(member, step_, round), "a wrong part was taken");
+    expect_unless_given_back(found, job_->value(member, step_, round), "a wrong part was taken");
   }
   return true;
 }
@@ -340,43 +342,44 @@ bool FlowMember<Slots>::reduce(std::int64_t window) {
   const int members = board().members();
   for (int member = 0; member < members; ++member) {
     Value found = 0;
-    if (job_->lends(member))
-      found = job_->lent(member, window, number_).load(kRelaxed);
+    if (job_->exposes(member))
+      found = job_->exposed(member, window, number_).load(kRelaxed);
     else if (member == number_)
       found = mine(window, number_);
     else
       found = job_->copy(member, step_, window).load(kRelaxed);
-    expect_or_spoil(found, job_->value(member, step_, window), "a wrong copy was reduced");
+    expect_unless_given_back(found, job_->value(member, step_, window), "a wrong copy was reduced");
   }
-  const Value sum = spoiled_ ? kGivenBack : job_->sum(step_, window);
+  const Value sum = read_after_give_back_ ? kGivenBack : job_->sum(step_, window);
   for (int member = 0; member < members; ++member)
-    if (job_->lends(member)) job_->lent(member, window, number_).store(sum, kRelaxed);
-  if (!lends()) mine(window, number_) = sum;
-  if (!job_->all_lend()) job_->result(number_, step_, window).store(sum, kRelaxed);
+    if (job_->exposes(member)) job_->exposed(member, window, number_).store(sum, kRelaxed);
+  if (!exposes()) mine(window, number_) = sum;
+  if (!job_->all_expose()) job_->result(number_, step_, window).store(sum, kRelaxed);
   return true;
 }
 
 template <std::uint32_t Slots>
 void FlowMember<Slots>::fetch(std::int64_t window) {
   ++hooks_;
-  if (lends()) return;
+  if (exposes()) return;
   for (int member = 0; member < board().members(); ++member) {
     if (member == number_) continue;
     const Value found = job_->result(member, step_, window).load(kRelaxed);
-    expect_or_spoil(found, job_->sum(step_, window), "a wrong result was fetched");
+    expect_unless_given_back(found, job_->sum(step_, window), "a wrong result was fetched");
     mine(window, member) = found;
   }
 }
 
 template <std::uint32_t Slots>
 Value FlowMember<Slots>::result_in_memory(std::int64_t window, int slice) {
-  return lends() ? job_->peek(job_->lent(number_, window, slice)) : mine(window, slice);
+  return exposes() ? job_->peek(job_->exposed(number_, window, slice)) : mine(window, slice);
 }
 
 // The owner of the memory takes the result and brings something new, at once.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::finish_step() {
-  require(job_->arena(), !spoiled_, "a step was completed with memory that was given back");
+  require(job_->arena(), !read_after_give_back_,
+          "a step was completed with memory that was given back");
   if (job_->options().quitter >= 0 && job_->options().mortal < 0) {
     const Ghost& outcome = job_->outcomes[step_];
     require(job_->arena(), outcome.get() != 2, "a step was completed that failed somewhere");
@@ -401,8 +404,8 @@ void FlowMember<Slots>::fill_memory(std::uint32_t step) {
   for (std::int64_t window = 0; window < job_->flow().rounds; ++window) {
     for (int slice = 0; slice < slices; ++slice) {
       const Value value = job_->value(number_, step, window);
-      if (lends())
-        job_->lent(number_, window, slice).store(value, kRelaxed);
+      if (exposes())
+        job_->exposed(number_, window, slice).store(value, kRelaxed);
       else if (is_two_shots())
         mine(window, slice) = value;
     }

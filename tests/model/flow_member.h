@@ -36,15 +36,17 @@ class PlantedBoard : public ModelBoard<Slots> {
   FlowJob* job_;  // borrowed
 };
 
-// The shipped entrance, with bugs.
+// The shipped entry barrier, with bugs.
 template <std::uint32_t Slots>
-class PlantedEntrance : public BasicEntrance<PlantedBoard<Slots>> {
+class PlantedEntryBarrier : public BasicEntryBarrier<PlantedBoard<Slots>> {
  public:
-  using Base = BasicEntrance<PlantedBoard<Slots>>;
-  PlantedEntrance(FlowJob& job, PlantedBoard<Slots>& board, const StepIdentity& identity)
+  using Base = BasicEntryBarrier<PlantedBoard<Slots>>;
+  PlantedEntryBarrier(FlowJob& job, PlantedBoard<Slots>& board, const StepIdentity& identity)
       : Base(board, identity), job_(&job) {}
 
-  Progress meet() const { return job_->has(Bug::kMeetsAlone) ? Progress::kDone : Base::meet(); }
+  Progress check_arrivals() const {
+    return job_->has(Bug::kArrivesAlone) ? Progress::kDone : Base::check_arrivals();
+  }
 
  private:
   FlowJob* job_;  // borrowed
@@ -60,10 +62,10 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   void run() override;
 
   // What the shipped sequences call.
-  using Way = PlantedEntrance<Slots>;
+  using Way = PlantedEntryBarrier<Slots>;
   void stage(std::int64_t window);
   void enter(Way& way);
-  std::optional<std::int64_t> meet();
+  std::optional<std::int64_t> all_arrived();
   bool take(std::int64_t round);
   bool reduce(std::int64_t window);
   void fetch(std::int64_t window);
@@ -97,13 +99,13 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   void write_early();
   void wake_up();
 
-  bool lends() const { return job_->lends(number_); }
+  bool exposes() const { return job_->exposes(number_); }
   bool is_two_shots() const { return job_->flow().shape == Shape::kTwoShots; }
   Value& mine(std::int64_t window, int slice) {
     return memory_[static_cast<std::size_t>(window)][static_cast<std::size_t>(slice)];
   }
   void expect(Value found, Value expected, const char* what_broke) const;
-  void expect_or_spoil(Value found, Value expected, const char* what_broke);
+  void expect_unless_given_back(Value found, Value expected, const char* what_broke);
   Value result_in_memory(std::int64_t window, int slice);
 
   FlowJob* job_;  // borrowed
@@ -123,8 +125,8 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   // How far the sequence is: each change of its state calls a hook or counts as a move.
   std::uint32_t hooks_ = 0;
   std::uint32_t moves_ = 0;
-  bool spoiled_ =
-      false;  // something that we read was lent, and its owner had it back; or it came from that
+  bool read_after_give_back_ =
+      false;  // something that we read was exposed, and its owner had it back; or it came from that
   // Memory that the others cannot see: the input, and in place of it the output.
   std::array<std::array<Value, kFlowMembersMax>, kWindowsMax> memory_{};
 };

@@ -35,17 +35,17 @@ struct Kind {
 constexpr std::array<bool, kFlowMembersMax> kAll = {true, true, true, true};
 constexpr std::array<bool, kFlowMembersMax> kFirst = {true};
 constexpr Kind kBarrier = {"Barrier", {.shape = Shape::kBarrier, .rounds = 0}};
-constexpr Kind kInside = {"OneShotInside", {.inside = true}};
+constexpr Kind kInline = {"OneShotInline", {.is_inline = true}};
 constexpr Kind kOneShot = {"OneShotStaged", {}};
 constexpr Kind kRounds = {"Rounds", {.rounds = kRoundParts + 2}};
-constexpr Kind kLentRounds = {"RoundsLent", {.rounds = 2, .lends = kAll}};
-constexpr Kind kMixedRounds = {"RoundsMixed", {.rounds = 2, .lends = kFirst}};
+constexpr Kind kExposedRounds = {"RoundsExposed", {.rounds = 2, .exposes = kAll}};
+constexpr Kind kMixedRounds = {"RoundsMixed", {.rounds = 2, .exposes = kFirst}};
 constexpr Kind kShots = {"TwoShots", {.shape = Shape::kTwoShots, .rounds = 4}};
-constexpr Kind kLentShots = {"TwoShotsLent", {.shape = Shape::kTwoShots, .lends = kAll}};
+constexpr Kind kExposedShots = {"TwoShotsExposed", {.shape = Shape::kTwoShots, .exposes = kAll}};
 constexpr Kind kMixedShots = {"TwoShotsMixed",
-                              {.shape = Shape::kTwoShots, .rounds = 2, .lends = kFirst}};
-constexpr std::array kKinds = {kBarrier,     kInside, kOneShot,   kRounds,    kLentRounds,
-                               kMixedRounds, kShots,  kLentShots, kMixedShots};
+                              {.shape = Shape::kTwoShots, .rounds = 2, .exposes = kFirst}};
+constexpr std::array kKinds = {kBarrier,     kInline, kOneShot,      kRounds,    kExposedRounds,
+                               kMixedRounds, kShots,  kExposedShots, kMixedShots};
 
 Finding explore_flow(const Flow& flow, const Options& options, const Limits& limits) {
   FlowJob job(flow, options);
@@ -154,9 +154,9 @@ TEST_P(EachKind, HoldsWithAQuitterAndADeathUpToTheBound) {
 }
 
 // All see it, and nobody writes or sleeps.
-TEST(Flow, ASurpriseIsSeenByAll) {
-  for (Kind kind : {kBarrier, kRounds, kLentShots}) {
-    kind.flow.surprise_at = 2;
+TEST(Flow, AMispredictionIsSeenByAll) {
+  for (Kind kind : {kBarrier, kRounds, kExposedShots}) {
+    kind.flow.misprediction_at = 2;
     expect_to_hold(kind, {.steps = 3});
     expect_to_hold(kind, {.steps = 3, .mortal = 1});
     expect_to_hold(kind, {.members = 3, .steps = 3, .spins = true});
@@ -181,29 +181,29 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"weak phase store", kWeakPhase, kRounds, kSleeps},
       {"weak phase store", kWeakPhase, kShots, kSleeps},
       {"phase without a bell", kPhaseWithoutBell, kRounds, kSleeps},
-      {"phase without a bell", kPhaseWithoutBell, kLentRounds, kSleeps},
+      {"phase without a bell", kPhaseWithoutBell, kExposedRounds, kSleeps},
       {"phase without a bell", kPhaseWithoutBell, kShots, kSleeps},
       {"enters the next step early", kEntersEarly, kBarrier, ""},
       {"enters the next step early", kEntersEarly, kOneShot, ""},
       {"enters the next step early", kEntersEarly, kShots, ""},
       {"one slot only", kOneSlot, kBarrier, ""},
-      {"one slot only", kOneSlot, kInside, ""},
+      {"one slot only", kOneSlot, kInline, ""},
       {"one slot only", kOneSlot, kOneShot, ""},
       // This one waits for a phase that was overwritten.
       {"one slot only", kOneSlot, kRounds, kSleeps},
       {"one slot only", kOneSlot, kShots, kResult},
-      {"word before the data inside the line", kWordBeforePayload, kInside, ""},
-      {"meets without waiting", kMeetsAlone, kOneShot, kPart},
-      {"meets without waiting", kMeetsAlone, kLentShots, kCopy},
-      {"output written before all have entered", kWritesEarly, kLentShots, ""},
+      {"word before the data inside the line", kWordBeforePayload, kInline, ""},
+      {"meets without waiting", kArrivesAlone, kOneShot, kPart},
+      {"meets without waiting", kArrivesAlone, kExposedShots, kCopy},
+      {"output written before all have entered", kWritesEarly, kExposedShots, ""},
       {"output written before all have entered", kWritesEarly, kMixedShots, ""},
       {"phase before the data", kPhaseBeforeData, kRounds, kPart},
       {"phase before the data", kPhaseBeforeData, kShots, ""},
       {"takes a part without waiting", kTakesUnseen, kRounds, kPart},
       {"one part less", kOnePartLess, kRounds, kPart},
-      {"lender does not wait", kLenderDoesNotWait, kLentRounds, kPart},
-      {"lender does not wait", kLenderDoesNotWait, kMixedRounds, kPart},
-      {"lender does not wait", kFetchesUnseen, kLentShots, "a wrong sum"},
+      {"exposer does not wait", kExposerDoesNotWait, kExposedRounds, kPart},
+      {"exposer does not wait", kExposerDoesNotWait, kMixedRounds, kPart},
+      {"exposer does not wait", kFetchesUnseen, kExposedShots, "a wrong sum"},
       {"reduces without waiting", kReducesUnseen, kShots, kCopy},
       {"fetches without waiting", kFetchesUnseen, kShots, kResult},
       {"two parts for windows", kTwoWindowParts, kShots, kResult},
@@ -237,15 +237,15 @@ const std::vector<BugOfAnEnd>& bugs_of_ends() {
   const Options quits = {.steps = 2, .quitter = 0};
   const Options dies = {.members = 3, .steps = 1, .spins = true, .mortal = 2};
   static const std::vector<BugOfAnEnd> bugs = {
-      {"runs what is closed", kRunsWhatIsClosed, kInside, quits, kTwoOutcomes},
+      {"runs what is closed", kRunsWhatIsClosed, kInline, quits, kTwoOutcomes},
       {"runs what is closed", kRunsWhatIsClosed, kBarrier, quits, kTwoOutcomes},
-      {"runs what is closed", kRunsWhatIsClosed, kLentShots, quits, ""},
-      {"runs what is proposed", kRunsWhatIsProposed, kInside, quits, ""},
-      {"closes without a second look", kClosesUnseen, kInside, quits, ""},
-      {"a proposal stays", kProposalStays, kInside, quits, "has left before it had completed"},
-      {"returns without a fence", kReturnsUnfenced, kLentShots, dies, kWritten},
+      {"runs what is closed", kRunsWhatIsClosed, kExposedShots, quits, ""},
+      {"runs what is proposed", kRunsWhatIsProposed, kInline, quits, ""},
+      {"closes without a second look", kClosesUnseen, kInline, quits, ""},
+      {"a proposal stays", kProposalStays, kInline, quits, "has left before it had completed"},
+      {"returns without a fence", kReturnsUnfenced, kExposedShots, dies, kWritten},
       {"returns without a fence", kReturnsUnfenced, kMixedShots, dies, kWritten},
-      {"death declared while it runs", kDeathWhileRunning, kLentShots, dies, kWritten},
+      {"death declared while it runs", kDeathWhileRunning, kExposedShots, dies, kWritten},
   };
   return bugs;
 }
@@ -263,11 +263,14 @@ TEST(Flow, EveryBugOfAnEndIsFound) {
   }
 }
 
-// A lender that learns of the death has its memory back while another one still reads it.
+// An exposer that learns of the death has its memory back while another one still reads it.
 TEST(Flow, WhatWasGivenBackCompletesNoStep) {
-  for (const Kind& kind : {kLentRounds, kMixedRounds}) {
-    const Options options = {
-        .members = 3, .steps = 2, .spins = true, .mortal = 2, .bug = Bug::kShowsWhatIsSpoiled};
+  for (const Kind& kind : {kExposedRounds, kMixedRounds}) {
+    const Options options = {.members = 3,
+                             .steps = 2,
+                             .spins = true,
+                             .mortal = 2,
+                             .bug = Bug::kPublishesAfterTheExposerLeft};
     const Finding finding = explore_flow(kind.flow, options, {});
     print(std::string("shows what is spoiled, ") + kind.name, finding);
     EXPECT_EQ(finding.verdict, Verdict::kViolation) << kind.name;

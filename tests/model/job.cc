@@ -38,7 +38,7 @@ Job::Job(const Options& options)
       reports(ghosts(arena_, "report", static_cast<std::size_t>(options.members))),
       progress(ghosts(arena_, "progress", static_cast<std::size_t>(options.members))),
       completed(ghosts(arena_, "completed", options.steps + 1)),
-      withdrawn(ghosts(arena_, "withdrawn", options.steps + 1)),
+      rolled_back(ghosts(arena_, "rolled back", options.steps + 1)),
       stop(arena_, "stop"),
       answer(arena_, "answer"),
       submitted(arena_, "submitted"),
@@ -82,7 +82,8 @@ void Job::mark_board() {
       const auto& line = lines[member * Slots + slot];
       mark(&line.word, fmt::format("slot {} word", slot), Site::kWord, member);
       mark(&line.identity, fmt::format("slot {} identity", slot), Site::kPayload, member);
-      mark(&line.extent, fmt::format("slot {} extent", slot), Site::kPayload, member);
+      mark(&line.declared_count, fmt::format("slot {} declared count", slot), Site::kPayload,
+           member);
       mark(&line.input, fmt::format("slot {} input", slot), Site::kPayload, member);
       mark(&line.output, fmt::format("slot {} output", slot), Site::kPayload, member);
       mark(&line.phase, fmt::format("slot {} phase", slot), Site::kPhase, member);

@@ -45,14 +45,14 @@ enum class Bug : std::uint8_t {
   kIdentityAlone,
   // These too, in the sequences of the algorithms.
   kEntersEarly,
-  kMeetsAlone,
+  kArrivesAlone,
   kWritesEarly,
   kPhaseBeforeData,
   kTakesUnseen,
   kReducesUnseen,
   kFetchesUnseen,
-  kLenderDoesNotWait,
-  kShowsWhatIsSpoiled,
+  kExposerDoesNotWait,
+  kPublishesAfterTheExposerLeft,
   kOnePartLess,
   kTwoWindowParts,
   // And these, in how members end.
@@ -71,7 +71,7 @@ struct Options {
   bool polls = false;               // looks once before it prepares to sleep
   bool spins = false;               // never sleeps (flows only): fewer states, for more members
   int mortal = -1;                  // this member may die, the others watch it
-  bool withdrawal = false;          // a coordinator stops everybody once, at any time
+  bool rollback = false;            // a coordinator stops everybody once, at any time
   std::uint32_t differ_from = ~0u;  // from this step on, generation 1 disagrees about identities
   int leaver = -1;                  // this member leaves after its first step
   int quitter = -1;                 // this member wants to end at any time (flows only)
@@ -114,11 +114,11 @@ class Job {
 
   // What lies outside the protocol. By member unless noted.
   std::vector<Ghost> reaped;
-  std::vector<Ghost> inbox;      // from the watch thread: 1 stop, 2 answer
-  std::vector<Ghost> reports;    // a packed Report
-  std::vector<Ghost> progress;   // the same at any time, for the bug kReportByWatch
-  std::vector<Ghost> completed;  // by step: the generation that somebody completed it under
-  std::vector<Ghost> withdrawn;  // by step: the generation that somebody withdrew it from
+  std::vector<Ghost> inbox;        // from the watch thread: 1 stop, 2 answer
+  std::vector<Ghost> reports;      // a packed Report
+  std::vector<Ghost> progress;     // the same at any time, for the bug kReportByWatch
+  std::vector<Ghost> completed;    // by step: the generation that somebody completed it under
+  std::vector<Ghost> rolled_back;  // by step: the generation that somebody rolled it back from
   Ghost stop;
   Ghost answer;                 // prefix + 1
   Ghost submitted;              // the late step is there

@@ -73,7 +73,7 @@ template <std::uint32_t Slots>
 auto Member<Slots>::look() -> Task {
   const Options& options = job_->options();
   if (options.mortal >= 0 && doorbells_->closed_by()) return Task::kLeave;
-  if (options.withdrawal && !answered_) {
+  if (options.rollback && !answered_) {
     const Value inbox = job_->inbox[static_cast<std::size_t>(number_)].await(0);
     if (inbox >= 1 && !reported_) return Task::kReport;
     if (inbox >= 2 && reported_) return Task::kFollowAnswer;
@@ -102,8 +102,8 @@ bool Member<Slots>::step_can_go_on() {
     case Stage::kPhase:
       return board_.all_reached(1);
     case Stage::kComplete:
-      return !options.withdrawal || answered_;
-    case Stage::kSurprised:
+      return !options.rollback || answered_;
+    case Stage::kMispredicted:
       return false;
   }
   return false;
@@ -116,7 +116,7 @@ Progress Member<Slots>::meet() {
   const StepIdentity identity = {.generation = board_.generation(),
                                  .sequence = board_.sequence(),
                                  .id = job_->identity(number_, board_.generation(), step_)};
-  return BasicEntrance(board_, identity).meet();
+  return BasicEntryBarrier(board_, identity).check_arrivals();
 }
 
 // The bug: takes each peer's payload as soon as that peer has entered, and keeps it for the step.
@@ -131,7 +131,8 @@ bool Member<Slots>::look_per_peer() {
     const auto& line = lines[peer * Slots + board_.sequence() % Slots];
     const bool entered = line.word.load(std::memory_order_seq_cst) == expected;
     all = all && entered;
-    if (entered && taken_[peer] == 0) taken_[peer] = board_.entry(static_cast<int>(peer)).extent;
+    if (entered && taken_[peer] == 0)
+      taken_[peer] = board_.entry(static_cast<int>(peer)).declared_count;
   }
   return all;
 }
@@ -186,7 +187,7 @@ void Member<Slots>::act_step() {
     case Stage::kComplete:
       leave();
       break;
-    case Stage::kSurprised:
+    case Stage::kMispredicted:
       break;
   }
 }
@@ -194,7 +195,7 @@ void Member<Slots>::act_step() {
 template <std::uint32_t Slots>
 void Member<Slots>::enter() {
   const Entry entry{.identity = job_->identity(number_, generation(), step_),
-                    .extent = job_->payload(number_, generation(), step_)};
+                    .declared_count = job_->payload(number_, generation(), step_)};
   begin_bells();
   board_.enter(generation(), sequence(), entry);
   end_bells();
@@ -219,17 +220,18 @@ void Member<Slots>::end_bells() {
 template <std::uint32_t Slots>
 void Member<Slots>::read_entries() {
   Arena& arena = job_->arena();
-  const bool surprised = met_ == Progress::kSurprise;
+  const bool mispredicted = met_ == Progress::kMisprediction;
   met_ = Progress::kPending;
-  require(arena, !surprised || step_ >= job_->options().differ_from, "a wrong identity was read");
-  if (surprised) {
-    stage_ = Stage::kSurprised;
+  require(arena, !mispredicted || step_ >= job_->options().differ_from,
+          "a wrong identity was read");
+  if (mispredicted) {
+    stage_ = Stage::kMispredicted;
     return;
   }
   std::int64_t sum = 0;
   for (int other = 0; other < board_.members(); ++other)
     sum += job_->has(Bug::kPayloadPerPeer) ? taken_[static_cast<std::size_t>(other)]
-                                           : board_.extent(other);
+                                           : board_.declared_count(other);
   require(arena, sum == job_->sum(generation(), step_), "a wrong sum");
   if (job_->options().two_phase) {
     if (job_->has(Bug::kPhaseWithoutBell)) arena.execution().mute(true);
@@ -244,8 +246,8 @@ void Member<Slots>::read_entries() {
 template <std::uint32_t Slots>
 void Member<Slots>::finish_step() {
   Arena& arena = job_->arena();
-  require(arena, job_->withdrawn[step_].get() != generation(),
-          "a step was completed that somebody withdrew");
+  require(arena, job_->rolled_back[step_].get() != generation(),
+          "a step was completed that somebody rolled back");
   job_->completed[step_].set(generation());
   if (leaves_now()) {
     if (job_->has(Bug::kLeaveWithoutBell)) arena.execution().mute(true);
@@ -266,7 +268,7 @@ bool Member<Slots>::leaves_now() const {
 template <std::uint32_t Slots>
 Report Member<Slots>::progress() const {
   const bool inside =
-      stage_ == Stage::kRun || stage_ == Stage::kPhase || stage_ == Stage::kSurprised;
+      stage_ == Stage::kRun || stage_ == Stage::kPhase || stage_ == Stage::kMispredicted;
   return {.completed = step_ - 1, .entered = inside ? step_ : step_ - 1};
 }
 
@@ -290,12 +292,12 @@ void Member<Slots>::follow_answer() {
   const Report mine = progress();
   for (std::uint32_t step = prefix_ + 1; step <= job_->options().steps; ++step) {
     require(arena, job_->completed[step].get() != 1 && step > mine.completed,
-            "a step was withdrawn that somebody completed");
-    job_->withdrawn[step].set(1);
+            "a step was rolled back that somebody completed");
+    job_->rolled_back[step].set(1);
   }
   answered_ = true;
   if (mine.entered <= prefix_) return;  // what was entered goes on under its own generation
-  board_.withdraw();
+  board_.roll_back();
   met_ = Progress::kPending;
   step_ = prefix_ + 1;
   stage_ = Stage::kEnter;

@@ -1,13 +1,13 @@
-// Member: the main thread of a member, holder of the baton. A small engine around the shipped
-// doorbells and flag board: enter, run, complete; sleep when nothing can be done; report, withdraw,
-// leave. One segment is about one call of a shipped class.
+// Member: the main thread of a member, holder of the progress lock. A small engine around the
+// shipped doorbells and flag board: enter, run, complete; sleep when nothing can be done; report,
+// roll back, leave. One segment is about one call of a shipped class.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
 #include "automaton.h"
-#include "collective/entrance.h"
+#include "collective/entry_barrier.h"
 #include "job.h"
 
 namespace farandole::model {
@@ -50,7 +50,7 @@ class Member final : public CopiedThread<Member<Slots>> {
  private:
   enum class Mode : std::uint8_t { kLook, kPrepare, kLookAgain, kAct, kSleep, kOver };
   // What the current step waits for.
-  enum class Stage : std::uint8_t { kEnter, kRun, kPhase, kComplete, kSurprised };
+  enum class Stage : std::uint8_t { kEnter, kRun, kPhase, kComplete, kMispredicted };
   // What a look has found to do.
   enum class Task : std::uint8_t { kNothing, kStep, kReport, kFollowAnswer, kLeave, kSeeLeaver };
 

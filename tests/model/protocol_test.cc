@@ -41,9 +41,9 @@ const std::vector<Case>& whole_jobs() {
       {"SecondDies", {.steps = 2, .mortal = 1}},
       {"SecondDiesTwoPhase", {.steps = 2, .two_phase = true, .mortal = 1}},
       {"SecondDiesPolling", {.steps = 2, .polls = true, .mortal = 1}},
-      {"Withdrawal", {.steps = 1, .withdrawal = true}},
-      {"WithdrawalAfterSurprise",
-       {.steps = 1, .two_phase = true, .withdrawal = true, .differ_from = 1}},
+      {"Rollback", {.steps = 1, .rollback = true}},
+      {"RollbackAfterMisprediction",
+       {.steps = 1, .two_phase = true, .rollback = true, .differ_from = 1}},
       {"PartialStoreOrder", {.steps = 3}, {.partial_store_order = true}},
       {"PartialStoreOrderTwoPhase", {.steps = 4, .two_phase = true}, {.partial_store_order = true}},
       {"PartialStoreOrderDeath", {.steps = 2, .mortal = 1}, {.partial_store_order = true}},
@@ -59,17 +59,15 @@ const std::vector<Case>& large_jobs() {
       {"ThreeTwoPhase", {.members = 3, .steps = 2, .two_phase = true}},
       {"OneOfThreeDies", {.members = 3, .steps = 1, .mortal = 2}},
       {"OneOfThreeLeaves", {.members = 3, .steps = 2, .leaver = 1}},
-      {"WithdrawalOfTwoSteps", {.steps = 2, .withdrawal = true, .differ_from = 2}},
-      {"WithdrawalTwoSlots", {.steps = 3, .two_phase = true, .withdrawal = true}},
-      {"WithdrawalOfThree", {.members = 3, .steps = 1, .withdrawal = true}},
-      {"WithdrawalOfThreeAfterSurprise",
-       {.members = 3, .steps = 1, .withdrawal = true, .differ_from = 1}},
-      {"WithdrawalOfTwoStepsTwoPhase",
-       {.steps = 2, .two_phase = true, .withdrawal = true, .differ_from = 1}},
+      {"RollbackOfTwoSteps", {.steps = 2, .rollback = true, .differ_from = 2}},
+      {"RollbackTwoSlots", {.steps = 3, .two_phase = true, .rollback = true}},
+      {"RollbackOfThree", {.members = 3, .steps = 1, .rollback = true}},
+      {"RollbackOfThreeAfterMisprediction",
+       {.members = 3, .steps = 1, .rollback = true, .differ_from = 1}},
+      {"RollbackOfTwoStepsTwoPhase",
+       {.steps = 2, .two_phase = true, .rollback = true, .differ_from = 1}},
       {"Four", {.members = 4, .steps = 1}},
-      {"PartialStoreOrderWithdrawal",
-       {.steps = 2, .withdrawal = true},
-       {.partial_store_order = true}},
+      {"PartialStoreOrderRollback", {.steps = 2, .rollback = true}, {.partial_store_order = true}},
   };
   return jobs;
 }
@@ -130,8 +128,8 @@ const std::vector<PlantedBug>& planted_bugs() {
   constexpr auto kStuck = Verdict::kDeadlock;
   constexpr auto kBroken = Verdict::kViolation;
   constexpr const char* kSleeps = "sleeps on bell";
-  const Options withdrawal = {.steps = 1, .withdrawal = true};
-  const Options reentry = {.steps = 1, .withdrawal = true, .differ_from = 1};
+  const Options rollback = {.steps = 1, .rollback = true};
+  const Options reentry = {.steps = 1, .rollback = true, .differ_from = 1};
   const Options death = {.steps = 2, .mortal = 1};
   static const std::vector<PlantedBug> bugs = {
       {"weak flag store", kWeakWord, kStuck, kSleeps},
@@ -141,7 +139,7 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"bell rung before the flag", kBellBeforeFlag, kStuck, kSleeps},
       {"bell loaded after the look", kBellLoadedAfterLook, kStuck, kSleeps},
       {"phase without a bell", kPhaseWithoutBell, kStuck, kSleeps, {.two_phase = true}},
-      {"stop without a bell", kStopWithoutBell, kStuck, kSleeps, withdrawal},
+      {"stop without a bell", kStopWithoutBell, kStuck, kSleeps, rollback},
       {"close without a bell", kCloseWithoutBell, kStuck, kSleeps, death},
       {"close: bell before the closing word", kCloseBellFirst, kStuck, kSleeps, death},
       {"leave without a bell", kLeaveWithoutBell, kStuck, kSleeps, {.leaver = 1}},
@@ -149,16 +147,16 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"one slot only", kOneSlot, kBroken, "wrong identity"},
       {"word before payload", kWordBeforePayload, kBroken, "wrong identity"},
       {"sequence and generation in two words", kSplitWord, kBroken, "wrong identity", {.steps = 3}},
-      {"payload read per peer", kPayloadPerPeer, kBroken, "wrong sum", withdrawal, true},
+      {"payload read per peer", kPayloadPerPeer, kBroken, "wrong sum", rollback, true},
       {"sequence restarted at a generation",
        kSequenceRestarted,
        kBroken,
        "wrong identity",
-       {.steps = 2, .withdrawal = true}},
-      {"naive common prefix", kNaivePrefix, kBroken, "withdrawn that somebody completed",
-       withdrawal, true},
-      {"report by the watch thread", kReportByWatch, kBroken, "", withdrawal, true},
-      {"entering between report and answer", kEntersAfterReport, kBroken, "", withdrawal, true},
+       {.steps = 2, .rollback = true}},
+      {"naive common prefix", kNaivePrefix, kBroken, "rolled back that somebody completed",
+       rollback, true},
+      {"report by the watch thread", kReportByWatch, kBroken, "", rollback, true},
+      {"entering between report and answer", kEntersAfterReport, kBroken, "", rollback, true},
       {"an identity without its word", kIdentityAlone, kBroken, "wrong sum", reentry, true},
   };
   return bugs;
@@ -180,7 +178,7 @@ TEST(Protocol, EveryPlantedBugIsFound) {
 // The jobs of the bugs hold when no bug is planted: what is found is the bug.
 TEST(Protocol, TheJobsOfTheBugsHoldWithoutThem) {
   for (const PlantedBug& planted : planted_bugs()) {
-    if (planted.options.withdrawal) continue;  // larger; they are among the whole and large jobs
+    if (planted.options.rollback) continue;  // larger; they are among the whole and large jobs
     Job job(planted.options);
     EXPECT_EQ(explore(scenario_of(job), {}).verdict, Verdict::kHolds) << planted.name;
   }

@@ -18,15 +18,15 @@ namespace farandole::sim {
 struct Entry {
   std::uint64_t identity = 0;
   std::vector<std::int64_t> values = {};
-  std::vector<std::int64_t> extents = {};
+  std::vector<std::int64_t> declared_counts = {};
 };
 
 class SimulatedBoard {
  public:
   explicit SimulatedBoard(int members);
 
-  static std::uint64_t word_of(const Turn& turn) {
-    return std::uint64_t{turn.generation} << 32U | turn.sequence;
+  static std::uint64_t word_of(const StepNumber& step_number) {
+    return std::uint64_t{step_number.generation} << 32U | step_number.sequence;
   }
 
   int members() const { return static_cast<int>(boards_.size()); }

@@ -60,7 +60,7 @@ void swap_two_names(Nothing& /*state*/, Items& items) {
 
 void change_a_text(Nothing& /*state*/, Items& items) {
   for (auto& item : items)
-    if (auto* refuse = std::get_if<Refuse>(&item)) refuse->text += "!";
+    if (auto* reject = std::get_if<Reject>(&item)) reject->text += "!";
 }
 
 void never_forget(Nothing& /*state*/, Items& items) {
@@ -186,7 +186,7 @@ Tap do_not_compare_scales(const Script& script) {
     for (auto& item : items) {
       auto* in_full = std::get_if<AnnounceInFull>(&item);
       if (in_full == nullptr || !row_of(in_full->signature.operation).reduces) continue;
-      if (in_full->signature.has_fault()) continue;
+      if (in_full->signature.has_call_error()) continue;
       auto& signature = in_full->signature;
       const Scales own{signature.prescale, signature.postscale};
       auto& known = scales->emplace(std::pair(envelope.group, signature.name), own).first->second;
@@ -239,7 +239,7 @@ Tap announce_nothing_in_a_plan(const Script& /*script*/) {
       const auto items = decode_stream(envelope.bytes).value();
       for (const auto& item : items) {
         const auto* answer = std::get_if<Answer>(&item);
-        if (std::holds_alternative<Follow>(item) || (answer != nullptr && answer->atom != 0))
+        if (std::holds_alternative<Follow>(item) || (answer != nullptr && answer->fragment != 0))
           follows->insert(envelope.group);
         else if (answer != nullptr)
           follows->erase(envelope.group);
@@ -307,8 +307,8 @@ void report_no_identity(Nothing& /*state*/, std::vector<Announcement>& items) {
     if (auto* report = std::get_if<Report>(&item)) report->identity = 1;
 }
 
-// Without rule A1: the last member withdraws a step that all members have entered.
-Tap withdraw_what_stays(const Script& script) {
+// Without rule A1: the last member rolls back a step that all members have entered.
+Tap roll_back_what_stays(const Script& script) {
   auto reports = std::make_shared<std::map<int, Report>>();  // by group
   return [&script, reports](Envelope envelope) -> std::vector<Envelope> {
     const int last = last_member(script, envelope.group);
@@ -322,21 +322,21 @@ Tap withdraw_what_stays(const Script& script) {
     const auto& report = (*reports)[envelope.group];
     for (auto& item : items)
       if (auto* answer = std::get_if<Answer>(&item);
-          answer != nullptr && report.entered != 0 && answer->prefix == report.completed + 1)
-        --answer->prefix;
+          answer != nullptr && report.entered != 0 && answer->common_prefix == report.completed + 1)
+        --answer->common_prefix;
     return packed(envelope, items);
   };
 }
 
 void answer_one_too_many(Nothing& /*state*/, Items& items) {
   for (auto& item : items)
-    if (auto* answer = std::get_if<Answer>(&item)) ++answer->prefix;
+    if (auto* answer = std::get_if<Answer>(&item)) ++answer->common_prefix;
 }
 
 // Without rule A3: sequence numbers begin again at 1.
 void begin_again_at_one(Nothing& /*state*/, Items& items) {
   for (auto& item : items)
-    if (auto* answer = std::get_if<Answer>(&item)) answer->prefix = 0;
+    if (auto* answer = std::get_if<Answer>(&item)) answer->common_prefix = 0;
 }
 
 // The answer carries the old generation instead of the new one.
@@ -408,7 +408,7 @@ std::vector<NamedBug> stream_bugs() {
       {"the table of names grows beyond its bound",
        {on_stream<Nothing>(never_forget), {}},
        "names have an id"},
-      {"the text of a refusal differs", {on_stream<Nothing>(change_a_text), {}}, "another saw"},
+      {"the text of a rejection differs", {on_stream<Nothing>(change_a_text), {}}, "another saw"},
       {"a release does not come", {on_stream<Nothing>(release_nobody), {}}, "deadlock"},
       {"a release names another rank on one member",
        {on_stream<Nothing>(name_another_last), {}},
@@ -418,8 +418,8 @@ std::vector<NamedBug> stream_bugs() {
 
 std::vector<NamedBug> replan_bugs() {
   return {
-      {"A1: one member withdraws what all have entered",
-       {withdraw_what_stays, {}},
+      {"A1: one member rolls back what all have entered",
+       {roll_back_what_stays, {}},
        "is entered by all, rank"},
       {"A1: generations are not compared on the board",
        {{}, {.ignores_generations = true, .identity_without_word = true}},
@@ -453,7 +453,7 @@ std::vector<NamedBug> replan_bugs() {
       {"a bucket has another order on one member",
        {on_stream<Nothing>(plan_another_order), {}},
        "nothing is new"},
-      {"the prefix is one too long on one member",
+      {"the common prefix is one too long on one member",
        {on_stream<Nothing>(answer_one_too_many), {}},
        "deadlock"},
       {"an answer does not begin a generation",
@@ -473,7 +473,9 @@ std::vector<NamedBug> engine_bugs() {
       {"the identity holds what may differ", {{}, {.identity_holds_the_rows = true}}, "deadlock"},
       {"each member chooses its algorithm", {{}, {.each_chooses_its_algorithm = true}}, "deadlock"},
       {"waits are not counted", {{}, {.counts_no_waits = true}}, "has waited between"},
-      {"a surprise is not told", {{}, {.takes_no_notice_of_surprises = true}}, "deadlock"},
+      {"a misprediction is not told",
+       {{}, {.takes_no_notice_of_mispredictions = true}},
+       "deadlock"},
       {"a release names one that was not the last to join",
        {{}, {.releases_name_the_first_member = true}},
        "was the last to join"},

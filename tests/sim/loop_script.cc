@@ -18,7 +18,7 @@ enum class Style : std::uint8_t {
   kAllThenWait,  // submit all calls, then wait for all
   kInTurn,       // wait after each call; the same order on all workers
   kWindow,       // submit ahead of the waits by a call or so; the same order on all workers
-  kOverlapping,  // wait for the iteration before this one, so there are no quiet points
+  kOverlapping,  // wait for the iteration before this one, so there are no quiescent points
 };
 
 enum class Order : std::uint8_t {
@@ -298,9 +298,9 @@ class LoopWriter {
     std::map<std::pair<int, int>, int> seen;
     for (int number = disturbed_ + 1; number < static_cast<int>(pattern_.size()); ++number) {
       const auto here = static_cast<std::size_t>(number);
-      const std::pair succession(pattern_[here - 1], pattern_[here]);
-      if (number >= iteration && seen[succession] < 4) return false;
-      ++seen[succession];
+      const std::pair edge(pattern_[here - 1], pattern_[here]);
+      if (number >= iteration && seen[edge] < 4) return false;
+      ++seen[edge];
     }
     return true;
   }

@@ -108,9 +108,9 @@ struct Totals {
     all.steps += one.steps;
     all.steps_joined += one.steps_joined;
     all.steps_fused += one.steps_fused;
-    all.refusals += one.refusals;
+    all.rejections += one.rejections;
     all.releases += one.releases;
-    all.withdrawals += one.withdrawals;
+    all.rollbacks += one.rollbacks;
     all.messages += one.messages;
     deaths += one.somebody_died ? 1U : 0U;
     must_fall_silent += one.must_fall_silent ? 1U : 0U;
@@ -135,11 +135,11 @@ int run(const Arguments& arguments) {
   }
   const auto& all = totals.all;
   fmt::print(
-      "{} seeds from {}: {} steps ({} joined, {} fused), {} refusals, {} releases, {} withdrawals, "
+      "{} seeds from {}: {} steps ({} joined, {} fused), {} rejections, {} releases, {} rollbacks, "
       "{} messages; {} jobs with a death, {} that fell silent ({} had to); all is well (stories "
       "{:016x})\n",
-      arguments.seeds, arguments.first, all.steps, all.steps_joined, all.steps_fused, all.refusals,
-      all.releases, all.withdrawals, all.messages, totals.deaths, totals.fell_silent,
+      arguments.seeds, arguments.first, all.steps, all.steps_joined, all.steps_fused,
+      all.rejections, all.releases, all.rollbacks, all.messages, totals.deaths, totals.fell_silent,
       totals.must_fall_silent, totals.number);
   return 0;
 }

@@ -52,7 +52,7 @@ class NamesWriter {
       in_use.insert(index);
       call.common.name = fmt::format("{}.noname.{}", row_of(call.common.operation).name, index);
     } else if (!names_in_use_.emplace(group, call.common.name).second) {
-      common_.emplace_back(SubmitRefused{group, call.common.name});
+      common_.emplace_back(SubmitRejected{group, call.common.name});
       return;
     }
     const auto number = static_cast<int>(script_.calls.size());
@@ -81,7 +81,7 @@ class NamesWriter {
   int group_of(const Action& action) const {
     if (const auto* submit = std::get_if<Submit>(&action)) return script_.call(submit->call).group;
     if (const auto* wait = std::get_if<Wait>(&action)) return script_.call(wait->call).group;
-    return std::get<SubmitRefused>(action).group;
+    return std::get<SubmitRejected>(action).group;
   }
 
   // The common actions, and between them what this worker does when it likes.

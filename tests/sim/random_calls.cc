@@ -74,16 +74,16 @@ Signature random_allreduce(Random& random, std::string name) {
   return signature;
 }
 
-Signature with_fault(Random& random, const Signature& signature) {
+Signature with_call_error(Random& random, const Signature& signature) {
   const auto name = shortened(signature.name, 100);
   return {.name = signature.name,
           .operation = signature.operation,
           .dimensions = {},
-          .fault = fmt::format("`{}` has fault {}", name, random.below(2))};
+          .call_error = fmt::format("`{}` has call error {}", name, random.below(2))};
 }
 
 Signature changed(Random& random, Signature signature) {
-  if (random.chance(15)) return with_fault(random, signature);
+  if (random.chance(15)) return with_call_error(random, signature);
   const auto& row = row_of(signature.operation);
   const int part = row.shape_rule == ShapeRule::kNone ? 0 : random.below(row.reduces ? 7 : 5);
   switch (part) {
@@ -117,7 +117,7 @@ Signature changed(Random& random, Signature signature) {
 
 void add_odd(Random& random, Call& call) {
   if (random.chance(10)) {
-    call.common = with_fault(random, call.common);
+    call.common = with_call_error(random, call.common);
     return;
   }
   auto members = call.makers;

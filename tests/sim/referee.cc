@@ -12,7 +12,9 @@
 namespace farandole::sim {
 namespace {
 
-std::string words(const Turn& turn) { return fmt::format("{}.{}", turn.generation, turn.sequence); }
+std::string words(const StepNumber& step_number) {
+  return fmt::format("{}.{}", step_number.generation, step_number.sequence);
+}
 
 // "ranks 0, 1, 3-5", computed independently of the code under test.
 std::string words(const std::vector<int>& ranks) {
@@ -29,7 +31,7 @@ std::string words(const std::vector<int>& ranks) {
 }
 
 // A word of the error text that tells the odd signature from the common one.
-std::string culprit_value(const Signature& common, const Signature& odd) {
+std::string failed_rank_value(const Signature& common, const Signature& odd) {
   if (odd.operation != common.operation) return std::string(row_of(odd.operation).name);
   if (odd.dtype != common.dtype) return std::string(row_of(odd.dtype).name);
   if (std::signbit(odd.prescale)) return " -0";
@@ -37,11 +39,11 @@ std::string culprit_value(const Signature& common, const Signature& odd) {
 }
 
 // What is wrong with the call, and on which ranks.
-std::map<std::string, std::vector<int>> faults_of(const Call& call) {
-  std::map<std::string, std::vector<int>> faults;
+std::map<std::string, std::vector<int>> call_errors_of(const Call& call) {
+  std::map<std::string, std::vector<int>> call_errors;
   for (const int maker : call.makers)
-    if (call.of(maker).has_fault()) faults[call.of(maker).fault].push_back(maker);
-  return faults;
+    if (call.of(maker).has_call_error()) call_errors[call.of(maker).call_error].push_back(maker);
+  return call_errors;
 }
 
 // Only the beginning, because long lists of ranks are cut in texts.
@@ -51,8 +53,8 @@ bool is_later(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_
 
 }  // namespace
 
-const Turn& Entered::turn() const {
-  return std::visit([](const auto& any) -> const Turn& { return any.turn; }, decision);
+const StepNumber& Entered::step_number() const {
+  return std::visit([](const auto& any) -> const StepNumber& { return any.step_number; }, decision);
 }
 
 std::uint64_t Entered::identity() const {
@@ -95,11 +97,11 @@ Referee::Member& Referee::member_of(int group, int worker) {
   return board_of(group).members[static_cast<std::size_t>(*script_.member_of(group, worker))];
 }
 
-void Referee::submitted(int worker, int number, const Moment& moment) {
+void Referee::submitted(int worker, int number, const SubmissionContext& context) {
   auto& part = of(number, worker);
   if (part.outcome != Outcome::kNone)
     blow(fmt::format("worker {} submits call {} twice", worker, number));
-  part = {Outcome::kInFlight, moment.waits};
+  part = {Outcome::kInFlight, context.waits};
 }
 
 void Referee::joined(int group, int worker, Time now) {
@@ -111,44 +113,44 @@ void Referee::joined(int group, int worker, Time now) {
 
 void Referee::entered(int group, int worker, const Entered& what) {
   auto& member = member_of(group, worker);
-  const auto& turn = what.turn();
+  const auto& step_number = what.step_number();
   if (member.entered)
-    blow(fmt::format("worker {} enters {} of group {} while it is in {}", worker, words(turn),
-                     group, words(member.entered->turn())));
-  if (turn.sequence != member.completed + 1)
+    blow(fmt::format("worker {} enters {} of group {} while it is in {}", worker,
+                     words(step_number), group, words(member.entered->step_number())));
+  if (step_number.sequence != member.completed + 1)
     blow(fmt::format("worker {} enters {} of group {}, but it has completed {}", worker,
-                     words(turn), group, member.completed));
-  if (is_later(member.generation_last, turn.generation))
+                     words(step_number), group, member.completed));
+  if (is_later(member.generation_last, step_number.generation))
     blow(fmt::format("worker {} enters {} of group {} after one of generation {}", worker,
-                     words(turn), group, member.generation_last));
-  member.generation_last = turn.generation;
+                     words(step_number), group, member.generation_last));
+  member.generation_last = step_number.generation;
   for (const int call : what.calls)
     if (outcome(worker, call) != Outcome::kInFlight)
       blow(fmt::format("worker {} enters {} of group {} with call {}, not in flight", worker,
-                       words(turn), group, call));
+                       words(step_number), group, call));
   member.entered = what;
 }
 
-// A member must not withdraw a step that any member may be writing.
-void Referee::withdrawn(int group, int worker) {
+// A member must not roll back a step that any member may be writing.
+void Referee::rolled_back(int group, int worker) {
   auto& member = member_of(group, worker);
-  ++withdrawals_;
+  ++rollbacks_;
   if (!member.entered) {
-    blow(fmt::format("worker {} withdraws what it has not entered in group {}", worker, group));
+    blow(fmt::format("worker {} rolls back what it has not entered in group {}", worker, group));
     return;
   }
-  if (member.entered->turn().sequence <= board_of(group).agreed.size())
-    blow(fmt::format("worker {} withdraws {} of group {}, on which all had agreed", worker,
-                     words(member.entered->turn()), group));
+  if (member.entered->step_number().sequence <= board_of(group).agreed.size())
+    blow(fmt::format("worker {} rolls back {} of group {}, on which all had agreed", worker,
+                     words(member.entered->step_number()), group));
   member.entered.reset();
 }
 
 void Referee::agreed(int group, int worker) {
   auto& board = board_of(group);
   const auto& entered = *member_of(group, worker).entered;
-  const auto sequence = entered.turn().sequence;
+  const auto sequence = entered.step_number().sequence;
   if (sequence == board.agreed.size() + 1) {
-    Agreed what{entered.turn(), entered.identity(), entered.calls};
+    Agreed what{entered.step_number(), entered.identity(), entered.calls};
     for (const auto& member : board.members)
       if (member.entered && !member.entered->calls.empty()) what.calls = member.entered->calls;
     check_alike(group, what);
@@ -159,9 +161,9 @@ void Referee::agreed(int group, int worker) {
   }
   if (problem_) return;
   const auto& what = board.agreed[sequence - 1];
-  if (!(what.turn == entered.turn()) || what.identity != entered.identity())
+  if (!(what.step_number == entered.step_number()) || what.identity != entered.identity())
     blow(fmt::format("worker {} is in {} of group {}, others agreed on {}", worker,
-                     words(entered.turn()), group, words(what.turn)));
+                     words(entered.step_number()), group, words(what.step_number)));
   for (const int number : what.calls) check_own(worker, number, entered);
 }
 
@@ -171,20 +173,21 @@ void Referee::check_alike(int group, const Agreed& what) {
   const auto& board = board_of(group);
   for (std::size_t index = 0; index < members.size(); ++index) {
     const auto& entered = board.members[index].entered;
-    if (!entered || !(entered->turn() == what.turn))
+    if (!entered || !(entered->step_number() == what.step_number))
       blow(fmt::format("{} of group {} is thought to be everybody's, worker {} is not in it",
-                       words(what.turn), group, members[index]));
+                       words(what.step_number), group, members[index]));
     else if (entered->identity() != what.identity ||
              (!entered->calls.empty() && entered->calls != what.calls))
       blow(fmt::format("{} of group {}: worker {} has entered calls {}, others {}",
-                       words(what.turn), group, members[index], fmt::join(entered->calls, " "),
-                       fmt::join(what.calls, " ")));
+                       words(what.step_number), group, members[index],
+                       fmt::join(entered->calls, " "), fmt::join(what.calls, " ")));
   }
 }
 
 void Referee::check_new(int group, const Agreed& what) {
   auto& board = board_of(group);
-  if (what.calls.empty()) blow(fmt::format("{} of group {} is of nobody", words(what.turn), group));
+  if (what.calls.empty())
+    blow(fmt::format("{} of group {} is of nobody", words(what.step_number), group));
   for (const int number : what.calls) {
     const auto& call = call_of(number);
     check_all_submitted(call, what);
@@ -206,7 +209,7 @@ void Referee::count(const Agreed& what, const Decision& decision) {
   } else if (std::holds_alternative<Release>(decision)) {
     ++releases_;
   } else {
-    ++refusals_;
+    ++rejections_;
   }
 }
 
@@ -214,33 +217,35 @@ void Referee::check_all_submitted(const Call& call, const Agreed& what) {
   const auto number = static_cast<int>(&call - script_.calls.data());
   for (const int maker : call.makers)
     if (outcome(maker, number) == Outcome::kNone)
-      blow(fmt::format("{} of group {}: worker {} has not submitted call {}", words(what.turn),
-                       call.group, maker, number));
+      blow(fmt::format("{} of group {}: worker {} has not submitted call {}",
+                       words(what.step_number), call.group, maker, number));
   for (const int worker : call.joined)
     if (outcome(worker, call.join) == Outcome::kNone)
-      blow(fmt::format("{} of group {}: worker {} has not joined", words(what.turn), call.group,
-                       worker));
+      blow(fmt::format("{} of group {}: worker {} has not joined", words(what.step_number),
+                       call.group, worker));
 }
 
 // Calls of one name must be decided in the order of the script.
 void Referee::check_order(Board& board, int number, const Agreed& what) {
   auto& calls = board.undecided[call_of(number).common.name];
   if (calls.empty() || calls.front() != number)
-    blow(fmt::format("{} of group {} is call {}, out of its order", words(what.turn),
+    blow(fmt::format("{} of group {} is call {}, out of its order", words(what.step_number),
                      call_of(number).group, number));
   else
     calls.pop_front();
 }
 
 void Referee::check_kind(const Call& call, const Decision& decision, const Agreed& what) {
-  const bool refuses =
-      std::holds_alternative<Refusal>(decision) || std::holds_alternative<Pass>(decision);
+  const bool rejects =
+      std::holds_alternative<Rejection>(decision) || std::holds_alternative<NoOp>(decision);
   if (call.is_join() != std::holds_alternative<Release>(decision))
-    blow(fmt::format("{} of group {}: a release is for joins", words(what.turn), call.group));
-  else if (refuses && !call.is_refused())
-    blow(fmt::format("{} of group {}: the call was to be done", words(what.turn), call.group));
-  else if (!refuses && call.is_refused())
-    blow(fmt::format("{} of group {} was to be refused", words(what.turn), call.group));
+    blow(
+        fmt::format("{} of group {}: a release is for joins", words(what.step_number), call.group));
+  else if (rejects && !call.is_rejected())
+    blow(fmt::format("{} of group {}: the call was to be done", words(what.step_number),
+                     call.group));
+  else if (!rejects && call.is_rejected())
+    blow(fmt::format("{} of group {} was to be rejected", words(what.step_number), call.group));
 }
 
 // Calls that were submitted after a wait must not share a step with calls before it.
@@ -249,7 +254,7 @@ void Referee::check_waits(const Agreed& what) {
     for (const int number : what.calls)
       if (of(number, maker).waits != of(what.calls.front(), maker).waits)
         blow(fmt::format("{} of group {}: worker {} has waited between its calls {}",
-                         words(what.turn), call_of(number).group, maker,
+                         words(what.step_number), call_of(number).group, maker,
                          fmt::join(what.calls, " ")));
 }
 
@@ -259,46 +264,47 @@ void Referee::check_own(int worker, int number, const Entered& entered) {
   const bool joined = std::ranges::binary_search(call.joined, worker);
   if (const auto* step = std::get_if<Step>(&entered.decision)) {
     if (joined != step->joined.has_value() || joined != entered.calls.empty())
-      blow(fmt::format("{}: worker {} {} joined", words(step->turn), worker,
+      blow(fmt::format("{}: worker {} {} joined", words(step->step_number), worker,
                        joined ? "has" : "has not"));
     else if (joined && !(*step->joined == call.common))
-      blow(fmt::format("{}: worker {} gets another signature", words(step->turn), worker));
-  } else if (const auto* refusal = std::get_if<Refusal>(&entered.decision)) {
-    check_refusal(worker, number, *refusal);
+      blow(fmt::format("{}: worker {} gets another signature", words(step->step_number), worker));
+  } else if (const auto* rejection = std::get_if<Rejection>(&entered.decision)) {
+    check_rejection(worker, number, *rejection);
   } else if (std::holds_alternative<Release>(entered.decision)) {
     return;
   }
   if (!std::holds_alternative<Step>(entered.decision) &&
-      joined != std::holds_alternative<Pass>(entered.decision))
+      joined != std::holds_alternative<NoOp>(entered.decision))
     blow(fmt::format("worker {} {} joined and gets another decision in {}", worker,
-                     joined ? "has" : "has not", words(entered.turn())));
+                     joined ? "has" : "has not", words(entered.step_number())));
 }
 
 void Referee::check_release(int group, const Release& release) {
   if (release.last_rank != board_of(group).joined_last)
     blow(fmt::format("{} of group {} names rank {}, worker {} was the last to join",
-                     words(release.turn), group, release.last_rank, board_of(group).joined_last));
+                     words(release.step_number), group, release.last_rank,
+                     board_of(group).joined_last));
 }
 
-void Referee::check_refusal(int worker, int number, const Refusal& refusal) {
+void Referee::check_rejection(int worker, int number, const Rejection& rejection) {
   const auto& call = call_of(number);
-  const auto& text = refusal.status.message();
-  const auto [first, is_new] = refusals_seen_.emplace(number, text);
+  const auto& text = rejection.status.message();
+  const auto [first, is_new] = rejections_seen_.emplace(number, text);
   if (first->second != text)
-    blow(fmt::format("worker {} is refused call {}: {}; another saw: {}", worker, number, text,
+    blow(fmt::format("worker {} is rejected call {}: {}; another saw: {}", worker, number, text,
                      first->second));
   const auto missing = [&](std::string_view what) {
     if (text.find(what) == std::string::npos)
-      blow(fmt::format("worker {}: the refusal does not say `{}`: {}", worker, what, text));
+      blow(fmt::format("worker {}: the rejection does not say `{}`: {}", worker, what, text));
   };
-  if (refusal.status.code() != StatusCode::kFixCall) blow("a refusal that is no kFixCall");
+  if (rejection.status.code() != StatusCode::kFixCall) blow("a rejection that is no kFixCall");
   missing(shortened(call.common.name, 100).substr(0, 90));
-  const auto faults = faults_of(call);
-  for (const auto& [fault, workers] : faults) {
+  const auto call_errors = call_errors_of(call);
+  for (const auto& [call_error, workers] : call_errors) {
     missing(beginning(words(workers) + ": "));
-    missing(": " + fault);
+    missing(": " + call_error);
   }
-  if (!faults.empty()) return;
+  if (!call_errors.empty()) return;
   if (!call.is_mismatch()) {
     missing(row_of(call.common.operation).name);
     missing(
@@ -309,7 +315,7 @@ void Referee::check_refusal(int worker, int number, const Refusal& refusal) {
     for (const auto& [other, signature] : call.odd)
       if (signature == odd) alike.push_back(other);
     missing(beginning("\n  " + words(alike) + " "));
-    missing(culprit_value(call.common, odd));
+    missing(failed_rank_value(call.common, odd));
   }
 }
 
@@ -325,7 +331,7 @@ void Referee::done(int worker, int number, std::int64_t sum, std::int64_t rows) 
   std::int64_t rows_right = 0;
   for (const int maker : call.makers) {
     sum_right += Call::value(number, maker);
-    rows_right += call.extent(number, maker);
+    rows_right += call.declared_count(number, maker);
   }
   if (sum != sum_right || rows != rows_right)
     blow(fmt::format("worker {}: call {} gave the sum {} and {} rows, right is {} and {}", worker,
@@ -333,7 +339,7 @@ void Referee::done(int worker, int number, std::int64_t sum, std::int64_t rows) 
   end(worker, number, Outcome::kDone);
 }
 
-void Referee::refused(int worker, int call) { end(worker, call, Outcome::kRefused); }
+void Referee::rejected(int worker, int call) { end(worker, call, Outcome::kRejected); }
 
 void Referee::released(int worker, int call) { end(worker, call, Outcome::kDone); }
 
@@ -349,7 +355,7 @@ void Referee::end(int worker, int call, Outcome outcome) {
 void Referee::check_end() {
   for (std::size_t number = 0; number < script_.calls.size(); ++number) {
     const auto& call = script_.calls[number];
-    const auto wanted = call.is_refused() ? Outcome::kRefused : Outcome::kDone;
+    const auto wanted = call.is_rejected() ? Outcome::kRejected : Outcome::kDone;
     for (const int worker : call.makers)
       if (outcome(worker, static_cast<int>(number)) != wanted)
         blow(fmt::format("worker {}: call {} did not come to its end", worker, number));

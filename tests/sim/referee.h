@@ -15,14 +15,14 @@
 
 namespace farandole::sim {
 
-enum class Outcome : std::uint8_t { kNone, kInFlight, kDone, kRefused, kLost };
+enum class Outcome : std::uint8_t { kNone, kInFlight, kDone, kRejected, kLost };
 
 // A decision that a member enters, with the numbers of its calls; no calls if it has joined.
 struct Entered {
   Decision decision;
   std::vector<int> calls;
 
-  const Turn& turn() const;
+  const StepNumber& step_number() const;
   std::uint64_t identity() const;
 };
 
@@ -43,18 +43,18 @@ class Referee {
   // A control message is sent.
   void sent();
 
-  void submitted(int worker, int number, const Moment& moment);
+  void submitted(int worker, int number, const SubmissionContext& context);
   // A worker submits a join.
   void joined(int group, int worker, Time now);
-  // A member enters its next turn, withdraws its entry, finds that all have entered alike, or
+  // A member enters its next step, rolls back its entry, finds that all have entered alike, or
   // completes the turn.
   void entered(int group, int worker, const Entered& what);
-  void withdrawn(int group, int worker);
+  void rolled_back(int group, int worker);
   void agreed(int group, int worker);
   void completed(int group, int worker);
   // Call `number` has ended. `sum` and `rows` are the results of a completed call.
   void done(int worker, int number, std::int64_t sum, std::int64_t rows);
-  void refused(int worker, int call);
+  void rejected(int worker, int call);
   void released(int worker, int call);
   void lost(int worker, int call);
 
@@ -63,24 +63,24 @@ class Referee {
   void check_end();
 
   std::uint64_t steps() const { return steps_; }
-  std::uint64_t refusals() const { return refusals_; }
+  std::uint64_t rejections() const { return rejections_; }
   // Steps in which some member took part because it had joined, and steps of several calls.
   std::uint64_t steps_joined() const { return steps_joined_; }
   std::uint64_t steps_fused() const { return steps_fused_; }
   std::uint64_t releases() const { return releases_; }
-  std::uint64_t withdrawals() const { return withdrawals_; }
+  std::uint64_t rollbacks() const { return rollbacks_; }
   // How many messages were sent although nothing was new.
   std::uint64_t late_messages() const { return late_messages_; }
 
  private:
   struct Member {
     std::size_t completed = 0;          // number of completed turns
-    std::optional<Entered> entered;     // entered, but neither completed nor withdrawn
+    std::optional<Entered> entered;     // entered, but neither completed nor rolled back
     std::uint32_t generation_last = 1;  // the last generation among its entries
   };
   // A turn that all members have entered alike.
   struct Agreed {
-    Turn turn;
+    StepNumber step_number;
     std::uint64_t identity;
     std::vector<int> calls;
   };
@@ -117,23 +117,23 @@ class Referee {
   void check_kind(const Call& call, const Decision& decision, const Agreed& what);
   void check_waits(const Agreed& what);
   void check_release(int group, const Release& release);
-  void check_refusal(int worker, int number, const Refusal& refusal);
+  void check_rejection(int worker, int number, const Rejection& rejection);
   void count(const Agreed& what, const Decision& decision);
   void end(int worker, int call, Outcome outcome);
 
   const Script& script_;
   std::vector<Board> boards_;
-  std::vector<std::vector<Part>> parts_;      // by call and worker
-  std::map<int, std::string> refusals_seen_;  // by call: the text that the first member received
+  std::vector<std::vector<Part>> parts_;        // by call and worker
+  std::map<int, std::string> rejections_seen_;  // by call: the text that the first member received
   int began_last_ = 0;  // how many workers are in the part in which nothing is new
   bool died_ = false;
   std::optional<std::string> problem_;
   std::uint64_t steps_ = 0;
   std::uint64_t steps_joined_ = 0;
   std::uint64_t steps_fused_ = 0;
-  std::uint64_t refusals_ = 0;
+  std::uint64_t rejections_ = 0;
   std::uint64_t releases_ = 0;
-  std::uint64_t withdrawals_ = 0;
+  std::uint64_t rollbacks_ = 0;
   std::uint64_t late_messages_ = 0;
 };
 

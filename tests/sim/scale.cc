@@ -108,11 +108,11 @@ class Cluster {
   };
 
   void submit(Member& member, const std::vector<std::size_t>& order) {
-    const Moment moment{.waits = steps_ * static_cast<std::uint32_t>(known_.size()),
-                        .quiet_points = steps_};
+    const SubmissionContext context{.waits = steps_ * static_cast<std::uint32_t>(known_.size()),
+                                    .quiescent_points = steps_};
     timed(member, [&] {
       for (const auto tensor : order) {
-        const auto status = member.agreement.submit(tensor, known_[tensor], moment, now_);
+        const auto status = member.agreement.submit(tensor, known_[tensor], context, now_);
         CHECK(status.ok(), "every name is free again");
       }
     });
@@ -126,7 +126,7 @@ class Cluster {
         next = std::min(next.value_or(*deadline), *deadline);
     CHECK(next.has_value(), "the step goes on");
     now_ = *next;
-    for (auto& member : members_) timed(*member, [&] { member->agreement.look(now_); });
+    for (auto& member : members_) timed(*member, [&] { member->agreement.tick(now_); });
   }
 
   // True if messages were on their way.
@@ -167,7 +167,7 @@ class Cluster {
   bool enter() {
     bool some = false;
     for (auto& member : members_) {
-      if (timed(*member, [&] { return member->agreement.take_withdrawal(); }))
+      if (timed(*member, [&] { return member->agreement.take_rollback(); }))
         member->entered = nullptr;
       if (member->entered != nullptr) continue;
       member->entered = timed(*member, [&] { return member->agreement.next_decision(); });
@@ -179,13 +179,13 @@ class Cluster {
     for (const auto& member : members_) {
       if (member->entered == nullptr) return some;
       const auto& step = std::get<Step>(*member->entered);
-      if (!(step.turn == first->turn)) return some;
+      if (!(step.step_number == first->step_number)) return some;
       alike = alike && step.identity == first->identity;
     }
     if (alike)
-      complete(first->tickets.size());
+      complete(first->call_ids.size());
     else
-      surprise();
+      misprediction();
     return true;
   }
 
@@ -200,22 +200,22 @@ class Cluster {
       timed(*member, [&] { member->agreement.completed(); });
     }
     completed_ += tensors;
-    surprised_ = 0;
+    mispredicted_ = 0;
   }
 
-  void surprise() {
-    CHECK(++surprised_ < 3, "a surprise is over soon");
-    for (auto& member : members_) timed(*member, [&] { member->agreement.surprised(); });
+  void misprediction() {
+    CHECK(++mispredicted_ < 3, "a misprediction is over soon");
+    for (auto& member : members_) timed(*member, [&] { member->agreement.mispredicted(); });
   }
 
   Random random_;
-  std::vector<KnownSignature> known_;
+  std::vector<InternedSignature> known_;
   std::vector<std::unique_ptr<Member>> members_;
   std::deque<UnderWay> network_;
   TimePoint now_;
   std::uint32_t steps_ = 0;
   std::size_t completed_ = 0;  // tensors, in this step
-  int surprised_ = 0;
+  int mispredicted_ = 0;
   StepCost cost_;
   Clock::duration coordinator_time_ = {};
 };
@@ -245,7 +245,7 @@ ScaleCosts measure_scale(int members, int tensors) {
     costs.predicted = same.step(true);
   }
   Cluster cluster(members, tensors, 1 << 20);
-  costs.surprise = cluster.step(false);
+  costs.misprediction = cluster.step(false);
   costs.learning = cluster.step(false);
   for (int silent = 0; silent < 3;) {
     costs.planned = cluster.step(false);
@@ -291,7 +291,7 @@ std::string scale_report(int members_max) {
     text += row(members, "predicted", costs.predicted);
     text += row(members, "planned", costs.planned);
     text += row(members, "learning", costs.learning);
-    text += row(members, "the first surprise", costs.surprise);
+    text += row(members, "the first misprediction", costs.misprediction);
     text += row(members, horovod_cached_mpi(members));
     text += row(members, horovod_cached_gloo(members));
     text += row(members, horovod_uncached_mpi(members, kTensors));

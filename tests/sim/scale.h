@@ -19,10 +19,10 @@ struct StepCost {
 };
 
 struct ScaleCosts {
-  StepCost predicted;  // the same order on all members
-  StepCost surprise;   // the first step in which the orders differ
-  StepCost learning;   // each member announces what is ready
-  StepCost planned;    // any order, after the plan was learned
+  StepCost predicted;      // the same order on all members
+  StepCost misprediction;  // the first step in which the orders differ
+  StepCost learning;       // each member announces what is ready
+  StepCost planned;        // any order, after the plan was learned
   int steps_to_plan = 0;
 };
 

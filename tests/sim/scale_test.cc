@@ -37,10 +37,10 @@ TEST_P(Scale, LearningTakesTwoHops) {
 }
 
 // Stop, report and answer come first, then the messages of learning. The coordinator has seen the
-// surprise as well, so no raise is needed.
-TEST_P(Scale, ASurpriseTakesThreeHopsMore) {
+// misprediction as well, so no raise is needed.
+TEST_P(Scale, AMispredictionTakesThreeHopsMore) {
   const auto costs = measure_scale(GetParam(), kTensors);
-  EXPECT_EQ(costs.surprise.hops, 5);
+  EXPECT_EQ(costs.misprediction.hops, 5);
   EXPECT_LE(costs.steps_to_plan, 5);
 }
 

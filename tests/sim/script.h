@@ -36,17 +36,17 @@ struct Call {
   }
   bool is_join() const { return common.operation == Operation::kJoin; }
   bool is_mismatch() const { return !is_join() && !odd.empty(); }
-  bool has_fault() const {
-    return std::ranges::any_of(makers, [&](int maker) { return of(maker).has_fault(); });
+  bool has_call_error() const {
+    return std::ranges::any_of(makers, [&](int maker) { return of(maker).has_call_error(); });
   }
-  bool is_refused() const {
-    return is_mismatch() || has_fault() ||
+  bool is_rejected() const {
+    return is_mismatch() || has_call_error() ||
            (!joined.empty() && !row_of(common.operation).runs_joined);
   }
   // The value that a worker adds to the sum.
   static std::int64_t value(int call, int worker) { return call * 1000003LL + worker * 7919LL + 1; }
   // How many rows a worker brings to an all-gather or alltoall: its own number, possibly 0.
-  std::int64_t extent(int call, int worker) const {
+  std::int64_t declared_count(int call, int worker) const {
     const bool ragged = row_of(common.operation).shape_rule == ShapeRule::kAllButFirst;
     return ragged ? (call * 31LL + worker * 17LL) % 5 : 0;
   }
@@ -65,7 +65,7 @@ struct SubmitByPoll {  // the order depends on whether `polled` is done
   int first;
   int second;
 };
-struct SubmitRefused {  // a name in use, which must be refused
+struct SubmitRejected {  // a name in use, which must be rejected
   int group;
   std::string name;
 };
@@ -86,7 +86,7 @@ struct Begin {  // begin an iteration of a loop
   int iteration;
 };
 using Action =
-    std::variant<Submit, SubmitBatch, SubmitByPoll, SubmitRefused, Poll, Drop, Wait, Pause, Begin>;
+    std::variant<Submit, SubmitBatch, SubmitByPoll, SubmitRejected, Poll, Drop, Wait, Pause, Begin>;
 
 struct Death {
   int worker;

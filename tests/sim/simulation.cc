@@ -24,11 +24,11 @@ class Simulation {
         story_(telling),
         referee_(script_),
         network_(script_, timeline_, random_, referee_, bug.tap ? bug.tap(script_) : Tap()),
-        around_{script_, bug.flaws, timeline_, random_, network_, boards_, referee_, story_} {
+        dependencies_{script_, bug.flaws, timeline_, random_, network_, boards_, referee_, story_} {
     for (const auto& members : script_.groups)
       boards_.emplace_back(static_cast<int>(members.size()));
     for (int number = 0; number < script_.workers; ++number)
-      workers_.push_back(std::make_unique<SimulatedWorker>(number, around_));
+      workers_.push_back(std::make_unique<SimulatedWorker>(number, dependencies_));
   }
 
   Findings run() {
@@ -53,9 +53,9 @@ class Simulation {
             .steps = referee_.steps(),
             .steps_joined = referee_.steps_joined(),
             .steps_fused = referee_.steps_fused(),
-            .refusals = referee_.refusals(),
+            .rejections = referee_.rejections(),
             .releases = referee_.releases(),
-            .withdrawals = referee_.withdrawals(),
+            .rollbacks = referee_.rollbacks(),
             .messages = network_.messages(),
             .must_fall_silent = referee_.is_nothing_new() && script_.must_fall_silent,
             .fell_silent = referee_.is_nothing_new() && referee_.late_messages() == 0,
@@ -99,7 +99,7 @@ class Simulation {
     died_ = true;
     referee_.died();
     worker(death.worker).die();
-    bool tells = !around_.flaws.one_survivor_is_not_told;
+    bool tells = !dependencies_.flaws.one_survivor_is_not_told;
     for (int other = 0; other < script_.workers; ++other) {
       if (!worker(other).alive()) continue;
       const Time delay = random_.between(0, 3 * static_cast<int>(script_.delay_max));
@@ -145,7 +145,7 @@ class Simulation {
   Referee referee_;
   Network network_;
   std::vector<SimulatedBoard> boards_;
-  Surroundings around_;
+  Dependencies dependencies_;
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;
   bool died_ = false;
 };

@@ -30,9 +30,9 @@ struct Findings {
   // of these steps: in which some member took part because it had joined
   std::uint64_t steps_joined = 0;
   std::uint64_t steps_fused = 0;  // of these steps: with several calls
-  std::uint64_t refusals = 0;
+  std::uint64_t rejections = 0;
   std::uint64_t releases = 0;
-  std::uint64_t withdrawals = 0;
+  std::uint64_t rollbacks = 0;
   std::uint64_t messages = 0;
   bool must_fall_silent = false;  // it reached the part in which no message may be sent
   // it reached the part in which nothing is new, and no message was sent there

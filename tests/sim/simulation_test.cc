@@ -45,9 +45,9 @@ struct Counts {
   int in_full = 0;
   int by_id = 0;
   int again_after_joining = 0;
-  int scales_refused = 0;
-  int refused_as_joined = 0;
-  int faults_refused = 0;
+  int scales_rejected = 0;
+  int rejected_as_joined = 0;
+  int call_errors_rejected = 0;
   int releases = 0;
   int raises = 0;
   std::array<int, 3> causes = {};
@@ -56,8 +56,8 @@ struct Counts {
   int answers_to_learn = 0;
   int answers_with_plan = 0;
   int buckets_of_several = 0;
-  int atoms_dropped = 0;
-  int successions = 0;
+  int fragments_dropped = 0;
+  int edges = 0;
   int follows = 0;
   std::set<std::size_t> group_sizes;
 };
@@ -82,10 +82,10 @@ struct Counter {
   void operator()(const Define& /*item*/) {}
   void operator()(const Forget& /*item*/) { ++counts.forgotten; }
   void operator()(const Issue& /*item*/) {}
-  void operator()(const Refuse& item) {
-    counts.scales_refused += item.text.find("scale") != std::string::npos ? 1 : 0;
-    counts.refused_as_joined += item.text.find("cannot run: ") != std::string::npos ? 1 : 0;
-    counts.faults_refused += item.text.find("has fault") != std::string::npos ? 1 : 0;
+  void operator()(const Reject& item) {
+    counts.scales_rejected += item.text.find("scale") != std::string::npos ? 1 : 0;
+    counts.rejected_as_joined += item.text.find("cannot run: ") != std::string::npos ? 1 : 0;
+    counts.call_errors_rejected += item.text.find("has call error") != std::string::npos ? 1 : 0;
   }
   void operator()(const ReleaseAll& /*item*/) {
     ++counts.releases;
@@ -93,14 +93,14 @@ struct Counter {
   }
   void operator()(const Stop& /*item*/) {}
   void operator()(const Answer& item) {
-    ++(item.atom == 0 ? counts.answers_to_learn : counts.answers_with_plan);
+    ++(item.fragment == 0 ? counts.answers_to_learn : counts.answers_with_plan);
     joined = false;  // earlier announcements do not count any more
   }
   void operator()(const AddBucket& item) {
     counts.buckets_of_several += item.ids.size() > 1 ? 1 : 0;
   }
-  void operator()(const DropAtom& /*item*/) { ++counts.atoms_dropped; }
-  void operator()(const AddSuccession& /*item*/) { ++counts.successions; }
+  void operator()(const DropFragment& /*item*/) { ++counts.fragments_dropped; }
+  void operator()(const AddEdge& /*item*/) { ++counts.edges; }
   void operator()(const Follow& /*item*/) { ++counts.follows; }
 };
 
@@ -127,7 +127,7 @@ Bug counter(Counts& counts) {
 
 TEST(Simulation, JobsMeetWhatTheyAreMeantToMeet) {
   Counts counts;
-  std::uint64_t refusals = 0;
+  std::uint64_t rejections = 0;
   std::uint64_t releases = 0;
   std::uint64_t steps_joined = 0;
   int deaths = 0;
@@ -135,7 +135,7 @@ TEST(Simulation, JobsMeetWhatTheyAreMeantToMeet) {
   for (std::uint64_t seed = 1; seed <= 500; ++seed) {
     const auto report = simulate({seed}, kLastLines, counter(counts));
     ASSERT_FALSE(report.problem.has_value()) << *report.problem << "\n" << story(report);
-    refusals += report.refusals;
+    rejections += report.rejections;
     releases += report.releases;
     steps_joined += report.steps_joined;
     deaths += report.somebody_died ? 1 : 0;
@@ -145,22 +145,22 @@ TEST(Simulation, JobsMeetWhatTheyAreMeantToMeet) {
   EXPECT_GT(counts.in_full, 1000);
   EXPECT_GT(counts.by_id, 1000);
   EXPECT_GT(counts.again_after_joining, 3);
-  EXPECT_GT(counts.scales_refused, 100);
-  EXPECT_GT(counts.refused_as_joined, 1000);
-  EXPECT_GT(counts.faults_refused, 100);
+  EXPECT_GT(counts.scales_rejected, 100);
+  EXPECT_GT(counts.rejected_as_joined, 1000);
+  EXPECT_GT(counts.call_errors_rejected, 100);
   EXPECT_GT(counts.releases, 1000);
   EXPECT_GT(counts.raises, 1000);
   EXPECT_THAT(counts.causes, testing::Each(testing::Gt(20)));
   EXPECT_GT(counts.answers_to_learn, 1000);
   EXPECT_GT(counts.answers_with_plan, 100);
   EXPECT_GT(counts.buckets_of_several, 100);
-  EXPECT_GT(counts.atoms_dropped, 50);
-  EXPECT_GT(counts.successions, 1000);
+  EXPECT_GT(counts.fragments_dropped, 50);
+  EXPECT_GT(counts.edges, 1000);
   EXPECT_GT(counts.follows, 500);
   EXPECT_GT(silent, 50);
   EXPECT_GT(counts.reports_with_entry, 1000);
   EXPECT_GT(counts.reports_without_entry, 200);
-  EXPECT_GT(refusals, 1000U);
+  EXPECT_GT(rejections, 1000U);
   EXPECT_GT(releases, 500U);
   EXPECT_GT(steps_joined, 500U);
   EXPECT_GT(deaths, 50);

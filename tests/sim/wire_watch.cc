@@ -28,11 +28,11 @@ struct ItemWords {
   }
   std::string operator()(const AnnounceJoin& /*item*/) const { return "joins"; }
   std::string operator()(const Raise& item) const {
-    static constexpr std::array<std::string_view, 3> kCauses = {"a surprise", "its bucket waits",
-                                                                "no atom follows"};
-    return fmt::format("raises a replan of generation {}: {}, atom {}, bucket {}, ready {}",
-                       item.generation, kCauses.at(static_cast<std::size_t>(item.cause)), item.atom,
-                       item.bucket, fmt::join(item.ready, " "));
+    static constexpr std::array<std::string_view, 3> kCauses = {
+        "a misprediction", "its bucket waits", "no fragment follows"};
+    return fmt::format("raises a replan of generation {}: {}, fragment {}, bucket {}, ready {}",
+                       item.generation, kCauses.at(static_cast<std::size_t>(item.cause)),
+                       item.fragment, item.bucket, fmt::join(item.ready, " "));
   }
   std::string operator()(const Report& item) const {
     return fmt::format("reports {}.{} completed, {}", item.generation, item.completed,
@@ -46,8 +46,8 @@ struct ItemWords {
   std::string operator()(const Issue& item) const {
     return fmt::format("{}.{} is id {}", item.generation, item.sequence, item.id);
   }
-  std::string operator()(const Refuse& item) const {
-    return fmt::format("refuse `{}`", shown(item.name));
+  std::string operator()(const Reject& item) const {
+    return fmt::format("reject `{}`", shown(item.name));
   }
   std::string operator()(const ReleaseAll& item) const {
     return fmt::format("release all, rank {} was the last to join", item.last_rank);
@@ -56,21 +56,23 @@ struct ItemWords {
     return fmt::format("stop generation {}", item.generation);
   }
   std::string operator()(const Answer& item) const {
-    return fmt::format("generation {} begins after {}, {}", item.generation, item.prefix,
-                       item.atom == 0 ? "learn" : fmt::format("plan at atom {}", item.atom));
+    return fmt::format(
+        "generation {} begins after {}, {}", item.generation, item.common_prefix,
+        item.fragment == 0 ? "learn" : fmt::format("plan at fragment {}", item.fragment));
   }
   std::string operator()(const AddBucket& item) const {
-    return fmt::format("atom {} has a bucket of ids {}", item.atom, fmt::join(item.ids, " "));
+    return fmt::format("fragment {} has a bucket of ids {}", item.fragment,
+                       fmt::join(item.ids, " "));
   }
-  std::string operator()(const DropAtom& item) const {
-    return fmt::format("atom {} is no more", item.atom);
+  std::string operator()(const DropFragment& item) const {
+    return fmt::format("fragment {} is no more", item.fragment);
   }
-  std::string operator()(const AddSuccession& item) const {
-    return fmt::format("atom {} may follow {}", item.to, item.from);
+  std::string operator()(const AddEdge& item) const {
+    return fmt::format("fragment {} may follow {}", item.to, item.from);
   }
   std::string operator()(const Follow& item) const {
-    return fmt::format("after {}.{} follow the plan from atom {}", item.generation, item.sequence,
-                       item.atom);
+    return fmt::format("after {}.{} follow the plan from fragment {}", item.generation,
+                       item.sequence, item.fragment);
   }
 };
 

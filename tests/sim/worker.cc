@@ -18,17 +18,19 @@ std::string shown(const std::string& name) { return shortened(name, 30); }
 
 TimePoint point(Time time) { return TimePoint(std::chrono::microseconds(time)); }
 
-std::string words(const Turn& turn) { return fmt::format("{}.{}", turn.generation, turn.sequence); }
+std::string words(const StepNumber& step_number) {
+  return fmt::format("{}.{}", step_number.generation, step_number.sequence);
+}
 
 }  // namespace
 
-SimulatedWorker::SimulatedWorker(int number, Surroundings& surroundings)
+SimulatedWorker::SimulatedWorker(int number, Dependencies& dependencies)
     : number_(number),
-      around_(surroundings),
-      seen_(around_.script.calls.size()),
-      handles_(around_.script.calls.size()),
-      is_dropped_(around_.script.calls.size()) {
-  const auto& script = around_.script;
+      dependencies_(dependencies),
+      seen_(dependencies_.script.calls.size()),
+      handles_(dependencies_.script.calls.size()),
+      is_dropped_(dependencies_.script.calls.size()) {
+  const auto& script = dependencies_.script;
   for (int group = 0; group < static_cast<int>(script.groups.size()); ++group) {
     const auto member = script.member_of(group, number);
     if (!member) continue;
@@ -40,12 +42,14 @@ SimulatedWorker::SimulatedWorker(int number, Surroundings& surroundings)
 }
 
 const std::vector<Action>& SimulatedWorker::program() const {
-  return around_.script.programs[static_cast<std::size_t>(number_)];
+  return dependencies_.script.programs[static_cast<std::size_t>(number_)];
 }
 
 void SimulatedWorker::wake(Time at_least) {
-  const Time delay = around_.random.between(0, static_cast<int>(around_.script.delay_max));
-  around_.timeline.add(std::max(around_.timeline.now() + delay, at_least), Run{number_});
+  const Time delay =
+      dependencies_.random.between(0, static_cast<int>(dependencies_.script.delay_max));
+  dependencies_.timeline.add(std::max(dependencies_.timeline.now() + delay, at_least),
+                             Run{number_});
 }
 
 void SimulatedWorker::receive(const Envelope& envelope) {
@@ -55,7 +59,7 @@ void SimulatedWorker::receive(const Envelope& envelope) {
 }
 
 void SimulatedWorker::run() {
-  const Time now = around_.timeline.now();
+  const Time now = dependencies_.timeline.now();
   // a Run event for the end of the stop is already queued
   if (!alive_ || now < stopped_until_) return;
   while (progress()) {
@@ -71,23 +75,23 @@ void SimulatedWorker::run() {
 void SimulatedWorker::die() {
   if (!alive_) return;
   alive_ = false;
-  around_.story.tell(around_.timeline.now(), "worker {} dies", number_);
+  dependencies_.story.tell(dependencies_.timeline.now(), "worker {} dies", number_);
 }
 
 void SimulatedWorker::learn(int dead) {
   if (!alive_ || dead_) return;
-  if (around_.timeline.now() < stopped_until_) {
-    around_.timeline.add(stopped_until_, Learn{number_, dead});
+  if (dependencies_.timeline.now() < stopped_until_) {
+    dependencies_.timeline.add(stopped_until_, Learn{number_, dead});
     return;
   }
-  around_.story.tell(around_.timeline.now(), "worker {} learns that worker {} is dead", number_,
-                     dead);
+  dependencies_.story.tell(dependencies_.timeline.now(), "worker {} learns that worker {} is dead",
+                           number_, dead);
   while (progress()) {
   }
   dead_ = dead;
   for (auto& [group, seat] : seats_) {
-    for (const auto& [ticket, submission] : seat.in_flight)
-      around_.referee.lost(number_, submission.call);
+    for (const auto& [call_id, submission] : seat.in_flight)
+      dependencies_.referee.lost(number_, submission.call);
     seat.attempt.reset();
     seat.agreement.reset();  // destroyed before what it borrows
     seat.in_flight.clear();
@@ -100,21 +104,21 @@ bool SimulatedWorker::progress() {
   if (dead_) return again;
   for (auto& [group, seat] : seats_) {
     again = take_messages(seat) || again;
-    if (around_.random.chance(50)) send_messages(seat);
-    if (seat.agreement->take_withdrawal()) withdraw(seat);
+    if (dependencies_.random.chance(50)) send_messages(seat);
+    if (seat.agreement->take_rollback()) roll_back(seat);
     again = enter(seat) || again;
     again = look(seat) || again;
     again = finish(seat) || again;
   }
-  return again && !around_.referee.problem();
+  return again && !dependencies_.referee.problem();
 }
 
 bool SimulatedWorker::take_messages(Seat& seat) {
   const bool some = !seat.inbox.empty();
   for (; !seat.inbox.empty(); seat.inbox.pop_front()) {
     const auto& [from, bytes] = seat.inbox.front();
-    const auto status = seat.agreement->receive(from, bytes, point(around_.timeline.now()));
-    if (!status.ok()) around_.referee.blow(status.message());
+    const auto status = seat.agreement->receive(from, bytes, point(dependencies_.timeline.now()));
+    if (!status.ok()) dependencies_.referee.blow(status.message());
   }
   return some;
 }
@@ -122,10 +126,11 @@ bool SimulatedWorker::take_messages(Seat& seat) {
 void SimulatedWorker::send_messages(Seat& seat) {
   if (dead_) return;
   while (auto message = seat.agreement->next_message()) {
-    around_.story.tell(around_.timeline.now(), "worker {} sends to member {} of group {}: {}",
-                       number_, message->to, seat.group, words_of(message->bytes));
-    around_.network.send({seat.group, seat.member, message->to, std::move(message->bytes)});
-    if (around_.random.chance(5)) {  // the rest later; this worker may die in between
+    dependencies_.story.tell(dependencies_.timeline.now(),
+                             "worker {} sends to member {} of group {}: {}", number_, message->to,
+                             seat.group, words_of(message->bytes));
+    dependencies_.network.send({seat.group, seat.member, message->to, std::move(message->bytes)});
+    if (dependencies_.random.chance(5)) {  // the rest later; this worker may die in between
       wake();
       return;
     }
@@ -134,20 +139,20 @@ void SimulatedWorker::send_messages(Seat& seat) {
 
 // Looks too often rather than too late, apart from the delay of a wake-up.
 void SimulatedWorker::look_at_the_time(Seat& seat) {
-  if (dead_ || around_.flaws.never_looks_at_the_time) return;
-  const auto now = point(around_.timeline.now());
+  if (dead_ || dependencies_.flaws.never_looks_at_the_time) return;
+  const auto now = point(dependencies_.timeline.now());
   auto deadline = seat.agreement->deadline();
-  if ((deadline && *deadline <= now) || around_.random.chance(10)) {
-    seat.agreement->look(now);
+  if ((deadline && *deadline <= now) || dependencies_.random.chance(10)) {
+    seat.agreement->tick(now);
     deadline = seat.agreement->deadline();
     wake();  // it may have decided without a message, because a group may have one member
   }
   if (!deadline) return;
   const auto left = std::chrono::ceil<std::chrono::microseconds>(*deadline - now).count();
-  const Time at = around_.timeline.now() + std::max<Time>(left, 1);
+  const Time at = dependencies_.timeline.now() + std::max<Time>(left, 1);
   if (at == seat.look_at) return;
   seat.look_at = at;
-  around_.timeline.add(at, Run{number_});
+  dependencies_.timeline.add(at, Run{number_});
 }
 
 bool SimulatedWorker::enter(Seat& seat) {
@@ -157,14 +162,14 @@ bool SimulatedWorker::enter(Seat& seat) {
   Attempt attempt{.entered = {*decision, {}}};
   if (!find_calls(seat, *decision, attempt.entered.calls)) return false;
   if (auto* release = std::get_if<Release>(&attempt.entered.decision);
-      release != nullptr && around_.flaws.releases_name_the_first_member)
-    release->last_rank = around_.script.members(seat.group).front();
+      release != nullptr && dependencies_.flaws.releases_name_the_first_member)
+    release->last_rank = dependencies_.script.members(seat.group).front();
   attempt.identity = attempt.entered.identity();
-  if (around_.flaws.identity_holds_the_rows)
+  if (dependencies_.flaws.identity_holds_the_rows)
     for (const int call : attempt.entered.calls)
       attempt.identity +=
-          static_cast<std::uint64_t>(around_.script.call(call).extent(call, number_));
-  around_.referee.entered(seat.group, number_, attempt.entered);
+          static_cast<std::uint64_t>(dependencies_.script.call(call).declared_count(call, number_));
+  dependencies_.referee.entered(seat.group, number_, attempt.entered);
   tell_of(seat, attempt);
   seat.attempt = std::move(attempt);
   write(seat);
@@ -174,14 +179,14 @@ bool SimulatedWorker::enter(Seat& seat) {
 // Finds the numbers of a decision's calls.
 bool SimulatedWorker::find_calls(const Seat& seat, const Decision& decision,
                                  std::vector<int>& calls) {
-  std::vector<Ticket> tickets;
-  if (const auto* step = std::get_if<Step>(&decision)) tickets = step->tickets;
-  if (const auto* refusal = std::get_if<Refusal>(&decision)) tickets = {refusal->ticket};
-  if (const auto* release = std::get_if<Release>(&decision)) tickets = {release->ticket};
-  for (const auto ticket : tickets) {
-    const auto found = seat.in_flight.find(ticket);
+  std::vector<CallId> call_ids;
+  if (const auto* step = std::get_if<Step>(&decision)) call_ids = step->call_ids;
+  if (const auto* rejection = std::get_if<Rejection>(&decision)) call_ids = {rejection->call_id};
+  if (const auto* release = std::get_if<Release>(&decision)) call_ids = {release->call_id};
+  for (const auto call_id : call_ids) {
+    const auto found = seat.in_flight.find(call_id);
     if (found == seat.in_flight.end()) {
-      around_.referee.blow(
+      dependencies_.referee.blow(
           fmt::format("worker {} gets a decision about something not in flight", number_));
       return false;
     }
@@ -191,72 +196,75 @@ bool SimulatedWorker::find_calls(const Seat& seat, const Decision& decision,
 }
 
 void SimulatedWorker::tell_of(const Seat& seat, const Attempt& attempt) {
-  const Time now = around_.timeline.now();
-  const auto turn = words(attempt.entered.turn());
+  const Time now = dependencies_.timeline.now();
+  const auto step_number = words(attempt.entered.step_number());
   const auto calls = fmt::format("{}", fmt::join(attempt.entered.calls, " "));
   const auto& decision = attempt.entered.decision;
   if (const auto* step = std::get_if<Step>(&decision)) {
-    around_.story.tell(now, "worker {} enters {} of group {}: {}{} ({:04x})", number_, turn,
-                       seat.group, step->joined ? "without data, as it has joined" : "calls ",
-                       calls, attempt.identity & 0xffffU);
-  } else if (const auto* refusal = std::get_if<Refusal>(&decision)) {
-    around_.story.tell(now, "worker {} enters {} of group {}: call {} is refused, {}", number_,
-                       turn, seat.group, calls, refusal->status.message());
+    dependencies_.story.tell(now, "worker {} enters {} of group {}: {}{} ({:04x})", number_,
+                             step_number, seat.group,
+                             step->joined ? "without data, as it has joined" : "calls ", calls,
+                             attempt.identity & 0xffffU);
+  } else if (const auto* rejection = std::get_if<Rejection>(&decision)) {
+    dependencies_.story.tell(now, "worker {} enters {} of group {}: call {} is rejected, {}",
+                             number_, step_number, seat.group, calls, rejection->status.message());
   } else if (const auto* release = std::get_if<Release>(&decision)) {
-    around_.story.tell(now, "worker {} enters {} of group {}: the release, rank {} joined last",
-                       number_, turn, seat.group, release->last_rank);
+    dependencies_.story.tell(now,
+                             "worker {} enters {} of group {}: the release, rank {} joined last",
+                             number_, step_number, seat.group, release->last_rank);
   } else {
-    around_.story.tell(now, "worker {} enters {} of group {}: others are refused", number_, turn,
-                       seat.group);
+    dependencies_.story.tell(now, "worker {} enters {} of group {}: others are rejected", number_,
+                             step_number, seat.group);
   }
 }
 
 // The identity as it is stored: mixed with the turn, so that a repeated entry never looks like an
 // earlier one.
 std::uint64_t SimulatedWorker::mixed_identity(const Attempt& attempt) const {
-  if (around_.flaws.identity_without_word) return attempt.identity;
-  return attempt.identity ^ SimulatedBoard::word_of(attempt.entered.turn());
+  if (dependencies_.flaws.identity_without_word) return attempt.identity;
+  return attempt.identity ^ SimulatedBoard::word_of(attempt.entered.step_number());
 }
 
 Entry SimulatedWorker::entry_of(const Attempt& attempt) const {
   Entry entry{.identity = mixed_identity(attempt)};
   for (const int call : attempt.entered.calls) {
     entry.values.push_back(Call::value(call, number_));
-    entry.extents.push_back(around_.script.call(call).extent(call, number_));
+    entry.declared_counts.push_back(dependencies_.script.call(call).declared_count(call, number_));
   }
-  if (entry.values.empty() && around_.flaws.the_joined_bring_data) {
+  if (entry.values.empty() && dependencies_.flaws.the_joined_bring_data) {
     entry.values.push_back(1);
-    entry.extents.push_back(1);
+    entry.declared_counts.push_back(1);
   }
   return entry;
 }
 
 // Writes the entry first, then its word; the others see both later.
 void SimulatedWorker::write(Seat& seat) {
-  const auto turn = seat.attempt->entered.turn();
-  board(seat).write_entry(seat.member, turn.sequence, entry_of(*seat.attempt));
-  board(seat).write_word(seat.member, turn.sequence, SimulatedBoard::word_of(turn));
-  around_.network.settle(seat.group, seat.member, 2);
+  const auto step_number = seat.attempt->entered.step_number();
+  board(seat).write_entry(seat.member, step_number.sequence, entry_of(*seat.attempt));
+  board(seat).write_word(seat.member, step_number.sequence, SimulatedBoard::word_of(step_number));
+  dependencies_.network.settle(seat.group, seat.member, 2);
 }
 
-void SimulatedWorker::withdraw(Seat& seat) {
-  around_.referee.withdrawn(seat.group, number_);
+void SimulatedWorker::roll_back(Seat& seat) {
+  dependencies_.referee.rolled_back(seat.group, number_);
   if (!seat.attempt) return;
-  const auto turn = seat.attempt->entered.turn();
-  around_.story.tell(around_.timeline.now(), "worker {} withdraws {} of group {}", number_,
-                     words(turn), seat.group);
+  const auto step_number = seat.attempt->entered.step_number();
+  dependencies_.story.tell(dependencies_.timeline.now(), "worker {} rolls back {} of group {}",
+                           number_, words(step_number), seat.group);
   if (seat.attempt->state == Attempt::State::kAgreed)
-    around_.referee.blow(fmt::format("worker {} withdraws {} of group {}, which it saw agreed",
-                                     number_, words(turn), seat.group));
+    dependencies_.referee.blow(
+        fmt::format("worker {} rolls back {} of group {}, which it saw agreed", number_,
+                    words(step_number), seat.group));
   seat.attempt.reset();  // the line stays as it is: its generation is over
 }
 
 // Whether a member's word is equal to ours, as far as this worker can see.
 bool SimulatedWorker::is_mine(const Seat& seat, const Attempt& attempt, int member) {
-  const auto turn = attempt.entered.turn();
-  const auto word = board(seat).word(seat.member, member, turn.sequence);
-  const auto mine = SimulatedBoard::word_of(turn);
-  if (around_.flaws.ignores_generations)
+  const auto step_number = attempt.entered.step_number();
+  const auto word = board(seat).word(seat.member, member, step_number.sequence);
+  const auto mine = SimulatedBoard::word_of(step_number);
+  if (dependencies_.flaws.ignores_generations)
     return static_cast<std::uint32_t>(word) == static_cast<std::uint32_t>(mine);
   return word == mine;
 }
@@ -268,15 +276,16 @@ bool SimulatedWorker::look(Seat& seat) {
   auto& attempt = *seat.attempt;
   const int members = board(seat).members();
   const int end = 2 * members;
-  const bool is_cut = members > 1 && around_.random.chance(15);
-  const int stop = is_cut ? around_.random.between(attempt.looked_at, end - 1) : end;
-  int missing = around_.flaws.completes_before_the_last_entered && members > 1 ? 1 : 0;
+  const bool is_cut = members > 1 && dependencies_.random.chance(15);
+  const int stop = is_cut ? dependencies_.random.between(attempt.looked_at, end - 1) : end;
+  int missing = dependencies_.flaws.completes_before_the_last_entered && members > 1 ? 1 : 0;
   if (attempt.looked_at == 0) attempt.is_other = false;
   for (; attempt.looked_at < stop; ++attempt.looked_at) {
     const int stage = attempt.looked_at / members;
     const int member = attempt.looked_at % members;
     if (stage == 1) {
-      const auto& entry = board(seat).entry(seat.member, member, attempt.entered.turn().sequence);
+      const auto& entry =
+          board(seat).entry(seat.member, member, attempt.entered.step_number().sequence);
       attempt.is_other = attempt.is_other || entry.identity != mixed_identity(attempt);
     } else if (!is_mine(seat, attempt, member) && --missing < 0) {
       attempt.looked_at = 0;  // the next change of that line wakes us
@@ -287,29 +296,30 @@ bool SimulatedWorker::look(Seat& seat) {
     wake();
     return false;
   }
-  const auto turn = attempt.entered.turn();
-  if (attempt.is_other && !around_.flaws.completes_before_the_last_entered) {
-    attempt.state = Attempt::State::kSurprised;
-    around_.story.tell(around_.timeline.now(), "worker {} is surprised by {} of group {}", number_,
-                       words(turn), seat.group);
-    if (!around_.flaws.takes_no_notice_of_surprises) seat.agreement->surprised();
+  const auto step_number = attempt.entered.step_number();
+  if (attempt.is_other && !dependencies_.flaws.completes_before_the_last_entered) {
+    attempt.state = Attempt::State::kMispredicted;
+    dependencies_.story.tell(dependencies_.timeline.now(),
+                             "worker {} has mispredicted by {} of group {}", number_,
+                             words(step_number), seat.group);
+    if (!dependencies_.flaws.takes_no_notice_of_mispredictions) seat.agreement->mispredicted();
     return true;
   }
   attempt.state = Attempt::State::kAgreed;
-  around_.referee.agreed(seat.group, number_);
+  dependencies_.referee.agreed(seat.group, number_);
   return true;
 }
 
 // Runs a step that all have entered alike: at once, or in parts that need the others.
 bool SimulatedWorker::finish(Seat& seat) {
   if (!seat.attempt || seat.attempt->state != Attempt::State::kAgreed) return false;
-  if (around_.referee.problem()) return false;
-  if (around_.random.chance(10)) {  // the step takes its time
+  if (dependencies_.referee.problem()) return false;
+  if (dependencies_.random.chance(10)) {  // the step takes its time
     wake();
     return false;
   }
   auto& attempt = *seat.attempt;
-  const bool chooses_alone = around_.flaws.each_chooses_its_algorithm;
+  const bool chooses_alone = dependencies_.flaws.each_chooses_its_algorithm;
   const auto choice = chooses_alone ? static_cast<std::uint64_t>(number_) : attempt.identity;
   if (choice % 2 == 1 && !all_are_done(seat, attempt)) return false;
   end_step(seat, attempt);
@@ -327,39 +337,39 @@ bool SimulatedWorker::finish(Seat& seat) {
 }
 
 bool SimulatedWorker::all_are_done(Seat& seat, Attempt& attempt) {
-  const auto turn = attempt.entered.turn();
-  const auto word = SimulatedBoard::word_of(turn);
+  const auto step_number = attempt.entered.step_number();
+  const auto word = SimulatedBoard::word_of(step_number);
   if (!std::exchange(attempt.says_done, true)) {
-    board(seat).write_done(seat.member, turn.sequence, word);
-    around_.network.settle(seat.group, seat.member, 1);
+    board(seat).write_done(seat.member, step_number.sequence, word);
+    dependencies_.network.settle(seat.group, seat.member, 1);
   }
   for (int member = 0; member < board(seat).members(); ++member)
-    if (board(seat).done(seat.member, member, turn.sequence) != word) return false;
+    if (board(seat).done(seat.member, member, step_number.sequence) != word) return false;
   return true;
 }
 
 void SimulatedWorker::end_step(Seat& seat, const Attempt& attempt) {
-  const auto turn = attempt.entered.turn();
+  const auto step_number = attempt.entered.step_number();
   const auto& calls = attempt.entered.calls;
-  around_.referee.completed(seat.group, number_);
+  dependencies_.referee.completed(seat.group, number_);
   std::vector<std::int64_t> sums(calls.size());
   std::vector<std::int64_t> rows(calls.size());
   for (int member = 0; member < board(seat).members(); ++member) {
-    const auto& entry = board(seat).entry(seat.member, member, turn.sequence);
+    const auto& entry = board(seat).entry(seat.member, member, step_number.sequence);
     for (std::size_t index = 0; index < std::min(calls.size(), entry.values.size()); ++index) {
       sums[index] += entry.values[index];
-      rows[index] += entry.extents[index];
+      rows[index] += entry.declared_counts[index];
     }
   }
-  around_.story.tell(around_.timeline.now(), "worker {} completes {} of group {}: {}", number_,
-                     words(turn), seat.group, fmt::join(sums, " "));
+  dependencies_.story.tell(dependencies_.timeline.now(), "worker {} completes {} of group {}: {}",
+                           number_, words(step_number), seat.group, fmt::join(sums, " "));
   for (std::size_t index = 0; index < calls.size(); ++index) {
     if (std::holds_alternative<Step>(attempt.entered.decision))
-      around_.referee.done(number_, calls[index], sums[index], rows[index]);
+      dependencies_.referee.done(number_, calls[index], sums[index], rows[index]);
     else if (std::holds_alternative<Release>(attempt.entered.decision))
-      around_.referee.released(number_, calls[index]);
+      dependencies_.referee.released(number_, calls[index]);
     else
-      around_.referee.refused(number_, calls[index]);
+      dependencies_.referee.rejected(number_, calls[index]);
   }
 }
 
@@ -367,12 +377,12 @@ void SimulatedWorker::end_step(Seat& seat, const Attempt& attempt) {
 // submissions may have decided something here.
 bool SimulatedWorker::step_program() {
   bool some = false;
-  for (int count = around_.random.between(1, 4); count > 0 && !finished(); --count) {
+  for (int count = dependencies_.random.between(1, 4); count > 0 && !finished(); --count) {
     const auto& action = program()[next_action_];
     if (!std::visit([this](const auto& what) { return act(what); }, action)) break;
     ++next_action_;
     some = true;
-    if (around_.timeline.now() < resume_at_) break;
+    if (dependencies_.timeline.now() < resume_at_) break;
   }
   return some;
 }
@@ -389,7 +399,7 @@ bool SimulatedWorker::act(const SubmitBatch& action) {
 }
 
 bool SimulatedWorker::is_done(int number) const {
-  return around_.referee.outcome(number_, number) != Outcome::kInFlight;
+  return dependencies_.referee.outcome(number_, number) != Outcome::kInFlight;
 }
 
 bool SimulatedWorker::act(const SubmitByPoll& action) {
@@ -400,9 +410,9 @@ bool SimulatedWorker::act(const SubmitByPoll& action) {
   return true;
 }
 
-bool SimulatedWorker::act(const SubmitRefused& action) {
+bool SimulatedWorker::act(const SubmitRejected& action) {
   if (!dead_ && name(action.group, Operation::kAllreduce, action.name).ok())
-    around_.referee.blow(
+    dependencies_.referee.blow(
         fmt::format("worker {}: `{}` is accepted while it is in use", number_, action.name));
   return true;
 }
@@ -410,16 +420,16 @@ bool SimulatedWorker::act(const SubmitRefused& action) {
 bool SimulatedWorker::act(const Poll& action) {
   if (!is_done(action.call)) return true;
   see(action.call);
-  if (around_.flaws.polls_release_names) release_name(action.call);
+  if (dependencies_.flaws.polls_release_names) release_name(action.call);
   return true;
 }
 
 bool SimulatedWorker::act(const Drop& action) {
   const auto call = static_cast<std::size_t>(action.call);
-  if (!seen_[call]) --seats_.at(around_.script.call(action.call).group).unseen;
+  if (!seen_[call]) --seats_.at(dependencies_.script.call(action.call).group).unseen;
   seen_[call] = true;
   if (dead_) return true;
-  if (!around_.flaws.dropped_calls_release_names) {
+  if (!dependencies_.flaws.dropped_calls_release_names) {
     table_.drop(handles_[call]);
   } else if (is_done(action.call)) {
     release_name(action.call);
@@ -443,22 +453,22 @@ void SimulatedWorker::release_name(int number) {
 }
 
 bool SimulatedWorker::act(const Pause& action) {
-  resume_at_ = around_.timeline.now() + action.time;
+  resume_at_ = dependencies_.timeline.now() + action.time;
   if (action.stopped) stopped_until_ = resume_at_;
-  around_.timeline.add(resume_at_, Run{number_});
+  dependencies_.timeline.add(resume_at_, Run{number_});
   return true;
 }
 
 bool SimulatedWorker::act(const Begin& action) {
-  around_.story.tell(around_.timeline.now(), "worker {} begins iteration {}", number_,
-                     action.iteration);
-  around_.referee.began(action.iteration);
+  dependencies_.story.tell(dependencies_.timeline.now(), "worker {} begins iteration {}", number_,
+                           action.iteration);
+  dependencies_.referee.began(action.iteration);
   return true;
 }
 
-Moment SimulatedWorker::moment(const Seat& seat, std::uint32_t batch) const {
-  return {.waits = around_.flaws.counts_no_waits ? 0 : waits_,
-          .quiet_points = seat.quiet_points,
+SubmissionContext SimulatedWorker::context(const Seat& seat, std::uint32_t batch) const {
+  return {.waits = dependencies_.flaws.counts_no_waits ? 0 : waits_,
+          .quiescent_points = seat.quiescent_points,
           .batch = batch};
 }
 
@@ -467,47 +477,50 @@ void SimulatedWorker::see(int number) {
   if (seen_[static_cast<std::size_t>(number)]) return;
   seen_[static_cast<std::size_t>(number)] = true;
   ++waits_;
-  --seats_.at(around_.script.call(number).group).unseen;
+  --seats_.at(dependencies_.script.call(number).group).unseen;
 }
 
 void SimulatedWorker::submit(int number, std::uint32_t batch, bool twice) {
-  const auto& call = around_.script.call(number);
+  const auto& call = dependencies_.script.call(number);
   auto& seat = seats_.at(call.group);
-  if (seat.unseen++ == 0) ++seat.quiet_points;
-  around_.referee.submitted(number_, number, {.waits = waits_});
+  if (seat.unseen++ == 0) ++seat.quiescent_points;
+  dependencies_.referee.submitted(number_, number, {.waits = waits_});
   if (dead_) {
-    around_.referee.lost(number_, number);
+    dependencies_.referee.lost(number_, number);
     return;
   }
-  around_.story.tell(around_.timeline.now(), "worker {} submits call {} to group {}: `{}`{}",
-                     number_, number, call.group, shown(call.of(number_).name),
-                     batch == 0 ? "" : fmt::format(", batch {}", batch));
+  dependencies_.story.tell(dependencies_.timeline.now(),
+                           "worker {} submits call {} to group {}: `{}`{}", number_, number,
+                           call.group, shown(call.of(number_).name),
+                           batch == 0 ? "" : fmt::format(", batch {}", batch));
   const auto record =
       name(call.group, call.of(number_).operation, call.unnamed ? "" : call.of(number_).name);
   if (!record.ok())
-    return around_.referee.blow(
+    return dependencies_.referee.blow(
         fmt::format("worker {}: call {}: {}", number_, number, record.status().message()));
   if ((*record)->submission.name != call.of(number_).name)
-    return around_.referee.blow(fmt::format("worker {}: call {} is named `{}`, not `{}`", number_,
-                                            number, (*record)->submission.name,
-                                            call.of(number_).name));
+    return dependencies_.referee.blow(fmt::format("worker {}: call {} is named `{}`, not `{}`",
+                                                  number_, number, (*record)->submission.name,
+                                                  call.of(number_).name));
   handles_[static_cast<std::size_t>(number)] = (*record)->handle;
-  const auto now = point(around_.timeline.now());
-  auto known = std::make_unique<KnownSignature>(call.of(number_));
-  const auto status = seat.agreement->submit(++ticket_last_, *known, moment(seat, batch), now);
-  if (!status.ok()) around_.referee.blow(status.message());
-  seat.in_flight.emplace(ticket_last_, Submission{number, std::move(known)});
-  if (call.is_join()) around_.referee.joined(call.group, number_, around_.timeline.now());
+  const auto now = point(dependencies_.timeline.now());
+  auto interned = std::make_unique<InternedSignature>(call.of(number_));
+  const auto status = seat.agreement->submit(++call_id_last_, *interned, context(seat, batch), now);
+  if (!status.ok()) dependencies_.referee.blow(status.message());
+  seat.in_flight.emplace(call_id_last_, Submission{number, std::move(interned)});
+  if (call.is_join())
+    dependencies_.referee.joined(call.group, number_, dependencies_.timeline.now());
   if (twice) {
-    const KnownSignature common(call.common);
-    const auto again = seat.agreement->submit(++ticket_last_, common, moment(seat, batch), now);
+    const InternedSignature common(call.common);
+    const auto again = seat.agreement->submit(++call_id_last_, common, context(seat, batch), now);
     if (again.code() != StatusCode::kFixCall ||
         again.message().find(call.is_join() ? "has joined" : "in flight") == std::string::npos)
-      around_.referee.blow(fmt::format("worker {}: call {} twice is no error", number_, number));
+      dependencies_.referee.blow(
+          fmt::format("worker {}: call {} twice is no error", number_, number));
     if (name(call.group, call.common.operation, call.common.name).ok())
-      around_.referee.blow(fmt::format("worker {}: call {} is named twice", number_, number));
+      dependencies_.referee.blow(fmt::format("worker {}: call {} is named twice", number_, number));
   }
-  if (batch == 0 && around_.random.chance(50)) send_messages(seat);
+  if (batch == 0 && dependencies_.random.chance(50)) send_messages(seat);
 }
 
 // Of what is submitted the table needs no more.
@@ -524,7 +537,7 @@ std::string SimulatedWorker::waiting_for() const {
   if (finished()) return fmt::format("worker {} has finished", number_);
   const auto* wait = std::get_if<Wait>(&program()[next_action_]);
   if (wait == nullptr) return fmt::format("worker {} is in action {}", number_, next_action_);
-  const auto& call = around_.script.call(wait->call);
+  const auto& call = dependencies_.script.call(wait->call);
   return fmt::format("worker {} waits for call {} (`{}` of group {})", number_, wait->call,
                      shown(call.common.name), call.group);
 }

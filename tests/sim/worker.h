@@ -36,13 +36,13 @@ struct Flaws {
   bool identity_holds_the_rows = false;
   bool each_chooses_its_algorithm = false;
   bool counts_no_waits = false;
-  bool takes_no_notice_of_surprises = false;
+  bool takes_no_notice_of_mispredictions = false;
   bool polls_release_names = false;
   bool dropped_calls_release_names = false;
 };
 
 // What the workers share. Must outlive all of them.
-struct Surroundings {
+struct Dependencies {
   const Script& script;
   Flaws flaws;
   Timeline& timeline;
@@ -55,7 +55,7 @@ struct Surroundings {
 
 class SimulatedWorker {
  public:
-  SimulatedWorker(int number, Surroundings& surroundings);
+  SimulatedWorker(int number, Dependencies& dependencies);
 
   // A message has arrived.
   void receive(const Envelope& envelope);
@@ -74,11 +74,11 @@ class SimulatedWorker {
   // One of our calls, until it ends. The agreement borrows the signature.
   struct Submission {
     int call;
-    std::unique_ptr<KnownSignature> known;
+    std::unique_ptr<InternedSignature> interned;
   };
-  // What we have entered, and neither completed nor withdrawn.
+  // What we have entered, and neither completed nor rolled back.
   struct Attempt {
-    enum class State : std::uint8_t { kLooking, kSurprised, kAgreed };
+    enum class State : std::uint8_t { kLooking, kMispredicted, kAgreed };
     Entered entered;
     std::uint64_t identity = 0;  // on the board
     State state = State::kLooking;
@@ -92,16 +92,16 @@ class SimulatedWorker {
     int member;
     std::unique_ptr<Agreement> agreement = {};
     std::deque<std::pair<int, Bytes>> inbox = {};
-    std::map<Ticket, Submission> in_flight = {};
+    std::map<CallId, Submission> in_flight = {};
     std::optional<Attempt> attempt = {};
-    std::uint32_t quiet_points = 0;
+    std::uint32_t quiescent_points = 0;
     int unseen = 0;     // submissions whose end the program has not seen
     Time look_at = -1;  // a Run event for the deadline is queued
   };
 
   const std::vector<Action>& program() const;
   SimulatedBoard& board(const Seat& seat) {
-    return around_.boards[static_cast<std::size_t>(seat.group)];
+    return dependencies_.boards[static_cast<std::size_t>(seat.group)];
   }
   void wake(Time at_least = 0);
   bool progress();
@@ -115,7 +115,7 @@ class SimulatedWorker {
   std::uint64_t mixed_identity(const Attempt& attempt) const;
   Entry entry_of(const Attempt& attempt) const;
   void write(Seat& seat);
-  void withdraw(Seat& seat);
+  void roll_back(Seat& seat);
   bool look(Seat& seat);
   bool is_mine(const Seat& seat, const Attempt& attempt, int member);
   bool finish(Seat& seat);
@@ -126,7 +126,7 @@ class SimulatedWorker {
   bool act(const Submit& action);
   bool act(const SubmitBatch& action);
   bool act(const SubmitByPoll& action);
-  bool act(const SubmitRefused& action);
+  bool act(const SubmitRejected& action);
   bool act(const Poll& action);
   bool act(const Drop& action);
   bool act(const Wait& action);
@@ -136,11 +136,11 @@ class SimulatedWorker {
   Result<Record*> name(int group, Operation operation, const std::string& name);
   bool is_done(int number) const;
   void release_name(int number);
-  Moment moment(const Seat& seat, std::uint32_t batch) const;
+  SubmissionContext context(const Seat& seat, std::uint32_t batch) const;
   void see(int number);
 
   int number_;
-  Surroundings& around_;
+  Dependencies& dependencies_;
   std::map<int, Seat> seats_;  // by group
   std::size_t next_action_ = 0;
   Time resume_at_ = 0;  // the program pauses until then
@@ -153,7 +153,7 @@ class SimulatedWorker {
   std::vector<bool> is_dropped_;  // by call; only for a planted bug
   std::uint32_t waits_ = 0;
   std::uint32_t batch_last_ = 0;
-  Ticket ticket_last_ = 0;
+  CallId call_id_last_ = 0;
 };
 
 }  // namespace farandole::sim

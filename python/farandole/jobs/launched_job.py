@@ -23,7 +23,7 @@ from farandole.jobs.launcher_command import launcher_command
 # At least a pipe's capacity, so that one read gets all that a worker wrote before its end.
 _CHUNK_BYTES = 1 << 16
 # Exit codes of the launcher if it cannot do what it was asked for.
-_REFUSALS = (2, 126, 127)
+_REJECTIONS = (2, 126, 127)
 
 
 @dataclass
@@ -76,8 +76,8 @@ class LaunchedJob:
             return
         if self._problem is not None:
             raise FarandoleError(f"cannot start the launcher: {self._problem}")
-        refusal = CallError if self._exit_code in _REFUSALS else FarandoleError
-        raise refusal(f"no worker could be started: {self._last_words()}")
+        rejection = CallError if self._exit_code in _REJECTIONS else FarandoleError
+        raise rejection(f"no worker could be started: {self._last_words()}")
 
     def _last_words(self) -> str:
         if self._process is not None and not self.plan.keeps_output:

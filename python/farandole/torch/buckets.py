@@ -124,7 +124,7 @@ class Gradient:
         view = self.view
         return self.parameter.grad is view and view.data_ptr() == self.address
 
-    def come_home(self) -> torch.Tensor | None:
+    def move_into_bucket(self) -> torch.Tensor | None:
         """Makes the view the parameter's gradient. Returns what that was before."""
         before = self.parameter.grad
         if self.view.data_ptr() != self.address:
@@ -143,7 +143,7 @@ class Gradient:
         """Brings into its place what autograd has left elsewhere."""
         if self.is_home() or self.parameter.grad is None:
             return
-        value = self.come_home()
+        value = self.move_into_bucket()
         assert value is not None
         self.view.copy_(_plain(value))
 
@@ -230,7 +230,7 @@ class Bucket(_Shipment):
         for gradient in self.gradients:
             if not gradient.parameter.requires_grad or gradient.is_home():
                 continue
-            value = gradient.come_home()
+            value = gradient.move_into_bucket()
             if value is None:
                 gradient.view.zero_()
             else:

@@ -515,13 +515,13 @@ TEST(ReduceDeathTest, scales_that_are_no_numbers_are_a_bug) {
   EXPECT_DEATH(reduced<float>({.op = ReduceOp::kAverage, .divisor = 0}, {1}), "divided by");
 }
 
-TEST(CheckReduction, refuses_only_the_averages_of_bool) {
+TEST(CheckReduction, rejects_only_the_averages_of_bool) {
   for (const DTypeRow& row : kDTypes) {
     for (const ReduceOp op : kAllOps) {
       const Status status = check_reduction(row.dtype, op);
-      const bool refused = row.dtype == DType::kBool && is_average(op);
-      EXPECT_EQ(status.ok(), !refused) << row.name << " " << name_of(op);
-      if (!refused) continue;
+      const bool rejected = row.dtype == DType::kBool && is_average(op);
+      EXPECT_EQ(status.ok(), !rejected) << row.name << " " << name_of(op);
+      if (!rejected) continue;
       EXPECT_EQ(status.code(), StatusCode::kFixCall);
       EXPECT_THAT(status.message(), ::testing::HasSubstr(std::string(name_of(op)) + " of bool"));
     }

@@ -55,7 +55,7 @@ class BasicDoorbells {
   // Wakes a sleeper of our own rank: after a submit, or from the watch thread. Any thread.
   void ring_self();
 
-  // The sleeping side, in this order, by the holder of the baton only:
+  // The sleeping side, in this order, by the holder of the progress lock only:
   //   ticket = prepare_sleep();  look at everything again;  then either cancel_sleep() or
   //   sleep(ticket, limit).
   std::uint32_t prepare_sleep();
@@ -73,8 +73,8 @@ class BasicDoorbells {
   // How many tickets were drawn: a cheap question whether there is news.
   std::uint32_t leavers() const { return header_->leavers.load(std::memory_order_seq_cst); }
 
-  // A death, seen by anybody. The first one is kept, so that all name the same culprit. Stores the
-  // closing word, then rings everybody.
+  // A death, seen by anybody. The first one is kept, so that all name the same failed rank. Stores
+  // the closing word, then rings everybody.
   void close(int dead_rank);
   std::optional<int> closed_by() const;
   // How many had left in order before the death: what they caused, the death did not. Needs
@@ -181,8 +181,8 @@ template <class Atomics>
 void BasicDoorbells<Atomics>::close(int dead_rank) {
   CHECK(dead_rank >= 0 && dead_rank < size_, "a rank lies between 0 and the size of the job");
   std::uint64_t open = 0;
-  const auto culprit = static_cast<std::uint64_t>(dead_rank) + 1;
-  header_->closing.compare_exchange_strong(open, std::uint64_t{leavers()} << 32 | culprit,
+  const auto failed_rank = static_cast<std::uint64_t>(dead_rank) + 1;
+  header_->closing.compare_exchange_strong(open, std::uint64_t{leavers()} << 32 | failed_rank,
                                            std::memory_order_seq_cst);
   // Also when another one closed first: it may have died before its bells.
   ring_everybody();

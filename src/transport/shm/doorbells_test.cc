@@ -20,7 +20,7 @@ std::shared_ptr<Segment> segment_for(int size) {
   return Segment::create("farandole-test", Doorbells::bytes_needed(size)).value();
 }
 
-// Sleeps as the baton's holder does until `ready`.
+// Sleeps as the holder of the progress lock does until `ready`.
 template <class Ready>
 void sleep_until(Doorbells& doorbells, Ready ready) {
   while (!ready()) {
@@ -130,18 +130,18 @@ TEST(Doorbells, LeavingWakesSleepers) {
 TEST(Doorbells, TheFirstDeathIsKeptAndWakesEverybody) {
   const auto memory = segment_for(3);
   std::vector<std::jthread> sleepers;
-  std::atomic<int> culprits = 0;
+  std::atomic<int> failed_ranks = 0;
   for (int rank = 0; rank < 2; ++rank)
     sleepers.emplace_back([&, rank] {
       Doorbells doorbells(memory->data(), rank, 3);
       sleep_until(doorbells, [&] { return doorbells.closed_by().has_value(); });
-      culprits += doorbells.closed_by().value();
+      failed_ranks += doorbells.closed_by().value();
     });
   Doorbells watcher(memory->data(), 0, 3);
   watcher.close(2);
   watcher.close(1);
   sleepers.clear();
-  EXPECT_EQ(culprits.load(), 4);
+  EXPECT_EQ(failed_ranks.load(), 4);
 }
 
 }  // namespace

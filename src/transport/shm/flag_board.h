@@ -4,9 +4,9 @@
 // entered it, so whoever enters step k knows that all have entered k − 1 and need nothing of k − 2
 // any more: the line and whatever belongs to its slot may be overwritten, and nobody counts who is
 // done. Generation and sequence are one word, published last. Sequences count modulo 2^32.
-// A step that not all have entered alike may be withdrawn, and come again under a newer generation
-// while somebody still looks at the old entry: so the identity is stored mixed with its word, and
-// what is entered again never looks like what was entered before.
+// A step that not all have entered alike may be rolled back, and come again under a newer
+// generation while somebody still looks at the old entry: so the identity is stored mixed with its
+// word, and what is entered again never looks like what was entered before.
 // The members also agree here on how a group ends. A member that ends in the middle of a step must
 // know whether the others may still run this step: try_close() and may_run() decide that once for
 // all of them, by one word that everybody exchanges by compare and swap.
@@ -32,12 +32,13 @@ inline constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 // What a member says when it enters a step.
 struct Entry {
   std::uint64_t identity = 0;       // compared for equality between members
-  std::int64_t extent = 0;          // what may differ per rank: bytes of an all-gather
+  std::int64_t declared_count = 0;  // what may differ per rank: bytes of an all-gather
   std::uint64_t input = kNowhere;   // where its memory is, as SharedHeap::location_of() says it
   std::uint64_t output = kNowhere;  // the same
 };
 
-// One thread at a time (the baton's holder). Generations start at 1: a zero line means nothing.
+// One thread at a time (the holder of the progress lock). Generations start at 1: a zero line means
+// nothing.
 template <class Atomics, std::uint32_t Slots = kSlots>
 class BasicFlagBoard {
  public:
@@ -47,12 +48,13 @@ class BasicFlagBoard {
   struct alignas(kFlagLineBytes) Line {
     Atomic<std::uint64_t> word;      // generation << 32 | sequence
     Atomic<std::uint64_t> identity;  // ^ word
-    Atomic<std::int64_t> extent;
+    Atomic<std::int64_t> declared_count;
     Atomic<std::uint64_t> input;
     Atomic<std::uint64_t> output;
     Atomic<std::uint32_t> phase;      // windows staged, reduced: the algorithm's own count
     Atomic<std::uint32_t> abandoned;  // 1: this member no longer touches anything of this step
-    alignas(16) std::array<std::byte, kInlineBytes> inside;  // begins in the word's cache line
+    alignas(
+        16) std::array<std::byte, kInlineBytes> inline_payload;  // begins in the word's cache line
   };
 
   static_assert(sizeof(Line) % kFlagLineBytes == 0);
@@ -78,25 +80,27 @@ class BasicFlagBoard {
   std::uint32_t sequence() const { return sequence_; }
 
   // Our memory inside the line of step `sequence`, kInlineBytes, to be filled before enter().
-  std::byte* own_inside(std::uint32_t sequence) { return slot(member_, sequence).inside.data(); }
+  std::byte* own_inline_payload(std::uint32_t sequence) {
+    return slot(member_, sequence).inline_payload.data();
+  }
   // Publishes our entry (phase 0, payload relaxed, then the word seq_cst) and rings. We must have
   // completed the step before. From here on this is the current step.
   void enter(std::uint32_t generation, std::uint32_t sequence, const Entry& entry);
   // Everybody entered the current step. Only then may identity() be read, and, if it is the same of
-  // all members, everything else. If not, somebody may have withdrawn by now, and entered again:
+  // all members, everything else. If not, somebody may have rolled back by now, and entered again:
   // its identity is then none that it or anybody else has said here.
   bool all_entered() const;
   std::uint64_t identity(int member) const {
     return line(member).identity.load(std::memory_order_relaxed) ^ word();
   }
   Entry entry(int member) const;
-  std::int64_t extent(int member) const {
-    return line(member).extent.load(std::memory_order_relaxed);
+  std::int64_t declared_count(int member) const {
+    return line(member).declared_count.load(std::memory_order_relaxed);
   }
   std::uint64_t input(int member) const {
     return line(member).input.load(std::memory_order_relaxed);
   }
-  const std::byte* inside(int member) const { return line(member).inside.data(); }
+  const std::byte* inline_payload(int member) const { return line(member).inline_payload.data(); }
 
   // Our progress in the current step, only ever growing; seq_cst, then rings.
   void publish_phase(std::uint32_t phase);
@@ -104,8 +108,8 @@ class BasicFlagBoard {
   std::uint32_t phase(int member) const;
   bool all_reached(std::uint32_t phase) const;
 
-  // A member has left its job, or a rank has died: the group ends. False: who lent us memory for
-  // the current step had not got it back when we last read of it.
+  // A member has left its job, or a rank has died: the group ends. False: whoever exposed memory to
+  // us for the current step had not got it back when we last read of it.
   bool somebody_is_gone() const;
 
   // Whether the current step may be run; to be asked by every member that has seen that all have
@@ -119,16 +123,16 @@ class BasicFlagBoard {
   // This member neither completes the current step nor touches anything of it again; after
   // try_close() said false. Rings.
   void abandon();
-  // The phase from which on a member no longer touches what others have lent for the current step.
-  // Unknown until it is set.
+  // The phase from which on a member no longer touches what others have exposed for the current
+  // step. Unknown until it is set.
   void set_last_phase(std::uint32_t phase) { last_phase_ = phase; }
-  // What we have lent for the current step can still be written by this member, if it lives. Needs
-  // all_entered().
+  // What we have exposed for the current step can still be written by this member, if it lives.
+  // Needs all_entered().
   bool may_still_write(int member) const;
 
   // The current step was not entered by all alike: forget it. Its number comes again under a newer
   // generation. Nothing may have been written for it.
-  void withdraw();
+  void roll_back();
 
  private:
   enum class State : std::uint8_t {
@@ -194,7 +198,7 @@ void BasicFlagBoard<Atomics, Slots>::enter(std::uint32_t generation, std::uint32
   last_phase_ = kUnknownPhase;
   Line& mine = line(member_);
   mine.identity.store(entry.identity ^ word(), std::memory_order_relaxed);
-  mine.extent.store(entry.extent, std::memory_order_relaxed);
+  mine.declared_count.store(entry.declared_count, std::memory_order_relaxed);
   mine.input.store(entry.input, std::memory_order_relaxed);
   mine.output.store(entry.output, std::memory_order_relaxed);
   mine.phase.store(0, std::memory_order_relaxed);
@@ -216,7 +220,7 @@ template <class Atomics, std::uint32_t Slots>
 Entry BasicFlagBoard<Atomics, Slots>::entry(int member) const {
   const Line& theirs = line(member);
   return {.identity = identity(member),
-          .extent = theirs.extent.load(std::memory_order_relaxed),
+          .declared_count = theirs.declared_count.load(std::memory_order_relaxed),
           .input = theirs.input.load(std::memory_order_relaxed),
           .output = theirs.output.load(std::memory_order_relaxed)};
 }
@@ -307,7 +311,7 @@ bool BasicFlagBoard<Atomics, Slots>::may_still_write(int member) const {
 }
 
 template <class Atomics, std::uint32_t Slots>
-void BasicFlagBoard<Atomics, Slots>::withdraw() {
+void BasicFlagBoard<Atomics, Slots>::roll_back() {
   CHECK(generation_ != 0, "there must be a current step");
   // The line may stay as it is: its generation is over, so its word matches no step to come.
   generation_ = 0;

@@ -38,16 +38,16 @@ class Boards {
 
 TEST(FlagBoard, EntriesAreSeenWhenAllHaveEntered) {
   Boards boards(2);
-  boards[0].own_inside(1)[kInlineBytes - 1] = std::byte{9};
-  boards[0].enter(1, 1, {.identity = 10, .extent = -12, .input = 11, .output = 13});
+  boards[0].own_inline_payload(1)[kInlineBytes - 1] = std::byte{9};
+  boards[0].enter(1, 1, {.identity = 10, .declared_count = -12, .input = 11, .output = 13});
   EXPECT_FALSE(boards[0].all_entered());
-  boards[1].enter(1, 1, {.identity = 20, .extent = 22});
+  boards[1].enter(1, 1, {.identity = 20, .declared_count = 22});
   EXPECT_TRUE(boards[0].all_entered() && boards[1].all_entered());
   EXPECT_EQ(boards[1].entry(0).identity, 10u);
-  EXPECT_EQ(boards[1].entry(0).extent, -12);
+  EXPECT_EQ(boards[1].entry(0).declared_count, -12);
   EXPECT_EQ(boards[1].entry(0).input, 11u);
   EXPECT_EQ(boards[1].entry(0).output, 13u);
-  EXPECT_EQ(boards[1].inside(0)[kInlineBytes - 1], std::byte{9});
+  EXPECT_EQ(boards[1].inline_payload(0)[kInlineBytes - 1], std::byte{9});
   EXPECT_EQ(boards[0].entry(1).identity, 20u);
 }
 
@@ -65,10 +65,10 @@ TEST(FlagBoard, AnotherGenerationOrSequenceIsNotTheSameStep) {
 TEST(FlagBoard, TheNextStepLeavesTheLineOfThisOneAlone) {
   Boards boards(2);
   for (const std::uint32_t step : {1u, 2u})
-    for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, step, {.extent = step});
-  boards[0].enter(1, 3, {.extent = 3});
+    for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, step, {.declared_count = step});
+  boards[0].enter(1, 3, {.declared_count = 3});
   EXPECT_TRUE(boards[1].all_entered());
-  EXPECT_EQ(boards[1].entry(0).extent, 2);
+  EXPECT_EQ(boards[1].entry(0).declared_count, 2);
 }
 
 TEST(FlagBoard, PhasesStartAtZeroInEveryStep) {
@@ -86,11 +86,11 @@ TEST(FlagBoard, PhasesStartAtZeroInEveryStep) {
   }
 }
 
-TEST(FlagBoard, AWithdrawnStepComesAgainUnderANewerGeneration) {
+TEST(FlagBoard, ARolledBackStepComesAgainUnderANewerGeneration) {
   Boards boards(2);
   for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, 1, {});
   boards[0].enter(1, 2, {.identity = 7});
-  boards[0].withdraw();
+  boards[0].roll_back();
   EXPECT_EQ(boards[0].generation(), 0u);
   boards[1].enter(2, 2, {.identity = 8});
   EXPECT_FALSE(boards[1].all_entered());
@@ -106,10 +106,10 @@ TEST(FlagBoard, WhatIsEnteredAgainNeverLooksLikeTheOldEntry) {
   boards[1].enter(1, 1, {.identity = 6});
   EXPECT_TRUE(boards[0].all_entered());
   EXPECT_EQ(boards[0].identity(1), 6u);
-  boards[1].withdraw();
+  boards[1].roll_back();
   boards[1].enter(2, 1, {.identity = 5});
   EXPECT_NE(boards[0].identity(1), 5u);
-  boards[0].withdraw();
+  boards[0].roll_back();
   boards[0].enter(2, 1, {.identity = 5});
   EXPECT_EQ(boards[0].identity(1), 5u);
 }
@@ -129,10 +129,10 @@ TEST(FlagBoardDeathTest, ThereMustBeACurrentStep) {
   Boards boards(1);
   EXPECT_DEATH((void)boards[0].all_entered(), "current step");
   EXPECT_DEATH(boards[0].publish_phase(1), "current step");
-  EXPECT_DEATH(boards[0].withdraw(), "current step");
+  EXPECT_DEATH(boards[0].roll_back(), "current step");
 }
 
-// Sleeps whenever there is nothing to do, as the baton's holder does.
+// Sleeps whenever there is nothing to do, as the holder of the progress lock does.
 template <class Ready>
 void sleep_until(Doorbells& doorbells, Ready ready) {
   while (!ready()) {
@@ -145,16 +145,17 @@ void sleep_until(Doorbells& doorbells, Ready ready) {
   }
 }
 
-// Sums extents over `steps` steps, starting behind `start`; checks every sum.
+// Sums declared counts over `steps` steps, starting behind `start`; checks every sum.
 void sum_steps(Boards& boards, int rank, std::uint32_t start, std::uint32_t steps) {
   FlagBoard& board = boards[rank];
   Doorbells& doorbells = boards.doorbells(rank);
   for (std::uint32_t i = 1; i <= steps; ++i) {
     const std::uint32_t sequence = start + i;
-    board.enter(1, sequence, {.identity = sequence, .extent = (rank + 1) * std::int64_t{i}});
+    board.enter(1, sequence,
+                {.identity = sequence, .declared_count = (rank + 1) * std::int64_t{i}});
     sleep_until(doorbells, [&] { return board.all_entered(); });
     std::int64_t sum = 0;
-    for (int other = 0; other < board.members(); ++other) sum += board.entry(other).extent;
+    for (int other = 0; other < board.members(); ++other) sum += board.entry(other).declared_count;
     const std::int64_t members = board.members();
     ASSERT_EQ(sum, members * (members + 1) / 2 * std::int64_t{i});
     board.publish_phase(1);

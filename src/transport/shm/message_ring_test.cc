@@ -67,7 +67,7 @@ TEST(MessageRing, FillsUpExactlyAndMakesRoomAgain) {
   EXPECT_FALSE(pair.receiver.try_receive().has_value());
 }
 
-TEST(MessageRingDeathTest, RefusesWhatNeverFits) {
+TEST(MessageRingDeathTest, RejectsWhatNeverFits) {
   Pair pair;
   const Bytes too_long(MessageRing::kCapacityBytes / 2 + 1);
   EXPECT_DEATH(pair.sender.try_send(too_long), "half of its ring");

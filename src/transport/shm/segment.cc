@@ -132,7 +132,7 @@ Result<std::shared_ptr<Segment>> Segment::attach(const Descriptor& descriptor,
 void Segment::leave_out_of_core_dumps() { ::madvise(data_, size_, MADV_DONTDUMP); }
 
 void Segment::discard(std::byte* begin, std::size_t bytes) {
-  // Refused for memory that is locked, for one.
+  // Rejected for memory that is locked, for one.
   if (::madvise(begin, bytes, MADV_REMOVE) != 0) std::memset(begin, 0, bytes);
 }
 

@@ -103,7 +103,7 @@ TEST(Segment, CannotChangeItsSizeAnyMore) {
   EXPECT_TRUE((flags & FD_CLOEXEC) != 0);
 }
 
-TEST(Segment, RefusesAnotherSize) {
+TEST(Segment, RejectsAnotherSize) {
   const auto segment = Segment::create("farandole-test", 8192).value();
   const auto result = Segment::attach(segment->descriptor(), 1 << 20);
   ASSERT_FALSE(result.ok());
@@ -111,7 +111,7 @@ TEST(Segment, RefusesAnotherSize) {
   EXPECT_THAT(result.status().message(), HasSubstr("8192 bytes but 1048576 were expected"));
 }
 
-TEST(Segment, RefusesUnsealedMemory) {
+TEST(Segment, RejectsUnsealedMemory) {
   const Descriptor unsealed(::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(unsealed.get(), 4096), 0);
   const auto result = Segment::attach(unsealed, 4096);
@@ -119,7 +119,7 @@ TEST(Segment, RefusesUnsealedMemory) {
   EXPECT_THAT(result.status().message(), HasSubstr("seals"));
 }
 
-TEST(Segment, RefusesWhatIsNoMemory) {
+TEST(Segment, RejectsWhatIsNoMemory) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   const Descriptor reader(ends[0]);

@@ -170,7 +170,7 @@ TEST(SharedHeap, APeerSeesTheSameBytes) {
   EXPECT_EQ(*peer->at(location, 1), std::byte{42});
 }
 
-TEST(SharedHeap, APeerRefusesWhatLiesOutside) {
+TEST(SharedHeap, APeerRejectsWhatLiesOutside) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   const auto peer = PeerHeap::attach(heap->segment()).value();
   EXPECT_NE(peer->at(kHeapBytes - 8, 8), nullptr);
@@ -182,7 +182,7 @@ TEST(SharedHeap, APeerRefusesWhatLiesOutside) {
   EXPECT_FALSE(heap->location_of(&on_the_stack, 1).has_value());
 }
 
-TEST(SharedHeap, RefusesAbsurdSizes) {
+TEST(SharedHeap, RejectsAbsurdSizes) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   EXPECT_FALSE(heap->allocate(~std::size_t{0}).ok());
   EXPECT_FALSE(heap->allocate(std::size_t{1} << 62).ok());

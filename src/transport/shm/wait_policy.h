@@ -12,7 +12,8 @@
 namespace farandole {
 
 // Decisions only: it never sleeps, and reads the clock that it is given as rarely as it can, for
-// that costs as much as a look at the flags. For the baton's holder; one thread at a time.
+// that costs as much as a look at the flags. For the holder of the progress lock; one thread at a
+// time.
 class WaitPolicy {
  public:
   enum class Action : std::uint8_t {

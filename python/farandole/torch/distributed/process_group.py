@@ -57,12 +57,12 @@ def _group_of(ranks: Sequence[int]) -> Group:
     return lifecycle.group_of(ranks) or lifecycle.add_process_set(list(ranks))
 
 
-def _told(operation: Callable[..., Work]) -> Callable[..., Work]:
+def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
     """An operation that takes its numbers also when this rank cannot make the call. The others have
     made theirs: they are told what is wrong, and what comes next meets what comes next there."""
 
     @functools.wraps(operation)
-    def made_or_told(self: ProcessGroup, *tensors: Any, **options: Any) -> Work:
+    def made_or_announced(self: ProcessGroup, *tensors: Any, **options: Any) -> Work:
         first = self._calls
         try:
             return operation(self, *tensors, **options)
@@ -75,13 +75,13 @@ def _told(operation: Callable[..., Work]) -> Callable[..., Work]:
                 _tell(self._number, f"{self._prefix}{number}", error)
             raise
 
-    return made_or_told
+    return made_or_announced
 
 
 def _tell(group: int, name: str, error: Exception) -> None:
     """All members get the error for what they call by this name."""
-    fault = core.faulty(name, group, text_for_others(error))
-    start(PreparedCall(fault, None, core.Engine.peek))
+    call_error = core.invalid_call(name, group, text_for_others(error))
+    start(PreparedCall(call_error, None, core.Engine.peek))
 
 
 class ProcessGroup(dist.ProcessGroup):
@@ -160,19 +160,19 @@ class ProcessGroup(dist.ProcessGroup):
 
     # Reductions.
 
-    @_told
+    @_announces_errors
     def allreduce(self, tensors: Tensors, opts: Any = dist.AllreduceOptions()) -> Work:  # noqa: B008
         (tensor,) = tensors
         return self._start(self._allreduce(tensor, reduction_of(opts.reduceOp)), opts, tensors)
 
-    @_told
+    @_announces_errors
     def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Work:
         reduction = reduction_of(opts.reduceOp)
         return self._start_all(
             [self._allreduce(each, reduction) for each in tensors], opts, tensors
         )
 
-    @_told
+    @_announces_errors
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
         (tensor,) = tensors
         reduction = reduction_of(opts.reduceOp)
@@ -180,7 +180,7 @@ class ProcessGroup(dist.ProcessGroup):
             return self._start(self._allreduce(tensor, reduction), opts, tensors)
         return self._start(self._allreduce(tensor.clone(), reduction), opts, tensors)
 
-    @_told
+    @_announces_errors
     def reduce_scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any) -> Work:
         """The parts may be of different sizes."""
         (output,), (inputs,) = outputs, input_lists
@@ -193,14 +193,14 @@ class ProcessGroup(dist.ProcessGroup):
         mine = parts[self.rank()]
         return self._start(_then(call, lambda: _copy(output, mine)), opts, outputs)
 
-    @_told
+    @_announces_errors
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
         call = self._reduce_scatter(output, input, reduction_of(opts.reduceOp))
         return self._start(call, opts, [output])
 
     _reduce_scatter_base = reduce_scatter_single
 
-    @_told
+    @_announces_errors
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         reduction = reduction_of(opts.reduceOp)
         pairs = zip(outputs, inputs, strict=True)
@@ -212,37 +212,37 @@ class ProcessGroup(dist.ProcessGroup):
 
     # One to all, and all to all.
 
-    @_told
+    @_announces_errors
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
         (tensor,) = tensors
         name, root = self._next_name(), self._ranks[opts.rootRank]
         return self._start(self._broadcast(self._number, name, tensor, root), opts, tensors)
 
-    @_told
+    @_announces_errors
     def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
         """The tensors may be of different sizes."""
         (outputs,), (tensor,) = output_lists, inputs
         return self._start(self._allgather(outputs, tensor), opts, outputs)
 
-    @_told
+    @_announces_errors
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
         return self._start(self._allgather_into(output, input), opts, [output])
 
     _allgather_base = all_gather_single
 
-    @_told
+    @_announces_errors
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         pairs = zip(outputs, inputs, strict=True)
         return self._start_all([self._allgather_into(*pair) for pair in pairs], opts, outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    @_told
+    @_announces_errors
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         splits = [tensor.numel() for tensor in inputs]
         return self._start(self._alltoall(outputs, _joined(inputs), splits), opts, outputs)
 
-    @_told
+    @_announces_errors
     # size waiver: torch's arguments
     def all_to_all_single(
         self,
@@ -263,7 +263,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     alltoall_base = all_to_all_single
 
-    @_told
+    @_announces_errors
     def gather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
         (tensor,) = inputs
         splits = [0] * self._size
@@ -271,7 +271,7 @@ class ProcessGroup(dist.ProcessGroup):
         outputs = output_lists[0] if opts.rootRank == self.rank() else _nothing(tensor, self._size)
         return self._start(self._alltoall(outputs, _joined(inputs), splits), opts, outputs)
 
-    @_told
+    @_announces_errors
     def scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any) -> Work:
         (output,) = outputs
         inputs = input_lists[0] if opts.rootRank == self.rank() else _nothing(output, self._size)
@@ -280,7 +280,7 @@ class ProcessGroup(dist.ProcessGroup):
         splits = [tensor.numel() for tensor in inputs]
         return self._start(self._alltoall(received, _joined(inputs), splits), opts, outputs)
 
-    @_told
+    @_announces_errors
     def barrier(self, opts: Any = None) -> Work:
         call = core.barrier(self._next_name(), self._number)
         return self._start(PreparedCall(call, None, core.Engine.peek), opts, [])

@@ -97,7 +97,9 @@ def join(store: dist.Store, rank: int, size: int) -> None:
     if "FARANDOLE_RENDEZVOUS_DESCRIPTOR" in os.environ:
         _join(lifecycle.init)
     else:
-        _join(lambda: lifecycle.init_by_meeting(_common_text(store, rank, size), rank, size))
+        _join(
+            lambda: lifecycle.init_with_rendezvous_id(_common_text(store, rank, size), rank, size)
+        )
     if (lifecycle.rank(), lifecycle.size()) == (rank, size):
         _joined.groups += 1
         return

@@ -1,4 +1,4 @@
-#include "coordination/refusal_text.h"
+#include "coordination/rejection_text.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -47,9 +47,9 @@ std::vector<int> ranks_without(int ranks, const std::vector<int>& left_out) {
 
 // The texts that a user sees with 2, 4 and 64 ranks.
 
-TEST(RefusalText, OfTwoRanks) {
-  EXPECT_EQ(refusal_text({{tensor(Operation::kAllreduce, DType::kFloat64, {10, 3}), {1}},
-                          {allreduce({10, 3}), {0}}}),
+TEST(RejectionText, OfTwoRanks) {
+  EXPECT_EQ(rejection_text({{tensor(Operation::kAllreduce, DType::kFloat64, {10, 3}), {1}},
+                            {allreduce({10, 3}), {0}}}),
             "allreduce `x` was submitted differently on different ranks: the dtype differs\n"
             "           dtype     shape\n"
             "  rank 0   float32   [10, 3]\n"
@@ -57,10 +57,10 @@ TEST(RefusalText, OfTwoRanks) {
             "Submit the same on every rank, or give different tensors different names");
 }
 
-TEST(RefusalText, OfFourRanks) {
+TEST(RejectionText, OfFourRanks) {
   auto other = tensor(Operation::kAllreduce, DType::kBFloat16, {10, 128});
   other.reduce_op = ReduceOp::kAverage;
-  EXPECT_EQ(refusal_text({{other, {1}}, {allreduce({10, 3}), {3, 2, 0}}}),
+  EXPECT_EQ(rejection_text({{other, {1}}, {allreduce({10, 3}), {3, 2, 0}}}),
             "allreduce `x` was submitted differently on different ranks: dtype, reduce op and "
             "shape differ; rank 1 is at odds with the others\n"
             "                  dtype      reduce op   shape\n"
@@ -69,14 +69,14 @@ TEST(RefusalText, OfFourRanks) {
             "Submit the same on every rank, or give different tensors different names");
 }
 
-TEST(RefusalText, OfSixtyFourRanks) {
+TEST(RejectionText, OfSixtyFourRanks) {
   auto halved = allreduce({4096, 1024});
   halved.prescale = 0.5;
   auto on_device = allreduce({4096, 1024});
   on_device.device = DeviceType::kCuda;
-  EXPECT_EQ(refusal_text({{allreduce({4096, 1024}), ranks_without(64, {9, 40, 41, 42})},
-                          {on_device, {9}},
-                          {halved, {40, 41, 42}}}),
+  EXPECT_EQ(rejection_text({{allreduce({4096, 1024}), ranks_without(64, {9, 40, 41, 42})},
+                            {on_device, {9}},
+                            {halved, {40, 41, 42}}}),
             "allreduce `x` was submitted differently on different ranks: device and prescale "
             "differ; ranks 9, 40-42 are at odds with the others\n"
             "                            dtype     device   prescale   shape\n"
@@ -86,26 +86,26 @@ TEST(RefusalText, OfSixtyFourRanks) {
             "Submit the same on every rank, or give different tensors different names");
 }
 
-TEST(RefusalText, OfSixtyFourRanksThatAllDiffer) {
+TEST(RejectionText, OfSixtyFourRanksThatAllDiffer) {
   std::vector<Variant> variants;
   for (int rank = 0; rank < 64; ++rank) variants.push_back({allreduce({rank + 5}), {rank}});
   EXPECT_EQ(
-      refusal_text(variants),
+      rejection_text(variants),
       mismatch("allreduce `x`", "the shape differs",
                {"         dtype     shape", "rank 0   float32   [5]", "rank 1   float32   [6]",
                 "rank 2   float32   [7]", "rank 3   float32   [8]", "rank 4   float32   [9]",
                 "rank 5   float32   [10]", "rank 6   float32   [11]", "rank 7   float32   [12]",
                 "and 56 more variants: ranks 8-63"}));
   variants.resize(9);
-  EXPECT_THAT(refusal_text(variants), HasSubstr("[12]\n  and 1 more variant: rank 8\nSubmit"));
+  EXPECT_THAT(rejection_text(variants), HasSubstr("[12]\n  and 1 more variant: rank 8\nSubmit"));
 }
 
-TEST(RefusalText, OfEverySecondRank) {
+TEST(RejectionText, OfEverySecondRank) {
   std::vector<int> even;
   std::vector<int> odd;
   for (int rank = 0; rank < 64; ++rank) (rank % 2 == 0 ? even : odd).push_back(rank);
   EXPECT_EQ(
-      refusal_text({{allreduce({1}), odd}, {allreduce({2}), even}}),
+      rejection_text({{allreduce({1}), odd}, {allreduce({2}), even}}),
       mismatch("allreduce `x`", "the shape differs",
                {std::string(60, ' ') + "dtype     shape",
                 "ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, … (32 ranks)   float32   [2]",
@@ -114,20 +114,20 @@ TEST(RefusalText, OfEverySecondRank) {
 
 // Varies one property at a time.
 
-TEST(RefusalText, Scales) {
+TEST(RejectionText, Scales) {
   for (const auto operation : {Operation::kAllreduce, Operation::kReducescatter}) {
     const auto one = tensor(operation, DType::kFloat32, {8});
     const auto which = std::string(row_of(operation).name) + " `x`";
     auto two = one;
     two.prescale = 1.0 / 3;
-    EXPECT_EQ(refusal_text({{one, {0, 2}}, {two, {1}}}),
+    EXPECT_EQ(rejection_text({{one, {0, 2}}, {two, {1}}}),
               mismatch(which, "the prescale differs; rank 1 is at odds with the others",
                        {"             dtype     prescale             shape",
                         "ranks 0, 2   float32   1                    [8]",
                         "rank 1       float32   0.3333333333333333   [8]"}));
     two = one;
     two.postscale = 0.125;
-    EXPECT_EQ(refusal_text({{one, {0}}, {two, {1}}}),
+    EXPECT_EQ(rejection_text({{one, {0}}, {two, {1}}}),
               mismatch(which, "the postscale differs",
                        {"         dtype     postscale   shape",  //
                         "rank 0   float32   1           [8]",    //
@@ -135,65 +135,65 @@ TEST(RefusalText, Scales) {
   }
 }
 
-TEST(RefusalText, OfWhatIsWrong) {
+TEST(RejectionText, OfWhatIsWrong) {
   const Signature right = allreduce({8});
-  const auto wrong = [](const std::string& fault) {
-    return Signature{.name = "x", .dimensions = {}, .fault = fault};
+  const auto wrong = [](const std::string& call_error) {
+    return Signature{.name = "x", .dimensions = {}, .call_error = call_error};
   };
-  EXPECT_EQ(fault_text({{right, {0}}, {wrong("`x` got 3 splits"), {1}}}),
+  EXPECT_EQ(call_error_text({{right, {0}}, {wrong("`x` got 3 splits"), {1}}}),
             "rank 1: `x` got 3 splits");
-  EXPECT_EQ(fault_text({{wrong("it is late"), {5}}, {right, {3}}, {wrong("no"), {4, 0, 1}}}),
+  EXPECT_EQ(call_error_text({{wrong("it is late"), {5}}, {right, {3}}, {wrong("no"), {4, 0, 1}}}),
             "ranks 0, 1, 4: no\nrank 5: it is late");
   std::vector<Variant> many;
   for (int rank = 6; rank >= 0; --rank)
-    many.push_back({wrong(std::string(kFaultBytesMax, static_cast<char>('a' + rank))), {rank}});
-  const auto text = fault_text(many);
+    many.push_back({wrong(std::string(kCallErrorBytesMax, static_cast<char>('a' + rank))), {rank}});
+  const auto text = call_error_text(many);
   EXPECT_THAT(text, testing::StartsWith("rank 0: aaa"));
   EXPECT_THAT(text, testing::EndsWith("ddd\nsimilar problems on ranks 4-6"));
-  EXPECT_LE(text.size(), kRefusalTextBytesMax);
+  EXPECT_LE(text.size(), kRejectionTextBytesMax);
 }
 
 // Any difference in bits must be visible.
-TEST(RefusalText, ScalesThatAreAlmostAlike) {
+TEST(RejectionText, ScalesThatAreAlmostAlike) {
   auto one = allreduce({8});
   one.prescale = 0;
   one.postscale = 0.1;
   auto two = one;
   two.prescale = -0.0;
   two.postscale = std::nextafter(0.1, 1);
-  EXPECT_EQ(refusal_text({{one, {0}}, {two, {1}}}),
+  EXPECT_EQ(rejection_text({{one, {0}}, {two, {1}}}),
             mismatch("allreduce `x`", "prescale and postscale differ",
                      {"         dtype     prescale   postscale             shape",
                       "rank 0   float32   0          0.1                   [8]",
                       "rank 1   float32   -0         0.10000000000000002   [8]"}));
 }
 
-TEST(RefusalText, Roots) {
+TEST(RejectionText, Roots) {
   const auto one = tensor(Operation::kBroadcast, DType::kBool, {1});
   auto two = one;
   two.root_rank = 5;
-  EXPECT_EQ(refusal_text({{one, {0, 1}}, {two, {2}}}),
+  EXPECT_EQ(rejection_text({{one, {0, 1}}, {two, {2}}}),
             mismatch("broadcast `x`", "the root rank differs; rank 2 is at odds with the others",
                      {"             dtype   root rank   shape",  //
                       "ranks 0, 1   bool    0           [1]",    //
                       "rank 2       bool    5           [1]"}));
 }
 
-TEST(RefusalText, Devices) {
+TEST(RejectionText, Devices) {
   auto other = allreduce({8});
   other.device = DeviceType::kCuda;
-  EXPECT_EQ(refusal_text({{allreduce({8}), {0, 2}}, {other, {1}}}),
+  EXPECT_EQ(rejection_text({{allreduce({8}), {0, 2}}, {other, {1}}}),
             mismatch("allreduce `x`", "the device differs; rank 1 is at odds with the others",
                      {"             dtype     device   shape",  //
                       "ranks 0, 2   float32   cpu      [8]",    //
                       "rank 1       float32   cuda     [8]"}));
 }
 
-TEST(RefusalText, AReceivedTensorHasAFreeFirstDimension) {
+TEST(RejectionText, AReceivedTensorHasAFreeFirstDimension) {
   for (const auto operation : {Operation::kAllgather, Operation::kAlltoall}) {
     const auto one = tensor(operation, DType::kInt64, {7});
     const auto two = tensor(operation, DType::kInt64, {});
-    EXPECT_EQ(refusal_text({{one, {0}}, {two, {1}}}),
+    EXPECT_EQ(rejection_text({{one, {0}}, {two, {1}}}),
               mismatch(std::string(row_of(operation).name) + " `x`", "the shape differs",
                        {"         dtype   shape",   //
                         "rank 0   int64   [*, 7]",  //
@@ -201,28 +201,28 @@ TEST(RefusalText, AReceivedTensorHasAFreeFirstDimension) {
   }
 }
 
-TEST(RefusalText, AnotherOperationComesFirst) {
+TEST(RejectionText, AnotherOperationComesFirst) {
   const auto barrier = tensor(Operation::kBarrier, DType::kUInt8, {});
   auto averaged = allreduce({2});
   averaged.reduce_op = ReduceOp::kAverage;
   averaged.prescale = 2;
   auto broadcast = tensor(Operation::kBroadcast, DType::kInt8, {2});
   broadcast.root_rank = 1;
-  EXPECT_EQ(refusal_text({{barrier, {0}}, {averaged, {1}}, {broadcast, {2}}}),
+  EXPECT_EQ(rejection_text({{barrier, {0}}, {averaged, {1}}, {broadcast, {2}}}),
             mismatch("`x`", "the operation differs",
                      {"         operation   dtype     reduce op   root rank   prescale   shape",
                       "rank 0   barrier     -         -           -           -          -",
                       "rank 1   allreduce   float32   average     -           2          [2]",
                       "rank 2   broadcast   int8      -           1           -          [2]"}));
-  EXPECT_EQ(refusal_text({{tensor(Operation::kAlltoall, DType::kBool, {3}), {0}},
-                          {tensor(Operation::kReducescatter, DType::kBool, {3}), {1}}}),
+  EXPECT_EQ(rejection_text({{tensor(Operation::kAlltoall, DType::kBool, {3}), {0}},
+                            {tensor(Operation::kReducescatter, DType::kBool, {3}), {1}}}),
             mismatch("`x`", "the operation differs",
                      {"         operation       dtype   shape",   //
                       "rank 0   alltoall        bool    [*, 3]",  //
                       "rank 1   reducescatter   bool    [3]"}));
 }
 
-TEST(RefusalText, StaysWithinItsBounds) {
+TEST(RejectionText, StaysWithinItsBounds) {
   std::vector<Variant> variants;
   for (int rank = 0; rank < 64; ++rank) {
     variants.push_back({allreduce(std::vector<std::int64_t>(64, 1'000'000'000 + rank)), {rank}});
@@ -232,20 +232,20 @@ TEST(RefusalText, StaysWithinItsBounds) {
     signature.postscale = 1e-300 / (rank + 1);
     signature.reduce_op = rank % 2 == 0 ? ReduceOp::kAverage : ReduceOp::kProduct;
   }
-  const auto text = refusal_text(variants);
-  EXPECT_LE(text.size(), kRefusalTextBytesMax);
+  const auto text = rejection_text(variants);
+  EXPECT_LE(text.size(), kRejectionTextBytesMax);
   EXPECT_THAT(text, HasSubstr("nnn…` was submitted"));
   EXPECT_THAT(text, HasSubstr("\n  rank 7   float32   "));
   EXPECT_THAT(text, HasSubstr("000…\n  and 56 more variants: ranks 8-63\nSubmit the same"));
 }
 
-TEST(RefusalText, EvenManyLoneRanksFit) {
+TEST(RejectionText, EvenManyLoneRanksFit) {
   std::vector<Variant> variants(2);
   for (int rank = 0; rank < 100'000; ++rank)
     variants[static_cast<std::size_t>(rank % 2)].ranks.push_back(rank);
   variants[0].signature = allreduce({1});
   variants[1].signature = allreduce({2});
-  const auto text = refusal_text(variants);
+  const auto text = rejection_text(variants);
   EXPECT_LE(text.size(), 500U);
   EXPECT_THAT(text,
               HasSubstr("  ranks 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, … (50000 ranks)   float32"));

@@ -1,4 +1,4 @@
-// StoreKeeper: keeps the Store of a job in one of its members if another launcher started the job.
+// StoreOwner: keeps the Store of a job in one of its members if another launcher started the job.
 // It is a StoreServer with a thread and a listening socket through which the others connect.
 #pragma once
 
@@ -16,24 +16,24 @@
 
 namespace farandole {
 
-class StoreKeeper {
+class StoreOwner {
  public:
   // For a formation of `members` processes, including this one. Errors: kStop.
-  static Result<std::unique_ptr<StoreKeeper>> open(UnixListener door, int members);
+  static Result<std::unique_ptr<StoreOwner>> open(UnixListener door, int members);
   // Waits until a formation that has begun has finished, for some seconds at most. In a forked
   // child it only closes the listening socket.
-  ~StoreKeeper();
-  StoreKeeper(const StoreKeeper&) = delete;
-  StoreKeeper& operator=(const StoreKeeper&) = delete;
+  ~StoreOwner();
+  StoreOwner(const StoreOwner&) = delete;
+  StoreOwner& operator=(const StoreOwner&) = delete;
 
   // The socket for this process itself. Errors: kStop.
-  Result<Descriptor> own_client() { return server_->add_client("the keeper itself"); }
+  Result<Descriptor> own_client() { return server_->add_client("the owner itself"); }
   // Starts the thread. Call own_client() first: only one thread at a time may use the server.
   // Errors: kStop.
   Status start();
 
  private:
-  StoreKeeper(UnixListener door, int members, std::unique_ptr<StoreServer> server);
+  StoreOwner(UnixListener door, int members, std::unique_ptr<StoreServer> server);
   void serve();
   void serve_once();
   void let_in();
@@ -51,7 +51,7 @@ class StoreKeeper {
   std::unique_ptr<StoreServer> server_;
   Descriptor stop_;
   bool stop_asked_ = false;
-  TimePoint farewell_{};  // the limit for waiting, once the destructor runs
+  TimePoint exit_reported_{};  // the limit for waiting, once the destructor runs
   // a forked child leaves it alone, as the thread does not exist there
   std::unique_ptr<std::thread> thread_;
 };

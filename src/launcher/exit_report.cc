@@ -1,11 +1,11 @@
-#include "launcher/farewell.h"
+#include "launcher/exit_report.h"
 
 #include "base/bytes.h"
 #include "rendezvous/keys.h"
 
 namespace farandole {
 
-void say_farewell(StoreServer& store, int rank, int size, const std::string& how) {
+void report_exit(StoreServer& store, int rank, int size, const std::string& how) {
   const auto begun = store.add(keys::formations(rank), 0);
   if (!begun.ok()) return;
   const std::string failure = how + " before all ranks had come together in init()";

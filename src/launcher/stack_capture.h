@@ -1,5 +1,5 @@
-// Stack look: where a worker's Python program is, seen from outside by py-spy, a program that users
-// may install. One look at a time, in a child of ours, without blocking the launcher's loop.
+// Stack capture: where a worker's Python program is, seen from outside by py-spy, a program that
+// users may install. One look at a time, in a child of ours, without blocking the launcher's loop.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +22,7 @@ namespace farandole {
 std::string find_py_spy();
 
 // One thread. What it starts is a child of this process, which has to reap it.
-class StackLook {
+class StackCapture {
  public:
   struct Subject {
     int rank = 0;
@@ -35,7 +35,7 @@ class StackLook {
   };
 
   // `poller` and `state` must outlive this. The poller calls us by `tag`.
-  StackLook(Poller& poller, std::uint64_t tag, const InheritedState& state);
+  StackCapture(Poller& poller, std::uint64_t tag, const InheritedState& state);
 
   // Is there a py-spy, beside our own program or in PATH?
   bool possible() const { return !program_.empty(); }

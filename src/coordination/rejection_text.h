@@ -17,16 +17,17 @@ struct Variant {
 };
 
 // Names the tensor and the properties that differ, shows in a table of several lines which ranks
-// have which values, and says what to do. At most kRefusalTextBytesMax bytes. `variants` must be at
-// least two, all with the same name.
-std::string refusal_text(std::vector<Variant> variants);
+// have which values, and says what to do. At most kRejectionTextBytesMax bytes. `variants` must be
+// at least two, all with the same name.
+std::string rejection_text(std::vector<Variant> variants);
 
 // For a call that is invalid on some ranks: says in one line per variant what is wrong on which
-// ranks. At most kRefusalTextBytesMax bytes. At least one of them must have a text in `fault`.
-std::string fault_text(std::vector<Variant> variants);
+// ranks. At most kRejectionTextBytesMax bytes. At least one of them must have a text in
+// `call_error`.
+std::string call_error_text(std::vector<Variant> variants);
 
 // For a call whose operation does not run joined, when `joined_ranks` have not submitted it. Names
-// these ranks, what still runs, and what to do. At most kRefusalTextBytesMax bytes.
+// these ranks, what still runs, and what to do. At most kRejectionTextBytesMax bytes.
 std::string joined_text(const Signature& signature, const std::vector<int>& joined_ranks);
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-#include "diagnosis/scene.h"
+#include "diagnosis/job_snapshot.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,7 +11,7 @@ constexpr auto kBetweenTwoWaits = std::chrono::milliseconds(250);
 
 }  // namespace
 
-Scene::Scene(const std::vector<WatchedWorker>& workers, TimePoint now)
+JobSnapshot::JobSnapshot(const std::vector<WatchedWorker>& workers, TimePoint now)
     : workers_(workers), now_(now), calls_(workers.size()) {
   for (std::size_t rank = 0; rank < workers.size(); ++rank) {
     for (const FlightCall& call : workers[rank].report.calls) {
@@ -22,7 +22,7 @@ Scene::Scene(const std::vector<WatchedWorker>& workers, TimePoint now)
   }
 }
 
-const FlightCall* Scene::blocking_call(int rank) const {
+const FlightCall* JobSnapshot::blocking_call(int rank) const {
   const FlightReport& report = worker(rank).report;
   const FlightWait& wait = report.wait;
   if (!lives(rank) || report.life != FlightLife::kMember || wait.handle == 0) return nullptr;
@@ -37,14 +37,16 @@ const FlightCall* Scene::blocking_call(int rank) const {
   return wait.until ? nullptr : oldest;
 }
 
-bool Scene::has_joined(int rank, GroupId group) const { return calls(rank).joined.contains(group); }
+bool JobSnapshot::has_joined(int rank, GroupId group) const {
+  return calls(rank).joined.contains(group);
+}
 
-const FlightCall* Scene::same_call(int rank, const FlightCall& call) const {
+const FlightCall* JobSnapshot::same_call(int rank, const FlightCall& call) const {
   const auto found = calls(rank).by_key.find(key_of(call));
   return found != calls(rank).by_key.end() ? found->second : nullptr;
 }
 
-bool Scene::is_missing(int rank, const FlightCall& call) const {
+bool JobSnapshot::is_missing(int rank, const FlightCall& call) const {
   const auto& groups = worker(rank).report.groups;
   const bool member = call.group == kWorld || std::ranges::find(groups, call.group) != groups.end();
   if (!member || (lives(rank) && same_call(rank, call) != nullptr)) return false;
@@ -52,14 +54,14 @@ bool Scene::is_missing(int rank, const FlightCall& call) const {
   return !(row_of(call.operation).runs_joined && lives(rank) && has_joined(rank, call.group));
 }
 
-std::vector<int> Scene::callers(const FlightCall& call) const {
+std::vector<int> JobSnapshot::callers(const FlightCall& call) const {
   std::vector<int> ranks;
   for (int rank = 0; rank < count(); ++rank)
     if (lives(rank) && same_call(rank, call) != nullptr) ranks.push_back(rank);
   return ranks;
 }
 
-std::vector<int> Scene::missing(const FlightCall& call) const {
+std::vector<int> JobSnapshot::missing(const FlightCall& call) const {
   std::vector<int> ranks;
   for (int rank = 0; rank < count(); ++rank)
     if (is_missing(rank, call)) ranks.push_back(rank);
@@ -67,14 +69,14 @@ std::vector<int> Scene::missing(const FlightCall& call) const {
 }
 
 // Who has joined waits for the others' data to end, and keeps nobody waiting by that.
-std::vector<int> Scene::awaited_by(int rank) const {
+std::vector<int> JobSnapshot::awaited_by(int rank) const {
   const FlightCall* const call = blocking_call(rank);
   if (call == nullptr || call->operation == Operation::kJoin) return {};
   return missing(*call);
 }
 
 // Depth first; every rank is looked at once.
-std::vector<int> Scene::circle(int rank) const {
+std::vector<int> JobSnapshot::cycle(int rank) const {
   struct Stop {
     int rank;
     std::vector<int> awaited;
@@ -96,10 +98,10 @@ std::vector<int> Scene::circle(int rank) const {
     const int next = here.awaited[here.next++];
     const auto met = std::ranges::find(way, next, &Stop::rank);
     if (met != way.end()) {
-      std::vector<int> circle;
-      for (auto stop = met; stop != way.end(); ++stop) circle.push_back(stop->rank);
-      std::ranges::rotate(circle, std::ranges::min_element(circle));
-      return circle;
+      std::vector<int> cycle;
+      for (auto stop = met; stop != way.end(); ++stop) cycle.push_back(stop->rank);
+      std::ranges::rotate(cycle, std::ranges::min_element(cycle));
+      return cycle;
     }
     if (!seen.contains(next)) go_to(next);
   }

@@ -1,4 +1,4 @@
-#include "launcher/keeper.h"
+#include "launcher/foreground_process.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -104,13 +104,13 @@ ProcessEnd forward_signals(pid_t agent, const Descriptor& signals) {
 
 // Only in the child. Returns the exit code.
 int become_the_agent(const JobOptions& options, const InheritedState& state,
-                     const Descriptor& keeper, const sigset_t& taken) {
+                     const Descriptor& foreground, const sigset_t& taken) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_NAME, kAgentName);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // The agent cannot use the keeper's: this one must not block.
+  // The agent cannot use the foreground process's: this one must not block.
   const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (signals.valid()) return run_agent({options, state, keeper, signals});
+  if (signals.valid()) return run_agent({options, state, foreground, signals});
   say_no_signals();
   return 1;
 }
@@ -128,8 +128,8 @@ int run_job(const JobOptions& options) {
   const InheritedState state = take_over_state();
   const sigset_t taken = forwarded_signals();
   block(taken);
-  const Descriptor keeper(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-  if (!keeper.valid() || ::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
+  const Descriptor foreground(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  if (!foreground.valid() || ::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
     say(std::string("this kernel is too old (Linux 5.3 is needed): ") + std::strerror(errno));
     return 1;
   }
@@ -143,7 +143,7 @@ int run_job(const JobOptions& options) {
     say(std::string("cannot start the agent: ") + std::strerror(errno));
     return 1;
   }
-  if (agent == 0) ::_exit(become_the_agent(options, state, keeper, taken));
+  if (agent == 0) ::_exit(become_the_agent(options, state, foreground, taken));
   const ProcessEnd end = forward_signals(agent, signals);
   if (!end_descendants(std::chrono::steady_clock::now() + Supervision::kKillTime))
     say("some processes of the job could not be ended; look at `ps -ef --forest`");

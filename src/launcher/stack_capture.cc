@@ -1,4 +1,4 @@
-#include "launcher/stack_look.h"
+#include "launcher/stack_capture.h"
 
 #include <signal.h>
 #include <sys/syscall.h>
@@ -30,16 +30,16 @@ std::string find_py_spy() {
   return !error && ::access(beside.c_str(), X_OK) == 0 ? beside.string() : "";
 }
 
-StackLook::StackLook(Poller& poller, std::uint64_t tag, const InheritedState& state)
+StackCapture::StackCapture(Poller& poller, std::uint64_t tag, const InheritedState& state)
     : poller_(poller), tag_(tag), state_(state), program_(find_py_spy()) {}
 
-void StackLook::ask(const Subject& subject) {
+void StackCapture::ask(const Subject& subject) {
   waiting_.push_back(subject);
   if (!running_) start_next();
 }
 
 // If it cannot be started, the system has worse troubles than our curiosity.
-void StackLook::start_next() {
+void StackCapture::start_next() {
   while (!running_ && !waiting_.empty()) {
     const Subject next = waiting_.front();
     waiting_.pop_front();
@@ -47,7 +47,7 @@ void StackLook::start_next() {
   }
 }
 
-Status StackLook::start(const Subject& subject) {
+Status StackCapture::start(const Subject& subject) {
   FARANDOLE_TRY_ASSIGN(WorkerStream stream, WorkerStream::make_pipe());
   // It only reads the worker's memory: stopping the worker for it could disturb what it looks at.
   const std::vector<std::string> command{program_, "dump", "--nonblocking", "--pid",
@@ -69,7 +69,7 @@ Status StackLook::start(const Subject& subject) {
   return {};
 }
 
-std::optional<StackLook::Answer> StackLook::advance(TimePoint now) {
+std::optional<StackCapture::Answer> StackCapture::advance(TimePoint now) {
   if (!running_) return std::nullopt;
   const StreamRead read = read_available(running_->output);
   running_->text += read.bytes;
@@ -84,18 +84,18 @@ std::optional<StackLook::Answer> StackLook::advance(TimePoint now) {
   return answer;
 }
 
-std::optional<TimePoint> StackLook::deadline() const {
+std::optional<TimePoint> StackCapture::deadline() const {
   return running_ ? std::optional(running_->deadline) : std::nullopt;
 }
 
-void StackLook::end_running() {
+void StackCapture::end_running() {
   if (!running_) return;
   poller_.remove(running_->output.get());
   ::syscall(SYS_pidfd_send_signal, running_->process.get(), SIGKILL, nullptr, 0);
   running_.reset();
 }
 
-void StackLook::stop() {
+void StackCapture::stop() {
   waiting_.clear();
   end_running();
 }

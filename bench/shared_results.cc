@@ -1,4 +1,4 @@
-#include "meeting.h"
+#include "shared_results.h"
 
 #include <linux/futex.h>
 #include <sched.h>
@@ -21,7 +21,7 @@ void futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value)
 
 }  // namespace
 
-void Meeting::barrier(int ranks, bool own_core) {
+void SharedResults::barrier(int ranks, bool own_core) {
   const std::uint32_t turn = turn_.load();
   if (arrived_.fetch_add(1) + 1 == static_cast<std::uint32_t>(ranks)) {
     arrived_.store(0);

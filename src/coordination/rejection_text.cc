@@ -1,4 +1,4 @@
-#include "coordination/refusal_text.h"
+#include "coordination/rejection_text.h"
 
 #include <fmt/format.h>
 
@@ -18,7 +18,7 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kVariantsShownMax = 8;
-constexpr std::size_t kFaultsShownMax = 4;
+constexpr std::size_t kCallErrorsShownMax = 4;
 constexpr std::size_t kValueBytesMax = 200;
 constexpr std::size_t kRanksBytesMax = 60;
 
@@ -166,7 +166,7 @@ std::string rest_of(std::span<const Variant> variants) {
 
 }  // namespace
 
-std::string refusal_text(std::vector<Variant> variants) {
+std::string rejection_text(std::vector<Variant> variants) {
   CHECK(variants.size() >= 2, "a mismatch has at least two variants");
   for (auto& variant : variants) std::ranges::sort(variant.ranks);
   // The smallest variants come last.
@@ -191,16 +191,16 @@ std::string refusal_text(std::vector<Variant> variants) {
       rest.empty() ? "" : rest_of(rest));
 }
 
-std::string fault_text(std::vector<Variant> variants) {
-  std::erase_if(variants, [](const Variant& one) { return !one.signature.has_fault(); });
+std::string call_error_text(std::vector<Variant> variants) {
+  std::erase_if(variants, [](const Variant& one) { return !one.signature.has_call_error(); });
   CHECK(!variants.empty(), "at least one rank has submitted the call");
   for (auto& variant : variants) std::ranges::sort(variant.ranks);
   std::ranges::sort(variants, {}, &Variant::ranks);
-  const auto shown = std::min(variants.size(), kFaultsShownMax);
+  const auto shown = std::min(variants.size(), kCallErrorsShownMax);
   std::string text;
   for (const auto& [signature, ranks] : std::span(variants).first(shown))
-    text +=
-        fmt::format("{}{}: {}", text.empty() ? "" : "\n", short_rank_list(ranks), signature.fault);
+    text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", short_rank_list(ranks),
+                        signature.call_error);
   if (shown == variants.size()) return text;
   std::vector<int> others;
   for (const auto& variant : std::span(variants).subspan(shown))

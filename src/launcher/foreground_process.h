@@ -1,6 +1,6 @@
-// The keeper: the process that the user started. It forwards signals to its agent. When the agent
-// has ended, for whatever reason, it ends every process that the job has left. There are two
-// processes so that, if one of them is killed with SIGKILL, the other one still cleans up.
+// The foreground process: the process that the user started. It forwards signals to its agent. When
+// the agent has ended, for whatever reason, it ends every process that the job has left. There are
+// two processes so that, if one of them is killed with SIGKILL, the other one still cleans up.
 #pragma once
 
 #include "launcher/job_options.h"

@@ -1,4 +1,4 @@
-#include "launcher/farewell.h"
+#include "launcher/exit_report.h"
 
 #include <gtest/gtest.h>
 
@@ -11,15 +11,15 @@ namespace farandole {
 namespace {
 
 // The table behind a server, looked at through the server's own functions.
-class FarewellTest : public ::testing::Test {
+class ExitReportTest : public ::testing::Test {
  protected:
   bool exists(const std::string& key) { return !server_->set(key, {}).ok(); }
 
   std::unique_ptr<StoreServer> server_ = StoreServer::create("the launcher").value();
 };
 
-TEST_F(FarewellTest, AWorkerThatNeverBeganIsMissedInTheFirstFormation) {
-  say_farewell(*server_, 1, 3, "rank 1 (pid 12) has exited with code 0");
+TEST_F(ExitReportTest, AWorkerThatNeverBeganIsMissedInTheFirstFormation) {
+  report_exit(*server_, 1, 3, "rank 1 (pid 12) has exited with code 0");
   EXPECT_TRUE(exists(keys::member(1, 1)));
   EXPECT_TRUE(exists(keys::complete(1)));
   // Others may wait for a rank that has not come yet.
@@ -28,10 +28,10 @@ TEST_F(FarewellTest, AWorkerThatNeverBeganIsMissedInTheFirstFormation) {
   EXPECT_FALSE(exists(keys::member(2, 1)));
 }
 
-TEST_F(FarewellTest, OneThatHadBegunIsMissedThereAndInTheNext) {
+TEST_F(ExitReportTest, OneThatHadBegunIsMissedThereAndInTheNext) {
   ASSERT_TRUE(server_->add(keys::formations(1), 1).ok());
   ASSERT_TRUE(server_->set(keys::complete(1), {}).ok());  // said by a member
-  say_farewell(*server_, 1, 3, "rank 1 (pid 12) has exited with code 0");
+  report_exit(*server_, 1, 3, "rank 1 (pid 12) has exited with code 0");
   EXPECT_TRUE(exists(keys::member(1, 1)));
   EXPECT_TRUE(exists(keys::member(2, 1)));
   EXPECT_TRUE(exists(keys::complete(2)));

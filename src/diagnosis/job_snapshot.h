@@ -1,5 +1,5 @@
-// Scene: all ranks of a job at one moment, and who waits for whom; from what their flight records
-// say.
+// JobSnapshot: all ranks of a job at one moment, and who waits for whom; from what their flight
+// records say.
 #pragma once
 
 #include <sys/types.h>
@@ -26,10 +26,10 @@ struct WatchedWorker {
 };
 
 // Pure. Nothing that a worker may have written into its record leads it astray.
-class Scene {
+class JobSnapshot {
  public:
   // `workers` by rank; they outlive this.
-  Scene(const std::vector<WatchedWorker>& workers, TimePoint now);
+  JobSnapshot(const std::vector<WatchedWorker>& workers, TimePoint now);
 
   int count() const { return static_cast<int>(workers_.size()); }
   TimePoint now() const { return now_; }
@@ -47,7 +47,7 @@ class Scene {
   std::vector<int> missing(const FlightCall& call) const;
   // Ranks that wait for each other, each for the next and the last for the first, which is the
   // lowest; this one is among them, or waits for them. Empty if there are none.
-  std::vector<int> circle(int rank) const;
+  std::vector<int> cycle(int rank) const;
 
  private:
   using CallKey = std::pair<GroupId, std::uint64_t>;  // of the same call on all ranks

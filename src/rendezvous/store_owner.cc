@@ -1,4 +1,4 @@
-#include "rendezvous/store_keeper.h"
+#include "rendezvous/store_owner.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -24,9 +24,9 @@ namespace {
 
 // Every meeting is for one formation, so its keys have a fixed epoch.
 constexpr std::int64_t kEpoch = 1;
-// How long a leaving keeper waits for ranks that have not yet read that all are there. They read it
+// How long a leaving owner waits for ranks that have not yet read that all are there. They read it
 // at once, unless they are stopped.
-constexpr auto kFarewell = std::chrono::seconds(5);
+constexpr auto kExitReported = std::chrono::seconds(5);
 
 int ms_until(TimePoint deadline) {
   const auto left = deadline - std::chrono::steady_clock::now();
@@ -36,25 +36,25 @@ int ms_until(TimePoint deadline) {
 
 }  // namespace
 
-StoreKeeper::StoreKeeper(UnixListener door, int members, std::unique_ptr<StoreServer> server)
+StoreOwner::StoreOwner(UnixListener door, int members, std::unique_ptr<StoreServer> server)
     : door_(std::move(door)),
       members_(members),
       missing_(members - 1),
       process_(::getpid()),
       server_(std::move(server)) {}
 
-Result<std::unique_ptr<StoreKeeper>> StoreKeeper::open(UnixListener door, int members) {
+Result<std::unique_ptr<StoreOwner>> StoreOwner::open(UnixListener door, int members) {
   FARANDOLE_TRY_ASSIGN(auto server, StoreServer::create("the rank that keeps the rendezvous"));
-  std::unique_ptr<StoreKeeper> keeper(new StoreKeeper(std::move(door), members, std::move(server)));
-  keeper->stop_ = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
-  if (!keeper->stop_.valid())
+  std::unique_ptr<StoreOwner> owner(new StoreOwner(std::move(door), members, std::move(server)));
+  owner->stop_ = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
+  if (!owner->stop_.valid())
     return Status::stop(std::string("cannot make an eventfd: ") + std::strerror(errno));
-  return keeper;
+  return owner;
 }
 
-Status StoreKeeper::start() {
+Status StoreOwner::start() {
   try {
-    thread_ = std::make_unique<std::thread>(&StoreKeeper::serve, this);
+    thread_ = std::make_unique<std::thread>(&StoreOwner::serve, this);
   } catch (const std::system_error& error) {
     return Status::stop(std::string("cannot start the thread that keeps the rendezvous (") +
                         error.what() + "); raise `ulimit -u` or the pids limit of the container");
@@ -62,7 +62,7 @@ Status StoreKeeper::start() {
   return {};
 }
 
-StoreKeeper::~StoreKeeper() {
+StoreOwner::~StoreOwner() {
   if (process_ != ::getpid()) {
     door_.close();
     (void)thread_.release();
@@ -76,33 +76,34 @@ StoreKeeper::~StoreKeeper() {
   thread_->join();
 }
 
-void StoreKeeper::serve() {
-  begin_own_thread("farandole-meet");
+void StoreOwner::serve() {
+  begin_own_thread("farandole-store");
   try {
-    while (!stop_asked_ || (!done() && std::chrono::steady_clock::now() < farewell_)) serve_once();
+    while (!stop_asked_ || (!done() && std::chrono::steady_clock::now() < exit_reported_))
+      serve_once();
   } catch (const std::bad_alloc&) {
-    return;  // the others notice that the keeper has ended
+    return;  // the others notice that the owner has ended
   }
 }
 
-void StoreKeeper::serve_once() {
+void StoreOwner::serve_once() {
   // poll() ignores a descriptor of −1.
   std::array<pollfd, 3> entries{pollfd{server_->readiness(), POLLIN, 0},
                                 pollfd{door_.descriptor().get(), POLLIN, 0},
                                 pollfd{stop_asked_ ? -1 : stop_.get(), POLLIN, 0}};
-  ::poll(entries.data(), entries.size(), stop_asked_ ? ms_until(farewell_) : -1);
+  ::poll(entries.data(), entries.size(), stop_asked_ ? ms_until(exit_reported_) : -1);
   if (entries[1].revents != 0) let_in();
   for (std::string& gone : server_->serve_ready())
     if (lost_.empty()) lost_ = gone + " before all ranks of the job had met";
   tell_of_the_lost();
   if (entries[2].revents == 0) return;
   stop_asked_ = true;
-  farewell_ = std::chrono::steady_clock::now() + kFarewell;
+  exit_reported_ = std::chrono::steady_clock::now() + kExitReported;
 }
 
 // Accepts all waiting connections. When all ranks have come, or no more can be accepted, it closes
 // the door, so that the name becomes free.
-void StoreKeeper::let_in() {
+void StoreOwner::let_in() {
   while (missing_ > 0) {
     const Status taken = let_one_in();
     if (taken.code() == StatusCode::kRetry) return;
@@ -119,7 +120,7 @@ void StoreKeeper::let_in() {
   door_.close();
 }
 
-Status StoreKeeper::let_one_in() {
+Status StoreOwner::let_one_in() {
   FARANDOLE_TRY_ASSIGN(auto visitor, door_.accept());
   const std::string name = "process " + std::to_string(visitor.process);
   return server_->adopt_client(name, std::move(visitor.socket));
@@ -127,7 +128,7 @@ Status StoreKeeper::let_one_in() {
 
 // Tells all members if a rank has gone before all had come, so that they need not wait for the
 // time-out.
-void StoreKeeper::tell_of_the_lost() {
+void StoreOwner::tell_of_the_lost() {
   formed_ = formed_ || server_->has_key_under(keys::complete(kEpoch));
   if (lost_.empty() || formed_ || !in_formation()) return;
   const keys::MemberRecord record{lost_, 0, members_, 0, 0, {}};
@@ -139,10 +140,8 @@ void StoreKeeper::tell_of_the_lost() {
   (void)server_->set(keys::complete(kEpoch), writer.take());
 }
 
-bool StoreKeeper::in_formation() const {
-  return server_->has_key_under(keys::in_epoch(kEpoch, ""));
-}
+bool StoreOwner::in_formation() const { return server_->has_key_under(keys::in_epoch(kEpoch, "")); }
 
-bool StoreKeeper::done() const { return server_->clients() == 0 || !in_formation(); }
+bool StoreOwner::done() const { return server_->clients() == 0 || !in_formation(); }
 
 }  // namespace farandole

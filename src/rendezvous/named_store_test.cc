@@ -1,4 +1,4 @@
-#include "rendezvous/meeting.h"
+#include "rendezvous/named_store.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -35,12 +35,12 @@ std::string fresh_name() {
 }
 
 std::shared_ptr<Store> attend(const std::string& name, int members) {
-  auto store = meet(name, members, patient());
+  auto store = open_named_store(name, members, patient());
   EXPECT_TRUE(store.ok()) << store.status().message();
   return store.ok() ? *store : nullptr;
 }
 
-TEST(Meeting, WhoeverComesFirstKeepsTheStoreOfAll) {
+TEST(NamedStore, WhoeverComesFirstKeepsTheStoreOfAll) {
   constexpr int kMembers = 4;
   constexpr int kTimes = 50;
   for (int time = 0; time < kTimes; ++time) {
@@ -69,12 +69,12 @@ TEST(Meeting, WhoeverComesFirstKeepsTheStoreOfAll) {
   }
 }
 
-TEST(Meeting, TheKeeperLetsAFormationComeToItsEnd) {
+TEST(NamedStore, TheOwnerLetsAFormationComeToItsEnd) {
   const std::string name = fresh_name();
-  auto keeper = attend(name, 2);
+  auto owner = attend(name, 2);
   const auto other = attend(name, 2);
-  ASSERT_TRUE(keeper->set(keys::complete(1), {}).ok());
-  std::jthread leaving([&keeper] { keeper.reset(); });
+  ASSERT_TRUE(owner->set(keys::complete(1), {}).ok());
+  std::jthread leaving([&owner] { owner.reset(); });
   EXPECT_TRUE(other->wait(keys::complete(1), patient()).ok());
   EXPECT_TRUE(other->remove(keys::complete(1)).ok());
   leaving.join();
@@ -84,23 +84,23 @@ TEST(Meeting, TheKeeperLetsAFormationComeToItsEnd) {
               HasSubstr("the rank that keeps the rendezvous of this job has ended"));
 }
 
-TEST(Meeting, WhoEndsBeforeAllHaveMetIsNotWaitedFor) {
+TEST(NamedStore, WhoEndsBeforeAllHaveMetIsNotWaitedFor) {
   const std::string name = fresh_name();
-  const auto keeper = attend(name, 3);
-  ASSERT_TRUE(keeper->set(keys::member(1, 0), {}).ok());
+  const auto owner = attend(name, 3);
+  ASSERT_TRUE(owner->set(keys::member(1, 0), {}).ok());
   attend(name, 3).reset();
-  const auto missing = keeper->wait(keys::member(1, 2), patient());
+  const auto missing = owner->wait(keys::member(1, 2), patient());
   ASSERT_TRUE(missing.ok());
   const auto record = keys::MemberRecord::decode(missing->bytes);
   ASSERT_TRUE(record.ok());
   EXPECT_THAT(record->failure, HasSubstr("process " + std::to_string(::getpid()) +
                                          " has ended before all ranks of the job had met"));
-  EXPECT_TRUE(keeper->wait(keys::complete(1), patient()).ok());
+  EXPECT_TRUE(owner->wait(keys::complete(1), patient()).ok());
 }
 
-TEST(Meeting, AKeeperThatCannotLetAnybodyInSaysSo) {
+TEST(NamedStore, AnOwnerThatCannotLetAnybodyInSaysSo) {
   const std::string name = fresh_name();
-  const auto keeper = attend(name, 3);
+  const auto owner = attend(name, 3);
   const auto guest = attend(name, 3);
   ASSERT_TRUE(guest->set(keys::member(1, 0), {}).ok());  // by now it must have been let in
   Descriptor last(::fcntl(0, F_DUPFD_CLOEXEC, 0));
@@ -116,16 +116,16 @@ TEST(Meeting, AKeeperThatCannotLetAnybodyInSaysSo) {
   EXPECT_THAT(record->failure, HasSubstr("ulimit -n"));
 }
 
-TEST(Meeting, ErrorsNameWhoKeeps) {
-  const auto keeper = attend(fresh_name(), 2);
+TEST(NamedStore, ErrorsNameWhoKeeps) {
+  const auto owner = attend(fresh_name(), 2);
   StoreValue value;
   value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   const NoFreeDescriptors none;
-  EXPECT_THAT(keeper->set("key", std::move(value)).message(),
+  EXPECT_THAT(owner->set("key", std::move(value)).message(),
               HasSubstr("the rank that keeps the rendezvous lost descriptors"));
 }
 
-TEST(Meeting, AFullDoorIsWaitedAtOnlyForSoLong) {
+TEST(NamedStore, AFullDoorIsWaitedAtOnlyForSoLong) {
   const std::string name = fresh_name();
   const auto door = UnixListener::open(name);
   ASSERT_TRUE(door.ok());
@@ -133,18 +133,19 @@ TEST(Meeting, AFullDoorIsWaitedAtOnlyForSoLong) {
   for (auto visit = UnixListener::visit(name); visit.ok(); visit = UnixListener::visit(name))
     waiting.push_back(*std::move(visit));
   int asked = 0;
-  const auto late = meet(name, 2, {patient().deadline, [&asked] { return ++asked == 3; }});
+  const auto late =
+      open_named_store(name, 2, {patient().deadline, [&asked] { return ++asked == 3; }});
   EXPECT_EQ(late.status().code(), StatusCode::kRetry);
   EXPECT_THAT(late.status().message(), HasSubstr("interrupted while waiting"));
 }
 
-TEST(Meeting, AForkedChildLetsGoOfTheName) {
+TEST(NamedStore, AForkedChildLetsGoOfTheName) {
   const std::string name = fresh_name();
-  auto keeper = attend(name, 2);
+  auto owner = attend(name, 2);
   int status = 0;
   const pid_t child = ::fork();
   if (child == 0) {
-    keeper.reset();  // must not wait for a thread that a forked child does not have
+    owner.reset();  // must not wait for a thread that a forked child does not have
     ::_exit(0);
   }
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -152,10 +153,10 @@ TEST(Meeting, AForkedChildLetsGoOfTheName) {
   EXPECT_TRUE(attend(name, 2)->set("key", {}).ok()) << "the parent goes on";
 }
 
-TEST(Meeting, ErrorsComeOut) {
-  EXPECT_EQ(meet("", 2, patient()).status().code(), StatusCode::kFixCall);
+TEST(NamedStore, ErrorsComeOut) {
+  EXPECT_EQ(open_named_store("", 2, patient()).status().code(), StatusCode::kFixCall);
   const NoFreeDescriptors none;
-  EXPECT_EQ(meet(fresh_name(), 2, patient()).status().code(), StatusCode::kStop);
+  EXPECT_EQ(open_named_store(fresh_name(), 2, patient()).status().code(), StatusCode::kStop);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "rendezvous/meeting.h"
+#include "rendezvous/named_store.h"
 
 #include <poll.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/try.h"
 #include "rendezvous/store_client.h"
-#include "rendezvous/store_keeper.h"
+#include "rendezvous/store_owner.h"
 #include "rendezvous/waiting.h"
 #include "transport/unix_listener.h"
 
@@ -20,10 +20,10 @@ namespace {
 constexpr std::chrono::milliseconds kPauseMin{1};
 constexpr std::chrono::milliseconds kPauseMax{50};
 
-// Members are destroyed in reverse order: first the client, so that the keeper does not wait for
+// Members are destroyed in reverse order: first the client, so that the owner does not wait for
 // it.
 struct Attendance {
-  std::unique_ptr<StoreKeeper> keeper;
+  std::unique_ptr<StoreOwner> owner;
   std::unique_ptr<StoreClient> client;
 };
 
@@ -34,17 +34,18 @@ std::shared_ptr<Store> store_of(Attendance attendance) {
 }
 
 Result<std::shared_ptr<Store>> keep(UnixListener door, int members) {
-  FARANDOLE_TRY_ASSIGN(auto keeper, StoreKeeper::open(std::move(door), members));
-  FARANDOLE_TRY_ASSIGN(Descriptor own, keeper->own_client());
+  FARANDOLE_TRY_ASSIGN(auto owner, StoreOwner::open(std::move(door), members));
+  FARANDOLE_TRY_ASSIGN(Descriptor own, owner->own_client());
   FARANDOLE_TRY_ASSIGN(UnixSocket socket, UnixSocket::adopt(std::move(own)));
-  FARANDOLE_TRY(keeper->start());
+  FARANDOLE_TRY(owner->start());
   auto client = StoreClient::over(std::move(socket));
-  return store_of({std::move(keeper), std::move(client)});
+  return store_of({std::move(owner), std::move(client)});
 }
 
 }  // namespace
 
-Result<std::shared_ptr<Store>> meet(const std::string& name, int members, const WaitLimit& limit) {
+Result<std::shared_ptr<Store>> open_named_store(const std::string& name, int members,
+                                                const WaitLimit& limit) {
   for (auto pause = kPauseMin;; pause = std::min(2 * pause, kPauseMax)) {
     auto door = UnixListener::open(name);
     if (door.ok()) return keep(*std::move(door), members);

@@ -14,7 +14,7 @@ inline constexpr int kRanksMax = 64;
 inline constexpr int kRepetitionsMax = 20'000;
 
 // Must be in shared memory that starts as zero bytes.
-class Meeting {
+class SharedResults {
  public:
   // Returns when all ranks have come. Spins only if each rank has a core of its own.
   void barrier(int ranks, bool own_core);

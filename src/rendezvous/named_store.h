@@ -12,9 +12,10 @@
 namespace farandole {
 
 // Returns a Store for one formation; each formation needs a name of its own. Does not wait for the
-// other ranks: a rank waits for their keys instead. When the keeper destroys its Store, it first
+// other ranks: a rank waits for their keys instead. When the owner destroys its Store, it first
 // lets the others finish their formation, for some seconds at most; later calls of theirs return
 // kStop. Errors: kRetry (interrupted, timed out), kStop.
-Result<std::shared_ptr<Store>> meet(const std::string& name, int members, const WaitLimit& limit);
+Result<std::shared_ptr<Store>> open_named_store(const std::string& name, int members,
+                                                const WaitLimit& limit);
 
 }  // namespace farandole

@@ -1,0 +1,91 @@
+#include "collective/entry_barrier.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "collective/group_in_test.h"
+
+namespace farandole {
+namespace {
+
+TEST(EntryBarrier, meets_when_the_last_has_entered_and_shows_what_they_said) {
+  GroupInTest group(3);
+  std::vector<EntryBarrier> entry_barriers;
+  for (int member = 0; member < 3; ++member)
+    entry_barriers.emplace_back(group.group(member), step_number(1));
+  for (int member = 0; member < 3; ++member) {
+    EXPECT_EQ(entry_barriers[0].entered() ? entry_barriers[0].check_arrivals() : Progress::kPending,
+              Progress::kPending);
+    entry_barriers[static_cast<std::size_t>(member)].enter(member * 10);
+  }
+  for (EntryBarrier& entry_barrier : entry_barriers) {
+    ASSERT_EQ(entry_barrier.check_arrivals(), Progress::kDone);
+    for (int member = 0; member < 3; ++member) {
+      EXPECT_EQ(entry_barrier.declared_count(member), member * 10);
+      EXPECT_EQ(entry_barrier.staging(member),
+                entry_barriers[static_cast<std::size_t>(member)].own_staging());
+    }
+    EXPECT_FALSE(entry_barrier.declared_counts_equal());
+  }
+}
+
+TEST(EntryBarrier, every_slot_has_its_own_staging_memory) {
+  GroupInTest group(1);
+  const std::byte* begin = group.group(0).stagings[0];
+  const std::byte* first = EntryBarrier(group.group(0), step_number(4)).own_staging();
+  const std::byte* second = EntryBarrier(group.group(0), step_number(5)).own_staging();
+  const std::byte* third = EntryBarrier(group.group(0), step_number(6)).own_staging();
+  EXPECT_EQ(first, begin);
+  EXPECT_EQ(second, begin + kStagingBytesPerSlot);
+  EXPECT_EQ(third, first);
+}
+
+TEST(EntryBarrier, shows_to_all_what_lies_in_heaps_and_nothing_else) {
+  GroupInTest group(2);
+  const auto block = group.heap(1).allocate(1000).value();
+  std::array<std::byte, 1000> ordinary{};
+  EntryBarrier exposes(group.group(1), step_number(1));
+  EntryBarrier other(group.group(0), step_number(1));
+  exposes.enter_exposing(0, {block.get(), 1000}, ordinary);
+  other.enter_exposing(0, ordinary, {});
+  ASSERT_EQ(other.check_arrivals(), Progress::kDone);
+  block.get()[3] = std::byte{42};
+  ASSERT_NE(other.input(1, 1000), nullptr);
+  EXPECT_EQ(other.input(1, 1000)[3], std::byte{42});
+  EXPECT_EQ(other.output(1, 1000), nullptr);
+  EXPECT_EQ(exposes.input(0, 1000), nullptr);
+  EXPECT_TRUE(other.exposes_input(1) && !other.exposes_input(0) && other.somebody_exposes_input());
+}
+
+TEST(EntryBarrier, memory_that_is_said_to_lie_outside_of_the_heap_is_not_seen) {
+  GroupInTest group(2);
+  EntryBarrier honest(group.group(0), step_number(1));
+  EntryBarrier wrong(group.group(1), step_number(1));
+  honest.enter(0);
+  wrong.enter(0, GroupInTest::kHeapBytes - 1, kNowhere - 1);
+  ASSERT_EQ(honest.check_arrivals(), Progress::kDone);
+  EXPECT_NE(honest.input(1, 1), nullptr);
+  EXPECT_EQ(honest.input(1, 2), nullptr);
+  EXPECT_EQ(honest.output(1, 1), nullptr);
+}
+
+TEST(EntryBarrier, a_negative_declared_count_is_a_mismatch_for_all) {
+  GroupInTest group(2);
+  EntryBarrier honest(group.group(0), step_number(1));
+  EntryBarrier wrong(group.group(1), step_number(1));
+  honest.enter(0);
+  wrong.enter(-1);
+  EXPECT_EQ(honest.check_arrivals(), Progress::kMismatch);
+  EXPECT_EQ(wrong.check_arrivals(), Progress::kMismatch);
+}
+
+TEST(EntryBarrierDeathTest, entering_twice_is_a_bug) {
+  GroupInTest group(1);
+  EntryBarrier entry_barrier(group.group(0), step_number(1));
+  entry_barrier.enter(0);
+  EXPECT_DEATH(entry_barrier.enter(0), "a step is entered once");
+}
+
+}  // namespace
+}  // namespace farandole

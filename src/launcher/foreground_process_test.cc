@@ -1,0 +1,104 @@
+#include "launcher/foreground_process.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launcher/launcher_in_test.h"
+
+namespace farandole {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::function<int()> foreground_process_of(const JobOptions& options) {
+  return [options] { return run_job(options); };
+}
+
+TEST(ForegroundProcess, ReturnsTheExitCodeOfTheJob) {
+  LauncherInTest foreground_process(foreground_process_of(shell_job(2, "exit 7")));
+  EXPECT_EQ(foreground_process.end(), 7);
+  EXPECT_THAT(foreground_process.output(), HasSubstr("exited with code 7"));
+}
+
+TEST(ForegroundProcess, AProgramThatIsNotThereStartsNothing) {
+  JobOptions options = shell_job(2, "");
+  options.command = {"farandole-no-such-program"};
+  LauncherInTest foreground_process(foreground_process_of(options));
+  EXPECT_EQ(foreground_process.end(), 127);
+  EXPECT_EQ(foreground_process.output(),
+            "farandole: command not found: `farandole-no-such-program`\n");
+}
+
+TEST(ForegroundProcess, ForwardsSignals) {
+  LauncherInTest foreground_process(
+      foreground_process_of(shell_job(1, waiting_script("trap 'exit 5' USR1"))));
+  foreground_process.read_until("is ready");
+  foreground_process.send(SIGUSR1);
+  EXPECT_EQ(foreground_process.end(), 5);
+}
+
+TEST(ForegroundProcess, ForwardsTheSignalThatEndsTheJob) {
+  LauncherInTest foreground_process(
+      foreground_process_of(shell_job(1, waiting_script("trap 'echo bye; exit 0' TERM"))));
+  foreground_process.read_until("is ready");
+  foreground_process.send(SIGTERM);
+  EXPECT_EQ(foreground_process.end(), 128 + SIGTERM);
+  EXPECT_THAT(foreground_process.output(), HasSubstr("[0] bye\n"));
+}
+
+// As under nohup. The foreground process takes pending signals in the order of their numbers:
+// SIGHUP first.
+TEST(ForegroundProcess, AnIgnoredSignalStaysIgnored) {
+  const JobOptions options = shell_job(1, waiting_script("trap 'exit 5' USR1"));
+  LauncherInTest foreground_process([&options] {
+    ::signal(SIGHUP, SIG_IGN);
+    return run_job(options);
+  });
+  foreground_process.read_until("is ready");
+  foreground_process.send(SIGHUP);
+  foreground_process.send(SIGUSR1);
+  EXPECT_EQ(foreground_process.end(), 5);
+  EXPECT_THAT(foreground_process.output(), Not(HasSubstr("SIGHUP")));
+}
+
+TEST(ForegroundProcess, StopsWithItsJobAndGoesOnWithIt) {
+  LauncherInTest foreground_process(
+      foreground_process_of(shell_job(1, waiting_script("trap 'exit 5' USR1"))));
+  foreground_process.read_until("is ready");
+  foreground_process.send(SIGTSTP);
+  int status = 0;
+  ASSERT_EQ(::waitpid(foreground_process.pid(), &status, WUNTRACED), foreground_process.pid());
+  ASSERT_TRUE(WIFSTOPPED(status));
+  foreground_process.send(SIGCONT);
+  foreground_process.send(SIGUSR1);
+  EXPECT_EQ(foreground_process.end(), 5);
+}
+
+TEST(ForegroundProcess, CleansUpWhenTheAgentIsKilled) {
+  // Processes that the kernel does not end with the agent, as it does workers.
+  LauncherInTest foreground_process(
+      foreground_process_of(shell_job(1, waiting_script("setsid sleep 1000 & echo child $!"))));
+  foreground_process.read_until("is ready");
+  const pid_t agent = foreground_process.number_after(" of ");
+  ::kill(agent, SIGKILL);
+  EXPECT_EQ(foreground_process.end(), 128 + SIGKILL);
+  EXPECT_THAT(foreground_process.output(),
+              HasSubstr("the launcher's agent (pid " + std::to_string(agent) +
+                        ") was killed by signal 9 (SIGKILL); the job has ended"));
+  EXPECT_TRUE(is_gone(foreground_process.number_after("worker ")));
+  EXPECT_TRUE(is_gone(foreground_process.number_after("child ")));
+}
+
+TEST(ForegroundProcess, TheAgentCleansUpWhenTheForegroundProcessIsKilled) {
+  LauncherInTest foreground_process(foreground_process_of(
+      shell_job(1, waiting_script("trap '' TERM HUP; setsid sleep 1000 & echo child $!"))));
+  foreground_process.read_until("is ready");
+  foreground_process.send(SIGKILL);
+  EXPECT_EQ(foreground_process.end(), 128 + SIGKILL);
+  EXPECT_TRUE(is_gone(foreground_process.number_after("worker ")));
+  EXPECT_TRUE(is_gone(foreground_process.number_after("child ")));
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,55 @@
+#include "submission/context_tracker.h"
+
+#include <gtest/gtest.h>
+
+namespace farandole {
+namespace {
+
+constexpr GroupId kOther = 3;
+
+ContextTracker of_two_groups() {
+  ContextTracker contexts;
+  contexts.know(kWorld);
+  contexts.know(kOther);
+  return contexts;
+}
+
+TEST(ContextTracker, AQuiescentPointIsASubmissionWithNothingUnseen) {
+  ContextTracker contexts = of_two_groups();
+  EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 0, .quiescent_points = 1}));
+  EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 0, .quiescent_points = 1}));
+  contexts.observed(kWorld);
+  EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 1, .quiescent_points = 1}));
+  contexts.observed(kWorld);
+  contexts.observed(kWorld);
+  EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 3, .quiescent_points = 2}));
+}
+
+TEST(ContextTracker, QuiescentPointsAreOfAGroupWaitsOfTheRank) {
+  ContextTracker contexts = of_two_groups();
+  (void)contexts.submitted(kWorld, 0);
+  EXPECT_EQ(contexts.submitted(kOther, 0), (SubmissionContext{.waits = 0, .quiescent_points = 1}));
+  contexts.observed(kOther);
+  EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 1, .quiescent_points = 1}));
+  EXPECT_EQ(contexts.submitted(kOther, 0), (SubmissionContext{.waits = 1, .quiescent_points = 2}));
+}
+
+TEST(ContextTracker, WhatIsDroppedIsNotWaitedForAndWasNotSeen) {
+  ContextTracker contexts = of_two_groups();
+  (void)contexts.submitted(kWorld, 0);
+  contexts.dropped(kWorld);
+  EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 0, .quiescent_points = 2}));
+}
+
+TEST(ContextTracker, ABatchHasOneNumber) {
+  ContextTracker contexts = of_two_groups();
+  const std::uint32_t first = contexts.next_batch();
+  EXPECT_EQ(contexts.submitted(kWorld, first),
+            (SubmissionContext{.waits = 0, .quiescent_points = 1, .batch = 1}));
+  EXPECT_EQ(contexts.submitted(kWorld, first),
+            (SubmissionContext{.waits = 0, .quiescent_points = 1, .batch = 1}));
+  EXPECT_EQ(contexts.next_batch(), 2U);
+}
+
+}  // namespace
+}  // namespace farandole

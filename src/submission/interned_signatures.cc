@@ -1,0 +1,43 @@
+#include "submission/interned_signatures.h"
+
+#include <new>
+#include <utility>
+
+#include "submission/submission_check.h"
+
+namespace farandole {
+
+InternedSignatures::Entry* InternedSignatures::take(const Submission& submission) {
+  const auto found = entries_.find(submission.name);
+  if (found == entries_.end()) {
+    if (!given_up_.empty() && given_up_.contains(digest_of(submission.name))) return nullptr;
+    if (entries_.size() >= names_max_) forget_unused();
+    InternedSignature interned(signature_of(submission));
+    return &entries_.emplace(submission.name, Entry{std::move(interned)}).first->second;
+  }
+  Entry& entry = found->second;
+  if (entry.in_use) return nullptr;
+  if (!describes(entry.interned.signature, submission))
+    entry.interned = InternedSignature(signature_of(submission));
+  entry.in_use = true;
+  return &entry;
+}
+
+void InternedSignatures::give_up(Entry& entry) noexcept {
+  try {
+    given_up_.insert(entry.interned.name_digest);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  forget(entry);
+}
+
+void InternedSignatures::forget(Entry& entry) noexcept {
+  entries_.erase(entries_.find(entry.interned.signature.name));
+}
+
+void InternedSignatures::forget_unused() {
+  std::erase_if(entries_, [](const auto& entry) { return !entry.second.in_use; });
+}
+
+}  // namespace farandole

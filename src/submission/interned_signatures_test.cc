@@ -1,0 +1,113 @@
+#include "submission/interned_signatures.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "submission/submission_check.h"
+
+namespace farandole {
+namespace {
+
+Submission allreduce_of(std::int64_t rows, const std::string& name = "x") {
+  Submission submission;
+  submission.operation = Operation::kAllreduce;
+  submission.name = name;
+  submission.dtype = DType::kFloat32;
+  submission.shape = {rows, 2};
+  return submission;
+}
+
+TEST(InternedSignatures, ACallThatRepeatsFindsItsSignatureWhereItWas) {
+  InternedSignatures interned(8);
+  InternedSignatures::Entry& first = *interned.take(allreduce_of(3));
+  EXPECT_EQ(first.interned.signature, signature_of(allreduce_of(3)));
+  EXPECT_EQ(first.interned.digest, digest_of(first.interned.signature));
+  InternedSignatures::give_back(first);
+  EXPECT_EQ(interned.take(allreduce_of(3)), &first);
+}
+
+TEST(InternedSignatures, ACallThatHasChangedGetsWhatItIsNow) {
+  InternedSignatures interned(8);
+  InternedSignatures::give_back(*interned.take(allreduce_of(3)));
+  const InternedSignatures::Entry& changed = *interned.take(allreduce_of(4));
+  EXPECT_EQ(changed.interned.signature, signature_of(allreduce_of(4)));
+  EXPECT_EQ(changed.interned.digest, digest_of(changed.interned.signature));
+  EXPECT_EQ(interned.size(), 1U);
+}
+
+TEST(InternedSignatures, WhatIsInUseStaysWhenThereAreTooMany) {
+  InternedSignatures interned(2);
+  InternedSignatures::Entry& a = *interned.take(allreduce_of(1, "a"));
+  InternedSignatures::give_back(*interned.take(allreduce_of(1, "b")));
+  (void)interned.take(allreduce_of(1, "c"));
+  EXPECT_EQ(interned.size(), 2U);
+  EXPECT_EQ(a.interned.signature.name, "a");
+}
+
+TEST(InternedSignatures, ANameIsInUseOnce) {
+  InternedSignatures interned(2);
+  InternedSignatures::Entry* const first = interned.take(allreduce_of(1));
+  EXPECT_EQ(interned.take(allreduce_of(2)), nullptr);
+  EXPECT_EQ(first->interned.signature, signature_of(allreduce_of(1)));
+}
+
+TEST(InternedSignatures, ANameThatIsGivenUpIsInUseWithoutAnEntry) {
+  InternedSignatures interned(2);
+  interned.give_up(*interned.take(allreduce_of(1, "a")));
+  EXPECT_EQ(interned.size(), 0U);
+  EXPECT_EQ(interned.take(allreduce_of(2, "a")), nullptr);
+  InternedSignatures::Entry& b = *interned.take(allreduce_of(1, "b"));
+  interned.forget(b);
+  EXPECT_EQ(interned.size(), 0U);
+  EXPECT_NE(interned.take(allreduce_of(1, "b")), nullptr);
+}
+
+TEST(InternedSignatures, AnInvalidCallIsNeverTakenForOneThatCanRun) {
+  InternedSignatures interned(8);
+  Submission call = allreduce_of(3);
+  Submission wrong = call;
+  wrong.call_error = "no";
+  InternedSignatures::give_back(*interned.take(wrong));
+  InternedSignatures::Entry& right = *interned.take(call);
+  EXPECT_EQ(right.interned.signature, signature_of(call));
+  InternedSignatures::give_back(right);
+  wrong.shape = {};
+  wrong.call_error = std::string(2 * kCallErrorBytesMax, 'n');
+  EXPECT_EQ(interned.take(wrong)->interned.problem, "");
+}
+
+// Every field that a signature has, and some that it has not.
+TEST(InternedSignatures, ASignatureDescribesWhatItWasMadeOf) {
+  Submission base = allreduce_of(3);
+  std::vector<Submission> all(10, base);
+  all[1].name = "y";
+  all[2].operation = Operation::kBroadcast;
+  all[3].operation = Operation::kAllgather;
+  all[4].dtype = DType::kInt32;
+  all[5].shape = {3, 2, 1};
+  all[6].shape = {4, 2};
+  all[7].reduce_op = ReduceOp::kMax;
+  all[8].prescale = 2;
+  all[9].postscale = -1;
+  for (const Operation operation : {Operation::kBroadcast, Operation::kAllgather}) {
+    Submission other = base;
+    other.operation = operation;
+    other.root_rank = 1;
+    all.push_back(other);
+    other.shape = {5, 2};
+    all.push_back(other);
+    other.reduce_op = ReduceOp::kMin;
+    all.push_back(other);
+  }
+  Submission barrier;
+  barrier.name = "x";
+  all.push_back(barrier);
+  for (const Submission& a : all)
+    for (const Submission& b : all)
+      EXPECT_EQ(describes(signature_of(a), b), signature_of(a) == signature_of(b));
+}
+
+}  // namespace
+}  // namespace farandole

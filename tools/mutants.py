@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""Plants one bug at a time in a copy of the sources and runs the tests of the bug's own room.
+
+A bug that no test finds is a hole in the tests. The bugs are listed in mutants.toml: a file, a text
+that occurs in it exactly once, what replaces it, and the tests that have to fail. `tests` is the
+name of a compiled test program, or arguments for pytest, which start with `python/`.
+
+Ends with 1 if a bug survives, if it no longer fits its file, or if tests fail without any bug.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomllib  # type: ignore[import-not-found]  # mypy looks at Python 3.10, which users may have
+
+ROOT = Path(__file__).resolve().parent.parent
+TREE = ROOT / "build/mutants/tree"
+SITE = ROOT / "build/mutants/site"
+# A test that hangs because of a bug has found it. So long as without a bug, and at least so long.
+PATIENCE, PATIENCE_S = 10, 60
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    file: str
+    find: str
+    replace: str
+    tests: str
+    quick: bool = False  # one of the few that CI plants
+
+    @property
+    def in_python(self) -> bool:
+        return self.tests.startswith("python/")
+
+
+class BuildError(Exception):
+    pass
+
+
+def read_mutants(text: str) -> list[Mutant]:
+    """The bugs in the text of a mutants.toml. Raises ValueError if two have one name."""
+    mutants = [Mutant(**entry) for entry in tomllib.loads(text)["mutant"]]
+    names = [mutant.name for mutant in mutants]
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"two bugs have the name {', '.join(sorted(repeated))}")
+    return mutants
+
+
+def planted(mutant: Mutant, source: str) -> str:
+    """The source with the bug. Raises ValueError if the text to replace is not there once."""
+    count = source.count(mutant.find)
+    if count != 1:
+        raise ValueError(f"{mutant.file} contains the text to replace {count} times, not once")
+    return source.replace(mutant.find, mutant.replace)
+
+
+def copy_sources() -> None:
+    """Makes the tree equal to the checkout. Equal files keep their times, so little is rebuilt."""
+    command = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    wanted = {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
+    for name in wanted:
+        source, copy = ROOT / name, TREE / name
+        if copy.is_file() and copy.read_bytes() == source.read_bytes():
+            continue
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, copy)
+    for folder in ("include", "src", "apps", "tests", "bench", "python"):
+        for copy in (TREE / folder).rglob("*"):
+            if copy.is_file() and str(copy.relative_to(TREE)) not in wanted:
+                copy.unlink()
+
+
+def run(command: list[str], timeout: float | None = None, **variables: str) -> bool:
+    """Whether the command ends with 0 in time. What it has started ends with it."""
+    process = subprocess.Popen(
+        command,
+        cwd=TREE,
+        env=os.environ | variables,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        return process.wait(timeout) == 0
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        subprocess.run(("pkill", "-KILL", "-s", str(process.pid)), check=False)
+        process.wait()
+
+
+def build(target: str) -> None:
+    if not run(["cmake", "--build", "build/dev", "--target", target], CCACHE_BASEDIR=str(TREE)):
+        raise BuildError(target)
+
+
+def tests_pass(mutant: Mutant, timeout: float | None = None) -> bool:
+    if mutant.in_python:
+        shutil.copytree(TREE / "python/farandole", SITE / "farandole", dirs_exist_ok=True)
+        words = [sys.executable, "-m", "pytest", "-q", "-x", *mutant.tests.split()]
+        return run(words, timeout, PYTHONPATH=str(SITE))
+    build(mutant.tests)
+    program = next((TREE / "build/dev").rglob(mutant.tests))
+    return run([str(program), "--gtest_fail_fast", "--gtest_brief=1"], timeout)
+
+
+def prepare(mutants: list[Mutant]) -> dict[str, float]:
+    """Builds everything without a bug; how long each of the tests takes, in seconds."""
+    copy_sources()
+    if any(mutant.in_python for mutant in mutants):
+        # What `./dev test python` has installed, with its compiled module.
+        package = Path(sysconfig.get_path("purelib")) / "farandole"
+        shutil.copytree(package, SITE / "farandole", dirs_exist_ok=True)
+    if not (TREE / "build/dev/build.ninja").exists() and not run(["cmake", "--preset", "dev"]):
+        raise SystemExit("the copy of the sources cannot be configured")
+    seconds = {}
+    for mutant in {mutant.tests: mutant for mutant in mutants}.values():
+        if not mutant.in_python:
+            build(mutant.tests)
+        start = time.monotonic()
+        if not tests_pass(mutant):
+            raise SystemExit(f"{mutant.tests} fails without any bug")
+        seconds[mutant.tests] = time.monotonic() - start
+        print(f"  {mutant.tests:<60} {seconds[mutant.tests]:6.1f} s without a bug", flush=True)
+    return seconds
+
+
+def outcome_of(mutant: Mutant, seconds: float) -> str:
+    path = TREE / mutant.file
+    original = path.read_text()
+    try:
+        path.write_text(planted(mutant, original))
+        found = not tests_pass(mutant, max(PATIENCE_S, PATIENCE * seconds))
+    except BuildError:
+        return "does not build"
+    except (OSError, ValueError) as misfit:
+        return str(misfit)
+    finally:
+        path.write_text(original)
+    return "found" if found else "SURVIVED"
+
+
+def chosen(mutants: list[Mutant], names: list[str], quick: bool) -> list[Mutant]:
+    if unknown := set(names) - {mutant.name for mutant in mutants}:
+        raise SystemExit(f"mutants.toml has no bug with the name {sorted(unknown)[0]!r}")
+    return [
+        mutant
+        for mutant in mutants
+        if (not names or mutant.name in names) and (mutant.quick or not quick)
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./dev mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", help="only these; without a name all of them")
+    parser.add_argument("--quick", action="store_true", help="only the few that CI plants")
+    arguments = parser.parse_args()
+    listed = read_mutants((ROOT / "tools/mutants.toml").read_text())
+    mutants = chosen(listed, arguments.names, arguments.quick)
+    seconds = prepare(mutants)
+    found = 0
+    for number, mutant in enumerate(mutants, 1):
+        start = time.monotonic()
+        outcome = outcome_of(mutant, seconds[mutant.tests])
+        found += outcome == "found"
+        took = time.monotonic() - start
+        print(
+            f"  {number:>3}/{len(mutants)} {mutant.name:<56} {took:6.1f} s  {outcome}", flush=True
+        )
+    print(f"{found} of {len(mutants)} planted bugs were found")
+    return 0 if found == len(mutants) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
