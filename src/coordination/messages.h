@@ -32,8 +32,8 @@ struct OutgoingMessage {
 };
 
 // Where one fragment follows another: inside a superstep, or behind a synchronization point.
-// Submissions after a quiet point are behind a synchronization point, so a member that looks for
-// the next fragment knows which of the two applies. A set of bits.
+// Submissions after a quiescent point are behind a synchronization point, so a member that looks
+// for the next fragment knows which of the two applies. A set of bits.
 enum class Where : std::uint8_t { kSameSuperstep = 1, kNextSuperstep = 2, kAnywhere = 3 };
 
 // Follower → coordinator: "this is ready here".
