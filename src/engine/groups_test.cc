@@ -117,11 +117,14 @@ TEST(Groups, ThereIsAnEndToTheirNumber) {
   });
 }
 
-Status not_waited_for(int rank, const std::string& calls) {
-  return Status::fix_call("rank " + std::to_string(rank) + ": " + calls +
-                          " of group 1 not waited for: keep the handle of each call and wait for "
-                          "it before the group is removed (the group of a call whose handle was "
-                          "dropped cannot be removed)");
+Status not_waited_for(int rank, int calls) {
+  return Status::fix_call("rank " + std::to_string(rank) +
+                          ": group 1 has calls that were not waited "
+                          "for (" +
+                          std::to_string(calls) +
+                          "): keep the handle of each call and wait for it before "
+                          "the group is removed (a group cannot be removed after the handle of one "
+                          "of its calls was dropped)");
 }
 
 // Also when they are over: when that is depends on time.
@@ -131,12 +134,12 @@ TEST(Groups, OneWithCallsThatWereNotTakenStays) {
     const bool member = engine.topology().rank != 2;
     Result<Handle> pending = Status::retry("none");
     if (engine.topology().rank == 1) pending = engine.submit(allreduce_of(values, "half", 1));
-    EXPECT_EQ(engine.remove_group(1), not_waited_for(1, "a call was"));
+    EXPECT_EQ(engine.remove_group(1), not_waited_for(1, 1));
     if (engine.topology().rank == 0) pending = engine.submit(allreduce_of(values, "half", 1));
     if (member) {
       EXPECT_TRUE(engine.wait(*pending, kHangGuard));
     }
-    EXPECT_EQ(engine.remove_group(1), not_waited_for(0, "a call was"));
+    EXPECT_EQ(engine.remove_group(1), not_waited_for(0, 1));
     if (member) {
       EXPECT_EQ(engine.take(*pending).status, Status());
     }
@@ -154,7 +157,7 @@ TEST(Groups, OneWithDroppedCallsStays) {
       engine.drop(*handle);
       EXPECT_TRUE(engine.wait(*handle, kHangGuard));  // the memory is ours again
     }
-    EXPECT_EQ(engine.remove_group(1), not_waited_for(0, "2 calls were"));
+    EXPECT_EQ(engine.remove_group(1), not_waited_for(0, 2));
   });
 }
 

@@ -266,11 +266,11 @@ void Loop::remove_member(GroupId group) {
 Status Loop::close_group(GroupId group) {
   auto state = state_.lock();
   if (const auto calls = state->table.not_taken(group); calls > 0)
-    return Status::fix_call(
-        fmt::format("{} of group {} not waited for: keep the handle of each call and wait for it "
-                    "before the group is removed (the group of a call whose handle was dropped "
-                    "cannot be removed)",
-                    calls == 1 ? "a call was" : fmt::format("{} calls were", calls), group));
+    return Status::fix_call(fmt::format(
+        "group {} has calls that were not waited for ({}): keep the handle of each call "
+        "and wait for it before the group is removed (a group cannot be removed after "
+        "the handle of one of its calls was dropped)",
+        group, calls));
   set_open(*state, group, false);
   return {};
 }
