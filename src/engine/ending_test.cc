@@ -61,7 +61,7 @@ bool names_the_leave(const Status& status, const std::string& reason) {
 
 // The second rank comes when the first one has given up the same call.
 TEST(Ending, ACallThatOneRankHasGivenUpFailsOnTheOthersToo) {
-  for (const std::size_t count : {2, 300'000}) {
+  for (const std::size_t count : {std::size_t{2}, std::size_t{300'000}}) {
     std::latch given_up(1);
     run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
       EngineOptions options = options_of(rank, 2);
