@@ -453,8 +453,8 @@ def test_what_ends_the_following_of_a_job_is_told(monkeypatch: pytest.MonkeyPatc
     workers = farandole.launch_workers(1, ["yes"])
     (outcome,) = farandole.await_workers(workers)
     assert str(outcome) == (
-        f"rank 0 (pid {workers[0].pid}) was lost: this program has ended the job, as it could not "
-        "follow it: OSError: no room"
+        f"rank 0 (pid {workers[0].pid}) was lost: this program has ended the job, because it "
+        "could not follow it: OSError: no room"
     )
     assert workers[0].pid is not None
     wait_until_gone([workers[0].pid])

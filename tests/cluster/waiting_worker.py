@@ -15,7 +15,7 @@ import torch
 
 import farandole.torch as hvd
 
-WAITS = {"init": ("lifecycle.py", "_join"), "call": ("handle.py", "wait")}
+WAITS = {"init": ("lifecycle.py", "_join"), "call": ("handle.py", "_complete")}
 
 
 def main(where: str) -> None:
