@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -127,6 +128,21 @@ TEST(Signature, ScalesOutOfBounds) {
     signature.postscale = 0.5;
     EXPECT_EQ(problem_of(signature), wrong("postscale"));
   }
+}
+
+TEST(ByteCount, IsEmptyForShapesThatNoTensorHas) {
+  const auto bytes_of = [](std::vector<std::int64_t> shape) {
+    return byte_count(DType::kFloat32, shape);
+  };
+  EXPECT_EQ(bytes_of({}), 4);
+  EXPECT_EQ(bytes_of({3, 5}), 60);
+  EXPECT_EQ(bytes_of({3, -1}), std::nullopt);
+  EXPECT_EQ(bytes_of({std::int64_t{1} << 59}), std::int64_t{1} << 61);
+  EXPECT_EQ(bytes_of({std::int64_t{1} << 60}), std::nullopt);
+  // In 64 bits this product is 0.
+  EXPECT_EQ(bytes_of({std::int64_t{1} << 31, std::int64_t{1} << 31}), std::nullopt);
+  EXPECT_EQ(bytes_of({std::int64_t{1} << 59, 0}), 0);
+  EXPECT_EQ(bytes_of({std::int64_t{1} << 60, 0}), std::nullopt);
 }
 
 TEST(Shortened, CutsBetweenCharacters) {

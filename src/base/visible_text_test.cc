@@ -23,6 +23,7 @@ TEST(VisibleText, NothingReachesTheTerminalAsACommand) {
 TEST(VisibleText, BrokenLettersAreShownByteByByte) {
   EXPECT_EQ(make_visible("\xE2\x80"), "\\xe2\\x80");
   EXPECT_EQ(make_visible("\xC0\xAF"), "\\xc0\\xaf");
+  EXPECT_EQ(make_visible("\xE0\x80\xAF"), "\\xe0\\x80\\xaf");  // a slash in too many bytes
   EXPECT_EQ(make_visible("\xED\xA0\x80"), "\\xed\\xa0\\x80");
   EXPECT_EQ(make_visible("\xF4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
 }
