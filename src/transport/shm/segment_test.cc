@@ -119,6 +119,15 @@ TEST(Segment, RejectsUnsealedMemory) {
   EXPECT_THAT(result.status().message(), HasSubstr("seals"));
 }
 
+TEST(Segment, RejectsMemoryThatMayStillShrink) {
+  const Descriptor growing(::memfd_create("growing", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(growing.get(), 4096), 0);
+  ASSERT_EQ(::fcntl(growing.get(), F_ADD_SEALS, F_SEAL_GROW), 0);
+  const auto result = Segment::attach(growing, 4096);
+  ASSERT_FALSE(result.ok());
+  EXPECT_THAT(result.status().message(), HasSubstr("seals"));
+}
+
 TEST(Segment, RejectsWhatIsNoMemory) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);

@@ -282,6 +282,28 @@ TEST(SharedHeap, OtherThreadsStoreWhileMemoryIsTakenBack) {
   taken_back = true;
 }
 
+// More is freed than may be kept, so pages are discarded all the time while others allocate.
+TEST(SharedHeap, PagesAreDiscardedBeforeTheirBlockIsUsedAgain) {
+  constexpr std::size_t kStride = 4096;
+  const auto heap = SharedHeap::create(96 * kMiB).value();  // little more than what is in use
+  const auto run = [&](unsigned seed) {
+    std::mt19937 random(seed);
+    for (int round = 0; round < 500; ++round) {
+      const std::size_t bytes = (12 + 2 * (random() % 5)) * kMiB;
+      const auto block = heap->allocate(bytes).value();
+      const auto mark = std::byte(1 + random() % 255);
+      for (std::size_t at = 0; at < bytes; at += kStride) block.get()[at] = mark;
+      std::this_thread::yield();
+      std::size_t kept = 0;
+      for (std::size_t at = 0; at < bytes; at += kStride) kept += block.get()[at] == mark ? 1 : 0;
+      ASSERT_EQ(kept, bytes / kStride) << "seed " << seed << ", round " << round;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned seed = 0; seed < 4; ++seed) threads.emplace_back(run, seed);
+  for (auto& thread : threads) thread.join();
+}
+
 TEST(SharedHeap, ManyThreadsAllocateAndFree) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   std::vector<std::jthread> threads;
