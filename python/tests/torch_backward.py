@@ -9,12 +9,10 @@ import warnings
 from collections.abc import Callable, Sequence
 
 import torch
-from conformance import Conformance
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.checkpoint import checkpoint
-from torch_frontend import TorchFrontend
-from torch_optimizer import OptimizerChecks, batch, network, square_loss
+from torch_optimizer import OptimizerWords, batch, network, square_loss
 
 import farandole.torch as hvd
 
@@ -63,18 +61,7 @@ def clip_before_steps(optimizer: torch.optim.Optimizer, norm: float) -> None:
     optimizer.register_step_pre_hook(clip)
 
 
-class BackwardChecks:
-    def __init__(self) -> None:
-        hvd.init()
-        self.rank, self.size = hvd.rank(), hvd.size()
-
-    expect_error = Conformance.expect_error
-    api = TorchFrontend.api
-    expect_same_everywhere = OptimizerChecks.expect_same_everywhere
-    expect_equal = OptimizerChecks.expect_equal
-    train_reference = OptimizerChecks.train_reference
-    train = OptimizerChecks.train
-
+class BackwardChecks(OptimizerWords):
     def mean_gradients(
         self, model: nn.Module, step: int, loss: Callable[..., torch.Tensor] = square_loss
     ) -> list[torch.Tensor]:

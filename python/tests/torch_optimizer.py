@@ -748,3 +748,18 @@ class OptimizerChecks:
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         gradients = vars(optimizer).get("_gradients")
         assert isinstance(gradients, Gradients) == (self.size > 1)
+
+
+class OptimizerWords:
+    """The words of these checks, for other suites about optimizers."""
+
+    def __init__(self) -> None:
+        hvd.init()
+        self.rank, self.size = hvd.rank(), hvd.size()
+
+    expect_error = Conformance.expect_error
+    api = TorchFrontend.api
+    expect_same_everywhere = OptimizerChecks.expect_same_everywhere
+    expect_equal = OptimizerChecks.expect_equal
+    train_reference = OptimizerChecks.train_reference
+    train = OptimizerChecks.train

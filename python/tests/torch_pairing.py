@@ -8,10 +8,8 @@ import itertools
 import pickle
 
 import torch
-from conformance import Conformance
 from torch import nn
-from torch_frontend import TorchFrontend
-from torch_optimizer import OptimizerChecks, network, square_loss
+from torch_optimizer import OptimizerWords, network, square_loss
 
 import farandole.torch as hvd
 
@@ -26,18 +24,7 @@ def wrapped(model: nn.Module, **options: object) -> torch.optim.Optimizer:
     return hvd.DistributedOptimizer(plain, model.named_parameters(), **options)
 
 
-class PairingChecks:
-    def __init__(self) -> None:
-        hvd.init()
-        self.rank, self.size = hvd.rank(), hvd.size()
-
-    expect_error = Conformance.expect_error
-    api = TorchFrontend.api
-    expect_same_everywhere = OptimizerChecks.expect_same_everywhere
-    expect_equal = OptimizerChecks.expect_equal
-    train_reference = OptimizerChecks.train_reference
-    train = OptimizerChecks.train
-
+class PairingChecks(OptimizerWords):
     def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, number: int = 0) -> None:
         optimizer.zero_grad()
         square_loss(model, self.rank, number).backward()

@@ -8,10 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
-from conformance import Conformance
 from torch import nn
-from torch_frontend import TorchFrontend
-from torch_optimizer import OptimizerChecks, network, square_loss
+from torch_optimizer import OptimizerWords, network, square_loss
 
 import farandole.torch as hvd
 
@@ -47,18 +45,7 @@ class Words(nn.Module):
         return self.dense(rows).square().mean()
 
 
-class TrainingChecks:
-    def __init__(self) -> None:
-        hvd.init()
-        self.rank, self.size = hvd.rank(), hvd.size()
-
-    expect_error = Conformance.expect_error
-    api = TorchFrontend.api
-    expect_same_everywhere = OptimizerChecks.expect_same_everywhere
-    expect_equal = OptimizerChecks.expect_equal
-    train_reference = OptimizerChecks.train_reference
-    train = OptimizerChecks.train
-
+class TrainingChecks(OptimizerWords):
     def compare(self, tolerance: float = 1e-9, **options: Any) -> None:
         """With momentum, so that an error in one step shows in the next. `groups` may be a function
         of the model."""
