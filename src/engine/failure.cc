@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <utility>
-
 namespace farandole {
 
 std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vector<int>& ranks,
@@ -37,10 +35,8 @@ EndedRanks FailureWatch::read() {
   if (ended.dead) ended.leavers_before_death = doorbells_.leavers_before_closing();
   std::uint32_t leaves = 0;
   for (int rank = 0; rank < doorbells_.size(); ++rank) {
-    auto leaver = doorbells_.leaver(rank);
-    leaves += leaver ? 1 : 0;
-    ended.left.emplace_back();
-    if (leaver) ended.left.back() = {leaver->ticket, std::move(leaver->reason)};
+    ended.left.push_back(doorbells_.leaver(rank));
+    leaves += ended.left.back() ? 1 : 0;
   }
   death_seen_ = ended.dead.has_value();
   leaves_seen_ = leaves;

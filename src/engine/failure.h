@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "farandole/status.h"
@@ -14,13 +13,9 @@ namespace farandole {
 
 // Which ranks of the job have ended, as read at one time.
 struct EndedRanks {
-  struct Leave {
-    std::uint32_t ticket = 0;  // 1 left first
-    std::string reason;
-  };
-  std::optional<int> dead;                 // the first one
-  std::uint32_t leavers_before_death = 0;  // how many tickets were drawn before
-  std::vector<std::optional<Leave>> left;  // by rank
+  std::optional<int> dead;                             // the first one
+  std::uint32_t leavers_before_death = 0;              // how many tickets were drawn before
+  std::vector<std::optional<Doorbells::Leaver>> left;  // by rank
 };
 
 // Why a group is over, and the rank whose end it was.

@@ -179,8 +179,8 @@ class Loop {
   Wanted wanted_;                   // what the holder of the progress lock waits for
   std::size_t missing_ = 0;         // how many of these are not done
   std::vector<Record*> finished_;   // of advance_all(); kept to save the allocations
-  std::vector<Record*>
-      arrived_;  // what the holder of the progress lock has submitted itself, or taken in
+  // What the holder of the progress lock has submitted itself, or taken in.
+  std::vector<Record*> arrived_;
 
   Guarded<State> state_;
   WaitQueue progress_queue_;                // where the thread "progress" waits

@@ -1,7 +1,7 @@
 // ContextTracker: what the program has done and seen, counted at its submissions. From this the
 // agreement learns what belongs together (coordination/submission_context.h). What a program sees
 // by poll(), and when it drops a handle, depends on time, and may differ between the ranks. That is
-// no harm: moments steer predictions and what shares a transfer, which all ranks agree on, never
+// no harm: contexts steer predictions and what shares a transfer, which all ranks agree on, never
 // names or results.
 // A plain container: the engine guards it.
 #pragma once
