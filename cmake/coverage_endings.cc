@@ -1,5 +1,5 @@
 // Writes the coverage counts before a process ends by _exit or abort, which skip the exit handlers.
-// Linked in the place of these functions (--wrap), in the coverage preset only.
+// Linked in the place of these functions (--wrap), with FARANDOLE_COVERAGE only.
 extern "C" {
 
 #include <gcov.h>

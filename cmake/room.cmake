@@ -1,6 +1,7 @@
 # A room is one static library; its link list must stay within its row in docs/architecture.md.
 #   farandole_room(NAME collective SOURCES a.cc b.cc LINKS base device transport)
 #   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
+# A room whose sources have options of their own says OWN_OPTIONS, a test without threads ONE_THREAD.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
@@ -20,7 +21,7 @@ else()
 endif()
 
 # Most of our processes end by _exit, abort or a signal, and so skip the exit handler that writes
-# the counts of the coverage preset. All programs use farandole_flags, so all get the replacements.
+# the counts of lines. All programs use farandole_flags, so all get the replacements.
 if(FARANDOLE_COVERAGE)
   add_library(farandole_coverage STATIC ${PROJECT_SOURCE_DIR}/cmake/coverage_endings.cc)
   target_link_options(farandole_coverage INTERFACE
@@ -31,25 +32,42 @@ endif()
 add_library(farandole_public INTERFACE)
 target_include_directories(farandole_public INTERFACE ${PROJECT_SOURCE_DIR}/include)
 
+# Headers that most files include are parsed once for the rooms, and once for the tests
+# (docs/decisions/0034). GCC requires the same flags in every file that uses them: -fPIE in tests,
+# because they are executables. ccache needs -fpch-preprocess. The preset lint and the wheel do
+# without them, so they find an #include that is missing.
+set(farandole_pch_flags $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+if(FARANDOLE_DEVELOPER)
+  add_library(farandole_room_headers OBJECT ${PROJECT_SOURCE_DIR}/cmake/headers.cc)
+  target_compile_options(farandole_room_headers PRIVATE ${farandole_pch_flags})
+  target_link_libraries(farandole_room_headers PRIVATE farandole_flags farandole_fmt)
+  target_precompile_headers(farandole_room_headers PRIVATE <fmt/format.h> <algorithm> <atomic>
+    <chrono> <functional> <map> <memory> <mutex> <optional> <span> <string> <thread> <variant>
+    <vector>)
+endif()
+
 function(farandole_room)
-  cmake_parse_arguments(ROOM "" "NAME" "SOURCES;LINKS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ROOM "OWN_OPTIONS" "NAME" "SOURCES;LINKS;LIBRARIES" ${ARGN})
   list(TRANSFORM ROOM_LINKS PREPEND farandole_)
-  add_library(farandole_${ROOM_NAME} STATIC ${ROOM_SOURCES})
-  target_include_directories(farandole_${ROOM_NAME} PUBLIC ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(farandole_${ROOM_NAME}
+  set(room farandole_${ROOM_NAME})
+  add_library(${room} STATIC ${ROOM_SOURCES})
+  target_include_directories(${room} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${room}
     PUBLIC farandole_public ${ROOM_LINKS} Threads::Threads
     PRIVATE farandole_flags ${ROOM_LIBRARIES})
+  # Only rooms that have exactly the libraries, and so the definitions, of the headers.
+  if(FARANDOLE_DEVELOPER AND ROOM_LIBRARIES STREQUAL "farandole_fmt" AND NOT ROOM_OWN_OPTIONS)
+    target_compile_options(${room} PRIVATE ${farandole_pch_flags})
+    target_precompile_headers(${room} REUSE_FROM farandole_room_headers)
+  endif()
 endfunction()
 
-# The headers that most tests include, parsed once (docs/decisions/0034). GCC requires the same flags
-# in every file that uses them: -fPIE, because the tests are executables. ccache needs
-# -fpch-preprocess. The preset lint does without them, so it finds an #include that is missing.
 if(FARANDOLE_DEVELOPER)
   add_library(farandole_test_flags INTERFACE)
   target_compile_options(farandole_test_flags INTERFACE
-    ${FARANDOLE_TEST_OPTIONS} $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+    ${FARANDOLE_TEST_OPTIONS} ${farandole_pch_flags})
   target_link_libraries(farandole_test_flags INTERFACE farandole_flags GTest::gmock_main)
-  add_library(farandole_test_headers OBJECT ${PROJECT_SOURCE_DIR}/cmake/test_headers.cc)
+  add_library(farandole_test_headers OBJECT ${PROJECT_SOURCE_DIR}/cmake/headers.cc)
   set_target_properties(farandole_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(farandole_test_headers PRIVATE -fPIE)
   target_link_libraries(farandole_test_headers PRIVATE farandole_test_flags)
@@ -58,16 +76,16 @@ if(FARANDOLE_DEVELOPER)
 endif()
 
 # A test program that hangs is stopped after three minutes. Sanitizers cost about ten times the
-# time, counting lines costs less.
+# time.
 set(FARANDOLE_TEST_TIMEOUT 180)
-if(CMAKE_CXX_FLAGS MATCHES "-fsanitize" OR FARANDOLE_COVERAGE)
+if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
   set(FARANDOLE_TEST_TIMEOUT 600)
 endif()
 
 # LABEL is unit or sim (house rule). A room has one program per label; a further one needs a NAME.
 function(farandole_test)
-  cmake_parse_arguments(TEST "" "ROOM;LABEL;NAME" "SOURCES;LINKS" ${ARGN})
-  if(NOT FARANDOLE_DEVELOPER)
+  cmake_parse_arguments(TEST "ONE_THREAD" "ROOM;LABEL;NAME" "SOURCES;LINKS" ${ARGN})
+  if(NOT FARANDOLE_DEVELOPER OR (TEST_ONE_THREAD AND FARANDOLE_ONLY_THREADS))
     return()
   endif()
   list(TRANSFORM TEST_LINKS PREPEND farandole_)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Check that tests return every error that the engine and the launcher can return.
 
-Uses the counts of the preset `coverage` (`./dev test coverage`). An error that no test reaches must
+Uses the counts of the preset `asan` (`./dev test asan`). An error that no test reaches must
 be listed in tests/unreached_errors.txt with the reason. A listed error that is reached, or no
 longer exists, fails as well. A reason that begins with "sometimes: " belongs to an error that only
 some runs reach.
@@ -113,4 +113,4 @@ def check(root: Path, counts: LineCounts) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(1 if check(ROOT, read_line_counts(ROOT, ROOT / "build/coverage")) else 0)
+    sys.exit(1 if check(ROOT, read_line_counts(ROOT, ROOT / "build/asan")) else 0)

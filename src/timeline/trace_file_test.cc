@@ -123,7 +123,8 @@ TEST_F(TraceFileTest, NoLineCrossesAPage) {
   TraceFile file = must_open();
   std::string lines;
   for (std::size_t bytes = 1; bytes < 300; ++bytes) lines += std::string(bytes, 'a') + '\n';
-  const std::string large = std::string(10'000, 'b') + '\n';
+  std::string large(10'001, 'b');
+  large.back() = '\n';
   EXPECT_TRUE(file.append(lines + large + lines).ok());
   file.close();
   const std::string text = content(path());

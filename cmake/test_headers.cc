@@ -1,1 +1,0 @@
-// Holds the precompiled headers of all tests; see room.cmake.
