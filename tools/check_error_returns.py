@@ -3,8 +3,8 @@
 
 Uses the counts of the preset `asan` (`./dev test asan`). An error that no test reaches must
 be listed in tests/unreached_errors.txt with the reason. A listed error that is reached, or no
-longer exists, fails as well. A reason that begins with "sometimes: " belongs to an error that only
-some runs reach.
+longer exists, fails as well. A reason that begins with "sometimes: " is for an error that only some
+runs reach.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Excuse:
 
 
 def end_of_call(source: str, opening: int) -> int:
-    """Find where the parenthesis that opens there is closed."""
+    """Find the position where the parenthesis that opens there is closed."""
     depth = 0
     for token in TOKEN.finditer(source, opening):
         depth += {"(": 1, ")": -1}.get(token[0], 0)
         if depth == 0:
             return token.end()
-    raise SystemExit(f"a call is never closed: {source[opening : opening + 60]!r}")
+    raise SystemExit(f"a call has no closing parenthesis: {source[opening : opening + 60]!r}")
 
 
 def error_returns(path: str, source: str, counts: LineCounts) -> Iterator[ErrorReturn]:

@@ -50,7 +50,7 @@ def test_every_kind_of_error_is_seen(name: str) -> None:
     assert len(list(error_returns(PATH, f"Status::{name}(text)", {}))) == 1
 
 
-def test_tests_and_other_rooms_are_not_looked_at(tmp_path: Path) -> None:
+def test_tests_and_other_rooms_are_ignored(tmp_path: Path) -> None:
     for name in ("src/engine/a.cc", "src/engine/a_test.cc", "src/base/b.cc", "src/transport/c.h"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -239,8 +239,8 @@ def check_cycles(tree: Tree) -> Iterator[str]:
 
 
 def cycles(graph: dict[str, set[str]]) -> Iterator[list[str]]:
-    """Return one cycle per knot: depth-first search that reports edges back into the current
-    path."""
+    """Return one cycle for each connected set of cycles: depth-first search that reports edges back
+    into the current path."""
     finished: set[str] = set()
     for start in sorted(graph):
         trail: list[str] = []

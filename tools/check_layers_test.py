@@ -129,6 +129,6 @@ def test_a_page_without_a_table_is_an_error() -> None:
         parse_rules("# Architecture\n")
 
 
-def test_finds_each_knot_of_a_graph() -> None:
+def test_finds_each_set_of_cycles_of_a_graph() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": set(), "x": {"y"}, "y": {"x", "a"}}
     assert list(cycles(graph)) == [["x", "y", "x"]]

@@ -1,4 +1,4 @@
-"""Which Debian packages of a list are not installed."""
+"""Find which Debian packages of a list are not installed."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Plants one bug at a time in a copy of the sources and runs the tests of the bug's own room.
+"""Plant one bug at a time in a copy of the sources, and run the tests of the bug's own room.
 
 A bug that no test finds is a hole in the tests. The bugs are listed in mutants.toml: a file, a text
 that occurs in it exactly once, what replaces it, and the tests that have to fail. `tests` is the
 name of a compiled test program, or arguments for pytest, which start with `python/`.
 
-Ends with 1 if a bug survives, if it no longer fits its file, or if tests fail without any bug.
+Exits with 1 if a bug survives, if it no longer fits its file, or if tests fail without any bug.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ import tomllib  # type: ignore[import-not-found]  # mypy looks at Python 3.10, w
 ROOT = Path(__file__).resolve().parent.parent
 TREE = ROOT / "build/mutants/tree"
 SITE = ROOT / "build/mutants/site"
-# A test that hangs because of a bug has found it. So long as without a bug, and at least so long.
+# A test that hangs because of a bug has found it. Its time limit is a multiple of its time without
+# a bug, and at least some seconds.
 PATIENCE, PATIENCE_S = 10, 60
 
 
@@ -48,7 +49,7 @@ class BuildError(Exception):
 
 
 def read_mutants(text: str) -> list[Mutant]:
-    """The bugs in the text of a mutants.toml. Raises ValueError if two have one name."""
+    """Return the bugs in the text of a mutants.toml. Raises ValueError if two share a name."""
     mutants = [Mutant(**entry) for entry in tomllib.loads(text)["mutant"]]
     names = [mutant.name for mutant in mutants]
     if repeated := {name for name in names if names.count(name) > 1}:
@@ -57,7 +58,7 @@ def read_mutants(text: str) -> list[Mutant]:
 
 
 def planted(mutant: Mutant, source: str) -> str:
-    """The source with the bug. Raises ValueError if the text to replace is not there once."""
+    """Return the source with the bug. Raises ValueError unless the text occurs exactly once."""
     count = source.count(mutant.find)
     if count != 1:
         raise ValueError(f"{mutant.file} contains the text to replace {count} times, not once")
@@ -65,7 +66,7 @@ def planted(mutant: Mutant, source: str) -> str:
 
 
 def copy_sources() -> None:
-    """Makes the tree equal to the checkout. Equal files keep their times, so little is rebuilt."""
+    """Make the tree equal to the checkout. Equal files keep their times, so little is rebuilt."""
     command = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     wanted = {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
@@ -82,7 +83,7 @@ def copy_sources() -> None:
 
 
 def run(command: list[str], timeout: float | None = None, **variables: str) -> bool:
-    """Whether the command ends with 0 in time. What it has started ends with it."""
+    """Return whether the command exits with 0 in time. Its children are killed with it."""
     process = subprocess.Popen(
         command,
         cwd=TREE,
@@ -116,10 +117,10 @@ def tests_pass(mutant: Mutant, timeout: float | None = None) -> bool:
 
 
 def prepare(mutants: list[Mutant]) -> dict[str, float]:
-    """Builds everything without a bug; how long each of the tests takes, in seconds."""
+    """Build everything without a bug, and return how long each test takes, in seconds."""
     copy_sources()
     if any(mutant.in_python for mutant in mutants):
-        # What `./dev test python` has installed, with its compiled module.
+        # The package that `./dev test python` has installed, with its compiled module.
         package = Path(sysconfig.get_path("purelib")) / "farandole"
         shutil.copytree(package, SITE / "farandole", dirs_exist_ok=True)
     if not (TREE / "build/dev/build.ninja").exists() and not run(["cmake", "--preset", "dev"]):
@@ -163,8 +164,8 @@ def chosen(mutants: list[Mutant], names: list[str], quick: bool) -> list[Mutant]
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="only these; without a name all of them")
-    parser.add_argument("--quick", action="store_true", help="only the few that CI plants")
+    parser.add_argument("names", nargs="*", help="plant only these bugs; default: all")
+    parser.add_argument("--quick", action="store_true", help="only the few bugs that CI plants")
     arguments = parser.parse_args()
     listed = read_mutants((ROOT / "tools/mutants.toml").read_text())
     mutants = chosen(listed, arguments.names, arguments.quick)

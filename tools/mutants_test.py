@@ -1,4 +1,4 @@
-"""mutants.py: what it reads, what it plants, and what it says of tests that find nothing."""
+"""Test mutants.py: reading, planting, and reporting tests that find nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_text_that_is_not_there_once_is_rejected(source: str) -> None:
 
 
 @pytest.mark.parametrize(("tests_pass", "outcome"), [(True, "SURVIVED"), (False, "found")])
-def test_the_source_is_as_before_whatever_the_tests_say(
+def test_the_source_is_restored_after_every_outcome(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tests_pass: bool, outcome: str
 ) -> None:
     source = tmp_path / "sum.txt"

@@ -1,4 +1,4 @@
-"""What `./dev` says while it works."""
+"""Progress messages of `./dev`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def say(text: str) -> None:
 
 @contextmanager
 def heartbeat(what: str, interval_s: float = HEARTBEAT_S) -> Iterator[None]:
-    """Says what is being done, and again with the time so far, since apt and pip are silent."""
+    """Say what is being done, and repeat it with the time so far: apt and pip are silent."""
     say(what)
     over, start = threading.Event(), time.monotonic()
 

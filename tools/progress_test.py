@@ -1,4 +1,4 @@
-"""Tests of what `./dev` says while it works."""
+"""Test the progress messages of `./dev`."""
 
 from __future__ import annotations
 

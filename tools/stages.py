@@ -55,9 +55,8 @@ def run_one(stage: Callable[[], object], log: Path) -> bool:
 
 @contextmanager
 def copied_to(log: Path) -> Iterator[None]:
-    """Show what this process and its children write meanwhile as always, and copy it to `log`.
-
-    A child that outlives its stage may go on writing; this waits only briefly for its output.
+    """Copy the output of this process and its children to `log` while it is shown as usual. A child
+    that outlives its stage may go on writing; this waits only briefly for it.
     """
     sys.stdout.flush()
     sys.stderr.flush()

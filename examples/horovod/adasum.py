@@ -1,4 +1,4 @@
-"""Adasum: updates that point the same way are averaged, and those that do not are added.
+"""Train with Adasum, which averages updates that point the same way and adds orthogonal ones.
 
 horovodrun -np 2 python examples/horovod/adasum.py
 """
@@ -38,7 +38,7 @@ def check_operation() -> None:
 
 
 def spirals(count: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Points of three arms, and which arm each is of."""
+    """Return points of a spiral with three arms, and the arm of each point."""
     arms = torch.randint(3, (count,), generator=generator)
     radius = torch.rand(count, generator=generator)
     angle = 4 * radius + arms * (2 * math.pi / 3)
@@ -53,7 +53,7 @@ def main() -> None:
     model = nn.Sequential(
         nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)
     )
-    # The learning rate does not grow with the number of workers.
+    # With Adasum, the learning rate does not depend on the number of workers.
     optimizer = torch.optim.SGD(model.parameters(), lr=arguments.lr, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(
         optimizer, named_parameters=model.named_parameters(), op=hvd.Adasum

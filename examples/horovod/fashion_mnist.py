@@ -1,5 +1,5 @@
-"""Trains on Fashion-MNIST: every worker on its part of the data, with a learning rate that grows
-with the number of workers and is reached step by step.
+"""Train on Fashion-MNIST. Every worker has its part of the data. The learning rate is multiplied by
+the number of workers and is reached gradually.
 
 horovodrun -np 2 python examples/horovod/fashion_mnist.py
 """
@@ -30,8 +30,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--warmup-epochs", type=float, default=1)
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--seed", type=int, default=42)
-    parser.add_argument("--limit", type=int, default=4000, help="use only so many images")
-    parser.add_argument("--accuracy-floor", type=float, default=0.6, help="fail below this")
+    parser.add_argument("--limit", type=int, default=4000, help="use only this many images")
+    parser.add_argument(
+        "--accuracy-floor", type=float, default=0.6, help="fail if the accuracy is lower"
+    )
     parser.add_argument("--data-dir", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     return parser.parse_args()
 
@@ -69,7 +71,7 @@ def metric_average(value: float, name: str) -> float:
 def adjust_learning_rate(
     optimizer: torch.optim.Optimizer, arguments: argparse.Namespace, progress: float
 ) -> None:
-    """From that of one worker to that of all. progress: in epochs."""
+    """Raise the learning rate from that of one worker to that of all. progress is in epochs."""
     share = min(1.0, progress / arguments.warmup_epochs) if arguments.warmup_epochs else 1.0
     for group in optimizer.param_groups:
         group["lr"] = arguments.base_lr * (1 + share * (hvd.size() - 1))

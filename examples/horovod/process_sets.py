@@ -1,5 +1,5 @@
-"""Two models at the same time: the ranks with even numbers train one, those with odd numbers the
-other, and in the end both answer together.
+"""Train two models at the same time: the ranks with even numbers train one, those with odd numbers
+the other. In the end all ranks use both.
 
 horovodrun -np 2 python examples/horovod/process_sets.py
 """
@@ -26,7 +26,7 @@ def network(width: int) -> nn.Module:
 
 
 def train(model: nn.Module, ranks: hvd.ProcessSet) -> float:
-    """Every rank of the set with inputs of its own. Returns the average loss of the last step."""
+    """Train on the ranks of the set, each with its own inputs. Return the average last loss."""
     generator = torch.Generator().manual_seed(hvd.rank())
     root = ranks.ranks[0]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -46,7 +46,7 @@ def train(model: nn.Module, ranks: hvd.ProcessSet) -> float:
 
 
 def check_ranks(ranks: hvd.ProcessSet) -> None:
-    """A sum over the set is that of its ranks, whatever the others do."""
+    """Check that a sum over the set is that of its ranks, whatever the other ranks do."""
     total = hvd.allreduce(torch.tensor(hvd.rank()), op=hvd.Sum, name="ranks", process_set=ranks)
     if total != sum(ranks.ranks):
         sys.exit(f"the sum over the ranks {ranks.ranks} is {total}")
@@ -55,7 +55,7 @@ def check_ranks(ranks: hvd.ProcessSet) -> None:
 def main() -> None:
     hvd.init(process_sets="dynamic")
     if hvd.size() < 2:
-        sys.exit("two workers at least are needed")
+        sys.exit("at least two workers are needed")
     # All ranks add all sets, in the same order.
     even = hvd.add_process_set(range(0, hvd.size(), 2))
     odd = hvd.add_process_set(range(1, hvd.size(), 2))
@@ -68,7 +68,7 @@ def main() -> None:
     if mine.rank() == 0:
         print(f"ranks {mine.ranks} have trained their model to a loss of {loss:.5f}", flush=True)
 
-    # Now everybody gets both models, each from a rank that has trained it.
+    # Now all ranks get both models, each from a rank that has trained it.
     for number, (ranks, model) in enumerate(models.items()):
         for name, parameter in model.state_dict().items():
             hvd.broadcast_(parameter, ranks.ranks[0], name=f"{number}.{name}")
@@ -80,7 +80,7 @@ def main() -> None:
     if not (answers == answer.T).all():
         sys.exit("the ranks have different models")
     if hvd.rank() == 0:
-        print(f"together the two models are off by {error:.4f} at most")
+        print(f"together the two models are off by at most {error:.4f}")
     hvd.remove_process_set(odd)
     if error > 0.4:
         sys.exit("the models have learned too little")

@@ -1,4 +1,4 @@
-"""Word vectors, of which each step touches a few: only the touched rows travel.
+"""Train word vectors. Each step uses a few of them, and only the gradients of these rows are sent.
 
 horovodrun -np 2 python examples/horovod/sparse_embeddings.py
 """
@@ -18,7 +18,7 @@ WORDS_IN_TEXT, TEXTS, STEPS = 12, 32, 60
 
 
 class Classifier(nn.Module):
-    """The topic of a text, from the mean of its words' vectors."""
+    """Predict the topic of a text from the mean of its words' vectors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,8 +30,8 @@ class Classifier(nn.Module):
 
 
 def texts_of(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Texts of random topics: a topic's words have numbers with a remainder of their own. Half of
-    the words are common ones."""
+    """Make texts of random topics. A word's number modulo the number of topics is its topic. Half
+    of a text's words are among the 50 frequent words of the topic."""
     generator = torch.Generator().manual_seed(1000 * step + rank)
     topics = torch.randint(TOPICS, (TEXTS,), generator=generator)
     words = torch.randint(WORDS // TOPICS, (TEXTS, WORDS_IN_TEXT), generator=generator)
@@ -40,7 +40,7 @@ def texts_of(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def train(model: Classifier, distributed: bool) -> float:
-    """Alone, one process sees the texts of all ranks at each step. Returns the last loss."""
+    """Train on this rank's texts or, if not distributed, on those of all ranks. Return the loss."""
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
     if distributed:
         optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
@@ -57,7 +57,7 @@ def train(model: Classifier, distributed: bool) -> float:
 
 
 def count_touched_rows(model: Classifier) -> int:
-    """How many words any rank has in its last texts, and a sparse sum by hand."""
+    """Check a sparse sum, and return how many different words the last texts of all ranks have."""
     words, topics = texts_of(hvd.rank(), STEPS - 1)
     model.zero_grad()
     F.cross_entropy(model(words), topics).backward()
@@ -65,7 +65,7 @@ def count_touched_rows(model: Classifier) -> int:
     total = finish().coalesce()
     dense = hvd.allreduce(model.vectors.weight.grad.to_dense(), op=hvd.Sum, name="dense")
     if not torch.allclose(total.to_dense(), dense, atol=1e-6):
-        sys.exit("the sparse sum is not the dense one")
+        sys.exit("the sparse sum differs from the dense one")
     return total.indices().shape[1]
 
 

@@ -1,4 +1,4 @@
-"""How many images a second a convolutional network trains, on data that is made up.
+"""Measure how many images per second a convolutional network trains, on random data.
 
 horovodrun -np 2 python examples/horovod/synthetic_benchmark.py
 """
@@ -29,7 +29,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Block(nn.Module):
-    """Two convolutions, and what came in added to what they make of it."""
+    """Two convolutions whose input is added to their output."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def main() -> None:
     classes = torch.randint(1000, (arguments.batch_size,))
 
     def train(batches: int) -> float:
-        """Images a second on this worker."""
+        """Return the images per second on this worker."""
         start = time.perf_counter()
         for _ in range(batches):
             optimizer.zero_grad()

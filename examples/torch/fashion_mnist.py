@@ -1,9 +1,9 @@
-"""Trains a small convolutional network on Fashion-MNIST, with any number of workers.
+"""Train a small convolutional network on Fashion-MNIST, with any number of workers.
 
     farandole run -n 2 python examples/torch/fashion_mnist.py
     python examples/torch/fashion_mnist.py                     # alone
 
-The lines with `hvd` are what makes it distributed.
+The lines with `hvd` make it distributed.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=0.1, help="the highest learning rate")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
-    parser.add_argument("--limit", type=int, help="use only so many images")
-    parser.add_argument("--accuracy-floor", type=float, default=0.0, help="fail below this")
+    parser.add_argument("--limit", type=int, help="use only this many images")
+    parser.add_argument(
+        "--accuracy-floor", type=float, default=0.0, help="fail if the accuracy is lower"
+    )
     return parser.parse_args()
 
 
 def load(folder: Path, part: str, limit: int | None) -> TensorDataset:
-    """One part of the data set: images as numbers around 0, and their classes."""
+    """Load one part of the data set: images as numbers around 0, and their classes."""
     arrays = []
     for kind, header in (("images-idx3", 16), ("labels-idx1", 8)):
         path = folder / f"{part}-{kind}-ubyte.gz"
@@ -69,7 +71,7 @@ def network() -> nn.Module:
 
 
 class Progress:
-    """What rank 0 shows of an epoch: a bar on a terminal, else one line at the end."""
+    """Show an epoch's progress on rank 0: a bar on a terminal, otherwise one line at the end."""
 
     def __init__(self, title: str, images: int) -> None:
         self.speaks, self.has_bar = hvd.rank() == 0, sys.stderr.isatty()
@@ -86,7 +88,7 @@ class Progress:
         self.bar.update(len(classes) * hvd.size())
 
     def finish(self) -> None:
-        # What each worker counted is summed over all.
+        # Sum the counts of all workers.
         mine = torch.tensor([self.loss, self.correct, self.images], dtype=torch.float64)
         loss, correct, images = hvd.allreduce(mine, op=hvd.Sum).tolist()
         seconds = time.monotonic() - self.start
@@ -102,7 +104,7 @@ class Progress:
 
 
 def train(model: nn.Module, data: TensorDataset, options: argparse.Namespace) -> float:
-    """Returns the seconds that the epochs took."""
+    """Train, and return the seconds that the epochs took."""
     # Each worker gets another part of the data.
     sampler = DistributedSampler(data, hvd.size(), hvd.rank(), seed=options.seed)
     batches = DataLoader(data, max(1, options.batch_size // hvd.size()), sampler=sampler)
@@ -132,7 +134,7 @@ def train(model: nn.Module, data: TensorDataset, options: argparse.Namespace) ->
 
 @torch.no_grad()
 def accuracy(model: nn.Module, data: TensorDataset) -> float:
-    """Over all images, of which each worker looks at a part."""
+    """Return the accuracy over all images. Each worker evaluates a part of them."""
     mine = Subset(data, range(hvd.rank(), len(data), hvd.size()))
     correct = torch.tensor(0)
     for images, classes in DataLoader(mine, batch_size=500):
@@ -141,7 +143,7 @@ def accuracy(model: nn.Module, data: TensorDataset) -> float:
 
 
 def check_equal(model: nn.Module) -> None:
-    """Compares the parameters of all workers, bit by bit."""
+    """Check that all workers have the same parameters, bit by bit."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(parameter.detach().contiguous().numpy().tobytes())
