@@ -1,4 +1,4 @@
-"""Horovod's import paths, by Farandole: `import horovod.torch as hvd` goes on to work."""
+"""Provide Horovod's import paths, so that `import horovod.torch as hvd` still works."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ __all__ = ["__version__", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """`run`, when it is asked for: workers have no use for the parser and all that it needs."""
+    """Import `run` on first use, because workers do not need the launcher's modules."""
     if name == "run":
         return import_module("horovod.runner").run
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -98,7 +98,7 @@ def test_small_tools() -> None:
     assert util.is_version_greater_equal_than("2.13.0+cpu", "2.9")
     assert util.is_version_greater_equal_than("1.0", "1.0.0")
     assert not util.is_version_greater_equal_than("1.9.1", "1.10")
-    with pytest.raises(ValueError, match="is no version"):
+    with pytest.raises(ValueError, match="is not a version"):
         util.is_version_greater_equal_than("new", "1.0")
     choose = util.get_average_backwards_compatibility_fun(None)
     assert (choose(None, None), choose(None, False)) == (farandole.Average, farandole.Sum)

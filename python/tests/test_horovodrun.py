@@ -163,8 +163,8 @@ def test_the_command_line_wins_over_the_file(file: Path) -> None:
         ("autotune: {gaussian_process_noise: 1.5}", "it must be at most 1"),
         ("logging: {level: LOUD}", "it must be one of TRACE, DEBUG"),
         ("controller: jsrun", "controller is 'jsrun'; it must be one of gloo, mpi"),
-        ("[1, 2]", "it must hold sections"),
-        ("params: {", "it is no YAML"),
+        ("[1, 2]", "it must contain sections"),
+        ("params: {", "it is not YAML"),
     ],
 )
 def test_wrong_values_of_the_file_are_named(tmp_path: Path, content: str, problem: str) -> None:
@@ -212,7 +212,7 @@ def test_wrong_flags_are_rejected(
         ("-np 0", "at least 1"),
         ("-np 2 -H localhost:2,other:2", "several hosts do not work yet: other is not"),
         ("-np 4 -H localhost:2", "4 workers are asked for, and the hosts have 2 slots"),
-        ("-np 2 -H a:b:c", '"a:b:c" is no host'),
+        ("-np 2 -H a:b:c", '"a:b:c" is not a host'),
         ("-np 2 --min-np 1", "elastic jobs do not work yet"),
         ("-np 2 --max-num-proc 4", "elastic jobs do not work yet"),
         ("-np 2 --host-discovery-script find.sh", "elastic jobs do not work yet"),
@@ -242,7 +242,7 @@ def test_host_files(tmp_path: Path) -> None:
     assert parse_hosts(f"{socket.gethostname()}:4") == [HostInfo(socket.gethostname(), 4)]
     check_hosts(parse_hosts(socket.gethostname()), 64)
     path.write_text("localhost cores=2\n")
-    with pytest.raises(ValueError, match="is no host"):
+    with pytest.raises(ValueError, match="is not a host"):
         parse_host_file(str(path))
 
 

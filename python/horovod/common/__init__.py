@@ -1,1 +1,1 @@
-"""Parts of Horovod that all frontends share."""
+"""The modules of Horovod that all frontends share."""

@@ -1,4 +1,4 @@
-"""Joining the job and asking about it, as methods of an object."""
+"""Join the job and query it through methods of an object."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from farandole import lifecycle
 
 
 class HorovodBasics:
-    """What every frontend of Horovod has as its functions. All objects speak of the same job."""
+    """The functions that every frontend has, as methods. All objects refer to the same job."""
 
     def __init__(self, pkg_path: str = "", *args: str) -> None:
-        """Horovod loads its library from there; here there is nothing to load."""
+        """Ignore the arguments: Horovod loads its library from there, but Farandole loads none."""
 
     init = staticmethod(farandole.init)
     shutdown = staticmethod(farandole.shutdown)

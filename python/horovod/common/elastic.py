@@ -1,4 +1,4 @@
-"""State that is kept, restored and sent to all, and the loop that does so."""
+"""States that are saved, restored and synchronized, and the training loop that does so."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from farandole.elastic import ObjectState, State, run_fn
 
 
 class NotificationManager:
-    """Whom to tell when hosts come and go. While jobs have a fixed size, none does."""
+    """Listeners for changes of hosts. Jobs have a fixed size, so no change ever comes."""
 
     def __init__(self) -> None:
         self.listeners: set[Any] = set()
 
     def init(self) -> None:
-        """Horovod asks its launcher here; there is nothing to ask for."""
+        """Do nothing. Horovod connects to its launcher here."""
 
     def register_listener(self, listener: Any) -> None:
         self.listeners.add(listener)

@@ -1,17 +1,17 @@
-"""Horovod's exceptions, as what is raised here."""
+"""Horovod's exceptions, mapped to those of Farandole."""
 
 from __future__ import annotations
 
 from farandole.elastic import HostsUpdatedInterrupt
 from farandole.errors import FarandoleError
 
-# Whatever goes wrong within a collective call: a rank that is gone, and ranks that disagree. A call
-# that is wrong in itself is a ValueError besides, as Horovod's programs expect it.
+# Any error of a collective call: a rank is gone, or ranks disagree. The error of an invalid call is
+# also a ValueError, as Horovod's programs expect.
 HorovodInternalError = FarandoleError
 
 
 class HorovodVersionMismatchError(ImportError):
-    """Never raised here: the engine is not built for one version of a framework."""
+    """Never raised, because the engine is not built for one version of a framework."""
 
     def __init__(self, name: str, version: str, installed_version: str) -> None:
         super().__init__(get_version_mismatch_message(name, version, installed_version))

@@ -1,4 +1,4 @@
-"""Sets of ranks that work together."""
+"""Process sets: sets of ranks that work together."""
 
 from farandole import ProcessSet, add_process_set, global_process_set, remove_process_set
 

@@ -1,4 +1,4 @@
-"""What Horovod's own modules share, as far as programs use it."""
+"""Functions of Horovod's own modules that programs also use."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Item = TypeVar("Item")
 
 
 def get_ext_suffix() -> str:
-    """The end of the name of a compiled module, such as ".so"."""
+    """Return the file name suffix of a compiled module, such as ".so"."""
     return sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 
 
 def get_extension_full_path(pkg_path: str, *args: str) -> str:
-    """Where the engine is: one for all frameworks, whatever is asked for."""
+    """Return the path of the engine. All frameworks share it, so the arguments have no effect."""
     return core.__file__
 
 
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
-    """Raises ImportError unless the framework, as in "horovod.torch", works here."""
+    """Raise ImportError unless the framework, such as that of "horovod.torch", works here."""
     framework = ext_name.removeprefix("horovod.")
     if not extension_available(framework):
         raise ImportError(
@@ -39,12 +39,12 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Does "torch", "tensorflow" ... work here? The framework is not imported."""
+    """Return whether "torch", "tensorflow" ... works here, without importing the framework."""
     return ext_base_name == "torch" and importlib.util.find_spec("torch") is not None
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Does Horovod's module for this framework run collectives on GPUs?"""
+    """Return whether Horovod's module for this framework runs collectives on GPUs."""
     return extension_available(ext_base_name) and cuda_built()
 
 
@@ -74,7 +74,7 @@ def ccl_built(verbose: bool = False) -> bool:
 
 @contextlib.contextmanager
 def env(**variables: str | None) -> Iterator[None]:
-    """Sets variables, or unsets them where the value is None, until the end of the block."""
+    """Set variables until the end of the block. A value of None unsets its variable."""
     before = {name: os.environ.get(name) for name in variables}
     try:
         _set_variables(variables)
@@ -94,7 +94,7 @@ def _set_variables(variables: dict[str, str | None]) -> None:
 def get_average_backwards_compatibility_fun(
     reduce_ops: Any,
 ) -> Callable[[reduce_op.ReduceOp | None, bool | None], reduce_op.ReduceOp]:
-    """The function of (op, average) that says which op is meant."""
+    """Return a function that converts (op, average) to an op."""
     return reduce_op.chosen
 
 
@@ -103,14 +103,14 @@ def num_rank_is_power_2(num_rank: int) -> bool:
 
 
 def split_list(items: Sequence[Item], parts: int) -> list[Sequence[Item]]:
-    """That many runs of neighbours, whose lengths differ by one at most."""
+    """Split a list into that many contiguous parts, whose lengths differ by at most one."""
     length, longer = divmod(len(items), parts)
     ends = [part * length + min(part, longer) for part in range(parts + 1)]
     return [items[begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
-    """Every version of a framework will do: the engine is not built for one."""
+    """Do nothing: the engine works with every version of a framework."""
 
 
 def is_iterable(value: Any) -> bool:
@@ -118,14 +118,14 @@ def is_iterable(value: Any) -> bool:
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Compares the numbers at the begin of versions such as "2.13.0+cpu"."""
+    """Compare the numbers at the beginning of versions such as "2.13.0+cpu"."""
     return _release(ver) >= _release(target)
 
 
 def _release(version: Any) -> list[int]:
     found = re.match(r"\d+(\.\d+)*", version) if isinstance(version, str) else None
     if found is None:
-        raise ValueError(f"{version!r} is no version; say it as in 1.2.3")
+        raise ValueError(f"{version!r} is not a version; write it as in 1.2.3")
     numbers = [int(number) for number in found[0].split(".")]
     while numbers and numbers[-1] == 0:
         numbers.pop()
@@ -133,5 +133,5 @@ def _release(version: Any) -> list[int]:
 
 
 def _cache(function: Function) -> Function:
-    """A function that is called once for given arguments, and then remembers its answer."""
+    """Cache the result of a function for each combination of arguments."""
     return functools.cache(function)  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Horovod has this; here it does not exist yet."""
+"""Raise ImportError: Farandole has no frontend for Keras yet."""
 
 raise ImportError(
     "horovod.keras: Farandole does not work with Keras yet; horovod.torch does exist", name=__name__

@@ -1,4 +1,4 @@
-"""Horovod has this; here it does not exist yet."""
+"""Raise ImportError: Farandole has no frontend for Ray yet."""
 
 raise ImportError(
     "horovod.ray: Farandole does not work with Ray yet; horovod.torch does exist", name=__name__

@@ -1,4 +1,4 @@
-"""Functions as jobs: `horovod.run(function, num_proc=2)`."""
+"""Run a function as a job: `horovod.run(function, num_proc=2)`."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def run(
     min_np: int | None = None,
     max_np: int | None = None,
 ) -> list[Any]:
-    """Calls func(*args, **kwargs) on num_proc workers of this host, and returns their results by
-    rank. np, min_np and max_np are older names. Blocks until all workers have ended; a failure is
-    a RuntimeError that names the rank. Raises ValueError for jobs over several hosts and elastic
-    ones; other arguments that have no meaning here are warned of.
+    """Call func(*args, **kwargs) on num_proc workers of this host, and return their results by
+    rank. np, min_np and max_np are older names. Blocks until all workers have ended; a failure
+    raises a RuntimeError that names the rank. Raises ValueError for elastic jobs and jobs over
+    several hosts. Other arguments that have no meaning here cause a warning.
     """
     given = dict(locals())
     least = min_np if min_num_proc is None else min_num_proc
@@ -76,11 +76,11 @@ def run(
 
 
 def _without_meaning() -> dict[str, str]:
-    """The arguments of run() that do nothing here, and why."""
+    """Yield the arguments of run() that have no effect here, and why."""
     why = {
         argument: flag.no_meaning
         for flag in FLAGS
         for argument in flag.arguments or (flag.name,)
         if flag.no_meaning and argument in inspect.signature(run).parameters
     }
-    return why | {"verbose": "what the workers and the launcher write is shown in any case"}
+    return why | {"verbose": "the output of the workers and the launcher is always shown"}

@@ -1,4 +1,4 @@
-"""What `horovodrun --check-build` prints: Horovod's list, filled in with what works here."""
+"""The report of `horovodrun --check-build`: Horovod's list, with a mark at what works here."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _LISTS: dict[str, dict[str, Callable[[], object]]] = {
         "Gloo": util.gloo_built,
     },
 }
-# The marks follow what scripts are told by mpi_built() and its like.
-_NOTE = "All that is marked is one engine, which contains neither MPI nor Gloo and needs neither."
+# The marks agree with the results of mpi_built() and similar functions.
+_NOTE = "All marked entries are one engine, which neither contains nor needs MPI or Gloo."
 
 
 def build_report() -> str:

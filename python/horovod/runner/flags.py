@@ -1,5 +1,5 @@
-"""The flags of `horovodrun`: how each is written on the command line and in a configuration file,
-and what it means here. One row declares a flag; the parser, the file and the launch read the row.
+"""The flags of `horovodrun`: their names on the command line and in a configuration file, and their
+meaning here. One row declares a flag; the parser, the file and the launch read the row.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True)
 class Flag:
-    """One setting. Its value is None while nobody has given it.
+    """One setting. Its value is None if it was not given.
 
-    negated: the flags that say no; then `names` are those that say yes, and none has a value.
-    arguments: what run() calls it, if not by its name.
+    negated: the flags that mean no; then `names` are those that mean yes, and none has a value.
+    arguments: its names in run(), if they differ.
     key: the section and the name in a configuration file.
-    words: what `farandole run` gets for a value.
-    no_meaning: why it does nothing here; said once if it is given, and is not a no.
+    words: the arguments of `farandole run` for a value.
+    no_meaning: why it has no effect here; shown once if it is given, unless it means no.
     """
 
     name: str
@@ -32,13 +32,13 @@ class Flag:
     least: float | None = None
     most: float | None = None
     choices: tuple[str, ...] = ()
-    count: int | None = None  # of the values after the flag, if that is not one
+    count: int | None = None  # how many values follow the flag; None: one
     words: Callable[[Any], list[str]] | None = None
     no_meaning: str = ""
     help: str = ""
 
-    def refuse(self, value: Any) -> str:
-        """What is wrong with a value; empty if nothing is."""
+    def problem_of(self, value: Any) -> str:
+        """Return what is wrong with a value; empty if it is valid."""
         if self.choices and value not in self.choices:
             return f"it must be one of {', '.join(self.choices)}"
         if self.least is not None and value < self.least:
@@ -64,10 +64,10 @@ def _log_with_time(shown: bool) -> list[str]:
     return [] if shown else ["--log-hide-time"]
 
 
-ONE_WAY = "there is one way between the workers, and it needs neither MPI nor Gloo"
+SAME_TRANSPORT = "the workers always use the same transport, which needs neither MPI nor Gloo"
 ONE_HOST = "all workers are on this host"
 NO_CYCLE = "there is no cycle; calls run as soon as all ranks have made them"
-BY_ITSELF = "the algorithm is chosen by itself"
+AUTOMATIC = "the algorithm is chosen automatically"
 NO_TUNING = "settings are not tuned during a job"
 FIXED = "the number of workers is fixed"
 
@@ -95,7 +95,7 @@ def _autotune(name: str, kind: Callable[[str], Any], most: float | None = None) 
 
 
 FLAGS = (
-    Flag("disable_cache", ("--disable-cache",), no_meaning="nothing about a host is remembered"),
+    Flag("disable_cache", ("--disable-cache",), no_meaning="no information about hosts is cached"),
     Flag(
         "start_timeout",
         ("--start-timeout",),
@@ -117,7 +117,7 @@ FLAGS = (
         type=str,
         metavar="DIR",
         words=_given_as("--output-dir"),
-        help="Writes the output of each rank to DIR/rank.<NN>/stdout and stderr, too.",
+        help="Also writes the output of each rank to DIR/rank.<NN>/stdout and stderr.",
     ),
     Flag("ssh_port", ("-p", "--ssh-port"), type=int, no_meaning=ONE_HOST),
     Flag("ssh_identity_file", ("-i", "--ssh-identity-file"), type=str, no_meaning=ONE_HOST),
@@ -128,7 +128,7 @@ FLAGS = (
         key=("params", "fusion_threshold_mb"),
         least=0,
         words=lambda value: ["--bucket-bytes", str(value * MEBIBYTE)],
-        help="Tensors are combined in buckets of at most so many MiB; with 0 each on its own.",
+        help="Tensors are combined in buckets of at most this many MiB; with 0, each has its own.",
     ),
     Flag(
         "cycle_time_ms",
@@ -146,9 +146,9 @@ FLAGS = (
         least=0,
         no_meaning="plans of repeated calls need no setting",
     ),
-    _yes_or_no("hierarchical_allreduce", "params", "hierarchical_allreduce", BY_ITSELF),
-    _yes_or_no("hierarchical_allgather", "params", "hierarchical_allgather", BY_ITSELF),
-    _yes_or_no("torus_allreduce", "params", "torus_allreduce", BY_ITSELF),
+    _yes_or_no("hierarchical_allreduce", "params", "hierarchical_allreduce", AUTOMATIC),
+    _yes_or_no("hierarchical_allgather", "params", "hierarchical_allgather", AUTOMATIC),
+    _yes_or_no("torus_allreduce", "params", "torus_allreduce", AUTOMATIC),
     _yes_or_no("autotune", "autotune", "enabled", NO_TUNING),
     _autotune("log_file", str),
     _autotune("warmup_samples", int),
@@ -180,7 +180,7 @@ FLAGS = (
         metavar="FILE",
         key=("timeline", "filename"),
         words=_given_as("--timeline"),
-        help="A file in which all workers say what they do when.",
+        help="A file to which all workers write a trace of their calls.",
     ),
     Flag(
         "timeline_mark_cycles",
@@ -188,7 +188,7 @@ FLAGS = (
         negated=("--no-timeline-mark-cycles",),
         key=("timeline", "mark_cycles"),
         words=_mark_cycles,
-        help="Whether the timeline marks where a call is made while none is in flight.",
+        help="Whether the timeline marks each call that is made while none is in flight.",
     ),
     Flag(
         "stall_warning",
@@ -197,7 +197,7 @@ FLAGS = (
         key=("stall_check", "warning_time_seconds"),
         least=0,
         words=_given_as("--stall-warning"),
-        help="Seconds that a call may wait before it is said for which ranks; 0 for never.",
+        help="Seconds that a call may wait before the launcher says why; 0 means never.",
     ),
     Flag(
         "stall_limit",
@@ -206,28 +206,28 @@ FLAGS = (
         key=("stall_check", "shutdown_time_seconds"),
         least=0,
         words=_given_as("--stall-limit"),
-        help="Seconds after which a waiting call ends the job; 0 for never.",
+        help="Seconds after which a waiting call ends the job; 0 means never.",
     ),
-    # After the two above: the later words win.
+    # Comes after the two flags above, because the last words win.
     Flag(
         "stall_check",
         ("--stall-check",),
         negated=("--no-stall-check",),
         key=("stall_check", "enabled"),
         words=_stall_check,
-        help="Whether it is said for which ranks a call waits.",
+        help="Whether the launcher says for which ranks a call waits.",
     ),
-    _yes_or_no("mpi_threads_disable", "library_options", "mpi_threads_disable", ONE_WAY),
-    Flag("mpi_args", ("--mpi-args",), type=str, no_meaning=ONE_WAY),
-    Flag("tcp", ("--tcp",), no_meaning=ONE_WAY),
-    Flag("binding_args", ("--binding-args",), type=str, no_meaning=ONE_WAY),
+    _yes_or_no("mpi_threads_disable", "library_options", "mpi_threads_disable", SAME_TRANSPORT),
+    Flag("mpi_args", ("--mpi-args",), type=str, no_meaning=SAME_TRANSPORT),
+    Flag("tcp", ("--tcp",), no_meaning=SAME_TRANSPORT),
+    Flag("binding_args", ("--binding-args",), type=str, no_meaning=SAME_TRANSPORT),
     Flag(
         "num_nccl_streams",
         ("--num-nccl-streams",),
         type=int,
         key=("library_options", "num_nccl_streams"),
         least=0,
-        no_meaning="tensors of GPUs go through the memory of the host",
+        no_meaning="tensors on GPUs go through host memory",
     ),
     Flag(
         "thread_affinity",
@@ -243,7 +243,7 @@ FLAGS = (
         type=int,
         key=("library_options", "gloo_timeout_seconds"),
         least=0,
-        no_meaning="a worker that is gone is noticed at once; --start-timeout limits the start",
+        no_meaning="a lost worker is noticed at once; --start-timeout limits the start",
     ),
     Flag(
         "log_level",
@@ -262,7 +262,7 @@ FLAGS = (
         words=_log_with_time,
         help="Whether log lines have the time.",
     ),
-    Flag("use_gloo", ("--gloo",), no_meaning=ONE_WAY),
-    Flag("use_mpi", ("--mpi",), no_meaning=ONE_WAY),
-    Flag("use_jsrun", ("--jsrun",), no_meaning=ONE_WAY),
+    Flag("use_gloo", ("--gloo",), no_meaning=SAME_TRANSPORT),
+    Flag("use_mpi", ("--mpi",), no_meaning=SAME_TRANSPORT),
+    Flag("use_jsrun", ("--jsrun",), no_meaning=SAME_TRANSPORT),
 )

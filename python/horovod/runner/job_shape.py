@@ -1,4 +1,4 @@
-"""How many workers a job is to have, and where."""
+"""The number of workers of a job, and their hosts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from horovod.runner.common.util.hosts import check_hosts, parse_host_file, parse
 
 @dataclass(frozen=True)
 class JobShape:
-    """As Horovod lets one say it; of which a fixed number of workers on this host works here."""
+    """Horovod's arguments for it. Only a fixed number of workers on this host works here."""
 
     workers: int | None
     least: int | None = None
@@ -19,7 +19,7 @@ class JobShape:
     host_discovery_script: str | None = None
 
     def checked_workers(self) -> int:
-        """How many. Raises ValueError for what does not work, OSError for an unreadable file."""
+        """Return the number of workers. Raises ValueError, or OSError for the host file."""
         if self.workers is None:
             raise ValueError("how many workers? For example `horovodrun -np 2 python train.py`")
         if self.workers < 1:

@@ -1,4 +1,4 @@
-"""`horovodrun`: Horovod's command line, carried out by `farandole run`."""
+"""`horovodrun`: run Horovod's command line by `farandole run`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from horovod.version import __version__ as horovod_version
 
 
 class _Parser(argparse.ArgumentParser):
-    """Of flags, and after them a command, with flags of its own."""
+    """Parse flags and, after them, a command with flags of its own."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
@@ -30,7 +30,7 @@ class _Parser(argparse.ArgumentParser):
         return parsed
 
     def _command_in(self, words: Sequence[str]) -> int:
-        """Where it begins: at the first word that is neither a flag nor the value of one."""
+        """Return where the command begins: the first word that is no flag and no flag's value."""
         values = {
             name: 1 if action.nargs is None else int(action.nargs)
             for action in self._actions
@@ -39,7 +39,7 @@ class _Parser(argparse.ArgumentParser):
         place = 0
         while place < len(words) and words[place][:1] == "-" and words[place] not in ("-", "--"):
             name, equals, _ = words[place].partition("=")
-            # Names may be cut short; what fits to several, or to none, is refused later.
+            # Names may be shortened. Names that match several flags, or none, are rejected later.
             meant = [known for known in values if known.startswith(name)]
             place += 1 if equals or not meant else 1 + values[name if name in values else meant[0]]
         return min(place, len(words))
@@ -53,7 +53,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="horovodrun",
         usage="horovodrun -np N [options] command [arguments...]",
         description="Starts a command N times on this host, as one job.",
-        epilog="Further flags of Horovod are taken, too: those that have no meaning here say so.",
+        epilog="Other flags of Horovod are accepted; a line names those without a meaning here.",
     )
     parser.add_argument(
         "-v",
@@ -65,17 +65,17 @@ def make_parser() -> argparse.ArgumentParser:
         "-np", "--num-proc", type=int, metavar="N", dest="workers", help="How many workers."
     )
     parser.add_argument(
-        "-cb", "--check-build", action="store_true", help="Tell what works here, and end."
+        "-cb", "--check-build", action="store_true", help="Show what works here, and exit."
     )
     parser.add_argument(
-        "--verbose", action="store_true", help="Show the command that is started, too."
+        "--verbose", action="store_true", help="Also show the command that is started."
     )
     parser.add_argument("--config-file", metavar="FILE", help="YAML with values of these flags.")
     parser.add_argument(
         "-prefix-timestamp",
         "--prefix-output-with-timestamp",
         action="store_true",
-        help="The time before every line, too.",
+        help="Also put the time before every line.",
     )
     _add_hosts(parser)
     exclusive = parser.add_mutually_exclusive_group()
@@ -86,7 +86,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_hosts(parser: argparse.ArgumentParser) -> None:
     exclusive = parser.add_mutually_exclusive_group()
-    exclusive.add_argument("-H", "--hosts", metavar="HOST:N", help="This host alone: localhost:N.")
+    exclusive.add_argument("-H", "--hosts", metavar="HOST:N", help="Only this host: localhost:N.")
     exclusive.add_argument(
         "-hostfile", "--hostfile", metavar="FILE", help="The same in a file: localhost slots=N."
     )
@@ -119,7 +119,7 @@ def _converted(flag: Flag) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
         assert flag.type is not None
         value = flag.type(text)
-        if problem := flag.refuse(value):
+        if problem := flag.problem_of(value):
             raise argparse.ArgumentTypeError(f"{text!r}: {problem}")
         return value
 
@@ -139,7 +139,7 @@ def shape_of(arguments: argparse.Namespace) -> JobShape:
 
 
 def values_of(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
-    """Those of the flags that were given, here or in the file, and unknown keys of the file."""
+    """Return the given settings, from the command line and the file, and unknown keys."""
     values: dict[str, Any] = {}
     unknown: list[str] = []
     if arguments.config_file is not None:
@@ -152,7 +152,7 @@ def values_of(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]
 
 
 def without_meaning(values: dict[str, Any], unknown: Sequence[str] = ()) -> list[str]:
-    """A line for every setting that does nothing here."""
+    """Yield a line for every setting that has no effect here."""
     lines = [
         f"{flag.names[0]} has no meaning here: {flag.no_meaning}"
         for flag in FLAGS
@@ -162,7 +162,7 @@ def without_meaning(values: dict[str, Any], unknown: Sequence[str] = ()) -> list
 
 
 def run_words(workers: int, values: dict[str, Any], with_time: bool) -> list[str]:
-    """What follows `farandole` to start such a job, but for the program."""
+    """Return the arguments of `farandole` that start such a job, without the program."""
     words = ["run", "-n", str(workers), "--prefix", ("{time}" if with_time else "") + PREFIX]
     for name, value in worker_variables().items():
         words += ["-x", f"{name}={value}"]
@@ -180,7 +180,7 @@ def program_of(words: Sequence[str]) -> list[str]:
 
 
 def run_commandline() -> None:
-    """Becomes `farandole run`; on a wrong command line, ends with 2 and says why."""
+    """Replace this process by `farandole run`, or say what is wrong and exit with code 2."""
     parser = make_parser()
     arguments = parser.parse_args()
     if arguments.check_build:

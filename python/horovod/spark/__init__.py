@@ -1,4 +1,4 @@
-"""Horovod has this; here it does not exist yet."""
+"""Raise ImportError: Farandole has no frontend for Spark yet."""
 
 raise ImportError(
     "horovod.spark: Farandole does not work with Spark yet; horovod.torch does exist", name=__name__

@@ -1,4 +1,4 @@
-"""Horovod has this; here it does not exist yet."""
+"""Raise ImportError: Farandole has no frontend for TensorFlow yet."""
 
 raise ImportError(
     "horovod.tensorflow: Farandole does not work with TensorFlow yet; horovod.torch does exist",

@@ -1,4 +1,4 @@
-"""Smaller forms in which tensors travel."""
+"""Compression: smaller dtypes in which tensors are sent."""
 
 from farandole.torch.compression import (
     BF16Compressor,

@@ -1,4 +1,4 @@
-"""The same parameters, optimizer state and objects on every rank."""
+"""Functions that give every rank the same parameters, optimizer state and objects."""
 
 from farandole.torch import (
     allgather_object,

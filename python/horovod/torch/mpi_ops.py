@@ -1,4 +1,4 @@
-"""The calls of horovod.torch, at the path where Horovod has them."""
+"""The calls of horovod.torch, at Horovod's path."""
 
 from farandole.torch import *  # noqa: F403
 from horovod.common.basics import HorovodBasics

@@ -1,1 +1,1 @@
-"""Modules of the launcher, at the paths where Horovod has them."""
+"""Modules of the launcher, at Horovod's paths."""

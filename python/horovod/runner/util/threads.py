@@ -1,4 +1,4 @@
-"""Functions in threads of their own."""
+"""Run functions in threads."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ def in_thread(
     daemon: bool = True,
     silent: bool = False,
 ) -> threading.Thread:
-    """Starts target(*args) in a thread, and returns that. silent: an exception of it is not
-    shown."""
+    """Start target(*args) in a thread and return the thread. silent: do not show its exceptions."""
     call = partial(_silently, target) if silent else target
     thread = threading.Thread(target=call, args=tuple(args), name=name, daemon=daemon)
     thread.start()

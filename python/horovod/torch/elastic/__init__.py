@@ -1,4 +1,4 @@
-"""Training loops that begin again from their last commit when a rank is lost."""
+"""Training loops that restart from their last commit when a rank is lost."""
 
 from farandole.torch.elastic import *  # noqa: F403
 from horovod.torch.elastic import sampler as sampler

@@ -1,4 +1,4 @@
-"""A sampler that knows what has been processed."""
+"""A sampler that records which samples were processed."""
 
 from farandole.torch.elastic import ElasticSampler
 

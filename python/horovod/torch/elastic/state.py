@@ -1,4 +1,4 @@
-"""What a training is to go on with."""
+"""The state of a training that commits save and restore."""
 
 from farandole.torch.elastic import (
     ModelStateHandler,

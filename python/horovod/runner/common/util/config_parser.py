@@ -1,4 +1,4 @@
-"""The configuration file of `horovodrun`: YAML with the values of its flags."""
+"""Read the configuration file of `horovodrun`: YAML with the values of its flags."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ SECTIONS = {flag.key[0] for flag in FLAGS if flag.key is not None}
 
 
 def read_config(path: str) -> tuple[dict[str, Any], list[str]]:
-    """The values by the names of their flags, and the keys that nothing here knows.
+    """Return the values by the names of their flags, and the unknown keys.
 
-    Raises ValueError that names the key, its value and what is allowed; OSError when the file
-    cannot be read.
+    Raises a ValueError that names the key, its value and the allowed values, or an OSError if the
+    file cannot be read.
     """
     try:
         content = yaml.safe_load(Path(path).read_text())
     except yaml.YAMLError as error:
-        raise ValueError(f"it is no YAML: {error}") from None
+        raise ValueError(f"it is not YAML: {error}") from None
     if content is None:
         return {}, []
     if not isinstance(content, dict):
-        raise ValueError(f"it must hold sections such as params and timeline; got {content!r}")
+        raise ValueError(f"it must contain sections such as params and timeline; got {content!r}")
     values: dict[str, Any] = {}
     controller = content.pop("controller", None)
     if controller is not None:
@@ -66,7 +66,7 @@ def _checked(flag: Flag, key: str, value: Any) -> Any:
     except ValueError:
         kind = "a whole number" if flag.type is int else "a number"
         raise ValueError(f"{key} is {value!r}; it must be {kind}") from None
-    problem = flag.refuse(converted)
+    problem = flag.problem_of(converted)
     if problem:
         raise ValueError(f"{key} is {value!r}; {problem}")
     return converted

@@ -1,4 +1,4 @@
-"""Who this process is, by the variables of whoever has started it."""
+"""Find the rank of this process from its launcher's environment variables."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _PAIRS = (
 
 
 def get_env_rank_and_size() -> tuple[int, int]:
-    """By the first of these launchers that says both: `farandole run` and horovodrun, whose workers
-    have HOROVOD_RANK and HOROVOD_SIZE; Open MPI; MPICH and its like (PMI). (0, 1) if none does, as
-    under srun without PMI. Works before init()."""
+    """The variables of the first launcher that sets both are used: `farandole run` and horovodrun
+    (HOROVOD_RANK and HOROVOD_SIZE), Open MPI, then MPICH and others with PMI. The result is (0, 1)
+    if none does, as under srun without PMI. Works before init()."""
     for rank, size in _PAIRS:
         if rank in os.environ and size in os.environ:
             return int(os.environ[rank]), int(os.environ[size])

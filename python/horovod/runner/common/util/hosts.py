@@ -1,4 +1,4 @@
-"""The hosts of a job, as `-H host:slots,…` and host files name them."""
+"""Parse the hosts of a job from `-H host:slots,…` or from a host file."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class HostInfo:
 
 
 def parse_hosts(hosts: str) -> list[HostInfo]:
-    """Of "host1:2,host2:4". Raises ValueError for anything else."""
+    """Parse a list such as "host1:2,host2:4". Raises ValueError for any other text."""
     return [_host(entry.strip(), _ENTRY) for entry in hosts.split(",")]
 
 
 def parse_host_file(path: str) -> list[HostInfo]:
-    """Of lines such as "host1 slots=2"; what follows a # is a comment. Raises ValueError, or
-    OSError when it cannot be read."""
+    """Parse a file with lines such as "host1 slots=2"; a # begins a comment. Raises ValueError, or
+    OSError if the file cannot be read."""
     lines = [line.partition("#")[0].strip() for line in Path(path).read_text().splitlines()]
     return [_host(line, _LINE) for line in lines if line]
 
@@ -33,7 +33,7 @@ def parse_host_file(path: str) -> list[HostInfo]:
 def _host(text: str, pattern: re.Pattern[str]) -> HostInfo:
     found = pattern.fullmatch(text)
     if found is None:
-        raise ValueError(f'"{text}" is no host; say it as in localhost:2')
+        raise ValueError(f'"{text}" is not a host; write it as in localhost:2')
     fields = found.groupdict()
     slots = fields["slots"] or fields.get("number")
     return HostInfo(fields["name"], int(slots) if slots else None)
@@ -47,7 +47,7 @@ def is_this_host(name: str) -> bool:
 
 
 def check_hosts(hosts: Iterable[HostInfo], workers: int) -> None:
-    """Raises ValueError unless this host alone has room for that many workers."""
+    """Raise ValueError unless this host is the only one and has slots for that many workers."""
     listed = list(hosts)
     others = sorted({host.hostname for host in listed if not is_this_host(host.hostname)})
     if others:

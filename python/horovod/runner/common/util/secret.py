@@ -1,4 +1,4 @@
-"""Keys for those who build services of their own; jobs here need none."""
+"""Make secret keys for programs with services of their own. Jobs here need no keys."""
 
 from __future__ import annotations
 
