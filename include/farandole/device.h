@@ -27,7 +27,7 @@ inline constexpr std::array<DeviceRow, 6> kDevices = {{
     {DeviceType::kCuda, "cuda"},
     {DeviceType::kMetal, "mps"},
     {DeviceType::kRocm, "rocm"},
-    // a plug-in's device; the plug-in may have renamed it
+    // a device of a PyTorch extension, which may have renamed it
     {DeviceType::kExtension, "privateuseone"},
     {DeviceType::kOneApi, "xpu"},
 }};

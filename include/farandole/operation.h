@@ -33,10 +33,11 @@ struct OperationRow {
   std::string_view name;
   ShapeRule shape_rule;
   OutputRule output_rule;
-  bool reduces = false;      // uses reduce op, prescale and postscale
-  bool rooted = false;       // has a root, whose input is the only one that is read
-  bool runs_joined = false;  // runs if some members have joined; other operations are rejected then
-  bool fusible = false;      // calls of one dtype, reduce op and scales may share a transfer
+  bool reduces = false;  // uses reduce_op, prescale and postscale
+  bool rooted = false;   // only the root's input is read
+  // allowed while some members have joined; other operations are then rejected
+  bool runs_joined = false;
+  bool fusible = false;  // calls of one dtype, reduce op and scales may share a transfer
 };
 
 // Indexed by Operation; the order is part of the protocol between ranks of one job.
@@ -92,9 +93,9 @@ constexpr std::int64_t first_scattered_row(std::int64_t rows, int members, int m
 
 // The first six have Horovod's numbers, because scripts may use these instead of names.
 enum class ReduceOp : std::uint8_t {
-  kAverage,  // over all members, those that have joined included
+  kAverage,  // over all members, including those that have joined
   kSum,
-  kAdasum,  // a common part of the tensors counts less; allreduce of floats only, never fused
+  kAdasum,  // averages parallel parts, adds orthogonal ones; float allreduces only, never fused
   kMin,
   kMax,
   kProduct,
@@ -109,7 +110,8 @@ constexpr std::string_view name_of(ReduceOp op) {
   return kReduceOpNames[static_cast<std::size_t>(op)];
 }
 
-// Whether such a call may share a transfer. Adasum works on one whole tensor, so it may not.
+// Whether such a call may share a transfer. Adasum may not, because its weights are those of one
+// whole tensor.
 constexpr bool may_be_fused(Operation operation, ReduceOp op) {
   return row_of(operation).fusible && op != ReduceOp::kAdasum;
 }

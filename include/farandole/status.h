@@ -1,6 +1,6 @@
 // Expected failures are values. Status says what went wrong, and its code says what the caller
-// should do next. Result<T> is a value or such a Status. Bugs of the engine are no Status: they
-// stop the process in CHECK.
+// should do next. Result<T> is either a value or such a Status. A bug in the engine is not reported
+// by a Status: CHECK stops the process.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,16 @@
 
 namespace farandole {
 
-// Sorted by what the caller does next.
+// One code for each thing that the caller can do next.
 enum class StatusCode : std::uint8_t {
   kOk,
-  kRetry,         // nothing is wrong: the same call may succeed later
+  kRetry,         // no error: the same call may succeed later
   kRebuildGroup,  // a member is gone: the group has ended, but a new one can be formed
   kFixCall,       // the call itself is wrong: correct it; the engine goes on
   kStop,          // this process cannot continue (system limits, broken installation)
 };
 
-// A small handle. An ok status allocates nothing.
+// Cheap to copy. An ok status allocates no memory.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -35,7 +35,7 @@ class [[nodiscard]] Status {
 
   bool ok() const { return problem_ == nullptr; }
   StatusCode code() const { return ok() ? StatusCode::kOk : problem_->code; }
-  // For people: what was wrong, the value, on which rank, and what to do. Empty if ok.
+  // For people: what is wrong, with which value, on which rank, and what to do. Empty if ok.
   const std::string& message() const {
     static const std::string none;
     return ok() ? none : problem_->message;

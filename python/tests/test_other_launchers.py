@@ -85,7 +85,7 @@ def test_several_hosts() -> None:
     )
     assert result.stderr.splitlines()[-1] == (
         "farandole.errors.CallError: torchrun has started rank 0 of 4 as number 0 of 2 on this "
-        "host: jobs over several hosts are not possible yet; start all ranks on one"
+        "host: jobs over several hosts are not possible yet; start all ranks on one host"
     )
 
 

@@ -11,8 +11,8 @@
 namespace farandole {
 
 // Returns what `call` returns (a Status or a Result), or kStop if an allocation failed in it.
-// `what` makes the beginning of that error text, such as "rank 3 cannot join the job"; it is only
-// called then.
+// `what` returns the beginning of the error text, such as "rank 3 cannot join the job"; it is only
+// called in that case.
 template <class What, class Call>
 auto with_memory(What what, Call call) -> decltype(call()) {
   try {

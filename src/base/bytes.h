@@ -1,5 +1,6 @@
-// Small binary messages: little-endian and bounds-checked. If a reader runs past the end or meets
-// an impossible length, it turns bad and stays bad. So callers read everything and ask ok() once.
+// Small binary messages: little-endian and bounds-checked. If a read goes past the end or a length
+// is impossible, ok() becomes false and stays false. So callers read all fields and check ok()
+// once.
 #pragma once
 
 #include <bit>

@@ -18,7 +18,7 @@ class SystemClock final : public Clock {
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 };
 
-// A clock that only moves when it is told to. One thread.
+// A clock that only moves when advance() is called. For one thread.
 class SimulatedClock final : public Clock {
  public:
   TimePoint now() const override { return now_; }

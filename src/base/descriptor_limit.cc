@@ -11,7 +11,7 @@ namespace farandole {
 
 namespace {
 
-struct Room {
+struct DescriptorCount {
   int open = 0;
   int free = 0;  // a lower bound; counted up to what was asked for
   rlim_t limit = RLIM_INFINITY;
@@ -19,10 +19,10 @@ struct Room {
 
 // Tries the numbers one by one, because listing /proc/self/fd needs a free descriptor. Free numbers
 // follow soon after the open ones, so this tries few more numbers than it needs.
-Room look_for_room(int needed) {
+DescriptorCount count_descriptors(int needed) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {.free = needed};
-  Room room{.limit = limit.rlim_cur};
+  DescriptorCount room{.limit = limit.rlim_cur};
   const rlim_t end = std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int>::max());
   for (rlim_t number = 0; number < end && room.free < needed; ++number)
     ++(::fcntl(static_cast<int>(number), F_GETFD) < 0 ? room.free : room.open);
@@ -32,7 +32,7 @@ Room look_for_room(int needed) {
 }  // namespace
 
 Status check_descriptors(std::string_view who, int needed) {
-  const Room room = look_for_room(needed);
+  const DescriptorCount room = count_descriptors(needed);
   if (room.free >= needed) return {};
   return Status::stop(fmt::format(
       "{} needs {} more file descriptors, but has {} open and a limit of {}; raise `ulimit -n` to "
@@ -42,7 +42,7 @@ Status check_descriptors(std::string_view who, int needed) {
 
 std::string descriptor_advice() {
   constexpr int kSome = 8;
-  const Room room = look_for_room(kSome);
+  const DescriptorCount room = count_descriptors(kSome);
   return fmt::format(
       "{} file descriptors are open, the limit is {}; raise `ulimit -n` to at least {}", room.open,
       room.limit, room.open + kSome);

@@ -13,7 +13,7 @@ namespace farandole {
 // with the needed, open and allowed numbers. `who` begins the text, such as "rank 3".
 Status check_descriptors(std::string_view who, int needed);
 
-// Call it after a system call failed because there was no free descriptor. Says how many are open,
+// The advice to print after a system call failed for lack of a free descriptor: how many are open,
 // the limit, and how to raise it.
 std::string descriptor_advice();
 

@@ -30,7 +30,7 @@ class DescriptorLimitTest : public ::testing::Test {
   rlimit before_{};
 };
 
-TEST_F(DescriptorLimitTest, SaysWhatIsThereAndWhatIsNeeded) {
+TEST_F(DescriptorLimitTest, StatesTheNeededAndTheOpenNumber) {
   limit_to(32);
   std::vector<Descriptor> taken;
   for (;;) {

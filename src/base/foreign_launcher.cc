@@ -21,14 +21,14 @@ struct Launcher {
   const char* size;
   const char* local_rank;
   const char* local_size;
-  // The variables that tell this job from other jobs of the same user. Those that are set are used.
+  // Variables that are different for each job of the same user. Those that are set are used.
   std::array<const char*, 4> job;
   // A socket to the launcher's process on this host. Such a process starts one job only.
   const char* socket = nullptr;
 };
 
-// The first launcher whose rank and size are set is taken. torchrun may be started by srun, but
-// srun is hardly ever started by torchrun, so torchrun comes before it.
+// The first launcher whose rank and size variables are set is taken. srun may start torchrun, but
+// torchrun hardly ever starts srun, so torchrun comes first.
 constexpr std::array<Launcher, 4> kLaunchers = {{
     {.name = "torchrun",
      .rank = "RANK",
@@ -97,13 +97,13 @@ Result<RankTopology> topology_of(const Environment& environment, const Launcher&
   if (topology.local_size != topology.size || topology.local_rank != topology.rank)
     return Status::fix_call(fmt::format(
         "{} has started rank {} of {} as number {} of {} on this host: jobs over several hosts are "
-        "not possible yet; start all ranks on one",
+        "not possible yet; start all ranks on one host",
         launcher.name, topology.rank, topology.size, topology.local_rank, topology.local_size));
   return topology;
 }
 
 // Empty if the descriptor is not a Unix socket.
-std::string process_behind(std::string_view descriptor) {
+std::string peer_process(std::string_view descriptor) {
   ucred peer{};
   socklen_t bytes = sizeof(peer);
   const auto number = leading_number(descriptor);
@@ -122,12 +122,12 @@ Result<std::string> rendezvous_id_of(const Environment& environment, const Launc
   }
   if (launcher.socket != nullptr) {
     looked_for += fmt::format(", {}", launcher.socket);
-    known += process_behind(text_of(environment, launcher.socket));
+    known += peer_process(text_of(environment, launcher.socket));
   }
   if (!known.empty()) return fmt::format("{}{}", launcher.name, known);
   return Status::fix_call(fmt::format(
-      "{} and {} are set, as by {}, but nothing that tells this job from others (one of {}): start "
-      "the job with `farandole run`, or unset both to run alone",
+      "{} and {} are set, as by {}, but no variable that tells this job from other jobs (one of "
+      "{}): start the job with `farandole run`, or unset both to run alone",
       launcher.rank, launcher.size, launcher.name, looked_for));
 }
 

@@ -1,6 +1,6 @@
 // Finds the job if another launcher than `farandole run` (torchrun, mpirun, srun …) has started
-// this process. Only reads environment variables and, for MPICH, which process is behind the
-// launcher's socket.
+// this process. Only reads environment variables and, for MPICH, asks which process holds the other
+// end of the launcher's socket.
 #pragma once
 
 #include <functional>

@@ -51,7 +51,7 @@ Variables with(Variables variables, const std::string& name, const std::string& 
   return variables;
 }
 
-TEST(ForeignLauncher, TorchrunSaysWhoWeAre) {
+TEST(ForeignLauncher, FindsTheRankUnderTorchrun) {
   const ForeignJob job = job_of(kTorchrun);
   EXPECT_EQ(job.topology.rank, 1);
   EXPECT_EQ(job.topology.size, 4);
@@ -69,7 +69,7 @@ TEST(ForeignLauncher, AnotherJobMeetsElsewhere) {
             job_of(with(kTorchrun, "TORCHELASTIC_RESTART_COUNT", "1")).rendezvous_id);
 }
 
-TEST(ForeignLauncher, MpirunAndSrunSayWhoWeAre) {
+TEST(ForeignLauncher, FindsTheRankUnderMpirunAndSrun) {
   const ForeignJob open_mpi = job_of({{"OMPI_COMM_WORLD_RANK", "2"},
                                       {"OMPI_COMM_WORLD_SIZE", "3"},
                                       {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
@@ -98,7 +98,7 @@ TEST(ForeignLauncher, ASocketToTheLauncherTellsMpichsJobs) {
   EXPECT_EQ(job.topology.local_size, 2);
 }
 
-TEST(ForeignLauncher, WhatIsLeftOverIsNoJob) {
+TEST(ForeignLauncher, LeftOverVariablesAreNotAJob) {
   EXPECT_FALSE(find({})->has_value());
   EXPECT_FALSE(find({{"WORLD_SIZE", "4"}})->has_value());
   EXPECT_FALSE(find({{"RANK", ""}, {"WORLD_SIZE", "4"}})->has_value());
@@ -108,14 +108,14 @@ TEST(ForeignLauncher, WhatIsLeftOverIsNoJob) {
   EXPECT_EQ(alone.rendezvous_id, "");
 }
 
-TEST(ForeignLauncher, WhatMakesNoSenseIsAnError) {
+TEST(ForeignLauncher, InvalidNumbersAreAnError) {
   EXPECT_EQ(error_of(with(kTorchrun, "RANK", "one")),
             "RANK is \"one\", which is not what torchrun sets. Correct it or unset it.");
   EXPECT_THAT(error_of(with(kTorchrun, "RANK", "4")),
               HasSubstr("RANK=4 and WORLD_SIZE=4: there is no such rank"));
   EXPECT_EQ(error_of({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
-            "RANK and WORLD_SIZE are set, as by torchrun, but nothing that tells this job from "
-            "others (one of MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID, "
+            "RANK and WORLD_SIZE are set, as by torchrun, but no variable that tells this job from "
+            "other jobs (one of MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RUN_ID, "
             "TORCHELASTIC_RESTART_COUNT): start the job with `farandole run`, or unset both to run "
             "alone");
   EXPECT_THAT(error_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"PMI_FD", "7000"}}),
@@ -125,7 +125,7 @@ TEST(ForeignLauncher, WhatMakesNoSenseIsAnError) {
 TEST(ForeignLauncher, SeveralHostsAreAnError) {
   EXPECT_EQ(error_of(with(kTorchrun, "LOCAL_WORLD_SIZE", "2")),
             "torchrun has started rank 1 of 4 as number 1 of 2 on this host: jobs over several "
-            "hosts are not possible yet; start all ranks on one");
+            "hosts are not possible yet; start all ranks on one host");
   EXPECT_THAT(error_of({{"SLURM_PROCID", "3"},
                         {"SLURM_STEP_NUM_TASKS", "4"},
                         {"SLURM_LOCALID", "1"},

@@ -48,14 +48,14 @@ class Guarded {
     void wait(Ready ready) {
       owner_.changed_.wait(lock_, [&] { return ready(owner_.value_); });
     }
-    // As above, but only notifications of `place` wake it.
+    // As above, but only notifications of `queue` wake it.
     template <class Ready>
-    void wait_at(WaitQueue& place, Ready ready) {
-      place.changed_.wait(lock_, [&] { return ready(owner_.value_); });
+    void wait_at(WaitQueue& queue, Ready ready) {
+      queue.changed_.wait(lock_, [&] { return ready(owner_.value_); });
     }
     template <class Ready>
-    bool wait_at(WaitQueue& place, std::chrono::steady_clock::time_point deadline, Ready ready) {
-      return place.changed_.wait_until(lock_, deadline, [&] { return ready(owner_.value_); });
+    bool wait_at(WaitQueue& queue, std::chrono::steady_clock::time_point deadline, Ready ready) {
+      return queue.changed_.wait_until(lock_, deadline, [&] { return ready(owner_.value_); });
     }
 
    private:

@@ -82,16 +82,16 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .default_value = "-1",
      .min = -1,
      .max = kDescriptorMax,
-     .help = "The inherited descriptor of the memory in which the launcher reads what this worker "
-             "does; -1 when there is none. Set by the launcher."},
+     .help = "The inherited descriptor of the memory in which this worker tells the launcher what "
+             "it does; -1 when there is none. Set by the launcher."},
     {.knob = Knob::kChannelDescriptor,
      .name = "FARANDOLE_CHANNEL_DESCRIPTOR",
      .type = KnobType::kInteger,
      .default_value = "-1",
      .min = -1,
      .max = kDescriptorMax,
-     .help = "The inherited descriptor of the socket to the program that has started the job; -1 "
-             "when there is none. Set by the launcher."},
+     .help = "The inherited descriptor of the socket to the program that started the job; -1 when "
+             "there is none. Set by the launcher."},
     {.knob = Knob::kStartTimeout,
      .name = "FARANDOLE_START_TIMEOUT",
      .old_name = "HOROVOD_START_TIMEOUT",
@@ -122,7 +122,7 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .max = 7 * 24 * 3600,
      .flag = "--stall-limit",
      .help = "Seconds that a call may be in flight before its rank leaves the job with an error; 0 "
-             "means for ever."},
+             "means no limit."},
     {.knob = Knob::kBucketBytes,
      .name = "FARANDOLE_BUCKET_BYTES",
      .old_name = "HOROVOD_FUSION_THRESHOLD",
@@ -131,9 +131,8 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .min = 0,
      .max = std::int64_t{1} << 40,
      .flag = "--bucket-bytes",
-     .help = "The largest size of a bucket, in which gradients are averaged together, and of a "
-             "transfer that similar tensors of other calls share. With 0 each tensor has its "
-             "own transfer."},
+     .help = "The largest size of a bucket of gradients that are averaged together, and of a "
+             "transfer that several other calls share. With 0, each tensor has its own transfer."},
     {.knob = Knob::kCheckParameters,
      .name = "FARANDOLE_CHECK_PARAMETERS",
      .type = KnobType::kInteger,
@@ -141,9 +140,9 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .min = 0,
      .max = std::int64_t{1} << 40,
      .flag = "--check-parameters",
-     .help = "After its first step an optimizer checks that its parameters are the same on all "
-             "ranks, and then every so many steps that up to 16 MiB of them are, other ones each "
-             "time. A difference is an error that names the parameter. 0 means never."},
+     .help = "An optimizer checks that its parameters are the same on all ranks: all of them after "
+             "its first step, then up to 16 MiB of them, in turn, each time this many steps have "
+             "passed. A difference is an error that names the parameter. 0 means never."},
     {.knob = Knob::kHeapBytes,
      .name = "FARANDOLE_HEAP_BYTES",
      .type = KnobType::kInteger,
@@ -151,8 +150,8 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .min = 0,
      .max = std::int64_t{1} << 46,
      .flag = "--heap-bytes",
-     .help = "Size of the memory of a worker that the others can see, so that tensors in it "
-             "need not be copied. Only the used part costs memory. 0 means as much as the "
+     .help = "The size of each worker's memory that the other workers can see, so that tensors in "
+             "it need not be copied. Only the used part costs memory. 0 means as much as the "
              "machine has, or less if `ulimit -v` or `ulimit -f` is set."},
     {.knob = Knob::kTimeline,
      .name = "FARANDOLE_TIMELINE",
@@ -160,8 +159,8 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .type = KnobType::kText,
      .default_value = "",
      .flag = "--timeline",
-     .help = "The file for Perfetto to which all workers write what they do and when. An "
-             "existing file is replaced. Empty means none, and so does DYNAMIC, because "
+     .help = "The file to which all workers write a trace of their calls, for Perfetto. An "
+             "existing file is replaced. Empty means no trace. DYNAMIC means the same, because "
              "start_timeline() always works."},
     {.knob = Knob::kTimelineBytes,
      .name = "FARANDOLE_TIMELINE_BYTES",
@@ -178,8 +177,8 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .type = KnobType::kSwitch,
      .default_value = "0",
      .flag = "--timeline-mark-cycles",
-     .help = "Marks the calls in the timeline that are made while no other is in flight. A "
-             "program that calls start_timeline() chooses this by an argument."},
+     .help = "Marks the calls in the timeline that are made while no other call is in flight. A "
+             "program that calls start_timeline() sets this by an argument."},
     {.knob = Knob::kLogLevel,
      .name = "FARANDOLE_LOG_LEVEL",
      .old_name = "HOROVOD_LOG_LEVEL",
@@ -204,7 +203,7 @@ constexpr bool rows_are_in_order() {
 }
 static_assert(rows_are_in_order(), "the table is indexed by Knob");
 
-std::string in_small_letters(std::string_view text) {
+std::string in_lower_case(std::string_view text) {
   std::string small(text);
   std::ranges::transform(small, small.begin(), [](unsigned char letter) {
     return static_cast<char>(std::tolower(letter));
@@ -259,7 +258,7 @@ Result<Knobs::Value> Knobs::parse(const KnobRow& row, std::string_view variable,
     fits =
         error == std::errc() && rest == end && value.integer >= row.min && value.integer <= row.max;
   } else {
-    value.text = in_small_letters(text);
+    value.text = in_lower_case(text);
     fits = is_one_of(value.text, row.choices);
   }
   if (row.type == KnobType::kSwitch) {
@@ -277,7 +276,7 @@ Knobs::Source Knobs::source_of(const KnobRow& row, const Environment& environmen
     return found == nullptr ? std::string_view() : found;
   };
   if (const auto text = value(row.name); !text.empty()) return {row.name, text, true};
-  if (is_one_of(in_small_letters(value(row.old_off)), kYes)) return {row.old_off, "0", true};
+  if (is_one_of(in_lower_case(value(row.old_off)), kYes)) return {row.old_off, "0", true};
   if (const auto text = value(row.old_name); !text.empty()) return {row.old_name, text, true};
   return {row.name, row.default_value};
 }

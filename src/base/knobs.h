@@ -49,7 +49,8 @@ struct KnobRow {
   Knob knob{};
   std::string_view name{};      // the environment variable
   std::string_view old_name{};  // Horovod's name for it; empty if it had none
-  // the name of Horovod's switch that turns this off: yes means 0 here and wins over old_name
+  // the name of Horovod's switch that turns this off: if it is on, the value here is 0, whatever
+  // old_name says
   std::string_view old_off{};
   KnobType type{};
   std::string_view default_value{};  // as a user would write it
@@ -73,8 +74,8 @@ class Knobs {
   // the allowed values.
   static Result<Knobs> read(const std::function<const char*(const char*)>& environment);
 
-  // Checks that `text` is an allowed value of this knob. `called` is how the user gave it, such as
-  // "--log-level". Errors: kFixCall.
+  // Checks that `text` is an allowed value of this knob. `called` is what the user wrote before it,
+  // such as "--log-level". Errors: kFixCall.
   static Status check(const KnobRow& row, std::string_view called, std::string_view text);
 
   // kInteger and kSwitch (0 or 1).

@@ -12,7 +12,7 @@ namespace farandole {
 
 enum class Level : std::uint8_t { kTrace, kDebug, kInfo, kWarning, kError, kFatal };
 
-// Finds a level by its name in lower case. Errors: kFixCall.
+// Returns the level with this name in lower case. Errors: kFixCall.
 Result<Level> level_named(std::string_view name);
 
 // Thread-safe: each line is written whole. Made once per process or engine and passed on.

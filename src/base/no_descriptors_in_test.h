@@ -1,4 +1,4 @@
-// For tests: what happens when a process reaches its limit of file descriptors.
+// For tests of a process that has reached its limit of file descriptors.
 #pragma once
 
 #include <fcntl.h>
@@ -9,8 +9,8 @@
 
 namespace farandole {
 
-// While an object of this class lives, this process can open nothing: every number below the limit
-// is taken.
+// While an object of this class lives, this process cannot open any file, because every descriptor
+// below the limit is in use.
 class NoFreeDescriptors {
  public:
   NoFreeDescriptors() {

@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-// Tells the processor that the caller spins.
+// A hint to the processor that the caller is in a spin loop.
 inline void cpu_pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -20,8 +20,9 @@ inline void cpu_pause() {
 #endif
 }
 
-// Orders earlier loads of plain memory before later atomic loads, so that they cannot see newer
-// data than those do. (No std::atomic_thread_fence: the thread sanitizer does not support it.)
+// Orders earlier loads of plain memory before later atomic loads, so that the plain loads cannot
+// see newer data than the atomic loads. (No std::atomic_thread_fence: the thread sanitizer does not
+// support it.)
 inline void finish_loads() {
 #if defined(__aarch64__)
   asm volatile("dmb ishld" ::: "memory");

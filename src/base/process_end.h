@@ -1,4 +1,4 @@
-// How a process ended, and the words for it.
+// How a process ended, and how to describe it.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Lists of ranks as people read them.
+// Formats lists of ranks for people.
 #pragma once
 
 #include <string>

@@ -22,8 +22,8 @@ inline constexpr std::size_t kDimensionsMax = 64;
 inline constexpr std::size_t kCallErrorBytesMax = 1024;
 
 // Members match calls by name alone. If two members use one name for different operations, that is
-// a mismatch, and the call is rejected on all. The engine gives calls without a name one
-// beforehand.
+// a mismatch, and the call is rejected on all. Calls without a name get one from the engine before
+// this.
 struct Signature {
   std::string name;
   Operation operation = Operation::kBarrier;
@@ -80,7 +80,7 @@ struct InternedSignature {
 // Error texts show at most this much of a name.
 inline constexpr std::size_t kNameShownBytesMax = 200;
 
-// At most `bytes_max` bytes of a UTF-8 text, cut between characters. "…" marks the cut.
+// Returns at most `bytes_max` bytes of a UTF-8 text, cut between characters. "…" marks the cut.
 std::string shortened(const std::string& text, std::size_t bytes_max);
 
 }  // namespace farandole

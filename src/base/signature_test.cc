@@ -58,7 +58,7 @@ TEST(Signature, ScalesAreComparedBitByBit) {
   EXPECT_NE(digest_of(tenth), digest_of(next));
 }
 
-TEST(InternedSignature, HoldsWhatIsComputedOnce) {
+TEST(InternedSignature, HoldsTheDigestsAndTheSize) {
   const InternedSignature interned(sample());
   EXPECT_EQ(interned.signature, sample());
   EXPECT_EQ(interned.digest, digest_of(sample()));

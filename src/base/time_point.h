@@ -1,5 +1,5 @@
-// Points in time on the monotonic clock of one host. Also for rooms that may not read the clock
-// themselves and get the time as an argument.
+// Points in time on the monotonic clock of one host. Rooms that may not read the clock get them as
+// arguments.
 #pragma once
 
 #include <chrono>

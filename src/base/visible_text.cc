@@ -10,7 +10,7 @@ namespace farandole {
 namespace {
 
 // One code point and its length in bytes; `valid` is false for a byte that is not UTF-8.
-struct Letter {
+struct Character {
   std::uint32_t code = 0;
   std::size_t bytes = 1;
   bool valid = true;
@@ -20,7 +20,7 @@ std::uint32_t byte_at(std::string_view text, std::size_t at) {
   return static_cast<unsigned char>(text[at]);
 }
 
-Letter first_letter(std::string_view text) {
+Character first_character(std::string_view text) {
   const std::uint32_t lead = byte_at(text, 0);
   if (lead < 0x80) return {lead, 1, true};
   const std::size_t bytes = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
@@ -47,14 +47,15 @@ bool is_in(std::uint32_t code, const std::array<Range, kCount>& ranges) {
       ranges, [code](const Range& range) { return code >= range.first && code <= range.last; });
 }
 
-// The C0 and C1 controls, line separators, and characters that turn or hide the text after them.
+// The C0 and C1 controls, line separators, and characters that hide the text after them or change
+// its direction.
 constexpr std::array<Range, 6> kControls{{{0, 0x1F},
                                           {0x7F, 0x9F},
                                           {0x200E, 0x200F},
                                           {0x2028, 0x202E},
                                           {0x2066, 0x2069},
                                           {0xFEFF, 0xFEFF}}};
-// Combining marks: they stand on the letter before them and take no column.
+// Combining marks: they are drawn on the character before them and take no column.
 constexpr std::array<Range, 4> kNarrow{
     {{0x300, 0x36F}, {0x200B, 0x200D}, {0x20D0, 0x20FF}, {0xFE00, 0xFE0F}}};
 // East Asian letters and pictures take two columns.
@@ -76,10 +77,10 @@ int columns_of_code(std::uint32_t code) {
 std::size_t bytes_that_fit(std::string_view text, int columns) {
   std::size_t bytes = 0;
   while (bytes < text.size()) {
-    const Letter letter = first_letter(text.substr(bytes));
-    columns -= columns_of_code(letter.code);
+    const Character character = first_character(text.substr(bytes));
+    columns -= columns_of_code(character.code);
     if (columns < 0) break;
-    bytes += letter.bytes;
+    bytes += character.bytes;
   }
   return bytes;
 }
@@ -89,16 +90,16 @@ std::size_t bytes_that_fit(std::string_view text, int columns) {
 std::string make_visible(std::string_view text) {
   std::string visible;
   while (!text.empty()) {
-    const Letter letter = first_letter(text);
-    if (letter.code == '\t')
+    const Character character = first_character(text);
+    if (character.code == '\t')
       visible += "    ";
-    else if (!letter.valid || (letter.code < 0x100 && is_in(letter.code, kControls)))
-      visible += fmt::format("\\x{:02x}", letter.code);
-    else if (is_in(letter.code, kControls))
-      visible += fmt::format("\\u{:04x}", letter.code);
+    else if (!character.valid || (character.code < 0x100 && is_in(character.code, kControls)))
+      visible += fmt::format("\\x{:02x}", character.code);
+    else if (is_in(character.code, kControls))
+      visible += fmt::format("\\u{:04x}", character.code);
     else
-      visible += text.substr(0, letter.bytes);
-    text.remove_prefix(letter.bytes);
+      visible += text.substr(0, character.bytes);
+    text.remove_prefix(character.bytes);
   }
   return visible;
 }
@@ -106,9 +107,9 @@ std::string make_visible(std::string_view text) {
 int columns_of(std::string_view text) {
   int columns = 0;
   while (!text.empty()) {
-    const Letter letter = first_letter(text);
-    columns += columns_of_code(letter.code);
-    text.remove_prefix(letter.bytes);
+    const Character character = first_character(text);
+    columns += columns_of_code(character.code);
+    text.remove_prefix(character.bytes);
   }
   return columns;
 }
@@ -128,8 +129,8 @@ std::vector<std::string> wrap(std::string_view text, int columns, int more) {
     std::size_t bytes = bytes_that_fit(text, room);
     if (bytes == text.size()) break;
     const std::size_t space = text.substr(0, bytes + 1).rfind(' ');
-    // Breaks at a space only in the second half of the line. Otherwise cuts a long word, so that
-    // lines do not stay almost empty.
+    // Breaks at a space only in the second half of the line, so that no line stays almost empty.
+    // Otherwise cuts a word.
     if (space != std::string_view::npos && space > bytes / 2) bytes = space;
     const std::size_t end = text.substr(0, bytes).find_last_not_of(' ') + 1;
     lines.push_back(begin + std::string(text.substr(0, end)));

@@ -16,14 +16,14 @@ TEST(VisibleText, NothingReachesTheTerminalAsACommand) {
   EXPECT_EQ(make_visible("\xC2\x9B"
                          "31m"),
             "\\x9b31m");                                 // C1: CSI
-  EXPECT_EQ(make_visible("\xE2\x80\xAEx"), "\\u202ex");  // turns the writing direction
+  EXPECT_EQ(make_visible("\xE2\x80\xAEx"), "\\u202ex");  // changes the writing direction
   EXPECT_EQ(make_visible("Größe … 数"), "Größe … 数");
 }
 
 TEST(VisibleText, BrokenLettersAreShownByteByByte) {
   EXPECT_EQ(make_visible("\xE2\x80"), "\\xe2\\x80");
   EXPECT_EQ(make_visible("\xC0\xAF"), "\\xc0\\xaf");
-  EXPECT_EQ(make_visible("\xE0\x80\xAF"), "\\xe0\\x80\\xaf");  // a slash in too many bytes
+  EXPECT_EQ(make_visible("\xE0\x80\xAF"), "\\xe0\\x80\\xaf");  // an overlong encoding of a slash
   EXPECT_EQ(make_visible("\xED\xA0\x80"), "\\xed\\xa0\\x80");
   EXPECT_EQ(make_visible("\xF4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
 }

@@ -121,7 +121,7 @@ def _common_text(store: dist.Store, rank: int, size: int) -> str:
         raise CallError(
             f"ranks {', '.join(map(str, elsewhere))} cannot meet rank 0, as they are on another "
             "host or in another network namespace: jobs over several hosts are not possible yet; "
-            "start all ranks on one"
+            "start all ranks on one host"
         )
     return store.get(f"farandole/{turn}/text").decode()
 
