@@ -47,7 +47,7 @@ Result<Descriptor> make_socket(int flags) {
   return made;
 }
 
-// The process that has connected, or that listened, if it is one of ours.
+// The process at the other end. Error if it belongs to another user.
 Result<pid_t> peer_of(const Descriptor& socket) {
   ucred peer{};
   socklen_t bytes = sizeof(peer);
@@ -86,11 +86,11 @@ Result<UnixSocket> UnixListener::visit(const std::string& name) {
   return UnixSocket::adopt(std::move(descriptor));
 }
 
-Result<UnixVisitor> UnixListener::accept() const {
+Result<UnixClient> UnixListener::accept() const {
   Descriptor descriptor =
       Descriptor::beyond_standard(::accept4(descriptor_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!descriptor.valid()) {
-    // ECONNABORTED: the visitor has gone already.
+    // ECONNABORTED: the client has already closed its connection.
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED)
       return Status::retry("nobody is waiting");
     return Status::stop(system_error("accept4").message() + "; " + descriptor_advice());
@@ -98,7 +98,7 @@ Result<UnixVisitor> UnixListener::accept() const {
   const auto process = peer_of(descriptor);
   if (!process.ok()) return Status::retry(process.status().message());
   FARANDOLE_TRY_ASSIGN(UnixSocket socket, UnixSocket::adopt(std::move(descriptor)));
-  return UnixVisitor{std::move(socket), *process};
+  return UnixClient{std::move(socket), *process};
 }
 
 }  // namespace farandole

@@ -1,6 +1,7 @@
-// UnixListener: how processes of one user on one host that have no ancestor of ours find each
-// other: by an abstract Unix socket, a name that the kernel alone knows and forgets with its last
-// holder. Both sides look at whose process the other one is, as the kernel attests it.
+// UnixListener: lets processes of one user on one host find each other if our launcher has not
+// started them. It uses an abstract Unix socket: its name exists only in the kernel and disappears
+// with the last process that has it open. Both sides check the other's user id, which the kernel
+// reports.
 #pragma once
 
 #include <sys/types.h>
@@ -13,27 +14,28 @@
 
 namespace farandole {
 
-struct UnixVisitor {
+struct UnixClient {
   UnixSocket socket;
   pid_t process;
 };
 
-// One thread at a time.
+// For one thread at a time.
 class UnixListener {
  public:
-  // Takes the name. Errors: kRetry when another process has it, kFixCall for one that is empty or
-  // too long (about 100 bytes), kStop.
+  // Takes the name. Errors: kRetry if another process has it, kFixCall if it is empty or too long
+  // (about 100 bytes), kStop.
   static Result<UnixListener> open(const std::string& name);
-  // To the process that has the name. Does not block. Errors: kRetry when nobody listens there
-  // (yet, or any more) or too many are waiting, kStop when that process is another user's.
+  // Connects to the process that has the name. Does not block. Errors: kRetry if no process listens
+  // there (not yet, or no longer) or if too many are waiting, kStop if that process belongs to
+  // another user.
   static Result<UnixSocket> visit(const std::string& name);
 
-  // Errors: kRetry when nobody is waiting or a visitor of another user has been sent away, kStop
-  // when nobody can be taken in: who is waiting goes on waiting.
-  Result<UnixVisitor> accept() const;
+  // Accepts a connection. Errors: kRetry if none is waiting, or if one of another user was closed;
+  // kStop if the system cannot accept it (it then stays in the queue).
+  Result<UnixClient> accept() const;
 
   const Descriptor& descriptor() const { return descriptor_; }  // borrowed, to poll
-  // Gives the name free; nobody can come any more.
+  // Releases the name. No process can connect any more.
   void close() { descriptor_.reset(); }
 
  private:

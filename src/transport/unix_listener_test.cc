@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 TimePoint soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(30); }
 
-// Of this process and of this test alone.
+// A name that only this test in this process uses.
 std::string fresh_name() {
   static int count = 0;
   return "farandole.test." + std::to_string(::getpid()) + "." + std::to_string(++count);
@@ -34,7 +34,7 @@ TEST(UnixListener, TheVisitorIsKnownAndCanSendAtOnce) {
   const auto visit = UnixListener::visit(name);
   ASSERT_TRUE(visit.ok()) << visit.status().message();
   const Bytes hello(3, std::byte{7});
-  ASSERT_TRUE(visit->send(hello, {}, soon()).ok());  // before it is let in
+  ASSERT_TRUE(visit->send(hello, {}, soon()).ok());  // before it is accepted
   const auto visitor = listener->accept();
   ASSERT_TRUE(visitor.ok()) << visitor.status().message();
   EXPECT_EQ(visitor->process, ::getpid());
@@ -89,7 +89,7 @@ TEST(UnixListener, ManyVisitorsAreToldToComeAgain) {
   }
 }
 
-// Runs `act` as another user; its exit code.
+// Runs `act` as another user and returns its exit code.
 template <class Act>
 int as_another_user(Act act) {
   const pid_t child = ::fork();

@@ -22,12 +22,12 @@ namespace {
 constexpr std::size_t kControlBytes =
     CMSG_SPACE(sizeof(int) * kUnixMessageDescriptorsMax) + CMSG_SPACE(sizeof(ucred));
 
-// Room for the ancillary part of a message, aligned as the kernel wants it.
+// Room for the ancillary data of a message, aligned as the kernel requires.
 struct ControlBuffer {
   alignas(cmsghdr) std::array<char, kControlBytes> bytes{};
 };
 
-// What recvmsg gave beside the bytes.
+// What recvmsg() returned in addition to the bytes.
 struct Ancillary {
   std::optional<ucred> sender;
   std::vector<Descriptor> descriptors;
@@ -85,7 +85,8 @@ Status check_incoming(const Ancillary& ancillary, int flags) {
   return {};
 }
 
-// The bytes are whole even so: whoever knows what they answer can tell it.
+// The bytes of the message are complete all the same, so the caller can see which request it
+// answers.
 Status lost_descriptors(const Ancillary& ancillary) {
   return Status::stop("lost descriptors that came with a message from process " +
                       std::to_string(ancillary.sender->pid) + ": more than " +
@@ -93,7 +94,7 @@ Status lost_descriptors(const Ancillary& ancillary) {
                       " were sent, or there is no room for them here: " + descriptor_advice());
 }
 
-// poll() counts in milliseconds; rounding up keeps us from spinning through the last one.
+// poll() counts in milliseconds. Rounding up avoids spinning during the last one.
 int poll_limit_ms(TimePoint deadline) {
   const auto left = deadline - std::chrono::steady_clock::now();
   if (left <= Duration::zero()) return 0;
@@ -160,8 +161,8 @@ Status UnixSocket::try_send(std::span<const std::byte> bytes,
   }
   while (::sendmsg(descriptor_.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
     if (errno == EINTR) continue;
-    // ENOBUFS: the kernel is short of memory for the moment. ETOOMANYREFS: so many descriptors are
-    // on their way that the user's limit is reached, until somebody receives some.
+    // ENOBUFS: the kernel is short of memory at the moment. ETOOMANYREFS: the descriptors in unread
+    // messages reach the user's limit, until a process receives some.
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ETOOMANYREFS)
       return Status::retry("the Unix socket takes no further message now");
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return closed_peer();
@@ -191,7 +192,7 @@ Result<UnixMessage> UnixSocket::try_receive() const {
     if (errno == ECONNRESET) return closed_peer();
     return system_error("recvmsg");
   }
-  // Owned at once, so that a rejected message leaves no descriptor open.
+  // Take ownership at once, so that a rejected message leaves no descriptor open.
   take_ancillary(header, ancillary);
   if (count == 0) return closed_peer();
   FARANDOLE_TRY(check_incoming(ancillary, header.msg_flags));

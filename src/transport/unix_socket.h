@@ -1,6 +1,6 @@
-// UnixSocket: whole messages, with descriptors, between two processes of one user on one host. The
-// receiver looks at the sender's credentials as the kernel attests them, so that nobody else can
-// slip a message in.
+// UnixSocket: sends whole messages, with descriptors, between two processes of one user on one
+// host. The receiver checks the sender's credentials, which the kernel adds, so that no other user
+// can send a message.
 #pragma once
 
 #include <cstddef>
@@ -15,36 +15,37 @@
 
 namespace farandole {
 
-// What fits into one message under the kernel's default socket buffers.
+// The largest message that fits into the kernel's default socket buffers.
 inline constexpr std::size_t kUnixMessageBytesMax = 128 * 1024;
 inline constexpr std::size_t kUnixMessageDescriptorsMax = 16;
 
 struct UnixMessage {
   Bytes bytes;
   std::vector<Descriptor> descriptors;  // close-on-exec
-  Status complete;  // kStop if some did not fit into this process; then none of them is here
+  Status complete;  // kStop if this process could not take all descriptors; then it has none
 };
 
-// One end of a connected SOCK_SEQPACKET socket. Any thread may send, one thread at a time receives.
-// Common errors: kRebuildGroup when the other end is closed; kRetry when the time is over (for the
-// try_ calls: when it cannot be done now); kFixCall for an empty message or one over the limits;
-// kStop for a system error.
+// One end of a connected SOCK_SEQPACKET socket. Any thread may send; one thread at a time may
+// receive. Errors of all functions: kRebuildGroup if the other end is closed; kRetry at the
+// deadline (the try_ functions: if it is not possible now); kFixCall for an empty or too long
+// message; kStop for a system error.
 class UnixSocket {
  public:
-  // Two connected ends, both close-on-exec. Errors: kStop.
+  // Makes two connected ends, both close-on-exec. Errors: kStop.
   static Result<std::pair<UnixSocket, UnixSocket>> make_pair();
-  // kFixCall, naming what it is instead, unless this is a connected Unix socket of this kind.
+  // Ok if the descriptor is a connected Unix socket of this kind. Otherwise kFixCall, saying what
+  // it is instead.
   static Status check(int descriptor);
-  // Takes a descriptor that came from elsewhere; if check() fails it is closed.
+  // Takes ownership of a descriptor from elsewhere. If check() fails, closes it.
   static Result<UnixSocket> adopt(Descriptor descriptor);
 
-  // Sends duplicates of the borrowed descriptors along.
+  // Sends the bytes and duplicates of the borrowed descriptors.
   Status send(std::span<const std::byte> bytes, std::span<const int> descriptors,
               TimePoint deadline) const;
   Status try_send(std::span<const std::byte> bytes, std::span<const int> descriptors) const;
 
-  // Further errors: kStop for a message of another user and for one over the limits. Such a message
-  // is dropped, its descriptors closed. When std::bad_alloc comes out no message was taken.
+  // More errors: kStop for a message from another user or over the limits; the message is dropped
+  // and its descriptors are closed. If std::bad_alloc is thrown, no message was taken.
   Result<UnixMessage> receive(TimePoint deadline) const;
   Result<UnixMessage> try_receive() const;
 

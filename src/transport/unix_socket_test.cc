@@ -82,7 +82,7 @@ TEST(UnixSocket, HandsDescriptorsOver) {
   EXPECT_EQ(letter, 'x');
 }
 
-TEST(UnixSocket, RejectsWhatIsOverTheLimitsBeforeSending) {
+TEST(UnixSocket, RejectsMessagesOverTheLimitsBeforeSending) {
   auto [left, right] = connected();
   const Bytes too_long(kUnixMessageBytesMax + 1);
   EXPECT_EQ(left.try_send(too_long, {}).code(), StatusCode::kFixCall);

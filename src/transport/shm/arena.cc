@@ -16,18 +16,18 @@ bool Arena::holds(const std::byte* address) const {
 }
 
 std::byte* Arena::take(std::size_t bytes, std::size_t alignment) {
-  const auto gap_of = [&](std::size_t offset) {
+  const auto gap_before = [&](std::size_t offset) {
     return (alignment - offset % alignment) % alignment;
   };
   const auto range = std::ranges::find_if(free_, [&](const auto& free) {
-    const std::size_t gap = gap_of(free.first);
+    const std::size_t gap = gap_before(free.first);
     return free.second.bytes >= gap && free.second.bytes - gap >= bytes;
   });
   if (range == free_.end()) return nullptr;
-  const std::size_t gap = gap_of(range->first);
+  const std::size_t gap = gap_before(range->first);
   const std::size_t begin = range->first + gap;
   const std::size_t rest = range->second.bytes - gap - bytes;
-  Blocks after;  // first, and the next line, too: they may throw
+  Blocks after;  // make both nodes first, because that may throw
   if (rest > 0) after.emplace(begin + bytes, Block{rest});
   taken_.emplace(begin, Block{bytes});
   if (gap > 0)
@@ -72,7 +72,7 @@ void Arena::keep(const std::byte* begin) {
   kept_bytes_ += block.bytes;
 }
 
-std::span<std::byte> Arena::let_oldest_leave() {
+std::span<std::byte> Arena::take_oldest_kept() {
   auto oldest = taken_.end();
   for (auto block = taken_.begin(); block != taken_.end(); ++block) {
     if (block->second.kept_since == 0) continue;

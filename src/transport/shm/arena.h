@@ -1,5 +1,6 @@
-// Arena: which parts of a piece of memory are free. It reads and writes none of it. A block that is
-// given back is free at once, or is kept aside with its pages until the next of that size comes.
+// Arena: keeps account of which parts of a memory range are free. It never reads or writes that
+// memory. A block that is given back is either free at once, or kept with its pages until a block
+// of the same size is needed.
 #pragma once
 
 #include <cstddef>
@@ -9,32 +10,35 @@
 
 namespace farandole {
 
-// Under a lock of the owner's. What gives memory back needs none: destructors call it.
+// The owner must hold a lock around every call. Functions that give memory back allocate none,
+// because destructors call them.
 class Arena {
  public:
   explicit Arena(std::span<std::byte> memory);
 
   bool holds(const std::byte* address) const;
-  // Of a block that is in use.
+  // The size of a block that is in use.
   std::size_t bytes_of(const std::byte* begin) { return block_at(begin).bytes; }
   std::size_t kept_bytes() const { return kept_bytes_; }
 
-  // First fit, at a multiple of the alignment from the beginning; null if nothing is large enough.
+  // Takes the first free block that is large enough, aligned relative to the beginning of the
+  // range. Null if there is none.
   std::byte* take(std::size_t bytes, std::size_t alignment);
-  // A kept block of this size; null if there is none.
+  // Takes a kept block of this size. Null if there is none.
   std::byte* take_kept(std::size_t bytes);
-  // A block that is in use, or that leaves, is free from now on.
+  // Frees a block that is in use, or that take_oldest_kept() returned.
   void give_back(const std::byte* begin);
-  // A block that is in use is put aside.
+  // Keeps a block that was in use until take_kept() takes it.
   void keep(const std::byte* begin);
-  // The block that was kept for longest: nobody else gets it until it is given back. Empty if there
-  // is none.
-  std::span<std::byte> let_oldest_leave();
+  // Returns the block that has been kept longest. It is not taken again until it is given back.
+  // Empty if there is none.
+  std::span<std::byte> take_oldest_kept();
 
  private:
   struct Block {
     std::size_t bytes = 0;
-    std::uint64_t kept_since = 0;  // 0: not kept; else the count of blocks kept before, and one
+    // 0: not kept; otherwise a number that grows with each kept block
+    std::uint64_t kept_since = 0;
   };
   using Blocks = std::map<std::size_t, Block>;  // by offset
 
@@ -42,7 +46,7 @@ class Arena {
 
   std::span<std::byte> memory_;
   Blocks free_;   // neighbours are merged
-  Blocks taken_;  // likewise, not merged; kept ones, too
+  Blocks taken_;  // not merged; includes kept blocks
   std::size_t kept_bytes_ = 0;
   std::uint64_t kept_ = 0;
 };

@@ -27,7 +27,7 @@ TEST_F(ArenaTest, TakesTheFirstThatFits) {
   EXPECT_EQ(place(arena_.take(50, 1)), 250);
 }
 
-TEST_F(ArenaTest, WhatAnAlignmentLeavesOutStaysFree) {
+TEST_F(ArenaTest, GapsFromAlignmentStayFree) {
   auto* const first = arena_.take(10, 1);
   auto* const aligned = arena_.take(100, 64);
   EXPECT_EQ(place(aligned), 64);
@@ -61,23 +61,23 @@ TEST_F(ArenaTest, AKeptBlockComesAgainForItsSizeOnly) {
   EXPECT_EQ(arena_.take_kept(400), nullptr);
 }
 
-TEST_F(ArenaTest, TheOldestLeavesFirstAndIsNobodysUntilItIsGivenBack) {
+TEST_F(ArenaTest, TheOldestKeptBlockComesFirstAndIsNotReusedUntilGivenBack) {
   auto* const first = arena_.take(400, 1);
   auto* const second = arena_.take(400, 1);
   arena_.keep(second);
   arena_.keep(first);
-  const auto leaving = arena_.let_oldest_leave();
+  const auto leaving = arena_.take_oldest_kept();
   EXPECT_EQ(leaving.data(), second);
   EXPECT_EQ(leaving.size(), 400u);
   EXPECT_EQ(arena_.kept_bytes(), 400u);
   EXPECT_EQ(arena_.take(400, 1), nullptr);
   arena_.give_back(second);
   EXPECT_EQ(arena_.take(400, 1), second);
-  EXPECT_EQ(arena_.let_oldest_leave().data(), first);
-  EXPECT_TRUE(arena_.let_oldest_leave().empty());
+  EXPECT_EQ(arena_.take_oldest_kept().data(), first);
+  EXPECT_TRUE(arena_.take_oldest_kept().empty());
 }
 
-TEST_F(ArenaTest, KnowsWhatItHolds) {
+TEST_F(ArenaTest, KnowsWhichMemoryItHolds) {
   EXPECT_TRUE(arena_.holds(memory_.data()));
   EXPECT_FALSE(arena_.holds(memory_.data() + memory_.size()));
   Arena empty({});

@@ -1,6 +1,7 @@
-// Doorbells: how the members of a job on one host wake each other, and how the end of a member
-// reaches every sleeper. One line per rank, written by its owner (but for the bell itself), plus
-// the closing word of the epoch. The protocol is that of `docs/architecture.md`, "Flags".
+// Doorbells: let the members of a job on one host wake each other, and tell every sleeping member
+// when one of them leaves or dies. The shared memory has one line per rank, which only its owner
+// writes (except for the bell), and the closing word of the epoch. `docs/architecture.md`, "Flags",
+// describes the protocol.
 #pragma once
 
 #include <algorithm>
@@ -25,60 +26,67 @@ class BasicDoorbells {
   template <class T>
   using Atomic = typename Atomics::template Atomic<T>;
 
-  // All of it lies in shared memory that starts as zero bytes.
+  // These structures lie in shared memory, which starts as zero bytes.
   struct alignas(kFlagLineBytes) Line {
-    Atomic<std::uint32_t> bell;    // bumped by whoever wakes this rank
-    Atomic<std::uint32_t> asleep;  // 1 while this rank may be sleeping
-    Atomic<std::uint32_t> left;  // the rank's ticket among those that left in order; 0: still here
-    Atomic<std::uint32_t> reason_bytes;  // written before `left`, as the reason is
+    Atomic<std::uint32_t> bell;          // incremented by the ranks that wake this rank
+    Atomic<std::uint32_t> asleep;        // 1 while this rank may be sleeping
+    Atomic<std::uint32_t> left;          // the order in which ranks left, from 1; 0: still here
+    Atomic<std::uint32_t> reason_bytes;  // like the reason, written before `left`
     std::array<std::byte, kLeaveReasonBytesMax> reason;
   };
   struct alignas(kFlagLineBytes) Header {
-    // 0: open; else the rank + 1 whose death closed the epoch, and above its 32 bits how many had
-    // left in order before.
+    // The closing word. 0: the epoch goes on. Otherwise the low 32 bits are 1 + the rank whose
+    // death ended the epoch, and the high 32 bits are the number of ranks that had left in an
+    // orderly way before.
     Atomic<std::uint64_t> closing;
-    Atomic<std::uint32_t> leavers;  // how many tickets were drawn
+    Atomic<std::uint32_t> leavers;  // how many ranks began to leave
   };
 
   static std::size_t bytes_needed(int size) {
     return sizeof(Header) + static_cast<std::size_t>(size) * sizeof(Line);
   }
 
-  // `memory`: bytes_needed(size) zeroed bytes, the same for all ranks, outliving this.
+  // `memory` is the same bytes_needed(size) zeroed bytes for all ranks. It must outlive this
+  // object.
   BasicDoorbells(std::byte* memory, int rank, int size);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  // Wakes `other` if it may be asleep. Call after the store that it waits for (seq_cst).
+  // Wakes `other` if it may be asleep. Call it after the store that `other` waits for, which must
+  // be seq_cst.
   void ring(int other);
-  // Wakes a sleeper of our own rank: after a submit, or from the watch thread. Any thread.
+  // Wakes the sleeping thread of our own rank, after a submit or from the watch thread. Any thread
+  // may call it.
   void ring_self();
 
-  // The sleeping side, in this order, by the holder of the progress lock only:
-  //   ticket = prepare_sleep();  look at everything again;  then either cancel_sleep() or
-  //   sleep(ticket, limit).
+  // To sleep, the holder of the progress lock does this, in this order:
+  //   ticket = prepare_sleep();
+  //   check everything again;
+  //   cancel_sleep() if something has changed, otherwise sleep(ticket, limit).
   std::uint32_t prepare_sleep();
   void cancel_sleep();
   void sleep(std::uint32_t ticket, Duration limit);
 
-  // An orderly leave, once; the reason is cut at kLeaveReasonBytesMax. Rings everybody.
+  // Leaves the job in an orderly way. Call it once. The reason is cut at kLeaveReasonBytesMax.
+  // Rings all ranks.
   void leave(std::string_view reason);
   struct Leaver {
-    std::uint32_t ticket;  // 1 left first
+    std::uint32_t ticket;  // the rank with ticket 1 left first
     std::string reason;
   };
   std::optional<Leaver> leaver(int rank) const;
   bool has_left(int rank) const { return line(rank).left.load(std::memory_order_seq_cst) != 0; }
-  // How many tickets were drawn: a cheap question whether there is news.
+  // How many ranks began to leave. A cheap check whether anything has changed.
   std::uint32_t leavers() const { return header_->leavers.load(std::memory_order_seq_cst); }
 
-  // A death, seen by anybody. The first one is kept, so that all name the same failed rank. Stores
-  // the closing word, then rings everybody.
+  // Ends the epoch because a rank died. Any rank that notices calls it. Only the first death is
+  // kept, so that all ranks name the same failed rank. Stores the closing word, then rings all
+  // ranks.
   void close(int dead_rank);
   std::optional<int> closed_by() const;
-  // How many had left in order before the death: what they caused, the death did not. Needs
-  // closed_by().
+  // How many ranks had left in an orderly way before the death. Calls that these ranks made fail
+  // were not ended by the death. Call it only if closed_by() is set.
   std::uint32_t leavers_before_closing() const;
 
  private:
@@ -86,8 +94,9 @@ class BasicDoorbells {
     CHECK(rank >= 0 && rank < size_, "a rank lies between 0 and the size of the job");
     return lines_[rank];
   }
-  // Whether or not somebody seems asleep: for what is not stored seq_cst, and for closing words.
-  void ring_anyway(int rank);
+  // Rings even if no thread seems asleep. For values that are not stored seq_cst, and for the
+  // closing word.
+  void ring_always(int rank);
   void ring_everybody();
 
   Header* header_;
@@ -114,26 +123,27 @@ void BasicDoorbells<Atomics>::ring(int other) {
 }
 
 template <class Atomics>
-void BasicDoorbells<Atomics>::ring_anyway(int rank) {
-  // Who sets `asleep` after our load had not looked again yet, and will find what we stored.
+void BasicDoorbells<Atomics>::ring_always(int rank) {
+  // If `other` sets `asleep` after this load, it checks everything again afterwards and finds what
+  // we stored.
   line(rank).bell.fetch_add(1, std::memory_order_seq_cst);
   if (line(rank).asleep.load(std::memory_order_seq_cst) != 0) Atomics::futex_wake(line(rank).bell);
 }
 
 template <class Atomics>
 void BasicDoorbells<Atomics>::ring_everybody() {
-  for (int rank = 0; rank < size_; ++rank) ring_anyway(rank);
+  for (int rank = 0; rank < size_; ++rank) ring_always(rank);
 }
 
 template <class Atomics>
 void BasicDoorbells<Atomics>::ring_self() {
-  ring_anyway(rank_);
+  ring_always(rank_);
 }
 
 template <class Atomics>
 std::uint32_t BasicDoorbells<Atomics>::prepare_sleep() {
-  // In this order: a bell rung after the load ends the sleep at once, and whoever stores after our
-  // second look finds us asleep.
+  // The order matters: if the bell rings after this load, sleep() returns at once. And a rank that
+  // stores after our second check finds `asleep` set.
   const std::uint32_t ticket = line(rank_).bell.load(std::memory_order_seq_cst);
   line(rank_).asleep.store(1, std::memory_order_seq_cst);
   return ticket;
@@ -141,7 +151,7 @@ std::uint32_t BasicDoorbells<Atomics>::prepare_sleep() {
 
 template <class Atomics>
 void BasicDoorbells<Atomics>::cancel_sleep() {
-  // Seen late it only costs the others a needless bell.
+  // Relaxed, because a rank that sees this late only rings once too often.
   line(rank_).asleep.store(0, std::memory_order_relaxed);
 }
 
@@ -184,7 +194,7 @@ void BasicDoorbells<Atomics>::close(int dead_rank) {
   const auto failed_rank = static_cast<std::uint64_t>(dead_rank) + 1;
   header_->closing.compare_exchange_strong(open, std::uint64_t{leavers()} << 32 | failed_rank,
                                            std::memory_order_seq_cst);
-  // Also when another one closed first: it may have died before its bells.
+  // Ring even if another rank closed first, because that rank may have died before it rang.
   ring_everybody();
 }
 

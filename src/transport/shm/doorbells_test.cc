@@ -14,13 +14,13 @@
 namespace farandole {
 namespace {
 
-constexpr auto kNever = std::chrono::seconds(60);  // a guard against hanging, not a measure
+constexpr auto kNever = std::chrono::seconds(60);  // only a guard against hanging
 
 std::shared_ptr<Segment> segment_for(int size) {
   return Segment::create("farandole-test", Doorbells::bytes_needed(size)).value();
 }
 
-// Sleeps as the holder of the progress lock does until `ready`.
+// Sleeps until `ready`, as the holder of the progress lock does.
 template <class Ready>
 void sleep_until(Doorbells& doorbells, Ready ready) {
   while (!ready()) {
@@ -72,7 +72,7 @@ TEST(Doorbells, ThreadsHandATokenAroundAsleep) {
   EXPECT_EQ(token.load(), kSize * kRounds);
 }
 
-// The same between processes: the child maps the memory anew, as another worker would.
+// The same between processes. The child maps the memory again, as another worker would.
 TEST(Doorbells, ProcessesWakeEachOther) {
   constexpr std::uint32_t kRounds = 2000;
   const auto bells = segment_for(2);
@@ -127,7 +127,7 @@ TEST(Doorbells, LeavingWakesSleepers) {
   EXPECT_EQ(a.leaver(1)->reason, "");
 }
 
-TEST(Doorbells, TheFirstDeathIsKeptAndWakesEverybody) {
+TEST(Doorbells, TheFirstDeathIsKeptAndWakesAllRanks) {
   const auto memory = segment_for(3);
   std::vector<std::jthread> sleepers;
   std::atomic<int> failed_ranks = 0;

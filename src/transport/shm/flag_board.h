@@ -1,15 +1,18 @@
-// FlagBoard: the flags of one group in shared memory. Two slots per member; a slot is one flag line
-// with one writer, and room for a little data beside the flags. A member enters its steps one after
-// another, each when it has completed the one before. Nobody completes a step before all have
-// entered it, so whoever enters step k knows that all have entered k − 1 and need nothing of k − 2
-// any more: the line and whatever belongs to its slot may be overwritten, and nobody counts who is
-// done. Generation and sequence are one word, published last. Sequences count modulo 2^32.
-// A step that not all have entered alike may be rolled back, and come again under a newer
-// generation while somebody still looks at the old entry: so the identity is stored mixed with its
-// word, and what is entered again never looks like what was entered before.
-// The members also agree here on how a group ends. A member that ends in the middle of a step must
-// know whether the others may still run this step: try_close() and may_run() decide that once for
-// all of them, by one word that everybody exchanges by compare and swap.
+// FlagBoard: the flags of one group in shared memory. Each member has two slots. A slot is one flag
+// line with one writer, with room for a little data beside the flags. A member enters its steps one
+// after another, each when it has completed the previous one, and no member completes a step before
+// all have entered it. So a member that enters step k knows that all have entered step k − 1 and
+// need nothing of step k − 2 any more. It may overwrite the line of step k − 2 and all memory of
+// that slot, and no member needs to count which others are done. Generation and sequence are one
+// word, which is published last. Sequences count modulo 2^32.
+//
+// If not all members entered the same step, the step is rolled back, and the same number comes
+// again under a newer generation. A slow member may then still read the old entry. So the identity
+// is stored mixed with its word, and a new entry never looks like the old one.
+//
+// The members also agree here on how a group ends. If a member must end in the middle of a step, it
+// needs to know whether the others may still run that step. try_close() and may_run() decide this
+// once for all members, by compare-and-swap on one shared word.
 #pragma once
 
 #include <array>
@@ -26,19 +29,19 @@ namespace farandole {
 inline constexpr std::uint32_t kSlots = 2;
 // How much data fits into a flag line.
 inline constexpr std::size_t kInlineBytes = 1104;
-// The location of memory that the others cannot see.
+// The location of memory that the other members cannot see.
 inline constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 
-// What a member says when it enters a step.
+// What a member publishes when it enters a step.
 struct Entry {
-  std::uint64_t identity = 0;       // compared for equality between members
-  std::int64_t declared_count = 0;  // what may differ per rank: bytes of an all-gather
-  std::uint64_t input = kNowhere;   // where its memory is, as SharedHeap::location_of() says it
-  std::uint64_t output = kNowhere;  // the same
+  std::uint64_t identity = 0;       // what the step does; members compare it
+  std::int64_t declared_count = 0;  // may differ per rank: bytes of an all-gather
+  std::uint64_t input = kNowhere;   // the location of its memory, from SharedHeap::location_of()
+  std::uint64_t output = kNowhere;  // likewise
 };
 
-// One thread at a time (the holder of the progress lock). Generations start at 1: a zero line means
-// nothing.
+// For one thread at a time (the holder of the progress lock). Generations start at 1, so a zero
+// line is no entry.
 template <class Atomics, std::uint32_t Slots = kSlots>
 class BasicFlagBoard {
  public:
@@ -51,44 +54,45 @@ class BasicFlagBoard {
     Atomic<std::int64_t> declared_count;
     Atomic<std::uint64_t> input;
     Atomic<std::uint64_t> output;
-    Atomic<std::uint32_t> phase;      // windows staged, reduced: the algorithm's own count
-    Atomic<std::uint32_t> abandoned;  // 1: this member no longer touches anything of this step
+    Atomic<std::uint32_t> phase;      // progress in the step, as its algorithm defines it
+    Atomic<std::uint32_t> abandoned;  // 1: this member no longer touches any memory of this step
     alignas(
         16) std::array<std::byte, kInlineBytes> inline_payload;  // begins in the word's cache line
   };
 
   static_assert(sizeof(Line) % kFlagLineBytes == 0);
 
-  // Behind the lines, one for all members.
+  // One for all members; it comes after the lines.
   struct alignas(kFlagLineBytes) Closing {
-    Atomic<std::uint64_t> word;  // sequence << 2 | State; 0 as long as nobody wants to end a step
+    Atomic<std::uint64_t> word;  // sequence << 2 | State; 0 until a member wants to end a step
   };
 
   static std::size_t bytes_needed(int members) {
     return static_cast<std::size_t>(members) * Slots * sizeof(Line) + sizeof(Closing);
   }
 
-  // `memory`: bytes_needed(members) zeroed bytes, shared by the members. `ranks`: the members'
-  // world ranks, whose bells are rung.
+  // `memory` is bytes_needed(members) zeroed bytes, shared by the members. `ranks` are the members'
+  // world ranks, for ringing their bells.
   BasicFlagBoard(std::byte* memory, int member, std::vector<int> ranks,
                  BasicDoorbells<Atomics>& doorbells);
 
   int member() const { return member_; }
   int members() const { return static_cast<int>(ranks_.size()); }
-  // The current step; generation 0 when there is none.
+  // The current step. The generation is 0 if there is none.
   std::uint32_t generation() const { return generation_; }
   std::uint32_t sequence() const { return sequence_; }
 
-  // Our memory inside the line of step `sequence`, kInlineBytes, to be filled before enter().
+  // Our inline payload for step `sequence` (kInlineBytes). Fill it before enter().
   std::byte* own_inline_payload(std::uint32_t sequence) {
     return slot(member_, sequence).inline_payload.data();
   }
   // Publishes our entry (phase 0, payload relaxed, then the word seq_cst) and rings. We must have
-  // completed the step before. From here on this is the current step.
+  // completed the previous step. This step is the current one from now on.
   void enter(std::uint32_t generation, std::uint32_t sequence, const Entry& entry);
-  // Everybody entered the current step. Only then may identity() be read, and, if it is the same of
-  // all members, everything else. If not, somebody may have rolled back by now, and entered again:
-  // its identity is then none that it or anybody else has said here.
+  // Whether all members have entered the current step. Only then may identity() be read. If all
+  // identities are equal, the rest of the entries may be read, too. If they differ, a member may
+  // already have rolled back and entered again; its identity then reads as a number that no member
+  // has published.
   bool all_entered() const;
   std::uint64_t identity(int member) const {
     return line(member).identity.load(std::memory_order_relaxed) ^ word();
@@ -102,50 +106,51 @@ class BasicFlagBoard {
   }
   const std::byte* inline_payload(int member) const { return line(member).inline_payload.data(); }
 
-  // Our progress in the current step, only ever growing; seq_cst, then rings.
+  // Publishes our phase in the current step (seq_cst), then rings. The phase only grows.
   void publish_phase(std::uint32_t phase);
   // A member's phase in the current step (seq_cst). Needs all_entered().
   std::uint32_t phase(int member) const;
   bool all_reached(std::uint32_t phase) const;
 
-  // A member has left its job, or a rank has died: the group ends. False: whoever exposed memory to
-  // us for the current step had not got it back when we last read of it.
+  // True if a member has left the job or a rank has died, so that the group ends. If it is false,
+  // memory that others exposed for the current step was still exposed when we last read it.
   bool somebody_is_gone() const;
 
-  // Whether the current step may be run; to be asked by every member that has seen that all have
-  // entered it alike, before it does anything in it. False: the group was closed before that, so
-  // no member ever runs this step.
+  // Whether the current step may be run. Every member calls it when it has seen that all entered
+  // the same step, before it does any work in it. False if the group was closed before; then no
+  // member ever runs this step.
   bool may_run();
-  // For a member that ends in the middle of the current step, which it never enters again. True: no
-  // member has run the step or ever will. False: all have entered it alike, and some may have
-  // completed it. Each member gets the same answer. Never waits for another member.
+  // For a member that must end in the middle of the current step and enters no further step. True:
+  // no member has run the step or ever will. False: all have entered the same step, and some may
+  // have completed it. All members get the same answer. Never waits for another member.
   bool try_close();
-  // This member neither completes the current step nor touches anything of it again; after
-  // try_close() said false. Rings.
+  // After try_close() has returned false: says that this member does not complete the current step
+  // and touches no memory of it any more. Rings.
   void abandon();
-  // The phase from which on a member no longer touches what others have exposed for the current
-  // step. Unknown until it is set.
+  // Sets the phase from which on a member no longer touches memory that others have exposed for the
+  // current step. Unknown until it is set.
   void set_last_phase(std::uint32_t phase) { last_phase_ = phase; }
-  // What we have exposed for the current step can still be written by this member, if it lives.
-  // Needs all_entered().
+  // Whether this member, if it lives, can still write memory that we have exposed for the current
+  // step. Needs all_entered().
   bool may_still_write(int member) const;
 
-  // The current step was not entered by all alike: forget it. Its number comes again under a newer
-  // generation. Nothing may have been written for it.
+  // Forgets the current step, because not all members entered the same one. Its number comes again
+  // under a newer generation. No user memory may have been written for it.
   void roll_back();
 
  private:
   enum class State : std::uint8_t {
     kOpen,
-    kProposed,  // some member wants to close the group from this sequence on
-    kKept,      // the proposal came too late: all have entered this sequence alike
-    kClosed,    // from this sequence on, for good
+    kProposed,  // a member wants to close the group from this sequence on
+    kKept,      // the proposal came too late: all have entered the same step
+    kClosed,    // the group is closed from this sequence on, for good
   };
   static std::uint64_t closing(State state, std::uint32_t sequence) {
     return std::uint64_t{sequence} << 2 | static_cast<std::uint64_t>(state);
   }
   static State state_of(std::uint64_t closing) { return static_cast<State>(closing & 3); }
-  // How many steps the current one comes after the sequence in `closing`; negative: it is before.
+  // The distance from the sequence in `closing` to the current one. Negative if the current one
+  // comes first.
   std::int32_t ahead(std::uint64_t closing) const {
     return static_cast<std::int32_t>(sequence_ - static_cast<std::uint32_t>(closing >> 2));
   }
@@ -211,7 +216,7 @@ bool BasicFlagBoard<Atomics, Slots>::all_entered() const {
   const std::uint64_t expected = word();
   for (int other = 0; other < members(); ++other)
     if (line(other).word.load(std::memory_order_seq_cst) != expected) return false;
-  // Nobody looks at our other line any more: it is taken back while there is other work to do.
+  // No member reads our other line any more: fetch it for writing while there is other work to do.
   __builtin_prefetch(&slot(member_, sequence_ + 1), 1);
   return true;
 }
@@ -261,8 +266,9 @@ bool BasicFlagBoard<Atomics, Slots>::all_entered_alike() const {
   return true;
 }
 
-// Either this load comes after a member has proposed, and then the first exchange decides between
-// us and that member; or that member looks at the words after us, and finds all of them entered.
+// There are two cases. If this load comes after another member's proposal, the first exchange
+// decides between us and that member. Otherwise, that member reads the words after us and finds
+// that all have entered.
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::may_run() {
   std::uint64_t seen = closing_->word.load(std::memory_order_seq_cst);
@@ -270,25 +276,25 @@ bool BasicFlagBoard<Atomics, Slots>::may_run() {
     if (closing_->word.compare_exchange_strong(seen, closing(State::kKept, sequence_),
                                                std::memory_order_seq_cst))
       return true;
-  // Whoever closed a later sequence has completed this step.
+  // A member that closed a later sequence has completed this step.
   return state_of(seen) != State::kClosed || ahead(seen) < 0;
 }
 
-// The state of one sequence only ever grows, so an exchange never succeeds on an older state.
+// The state of a sequence only grows, so the exchange never overwrites a newer state.
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::try_close() {
   CHECK(generation_ != 0, "there must be a current step");
   std::uint64_t seen = closing_->word.load(std::memory_order_seq_cst);
   for (;;) {
     if (state_of(seen) == State::kKept && ahead(seen) == 0) return false;
-    // Whoever proposed a later sequence has completed this step.
+    // A member that proposed a later sequence has completed this step.
     if (state_of(seen) != State::kOpen && ahead(seen) < 0) return false;
     if (state_of(seen) == State::kClosed) return true;
     const std::uint64_t proposed = closing(State::kProposed, sequence_);
     if (seen != proposed &&
         !closing_->word.compare_exchange_strong(seen, proposed, std::memory_order_seq_cst))
       continue;
-    // Only words that are looked at after the proposal count.
+    // Check the words only now, after the proposal: an earlier check does not count.
     const State decided = all_entered_alike() ? State::kKept : State::kClosed;
     seen = proposed;
     if (closing_->word.compare_exchange_strong(seen, closing(decided, sequence_),
@@ -313,7 +319,7 @@ bool BasicFlagBoard<Atomics, Slots>::may_still_write(int member) const {
 template <class Atomics, std::uint32_t Slots>
 void BasicFlagBoard<Atomics, Slots>::roll_back() {
   CHECK(generation_ != 0, "there must be a current step");
-  // The line may stay as it is: its generation is over, so its word matches no step to come.
+  // The line stays as it is: its generation is over, so its word matches no later step.
   generation_ = 0;
 }
 

@@ -25,7 +25,7 @@ class Boards {
       boards_.emplace_back(memory_->data(), rank, ranks, *doorbells_[static_cast<size_t>(rank)]);
   }
   FlagBoard& operator[](int rank) { return boards_[static_cast<size_t>(rank)]; }
-  // For the board of a group of some of them: the beginning of ours.
+  // Memory for the board of a group of two members: the beginning of ours.
   std::byte* pair_memory() { return memory_->data(); }
   Doorbells& doorbells(int rank) { return *doorbells_[static_cast<size_t>(rank)]; }
 
@@ -60,8 +60,8 @@ TEST(FlagBoard, AnotherGenerationOrSequenceIsNotTheSameStep) {
   EXPECT_FALSE(boards[0].all_entered() || boards[1].all_entered());
 }
 
-// Who completes step 2 and enters step 3 uses the line of step 1 again; the slowest may still be
-// looking at step 2.
+// A member that completes step 2 and enters step 3 reuses the line of step 1. The slowest member
+// may still be reading step 2.
 TEST(FlagBoard, TheNextStepLeavesTheLineOfThisOneAlone) {
   Boards boards(2);
   for (const std::uint32_t step : {1u, 2u})
@@ -99,8 +99,9 @@ TEST(FlagBoard, ARolledBackStepComesAgainUnderANewerGeneration) {
   EXPECT_EQ(boards[1].entry(0).identity, 9u);
 }
 
-// Member 0 has looked at all words already when member 1 comes again, with what 0 has entered.
-TEST(FlagBoard, WhatIsEnteredAgainNeverLooksLikeTheOldEntry) {
+// Member 0 has already read all words when member 1 enters again, now with the same entry as member
+// 0.
+TEST(FlagBoard, ANewEntryNeverLooksLikeTheOldOne) {
   Boards boards(2);
   boards[0].enter(1, 1, {.identity = 5});
   boards[1].enter(1, 1, {.identity = 6});
@@ -114,7 +115,7 @@ TEST(FlagBoard, WhatIsEnteredAgainNeverLooksLikeTheOldEntry) {
   EXPECT_EQ(boards[0].identity(1), 5u);
 }
 
-TEST(FlagBoard, WhoIsGoneIsAMemberThatHasLeftOrAnyRankThatHasDied) {
+TEST(FlagBoard, AMemberThatLeftOrAnyRankThatDiedIsGone) {
   Boards boards(3);
   FlagBoard pair(boards.pair_memory(), 0, {0, 1}, boards.doorbells(0));
   EXPECT_FALSE(boards[0].somebody_is_gone() || pair.somebody_is_gone());
@@ -132,7 +133,7 @@ TEST(FlagBoardDeathTest, ThereMustBeACurrentStep) {
   EXPECT_DEATH(boards[0].roll_back(), "current step");
 }
 
-// Sleeps whenever there is nothing to do, as the holder of the progress lock does.
+// Sleeps if there is nothing to do, as the holder of the progress lock does.
 template <class Ready>
 void sleep_until(Doorbells& doorbells, Ready ready) {
   while (!ready()) {
@@ -141,11 +142,11 @@ void sleep_until(Doorbells& doorbells, Ready ready) {
       doorbells.cancel_sleep();
       return;
     }
-    doorbells.sleep(ticket, std::chrono::seconds(60));  // a guard against hanging
+    doorbells.sleep(ticket, std::chrono::seconds(60));  // only a guard against hanging
   }
 }
 
-// Sums declared counts over `steps` steps, starting behind `start`; checks every sum.
+// Runs `steps` steps after `start`, and checks the sum of the declared counts in each of them.
 void sum_steps(Boards& boards, int rank, std::uint32_t start, std::uint32_t steps) {
   FlagBoard& board = boards[rank];
   Doorbells& doorbells = boards.doorbells(rank);
@@ -174,7 +175,8 @@ TEST(FlagBoard, ThreadsSumAsleep) { run_everywhere(3, 0, 1500); }
 
 TEST(FlagBoard, SequencesGoOnAcrossTheWholeRange) { run_everywhere(2, 0xffff'ffff - 20, 40); }
 
-// The first entrant gives up: the second one never runs the step, though all have entered it.
+// The first member gives up before the second enters. So the second never runs the step, although
+// both have entered it.
 TEST(FlagBoardEnd, AStepThatNotAllHadEnteredIsClosedForAll) {
   Boards boards(2);
   boards[0].enter(1, 1, {.identity = 1});
@@ -192,7 +194,7 @@ TEST(FlagBoardEnd, AStepThatAllHaveEnteredIsKeptForAll) {
   EXPECT_FALSE(boards[0].try_close());
   EXPECT_TRUE(boards[1].may_run());
   EXPECT_FALSE(boards[1].try_close());
-  // The next one is another matter.
+  // The next step can still be closed.
   boards[1].enter(1, 2, {.identity = 1});
   EXPECT_TRUE(boards[1].try_close());
   EXPECT_FALSE(boards[0].try_close());

@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-// What user programs get on 64-bit machines with page tables of four levels.
+// The address space of a user program on 64-bit machines with four-level page tables.
 constexpr std::size_t kAddressSpaceBytes = std::size_t{1} << 47;
 
 std::size_t soft_limit(int resource, std::size_t at_most) {

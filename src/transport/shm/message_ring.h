@@ -1,6 +1,6 @@
-// MessageRing: a bounded queue of messages from one member to another in shared memory; the control
-// messages of a group on one host travel here. One sender, one receiver. Each message is a length
-// and its bytes, both in whole units, so a length is never cut by the end of the buffer.
+// MessageRing: a bounded queue in shared memory for the control messages from one member of a group
+// to another. It has one sender and one receiver. A message is a length and its bytes, both padded
+// to whole units, so that the end of the buffer never cuts a length.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace farandole {
 
 inline constexpr std::size_t kMessageRingBytes = 64 * 1024;
 
-// One end of the queue. One thread at a time per end. Keeps nothing of its own: both positions lie
-// in shared memory, each with one writer.
+// One end of the queue, for one thread at a time. It has no state of its own: both positions lie in
+// shared memory, each with one writer.
 template <class Atomics, std::size_t Capacity = kMessageRingBytes>
 class BasicMessageRing {
  public:
@@ -26,13 +26,13 @@ class BasicMessageRing {
   template <class T>
   using Atomic = typename Atomics::template Atomic<T>;
   struct alignas(kFlagLineBytes) Position {
-    Atomic<std::uint64_t> bytes;  // since the beginning, only ever growing
+    Atomic<std::uint64_t> bytes;  // written or read since the beginning; only grows
   };
 
   static constexpr std::size_t bytes_needed() { return 2 * sizeof(Position) + Capacity; }
 
-  // Both ends map the same bytes_needed() zeroed bytes. `peer` is the world rank at the other end,
-  // whose bell is rung after a send and after a receive that makes room.
+  // Both ends map the same bytes_needed() zeroed bytes. `peer` is the world rank at the other end.
+  // Its bell is rung after a send, and after a receive that makes room.
   BasicMessageRing(std::byte* memory, BasicDoorbells<Atomics>& doorbells, int peer)
       : written_(reinterpret_cast<Position*>(memory)),
         read_(written_ + 1),
@@ -40,9 +40,10 @@ class BasicMessageRing {
         doorbells_(&doorbells),
         peer_(peer) {}
 
-  // False when there is no room now; try again after the bell rang. At most kCapacityBytes / 2.
+  // Returns false if there is no room now; try again after the bell has rung. A message has at most
+  // kCapacityBytes / 2.
   bool try_send(std::span<const std::byte> message);
-  // The next message, if there is one.
+  // Returns the next message, or nothing if the queue is empty.
   std::optional<Bytes> try_receive();
 
  private:

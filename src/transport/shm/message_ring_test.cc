@@ -67,13 +67,13 @@ TEST(MessageRing, FillsUpExactlyAndMakesRoomAgain) {
   EXPECT_FALSE(pair.receiver.try_receive().has_value());
 }
 
-TEST(MessageRingDeathTest, RejectsWhatNeverFits) {
+TEST(MessageRingDeathTest, RejectsMessagesThatNeverFit) {
   Pair pair;
   const Bytes too_long(MessageRing::kCapacityBytes / 2 + 1);
   EXPECT_DEATH(pair.sender.try_send(too_long), "half of its ring");
 }
 
-// False if no bell came: it was lost.
+// Returns false if no bell rang in time, which means that it was lost.
 bool sleeps_until_the_bell(Doorbells& bells, std::uint32_t ticket) {
   constexpr auto kHangGuard = std::chrono::seconds(60);
   const auto begin = std::chrono::steady_clock::now();

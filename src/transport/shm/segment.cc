@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// MADV_COLLAPSE, since Linux 6.1: at once, and also where shmem_enabled says `never`.
+// MADV_COLLAPSE (Linux 6.1) makes huge pages at once, even if shmem_enabled is `never`.
 constexpr int kCollapse = 25;
 
 std::size_t whole_pages(std::size_t bytes) {
@@ -28,8 +28,8 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-Status system_says_no(const char* call, std::size_t bytes, std::string_view what_to_do,
-                      int error = errno) {
+Status call_failed(const char* call, std::size_t bytes, std::string_view what_to_do,
+                   int error = errno) {
   return Status::stop(fmt::format("shared memory of {} bytes: {} failed: {} ({})", bytes, call,
                                   std::strerror(error), what_to_do));
 }
@@ -42,7 +42,8 @@ int resize(int descriptor, std::size_t bytes) {
   return result;
 }
 
-// Huge pages can be seen as such only where file and address are aligned alike.
+// The kernel maps huge pages only if the offset in the file and the address have the same
+// alignment.
 void* map_aligned(int descriptor, std::size_t bytes) {
   if (bytes < kHugePageBytes)
     return ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
@@ -71,9 +72,9 @@ void* map_aligned(int descriptor, std::size_t bytes) {
 Result<std::shared_ptr<Segment>> Segment::map(const Descriptor& descriptor, std::size_t bytes) {
   void* memory = map_aligned(descriptor.get(), bytes);
   if (memory == MAP_FAILED)
-    return system_says_no("mmap", bytes,
-                          "raise the address space limit, `ulimit -v`, or vm.max_map_count; or set "
-                          "FARANDOLE_HEAP_BYTES for all ranks");
+    return call_failed("mmap", bytes,
+                       "raise the address space limit, `ulimit -v`, or vm.max_map_count; or set "
+                       "FARANDOLE_HEAP_BYTES for all ranks");
   return std::shared_ptr<Segment>(
       new Segment(static_cast<std::byte*>(memory), bytes, Descriptor()));
 }
@@ -84,11 +85,11 @@ Result<std::shared_ptr<Segment>> Segment::create(const char* name, std::size_t b
     return Status::stop(fmt::format("shared memory of {} bytes cannot be made", bytes));
   auto descriptor =
       Descriptor::beyond_standard(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!descriptor.valid()) return system_says_no("memfd_create", size, descriptor_advice());
+  if (!descriptor.valid()) return call_failed("memfd_create", size, descriptor_advice());
   if (resize(descriptor.get(), size) != 0)
-    return system_says_no("ftruncate", size, "raise the file size limit, `ulimit -f`");
+    return call_failed("ftruncate", size, "raise the file size limit, `ulimit -f`");
   if (::fcntl(descriptor.get(), F_ADD_SEALS, kSeals) != 0)
-    return system_says_no("fcntl(F_ADD_SEALS)", size, "the kernel must offer memfd seals");
+    return call_failed("fcntl(F_ADD_SEALS)", size, "the kernel must offer memfd seals");
   FARANDOLE_TRY_ASSIGN(auto segment, map(descriptor, size));
   segment->descriptor_ = std::move(descriptor);
   return segment;
@@ -104,12 +105,13 @@ Result<std::size_t> Segment::sealed_size(const Descriptor& descriptor) {
   const auto size = static_cast<std::size_t>(facts.st_size);
   const int seals = ::fcntl(descriptor.get(), F_GET_SEALS);
   if (seals < 0)
-    return system_says_no("fcntl(F_GET_SEALS)", size,
-                          "the peer's descriptor must be a memfd; do all ranks run one version?");
+    return call_failed("fcntl(F_GET_SEALS)", size,
+                       "the peer's descriptor must be a memfd; do all ranks run one version?");
   if ((seals & kSeals) != kSeals)
-    return Status::stop(fmt::format(
-        "a peer's shared memory has the seals {:#x} but needs {:#x}: it could be cut off under us",
-        seals, kSeals));
+    return Status::stop(
+        fmt::format("a peer's shared memory has the seals {:#x} but needs {:#x}: it could shrink "
+                    "while we use it",
+                    seals, kSeals));
   return size;
 }
 
@@ -132,7 +134,7 @@ Result<std::shared_ptr<Segment>> Segment::attach(const Descriptor& descriptor,
 void Segment::leave_out_of_core_dumps() { ::madvise(data_, size_, MADV_DONTDUMP); }
 
 void Segment::discard(std::byte* begin, std::size_t bytes) {
-  // Rejected for memory that is locked, for one.
+  // This fails, for example, if the memory is locked.
   if (::madvise(begin, bytes, MADV_REMOVE) != 0) std::memset(begin, 0, bytes);
 }
 
@@ -140,10 +142,10 @@ Status Segment::make_private(std::byte* begin, std::size_t bytes) {
   void* const memory = ::mmap(begin, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED,
                               descriptor_.get(), begin - data_);
   if (memory == MAP_FAILED)
-    return system_says_no("mmap", bytes, "vm.overcommit_memory or vm.max_map_count is too low");
+    return call_failed("mmap", bytes, "vm.overcommit_memory or vm.max_map_count is too low");
   ::madvise(begin, bytes, MADV_DONTDUMP);
-  // A page becomes our own at the first store. An exchange of a byte for itself is one, and loses
-  // no store of another thread. (A fetch_or of 0 may be compiled to a mere load.)
+  // A page becomes our own at the first store. Exchanging a byte for itself stores, and it loses no
+  // store of another thread. (A fetch_or of 0 may be compiled to a load.)
   for (std::byte* page = begin; page < begin + bytes; page += whole_pages(1)) {
     const std::atomic_ref<std::byte> first(*page);
     std::byte value = first.load(std::memory_order_relaxed);
@@ -157,7 +159,7 @@ void Segment::take_huge_pages(std::byte* begin, std::size_t bytes) {
   const std::size_t first = (offset + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
   const std::size_t end = (offset + bytes) / kHugePageBytes * kHugePageBytes;
   if (first >= end) return;
-  // One small page each, for the kernel does not look where there is none.
+  // Touch one small page in each huge page first, because the kernel skips ranges without any page.
   for (std::size_t page = first; page < end; page += kHugePageBytes)
     *static_cast<volatile std::byte*>(data_ + page) = std::byte{0};
   ::madvise(data_ + first, end - first, kCollapse);

@@ -1,7 +1,8 @@
-// Segment: a piece of memory that processes of one host can share. A sealed memfd: it has no name,
-// cannot change its size, and is gone with the last process that maps it. Its pages come at the
-// first touch and do not count against /dev/shm; where a memory cgroup is full then, the kernel
-// kills a process, and there is no SIGBUS. To reserve them beforehand would end there just so.
+// Segment: memory that processes of one host can share. It is a sealed memfd: it has no file name,
+// its size cannot change, and it is freed with the last process that maps it. Its pages are
+// allocated at the first touch and do not count against the size of /dev/shm. If a memory cgroup is
+// full at a touch, the kernel kills a process; there is no SIGBUS. Reserving the pages beforehand
+// would not change that.
 #pragma once
 
 #include <cstddef>
@@ -13,21 +14,22 @@
 
 namespace farandole {
 
-// What the processor's larger pages have; segments of this size and more begin at a multiple of it.
+// The processor's huge page size. Segments of at least this size begin at a multiple of it.
 inline constexpr std::size_t kHugePageBytes = 2 << 20;
 
-// Mapped for reading and writing while it lives. Shared by everybody who holds memory inside it.
+// Mapped for reading and writing while the object lives. All owners of memory inside it share the
+// object.
 class Segment {
  public:
-  // At least `bytes` zeroed bytes, in whole pages. `name` is only seen in /proc. Errors: kStop
-  // naming the system call, the size and the limit to raise.
+  // Creates at least `bytes` zeroed bytes, in whole pages. `name` only appears in /proc. Errors:
+  // kStop with the system call, the size and the limit to raise.
   static Result<std::shared_ptr<Segment>> create(const char* name, std::size_t bytes);
-  // Maps what create(…, expected_bytes) of another process, or of this one, has made. The
-  // descriptor is borrowed and no longer needed afterwards. Errors: kStop when it is something else
-  // or not sealed, so that its memory might vanish under us.
+  // Maps a segment that this or another process has created with `expected_bytes`. The descriptor
+  // is borrowed and no longer needed afterwards. Errors: kStop if it is no segment or not sealed,
+  // because its memory could then disappear while we use it.
   static Result<std::shared_ptr<Segment>> attach(const Descriptor& descriptor,
                                                  std::size_t expected_bytes);
-  // Likewise, with the size that it has.
+  // The same for a segment of any size.
   static Result<std::shared_ptr<Segment>> attach(const Descriptor& descriptor);
   ~Segment();
   Segment(const Segment&) = delete;
@@ -35,22 +37,22 @@ class Segment {
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
-  // To be handed to peers; borrowed. Empty after attach() and close_descriptor().
+  // The descriptor, borrowed, for sending it to peers. Empty after attach() and close_descriptor().
   const Descriptor& descriptor() const { return descriptor_; }
-  // The memory stays.
+  // The memory stays mapped.
   void close_descriptor() { descriptor_.reset(); }
 
-  // A core dump would read all of it, and so take pages for what was never touched.
+  // Without this, a core dump would read the whole segment and so allocate all of its pages.
   void leave_out_of_core_dumps();
-  // Zeroes memory, in whole pages, by giving the pages back to the system.
+  // Zeroes whole pages by giving them back to the system.
   void discard(std::byte* begin, std::size_t bytes);
-  // From now on these whole pages are this process's own: they keep their addresses and their
-  // bytes, and what other mappings of the segment store there later is not seen here, nor is what
-  // we store seen there. Other threads may use the memory meanwhile. For good. Needs descriptor().
-  // Errors: kStop.
+  // Makes these whole pages private to this process, for good. They keep their addresses and bytes.
+  // Later stores through other mappings of the segment do not appear here, and our stores do not
+  // appear there. Other threads may use the memory meanwhile. Needs descriptor(). Errors: kStop.
   Status make_private(std::byte* begin, std::size_t bytes);
-  // Takes huge pages for those among these untouched bytes that fill some: at a seventh of what
-  // small pages cost at their first touch. Where the kernel has none, nothing happens.
+  // Allocates huge pages for the part of these untouched bytes that fills whole huge pages. That
+  // takes a seventh of the time of touching small pages. Does nothing if the kernel has no huge
+  // pages.
   void take_huge_pages(std::byte* begin, std::size_t bytes);
 
  private:
@@ -65,11 +67,11 @@ class Segment {
   Descriptor descriptor_;
 };
 
-// Somebody else's segment, mapped for reading only while this lives. Neither copies nor moves.
+// A segment of another process, mapped read-only while the object lives. Cannot be copied or moved.
 class SegmentView {
  public:
-  // Of a descriptor that may have been opened for reading only. Null when it is no segment, or
-  // there is no room for it.
+  // Maps the segment of a descriptor, which may be read-only. Null if it is not a segment, or if
+  // there is no address space for it.
   static std::unique_ptr<SegmentView> attach(const Descriptor& descriptor);
   ~SegmentView();
   SegmentView(const SegmentView&) = delete;

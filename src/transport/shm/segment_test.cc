@@ -56,7 +56,7 @@ TEST(Segment, DiscardedPagesAreZeroAndCostNothing) {
   EXPECT_EQ(segment->data()[4095], std::byte{1});
   EXPECT_EQ(bytes_in_use(*segment), 4096u);
   EXPECT_EQ(segment->data()[4096], std::byte{0});
-  // Locked memory keeps its pages.
+  // The kernel does not take back locked pages.
   ASSERT_EQ(::mlock(segment->data(), 4096), 0);
   segment->discard(segment->data(), 4096);
   EXPECT_EQ(segment->data()[4095], std::byte{0});
@@ -67,7 +67,7 @@ TEST(Segment, HugePagesAreTakenForWholeOnesOnly) {
   segment->take_huge_pages(segment->data() + 1, kHugePageBytes);
   EXPECT_EQ(bytes_in_use(*segment), 0u);
   segment->take_huge_pages(segment->data() + kHugePageBytes - 1, 2 * kHugePageBytes);
-  // A kernel without them gives the one small page.
+  // A kernel without huge pages gives one small page.
   EXPECT_THAT(bytes_in_use(*segment), testing::AnyOf(4096u, kHugePageBytes));
   EXPECT_TRUE(std::all_of(segment->data(), segment->data() + segment->size(),
                           [](std::byte b) { return b == std::byte{0}; }));
@@ -128,7 +128,7 @@ TEST(Segment, RejectsMemoryThatMayStillShrink) {
   EXPECT_THAT(result.status().message(), HasSubstr("seals"));
 }
 
-TEST(Segment, RejectsWhatIsNoMemory) {
+TEST(Segment, RejectsDescriptorsThatAreNoSegment) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   const Descriptor reader(ends[0]);

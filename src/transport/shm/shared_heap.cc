@@ -19,8 +19,8 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-// A sixteenth is for small blocks, whose pages stay. So what is free for large ones is zeroed, or
-// is a block that was kept. Of these there are never more than so much, too.
+// A sixteenth of the heap is for small blocks, whose pages stay. So free memory for large blocks is
+// always zeroed or a kept block. Kept blocks also take at most a sixteenth.
 constexpr std::size_t kPart = 16;
 
 std::size_t rounded(std::size_t bytes, std::size_t unit) {
@@ -37,8 +37,8 @@ Zones zones_of(std::byte* begin, std::size_t bytes) {
   return {Arena({begin, small}), Arena({begin + small, bytes - small})};
 }
 
-// Where the heap has no place.
-Result<std::shared_ptr<std::byte>> allocate_unseen(std::size_t bytes) {
+// Allocates ordinary memory, which peers cannot see, if the heap has no room.
+Result<std::shared_ptr<std::byte>> allocate_private(std::size_t bytes) {
   void* const memory =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
@@ -52,7 +52,7 @@ Result<std::shared_ptr<std::byte>> allocate_unseen(std::size_t bytes) {
 
 }  // namespace
 
-// Shared by the heap and all blocks, so that memory outlives the heap.
+// Shared by the heap and all blocks, so that blocks may outlive the heap.
 struct SharedHeap::Pool {
   explicit Pool(std::shared_ptr<Segment> whole)
       : segment(std::move(whole)),
@@ -60,8 +60,8 @@ struct SharedHeap::Pool {
         zones(zones_of(segment->data(), segment->size())) {}
 
   struct Taken {
-    std::byte* begin = nullptr;  // null: there is no place
-    bool is_fresh = false;       // zeroed, and no page was touched
+    std::byte* begin = nullptr;  // null: there is no room
+    bool is_fresh = false;       // zeroed, and no page of it has been touched
   };
 
   Taken take_small(std::size_t bytes) {
@@ -77,12 +77,13 @@ struct SharedHeap::Pool {
   }
 
   void give_back(const std::byte* begin) {
-    // In the child of a fork another thread may have held the lock for ever.
+    // In the child of a fork, the lock may be held by a thread that does not exist there.
     if (abandoned.load(std::memory_order_relaxed)) return;
     {
       auto both = zones.lock();
       Arena& arena = both->small.holds(begin) ? both->small : both->large;
-      // Of memory that was taken back from the peers nobody must believe that they see it.
+      // Memory that was taken back from the peers is never used again, because a new block there
+      // must be visible to them.
       if (some_taken_back && is_taken_back({begin, arena.bytes_of(begin)})) return;
       if (&arena == &both->small) return arena.give_back(begin);
       arena.keep(begin);
@@ -90,14 +91,14 @@ struct SharedHeap::Pool {
     keep_at_most(kept_bytes_max);
   }
 
-  // Others may allocate while the system takes the pages.
+  // Does not hold the lock while the system takes the pages, so that other threads may allocate.
   void keep_at_most(std::size_t bytes) {
     while (true) {
       std::span<std::byte> leaving;
       {
         auto both = zones.lock();
         if (both->large.kept_bytes() <= bytes) return;
-        leaving = both->large.let_oldest_leave();
+        leaving = both->large.take_oldest_kept();
       }
       segment->discard(leaving.data(), leaving.size());
       zones.lock()->large.give_back(leaving.data());
@@ -115,13 +116,14 @@ struct SharedHeap::Pool {
   const std::shared_ptr<Segment> segment;  // ours alone
   const std::size_t kept_bytes_max;
   Guarded<Zones> zones;
-  Guarded<std::vector<std::span<const std::byte>>> taken_back;  // from the peers; whole pages
-  std::atomic<bool> some_taken_back = false;                    // so that most need no lock
+  Guarded<std::vector<std::span<const std::byte>>>
+      taken_back;                             // taken back from the peers, in whole pages
+  std::atomic<bool> some_taken_back = false;  // so that the usual check needs no lock
   std::atomic<bool> abandoned = false;
 };
 
 SharedHeap::SharedHeap(std::shared_ptr<Pool> pool) : pool_(std::move(pool)) {}
-// Blocks may live on; nobody needs the descriptor any more.
+// Blocks may live on, but the descriptor is no longer needed.
 SharedHeap::~SharedHeap() { pool_->segment->close_descriptor(); }
 
 Result<std::unique_ptr<SharedHeap>> SharedHeap::create(std::size_t bytes) {
@@ -138,7 +140,7 @@ Result<std::shared_ptr<std::byte>> SharedHeap::allocate(std::size_t bytes) {
   if (bytes < kLargeBlockBytes) taken = pool_->take_small(size);
   const std::size_t pages = rounded(bytes, kPageBytes);
   if (taken.begin == nullptr) taken = pool_->take_large(pages);
-  if (taken.begin == nullptr) return allocate_unseen(pages);
+  if (taken.begin == nullptr) return allocate_private(pages);
   std::shared_ptr<std::byte> block(taken.begin,
                                    [pool = pool_](std::byte* begin) { pool->give_back(begin); });
   if (taken.is_fresh)

@@ -45,12 +45,12 @@ TEST(SharedHeap, FreedMemoryComesBackZeroed) {
   const auto* address = block.get();
   std::memset(block.get(), 0xff, 10'000);
   block.reset();
-  block = heap->allocate(20'000).value();  // partly used before
+  block = heap->allocate(20'000).value();  // a part of it was used before
   EXPECT_EQ(block.get(), address);
   EXPECT_TRUE(all_zero(block.get(), 20'000));
 }
 
-// What the segment takes of the machine's memory.
+// How much of the machine's memory the segment takes.
 std::size_t bytes_in_use(const SharedHeap& heap) {
   struct stat facts{};
   EXPECT_EQ(::fstat(heap.segment().get(), &facts), 0);
@@ -68,7 +68,7 @@ TEST(SharedHeap, LargeBlocksBeginAtPages) {
   EXPECT_EQ(reinterpret_cast<std::uintptr_t>(huge.get()) % kHugePageBytes, 0u);
 }
 
-TEST(SharedHeap, WhatDoesNotFitIsMemoryThatPeersCannotSee) {
+TEST(SharedHeap, AFullHeapGivesMemoryThatPeersCannotSee) {
   const auto heap = SharedHeap::create(32 * kMiB).value();
   const auto descriptors = open_descriptors();
   const auto most = heap->allocate(30 * kMiB).value();
@@ -126,7 +126,7 @@ TEST(SharedHeap, AKeptBlockNeedsNoPagesAgain) {
   EXPECT_TRUE(all_zero(address, 8 * kMiB));
 }
 
-TEST(SharedHeap, WhatIsTooLargeToKeepGivesItsPagesBack) {
+TEST(SharedHeap, ABlockTooLargeToKeepGivesItsPagesBack) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   const std::size_t before = bytes_in_use(*heap);
   auto block = heap->allocate(100 * kMiB).value();
@@ -171,7 +171,7 @@ TEST(SharedHeap, APeerSeesTheSameBytes) {
   EXPECT_EQ(*peer->at(location, 1), std::byte{42});
 }
 
-TEST(SharedHeap, APeerRejectsWhatLiesOutside) {
+TEST(SharedHeap, APeerRejectsLocationsOutside) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   const auto peer = PeerHeap::attach(heap->segment()).value();
   EXPECT_NE(peer->at(kHeapBytes - 8, 8), nullptr);
@@ -196,15 +196,15 @@ TEST(SharedHeap, AfterAForkNothingIsTouched) {
   heap->abandon_after_fork();
   EXPECT_FALSE(heap->segment().valid());
   EXPECT_EQ(block.get()[0], std::byte{5});
-  block.reset();  // must not reach the lock; there is nothing to see from outside
+  block.reset();  // must not take the lock: this would hang
 }
 
 bool all_are(const std::byte* begin, std::size_t bytes, std::byte value) {
   return std::all_of(begin, begin + bytes, [value](std::byte b) { return b == value; });
 }
 
-// What a peer stores after that is seen by nobody.
-TEST(SharedHeap, WhatWasTakenBackKeepsItsBytesWhateverAPeerStores) {
+// Later stores of a peer do not reach the owner.
+TEST(SharedHeap, MemoryTakenBackKeepsItsBytesWhateverAPeerStores) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   const auto peer = PeerHeap::attach(heap->segment()).value();
   constexpr std::size_t kBytes = 3 << 20;
@@ -217,7 +217,7 @@ TEST(SharedHeap, WhatWasTakenBackKeepsItsBytesWhateverAPeerStores) {
   std::memset(block.get() + 10'000, 6, 2'000'000);
   std::memset(peer->at(location, kBytes), 7, kBytes);
   EXPECT_TRUE(all_are(part.data(), part.size(), std::byte{6}));
-  // Its pages belong to it, and what lies beside them is seen by the peer as before.
+  // Only its pages become private: the peer still sees the memory beside them.
   const auto pages = SharedHeap::pages_of(part);
   EXPECT_EQ(pages.data(), block.get() + 8192);
   EXPECT_TRUE(all_are(block.get() + 8192, 10'000 - 8192, std::byte{5}));
@@ -225,7 +225,7 @@ TEST(SharedHeap, WhatWasTakenBackKeepsItsBytesWhateverAPeerStores) {
   EXPECT_EQ(pages.data()[pages.size()], std::byte{7});
 }
 
-TEST(SharedHeap, WhatWasTakenBackIsNeverSharedNorAllocatedAgain) {
+TEST(SharedHeap, MemoryTakenBackIsNeverSharedOrAllocatedAgain) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   constexpr std::size_t kBytes = 1 << 20;
   auto block = heap->allocate(kBytes).value();
@@ -246,8 +246,8 @@ TEST(SharedHeap, WhatWasTakenBackIsNeverSharedNorAllocatedAgain) {
   }
 }
 
-// Small blocks share a page with what was taken back: they keep their bytes, and are not shared any
-// more either.
+// Small blocks in the same page as memory that was taken back keep their bytes, and are no longer
+// shared either.
 TEST(SharedHeap, NeighboursInAPageThatWasTakenBackGoOnUnshared) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   auto first = heap->allocate(300).value();
@@ -264,7 +264,7 @@ TEST(SharedHeap, NeighboursInAPageThatWasTakenBackGoOnUnshared) {
   EXPECT_NE(heap->allocate(300).value().get(), freed);
 }
 
-// No store of another thread is lost while the pages change.
+// No store of another thread is lost while the pages become private.
 TEST(SharedHeap, OtherThreadsStoreWhileMemoryIsTakenBack) {
   if (::dlsym(RTLD_DEFAULT, "__tsan_init") != nullptr)
     GTEST_SKIP() << "the thread sanitizer counts a mapping over memory in use as a store";
@@ -288,7 +288,7 @@ TEST(SharedHeap, OtherThreadsStoreWhileMemoryIsTakenBack) {
 // More is freed than may be kept, so pages are discarded all the time while others allocate.
 TEST(SharedHeap, PagesAreDiscardedBeforeTheirBlockIsUsedAgain) {
   constexpr std::size_t kStride = 4096;
-  const auto heap = SharedHeap::create(96 * kMiB).value();  // little more than what is in use
+  const auto heap = SharedHeap::create(96 * kMiB).value();  // little more than the threads use
   const auto run = [&](unsigned seed) {
     std::mt19937 random(seed);
     for (int round = 0; round < 500; ++round) {

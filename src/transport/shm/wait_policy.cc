@@ -10,7 +10,7 @@ namespace farandole {
 
 void WaitPolicy::begin_wait(const Clock& clock) {
   if (yielded_) learn_from_yield(clock);
-  // A wait whose yields were all short is a reason to trust yielding again.
+  // If all yields of a wait were short, yielding pays off again: skip it in fewer waits.
   if (good_yields_) skipped_waits_next_ = std::max(kSkippedWaitsMin, skipped_waits_next_ / 2);
   good_yields_ = false;
   asleep_ = false;
@@ -28,7 +28,7 @@ WaitPolicy::Action WaitPolicy::next(const Clock& clock) {
   if (yielded_) learn_from_yield(clock);
   if (own_core_ ? spins_on(clock) : polls_ < kPolls) {
     ++polls_;
-    return own_core_ && polls_ <= kLooks ? Action::kLook : Action::kPoll;
+    return own_core_ && polls_ <= kChecks ? Action::kCheck : Action::kPoll;
   }
   if (!own_core_ && yields_ < kYields) {
     ++yields_;
@@ -58,7 +58,7 @@ void WaitPolicy::learn_from_yield(const Clock& clock) {
 
 bool wait_awake(WaitPolicy& policy, const Clock& clock) {
   switch (policy.next(clock)) {
-    case WaitPolicy::Action::kLook:
+    case WaitPolicy::Action::kCheck:
       return true;
     case WaitPolicy::Action::kPoll:
       cpu_pause();

@@ -1,8 +1,8 @@
-// WaitPolicy and wait_awake(): how a waiter spends its time before it sleeps. With a core for every
-// rank, spinning is best: a sleep costs 5 to 55 µs. With fewer, a spinning rank keeps the one it
-// waits for off the core, and yielding helps, but only while the core is ours: beside other work a
-// yield may take milliseconds. So a long yield turns yielding off for a while, which doubles when
-// it happens again.
+// WaitPolicy and wait_awake(): what a waiting thread does before it sleeps. If every rank has a
+// core, spinning is best, because a sleep costs 5 to 55 µs. With fewer cores, a spinning rank may
+// keep the rank that it waits for off the core, so yielding is better. But if other programs use
+// the core, a yield may take milliseconds. So after a long yield, yielding is off for a while, and
+// for twice as long if it happens again.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,24 @@
 
 namespace farandole {
 
-// Decisions only: it never sleeps, and reads the clock that it is given as rarely as it can, for
-// that costs as much as a look at the flags. For the holder of the progress lock; one thread at a
-// time.
+// Only decides; it never sleeps. It reads its clock rarely, because that costs as much as checking
+// the flags. For one thread at a time (the holder of the progress lock).
 class WaitPolicy {
  public:
   enum class Action : std::uint8_t {
-    kLook,   // at once: a pause is longer than what a flag of another core takes to come
-    kPoll,   // pause for an instant, then look
-    kYield,  // give the core away, then look
-    kSleep,  // prepare_sleep(), look, sleep()
+    kCheck,  // check the flags again at once: a pause takes longer than a flag from another core
+    kPoll,   // pause the processor briefly, then check the flags
+    kYield,  // yield the core, then check the flags
+    kSleep,  // prepare_sleep(), check the flags, sleep()
   };
 
   static constexpr auto kSpin = std::chrono::microseconds(100);
-  static constexpr int kLooks = 64;            // before the first pause, while spinning
-  static constexpr int kPollsPerReading = 16;  // of the clock, likewise
-  static constexpr int kPolls = 4;             // before the first yield
+  static constexpr int kChecks = 64;           // checks before the first pause, while spinning
+  static constexpr int kPollsPerReading = 16;  // polls per reading of the clock, while spinning
+  static constexpr int kPolls = 4;             // polls before the first yield
   static constexpr int kYields = 16;
-  // Between the work of a few other ranks on this core and the slice of a stranger (3 ms and more).
+  // Longer than a few other ranks need on this core, and shorter than the time slice of another
+  // program (3 ms and more).
   static constexpr auto kLongYield = std::chrono::milliseconds(1);
   static constexpr int kSkippedWaitsMin = 16;
   static constexpr int kSkippedWaitsMax = 4096;
@@ -36,7 +36,7 @@ class WaitPolicy {
   WaitPolicy(int local_ranks, int cores) : own_core_(local_ranks <= cores) {}
 
   void begin_wait(const Clock& clock);
-  // What to do now that another look found nothing. After a sleep the wait begins anew.
+  // What to do after another check of the flags found nothing. After a sleep, a new wait begins.
   Action next(const Clock& clock);
 
  private:
@@ -46,17 +46,17 @@ class WaitPolicy {
   bool own_core_;
   bool asleep_ = false;
   bool yielded_ = false;      // the last action was a yield, at yield_began_
-  bool good_yields_ = false;  // this wait has yielded, and never for long
-  TimePoint spin_end_{};      // set at the first reading
+  bool good_yields_ = false;  // this wait has yielded, and all yields were short
+  TimePoint spin_end_{};      // set when the clock is first read
   TimePoint yield_began_{};
   int polls_ = 0;
   int yields_ = 0;
-  int skipped_waits_ = 0;                      // still to come without yielding
+  int skipped_waits_ = 0;                      // how many more waits do not yield
   int skipped_waits_next_ = kSkippedWaitsMin;  // after the next long yield
 };
 
-// Does what the policy says now that another look found nothing, but for the sleep: false when that
-// is due.
+// After another check of the flags found nothing: does what the policy says, but returns false
+// instead of sleeping.
 bool wait_awake(WaitPolicy& policy, const Clock& clock);
 
 }  // namespace farandole

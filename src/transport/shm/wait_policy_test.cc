@@ -12,19 +12,20 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 struct Counts {
-  int looks = 0;
+  int checks = 0;
   int polls = 0;
   int yields = 0;
 };
 
-// One wait until the policy says sleep; a look takes 10 ns, a poll 1 µs, a yield `yield`.
+// Runs one wait until the policy says sleep. Checking the flags takes 10 ns, a poll 1 µs, and a
+// yield `yield`.
 Counts one_wait(WaitPolicy& policy, SimulatedClock& clock, Duration yield = microseconds(3)) {
   Counts counts;
   policy.begin_wait(clock);
   for (;;) {
     switch (policy.next(clock)) {
-      case Action::kLook:
-        ++counts.looks;
+      case Action::kCheck:
+        ++counts.checks;
         clock.advance(std::chrono::nanoseconds(10));
         break;
       case Action::kPoll:
@@ -52,7 +53,7 @@ TEST(WaitPolicy, SpinsWhenEveryRankHasACore) {
   WaitPolicy policy(2, 2);
   SimulatedClock clock;
   const auto counts = one_wait(policy, clock);
-  EXPECT_EQ(counts.looks, WaitPolicy::kLooks);
+  EXPECT_EQ(counts.checks, WaitPolicy::kChecks);
   EXPECT_GE(counts.polls, 100 - WaitPolicy::kPollsPerReading);
   EXPECT_LE(counts.polls, 100 + 2 * WaitPolicy::kPollsPerReading);
   EXPECT_EQ(counts.yields, 0);
@@ -62,7 +63,7 @@ TEST(WaitPolicy, SpinsAgainAfterASleep) {
   WaitPolicy policy(1, 2);
   SimulatedClock clock;
   one_wait(policy, clock);
-  EXPECT_EQ(policy.next(clock), Action::kLook);
+  EXPECT_EQ(policy.next(clock), Action::kCheck);
 }
 
 TEST(WaitPolicy, PollsThenYieldsThenSleepsWhenCoresAreShared) {
@@ -70,7 +71,7 @@ TEST(WaitPolicy, PollsThenYieldsThenSleepsWhenCoresAreShared) {
   SimulatedClock clock;
   for (int wait = 0; wait < 3; ++wait) {
     const auto counts = one_wait(policy, clock);
-    EXPECT_EQ(counts.looks, 0);
+    EXPECT_EQ(counts.checks, 0);
     EXPECT_EQ(counts.polls, WaitPolicy::kPolls);
     EXPECT_EQ(counts.yields, WaitPolicy::kYields);
   }
@@ -104,7 +105,7 @@ TEST(WaitPolicy, AWaitThatEndsDuringALongYieldCountsToo) {
   SimulatedClock clock;
   policy.begin_wait(clock);
   while (policy.next(clock) != Action::kYield) clock.advance(microseconds(1));
-  clock.advance(milliseconds(3));  // and then the caller found what it waited for
+  clock.advance(milliseconds(3));  // then the wait ended
   EXPECT_EQ(waits_without_yield(policy, clock), WaitPolicy::kSkippedWaitsMin);
 }
 
