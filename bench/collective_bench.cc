@@ -1,5 +1,5 @@
-// Measures the room `collective` alone, from choose() to the last advance(). Ranks wait as in the
-// engine, but there is no agreement.
+// Measures src/collective alone, from choose() to the last advance(). Ranks wait as in the engine,
+// but without the agreement.
 #include <cstdlib>
 #include <span>
 
@@ -12,7 +12,7 @@ namespace {
 Operation operation_of(const std::string& name) {
   for (const OperationRow& row : kOperations)
     if (row.name == name) return row.operation;
-  std::fprintf(stderr, "no collective operation: %s\n", name.c_str());
+  std::fprintf(stderr, "not a collective operation: %s\n", name.c_str());
   std::exit(2);
 }
 

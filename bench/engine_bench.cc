@@ -134,7 +134,7 @@ int run(int count, char** words) {
   std::vector<Descriptor> ends;
   for (int rank = 0; rank < options.ranks; ++rank)
     ends.push_back(server->add_client(fmt::format("rank {}", rank)).value());
-  // One more process serves the Store while the ranks meet.
+  // One more process serves the Store while the ranks connect.
   const bool good = in_processes(options.ranks + 1, [&](int rank) {
     if (rank == options.ranks) return serve(*server, shared.left, options.ranks);
     const int rendezvous = ends[static_cast<std::size_t>(rank)].get();

@@ -20,8 +20,8 @@ using SteadyClock = std::chrono::steady_clock;
 // size of L2; if a tensor is larger, the buffers rotate
 constexpr std::size_t kCacheBytes = 1 << 20;
 constexpr std::size_t kBuffers = 3;
-// Uncounted calls at the beginning, because they touch memory that is in no cache yet. As many as
-// the OSU benchmarks skip for small messages, and fewer for large ones.
+// The first calls do not count, because they touch memory that is in no cache yet. For small
+// messages, as many calls are skipped as in the OSU benchmarks; for large ones, fewer.
 constexpr std::size_t kWarmUpBytes = 16 << 20;
 constexpr std::size_t kWarmUpsMin = 3, kWarmUpsMax = 200;
 constexpr int kRepetitionsMin = 5;
@@ -123,7 +123,7 @@ class Measurement {
            static_cast<double>(calls);
   }
 
-  // Returns how many repetitions counted.
+  // Returns how many repetitions count for the result.
   int repeat() {
     const std::size_t most = own_core_ ? kTightCallsMax : kTightCallsShared;
     const std::size_t calls =
@@ -174,8 +174,8 @@ class Measurement {
   volatile std::uint64_t consumed_ = 0;
 };
 
-// As nccl-tests define it: what each rank must move at least, so that numbers of ranks can be
-// compared.
+// As in nccl-tests: the least data that each rank must move, so that results for different numbers
+// of ranks can be compared.
 double bus_factor(const BenchOptions& options, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
   if (options.operation == "allreduce") return 2 * others;

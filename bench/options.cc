@@ -17,24 +17,25 @@ void add_options(CLI::App& app, BenchOptions& options, std::vector<std::uint64_t
       ->check(CLI::IsMember(
           {"allreduce", "reducescatter", "allgather", "broadcast", "alltoall", "memcpy"}));
   app.add_option("-n,--ranks", options.ranks, "Processes")->check(CLI::Range(1, 64));
-  app.add_option("--sizes", sizes, "Bytes, as 8,1K,64M")
+  app.add_option("--sizes", sizes, "Bytes, such as 8,1K,64M")
       ->delimiter(',')
       ->transform(CLI::AsSizeValue(false));
   app.add_option("--dtype", options.dtype)->transform(CLI::CheckedTransformer(dtypes));
   app.add_option("--memory", memory)->check(CLI::IsMember({"ordinary", "heap"}));
   app.add_flag_callback(
       "--adasum", [&options] { options.reduce_op = ReduceOp::kAdasum; },
-      "Allreduce by Adasum instead of a sum; all ranks bring the same");
+      "Allreduce by Adasum instead of a sum; all ranks have the same input");
   app.add_flag("--consume", options.consume, "Read the result inside the timed region");
   app.add_flag("--tight", options.tight, "Time many calls in a row, with no barrier between");
   app.add_flag("--in-place", options.in_place, "One buffer for input and output");
   app.add_flag("--pin,!--no-pin", options.pin, "Rank i stays on core i, modulo the cores");
   app.add_flag("--json", options.json, "Print a JSON list");
-  app.add_option("--seconds", options.seconds, "Time for each size, about");
+  app.add_option("--seconds", options.seconds, "Approximate time for each size");
   if (options.pieces == 0) return;
-  app.add_option("--pieces", options.pieces, "Give the tensor in so many calls at the same time")
+  app.add_option("--pieces", options.pieces,
+                 "Split the tensor into this many calls at the same time")
       ->check(CLI::Range(1, 100'000));
-  app.add_flag("--grouped", options.grouped, "Give the pieces as one batch");
+  app.add_flag("--grouped", options.grouped, "Submit the pieces as one batch");
 }
 
 [[noreturn]] void reject(const char* why) {

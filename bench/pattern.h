@@ -40,9 +40,9 @@ struct Shape {
   int ranks = 1;
   int rank = 0;
   std::size_t element_bytes = 4;
-  bool adasum = false;  // all ranks bring rank 0's input, which is then also the result
+  bool adasum = false;  // all ranks use rank 0's input, which is then also the result
 
-  // The rank whose pattern we bring.
+  // The rank whose pattern is our input.
   int source() const { return adasum ? 0 : rank; }
 
   std::size_t input_bytes() const;

@@ -1,5 +1,5 @@
 // Ranks: the members of one group as processes of this benchmark, which inherit their shared
-// memory. The only file here that knows how a group, its board and its heaps are made.
+// memory. The only file here that makes groups, boards and heaps.
 #pragma once
 
 #include <cstddef>

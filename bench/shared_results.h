@@ -1,6 +1,6 @@
-// Meeting: what the ranks of a benchmark share beside the measured library: a barrier before every
-// repetition, and the table of their times. We and the peers use the same code, so the way of
-// measuring favours none.
+// SharedResults: the memory that the ranks of a benchmark share apart from the measured library. It
+// has a barrier for the start of every repetition, and the table of their times. All libraries are
+// measured with the same code, so the method favours none of them.
 #pragma once
 
 #include <array>

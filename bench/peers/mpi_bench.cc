@@ -1,5 +1,4 @@
-// Measures MPI's operations in the same way. Compiled once with each MPI library. See
-// bench/measure.h.
+// Measures MPI's operations as bench/measure.cc measures ours. Compiled once with each MPI library.
 #include <mpi.h>
 
 #include <cstdio>
@@ -48,7 +47,7 @@ void call(const Shape& shape, const std::byte* input, std::byte* output, MPI_Dat
     MPI_Allgather(input, piece, datatype, output, piece, datatype, MPI_COMM_WORLD);
   } else if (shape.operation == "alltoall") {
     MPI_Alltoall(input, piece, datatype, output, piece, datatype, MPI_COMM_WORLD);
-  } else {  // it knows in-place broadcasts only
+  } else {  // MPI only has an in-place broadcast
     MPI_Bcast(output, all, datatype, 0, MPI_COMM_WORLD);
   }
 }

@@ -12,7 +12,7 @@ namespace {
 constexpr std::int64_t kRowBytes = 12;
 constexpr std::int64_t kWindowRows = static_cast<std::int64_t>(kWindowBytes) / kRowBytes;
 
-// What the members bring in one step, and what all of them must get.
+// The inputs of the members in one step, and the output that all of them must get.
 struct Case {
   std::vector<std::int64_t> rows;
   std::int64_t row_bytes = kRowBytes;
@@ -76,7 +76,7 @@ std::vector<Case> uneven_cases(int members) {
 
 class AllgatherMembers : public ::testing::TestWithParam<int> {};
 
-TEST_P(AllgatherMembers, everybody_gets_all_rows_in_rank_order) {
+TEST_P(AllgatherMembers, all_members_get_all_rows_in_rank_order) {
   GroupInTest group(GetParam());
   const std::vector<Case> cases = uneven_cases(GetParam());
   std::vector<Buffer> expected;

@@ -195,7 +195,7 @@ TYPED_TEST(BothAllreduces, other_counts_are_a_mismatch_for_all_and_nothing_is_wr
   expect_mismatch<TypeParam>({.count = 8}, {.count = 0});
 }
 
-TYPED_TEST(BothAllreduces, among_the_joined_another_count_or_nobody_who_brings_is_a_mismatch) {
+TYPED_TEST(BothAllreduces, a_joined_member_with_another_count_or_no_data_at_all_is_a_mismatch) {
   expect_mismatch<TypeParam>({.count = 8}, {.count = 9, .joined = true});
   expect_mismatch<TypeParam>({.count = 0}, {.count = 9, .joined = true});
   expect_mismatch<TypeParam>({.count = 8, .joined = true}, {.count = 8, .joined = true});

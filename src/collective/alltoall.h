@@ -4,13 +4,11 @@
 //
 // Each member decides for itself how it shows its rows; the others see it in its splits and its
 // entry. For p members that send n bytes each, in equal shares:
-// - a few rows fit behind the splits in the flag line: 1 wait, the entry;
-// - memory that the others can see is read where it is: 2 waits, one of them by its owner at the
-// end;
+// - a few rows fit after the splits in the flag line: 1 wait, for the entry;
+// - memory that the others can see is read in place: 2 waits, one of them by its owner at the end;
 //   each member moves (loads and stores) 2n bytes, the lower bound;
 // - other memory is staged: 1 wait per round of 256 KiB; each member moves (4p − 2)/p · n bytes,
-// that
-//   is 3n for 2 members and 3.5n for 4. The largest share decides how many rounds there are.
+//   that is 3n for 2 members and 3.5n for 4. The largest share decides how many rounds there are.
 #pragma once
 
 #include <cstddef>
@@ -68,7 +66,7 @@ class Alltoall {
   bool are_splits_inline() const;
   // size of the parts; splits that do not fit into the line follow behind them
   std::int64_t staging_bytes() const;
-  bool is_inline(std::int64_t sent) const;  // whether this many bytes fit behind the splits
+  bool is_inline(std::int64_t sent) const;  // whether this many bytes fit after the splits
   Pieces pieces_of(std::int64_t largest) const;
   static Range piece_of(std::int64_t all, const Pieces& pieces, std::int64_t round);
 

@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-TEST(Barrier, nobody_passes_before_all_have_come) {
+TEST(Barrier, no_member_passes_before_all_have_entered) {
   for (const int members : {1, 2, 3, 8}) {
     GroupInTest group(members);
     std::atomic<int> arrivals = 0;
@@ -26,7 +26,7 @@ TEST(Barrier, nobody_passes_before_all_have_come) {
 }
 
 // A member is never more than one step ahead of the slowest, so two slots are enough.
-TEST(Barrier, nobody_is_two_steps_ahead) {
+TEST(Barrier, no_member_is_two_steps_ahead) {
   GroupInTest group(2);
   std::vector<Barrier> slow;
   std::vector<Barrier> fast;

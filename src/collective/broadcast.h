@@ -1,13 +1,11 @@
 // Broadcast: the root shows its input and the others copy it. All members pass the same size.
 //
 // Cost for n bytes:
-// - small tensors are inside the flag line: 1 wait, the entry;
-// - memory that the others can see is read where it is: 2 waits, one of them by the root at the
-// end;
+// - small tensors are in the flag line: 1 wait, for the entry;
+// - memory that the others can see is read in place: 2 waits, one of them by the root at the end;
 //   the root moves nothing, the others move (load and store) 2n bytes, the lower bound;
 // - other memory is staged in parts; tensors of medium size have several, so that the others copy
-// one
-//   while the root stages the next: 1 wait per part; each member moves 2n bytes.
+//   one while the root stages the next: 1 wait per part; each member moves 2n bytes.
 // If the root's output is not its input, the root moves 2n bytes more.
 #pragma once
 

@@ -164,8 +164,8 @@ inline bool is_defined(Operation operation, DType dtype, ReduceOp op) {
   return check_reduction(dtype, op).ok();
 }
 
-// The step adds the dot products of an Adasum slice by slice, the reference adds them at once. That
-// changes the last bits of the weights, which a float64 result shows, but shorter types do not.
+// The step adds the dot products of an Adasum slice by slice; the reference adds them at once. So
+// the last bits of the weights differ. Only float64 results show that.
 inline bool is_right(const Reduction& reduction, const Buffer& found, const Buffer& expected) {
   if (reduction.op != ReduceOp::kAdasum || reduction.dtype != DType::kFloat64)
     return same(found, expected);

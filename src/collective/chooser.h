@@ -49,10 +49,11 @@ struct CollectiveCall {
 // A running step. All algorithms keep these promises:
 // - Universal entry: no user memory is written and no member is done before all have entered.
 // - When a member is done, all members have stored every flag that any member still needs. So it
-// may
-//   leave at once, and the others finish without waiting.
-// - If a member has left before that or a rank has died, no member completes a step in which it has
-//   read exposed memory: the owner may already have its memory back.
+//   may leave at once, and the others finish without waiting.
+// - If a member has left before that, or a rank has died, no member completes a step in which it
+//   has read exposed memory, because the owner may already have its memory back. Such a step stays
+//   pending for good, and so does a step of a group that was closed before all had entered. A
+//   caller that sees the end of its group must therefore stop calling advance().
 // - A step that not all have entered can be dropped without a trace, together with
 //   FlagBoard::roll_back.
 // - advance() does about one window of work and never blocks. It must not be called after kDone,

@@ -1,5 +1,5 @@
-// Tests the promises that all steps keep, whatever the operation. The same tests run for every row
-// of the table of operations.
+// Tests the promises that the steps of all operations keep. The same tests run for every row of the
+// table of operations.
 #include "collective/chooser.h"
 
 #include <gtest/gtest.h>

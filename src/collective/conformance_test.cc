@@ -31,7 +31,7 @@ class Conformance : public ::testing::TestWithParam<std::tuple<OperationRow, int
     return ops;
   }
 
-  // Sizes around the borders of windows and pieces, and sizes that use the staging memory
+  // Sizes just below and above those of windows and pieces, and sizes that use the staging memory
   // repeatedly.
   std::vector<PreparedCall> large_calls() const {
     std::mt19937 random(static_cast<unsigned>(members()));

@@ -55,7 +55,8 @@ TEST(EntryBarrier, shows_to_all_what_lies_in_heaps_and_nothing_else) {
   EXPECT_EQ(other.input(1, 1000)[3], std::byte{42});
   EXPECT_EQ(other.output(1, 1000), nullptr);
   EXPECT_EQ(exposes.input(0, 1000), nullptr);
-  EXPECT_TRUE(other.exposes_input(1) && !other.exposes_input(0) && other.somebody_exposes_input());
+  EXPECT_TRUE(other.exposes_input(1) && !other.exposes_input(0) &&
+              other.any_member_exposes_input());
 }
 
 TEST(EntryBarrier, memory_that_is_said_to_lie_outside_of_the_heap_is_not_seen) {

@@ -41,8 +41,8 @@ struct Group {
   mutable std::vector<std::int64_t> splits = {};
   mutable std::vector<std::int64_t> counts = {};
   mutable std::vector<std::int64_t> offsets = {};
-  // What we let the others write in the step that we entered last, if its entry on the board has an
-  // output.
+  // The memory that the others may write in the step that we entered last. Valid if our entry on
+  // the board has an output.
   mutable std::span<const std::byte> exposed_output = {};
 
   int members() const { return static_cast<int>(ranks.size()); }

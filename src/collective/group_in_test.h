@@ -1,5 +1,5 @@
 // For tests: the members of one group in one process, with real boards, bells and heaps. Steps run
-// either in threads that sleep on their bells, or in one thread in an order that a seed decides.
+// either in threads that sleep on their bells, or in one thread in a random order from a seed.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,8 +1,8 @@
-// One-shot allreduce for small tensors: each member shows its whole input, inside its flag line if
-// it fits there, and reduces everything itself.
+// One-shot allreduce for small tensors: each member shows its whole input, in its flag line if it
+// fits there, and reduces the inputs of all members itself.
 //
-// Cost for p members and n bytes: 1 wait, the entry; each member moves (loads and stores) (p + 3) n
-// bytes.
+// Cost for p members and n bytes: 1 wait, for the entry; each member moves (loads and stores) (p +
+// 3) n bytes.
 #pragma once
 
 #include <optional>

@@ -74,12 +74,12 @@ std::optional<std::int64_t> Reducescatter::all_arrived() {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const int members = entry_barrier.group().members();
   if (!entry_barrier.declared_counts_equal()) return std::nullopt;
-  bool somebody_stages = false;
+  bool any_member_stages = false;
   for (int member = 0; member < members; ++member) {
     if (!entry_barrier.exposes_enough(member, options_.bytes())) return std::nullopt;
-    somebody_stages = somebody_stages || !entry_barrier.exposes_input(member);
+    any_member_stages = any_member_stages || !entry_barrier.exposes_input(member);
   }
-  if (is_inline() || !somebody_stages || members == 1) {
+  if (is_inline() || !any_member_stages || members == 1) {
     piece_bytes_ = share(0).bytes;
     parts_.rounds = piece_bytes_ > 0 ? 1 : 0;
   }

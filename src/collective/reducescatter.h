@@ -3,13 +3,12 @@
 // piece from its input and writes it to its output directly. All members pass the same size.
 //
 // Cost for p members that bring n bytes each:
-// - small tensors are inside the flag line: 1 wait, the entry;
-// - memory that the others can see is read where it is: 2 waits, one of them at the end; each
-// member
+// - small tensors are in the flag line: 1 wait, for the entry;
+// - memory that the others can see is read in place: 2 waits, one of them at the end; each member
 //   moves (loads and stores) (p + 1)/p · n bytes, the lower bound;
 // - other memory is staged: 1 wait per round, which takes 256 KiB of the input; each member moves
-//   (3p − 1)/p · n bytes, that is 2.5n for 2 members and 2.75n for 4. Each member may do it its own
-//   way.
+//   (3p − 1)/p · n bytes, that is 2.5n for 2 members and 2.75n for 4. Each member decides for
+//   itself how it shows its data.
 #pragma once
 
 #include <cstddef>

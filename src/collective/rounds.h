@@ -1,20 +1,22 @@
-// Rounds: what algorithms with one wait per round share. In a round every member shows a part of
-// what it brings, and takes what the others show for it. A part is shown in staging memory, or,
-// when it is small, inside the flag line; a member whose input the others can see shows nothing at
-// all.
+// Rounds: the part that algorithms with one wait per round share. In a round, every member shows a
+// part of its data, and takes what the others show for it. It shows the part in staging memory, or
+// in the flag line if the part is small. A member whose input the others can see shows nothing.
 //
-// Phase w of a member = "my part of round w is staged" (0 is the entry itself). A member goes, for
-// w = 0, 1, …:  stage w + 1; publish w + 1; wait all ≥ w; take round w. All members do all rounds,
-// also those that have nothing left to show or to take.
-// The rounds live in the parts of the staging memory in turn, and there are four of them at least.
-// stage(w + 1) overwrites round w − 3 or an earlier one. We do it after our round w − 1, in which
-// all were at ≥ w − 1, and they publish w − 1 after their round w − 3: everybody has taken what we
-// showed in round w − 3. So no further phase is needed. The slot is used again in the step after
-// the next, which nobody enters before all have completed this one.
-// Where a member has exposed its input, all publish one more phase when they have taken everything,
-// and all wait for it: the exposer, because its owner may change the input at once, and the others,
-// because who is done may leave at once, which ends the waiting of all. A member that finds the
-// group at its end before does not publish it.
+// Phase w of a member means that its part of round w is staged; phase 0 is the entry itself. For
+// w = 0, 1, …, each member does this:
+//   stage w + 1; publish phase w + 1; wait until all are at phase w or later; take round w.
+// All members do all rounds, even if they have no data left to show or to take.
+//
+// The rounds use the parts of the staging memory in turn; there are at least four parts. So
+// stage(w + 1) overwrites round w − 3 or an earlier one. That is safe without another phase: we
+// stage it after our round w − 1, in which all others were at phase w − 1 or later. They publish
+// that phase after their round w − 3, so they have taken all that we showed in it. The slot is used
+// again in the step after the next one, which no member enters before all have completed this step.
+//
+// If a member has exposed its input, all members publish one more phase when they have taken all of
+// it, and all wait for that phase. The exposer waits because its caller may change the input at
+// once. The others wait because a member that is done may leave the job, which ends the group. A
+// member that sees the end of the group before that does not publish the phase.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +28,8 @@
 
 namespace farandole {
 
-// One per step; one thread at a time (the holder of the progress lock). `Way` is an EntryBarrier,
-// or, for the model explorer, a BasicEntryBarrier.
+// One object per step. For one thread at a time (the holder of the progress lock). `Way` is an
+// EntryBarrier; in the model explorer, it is a BasicEntryBarrier.
 template <class Way>
 class BasicRounds {
  public:
@@ -35,12 +37,12 @@ class BasicRounds {
 
   const Way& entry_barrier() const { return entry_barrier_; }
 
-  // A bounded amount of work; see Progress. The algorithm has
-  //   void stage(round): shows our part of a round; round 0 before we enter;
-  //   void enter(Way&): says on entering what the others must know;
-  //   std::optional<std::int64_t> all_arrived(): all have entered. How many rounds there are, the
-  //     same on all members; nothing when an entry makes no sense;
-  //   bool take(round): what the others show for us; false while some of this round is left.
+  // Does a bounded amount of work; see Progress. The algorithm has these functions:
+  //   void stage(round): shows our part of a round; called for round 0 before we enter;
+  //   void enter(Way&): enters and publishes what the others must know;
+  //   std::optional<std::int64_t> all_arrived(): called when all have entered. Returns the number
+  //     of rounds; it is the same on all members. Empty if an entry is invalid;
+  //   bool take(round): takes what the others show for us; false while some of the round is left.
   template <class Algorithm>
   Progress advance(Algorithm& algorithm);
 
@@ -62,7 +64,7 @@ class BasicRounds {
   State state_ = State::kEnter;
 };
 
-// A small step goes from its entry to its end in one call, if the others are there.
+// If the others have entered, one call runs a small step from its entry to its end.
 template <class Way>
 template <class Algorithm>
 Progress BasicRounds<Way>::advance(Algorithm& algorithm) {
@@ -120,7 +122,7 @@ Progress BasicRounds<Way>::take(Algorithm& algorithm) {
 
 template <class Way>
 Progress BasicRounds<Way>::end_rounds() {
-  if (rounds_ > 0 && entry_barrier_.somebody_exposes_input()) {
+  if (rounds_ > 0 && entry_barrier_.any_member_exposes_input()) {
     state_ = State::kGiveBack;
     return give_back();
   }

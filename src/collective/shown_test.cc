@@ -1,5 +1,5 @@
-// Tests the ways in which members show their data, and their borders: inside the flag line, staged,
-// exposed. All members do the same, or each its own.
+// Tests the three ways in which members show their data (in the flag line, staged, exposed) and the
+// sizes at which the way changes. All members use the same way, or each uses its own.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -125,9 +125,9 @@ TEST(ShownByVeryMany, splits_beside_staged_pieces) {
 }
 
 // Member 0 has died, so exposed memory may already belong to its owner again.
-class Spoiled : public ::testing::TestWithParam<OperationRow> {};
+class ExposerGone : public ::testing::TestWithParam<OperationRow> {};
 
-TEST_P(Spoiled, what_is_exposed_completes_no_step_after_a_death) {
+TEST_P(ExposerGone, what_is_exposed_completes_no_step_after_a_death) {
   constexpr std::int64_t kBytes = 600'000;
   GroupInTest group(3);
   CallInTest call = {.operation = GetParam().operation,
@@ -155,7 +155,7 @@ TEST_P(Spoiled, what_is_exposed_completes_no_step_after_a_death) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, Spoiled, ::testing::ValuesIn(operations()),
+INSTANTIATE_TEST_SUITE_P(Table, ExposerGone, ::testing::ValuesIn(operations()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // Member 1's entry is written by hand: it exposes memory outside its heap.

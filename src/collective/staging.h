@@ -1,4 +1,4 @@
-// The places in the staging memory where the rounds or windows of a step are.
+// Where the rounds or windows of a step lie in the staging memory.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 // Parts begin at multiples of a page.
 inline constexpr std::int64_t kPartAlignment = 4096;
 
-// The parts of the staging memory in which a member shows the rounds of a step. Steps use
-// `staging_bytes` of it in turn, even if they need little: a line that the others still have in
-// their caches is slow to write, and one that was just written is slow to read (a broadcast of 64
-// KiB takes 8.2 µs in the same place, 3.5 µs in turn). Data that fits into a page stays in the same
-// place, because fetching another page costs more than that.
+// The parts of the staging memory in which a member shows the rounds of a step. Even small steps
+// use all `staging_bytes` in turn: a cache line that the others still hold is slow to write, and a
+// line that was just written is slow to read (a broadcast of 64 KiB takes 8.2 µs always in the same
+// place, and 3.5 µs in turn). Data that fits into a page always uses the same place, because
+// touching another page costs more than that.
 struct Parts {
   std::int64_t bytes = kRoundBytes;  // bytes per part
   std::int64_t rounds = 1;

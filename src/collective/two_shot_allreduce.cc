@@ -113,19 +113,19 @@ std::optional<std::int64_t> TwoShotAllreduce::all_arrived() {
   const int members = entry_barrier.group().members();
   bool all_expose = true;
   bool all_apart = members == 2 && !multiplies_ && options_.bytes() <= kReducedByAllMax;
-  somebody_fetches_ = false;
+  others_fetch_ = false;
   for (int member = 0; member < members; ++member) {
     if (has_joined(entry_barrier, member)) continue;
     if (!entry_barrier.exposes_enough(member, options_.bytes())) return std::nullopt;
     const Entry said = entry_barrier.board().entry(member);
     all_apart = all_apart && said.input != said.output;
     all_expose = all_expose && entry_barrier.input(member, bytes) != nullptr;
-    somebody_fetches_ = somebody_fetches_ || entry_barrier.output(member, bytes) == nullptr;
+    others_fetch_ = others_fetch_ || entry_barrier.output(member, bytes) == nullptr;
   }
   reduces_all_ = all_expose && all_apart;
   // If no other member needs to see the result, there is no need to wait for it to be fetched.
-  if (members == 1 || reduces_all_) somebody_fetches_ = false;
-  is_one_window_ = members == 1 || (all_expose && !somebody_fetches_);
+  if (members == 1 || reduces_all_) others_fetch_ = false;
+  is_one_window_ = members == 1 || (all_expose && !others_fetch_);
   entry_barrier.group().products.assign(dot_products_of(static_cast<std::size_t>(members)), 0);
   entry_barrier.group().weights.assign(static_cast<std::size_t>(members), 0);
   return passes() * windows();
@@ -145,8 +145,8 @@ bool TwoShotAllreduce::reduce(std::int64_t index) {
   return true;
 }
 
-// Collects where the members have their inputs: this many bytes behind the beginning of the tensor,
-// or of the staging memory.
+// Collects the addresses of the members' inputs: `in_tensor` bytes after the beginning of an
+// exposed tensor, or `in_staging` bytes after the beginning of a member's staging memory.
 void TwoShotAllreduce::collect_inputs(std::int64_t in_tensor, std::int64_t in_staging) const {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const Group& group = entry_barrier.group();
@@ -182,7 +182,7 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
                                              : entry_barrier.output(member, bytes);
     if (wanted != nullptr) group.outputs.push_back(wanted + in_tensor);
   }
-  if (somebody_fetches_)
+  if (others_fetch_)
     group.outputs.push_back(entry_barrier.own_staging() + part_offset(index) + in_window);
   if (multiplies_)
     Adasum(options_.reduction.dtype)

@@ -57,10 +57,10 @@ class TwoShotAllreduce {
   // Whether this window belongs to the first of two passes.
   bool is_multiplied(std::int64_t index) const { return multiplies_ && index < windows(); }
   Range slice(Range window, int member) const;  // what a member reduces, relative to the window
-  // Where a window is in every member's staging memory. There a member shows what the others need:
-  // its input, and in the place of its own slice the reduced slice.
+  // Where a window is in every member's staging memory. There a member shows the data that the
+  // others need: its input and, in the place of its own slice, the reduced slice.
   std::int64_t part_offset(std::int64_t index) const;
-  // If there are two passes, the member's dot products follow behind it.
+  // If there are two passes, the member's dot products follow after the window.
   std::int64_t shown_bytes() const {
     return std::min(kRoundBytes, round_up(options_.bytes(), kPartAlignment));
   }
@@ -88,7 +88,7 @@ class TwoShotAllreduce {
   bool shows_ = false;          // we stage our input, because the others cannot see it
   bool is_one_window_ = false;  // nothing is staged
   bool reduces_all_ = false;    // each member reduces the whole tensor for itself
-  bool somebody_fetches_ = true;
+  bool others_fetch_ = true;
   // reduced elements of our slice of this window; in the first pass of an Adasum, finished staged
   // windows
   std::int64_t reduced_ = 0;

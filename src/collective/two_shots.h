@@ -1,21 +1,27 @@
 // TwoShots: the flags of a reduction in two shots, window by window. First each member reduces its
-// slice of the window over all members, then it fetches the other slices from where they were
-// reduced.
+// slice of the window over all members. Then it fetches each other slice from the member that
+// reduced it.
 //
-// The phases of a member: 2w = "my copy of window w is staged" (0 is the entry itself), 2w + 1 =
-// "my slice of window w is reduced". A member goes, for w = 0, 1, …:
-//   wait all ≥ 2w; reduce w; publish 2w + 1; stage w + 1; publish 2w + 2; wait all ≥ 2w + 1;
-//   fetch w.
-// The windows live in the parts of the staging memory in turn, and there are three of them at
-// least. There a member has its copy of the slices that the others reduce and, between them, its
-// own slice, reduced. stage(w + 1) overwrites window w − 2 or an earlier one. We do it after
-// reduce(w), so all were at ≥ 2w, and they stage w only after reduce(w − 1), which follows fetch(w
-// − 2): everybody has what we showed of it. The slot is used again in the step after the next,
-// which nobody enters before all have completed this one. In place: stage(w + 1) reads the user's
-// memory of window w + 1, which is written first by reduce(w + 1); what reduce(w) and fetch(w)
-// write lies in window w, staged before. Memory that is exposed is read, and written, by the others
-// in reduce only: its owner completes after all have said that they reduced the last window. A
-// member that finds the group at its end before does not say so.
+// Phase 2w of a member means that its copy of window w is staged; phase 0 is the entry itself.
+// Phase 2w + 1 means that its slice of window w is reduced. For w = 0, 1, …, each member does this:
+//   wait until all are at phase 2w or later; reduce w; publish phase 2w + 1;
+//   stage w + 1; publish phase 2w + 2;
+//   wait until all are at phase 2w + 1 or later; fetch w.
+//
+// The windows use the parts of the staging memory in turn; there are at least three parts. In a
+// part, a member has its copy of the slices that the others reduce and, between them, its own slice
+// after it is reduced. stage(w + 1) overwrites window w − 2 or an earlier one. That is safe: we do
+// it after reduce(w), so all others were at phase 2w or later. They stage w only after
+// reduce(w − 1), which follows fetch(w − 2), so they have taken all that we showed of that window.
+// The slot is used again in the step after the next one, which no member enters before all have
+// completed this step.
+//
+// If the call is in place: stage(w + 1) reads the user's memory of window w + 1, which is first
+// written by reduce(w + 1). reduce(w) and fetch(w) write to window w, which was staged before.
+//
+// The other members read and write exposed memory only in reduce(). Its owner completes after all
+// have published that they reduced the last window. A member that sees the end of the group before
+// that does not publish it.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +32,8 @@
 
 namespace farandole {
 
-// One per step; one thread at a time (the holder of the progress lock). `Way` is an EntryBarrier,
-// or, for the model explorer, a BasicEntryBarrier.
+// One object per step. For one thread at a time (the holder of the progress lock). `Way` is an
+// EntryBarrier; in the model explorer, it is a BasicEntryBarrier.
 template <class Way>
 class BasicTwoShots {
  public:
@@ -35,13 +41,13 @@ class BasicTwoShots {
 
   const Way& entry_barrier() const { return entry_barrier_; }
 
-  // A bounded amount of work; see Progress. The algorithm has
-  //   void stage(window): shows our copy of a window; window 0 before we enter;
-  //   void enter(Way&): says on entering what the others must know;
-  //   std::optional<std::int64_t> all_arrived(): all have entered. How many windows there are, the
-  //     same on all members; nothing when an entry makes no sense;
-  //   bool reduce(window): our slice of it; false while some of it is left;
-  //   void fetch(window): the other slices.
+  // Does a bounded amount of work; see Progress. The algorithm has these functions:
+  //   void stage(window): shows our copy of a window; called for window 0 before we enter;
+  //   void enter(Way&): enters and publishes what the others must know;
+  //   std::optional<std::int64_t> all_arrived(): called when all have entered. Returns the number
+  //     of windows; it is the same on all members. Empty if an entry is invalid;
+  //   bool reduce(window): reduces our slice; false while some of it is left;
+  //   void fetch(window): fetches the other slices.
   template <class Algorithm>
   Progress advance(Algorithm& algorithm);
 
@@ -95,7 +101,7 @@ Progress BasicTwoShots<Way>::arrive(Algorithm& algorithm) {
   const std::optional<std::int64_t> windows = algorithm.all_arrived();
   if (!windows) return Progress::kMismatch;
   windows_ = *windows;
-  // What is exposed is read and written in reduce() only.
+  // The other members read and write exposed memory only in reduce().
   if (windows_ > 0)
     entry_barrier_.board().set_last_phase(static_cast<std::uint32_t>(2 * (windows_ - 1) + 1));
   state_ = windows_ == 0 ? State::kOver : State::kReduce;
