@@ -1,4 +1,4 @@
-// A name of the job that no other job has. For things that outlive the job, such as files.
+// A name that no other job has, for things that outlive the job, such as files.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace farandole {
 
-// Letters, digits and dots. The same on all ranks, also after a process has called init again. The
-// first rank that asks makes it up. Errors: those of the Store.
+// Returns the name: letters, digits and dots. It is the same on all ranks, and stays the same after
+// a process calls init() again. The first rank that asks chooses it. Errors: those of the Store.
 Result<std::string> job_name(Store& store);
 
 }  // namespace farandole

@@ -16,17 +16,18 @@ inline std::string in_epoch(std::int64_t epoch, const std::string& rest) {
   return "epoch/" + std::to_string(epoch) + "/" + rest;
 }
 
-// Counter per rank: how often it has begun to form. Its new value is the epoch.
+// Counter per rank: how often the rank has begun to form the job. The counter's new value is the
+// epoch.
 inline std::string formations(int rank) { return "formations/" + std::to_string(rank); }
-// A MemberRecord, together with the pidfd and the first segment of the heap.
+// A MemberRecord, together with descriptors of the process (pidfd) and of its heap's first segment.
 inline std::string member(std::int64_t epoch, int rank) {
   return in_epoch(epoch, "member/" + std::to_string(rank));
 }
 // Text: see job_name.h.
 inline std::string job_name() { return "job_name"; }
-// The segment with the doorbells, from rank 0. No bytes.
+// The descriptor of the segment with the doorbells, set by rank 0. The value has no bytes.
 inline std::string doorbells(std::int64_t epoch) { return in_epoch(epoch, "doorbells"); }
-// The segment of a group, from its first member. No bytes.
+// The descriptor of a group's segment, set by the group's first member. The value has no bytes.
 inline std::string group(std::int64_t epoch, std::uint32_t id) {
   return in_epoch(epoch, "group/" + std::to_string(id));
 }

@@ -15,26 +15,26 @@
 namespace farandole {
 namespace {
 
-// The pause between two attempts to meet. The first pauses are short, because most ranks come at
-// nearly the same time.
+// The pause between two attempts to find the owner. The first pauses are short, because most ranks
+// start at nearly the same time.
 constexpr std::chrono::milliseconds kPauseMin{1};
 constexpr std::chrono::milliseconds kPauseMax{50};
 
-// Members are destroyed in reverse order: first the client, so that the owner does not wait for
+// C++ destroys members in reverse order: the client goes first, so that the owner does not wait for
 // it.
-struct Attendance {
+struct OwnerAndClient {
   std::unique_ptr<StoreOwner> owner;
   std::unique_ptr<StoreClient> client;
 };
 
-std::shared_ptr<Store> store_of(Attendance attendance) {
-  // Shared by pointer only so that the returned Store keeps both alive; it has no other owner.
-  auto held = std::make_shared<Attendance>(std::move(attendance));
+std::shared_ptr<Store> store_of(OwnerAndClient owner_and_client) {
+  // A shared_ptr, so that the returned Store keeps both parts alive. It has no other owner.
+  auto held = std::make_shared<OwnerAndClient>(std::move(owner_and_client));
   return {held, held->client.get()};
 }
 
-Result<std::shared_ptr<Store>> keep(UnixListener door, int members) {
-  FARANDOLE_TRY_ASSIGN(auto owner, StoreOwner::open(std::move(door), members));
+Result<std::shared_ptr<Store>> keep(UnixListener listener, int members) {
+  FARANDOLE_TRY_ASSIGN(auto owner, StoreOwner::open(std::move(listener), members));
   FARANDOLE_TRY_ASSIGN(Descriptor own, owner->own_client());
   FARANDOLE_TRY_ASSIGN(UnixSocket socket, UnixSocket::adopt(std::move(own)));
   FARANDOLE_TRY(owner->start());
@@ -47,9 +47,9 @@ Result<std::shared_ptr<Store>> keep(UnixListener door, int members) {
 Result<std::shared_ptr<Store>> open_named_store(const std::string& name, int members,
                                                 const WaitLimit& limit) {
   for (auto pause = kPauseMin;; pause = std::min(2 * pause, kPauseMax)) {
-    auto door = UnixListener::open(name);
-    if (door.ok()) return keep(*std::move(door), members);
-    if (door.status().code() != StatusCode::kRetry) return door.status();
+    auto listener = UnixListener::open(name);
+    if (listener.ok()) return keep(*std::move(listener), members);
+    if (listener.status().code() != StatusCode::kRetry) return listener.status();
     auto socket = UnixListener::visit(name);
     if (socket.ok()) return store_of({nullptr, StoreClient::over(*std::move(socket))});
     if (socket.status().code() != StatusCode::kRetry) return socket.status();

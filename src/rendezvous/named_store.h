@@ -1,6 +1,6 @@
-// Where the ranks of a job meet if another launcher than ours has started them: under a name that
-// all of them know and that no other job has. The first one to come keeps the Store, in a thread of
-// its own. All ranks, including that one, are its clients.
+// Gives the ranks of a job a common Store if another launcher than `farandole run` has started
+// them. They find it by a name that all of them know and that no other job has. The first rank that
+// comes serves the Store in a thread of its own. All ranks, including that one, are clients.
 #pragma once
 
 #include <memory>

@@ -40,7 +40,7 @@ std::shared_ptr<Store> attend(const std::string& name, int members) {
   return store.ok() ? *store : nullptr;
 }
 
-TEST(NamedStore, WhoeverComesFirstKeepsTheStoreOfAll) {
+TEST(NamedStore, TheFirstRankServesTheStore) {
   constexpr int kMembers = 4;
   constexpr int kTimes = 50;
   for (int time = 0; time < kTimes; ++time) {
@@ -84,7 +84,7 @@ TEST(NamedStore, TheOwnerLetsAFormationComeToItsEnd) {
               HasSubstr("the rank that keeps the rendezvous of this job has ended"));
 }
 
-TEST(NamedStore, WhoEndsBeforeAllHaveMetIsNotWaitedFor) {
+TEST(NamedStore, ARankThatEndsEarlyFailsTheFormationAtOnce) {
   const std::string name = fresh_name();
   const auto owner = attend(name, 3);
   ASSERT_TRUE(owner->set(keys::member(1, 0), {}).ok());
@@ -102,10 +102,10 @@ TEST(NamedStore, AnOwnerThatCannotLetAnybodyInSaysSo) {
   const std::string name = fresh_name();
   const auto owner = attend(name, 3);
   const auto guest = attend(name, 3);
-  ASSERT_TRUE(guest->set(keys::member(1, 0), {}).ok());  // by now it must have been let in
+  ASSERT_TRUE(guest->set(keys::member(1, 0), {}).ok());  // so the owner has accepted it by now
   Descriptor last(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   const NoFreeDescriptors none;
-  last.reset();  // room for the visitor, but not for the accepted connection
+  last.reset();  // one free descriptor: for the visitor's socket, not for the accepted one
   const auto visitor = UnixListener::visit(name);
   ASSERT_TRUE(visitor.ok()) << visitor.status().message();
   const auto missing = guest->wait(keys::member(1, 2), patient());
@@ -116,7 +116,7 @@ TEST(NamedStore, AnOwnerThatCannotLetAnybodyInSaysSo) {
   EXPECT_THAT(record->failure, HasSubstr("ulimit -n"));
 }
 
-TEST(NamedStore, ErrorsNameWhoKeeps) {
+TEST(NamedStore, ErrorsNameTheOwner) {
   const auto owner = attend(fresh_name(), 2);
   StoreValue value;
   value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
@@ -127,8 +127,8 @@ TEST(NamedStore, ErrorsNameWhoKeeps) {
 
 TEST(NamedStore, AFullDoorIsWaitedAtOnlyForSoLong) {
   const std::string name = fresh_name();
-  const auto door = UnixListener::open(name);
-  ASSERT_TRUE(door.ok());
+  const auto listener = UnixListener::open(name);
+  ASSERT_TRUE(listener.ok());
   std::vector<UnixSocket> waiting;
   for (auto visit = UnixListener::visit(name); visit.ok(); visit = UnixListener::visit(name))
     waiting.push_back(*std::move(visit));

@@ -32,7 +32,7 @@ Status StoreClient::explain(const Status& failure) const {
 }
 
 WaitLimit StoreClient::answer_limit() const {
-  return {std::chrono::steady_clock::now() + kAnswerLimit, never_};
+  return {std::chrono::steady_clock::now() + kAnswerLimit, never_interrupted_};
 }
 
 Result<std::unique_ptr<StoreClient>> StoreClient::connect(int borrowed_descriptor) {
@@ -61,8 +61,8 @@ std::unique_ptr<StoreClient> StoreClient::over(UnixSocket socket) {
 
 StoreClient::StoreClient(UnixSocket socket, std::string owner)
     : socket_(std::move(socket)), owner_(std::move(owner)) {
-  // Numbers start at the time. So the reply to a request that an earlier client of this descriptor
-  // has given up is not taken for one of ours.
+  // Request numbers start at the current time. So a late reply to an earlier client of this
+  // descriptor never has the number of one of our requests.
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   inbox_.lock()->next_number = static_cast<std::uint64_t>(now.count());
 }
@@ -154,12 +154,12 @@ Result<StoreClient::Answer> StoreClient::look(std::uint64_t number, TimePoint de
     {
       auto inbox = inbox_.lock();
       inbox.wait_until(deadline, [&](const Inbox& state) {
-        return state.awaited.at(number) || !state.broken.ok() || !state.somebody_reads;
+        return state.awaited.at(number) || !state.broken.ok() || !state.is_being_read;
       });
       if (auto& mine = inbox->awaited.at(number)) return *std::move(mine);
       FARANDOLE_TRY(inbox->broken);
-      if (inbox->somebody_reads) return Status::retry("no answer yet");
-      inbox->somebody_reads = true;
+      if (inbox->is_being_read) return Status::retry("no answer yet");
+      inbox->is_being_read = true;
     }
     read_one(deadline);
     if (std::chrono::steady_clock::now() < deadline) continue;
@@ -175,7 +175,7 @@ void StoreClient::read_one(TimePoint deadline) {
     const bool over = message.status().code() != StatusCode::kRetry;
     stop_reading(over ? explain(message.status()) : Status());
   } catch (const std::bad_alloc&) {
-    stop_reading({});  // this thread received nothing; the others go on
+    stop_reading({});  // this thread received nothing; another one may read now
     throw;
   }
 }
@@ -190,7 +190,7 @@ void StoreClient::deliver(UnixMessage message) {
   if (!reply)
     return stop_reading(Status::stop(
         owner_ + " sent a malformed message; does it run the same version of Farandole?"));
-  // Fails this answer only: our other threads' messages must still get through.
+  // Fails only this answer, because other threads still need the connection.
   if (!message.complete.ok()) reply->status = std::move(message.complete);
   {
     auto inbox = inbox_.lock();
@@ -204,7 +204,7 @@ void StoreClient::deliver(UnixMessage message) {
 void StoreClient::stop_reading(Status broken) {
   {
     auto inbox = inbox_.lock();
-    inbox->somebody_reads = false;
+    inbox->is_being_read = false;
     if (!broken.ok()) inbox->broken = std::move(broken);
   }
   inbox_.notify_all();

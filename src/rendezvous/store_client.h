@@ -26,7 +26,7 @@ class StoreClient final : public Store {
   // duplicate and marks the original close-on-exec. At most one client per descriptor at a time.
   // Errors: kFixCall if it is not the launcher's socket.
   static Result<std::unique_ptr<StoreClient>> connect(int borrowed_descriptor);
-  // Connects to a Store that another rank keeps (rendezvous/named_store.h).
+  // Connects to a Store that another rank serves (rendezvous/named_store.h).
   static std::unique_ptr<StoreClient> over(UnixSocket socket);
 
   Status set(const std::string& key, StoreValue value) override;
@@ -41,7 +41,7 @@ class StoreClient final : public Store {
   };
   struct Inbox {
     std::uint64_t next_number = 0;
-    bool somebody_reads = false;
+    bool is_being_read = false;
     Status broken;  // not ok: the connection has ended
     std::map<std::uint64_t, std::optional<Answer>> awaited;
   };
@@ -59,7 +59,7 @@ class StoreClient final : public Store {
   WaitLimit answer_limit() const;
   Status send(const StoreRequest& request, const std::vector<Descriptor>& descriptors);
 
-  const std::function<bool()> never_;  // for calls that cannot be interrupted
+  const std::function<bool()> never_interrupted_;  // for calls that cannot be interrupted
   UnixSocket socket_;
   const std::string owner_;  // who serves the Store, for error texts
   Guarded<Inbox> inbox_;

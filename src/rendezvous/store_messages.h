@@ -1,5 +1,5 @@
 // The messages between StoreClient and StoreServer. Every request gets exactly one reply, with its
-// number. A cancel gets no reply of its own: it makes the server answer the pending wait at once.
+// number. A cancel has no reply of its own: the server answers the pending wait at once.
 // Descriptors travel beside the bytes.
 #pragma once
 

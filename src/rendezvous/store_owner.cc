@@ -22,11 +22,11 @@
 namespace farandole {
 namespace {
 
-// Every meeting is for one formation, so its keys have a fixed epoch.
+// A named store serves one formation, so its keys have a fixed epoch.
 constexpr std::int64_t kEpoch = 1;
 // How long a leaving owner waits for ranks that have not yet read that all are there. They read it
 // at once, unless they are stopped.
-constexpr auto kExitReported = std::chrono::seconds(5);
+constexpr auto kLeaveLimit = std::chrono::seconds(5);
 
 int ms_until(TimePoint deadline) {
   const auto left = deadline - std::chrono::steady_clock::now();
@@ -36,16 +36,17 @@ int ms_until(TimePoint deadline) {
 
 }  // namespace
 
-StoreOwner::StoreOwner(UnixListener door, int members, std::unique_ptr<StoreServer> server)
-    : door_(std::move(door)),
+StoreOwner::StoreOwner(UnixListener listener, int members, std::unique_ptr<StoreServer> server)
+    : listener_(std::move(listener)),
       members_(members),
       missing_(members - 1),
       process_(::getpid()),
       server_(std::move(server)) {}
 
-Result<std::unique_ptr<StoreOwner>> StoreOwner::open(UnixListener door, int members) {
+Result<std::unique_ptr<StoreOwner>> StoreOwner::open(UnixListener listener, int members) {
   FARANDOLE_TRY_ASSIGN(auto server, StoreServer::create("the rank that keeps the rendezvous"));
-  std::unique_ptr<StoreOwner> owner(new StoreOwner(std::move(door), members, std::move(server)));
+  std::unique_ptr<StoreOwner> owner(
+      new StoreOwner(std::move(listener), members, std::move(server)));
   owner->stop_ = Descriptor::beyond_standard(::eventfd(0, EFD_CLOEXEC));
   if (!owner->stop_.valid())
     return Status::stop(std::string("cannot make an eventfd: ") + std::strerror(errno));
@@ -64,7 +65,7 @@ Status StoreOwner::start() {
 
 StoreOwner::~StoreOwner() {
   if (process_ != ::getpid()) {
-    door_.close();
+    listener_.close();
     (void)thread_.release();
     (void)server_.release();  // the thread does not exist here and may have been changing it
     return;
@@ -79,7 +80,7 @@ StoreOwner::~StoreOwner() {
 void StoreOwner::serve() {
   begin_own_thread("farandole-store");
   try {
-    while (!stop_asked_ || (!done() && std::chrono::steady_clock::now() < exit_reported_))
+    while (!stop_asked_ || (!done() && std::chrono::steady_clock::now() < leave_deadline_))
       serve_once();
   } catch (const std::bad_alloc&) {
     return;  // the others notice that the owner has ended
@@ -89,54 +90,54 @@ void StoreOwner::serve() {
 void StoreOwner::serve_once() {
   // poll() ignores a descriptor of −1.
   std::array<pollfd, 3> entries{pollfd{server_->readiness(), POLLIN, 0},
-                                pollfd{door_.descriptor().get(), POLLIN, 0},
+                                pollfd{listener_.descriptor().get(), POLLIN, 0},
                                 pollfd{stop_asked_ ? -1 : stop_.get(), POLLIN, 0}};
-  ::poll(entries.data(), entries.size(), stop_asked_ ? ms_until(exit_reported_) : -1);
-  if (entries[1].revents != 0) let_in();
+  ::poll(entries.data(), entries.size(), stop_asked_ ? ms_until(leave_deadline_) : -1);
+  if (entries[1].revents != 0) accept_all();
   for (std::string& gone : server_->serve_ready())
-    if (lost_.empty()) lost_ = gone + " before all ranks of the job had met";
-  tell_of_the_lost();
+    if (failure_.empty()) failure_ = gone + " before all ranks of the job had met";
+  report_failure();
   if (entries[2].revents == 0) return;
   stop_asked_ = true;
-  exit_reported_ = std::chrono::steady_clock::now() + kExitReported;
+  leave_deadline_ = std::chrono::steady_clock::now() + kLeaveLimit;
 }
 
-// Accepts all waiting connections. When all ranks have come, or no more can be accepted, it closes
-// the door, so that the name becomes free.
-void StoreOwner::let_in() {
+// Accepts all waiting connections. When all ranks have connected, or after an error, closes the
+// listening socket, so that the name becomes free.
+void StoreOwner::accept_all() {
   while (missing_ > 0) {
-    const Status taken = let_one_in();
+    const Status taken = accept_one();
     if (taken.code() == StatusCode::kRetry) return;
     if (!taken.ok()) {
-      // Closes the door after a failure: the waiting connection would cause the same failure again
-      // at once.
-      if (lost_.empty())
-        lost_ =
+      // After a failure, closes the listening socket: the waiting connection would fail again at
+      // once.
+      if (failure_.empty())
+        failure_ =
             "the rank that keeps the rendezvous cannot take in another rank: " + taken.message();
       break;
     }
     --missing_;
   }
-  door_.close();
+  listener_.close();
 }
 
-Status StoreOwner::let_one_in() {
-  FARANDOLE_TRY_ASSIGN(auto visitor, door_.accept());
-  const std::string name = "process " + std::to_string(visitor.process);
-  return server_->adopt_client(name, std::move(visitor.socket));
+Status StoreOwner::accept_one() {
+  FARANDOLE_TRY_ASSIGN(auto client, listener_.accept());
+  const std::string name = "process " + std::to_string(client.process);
+  return server_->adopt_client(name, std::move(client.socket));
 }
 
-// Tells all members if a rank has gone before all had come, so that they need not wait for the
-// time-out.
-void StoreOwner::tell_of_the_lost() {
+// If a rank has ended before all ranks connected, tells all members, so that they need not wait for
+// the time-out.
+void StoreOwner::report_failure() {
   formed_ = formed_ || server_->has_key_under(keys::complete(kEpoch));
-  if (lost_.empty() || formed_ || !in_formation()) return;
-  const keys::MemberRecord record{lost_, 0, members_, 0, 0, {}};
+  if (failure_.empty() || formed_ || !in_formation()) return;
+  const keys::MemberRecord record{failure_, 0, members_, 0, 0, {}};
   // Ignored: an error means that a rank has already written its own key.
   for (int rank = 0; rank < members_; ++rank)
     (void)server_->set(keys::member(kEpoch, rank), record.encode());
   ByteWriter writer;
-  writer.put_text(lost_);
+  writer.put_text(failure_);
   (void)server_->set(keys::complete(kEpoch), writer.take());
 }
 

@@ -1,5 +1,6 @@
-// StoreOwner: keeps the Store of a job in one of its members if another launcher started the job.
-// It is a StoreServer with a thread and a listening socket through which the others connect.
+// StoreOwner: serves the Store of a job in one of its members if another launcher started the job.
+// It is a StoreServer with a thread of its own and a listening socket through which the other ranks
+// connect.
 #pragma once
 
 #include <sys/types.h>
@@ -19,9 +20,9 @@ namespace farandole {
 class StoreOwner {
  public:
   // For a formation of `members` processes, including this one. Errors: kStop.
-  static Result<std::unique_ptr<StoreOwner>> open(UnixListener door, int members);
-  // Waits until a formation that has begun has finished, for some seconds at most. In a forked
-  // child it only closes the listening socket.
+  static Result<std::unique_ptr<StoreOwner>> open(UnixListener listener, int members);
+  // Waits a few seconds at most for a formation that has begun. In a forked child it only closes
+  // the listening socket.
   ~StoreOwner();
   StoreOwner(const StoreOwner&) = delete;
   StoreOwner& operator=(const StoreOwner&) = delete;
@@ -33,25 +34,25 @@ class StoreOwner {
   Status start();
 
  private:
-  StoreOwner(UnixListener door, int members, std::unique_ptr<StoreServer> server);
+  StoreOwner(UnixListener listener, int members, std::unique_ptr<StoreServer> server);
   void serve();
   void serve_once();
-  void let_in();
-  Status let_one_in();
-  void tell_of_the_lost();
+  void accept_all();
+  Status accept_one();
+  void report_failure();
   bool in_formation() const;
   bool done() const;
 
-  UnixListener door_;
+  UnixListener listener_;
   int members_;
   int missing_;
   pid_t process_;
-  std::string lost_;     // if not empty: the rank that went too early, so the formation fails
+  std::string failure_;  // if not empty: why the formation fails
   bool formed_ = false;  // also true if the formation has failed
   std::unique_ptr<StoreServer> server_;
   Descriptor stop_;
   bool stop_asked_ = false;
-  TimePoint exit_reported_{};  // the limit for waiting, once the destructor runs
+  TimePoint leave_deadline_{};  // until when the destructor waits
   // a forked child leaves it alone, as the thread does not exist there
   std::unique_ptr<std::thread> thread_;
 };

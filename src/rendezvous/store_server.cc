@@ -14,7 +14,7 @@ namespace farandole {
 namespace {
 
 constexpr int kEventsPerCall = 64;
-constexpr int kRequestsPerTurn = 16;  // after that, the next client is served
+constexpr int kRequestsPerTurn = 16;  // then the next client gets its turn
 constexpr std::size_t kWaitsPerClientMax = 1024;
 
 }  // namespace
@@ -37,7 +37,7 @@ Status StoreServer::adopt_client(std::string name, UnixSocket socket) {
   return add({.name = std::move(name),
               .socket = std::move(socket),
               .outbox = {},
-              .came_by_itself = true,
+              .connected_by_itself = true,
               .complaint = {}});
 }
 
@@ -75,7 +75,7 @@ std::vector<std::string> StoreServer::serve_ready() {
     read_requests(id);
     update_interest(id, found->second);
   }
-  return drop_the_gone();
+  return drop_closed();
 }
 
 void StoreServer::read_requests(std::uint64_t id) {
@@ -219,7 +219,7 @@ void StoreServer::update_interest(std::uint64_t id, Client& client) {
   client.complaint = std::string("epoll_ctl failed: ") + std::strerror(errno);
 }
 
-std::vector<std::string> StoreServer::drop_the_gone() {
+std::vector<std::string> StoreServer::drop_closed() {
   std::vector<std::string> complaints;
   for (auto entry = clients_.begin(); entry != clients_.end();) {
     if (!entry->second.gone) {
@@ -229,7 +229,7 @@ std::vector<std::string> StoreServer::drop_the_gone() {
     if (!entry->second.complaint.empty())
       complaints.push_back(entry->second.name +
                            " was cut off from the rendezvous: " + entry->second.complaint);
-    else if (entry->second.came_by_itself)
+    else if (entry->second.connected_by_itself)
       complaints.push_back(entry->second.name + " has ended");
     for (auto& [key, list] : waiters_)
       std::erase_if(list, [&](const Waiter& waiter) { return waiter.client == entry->first; });

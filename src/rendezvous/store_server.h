@@ -51,7 +51,7 @@ class StoreServer {
     UnixSocket socket;
     std::deque<Outgoing> outbox;  // while it is not empty, no requests of this client are read
     std::size_t waits = 0;
-    bool came_by_itself = false;
+    bool connected_by_itself = false;
     bool listens_for_room = false;
     bool gone = false;
     std::string complaint;
@@ -73,7 +73,7 @@ class StoreServer {
   void answer_with_value(const Waiter& waiter, Result<StoreValue> value);
   static void flush(Client& client);
   void update_interest(std::uint64_t id, Client& client);
-  std::vector<std::string> drop_the_gone();
+  std::vector<std::string> drop_closed();
 
   std::string name_;
   Descriptor epoll_;

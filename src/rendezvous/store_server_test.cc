@@ -1,4 +1,4 @@
-// Defects that only StoreClient and StoreServer together can have.
+// Tests StoreClient and StoreServer together, for defects that neither has alone.
 #include "rendezvous/store_server.h"
 
 #include <fcntl.h>
@@ -64,11 +64,11 @@ TEST(StoreServer, AMisbehavingWorkerIsCutOffAlone) {
   EXPECT_THAT(serving.complaints(), ElementsAre(HasSubstr("rank 1")));
 }
 
-TEST(StoreServer, AWorkerThatLeavesDisturbsNobody) {
+TEST(StoreServer, AWorkerThatLeavesDisturbsNoOther) {
   ServingThread serving(2);
   auto good = client_of(serving, 0);
   {
-    // Leaves while a wait is open and requests are unanswered.
+    // Disconnects while a wait is open and requests are unanswered.
     const StoreRequest wait{StoreRequestKind::kWait, 1, "key", 0, {}};
     const Bytes bytes = wait.encode();
     ASSERT_EQ(::send(serving.end(1).get(), bytes.data(), bytes.size(), 0),
@@ -80,7 +80,7 @@ TEST(StoreServer, AWorkerThatLeavesDisturbsNobody) {
   EXPECT_THAT(serving.complaints(), IsEmpty());
 }
 
-TEST(StoreServer, TheLaunchersOwnWordsReachWhoWaits) {
+TEST(StoreServer, TheLaunchersWritesReachWaitingWorkers) {
   auto server = StoreServer::create("the launcher");
   ASSERT_TRUE(server.ok());
   auto end = (*server)->add_client("rank 0");
@@ -124,7 +124,7 @@ TEST(StoreServer, ACopyOfTheSocketDoesNotBringACutOffWorkerBack) {
   EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
-TEST(StoreServer, AWorkerThatReadsNothingBlocksNobody) {
+TEST(StoreServer, AWorkerThatReadsNothingBlocksNoOther) {
   ServingThread serving(2);
   auto good = client_of(serving, 0);
   ASSERT_TRUE(good->set("big", StoreValue{Bytes(kStoreValueBytesMax), {}}).ok());
@@ -139,7 +139,7 @@ TEST(StoreServer, AWorkerThatReadsNothingBlocksNobody) {
       ++sent;
     EXPECT_TRUE(good->add("count", 1).ok());
   }
-  // When it reads at last, it must get every answer.
+  // When the client reads at last, it must get every answer.
   Bytes answer(kUnixMessageBytesMax);
   for (int i = 0; i < sent; ++i)
     ASSERT_GT(::recv(silent, answer.data(), answer.size(), 0),
@@ -229,7 +229,7 @@ TEST(StoreServer, NeedsADescriptor) {
   EXPECT_THAT(server.status().message(), HasSubstr("epoll_create1 failed"));
 }
 
-TEST(StoreServer, TellsWhoSentDescriptorsThatDoNotFit) {
+TEST(StoreServer, NamesTheSenderOfDescriptorsThatDoNotFit) {
   ServingThread serving(1);
   auto client = client_of(serving, 0);
   StoreValue value;
@@ -265,7 +265,7 @@ TEST(StoreClient, ClosesTheDoorForChildren) {
   EXPECT_EQ(::fcntl(serving.end(0).get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
 }
 
-TEST(StoreClient, SaysWhatIsWrongWithTheDescriptor) {
+TEST(StoreClient, ExplainsAWrongDescriptor) {
   const auto unset = StoreClient::connect(-1);
   EXPECT_EQ(unset.status().code(), StatusCode::kFixCall);
   EXPECT_THAT(unset.status().message(), HasSubstr("not set"));

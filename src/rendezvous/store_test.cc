@@ -70,7 +70,7 @@ class StoreSuite : public ::testing::TestWithParam<Implementation> {
   std::unique_ptr<Job> job_ = GetParam().make();
 };
 
-// Only guards against hanging.
+// A long limit that only guards against hanging.
 WaitLimit patient() {
   return {std::chrono::steady_clock::now() + std::chrono::seconds(60), kNobody};
 }
@@ -85,7 +85,7 @@ std::string as_text(const StoreValue& value) {
   return {reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size()};
 }
 
-TEST_P(StoreSuite, EveryMemberReadsWhatOneWrote) {
+TEST_P(StoreSuite, EveryMemberReadsAWrittenValue) {
   ASSERT_TRUE(store(0).set("color", text("blue")).ok());
   for (int rank = 0; rank < kMembers; ++rank) {
     auto value = store(rank).wait("color", patient());
@@ -115,13 +115,13 @@ TEST_P(StoreSuite, ThreadsOfOneMemberWaitIndependently) {
       auto value = store(1).wait(key, patient());
       if (value.ok() && as_text(*value) == key) ++right;
     });
-  // Another thread of the same member writes while these wait, in the opposite order.
+  // Another thread of the same member sets the keys in the opposite order while these threads wait.
   for (const char* key : {"c", "b", "a"}) ASSERT_TRUE(store(1).set(key, text(key)).ok());
   waiting.clear();
   EXPECT_EQ(right, 3);
 }
 
-TEST_P(StoreSuite, AWaitOfNoTimeStillFindsWhatIsThere) {
+TEST_P(StoreSuite, AWaitWithoutTimeFindsAnExistingKey) {
   ASSERT_TRUE(store(0).set("here", text("yes")).ok());
   EXPECT_TRUE(store(1).wait("here", at_once()).ok());
   const auto missing = store(1).wait("nowhere", at_once());

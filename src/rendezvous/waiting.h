@@ -1,5 +1,4 @@
-// Waiting in slices: every implementation of Store::wait checks about every 100 ms whether it
-// should go on.
+// Every implementation of Store::wait checks about every 100 ms whether it should go on waiting.
 #pragma once
 
 #include <algorithm>
