@@ -12,7 +12,7 @@
 namespace farandole {
 namespace {
 
-// The record keeps the beginning of a long name, which may end inside a letter.
+// The flight record cuts a long name, possibly inside a character.
 std::string name_of(const FlightCall& call) {
   if (call.name.size() < kFlightNameBytes) return make_visible(call.name);
   std::string_view name = call.name;

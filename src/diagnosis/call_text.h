@@ -1,4 +1,4 @@
-// A collective call and times, in words.
+// Formats collective calls, times and counts for people.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace farandole {
 
-// "allreduce `grad/fc2`"; nothing in it is a command for a terminal.
+// "allreduce `grad/fc2`". Control characters are escaped, so it is safe on a terminal.
 std::string title_of(const FlightCall& call);
-// "allreduce `grad/fc2` (float32, 200,000 elements)", and its group if that is not the world.
+// "allreduce `grad/fc2` (float32, 200,000 elements)". Names the group if it is not the world.
 std::string describe(const FlightCall& call);
 // "3 ms", "2.1 s", "4 min 10 s".
 std::string describe(Duration time);

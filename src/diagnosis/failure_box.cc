@@ -20,15 +20,16 @@ constexpr std::string_view kFrameColor = "\x1b[31m";
 constexpr std::string_view kHeadColor = "\x1b[1m";
 constexpr std::string_view kPlain = "\x1b[0m";
 
-// An exception has ended its program.
+// True if an uncaught exception ended the program.
 bool raised(const Failure& failure) { return failure.end.record.cause != LeaveCause::kOrderly; }
 
-// Whom the kernel has killed is not known; that it has killed somebody just now is.
+// We do not know which process the kernel has killed, only that it has just killed one in this
+// cgroup.
 bool probably_killed_for_memory(const WorkerEnd& end) {
   return end.how.signal == SIGKILL && end.memory_kills.in_group > 0;
 }
 
-// With fewer batches than the others, for one.
+// The number of calls helps to find, for example, a rank that had fewer batches than the others.
 std::string after_calls(const FlightReport& record) {
   if (record.life == FlightLife::kOutside || record.life == FlightLife::kForming) return {};
   return ", after " + count_of_calls(record.counts.calls);
@@ -119,7 +120,7 @@ class Box {
     for (const auto& part : wrap(text, inside(), 2)) put(part, head);
   }
   void add_cut(std::string_view text) { put(cut_to(text, inside()), false); }
-  // A label, and beside it a text in as many lines as it needs.
+  // Adds a label with a text beside it, broken into as many lines as it needs.
   void row(std::string_view label, std::string_view text) {
     std::string begin = fmt::format("{:<12}", label);
     for (const auto& part : wrap(text, inside() - static_cast<int>(begin.size()))) {

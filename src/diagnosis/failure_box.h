@@ -1,5 +1,5 @@
-// Failure box: what the user reads at the end of a failed job. A frame with the first cause in it:
-// which worker, how it ended, what it did last, and what became of the others.
+// Failure box: the text at the end of a failed job, in a frame. It shows which worker failed first,
+// how it ended, what it did last, and how the other workers ended.
 #pragma once
 
 #include <sys/types.h>
@@ -14,13 +14,13 @@
 
 namespace farandole {
 
-// How many processes the kernel has killed because memory had run out.
+// How many processes the kernel has killed for lack of memory.
 struct MemoryKills {
   std::int64_t in_group = 0;    // in the worker's own memory cgroup
-  std::int64_t on_machine = 0;  // everywhere, those included
+  std::int64_t on_machine = 0;  // on the whole machine, including in_group
 };
 
-// What is known of a worker when it has ended.
+// What the launcher knows about a worker that has ended.
 struct WorkerEnd {
   ProcessEnd how;
   FlightReport record;
@@ -32,18 +32,19 @@ struct Failure {
   int rank = 0;
   pid_t pid = 0;
   WorkerEnd end;
-  // It had left the job, but did not end before we ended it.
+  // The worker had left the job but did not exit, so the launcher killed it.
   bool ended_by_us = false;
-  int exit_code = 1;   // of the job
-  std::string others;  // one line; empty when there were none
+  int exit_code = 1;   // the exit code of the job
+  std::string others;  // how the other workers ended, in one line; empty if there were none
 };
 
 struct BoxStyle {
-  int columns = 80;  // 80 to 100 of them are used; fewer only on a narrower terminal
+  // the terminal's width; the box is 80 to 100 columns wide, or as narrow as the terminal
+  int columns = 80;
   bool colors = false;
 };
 
-// Pure. The lines have no ends.
+// Returns the lines of the box without newlines. Pure.
 std::vector<std::string> failure_box(const Failure& failure, const BoxStyle& style);
 
 }  // namespace farandole

@@ -133,7 +133,7 @@ TEST(FailureBox, AChildMayHaveBeenKilledForMemory) {
 )");
 }
 
-// The cause decides, not the texts.
+// The cause decides whether this was an exception, not the text.
 TEST(FailureBox, RaisedWithoutATraceback) {
   Failure made = failure({.code = 1});
   made.end.record.cause = LeaveCause::kGroupLost;

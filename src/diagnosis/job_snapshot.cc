@@ -6,7 +6,8 @@
 namespace farandole {
 namespace {
 
-// Who waits looks for signals now and then, and so leaves the call for a moment.
+// A waiting Python program interrupts its wait now and then to handle signals. A pause of this
+// length still counts as waiting.
 constexpr auto kBetweenTwoWaits = std::chrono::milliseconds(250);
 
 }  // namespace
@@ -33,7 +34,7 @@ const FlightCall* JobSnapshot::blocking_call(int rank) const {
     if (call.handle == wait.handle) return &call;
     if (oldest == nullptr) oldest = &call;
   }
-  // Another thread of the program waits, too, or for the rest of a batch.
+  // Another thread of the program waits as well, or the program waits for other calls of the batch.
   return wait.until ? nullptr : oldest;
 }
 
@@ -50,7 +51,7 @@ bool JobSnapshot::is_missing(int rank, const FlightCall& call) const {
   const auto& groups = worker(rank).report.groups;
   const bool member = call.group == kWorld || std::ranges::find(groups, call.group) != groups.end();
   if (!member || (lives(rank) && same_call(rank, call) != nullptr)) return false;
-  // Without data a joined rank takes part in these.
+  // A joined rank takes part in these operations without data, so it is not missing.
   return !(row_of(call.operation).runs_joined && lives(rank) && has_joined(rank, call.group));
 }
 
@@ -68,14 +69,15 @@ std::vector<int> JobSnapshot::missing(const FlightCall& call) const {
   return ranks;
 }
 
-// Who has joined waits for the others' data to end, and keeps nobody waiting by that.
+// A joined rank waits until the other ranks have no more data. That makes no other rank wait for
+// it.
 std::vector<int> JobSnapshot::awaited_by(int rank) const {
   const FlightCall* const call = blocking_call(rank);
   if (call == nullptr || call->operation == Operation::kJoin) return {};
   return missing(*call);
 }
 
-// Depth first; every rank is looked at once.
+// Depth-first search that visits every rank once.
 std::vector<int> JobSnapshot::cycle(int rank) const {
   struct Stop {
     int rank;

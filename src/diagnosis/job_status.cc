@@ -36,13 +36,13 @@ std::string_view color_of(RankState state) {
   }
 }
 
-// Text is cut before it is colored.
+// Collects the lines of the table. It cuts the text before it adds colors.
 class Lines {
  public:
   explicit Lines(const TableStyle& style) : style_(style) {}
 
   void add(std::string_view text, std::string_view color = {}) { add_row({}, text, color); }
-  // Only what comes after the numbers is colored, or cut.
+  // Only `text`, which comes after the numbers, is cut and colored.
   void add_row(const std::string& numbers, std::string_view text, std::string_view color) {
     const std::string cut = cut_to(text, std::max(1, style_.columns - columns_of(numbers)));
     const bool colored = style_.colors && !color.empty();
@@ -55,7 +55,7 @@ class Lines {
   std::vector<std::string> lines_;
 };
 
-// Five digits at most: "1023 KiB", "3.2 GiB".
+// At most eight columns wide: "1023 KiB", "3.2 GiB".
 std::string size_of(std::uint64_t bytes) {
   constexpr std::array<std::string_view, 7> kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   auto size = static_cast<double>(bytes);
@@ -65,7 +65,7 @@ std::string size_of(std::uint64_t bytes) {
   return fmt::format("{:.{}f} {}", size, whole ? 0 : 1, kUnits.at(unit));
 }
 
-// Short also where `describe` has minutes and seconds.
+// Shorter than describe(), which writes minutes and seconds.
 std::string time_of(Duration time) {
   const double seconds = std::chrono::duration<double>(time).count();
   if (seconds < 100) return fmt::format("{:.1f} s", seconds);
@@ -80,7 +80,8 @@ std::string share_of(const RankStatus& rank) {
   return fmt::format("{:.0f} %", 100 * std::min(share, 1.0));
 }
 
-// What others have yet to call, once for all that wait in it.
+// Adds a line for each call that waits for other ranks. Ranks that wait in the same call share a
+// line.
 void add_waits(const JobStatus& job, Lines& lines) {
   std::map<std::pair<GroupId, std::uint64_t>, std::vector<int>> waiting;
   for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {

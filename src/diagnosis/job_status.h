@@ -12,20 +12,21 @@
 namespace farandole {
 
 struct JobStatus {
-  pid_t pid = 0;  // of the process that the user has started
+  pid_t pid = 0;  // of the process that the user started
   std::string host;
   std::string command;  // of the workers
   TimePoint started{};
-  TimePoint looked{};             // when all of this was so
+  TimePoint looked{};             // when this was read
   std::vector<RankStatus> ranks;  // by rank
 };
 
 struct TableStyle {
-  int columns = 80;  // no line is longer
+  int columns = 80;  // the longest allowed line
   bool colors = false;
 };
 
-// Pure. The lines have no ends: the job, a row for each rank, and the calls that wait.
+// Returns the lines without newlines: first the job, then a row for each rank, then the calls that
+// wait. Pure.
 std::vector<std::string> job_table(const JobStatus& job, const TableStyle& style);
 
 }  // namespace farandole

@@ -82,7 +82,7 @@ TEST(JobStatus, LongTextsAreCutAndNothingIsACommandForTheTerminal) {
             "   0    4720  9,999,999  1.0 EiB   83 min 100 %  waits 3.2 s for ranks 1, 3, 5,…");
 }
 
-TEST(JobStatus, ColorsForWhoWaitsAndWhoIsNotThere) {
+TEST(JobStatus, ColorsForWaitingAndMissingRanks) {
   auto job = job_with({waits_for(1, "x")});
   job.ranks[0].counts = {};
   job.ranks[0].in_job = Duration();

@@ -1,5 +1,5 @@
-// Join watch: tells the user of workers that run without having called init(). Each of them works
-// for itself, which is rarely what the user of several workers wants.
+// Join watch: warns the user about workers that run without calling init(). Such workers train
+// independently of each other, which the user of several workers rarely wants.
 #pragma once
 
 #include <chrono>
@@ -11,28 +11,29 @@
 
 namespace farandole {
 
-// Pure, but for what it remembers.
+// Decides from its arguments and its own state only: no clock, no output.
 class JoinWatch {
  public:
-  // A program may take its time before it calls init(), for loading data say.
+  // A program may need some time before it calls init(), such as to load data.
   static constexpr auto kTimeToJoin = std::chrono::minutes(1);
 
-  // A single worker needs no init(): nothing is said of it.
+  // A single worker needs no init(), so it never causes a warning.
   JoinWatch(int workers, TimePoint started) {
     if (workers > 1) deadline_ = started + kTimeToJoin;
   }
 
-  // When look() wants to be called.
+  // When to call look() next; empty if it is not needed any more.
   std::optional<TimePoint> deadline() const { return deadline_; }
-  // At the deadline, and only then: a line about the ranks that run without having called init().
-  // Nothing if others wait there for them: the stall watch tells that.
+  // Call it at the deadline, once. Returns a line about the ranks that run without having called
+  // init(). Empty if other ranks wait in init() for them, because the stall watch reports that.
   std::optional<std::string> look(const std::vector<WatchedWorker>& workers, TimePoint now);
 
  private:
   std::optional<TimePoint> deadline_;
 };
 
-// Once all workers have ended well: a line about those that never called init(). Pure.
+// Call it when all workers have ended with exit code 0. Returns a line about those that never
+// called init(). Pure.
 std::optional<std::string> never_joined(const std::vector<WatchedWorker>& workers);
 
 }  // namespace farandole

@@ -29,7 +29,7 @@ std::vector<WatchedWorker> workers(std::initializer_list<FlightLife> lives) {
   return made;
 }
 
-// What is said at the deadline.
+// Returns the line at the deadline.
 std::optional<std::string> told(const std::vector<WatchedWorker>& of) {
   JoinWatch watch(static_cast<int>(of.size()), kStart);
   return watch.look(of, kStart + JoinWatch::kTimeToJoin);
@@ -62,7 +62,7 @@ TEST(JoinWatch, SaysNothingOfThoseThatHaveJoinedOrEnded) {
   EXPECT_EQ(told(job), std::nullopt);
 }
 
-TEST(JoinWatch, LeavesThoseWhoKeepOthersWaitingToTheStallWatch) {
+TEST(JoinWatch, LeavesRanksThatOthersWaitForToTheStallWatch) {
   auto job = workers({kOutside, kForming});
   EXPECT_EQ(told(job), std::nullopt);
   job[1].end = "exited with code 0";

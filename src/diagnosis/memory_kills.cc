@@ -22,7 +22,8 @@ bool has_word(const std::string& list, const std::string& wanted) {
   return false;
 }
 
-// Paths of the process in the tree of version 1, or of version 2 if that one has the memory.
+// The path of the process's memory cgroup. cgroup version 1 has a tree for memory; version 2 has
+// one tree for all.
 struct GroupPath {
   bool version_1 = false;
   std::string path;
@@ -31,7 +32,7 @@ struct GroupPath {
 std::optional<GroupPath> memory_group(std::istream& groups) {
   std::optional<GroupPath> found;
   for (std::string line; std::getline(groups, line);) {
-    // "4:memory:/path" or "0::/path"; a path may hold colons.
+    // The line is "4:memory:/path" or "0::/path". The path may contain colons.
     const auto first = line.find(':');
     const auto second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
@@ -42,7 +43,8 @@ std::optional<GroupPath> memory_group(std::istream& groups) {
   return found;
 }
 
-// Where the tree is mounted, followed by the group's path below the part that is mounted.
+// The folder of the group: the mount point of its tree and the group's path below it. Only a part
+// of the tree may be mounted.
 std::optional<std::string> folder_of(const GroupPath& group, std::istream& mounts) {
   for (std::string line; std::getline(mounts, line);) {
     // "30 25 0:26 ROOT MOUNT_POINT options [more …] - TYPE source OPTIONS"
@@ -61,7 +63,7 @@ std::optional<std::string> folder_of(const GroupPath& group, std::istream& mount
   return std::nullopt;
 }
 
-// The number after `wanted` in lines of a name and a number.
+// Finds the line that begins with `wanted` in a file of names and numbers, and returns its number.
 std::int64_t value_in(const std::string& file, const std::string& wanted) {
   std::ifstream stream(file);
   std::string name;
@@ -88,7 +90,7 @@ std::optional<std::string> own_memory_counter_file() {
 
 MemoryKillCounter::MemoryKillCounter(std::optional<std::string> counter_file)
     : file_(std::move(counter_file)) {
-  last_look_ = look_before_ = count();
+  last_look_ = previous_look_ = count();
 }
 
 MemoryKills MemoryKillCounter::count() const {
@@ -96,11 +98,11 @@ MemoryKills MemoryKillCounter::count() const {
           .on_machine = value_in("/proc/vmstat", "oom_kill")};
 }
 
-void MemoryKillCounter::look() { look_before_ = std::exchange(last_look_, count()); }
+void MemoryKillCounter::look() { previous_look_ = std::exchange(last_look_, count()); }
 
 MemoryKills MemoryKillCounter::lately() const {
   const MemoryKills now = count();
-  return {now.in_group - look_before_.in_group, now.on_machine - look_before_.on_machine};
+  return {now.in_group - previous_look_.in_group, now.on_machine - previous_look_.on_machine};
 }
 
 }  // namespace farandole

@@ -1,7 +1,7 @@
-// Counts the processes that the kernel kills because memory has run out. A worker that it
-// has killed looks like one that a user has killed; only these counters hint at the difference.
-// They do not say whom it has killed, so only what they have counted shortly before an end is of
-// use.
+// Counts the processes that the kernel kills because memory has run out. A worker that the kernel
+// has killed looks like one that a user has killed: both ended by SIGKILL. The kernel's counters
+// hint at the difference. They do not name the killed process, so we only use kills that were
+// counted shortly before a worker ended.
 #pragma once
 
 #include <istream>
@@ -12,21 +12,24 @@
 
 namespace farandole {
 
-// Where the counter of a memory cgroup is, by what /proc/<pid>/cgroup and /proc/self/mountinfo say.
-// Nothing if the process is in none that can be seen from here.
+// Finds the file with the counter of a process's memory cgroup. `groups` is the text of
+// /proc/<pid>/cgroup, `mounts` that of /proc/self/mountinfo. Empty if the cgroup is not visible
+// from here.
 std::optional<std::string> memory_counter_file(std::istream& groups, std::istream& mounts);
 
-// The same for this process, here and now.
+// The same for this process.
 std::optional<std::string> own_memory_counter_file();
 
-// For one memory cgroup, by that file, or for none. Its functions read a few files.
+// Counts the kills in one memory cgroup, and on the whole machine. Its functions read a few small
+// files.
 class MemoryKillCounter {
  public:
   explicit MemoryKillCounter(std::optional<std::string> counter_file);
-  // To be called regularly; from then on kills count as lately only if they came after the look
-  // before. Not after this one: a process that has been killed takes some time to end.
+  // Call it regularly. From then on, kills count as recent only if they came after the previous
+  // call of look(). (Not after this call, because a killed process takes some time to end.)
   void look();
-  // Since the last look but one; before there were two, since the construction.
+  // The kills since the last call of look() but one, or since the construction if there were fewer
+  // than two calls.
   MemoryKills lately() const;
 
  private:
@@ -34,7 +37,7 @@ class MemoryKillCounter {
 
   std::optional<std::string> file_;
   MemoryKills last_look_;
-  MemoryKills look_before_;
+  MemoryKills previous_look_;
 };
 
 }  // namespace farandole

@@ -36,13 +36,13 @@ TEST(MemoryKills, AContainerSeesOnlyItsPart) {
             "/sys/fs/cgroup/memory/inner/memory.oom_control");
 }
 
-TEST(MemoryKills, WhatCannotBeSeenIsNothing) {
+TEST(MemoryKills, AnInvisibleCgroupHasNoFile) {
   EXPECT_EQ(file_for("", ""), std::nullopt);
   EXPECT_EQ(file_for("0::/job\n", "30 25 0:26 / /proc rw - proc proc rw\n"), std::nullopt);
   EXPECT_EQ(file_for("nonsense\n", "nonsense - \n"), std::nullopt);
 }
 
-TEST(MemoryKills, NobodyHasDiedOfThisTest) {
+TEST(MemoryKills, NoProcessWasKilledByThisTest) {
   const MemoryKillCounter counter(own_memory_counter_file());
   EXPECT_EQ(counter.lately().in_group, 0);
 }
@@ -57,7 +57,7 @@ TEST(MemoryKills, OnlyTheLastOnesCount) {
   EXPECT_EQ(counter.lately().in_group, 0);
   killed(7);
   EXPECT_EQ(counter.lately().in_group, 2);
-  counter.look();  // in between a kill and the end that it brings
+  counter.look();  // between the kill and the end of the process
   EXPECT_EQ(counter.lately().in_group, 2);
   counter.look();
   EXPECT_EQ(counter.lately().in_group, 0);

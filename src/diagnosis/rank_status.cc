@@ -13,8 +13,8 @@
 namespace farandole {
 namespace {
 
-// Of a member that runs.
-void look_at_member(const JobSnapshot& snapshot, int rank, RankStatus& status) {
+// Sets the status of a rank that is in the job and runs.
+void set_member_status(const JobSnapshot& snapshot, int rank, RankStatus& status) {
   const FlightReport& report = snapshot.worker(rank).report;
   const FlightCall* const call = snapshot.blocking_call(rank);
   if (call == nullptr) {
@@ -32,7 +32,7 @@ void look_at_member(const JobSnapshot& snapshot, int rank, RankStatus& status) {
   status.state = status.waits_for.empty() ? RankState::kRuns : RankState::kWaits;
 }
 
-void look_at_life(const JobSnapshot& snapshot, int rank, RankStatus& status) {
+void set_status_by_life(const JobSnapshot& snapshot, int rank, RankStatus& status) {
   const FlightReport& report = snapshot.worker(rank).report;
   if (report.life != FlightLife::kOutside) status.since = report.since;
   switch (report.life) {
@@ -47,7 +47,7 @@ void look_at_life(const JobSnapshot& snapshot, int rank, RankStatus& status) {
       status.reason = make_visible(report.reason);
       return;
     case FlightLife::kMember:
-      return look_at_member(snapshot, rank, status);
+      return set_member_status(snapshot, rank, status);
   }
 }
 
@@ -58,7 +58,7 @@ RankStatus rank_status(const JobSnapshot& snapshot, int rank) {
   const FlightReport& report = worker.report;
   RankStatus status;
   status.pid = worker.pid;
-  look_at_life(snapshot, rank, status);
+  set_status_by_life(snapshot, rank, status);
   status.counts = report.counts;
   const bool member = worker.end.empty() && report.life == FlightLife::kMember;
   if (member) status.in_job = std::max(snapshot.now() - report.since, Duration());

@@ -1,4 +1,4 @@
-// Rank status: what one rank of a running job does now, and what it has done; for `farandole
+// Rank status: what one rank of a running job does now, and how much it has done, for `farandole
 // status`.
 #pragma once
 
@@ -16,16 +16,17 @@ namespace farandole {
 enum class RankState : std::uint8_t {
   kOutside,   // has not called init()
   kForming,   // waits in init() for the others
-  kComputes,  // its program is not in a call of ours
-  kWaits,     // in a call that others have yet to make
-  kRuns,      // in a call that all have made: data moves
-  kJoined,    // has no more data
+  kComputes,  // its program is not in a collective call
+  kWaits,     // in a call that other ranks have not made yet
+  kRuns,      // in a call that all ranks have made, so data moves
+  kJoined,    // has called join: it has no more data
   kStopped,   // by a signal
-  kLeft,      // has left the job, and still lives
+  kLeft,      // has left the job, but its process still runs
   kEnded,
 };
 
-// Indexed by RankState. Programs read them.
+// Indexed by RankState. Programs read these names in `farandole status --json`, so they must not
+// change.
 inline constexpr std::array<std::string_view, 9> kRankStateNames = {
     "outside", "init", "computes", "waits", "runs", "joined", "stopped", "left", "ended"};
 
@@ -36,18 +37,18 @@ constexpr std::string_view name_of(RankState state) {
 struct RankStatus {
   pid_t pid = 0;
   RankState state = RankState::kOutside;
-  std::optional<TimePoint> since;  // nothing if nobody knows
-  std::optional<FlightCall> call;  // in which its program is
-  std::vector<int> waits_for;      // ranks that have yet to make that call
-  std::string reason;              // how it has ended, why it left, the signal that has stopped it
-  FlightCounts counts;             // a wait that goes on included
-  std::optional<Duration> in_job;  // since its init(), of a member
+  std::optional<TimePoint> since;  // empty if unknown
+  std::optional<FlightCall> call;  // the call that the program is in
+  std::vector<int> waits_for;      // ranks that have not made that call yet
+  std::string reason;              // how it ended, why it left, or which signal stopped it
+  FlightCounts counts;             // including the wait that is not over yet
+  std::optional<Duration> in_job;  // the time since its init(); empty if it is not a member
 };
 
 // Pure.
 RankStatus rank_status(const JobSnapshot& snapshot, int rank);
 
-// "waits 3.2 s for rank 2"; in one line, without the call's name.
+// "waits 3.2 s for rank 2": one line, without the call's name.
 std::string describe(const RankStatus& status, TimePoint now);
 
 }  // namespace farandole

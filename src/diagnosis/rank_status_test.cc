@@ -66,7 +66,7 @@ TEST_F(RankStatusTest, TheLifeOfAWorker) {
   EXPECT_EQ(name_of(status(1).state), "ended");
 }
 
-TEST_F(RankStatusTest, WhoWaitsSaysForWhom) {
+TEST_F(RankStatusTest, AWaitingRankNamesTheRanksItWaitsFor) {
   calls(0, 4, milliseconds(3200));
   EXPECT_EQ(text(0), "computes for 1 min 40 s");  // the call waits, the program does not
   EXPECT_EQ(status(0).call, std::nullopt);
@@ -89,7 +89,7 @@ TEST_F(RankStatusTest, AWaitThatGoesOnIsCounted) {
   EXPECT_EQ(status(0).counts.blocked, Duration(seconds(4)));
 }
 
-TEST_F(RankStatusTest, WhoHasJoinedAndWhoIsStopped) {
+TEST_F(RankStatusTest, JoinedAndStoppedRanks) {
   calls(0, 4, seconds(2)).operation = Operation::kJoin;
   blocks(0, 4, seconds(2));
   EXPECT_EQ(text(0), "has joined 2.0 s ago");
@@ -97,7 +97,7 @@ TEST_F(RankStatusTest, WhoHasJoinedAndWhoIsStopped) {
   EXPECT_EQ(text(0), "is stopped (SIGSTOP)");
 }
 
-// As from a clock that was written wildly, or read a little later.
+// A record may have times in the future: it was overwritten, or the worker read its clock after us.
 TEST_F(RankStatusTest, TimesToComeAreNone) {
   report(0).since = kNow + seconds(5);
   EXPECT_EQ(text(0), "computes for 0 ms");

@@ -1,4 +1,4 @@
-// Stack text: what py-spy writes about a Python program, as far as people want to read it.
+// Stack text: picks the useful lines from py-spy's output about a Python program.
 #pragma once
 
 #include <sys/types.h>
@@ -9,12 +9,12 @@
 
 namespace farandole {
 
-// The frames of the main thread, innermost first, in what `py-spy dump` has written about process
-// `pid`; all of it if there are only other threads, nothing if there is none: then it is an error
-// text. At most 12 lines.
+// The frames of the main thread, innermost first. `dump` is the output of `py-spy dump` for process
+// `pid`. If there are only other threads, returns the beginning of `dump`. If there is no thread at
+// all, `dump` is an error text, and the result is empty. At most 12 lines.
 std::vector<std::string> main_thread_in(std::string_view dump, pid_t pid);
 
-// The last line with something in it.
+// The last line that is not blank.
 std::string last_line_of(std::string_view text);
 
 }  // namespace farandole

@@ -16,9 +16,9 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kRanksToldMax = 8;  // one line each
+constexpr std::size_t kRanksShownMax = 8;  // each rank has a line of its own
 
-// A call of one rank that is in flight.
+// A call in flight, and its rank.
 struct Waiting {
   int rank = 0;
   const FlightCall* call = nullptr;
@@ -47,7 +47,7 @@ class Reporter {
 
   std::string how_long(const std::vector<std::pair<int, TimePoint>>& waits) const;
   std::string what_it_does(int rank, const FlightCall* call, bool& unexplained) const;
-  std::string where_it_is(int rank) const;
+  std::string last_call_of(int rank) const;
   std::string after_calls(int rank) const;
   void tell(const std::vector<int>& ranks, const FlightCall* call, const std::string& missing_what,
             StallVerdict& verdict) const;
@@ -65,7 +65,8 @@ std::vector<int> Reporter::stopped(const std::vector<int>& ranks) const {
   return found;
 }
 
-// The longest first; joins last, since they wait until all others' calls are done.
+// Sorted by waiting time, the longest first. Joins come last, because they wait until all calls of
+// the other ranks are done.
 std::vector<Waiting> Reporter::long_waits() const {
   std::vector<Waiting> waits;
   for (int rank = 0; rank < snapshot_.count(); ++rank) {
@@ -82,18 +83,20 @@ std::vector<Waiting> Reporter::long_waits() const {
 }
 
 bool Reporter::is_a_stall(const FlightCall& call) const {
-  // All are there and data moves: that takes as long as it takes, unless one is stopped.
+  // All ranks have made the call, so data moves. A long transfer is not a stall, unless a rank is
+  // stopped.
   if (call.state == CallState::kRunning || snapshot_.missing(call).empty())
     return !stopped(snapshot_.callers(call)).empty();
   if (call.operation != Operation::kJoin) return true;
-  // Who has joined waits for the others' data to end; only when they stand still, too, it is news.
+  // A join normally waits long, until the other ranks have no more data. It is a stall only if
+  // these make no progress either.
   return std::ranges::all_of(snapshot_.missing(call), [this](int rank) {
     return std::ranges::all_of(snapshot_.worker(rank).report.calls,
                                [this](const FlightCall& own) { return too_long(own.changed); });
   });
 }
 
-// Who is stopped does not wait.
+// Stopped ranks are left out, because they do not wait.
 std::string Reporter::how_long(const std::vector<std::pair<int, TimePoint>>& waits) const {
   std::vector<int> ranks;
   Duration least = Duration::max();
@@ -104,21 +107,21 @@ std::string Reporter::how_long(const std::vector<std::pair<int, TimePoint>>& wai
     least = std::min(least, waited(began));
     most = std::max(most, waited(began));
   }
-  if (ranks.empty()) return "  nobody else is in it";
+  if (ranks.empty()) return " no other rank is in it";
   std::string time = describe(least);
   if (const std::string longest = describe(most); longest != time) time += " to " + longest;
   return fmt::format("  {} {} been waiting in it for {}", name_ranks(ranks),
                      ranks.size() == 1 ? "has" : "have", time);
 }
 
-// What it has done last.
-std::string Reporter::where_it_is(int rank) const {
+// Says what the rank has done last.
+std::string Reporter::last_call_of(int rank) const {
   const FlightReport& report = snapshot_.worker(rank).report;
   const FlightCall* last = nullptr;
   for (const FlightCall& call : report.calls)
     if (!call.in_flight() && (last == nullptr || call.changed >= last->changed)) last = &call;
   if (last == nullptr)
-    return "nor any other since init(), " + describe(snapshot_.now() - report.since) + " ago";
+    return "it has made no call since init(), " + describe(snapshot_.now() - report.since) + " ago";
   return fmt::format("its last call, {}, {} {} ago", title_of(*last),
                      last->state == CallState::kDone ? "finished" : "failed",
                      describe(snapshot_.now() - last->changed));
@@ -128,8 +131,9 @@ std::string Reporter::after_calls(int rank) const {
   return " after " + count_of_calls(snapshot_.worker(rank).report.counts.calls);
 }
 
-// Empty if it runs and only has not come here yet; `unexplained`: its stack would tell more.
-// `call`: what the others wait in; null for init().
+// Says what a rank does instead of making `call` (null for init()), which the other ranks wait in.
+// Empty if it runs and has only not made the call yet. Sets `unexplained` if its stack could tell
+// more.
 std::string Reporter::what_it_does(int rank, const FlightCall* call, bool& unexplained) const {
   const WatchedWorker& who = snapshot_.worker(rank);
   const FlightLife life = who.report.life;
@@ -150,17 +154,17 @@ std::string Reporter::what_it_does(int rank, const FlightCall* call, bool& unexp
   return life == FlightLife::kOutside ? "has not called init()" : "";
 }
 
-// A line for each of these ranks, which the others wait for.
+// Adds a line for each of `ranks`, which the other ranks wait for.
 void Reporter::tell(const std::vector<int>& ranks, const FlightCall* call,
                     const std::string& missing_what, StallVerdict& verdict) const {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i == kRanksToldMax) {
+    if (i == kRanksShownMax) {
       verdict.lines.push_back(fmt::format("  … and {} more ranks", ranks.size() - i));
       return;
     }
     bool unexplained = false;
     std::string text = what_it_does(ranks[i], call, unexplained);
-    if (text.empty()) text = missing_what + where_it_is(ranks[i]);
+    if (text.empty()) text = missing_what + last_call_of(ranks[i]);
     verdict.lines.push_back(fmt::format("  {} {}", name(ranks[i]), text));
     if (unexplained) verdict.unexplained.push_back(ranks[i]);
   }
@@ -179,20 +183,20 @@ void Reporter::tell_call(const FlightCall& call, StallVerdict& verdict) const {
   tell(others, &call, "has not called it; ", verdict);
 }
 
-// Here the stacks are worth a look, too: they say which lines of the program do not fit together.
+// Asks for the stacks of these ranks, too: they show which lines of the program do not match.
 void Reporter::tell_cycle(const std::vector<int>& cycle, StallVerdict& verdict) const {
   std::vector<int> sorted = cycle;
   std::ranges::sort(sorted);
   verdict.lines.push_back("stalled: " + name_ranks(sorted) + " wait for each other:");
-  for (std::size_t i = 0; i < cycle.size() && i < kRanksToldMax; ++i) {
+  for (std::size_t i = 0; i < cycle.size() && i < kRanksShownMax; ++i) {
     const FlightCall& call = *snapshot_.blocking_call(cycle[i]);
     verdict.lines.push_back(fmt::format("  {} has been waiting for {} in {} for {}", name(cycle[i]),
                                         describe(waited(call.submitted)), describe(call),
                                         name_ranks(snapshot_.missing(call))));
     verdict.unexplained.push_back(cycle[i]);
   }
-  if (cycle.size() > kRanksToldMax)
-    verdict.lines.push_back(fmt::format("  … and {} more ranks", cycle.size() - kRanksToldMax));
+  if (cycle.size() > kRanksShownMax)
+    verdict.lines.push_back(fmt::format("  … and {} more ranks", cycle.size() - kRanksShownMax));
   verdict.lines.push_back(
       "  all ranks of a group must make the same blocking calls, in the same order");
 }
@@ -222,7 +226,8 @@ std::optional<StallVerdict> Reporter::init_verdict() const {
 }
 
 std::optional<StallVerdict> Reporter::call_verdict() const {
-  // The ranks of one call would all give the same answer, unless it runs on some only.
+  // All ranks of one call would give the same answer, unless it runs on only some of them. So each
+  // call is examined once per state.
   std::set<std::tuple<GroupId, std::uint64_t, CallState>> looked_at;
   for (const Waiting& wait : long_waits()) {
     const FlightCall& call = *wait.call;

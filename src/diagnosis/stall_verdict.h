@@ -1,5 +1,5 @@
-// Stall verdict: which call waits for too long, for whom, and what those do instead; from what the
-// flight records of all workers say at one moment.
+// Stall verdict: which call waits for too long, for which ranks it waits, and what these ranks do
+// instead. It is made from the flight records of all workers at one moment.
 #pragma once
 
 #include <optional>
@@ -13,23 +13,24 @@
 namespace farandole {
 
 struct StallLimits {
-  Duration limit{};         // waiting up to so long is nothing
-  TimePoint counts_from{};  // waiting before does not count: the user had stopped the whole job
+  Duration limit{};         // a shorter wait is not a stall
+  TimePoint counts_from{};  // time before this does not count, because the whole job was stopped by
+                            // the user
 };
 
 struct StallVerdict {
-  // The call of the rank that waits longest; handle 0 is init().
+  // The call that has waited longest, and its rank; handle 0 stands for init().
   int rank = 0;
   Handle handle = 0;
   CallState state = CallState::kWaiting;
   std::string title;  // "allreduce `grad/fc2`"
   TimePoint since{};
   std::vector<std::string> lines;
-  // Living ranks of which only their Python stack could tell what they do.
+  // Running ranks of which the flight record does not say what they do; their Python stacks may.
   std::vector<int> unexplained;
 };
 
-// Pure. Nothing if nobody waits too long, or nobody can be named for whom.
+// Empty if no rank waits too long, or if no rank can be named for which they wait. Pure.
 std::optional<StallVerdict> stall_verdict(const JobSnapshot& snapshot, const StallLimits& limits);
 
 }  // namespace farandole

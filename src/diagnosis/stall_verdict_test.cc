@@ -56,7 +56,7 @@ class StallVerdictTest : public ::testing::Test {
     report(rank).calls.push_back(made);
     return report(rank).calls.back();
   }
-  // Its program waits in it.
+  // Adds a call in which the rank's program waits.
   FlightCall& waits(int rank, const std::string& name, double time) {
     report(rank).wait = {.handle = handles_ + 1, .since = ago(time), .until = {}};
     return call(rank, CallState::kWaiting, name, time, time);
@@ -81,7 +81,7 @@ TEST_F(StallVerdictTest, ShortWaitsAreNothing) {
   EXPECT_THAT(lines(), IsEmpty());
 }
 
-TEST_F(StallVerdictTest, NamesTheCallAndWhoIsMissing) {
+TEST_F(StallVerdictTest, NamesTheCallAndTheMissingRanks) {
   for (const int rank : {0, 1, 2}) done(rank, "w", 12);
   waits(0, "x", 11.2);
   waits(2, "x", 3);
@@ -103,15 +103,15 @@ TEST_F(StallVerdictTest, AnEarlierCallOfTheNameIsNotThisOne) {
   EXPECT_THAT(lines()[0], HasSubstr("`loop` (float32, 10 elements) waits for rank 1"));
 }
 
-TEST_F(StallVerdictTest, WhoNeverCalledAnything) {
+TEST_F(StallVerdictTest, ARankThatNeverMadeACall) {
   waits(0, "x", 11);
   waits(1, "x", 11);
   EXPECT_THAT(
       lines().back(),
-      "  rank 2 (b, pid 712) has not called it; nor any other since init(), 1 min 40 s ago");
+      "  rank 2 (b, pid 712) has not called it; it has made no call since init(), 1 min 40 s ago");
 }
 
-TEST_F(StallVerdictTest, WhatTheMissingDo) {
+TEST_F(StallVerdictTest, DescribesWhatMissingRanksDo) {
   workers_.resize(1);
   waits(0, "x", 11);
   for (int rank = 1; rank < 6; ++rank)
@@ -145,7 +145,7 @@ TEST_F(StallVerdictTest, ManyMissingAreCutShort) {
   EXPECT_EQ(lines().back(), "  … and 11 more ranks");
 }
 
-TEST_F(StallVerdictTest, WhoWaitsElsewhereSaysForWhom) {
+TEST_F(StallVerdictTest, AMissingRankThatWaitsElsewhereNamesTheRanks) {
   waits(0, "a", 20);
   waits(1, "b", 15);
   done(2, "z", 30);
@@ -160,7 +160,7 @@ TEST_F(StallVerdictTest, WhoWaitsElsewhereSaysForWhom) {
   EXPECT_THAT(unexplained(), ElementsAre(0, 1));
 }
 
-// Two ranks wait for each other, and the one that waits longest waits for them.
+// Two ranks wait for each other, and the rank that has waited longest waits for these two.
 TEST_F(StallVerdictTest, ACycleIsFoundFromOutside) {
   for (const int rank : {0, 1}) report(rank).groups.push_back(1);
   waits(2, "c", 30);
@@ -176,7 +176,7 @@ TEST_F(StallVerdictTest, ACycleBeginsWithItsLowestRank) {
   EXPECT_THAT(lines()[1], HasSubstr("rank 0 (b, pid 710)"));
 }
 
-// Their calls wait, but their programs are somewhere else, and may yet make the other call.
+// The calls wait, but the programs are elsewhere and may still make the other call.
 TEST_F(StallVerdictTest, AsynchronousCallsMakeNoCycle) {
   for (const int rank : {0, 1}) {
     waits(rank, rank == 0 ? "a" : "b", 20);
@@ -186,8 +186,8 @@ TEST_F(StallVerdictTest, AsynchronousCallsMakeNoCycle) {
   EXPECT_THAT(unexplained(), ElementsAre(1, 2));
 }
 
-// Python looks for signals between two waits.
-TEST_F(StallVerdictTest, WhoLeavesACallForAMomentStillWaitsInIt) {
+// Python leaves a wait briefly to handle signals.
+TEST_F(StallVerdictTest, AShortPauseInAWaitDoesNotEndIt) {
   waits(0, "a", 20);
   waits(1, "b", 15);
   done(2, "z", 30);
@@ -206,7 +206,8 @@ TEST_F(StallVerdictTest, AnotherThreadMayWaitInAnotherCall) {
 }
 
 TEST_F(StallVerdictTest, AChainIsNoCycle) {
-  // Rank 0 waits for 1 in group 1, which waits for 2 in group 2, which does nothing.
+  // Rank 0 waits for rank 1 in group 1, and rank 1 waits for rank 2 in group 2. Rank 2 is in no
+  // call.
   for (const int rank : {0, 1}) report(rank).groups.push_back(1);
   for (const int rank : {1, 2}) report(rank).groups.push_back(2);
   waits(0, "a", 20).group = 1;
@@ -249,7 +250,7 @@ TEST_F(StallVerdictTest, OtherGroupsMembersAreNotMissed) {
 
 TEST_F(StallVerdictTest, AStoppedRankHoldsEvenARunningCall) {
   for (const int rank : {0, 1, 2}) call(rank, CallState::kRunning, "big", 30, 29);
-  EXPECT_THAT(lines(), IsEmpty());  // it takes as long as it takes
+  EXPECT_THAT(lines(), IsEmpty());  // a long transfer is not a stall
   worker(1).stopped_by = SIGTSTP;
   EXPECT_THAT(lines(),
               ElementsAre("stalled: allreduce `big` (float32, 10 elements) waits for rank 1",
@@ -258,11 +259,11 @@ TEST_F(StallVerdictTest, AStoppedRankHoldsEvenARunningCall) {
                           "on"));
 }
 
-TEST_F(StallVerdictTest, WhoHasJoinedWaitsForTheOthersData) {
+TEST_F(StallVerdictTest, AJoinedRankWaitsForTheOthersData) {
   waits(0, "join", 60).operation = Operation::kJoin;
   done(1, "x", 2);
   done(2, "x", 2);
-  EXPECT_THAT(lines(), IsEmpty());  // they go on without it
+  EXPECT_THAT(lines(), IsEmpty());  // the other ranks continue without it
   report(1).calls.clear();
   done(1, "x", 40);
   EXPECT_THAT(lines(), IsEmpty());
@@ -271,7 +272,7 @@ TEST_F(StallVerdictTest, WhoHasJoinedWaitsForTheOthersData) {
   EXPECT_THAT(lines()[0], "stalled: join `join` waits for ranks 1, 2");
 }
 
-TEST_F(StallVerdictTest, WhoHasJoinedIsMissedOnlyWhereItCannotTakePart) {
+TEST_F(StallVerdictTest, AJoinedRankIsMissingOnlyWhereItCannotTakePart) {
   waits(0, "join", 60).operation = Operation::kJoin;
   waits(1, "x", 30);
   EXPECT_THAT(lines()[0], HasSubstr("waits for rank 2"));
@@ -282,17 +283,17 @@ TEST_F(StallVerdictTest, WhoHasJoinedIsMissedOnlyWhereItCannotTakePart) {
               Contains("  rank 0 (b, pid 710) has finished its data (join) after no call"));
 }
 
-TEST_F(StallVerdictTest, WhoHasJoinedAndDiedIsMissed) {
+TEST_F(StallVerdictTest, AJoinedRankThatDiedIsMissing) {
   for (const int rank : {0, 2}) waits(rank, "x", 30).changed = ago(1);
   waits(1, "join", 60).operation = Operation::kJoin;
-  EXPECT_THAT(lines(), IsEmpty());  // it takes part without data
+  EXPECT_THAT(lines(), IsEmpty());  // the joined rank takes part without data
   worker(1).end = "killed by signal 9 (SIGKILL)";
   EXPECT_THAT(lines(), ElementsAre(HasSubstr("`x` (float32, 10 elements) waits for rank 1"),
                                    "  ranks 0, 2 have been waiting in it for 30.0 s",
                                    HasSubstr("has ended (killed by signal 9 (SIGKILL))")));
 }
 
-// Whichever rank it is of, and whichever was submitted under the lower handle.
+// The rank and the order of the handles make no difference.
 TEST_F(StallVerdictTest, TheOlderOfTwoLateCallsIsTold) {
   call(0, CallState::kWaiting, "young", 11, 11);
   call(0, CallState::kWaiting, "old", 15, 15);
@@ -302,7 +303,7 @@ TEST_F(StallVerdictTest, TheOlderOfTwoLateCallsIsTold) {
   EXPECT_THAT(lines()[0], HasSubstr("`older`"));
 }
 
-TEST_F(StallVerdictTest, InitWaitsForWhoHasNotCalledIt) {
+TEST_F(StallVerdictTest, InitWaitsForRanksThatHaveNotCalledIt) {
   for (const int rank : {0, 2}) {
     report(rank) = {};
     report(rank).life = FlightLife::kForming;
@@ -329,7 +330,7 @@ TEST_F(StallVerdictTest, InitWaitsForAStoppedRank) {
   EXPECT_THAT(lines()[0], "stalled: init() waits for rank 2");
   for (const int rank : {0, 1}) worker(rank).stopped_by = SIGSTOP;
   EXPECT_THAT(lines()[0], "stalled: init() waits for ranks 0-2");
-  EXPECT_THAT(lines()[1], "  nobody else is in it");
+  EXPECT_THAT(lines()[1], " no other rank is in it");
 }
 
 TEST_F(StallVerdictTest, TimeInWhichTheUserHadStoppedTheJobDoesNotCount) {
@@ -338,7 +339,8 @@ TEST_F(StallVerdictTest, TimeInWhichTheUserHadStoppedTheJobDoesNotCount) {
   EXPECT_TRUE(stall_verdict(JobSnapshot(workers_, kNow), {seconds(10), ago(10)}).has_value());
 }
 
-// All have all they can have in flight. Comparing every call with every other would take minutes.
+// All ranks have as many calls in flight as possible. Comparing every call with every other would
+// take minutes.
 TEST(StallVerdict, ManyRanksWithManyCallsAreLookedAtOnce) {
   constexpr int kRanks = 256;
   std::vector<WatchedWorker> workers(kRanks);

@@ -1,5 +1,5 @@
-// Stall watch: when the user hears of a stall. Once, then at twice, four times … the time, and when
-// the call goes on.
+// Stall watch: decides when to tell the user about a stall. It tells once at the limit, again at
+// twice, four times … the limit, and once more if the call continues.
 #pragma once
 
 #include <optional>
@@ -10,32 +10,32 @@
 
 namespace farandole {
 
-// Pure, but for what it remembers.
+// Decides from its arguments and its own state only: no clock, no output.
 class StallWatch {
  public:
   struct Report {
     std::vector<std::string> lines;
-    std::vector<int> unexplained;  // as in StallVerdict
+    std::vector<int> unexplained;  // see StallVerdict::unexplained
   };
 
-  // Nothing for a limit of 0: the user wants to hear of no stall.
-  static std::optional<StallWatch> if_wanted(Duration limit) {
+  // Empty for a limit of 0, which means no warnings.
+  static std::optional<StallWatch> create(Duration limit) {
     return limit > Duration::zero() ? std::optional(StallWatch(limit)) : std::nullopt;
   }
-  // `limit`: more than 0.
+  // `limit` is more than 0.
   explicit StallWatch(Duration limit) : limit_(limit) {}
 
-  // How often tick() wants to be called.
+  // How often to call tick().
   Duration interval() const { return limit_ / 4; }
   Report tick(const std::vector<WatchedWorker>& workers, TimePoint now);
-  // The whole job was stopped by the user, and goes on now.
+  // Call it when the job continues after the user had stopped all of it: waiting times start again.
   void job_continued(TimePoint now) { counts_from_ = now; }
 
  private:
   enum class Fate { kWaits, kWentOn, kGone };
   struct Reported {
     StallVerdict verdict;
-    int times = 1;  // told at so many limits
+    int times = 1;  // the last warning came at this multiple of the limit
   };
   static Fate fate_of(const StallVerdict& verdict, const WatchedWorker& worker);
 

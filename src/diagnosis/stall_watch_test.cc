@@ -48,8 +48,8 @@ TEST_F(StallWatchTest, TellsAtOneTwoAndFourTimesTheLimit) {
 }
 
 TEST(StallWatch, NoneIsThereWhenNoWarningIsWanted) {
-  EXPECT_FALSE(StallWatch::if_wanted(seconds(0)).has_value());
-  const auto watch = StallWatch::if_wanted(seconds(4));
+  EXPECT_FALSE(StallWatch::create(seconds(0)).has_value());
+  const auto watch = StallWatch::create(seconds(4));
   ASSERT_TRUE(watch.has_value());
   EXPECT_EQ(watch->interval(), seconds(1));
 }

@@ -81,7 +81,7 @@ class Agent {
         output_(poller_, {tag(Source::kStream), tag(Source::kRoom)}, setup.options.output,
                 std::move(files)),
         joins_(setup.options.workers, now()),
-        stalls_(StallWatch::if_wanted(setup.options.stall_warning)),
+        stalls_(StallWatch::create(setup.options.stall_warning)),
         stacks_(poller_, tag(Source::kStack), setup.state) {}
 
   int run();
@@ -457,7 +457,7 @@ int Agent::finish(int exit_code) {
   }
   end_descendants(now() + Supervision::kKillTime);
   if (foreground_is_gone_) return exit_code;
-  output_.read_the_rest();
+  output_.read_remaining();
   if (supervision_) tell_the_end();
   output_.close();
   // Waits for a slow reader of the output, until a signal comes.

@@ -10,9 +10,10 @@
 #include "base/check.h"
 #include "timeline/timeline.h"
 
-// All fields are atomics, because a reader may look at any time. A line works like a seqlock: its
-// handle is cleared first and set last, and the reader looks at it before and after. The fields are
-// stored with release and loaded with acquire, so who has seen a new field sees the cleared handle.
+// All fields are atomics, because another process may read them at any time. A line works like a
+// seqlock: the writer clears its handle first and sets it last, and the reader loads it before and
+// after the other fields. The fields are stored with release and loaded with acquire, so a reader
+// that sees a new field also sees the cleared handle.
 
 namespace farandole {
 namespace {
@@ -62,14 +63,15 @@ struct alignas(64) Line {
   Text<kFlightNameBytes> name;
 };
 
-// What one thread at a time writes, so that adding needs no more than a load and a store.
+// Only one thread at a time writes these, so adding needs no atomic addition: a load and a store
+// are enough.
 struct alignas(64) Counters {
   std::atomic<std::uint64_t> calls;
   std::atomic<std::uint64_t> bytes;
   std::atomic<std::int64_t> blocked;
   std::atomic<std::uint64_t> wait_handle;
   std::atomic<std::int64_t> wait_since;
-  std::atomic<std::int64_t> wait_until;  // 0 while it waits
+  std::atomic<std::int64_t> wait_until;  // 0: the wait is not over
 
   template <typename Number>
   static void add(std::atomic<Number>& counter, Number more) {
@@ -95,11 +97,12 @@ const Record& record_in(const std::byte* memory) {
 }
 
 std::int64_t count_of(TimePoint time) { return time.time_since_epoch().count(); }
-// Another process wrote this, perhaps wildly: times can be subtracted from each other all the same.
-std::int64_t sane(std::int64_t count) {
+// Limits a time that another process wrote, which may be any number, so that differences of times
+// do not overflow.
+std::int64_t limited(std::int64_t count) {
   return count < 0 || count > std::numeric_limits<std::int64_t>::max() / 4 ? 0 : count;
 }
-TimePoint time_of(std::int64_t count) { return TimePoint(Duration(sane(count))); }
+TimePoint time_of(std::int64_t count) { return TimePoint(Duration(limited(count))); }
 
 Line& line_of(std::byte* memory, Handle handle) {
   return record_in(memory).lines[handle % kFlightCalls];
@@ -119,7 +122,7 @@ std::optional<FlightCall> read_line(const Line& line) {
   call.name_hash = line.name_hash.load(std::memory_order_acquire);
   call.name = line.name.read();
   if (line.handle.load(std::memory_order_relaxed) != handle) return std::nullopt;
-  // Another process wrote this, perhaps wildly.
+  // Another process wrote this number, so it may have any value.
   const std::uint32_t operation = kind & 0xFFU;
   const std::uint32_t dtype = kind >> 8U;
   if (operation >= kOperations.size() || dtype >= kDTypes.size()) return std::nullopt;
@@ -131,7 +134,7 @@ std::optional<FlightCall> read_line(const Line& line) {
 
 void change(std::byte* memory, Handle handle, CallState state, TimePoint now) {
   Line& line = line_of(memory, handle);
-  if (line.handle.load(std::memory_order_relaxed) != handle) return;  // a later call has its line
+  if (line.handle.load(std::memory_order_relaxed) != handle) return;  // a later call's line
   line.changed.store(count_of(now), std::memory_order_relaxed);
   line.state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
 }
@@ -221,7 +224,8 @@ void FlightRecorder::blocked(Handle handle, TimePoint now) {
 void FlightRecorder::unblocked(TimePoint now) {
   Counters& counters = record_in(memory_).counters;
   const std::int64_t time = count_of(now) - counters.wait_since.load(std::memory_order_relaxed);
-  // What has ended the wait may have looked at the clock before it began.
+  // The time of the end may be read before the time of the beginning, because two threads read the
+  // clock.
   if (time > 0) Counters::add(counters.blocked, time);
   counters.wait_until.store(std::max<std::int64_t>(count_of(now), 1), std::memory_order_release);
 }
@@ -233,7 +237,7 @@ void FlightRecorder::blame(int rank) {
 
 void FlightRecorder::left(std::string_view reason, LeaveCause cause, std::string_view traceback,
                           TimePoint now) {
-  // The end of a traceback says most.
+  // The last lines of a traceback matter most, so cut the first ones.
   if (traceback.size() > kTracebackBytes)
     traceback.remove_prefix(traceback.size() - kTracebackBytes);
   record_in(memory_).cause.store(static_cast<std::uint32_t>(cause), std::memory_order_relaxed);
@@ -256,7 +260,7 @@ FlightWait read_wait(const Counters& counters) {
 FlightCounts read_counts(const Counters& counters) {
   return {.calls = counters.calls.load(std::memory_order_relaxed),
           .bytes = counters.bytes.load(std::memory_order_relaxed),
-          .blocked = Duration(sane(counters.blocked.load(std::memory_order_relaxed)))};
+          .blocked = Duration(limited(counters.blocked.load(std::memory_order_relaxed)))};
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// Flight record: what one worker does and did last, in memory that its launcher reads from outside,
-// also after the worker's death. The worker writes, without a lock or a system call (20 ns a call);
-// the launcher only looks, and what it finds half-written it leaves out.
+// Flight record: what one worker does now and did last. It lies in memory that the launcher can
+// read at any time, even after the worker has died. The worker writes without a lock or a system
+// call (20 ns per call). The launcher leaves out lines that are half-written.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace farandole {
 
 class Timeline;
 
-// How many of the last calls are kept, and how much of their names.
+// How many of the last calls are kept, and how many bytes of each name.
 inline constexpr std::size_t kFlightCalls = 512;
 inline constexpr std::size_t kFlightNameBytes = 72;
 
@@ -29,8 +29,8 @@ enum class FlightLife : std::uint32_t {
 };
 
 enum class CallState : std::uint32_t {
-  kWaiting,  // submitted; not all members have
-  kRunning,  // all have: data moves
+  kWaiting,  // submitted here, but not on all members
+  kRunning,  // submitted on all members, so data moves
   kDone,
   kFailed,
 };
@@ -41,43 +41,44 @@ struct FlightCall {
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kUInt8;
   std::int64_t elements = 0;
-  std::string name;             // its first kFlightNameBytes
-  std::uint64_t name_hash = 0;  // of all of it, the same in all processes
+  std::string name;             // the first kFlightNameBytes of it
+  std::uint64_t name_hash = 0;  // of the whole name, the same in all processes
   CallState state = CallState::kWaiting;
   TimePoint submitted{};
-  TimePoint changed{};  // when it came into its state
+  TimePoint changed{};  // when it entered its state
 
   bool in_flight() const { return state == CallState::kWaiting || state == CallState::kRunning; }
 };
 
-// The writing side. One engine at a time. Any thread, but the calls for one handle in order, and
-// none of submitted(), finished(), and the two of blocking, from two threads at once. Only the last
-// kFlightCalls are kept: what is in flight while so many others are submitted is seen no more, and
-// a state that is written just then may stand at the newer call until that one's own next state.
+// The writing side, for one engine at a time. Any thread may call it, with these limits: the calls
+// for one handle come in order, and no two threads are in submitted(), finished(), blocked() or
+// unblocked() at the same time. Only the last kFlightCalls calls are kept. If an older call is
+// still in flight, it is lost; a change of its state that is written at that moment may appear at
+// the newer call until the newer call's next change.
 class FlightRecorder {
  public:
   static std::size_t bytes_needed();
 
-  // `memory`: bytes_needed() bytes, at first zeroed. `timeline`, if not null, is told of all calls.
-  // Both outlive this.
+  // `memory` has bytes_needed() bytes, zeroed at first. `timeline` may be null; otherwise it is
+  // notified of all calls. Both must outlive this object.
   explicit FlightRecorder(std::byte* memory, Timeline* timeline = nullptr)
       : memory_(memory), timeline_(timeline) {}
 
-  // A new engine begins: forgets what an earlier one of this process has left.
+  // Call it when a new engine begins: clears the record of the previous engine of this process.
   void begin(TimePoint now);
   void formed(TimePoint now);
   void enter_group(GroupId group);
   void leave_group(GroupId group);
-  // `name_hash`: of the name, the same in all processes.
+  // `name_hash` is a hash of the name, the same in all processes.
   void submitted(Handle handle, const Submission& submission, std::uint64_t name_hash,
                  TimePoint now);
   void running(Handle handle, TimePoint now);
   void finished(Handle handle, bool well, TimePoint now);
-  // The program waits inside a call of ours, for this handle: from when the first of its threads
-  // does so until none does any more.
+  // Marks the time in which the program waits for this handle: from the moment when its first
+  // thread waits until no thread waits any more.
   void blocked(Handle handle, TimePoint now);
   void unblocked(TimePoint now);
-  // This rank's calls fail because that one is gone. Only the first counts.
+  // Notes that this rank's calls fail because `rank` is gone. Only the first rank is kept.
   void blame(int rank);
   void left(std::string_view reason, LeaveCause cause, std::string_view traceback, TimePoint now);
 
@@ -88,30 +89,30 @@ class FlightRecorder {
 
 // What a worker has done since its last init().
 struct FlightCounts {
-  std::uint64_t calls = 0;  // that have ended well
-  std::uint64_t bytes = 0;  // of the tensors that it gave to calls, also to those in flight
-  // How long its program was blocked in calls, while they waited for other ranks or data moved;
-  // without what goes on now.
+  std::uint64_t calls = 0;  // that succeeded
+  std::uint64_t bytes = 0;  // of the tensors of all calls, including those in flight
+  // How long the program was blocked in calls, because they waited for other ranks or because data
+  // moved. A wait that is not over is not included.
   Duration blocked{};
 };
 
-// Where the program waits, or did so last.
+// The call in which the program waits or has last waited.
 struct FlightWait {
-  Handle handle = 0;  // 0: nowhere yet
+  Handle handle = 0;  // 0: it has not waited yet
   TimePoint since{};
-  std::optional<TimePoint> until;  // nothing while it waits
+  std::optional<TimePoint> until;  // empty while it waits
 };
 
-// What the launcher finds.
+// The contents of a flight record, as the launcher reads them.
 struct FlightReport {
   FlightLife life = FlightLife::kOutside;
-  TimePoint since{};                        // of this life
-  std::optional<int> blamed_rank;           // whose end was the reason for our failure
+  TimePoint since{};                        // when `life` began
+  std::optional<int> blamed_rank;           // the rank whose end made this rank's calls fail
   LeaveCause cause = LeaveCause::kOrderly;  // why it left
-  std::string reason;                       // the same, for people
+  std::string reason;                       // why it left, for people
   std::string traceback;  // of the exception that ended its program; empty if none did
   std::vector<GroupId> groups;
-  std::vector<FlightCall> calls;  // by handle, the last one last
+  std::vector<FlightCall> calls;  // sorted by handle, so the last call is last
   FlightCounts counts;
   FlightWait wait;
 };

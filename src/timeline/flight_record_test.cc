@@ -71,7 +71,7 @@ TEST_F(FlightRecordTest, TellsTheLifeOfACall) {
   EXPECT_FALSE(report.calls[0].in_flight());
 }
 
-TEST_F(FlightRecordTest, CountsWhatWasDone) {
+TEST_F(FlightRecordTest, CountsCallsAndBytes) {
   recorder_.begin(at(1));
   submit(1, call("grad", {2, 3}), at(2));
   submit(2, call("empty", {0}), at(2));
@@ -86,7 +86,7 @@ TEST_F(FlightRecordTest, CountsWhatWasDone) {
   EXPECT_EQ(report.counts.bytes, 24U);
   for (Handle handle = 4; handle < 4 + kFlightCalls; ++handle)
     submit(handle, call("x", {1}), at(4));
-  recorder_.finished(3, true, at(5));  // also without a line
+  recorder_.finished(3, true, at(5));  // also if no line holds this call
   report = read_flight_record(memory_);
   EXPECT_EQ(report.counts.calls, 2U);
   EXPECT_EQ(report.counts.bytes, 24U + 4 * kFlightCalls);
@@ -107,7 +107,7 @@ TEST_F(FlightRecordTest, TellsWhereTheProgramWaitsAndForHowLongItDid) {
   EXPECT_EQ(report.counts.blocked, Duration());
   recorder_.unblocked(at(5));
   recorder_.blocked(8, at(6));
-  recorder_.unblocked(at(6) - std::chrono::nanoseconds(1));  // its end was seen before it began
+  recorder_.unblocked(at(6) - std::chrono::nanoseconds(1));  // ends before it began
   report = read_flight_record(memory_);
   EXPECT_EQ(report.wait.handle, 8U);
   EXPECT_EQ(report.wait.until, at(6) - std::chrono::nanoseconds(1));
@@ -118,7 +118,7 @@ TEST_F(FlightRecordTest, KeepsTheLastCallsOnly) {
   recorder_.begin(at(0));
   for (Handle handle = 1; handle <= kFlightCalls + 3; ++handle)
     submit(handle, call("x" + std::to_string(handle)), at(1));
-  recorder_.finished(2, true, at(2));  // its line belongs to another call by now
+  recorder_.finished(2, true, at(2));  // its line belongs to another call now
   const FlightReport report = read_flight_record(memory_);
   ASSERT_EQ(report.calls.size(), kFlightCalls);
   EXPECT_EQ(report.calls.front().handle, 4U);
@@ -180,13 +180,13 @@ TEST_F(FlightRecordTest, AReaderNeverSeesAMixOfTwoCalls) {
   writer.join();
 }
 
-// A worker may write anything over its record, also while it is read.
+// A worker may overwrite its record with anything, even while it is read.
 TEST_F(FlightRecordTest, RandomBytesAreReadAsWellAsTheyCanBe) {
   const auto seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
   for (int round = 0; round < 50; ++round) {
-    const auto bits = random() & random();  // now few, now many bits are set
+    const auto bits = random() & random();  // sometimes few, sometimes many bits are set
     for (std::uint64_t& word : words_)
       word = random() & (round % 2 == 0 ? bits : ~std::uint64_t{0});
     const FlightReport report = read_flight_record(memory_);
@@ -196,7 +196,7 @@ TEST_F(FlightRecordTest, RandomBytesAreReadAsWellAsTheyCanBe) {
     EXPECT_LE(report.traceback.size(), 16U * 1024);
     EXPECT_LE(report.calls.size(), kFlightCalls);
     EXPECT_GE(report.counts.blocked, Duration());
-    EXPECT_GE(at(1) - report.wait.since, Duration::min() / 2);  // can be told without overflow
+    EXPECT_GE(at(1) - report.wait.since, Duration::min() / 2);  // the difference does not overflow
     for (const FlightCall& call : report.calls) {
       EXPECT_LE(call.state, CallState::kFailed);
       EXPECT_LT(static_cast<std::size_t>(call.operation), kOperations.size());
@@ -206,7 +206,7 @@ TEST_F(FlightRecordTest, RandomBytesAreReadAsWellAsTheyCanBe) {
   }
 }
 
-// A valid record of which a few bytes are changed: most of it is still there.
+// If a few bytes of a valid record change, most of it can still be read.
 TEST_F(FlightRecordTest, ChangedBytesCostOnlyTheirOwnLines) {
   recorder_.begin(at(1));
   for (Handle handle = 1; handle <= kFlightCalls; ++handle)

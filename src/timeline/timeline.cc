@@ -18,9 +18,9 @@ namespace {
 
 // Room for about 20,000 calls. A second buffer is being written meanwhile.
 constexpr std::size_t kBufferBytes = 4 << 20;
-// How long events are collected before they are written. A killed rank loses this much, and a busy
-// one wakes the thread this often.
-constexpr std::chrono::milliseconds kCollect(100);
+// How long events are collected before they are written. If a rank is killed, the events of this
+// time are lost. In a busy rank, the thread wakes once in this time.
+constexpr std::chrono::milliseconds kCollectTime(100);
 
 std::int64_t microseconds_since_1970() {
   return std::chrono::system_clock::now().time_since_epoch() / std::chrono::microseconds(1);
@@ -150,7 +150,7 @@ bool Timeline::collect(TraceBuffer& batch) {
   pending->writer_sleeps = true;
   pending.wait([](Pending& p) { return p.stopping || !p.events.empty(); });
   pending->writer_sleeps = false;
-  pending.wait_until(clock_.now() + kCollect,
+  pending.wait_until(clock_.now() + kCollectTime,
                      [](Pending& p) { return p.stopping || p.events.is_half_full(); });
   std::swap(pending->events, batch);
   return pending->stopping;

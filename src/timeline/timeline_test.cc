@@ -52,7 +52,7 @@ class TimelineTest : public ::testing::Test {
   const Timeline::Job job_{.name = "job"};
 };
 
-TEST_F(TimelineTest, TellsWhatHappensWhileItIsOn) {
+TEST_F(TimelineTest, RecordsEventsWhileItIsOn) {
   Timeline timeline(options(0, 1), clock_, log_);
   call(timeline, 1, "before");
   timeline.stop();

@@ -27,7 +27,7 @@ std::vector<TraceEvent> all_of(const TraceBuffer& buffer) {
   return events;
 }
 
-TEST(TraceBuffer, GivesBackWhatWasNoted) {
+TEST(TraceBuffer, ReturnsTheNotedEvents) {
   TraceBuffer buffer(1024);
   EXPECT_TRUE(buffer.empty());
   buffer.submitted(7, call("ninechars", {2, 0, 5}), at(1));

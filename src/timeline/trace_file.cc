@@ -14,7 +14,7 @@ namespace farandole {
 namespace {
 
 constexpr off_t kWriters = 0;
-constexpr off_t kTurn = 1;
+constexpr off_t kWriteLock = 1;
 // More than a line with the longest name that ranks can exchange.
 constexpr std::size_t kLineBytesMax = 256 * 1024;
 // If a process is killed, a write within one page is either done or not. So a line does not cross a
@@ -35,13 +35,13 @@ bool lock(const Descriptor& file, short type, off_t byte, bool waits) {
   return result == 0;
 }
 
-class Turn {
+class WriteLock {
  public:
-  explicit Turn(const Descriptor& file)
-      : file_(file), error_(lock(file, F_WRLCK, kTurn, true) ? 0 : errno) {}
-  ~Turn() { lock(file_, F_UNLCK, kTurn, false); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  explicit WriteLock(const Descriptor& file)
+      : file_(file), error_(lock(file, F_WRLCK, kWriteLock, true) ? 0 : errno) {}
+  ~WriteLock() { lock(file_, F_UNLCK, kWriteLock, false); }
+  WriteLock(const WriteLock&) = delete;
+  WriteLock& operator=(const WriteLock&) = delete;
 
   int error() const { return error_; }
 
@@ -109,8 +109,8 @@ Result<TraceFile> TraceFile::open(const std::string& path, const TraceHead& head
 }
 
 Status TraceFile::join(const TraceHead& head) {
-  const Turn turn(file_);
-  if (turn.error() != 0) return failed(turn.error());
+  const WriteLock write_lock(file_);
+  if (write_lock.error() != 0) return failed(write_lock.error());
   const bool alone = lock(file_, F_WRLCK, kWriters, false);
   const auto found = read_trace_head(read_at(file_, 0, kTraceHeadBytesMax));
   const bool is_ours = found && found->job == head.job;
@@ -127,8 +127,8 @@ Status TraceFile::join(const TraceHead& head) {
 }
 
 Status TraceFile::append(std::string_view lines) {
-  const Turn turn(file_);
-  const int error = turn.error() == 0 ? write_at_end(lines) : turn.error();
+  const WriteLock write_lock(file_);
+  const int error = write_lock.error() == 0 ? write_at_end(lines) : write_lock.error();
   return error == 0 ? Status() : failed(error);
 }
 

@@ -1,9 +1,8 @@
 // TraceFile: the file that all ranks of a job write, each with a descriptor of its own. Locks on
 // two of its bytes keep order, and the kernel releases them if a process dies:
-// - Byte 0 is locked shared by all that write. A rank that gets it exclusively is the first one,
-// and
-//   begins the file.
-// - Byte 1 is locked exclusively while a rank looks at the end of the file and writes there.
+// - Every rank that writes holds a shared lock on byte 0. A rank that gets an exclusive lock on it
+//   is the first one, and begins the file.
+// - A rank holds an exclusive lock on byte 1 while it reads the end of the file and writes there.
 // If a rank has died while writing, or the disk was full, the rest of a broken line is cut off.
 // Each write ends with the closing bracket and overwrites the previous one, so the file is complete
 // between two writes.
@@ -54,7 +53,7 @@ class TraceFile {
   Descriptor file_;
   TraceHead head_;
   std::size_t bytes_at_open_ = 0;
-  std::size_t bytes_ = 0;  // set by repair(): the length of all lines without the end mark
+  std::size_t bytes_ = 0;  // the length of all lines without the end mark; repair() sets it
 };
 
 }  // namespace farandole

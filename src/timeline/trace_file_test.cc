@@ -83,7 +83,7 @@ TEST_F(TraceFileTest, TheSameJobGoesOn) {
   EXPECT_EQ(content(path()), with_lines(2));
 }
 
-TEST_F(TraceFileTest, WhatElseIsThereIsReplaced) {
+TEST_F(TraceFileTest, OtherContentsAreReplaced) {
   std::ofstream(path()) << "some text";
   must_open("two").close();
   EXPECT_EQ(content(path()), head_of("two").text() + std::string(kTraceEnd));
@@ -91,7 +91,7 @@ TEST_F(TraceFileTest, WhatElseIsThereIsReplaced) {
   EXPECT_EQ(content(path()), with_lines(0));
 }
 
-TEST_F(TraceFileTest, ButNotWhatAnotherJobIsWriting) {
+TEST_F(TraceFileTest, AFileThatAnotherJobWritesIsNotReplaced) {
   TraceFile file = must_open();
   const auto other = TraceFile::open(path(), head_of("two"));
   EXPECT_EQ(other.status(), Status::fix_call("the timeline cannot be written to `" + path() +
@@ -101,7 +101,7 @@ TEST_F(TraceFileTest, ButNotWhatAnotherJobIsWriting) {
   EXPECT_EQ(content(path()), with_lines(1));
 }
 
-TEST_F(TraceFileTest, WhoWasKilledHoldsNobodyUpAndItsHalfLineIsCutOff) {
+TEST_F(TraceFileTest, AKilledWriterReleasesItsLocksAndItsHalfLineIsCutOff) {
   TraceFile file = must_open();
   const pid_t child = ::fork();
   if (child == 0) {

@@ -48,7 +48,7 @@ std::string facts_of(const TraceEvent& event) {
                      fmt::join(event.shape, ", "), bytes);
 }
 
-// Begins with the operation, as the names that the engine chooses do already.
+// The name begins with the operation. Names that the engine chooses begin with it already.
 std::string name_of_track(const TraceEvent& event) {
   const std::string begin = fmt::format("{}.", row_of(event.operation).name);
   return (event.name.starts_with(begin) ? "" : begin) + std::string(event.name);
@@ -185,7 +185,7 @@ TraceText::Track& TraceText::track_of(const TraceEvent& event) {
   return found->second;
 }
 
-// A shared track that is idle now.
+// Returns a shared track that is idle now.
 TraceText::Track& TraceText::shared_track() {
   auto track = std::ranges::find(shared_tracks_, false, &Track::busy);
   if (track == shared_tracks_.end()) {

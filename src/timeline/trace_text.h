@@ -42,7 +42,7 @@ std::optional<TraceHead> read_trace_head(std::string_view text);
 inline constexpr std::string_view kTraceEnd =
     "{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"end\",\"args\":{}}]\n";
 
-// How many tensors of a rank have a line of their own in the viewer. Further tensors share lines.
+// How many tensors of a rank have a track of their own in the viewer. Further tensors share tracks.
 inline constexpr std::size_t kTraceTracksMax = 4096;
 
 class TraceText {

@@ -84,7 +84,7 @@ TEST_F(TraceTextTest, TellsACallByHorovodsNames) {
   EXPECT_EQ(count(text_.take(), "thread_name"), 0) << "once is enough";
 }
 
-TEST_F(TraceTextTest, WhatHasNoTensorHasNoFacts) {
+TEST_F(TraceTextTest, CallsWithoutATensorHaveNoFacts) {
   TraceEvent event = begun(1, "barrier.0", 1);
   event.operation = Operation::kBarrier;
   event.group = 5;
@@ -118,7 +118,7 @@ TEST_F(TraceTextTest, ACallThatFailsEndsWhereItIs) {
   EXPECT_EQ(count(lines, R"("ts":0.004,"pid":2,"tid":10,"args":{"failed":true}})"), 1);
 }
 
-TEST_F(TraceTextTest, WhatBeganBeforeIsLeftOut) {
+TEST_F(TraceTextTest, CallsThatBeganBeforeAreLeftOut) {
   text_.add(changed(1, TraceEvent::Kind::kRunning, 1));
   text_.add(changed(1, TraceEvent::Kind::kDone, 2));
   text_.add(changed(2, TraceEvent::Kind::kFailed, 3));
@@ -143,7 +143,7 @@ TEST_F(TraceTextTest, TimesNeverGoBackOnATrack) {
   EXPECT_EQ(count(text_.take(), "\"ts\":0.000"), 1);
 }
 
-TEST_F(TraceTextTest, EndsWhatIsOpen) {
+TEST_F(TraceTextTest, EndsOpenCalls) {
   text_.add(begun(1, "a", 1));
   text_.add(begun(2, "b", 2));
   text_.add(changed(2, TraceEvent::Kind::kRunning, 3));
@@ -158,7 +158,7 @@ TEST_F(TraceTextTest, EndsWhatIsOpen) {
   EXPECT_EQ(text_.take(), "");
 }
 
-TEST_F(TraceTextTest, SaysWhatWasLost) {
+TEST_F(TraceTextTest, SaysHowManyCallsWereLost) {
   text_.add(begun(1, "a", 1));
   text_.take();
   text_.cut(at(5), 1234);
@@ -199,7 +199,7 @@ TEST_F(TraceTextTest, IsBounded) {
   const std::string lines = text_.take();
   EXPECT_EQ(count(lines, R"("name":"CALLS_LEFT_OUT")"), 1) << lines;
   EXPECT_EQ(count(lines, R"("reason":"the timeline was full")"), 1);
-  // A new file has its whole room again.
+  // A new file has its full size limit again.
   text_.begin(at(0), 10'000, 1);
   EXPECT_FALSE(text_.is_full());
   EXPECT_EQ(count(call(2000, "a", 0), "thread_name"), 1);
@@ -229,7 +229,7 @@ TEST_F(TraceTextTest, ManyNamesShareTracksThatStillNest) {
   EXPECT_EQ(text_.take(), fmt::format("{{\"ph\":\"B\",\"ts\":10.003,\"pid\":2,\"tid\":{},\"name\":"
                                       "\"NEGOTIATE_ALLREDUCE\"}},\n",
                                       2 + 4 * (kTraceTracksMax + 1)));
-  // Tensors that had a line before keep it.
+  // Tensors that already had a track of their own keep it.
   EXPECT_EQ(count(call(5004, "name 0", 10'004), "\"tid\":6"), 5 - 1);
 }
 

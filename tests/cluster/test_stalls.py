@@ -56,9 +56,9 @@ STALLS = {
     "is_late_in_init": (r"init\(\)", r"has not called init\(\)"),
     "keeps_a_group_waiting": (
         r"barrier `[^`]+` \(group 1\)",
-        r"has not called it; nor any other since init\(\), \d+\.\d s ago",
+        r"has not called it; it has made no call since init\(\), \d+\.\d s ago",
     ),
-    "joins_late": (r"join `[^`]+`", r"has not called it; nor any other since init\(\)"),
+    "joins_late": (r"join `[^`]+`", r"has not called it; it has made no call since init\(\)"),
 }
 
 
