@@ -14,7 +14,7 @@ inline constexpr const char* kAgentName = "farandole-agent";
 // What the foreground process prepares for its agent.
 struct AgentSetup {
   const JobOptions& options;
-  const InheritedState& state;
+  const OriginalState& state;
   const Descriptor& foreground;  // a pidfd: the job ends when the foreground process does
   const Descriptor& signals;     // a signalfd; its signals are blocked
 };

@@ -26,7 +26,7 @@ Descriptor handle_of(pid_t pid) {
 
 // As the foreground process would call it. Only in a child of the test.
 int run(const JobOptions& options, pid_t foreground_process) {
-  InheritedState state{};
+  OriginalState state{};
   ::sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
   ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
   sigset_t taken;
@@ -176,7 +176,7 @@ TEST(Agent, AfterTheGraceTimeItKills) {
   EXPECT_TRUE(is_gone(agent.number_after("worker ")));
 }
 
-TEST(Agent, EndsWhatWorkersLeaveBehind) {
+TEST(Agent, EndsProcessesThatWorkersLeaveBehind) {
   LauncherInTest agent(agent_of(shell_job(1, "setsid sleep 1000 & echo child $!; exit 3")));
   EXPECT_EQ(agent.end(), 3);
   EXPECT_TRUE(is_gone(agent.number_after("child ")));

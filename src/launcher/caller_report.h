@@ -1,6 +1,6 @@
-// CallerReport: tells the program that has started the job which processes the ranks are, how they
-// end, and which of them was the first cause of a failure. A line each: `started RANK PID`,
-// `ended RANK code N`, `ended RANK signal N`, `cause RANK`.
+// CallerReport: tells the program that started the job the process id of each rank, how each rank
+// ended, and which rank failed first. It writes one line per fact: `started RANK PID`, `ended RANK
+// code N`, `ended RANK signal N`, `cause RANK`.
 #pragma once
 
 #include <sys/types.h>
@@ -14,11 +14,11 @@
 
 namespace farandole {
 
-// One thread. Never blocks: what the pipe has no room for is written by room_ready().
+// For one thread. Never blocks: if the pipe is full, room_ready() writes the rest later.
 class CallerReport {
  public:
-  // `descriptor` is borrowed; −1: nobody wants to know. The poller, which must outlive this, calls
-  // with `tag` when there is room.
+  // `descriptor` is borrowed; with −1, nothing is written. The poller must outlive this object. It
+  // reports `tag` when the pipe has room again.
   CallerReport(Poller& poller, std::uint64_t tag, int descriptor);
 
   void worker_started(int rank, pid_t pid);

@@ -64,7 +64,7 @@ TEST_F(CallerReportTest, NeverBlocksAndLosesNothing) {
   EXPECT_EQ(told, expected);
 }
 
-TEST_F(CallerReportTest, NobodyNeedsToListen) {
+TEST_F(CallerReportTest, WorksWithoutADescriptor) {
   CallerReport unheard(poller_, 7, -1);
   unheard.worker_started(0, 1);
   EXPECT_TRUE(unheard.everything_is_written());

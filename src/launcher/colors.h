@@ -1,4 +1,4 @@
-// Colors for people at a terminal. Nobody else gets any.
+// Escape sequences for colored output on a terminal. Pipes and files get plain text.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ enum class Color : std::uint8_t { kBold, kDim, kRed, kGreen, kYellow };
 bool wants_colors(int descriptor);
 
 std::string in_color(std::string_view text, Color color);
-// Red, if that is to be written to this descriptor, and it wants colors.
+// The text in red if this descriptor shows colors, otherwise the text as it is.
 std::string error_for(int descriptor, std::string_view text);
-// Neighbours differ, and none looks like an error.
+// Ranks with neighbouring numbers get different colors. No rank gets red, which means an error.
 std::string in_color_of_rank(std::string_view text, int rank);
 
 }  // namespace farandole

@@ -14,9 +14,10 @@ void report_exit(StoreServer& store, int rank, int size, const std::string& how)
   ByteWriter verdict;
   verdict.put_text(failure);
   const Bytes end = verdict.take();
-  // The first word counts: an error here means that it was said already.
+  // The store keeps the first value of a key. An error means that the key was already set, so it is
+  // ignored.
   for (const std::int64_t epoch : {*begun, *begun + 1}) {
-    if (epoch == 0) continue;  // the worker has begun none
+    if (epoch == 0) continue;  // the worker has not called init() yet
     (void)store.set(keys::member(epoch, rank), record.encode());
     if (!store.set(keys::complete(epoch), end).ok()) continue;
     for (int other = 0; other < size; ++other)

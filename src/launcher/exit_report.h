@@ -1,5 +1,5 @@
-// Exit report: what the launcher says in the Store when a worker has ended, so that nobody waits
-// for that worker in init() until the time is over.
+// Exit report: what the launcher writes to the store when a worker has ended. Without it, the other
+// ranks would wait for that worker in init() until their time-out.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace farandole {
 
-// Ends the formation that the worker has begun last, and the next one, unless their ends were said
-// already: nobody forms a group with it any more. Speaks for all `size` ranks that have not come
-// yet, since the others wait for these, too. `how`: "rank 1 (pid 12) has exited …".
+// Fails the formation that the worker began last, and the next one, because no formation can
+// succeed without this worker. Results that are already in the store stay. Also writes the keys of
+// the other ranks (of `size`) that have not come yet, because the ranks that are there wait for
+// these keys, too. `how` describes the exit: "rank 1 (pid 12) has exited …".
 void report_exit(StoreServer& store, int rank, int size, const std::string& how);
 
 }  // namespace farandole

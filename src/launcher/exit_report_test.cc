@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-// The table behind a server, looked at through the server's own functions.
+// Tests look at the server's table through the server's own functions.
 class ExitReportTest : public ::testing::Test {
  protected:
   bool exists(const std::string& key) { return !server_->set(key, {}).ok(); }
@@ -30,12 +30,12 @@ TEST_F(ExitReportTest, AWorkerThatNeverBeganIsMissedInTheFirstFormation) {
 
 TEST_F(ExitReportTest, OneThatHadBegunIsMissedThereAndInTheNext) {
   ASSERT_TRUE(server_->add(keys::formations(1), 1).ok());
-  ASSERT_TRUE(server_->set(keys::complete(1), {}).ok());  // said by a member
+  ASSERT_TRUE(server_->set(keys::complete(1), {}).ok());  // written by a member
   report_exit(*server_, 1, 3, "rank 1 (pid 12) has exited with code 0");
   EXPECT_TRUE(exists(keys::member(1, 1)));
   EXPECT_TRUE(exists(keys::member(2, 1)));
   EXPECT_TRUE(exists(keys::complete(2)));
-  // Nobody is spoken for where the members themselves have said the end.
+  // The members themselves have ended this formation, so the report adds no keys to it.
   EXPECT_FALSE(exists(keys::member(1, 0)));
   EXPECT_TRUE(exists(keys::member(2, 0)));
 }

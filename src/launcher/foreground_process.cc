@@ -62,8 +62,8 @@ void block(const sigset_t& taken) {
 }
 
 // A job of many workers needs more descriptors than the usual soft limit.
-InheritedState take_over_state() {
-  InheritedState state{};
+OriginalState take_over_state() {
+  OriginalState state{};
   ::signal(SIGCHLD, SIG_DFL);  // if it is ignored, the kernel reports no ends
   ::sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
   ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
@@ -103,7 +103,7 @@ ProcessEnd forward_signals(pid_t agent, const Descriptor& signals) {
 }
 
 // Only in the child. Returns the exit code.
-int become_the_agent(const JobOptions& options, const InheritedState& state,
+int become_the_agent(const JobOptions& options, const OriginalState& state,
                      const Descriptor& foreground, const sigset_t& taken) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_NAME, kAgentName);
@@ -125,7 +125,7 @@ int run_job(const JobOptions& options) {
     return problem->exit_code;
   }
   keep_from_workers(options.caller);
-  const InheritedState state = take_over_state();
+  const OriginalState state = take_over_state();
   const sigset_t taken = forwarded_signals();
   block(taken);
   const Descriptor foreground(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));

@@ -1,5 +1,5 @@
-// Heap share: how large a rank's shared heap is in a job that is started from here, unless the user
-// chooses. The doctor tells it beforehand.
+// Heap share: the default size of a rank's shared heap in a job that this process starts.
+// `farandole doctor` shows it beforehand.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ std::optional<int> as_number(const std::string& name) {
   return number;
 }
 
-// The entries of a folder of /proc that are numbers; whoever ends meanwhile is left out.
+// The entries of a folder of /proc that are numbers. Processes that end meanwhile are left out.
 std::vector<int> numbers_in(const files::path& folder) {
   std::vector<int> numbers;
   std::error_code error;
@@ -44,7 +44,8 @@ std::vector<int> numbers_in(const files::path& folder) {
 
 files::path folder_of(pid_t pid) { return files::path("/proc") / std::to_string(pid); }
 
-// By its name, which anybody can take: what it holds is looked at before it is believed.
+// Judges by the process name only. Any program may have that name, so the caller checks the
+// contents of the job sheet before it uses them.
 bool may_be_an_agent(pid_t pid) {
   struct stat facts{};
   if (::stat(folder_of(pid).c_str(), &facts) != 0 || facts.st_uid != ::geteuid()) return false;
@@ -53,8 +54,8 @@ bool may_be_an_agent(pid_t pid) {
   return std::getline(file, name) && name == kAgentName;
 }
 
-// Opening it is where the kernel asks whether we may look at that process.
-std::unique_ptr<SegmentView> look_at(pid_t pid, int number) {
+// When we open the file, the kernel checks whether we may read that process's memory.
+std::unique_ptr<SegmentView> open_sheet(pid_t pid, int number) {
   const auto path = folder_of(pid) / "fd" / std::to_string(number);
   const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   return descriptor.valid() ? SegmentView::attach(descriptor) : nullptr;
@@ -68,7 +69,7 @@ bool is_segment(pid_t pid, int number, std::string_view name) {
 
 struct FoundSheet {
   bool is_there = false;
-  std::optional<SheetJob> job;  // if it can be read
+  std::optional<SheetJob> job;  // empty if it cannot be read
 };
 
 FoundSheet sheet_of(pid_t agent) {
@@ -76,7 +77,7 @@ FoundSheet sheet_of(pid_t agent) {
   for (const int number : numbers_in(folder_of(agent) / "fd")) {
     if (!is_segment(agent, number, kJobSheetName)) continue;
     found.is_there = true;
-    const auto view = look_at(agent, number);
+    const auto view = open_sheet(agent, number);
     if (view) found.job = read_job_sheet(view->data(), view->size());
     if (found.job) break;
   }
@@ -85,7 +86,7 @@ FoundSheet sheet_of(pid_t agent) {
 
 FlightReport record_of(pid_t agent, const SheetWorker& worker) {
   if (worker.pid == 0 || !is_segment(agent, worker.record_descriptor, kFlightRecordName)) return {};
-  const auto view = look_at(agent, worker.record_descriptor);
+  const auto view = open_sheet(agent, worker.record_descriptor);
   if (!view || view->size() < FlightRecorder::bytes_needed()) return {};
   return read_flight_record(view->data());
 }
@@ -118,7 +119,8 @@ JobList running_jobs() {
     if (!may_be_an_agent(pid)) continue;
     auto sheet = sheet_of(pid);
     if (!sheet.job && sheet.is_there) list.unreadable.push_back(pid);
-    // A process that the agent has just forked has the same descriptors.
+    // A process that the agent has just forked has the same descriptors, so compare the process
+    // ids.
     if (sheet.job && sheet.job->agent == pid) list.jobs.push_back(look_at_job(*sheet.job));
   }
   std::ranges::sort(list.jobs, {}, &JobStatus::pid);

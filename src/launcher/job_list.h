@@ -1,5 +1,5 @@
-// Job list: the jobs of this user that run on this host, as their launchers' job sheets and their
-// workers' flight records tell them. Nothing is sent to anybody, and nobody notices.
+// Job list: the jobs of this user that run on this host. It reads the launchers' job sheets and the
+// workers' flight records; it sends no message, so it does not disturb the jobs.
 #pragma once
 
 #include <sys/types.h>
@@ -12,11 +12,10 @@ namespace farandole {
 
 struct JobList {
   std::vector<JobStatus> jobs;    // by pid
-  std::vector<pid_t> unreadable;  // launchers of another version, or that may not be looked at
+  std::vector<pid_t> unreadable;  // launchers of another version, or whose memory we may not read
 };
 
-// Blocks for as long as it takes to look through /proc. Jobs that begin or end meanwhile may be
-// left out.
+// Blocks while it searches /proc. Jobs that begin or end meanwhile may be left out.
 JobList running_jobs();
 
 }  // namespace farandole

@@ -11,31 +11,31 @@
 
 namespace farandole {
 
-// What becomes of the output of the workers.
+// What to do with the output of the workers.
 struct OutputOptions {
-  LinePrefix prefix;          // before every line that is shown
-  std::set<int> shown_ranks;  // empty: all
-  std::string folder;         // for the files of RankFiles; empty: none
+  LinePrefix prefix;          // written before every line that is shown
+  std::set<int> shown_ranks;  // empty: all ranks
+  std::string folder;         // where RankFiles writes its files; empty: no files
 };
 
-// What a program that starts the job has handed over, to hear of it and to talk with the workers.
-// Descriptors, all borrowed; the other ends are that program's.
+// Descriptors from the program that started the job, if it is not a shell. Through them it follows
+// the job and talks to the workers. All are borrowed; that program holds the other ends.
 struct CallerDescriptors {
-  int handle = -1;            // its pidfd: the job ends when the program does; −1: none
-  int report = -1;            // a pipe for the lines of CallerReport; −1: none
-  std::vector<int> channels;  // by rank, for the workers to inherit; empty: none
-  std::vector<int> streams;   // by rank, standard output and error instead of ours; empty: none
+  int handle = -1;            // that program's pidfd; the job ends when the program ends; −1: none
+  int report = -1;            // a pipe to which CallerReport writes; −1: none
+  std::vector<int> channels;  // by rank, inherited by the workers; empty: none
+  std::vector<int> streams;   // by rank, for standard output and error; empty: they go to ours
 };
 
 struct JobOptions {
   int workers = 1;
   std::vector<std::string> command;  // the program and its arguments
-  // Environment variables that every worker gets, over what it inherits.
+  // Environment variables that every worker gets. They override what it inherits.
   std::vector<std::pair<std::string, std::string>> settings;
-  // How long workers may take to end after a signal was passed on to them.
+  // How long workers may take to end after they received a signal.
   std::chrono::seconds grace{30};
   OutputOptions output;
-  // How long a call may wait for other ranks before the user is told; 0: for ever.
+  // How long a call may wait for other ranks before the launcher prints a warning; 0: no warnings.
   std::chrono::seconds stall_warning{10};
   CallerDescriptors caller;
 };

@@ -16,7 +16,8 @@
 namespace farandole {
 namespace {
 
-// Then one screen must know about both, or their lines would cut each other.
+// If both descriptors lead to the same file, one Screen must handle both. Otherwise lines of one
+// could cut into lines of the other.
 bool same_file(int one, int other) {
   struct stat first{};
   struct stat second{};
@@ -29,7 +30,7 @@ std::string own_host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-constexpr int kBoxColumns = 100;  // where nobody says how wide a line may be
+constexpr int kBoxColumns = 100;  // the width if the output is not a terminal
 
 }  // namespace
 
@@ -62,7 +63,8 @@ Result<JobOutput::WorkerEnds> JobOutput::add_worker() {
 }
 
 Result<Descriptor> JobOutput::add_stream(int rank, std::size_t target) {
-  // Until the worker's own is known: one with as many digits, most likely.
+  // A placeholder until the worker's pid is known. It most likely has as many digits, so the prefix
+  // has the right width.
   Stream stream{.ours = {},
                 .rank = rank,
                 .pid = ::getpid(),
@@ -177,7 +179,8 @@ void JobOutput::watch_for_room() {
                             [](const Target& target) { return target.sink.full(); }));
 }
 
-// With a slow reader behind us the workers wait in their own writes; we never do.
+// If the reader of our output is slow, we stop reading from the workers. They then wait in their
+// own writes, and the launcher never blocks.
 void JobOutput::pause_reading(bool pause) {
   if (pause == paused_) return;
   paused_ = pause;
@@ -203,7 +206,7 @@ bool JobOutput::closed() const {
                      [](const Target& target) { return target.sink.closed(); });
 }
 
-void JobOutput::read_the_rest() {
+void JobOutput::read_remaining() {
   for (auto& stream : streams_) {
     if (!stream.ours.valid()) continue;
     for (;;) {

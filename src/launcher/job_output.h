@@ -1,5 +1,5 @@
-// JobOutput: from the workers' streams to our own standard output and error, line by line, and to
-// the files of the ranks. If our own one is a terminal, so is the worker's.
+// JobOutput: copies the workers' output line by line to our own standard output and error, and to
+// the files of the ranks. If our stream is a terminal, the worker gets a terminal, too.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@
 
 namespace farandole {
 
-// One thread. Nothing blocks but the files of the ranks.
+// For one thread. Only writes to the files of the ranks block.
 class JobOutput {
  public:
-  // How the poller calls us: a stream is `streams` + its index, room for our output `room` + 0
-  // or 1.
+  // The tags under which the poller reports our descriptors: `streams` + the index of a worker's
+  // stream when it can be read; `room` + 0 or 1 when our standard output or error has room.
   struct Tags {
     std::uint64_t streams;
     std::uint64_t room;
@@ -37,31 +37,31 @@ class JobOutput {
     Descriptor standard_output;
     Descriptor standard_error;
   };
-  // The ends for the next rank. Errors: kStop.
+  // Makes the streams of the next rank and returns the ends for the worker. Errors: kStop.
   Result<WorkerEnds> add_worker();
 
-  // Of this machine.
+  // The name of this host.
   const std::string& host() const { return host_; }
-  // The rank whose ends were made last runs as this process.
+  // Says the process id of the rank that add_worker() was called for last.
   void worker_started(pid_t pid);
 
   void stream_ready(std::size_t index);
   void room_ready();
-  // Lines of the launcher's own; these are always shown.
+  // Writes a line of the launcher itself, which is always shown.
   void notice(std::string_view text);
   void error(std::string_view text);
-  // The end of a failed job, on standard error.
+  // Shows the box of a failed job on standard error.
   void show(const Failure& failure);
   void window_changed();
-  // Nobody reads what we write any more.
+  // True if the reader of our output is gone (a closed pipe).
   bool closed() const;
 
-  // After the last writer is gone: whatever is still in the streams.
-  void read_the_rest();
-  // The last line is complete; from here on only room_ready() until everything_is_written().
+  // Call it when all workers have ended: reads what is still in their streams.
+  void read_remaining();
+  // Completes the last line. From then on, call only room_ready() until everything_is_written().
   void close();
   bool everything_is_written() const;
-  // What of all this was lost, and why; nothing if all was written.
+  // Which output could not be written, and why. Empty if all was written.
   std::optional<std::string> loss() const;
 
  private:

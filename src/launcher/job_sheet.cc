@@ -15,34 +15,34 @@
 namespace farandole {
 namespace {
 
-// "farandol" and the number of this format, which counts with that of the flight record.
+// "farandol" and the format number. The number also changes when the flight record's format does.
 constexpr std::uint64_t kMagic = 0x6661'7261'6e64'6f6c;
 constexpr std::uint32_t kFormat = 1;
 constexpr int kWorkersMax = 65536;
 
-// What a worker's state says: one word, so that no reader sees half of it.
+// The state of a worker. It is stored in one word, so that a reader never sees half of a change.
 enum class Fate : std::uint32_t { kRuns, kStopped, kExited, kKilled };
 
 struct Entry {
   std::atomic<std::int32_t> pid;
   std::atomic<std::int32_t> record;
-  std::atomic<std::uint64_t> fate;  // a Fate, and above its 32 bits the signal or exit code
+  std::atomic<std::uint64_t> fate;  // low 32 bits: a Fate; high 32 bits: the signal or exit code
 };
 
 struct Text {
   std::uint32_t bytes;
-  std::array<char, 508> letters;
+  std::array<char, 508> characters;
 
   void write(std::string_view text) {
-    bytes = static_cast<std::uint32_t>(std::min(text.size(), letters.size()));
-    std::memcpy(letters.data(), text.data(), bytes);
+    bytes = static_cast<std::uint32_t>(std::min(text.size(), characters.size()));
+    std::memcpy(characters.data(), text.data(), bytes);
   }
   std::string read() const {
-    return {letters.data(), std::min<std::size_t>(bytes, letters.size())};
+    return {characters.data(), std::min<std::size_t>(bytes, characters.size())};
   }
 };
 
-// Written once, the magic number last.
+// Written once. The magic number is written last, so that a reader knows that the rest is complete.
 struct Header {
   std::atomic<std::uint64_t> magic;
   std::uint32_t format;

@@ -1,6 +1,7 @@
-// Job sheet: what a launcher lets other processes of its user know about its job: its workers, how
-// each of them is, and under which descriptor of the launcher its flight record lies. Memory
-// without a name; who may open the launcher's descriptors can read it, and nobody else.
+// Job sheet: a table of the job's workers in the launcher's memory, for other processes of the same
+// user. It holds the state of each worker and the number of the launcher's descriptor for its
+// flight record. The memory is an unnamed file: only a process that may open the launcher's
+// descriptors in /proc can read it.
 #pragma once
 
 #include <sys/types.h>
@@ -20,34 +21,34 @@
 
 namespace farandole {
 
-// Of the segments, as /proc shows them.
+// The name of the memory as /proc shows it.
 inline constexpr const char* kJobSheetName = "farandole-job";
 inline constexpr const char* kFlightRecordName = "farandole-flight-record";
 
 struct SheetWorker {
-  pid_t pid = 0;  // 0: it is being started
+  pid_t pid = 0;  // 0: it has not started yet
   int record_descriptor = -1;
-  int stopped_by = 0;  // a signal
+  int stopped_by = 0;  // the signal that stopped it; 0: it runs
   std::optional<ProcessEnd> end;
 };
 
 struct SheetJob {
-  pid_t foreground = 0;  // the process that the user has started
-  pid_t agent = 0;       // whose descriptors these are
+  pid_t foreground = 0;  // the process that the user started
+  pid_t agent = 0;       // the process that owns the descriptors
   TimePoint started{};
   std::string host;
-  std::string command;               // the first bytes of it, as a shell might have it
+  std::string command;               // in shell syntax; a long one is cut
   std::vector<SheetWorker> workers;  // by rank
 };
 
-// The writing side. One thread.
+// The writing side. For one thread.
 class JobSheet {
  public:
-  // `job` without the workers, which are added. Errors: kStop.
+  // `job` has no workers yet: worker_started() and the functions below add them. Errors: kStop.
   static Result<std::unique_ptr<JobSheet>> create(const SheetJob& job, int workers);
 
   void worker_started(int rank, pid_t pid, int record_descriptor);
-  void worker_stopped(int rank, int signal);  // 0: it goes on
+  void worker_stopped(int rank, int signal);  // 0: it continues
   void worker_ended(int rank, const ProcessEnd& end);
   std::span<const std::byte> memory() const { return {segment_->data(), segment_->size()}; }
 
@@ -57,8 +58,8 @@ class JobSheet {
   std::shared_ptr<Segment> segment_;
 };
 
-// The reading side, from another process. Nothing for memory that says something else, or was
-// written by another version.
+// The reading side, for another process. Empty if the memory is not a job sheet or was written by
+// another version.
 std::optional<SheetJob> read_job_sheet(const std::byte* memory, std::size_t bytes);
 
 }  // namespace farandole

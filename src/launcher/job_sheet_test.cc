@@ -63,7 +63,7 @@ TEST(JobSheet, KeepsTheBeginningOfALongCommand) {
   EXPECT_EQ(job->command, std::string(508, 'x'));
 }
 
-TEST(JobSheet, WhatIsNoneIsNotRead) {
+TEST(JobSheet, RejectsMemoryThatIsNoSheet) {
   const auto sheet = sheet_of(2);
   const auto memory = sheet->memory();
   std::vector<std::uint64_t> copy(memory.size() / sizeof(std::uint64_t));
@@ -72,7 +72,7 @@ TEST(JobSheet, WhatIsNoneIsNotRead) {
   };
   std::memcpy(copy.data(), memory.data(), memory.size());
   EXPECT_TRUE(reads(memory.size()));
-  EXPECT_FALSE(reads(8));     // too short for any
+  EXPECT_FALSE(reads(8));     // too short for any sheet
   EXPECT_FALSE(reads(1056));  // too short for its workers
   ++copy[0];
   EXPECT_FALSE(reads(memory.size()));

@@ -1,5 +1,5 @@
-// For tests of the launcher's processes: one of them runs in a child of the test, with its output
-// in a pipe. Its workers are shell scripts.
+// For tests of the agent and the foreground process: the test runs one of them in a child process
+// and reads its output through a pipe. The workers are shell scripts.
 #pragma once
 
 #include <fcntl.h>
@@ -24,8 +24,9 @@
 
 namespace farandole {
 
-// Does `before`, says that it is ready, and waits for a signal. It starts nothing meanwhile: a
-// shell that is stopped between fork and exec of a command would not be seen as stopped.
+// A script that runs `before`, prints that it is ready, and waits for a signal. It starts no
+// process while it waits: a shell that is stopped between fork and exec would not be reported as
+// stopped.
 inline std::string waiting_script(const std::string& before) {
   return before + "; sleep 1000 & echo worker $$ of $PPID is ready; wait";
 }
@@ -34,7 +35,8 @@ inline JobOptions shell_job(int workers, const std::string& script) {
   JobOptions options;
   options.workers = workers;
   options.command = {"sh", "-c", script};
-  options.settings = {{"OMP_NUM_THREADS", "1"}};  // nothing is said about threads then
+  options.settings = {
+      {"OMP_NUM_THREADS", "1"}};  // so that the launcher prints no line about threads
   return options;
 }
 
@@ -42,9 +44,9 @@ inline bool is_gone(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
 
 class LauncherInTest {
  public:
-  // `run`, in the child, returns the exit code.
+  // The child calls `run`, which returns its exit code.
   explicit LauncherInTest(const std::function<int()>& run) {
-    // What a killed launcher leaves comes to us, so that it can be reaped.
+    // If a launcher is killed, its children become ours, so that we can reap them.
     CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0, "prctl");
     std::array<int, 2> ends{};
     CHECK(::pipe2(ends.data(), O_CLOEXEC) == 0, "pipe2");
@@ -74,8 +76,8 @@ class LauncherInTest {
     while (output_.find(text) == std::string::npos)
       ASSERT_TRUE(read()) << "no `" << text << "` in: " << output_;
   }
-  // Until all of the launcher's processes have ended: workers do not hold its output. The exit
-  // code, 128 + the signal that has killed the child.
+  // Reads the output until all of the launcher's processes have ended (workers do not hold its
+  // pipe). Returns the exit code, or 128 + the signal that killed the child.
   int end() {
     while (read()) {
     }
@@ -84,7 +86,7 @@ class LauncherInTest {
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
   const std::string& output() const { return output_; }
-  // The number that follows `text` in the output.
+  // Returns the number that follows `text` in the output.
   pid_t number_after(const std::string& text) const {
     const auto at = output_.find(text);
     EXPECT_NE(at, std::string::npos) << "no `" << text << "` in: " << output_;
@@ -92,7 +94,8 @@ class LauncherInTest {
   }
 
  private:
-  // Something was read. False at the end, and if nothing comes for so long that the test hangs.
+  // Reads more output. Returns false at its end, and also if nothing comes for so long that the
+  // launcher must be hanging.
   bool read() {
     constexpr int kHangGuardMs = 60'000;
     pollfd entry{output_end_.get(), POLLIN, 0};

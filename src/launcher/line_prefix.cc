@@ -17,7 +17,7 @@ struct FieldRow {
   std::string (*text)(const LineOrigin&);
 };
 
-// As in our log lines: local time with milliseconds.
+// Local time with milliseconds, as in our log lines.
 std::string time_text(const LineOrigin& origin) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(origin.time);
   const auto since = std::chrono::floor<std::chrono::milliseconds>(origin.time.time_since_epoch());
@@ -42,10 +42,10 @@ std::size_t field_named(std::string_view name) {
   return static_cast<std::size_t>(row - kFields.begin());
 }
 
-Status lonely(char brace) {
+Status single_brace(char brace) {
   return Status::fix_call(
-      fmt::format("a single `{0}` stands alone; a field is written {{rank}}, and the letter `{0}` "
-                  "itself {0}{0}",
+      fmt::format("a single `{0}` stands alone; write a field as {{rank}}, and the character `{0}` "
+                  "itself as {0}{0}",
                   brace));
 }
 
@@ -65,8 +65,8 @@ Result<LinePrefix> LinePrefix::parse(std::string_view pattern) {
   std::erase(without_tabs, '\t');
   if (make_visible(without_tabs) != without_tabs)
     return Status::fix_call(
-        "line ends and other control characters cannot be in it, nor what turns the writing "
-        "direction or is no UTF-8");
+        "it may not contain line ends, other control characters, characters that change the "
+        "writing direction, or invalid UTF-8");
   LinePrefix prefix;
   prefix.parts_.clear();
   while (!pattern.empty()) {
@@ -79,7 +79,7 @@ Result<LinePrefix> LinePrefix::parse(std::string_view pattern) {
       continue;
     }
     const std::size_t end = pattern.find('}');
-    if (letter == '}' || end == std::string_view::npos) return lonely(letter);
+    if (letter == '}' || end == std::string_view::npos) return single_brace(letter);
     const std::string_view name = pattern.substr(1, end - 1);
     const std::size_t field = field_named(name);
     if (field == kNoField)

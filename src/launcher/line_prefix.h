@@ -1,5 +1,5 @@
-// LinePrefix: what stands before every line of a worker, made from a template such as
-// "[{rank} {time}] ".
+// LinePrefix: the text before every line of a worker, made from a template such as "[{rank} {time}]
+// ".
 #pragma once
 
 #include <sys/types.h>
@@ -24,23 +24,24 @@ struct LineOrigin {
   std::chrono::system_clock::time_point time;
 };
 
-// Immutable; any thread.
+// Immutable, so any thread may use it.
 class LinePrefix {
  public:
-  // "[{rank}] ".
+  // The default template: "[{rank}] ".
   LinePrefix();
-  // "{{" and "}}" stand for braces; an empty template makes no prefix. Errors: kFixCall.
+  // In the template, "{{" and "}}" stand for braces. An empty template gives an empty prefix.
+  // Errors: kFixCall.
   static Result<LinePrefix> parse(std::string_view pattern);
 
-  // "{rank}, {local_rank}, …": all fields, for help texts.
+  // All fields, for help texts: "{rank}, {local_rank}, …".
   static std::string field_names();
 
   std::string text(const LineOrigin& origin) const;
-  // How wide text() is on a terminal.
+  // The width of text() on a terminal.
   int columns(const LineOrigin& origin) const;
 
  private:
-  // A text as it is, or, if `field` is one, what a field says.
+  // Either a fixed text or, if `field` is set, a field.
   struct Part {
     std::string literal;
     std::size_t field;

@@ -1,5 +1,5 @@
-// LineSplitter: cuts what a worker writes into lines, and into the states of a progress line that
-// the worker redraws with carriage returns.
+// LineSplitter: splits a worker's output into lines. A progress line that the worker redraws with
+// carriage returns gives one piece for each of its states.
 #pragma once
 
 #include <cstddef>
@@ -9,22 +9,22 @@
 
 namespace farandole {
 
-// A longer line is cut, so that a worker that never ends its line cannot fill our memory.
+// Longer lines are cut, so that a worker that never ends its line cannot fill our memory.
 inline constexpr std::size_t kLineBytesMax = 64 * 1024;
 
 struct OutputPiece {
-  std::string text;       // without the line's end
-  bool finished = false;  // false: the state of a progress line, which the next piece replaces
+  std::string text;       // without the newline
+  bool finished = false;  // false: a progress line, which the next piece replaces
 
   friend bool operator==(const OutputPiece&, const OutputPiece&) = default;
 };
 
-// One stream of one worker. Pure.
+// For one stream of one worker. Does no input or output.
 class LineSplitter {
  public:
-  // What can be shown after these bytes.
+  // Returns the pieces that can be shown after these bytes.
   std::vector<OutputPiece> push(std::string_view bytes);
-  // The stream has ended: the last line, if it had no end.
+  // Call it at the end of the stream. Returns the last line if it had no newline.
   std::vector<OutputPiece> finish();
 
  private:
@@ -34,8 +34,8 @@ class LineSplitter {
   void cut(std::vector<OutputPiece>& pieces);
 
   std::string text_;
-  std::string shown_;           // the last state of the progress line that was given out
-  bool returned_ = false;       // a carriage return came last; a line feed may make it "\r\n"
+  std::string shown_;           // the last state of the progress line that push() returned
+  bool returned_ = false;       // the last byte was a carriage return; a line feed may follow
   bool progress_line_ = false;  // the current line was redrawn at least once
 };
 

@@ -15,7 +15,7 @@ using ::testing::SizeIs;
 OutputPiece line(std::string text) { return {std::move(text), true}; }
 OutputPiece progress(std::string text) { return {std::move(text), false}; }
 
-TEST(LineSplitter, JoinsWhatComesInParts) {
+TEST(LineSplitter, JoinsALineThatComesInParts) {
   LineSplitter splitter;
   EXPECT_THAT(splitter.push("hel"), IsEmpty());
   EXPECT_THAT(splitter.push("lo\nwor"), ElementsAre(line("hello")));
@@ -64,7 +64,7 @@ TEST(LineSplitter, CutsEndlessLines) {
             2 * kLineBytesMax + 1);
 }
 
-// Letters of two to four bytes, of which one or more, or all, fit before the limit.
+// Characters of two to four bytes, at the line limit: one or more of their bytes, or all, fit.
 TEST(LineSplitter, CutsNoLetterInTwo) {
   for (const std::string letter : {"é", "数", "😀"}) {
     for (std::size_t fit = 1; fit <= letter.size(); ++fit) {
@@ -76,8 +76,8 @@ TEST(LineSplitter, CutsNoLetterInTwo) {
   }
 }
 
-// Such bytes are no text, but no reason to lose any.
-TEST(LineSplitter, CutsWhatIsNoTextSomewhere) {
+// These bytes are not UTF-8, but none of them may be lost.
+TEST(LineSplitter, CutsInvalidUtf8WithoutLoss) {
   LineSplitter splitter;
   const std::string bytes(kLineBytesMax, '\x80');
   std::string out;

@@ -11,16 +11,17 @@
 namespace farandole {
 namespace {
 
-// A terminal's own open file description, which may be in non-blocking mode although the one that
-// we were started with is shared with others. Empty for anything else.
+// Opens the terminal again. Other processes share the descriptor that we were started with, so we
+// must not make it non-blocking; the new one is ours alone. Empty if the descriptor is not a
+// terminal.
 Descriptor reopened_terminal(int descriptor) {
   if (::isatty(descriptor) != 1) return {};
   const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
   return Descriptor(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
-// The descriptor is shared with whoever started us, so it must stay in blocking mode; but a pipe
-// that poll calls writable takes PIPE_BUF bytes without blocking.
+// We share the descriptor with the process that started us, so it must stay in blocking mode. But
+// if poll() says that a pipe is writable, it takes PIPE_BUF bytes without blocking.
 bool writable_now(int descriptor) {
   pollfd entry{descriptor, POLLOUT, 0};
   return ::poll(&entry, 1, 0) == 1 && (entry.revents & (POLLOUT | POLLERR | POLLHUP)) != 0;

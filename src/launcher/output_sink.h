@@ -1,4 +1,4 @@
-// OutputSink: our own standard output or error, written without ever blocking the launcher's loop.
+// OutputSink: writes to our own standard output or error and never blocks the launcher's loop.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +9,16 @@
 
 namespace farandole {
 
-// One thread.
+// For one thread.
 class OutputSink {
  public:
-  // Beyond this the workers should be made to wait.
+  // If more than this is waiting to be written, stop reading from the workers.
   static constexpr std::size_t kFullBytes = 1 << 20;
 
   // Borrows the descriptor.
   explicit OutputSink(int descriptor);
 
-  // What is written to: not the borrowed one if that is a terminal.
+  // The descriptor to write to. For a terminal, it is our own, not the borrowed one.
   int descriptor() const { return terminal_.valid() ? terminal_.get() : borrowed_; }
   void write(std::string_view bytes);
   // Writes what fits now.
@@ -26,9 +26,9 @@ class OutputSink {
 
   bool empty() const { return pending_.empty(); }
   bool full() const { return pending_.size() >= kFullBytes; }
-  // Nobody reads any more; everything further is dropped.
+  // True if the reader is gone. All further output is dropped.
   bool closed() const { return closed_; }
-  // Why something could not be written, as errno says it; 0 if all could, or nobody reads.
+  // The errno of a failed write. 0 if there was none, or if only the reader is gone.
   int failure() const { return failure_; }
 
  private:
@@ -36,7 +36,7 @@ class OutputSink {
   Descriptor terminal_;
   std::string pending_;
   bool closed_ = false;
-  int failure_ = 0;  // the disk is full or gone: the job goes on without its output
+  int failure_ = 0;  // such as a full disk; the job continues without its output
 };
 
 }  // namespace farandole

@@ -23,8 +23,8 @@ std::optional<pid_t> as_pid(const std::string& name) {
   return pid;
 }
 
-// The parent as /proc/<pid>/stat says: "pid (name) state parent …", where the name may hold
-// anything, also brackets.
+// Reads the parent from /proc/<pid>/stat: "pid (name) state parent …". The name may contain any
+// character, even brackets.
 std::optional<pid_t> parent_from_stat(const std::filesystem::path& process) {
   std::ifstream file(process / "stat");
   std::string line;
@@ -38,13 +38,13 @@ std::optional<pid_t> parent_from_stat(const std::filesystem::path& process) {
   return parent;
 }
 
-void reap_the_dead() {
+void reap_children() {
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {
   }
 }
 
-// Returns when a child has ended or at the deadline.
-void wait_for_a_death(TimePoint deadline) {
+// Waits until a child has ended, or until the deadline.
+void wait_for_child_end(TimePoint deadline) {
   sigset_t child;
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
@@ -61,7 +61,7 @@ void wait_for_a_death(TimePoint deadline) {
 ParentOf read_process_table() {
   ParentOf parent_of;
   std::error_code error;
-  // With increment(error) a process that ends meanwhile is no exception.
+  // increment(error) does not throw if a process ends meanwhile.
   for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
        entry.increment(error)) {
     const auto pid = as_pid(entry->path().filename());
@@ -98,16 +98,16 @@ bool has_descendants() {
 }
 
 bool end_descendants(TimePoint deadline) {
-  // What was forked while we looked is found in a later round: its parent's death makes it a child
-  // of ours, and every death starts a round.
+  // A process that was forked during this round is found in a later one: when its parent dies, it
+  // becomes our child, and every death starts a new round.
   for (;;) {
-    reap_the_dead();
+    reap_children();
     if (!has_descendants()) return true;
     if (std::chrono::steady_clock::now() >= deadline) return false;
     signal_descendants(SIGKILL);
-    reap_the_dead();
+    reap_children();
     if (!has_descendants()) return true;
-    wait_for_a_death(deadline);
+    wait_for_child_end(deadline);
   }
 }
 

@@ -1,5 +1,5 @@
-// The processes that descend from this one. With a subreaper at the top, every process of a job is
-// one of them, however often it forked or called setsid.
+// The processes that descend from this one. If the agent is a subreaper, these are all processes of
+// the job, even if they have forked several times or called setsid.
 #pragma once
 
 #include <sys/types.h>
@@ -11,23 +11,23 @@
 
 namespace farandole {
 
-// Who is whose parent, from one look through /proc. Zombies are not listed.
+// The parent of each process, from one pass through /proc. Zombies are left out.
 using ParentOf = std::map<pid_t, pid_t>;
 ParentOf read_process_table();
 
 // All processes below `root`, in no particular order.
 std::vector<pid_t> descendants_of(pid_t root, const ParentOf& parent_of);
 
-// A signal for everything below this process. Does not wait.
+// Sends a signal to all descendants of this process. Does not wait.
 void signal_descendants(int signal);
 
-// Whether something is left below this process, not yet reaped zombies included. Only for a
+// Whether this process has descendants, including zombies that are not yet reaped. Only for a
 // subreaper.
 bool has_descendants();
 
-// Kills and reaps until nothing is left below this process; false if something is still there at
-// the deadline (it hangs in the kernel, or belongs to another user). Blocks. SIGCHLD must be
-// blocked in the calling thread and not be ignored.
+// Kills and reaps all descendants. Returns false if one is left at the deadline (it hangs in the
+// kernel, or it belongs to another user). Blocks. The calling thread must have SIGCHLD blocked, and
+// the process must not ignore it.
 bool end_descendants(TimePoint deadline);
 
 }  // namespace farandole

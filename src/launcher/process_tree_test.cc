@@ -28,7 +28,8 @@ TEST(ProcessTree, SeesItself) {
   EXPECT_EQ(table.at(::getpid()), ::getppid());
 }
 
-// A child that has a grandchild in a session of its own; both only wait. The grandchild's pid.
+// Starts a child and, in a session of its own, a grandchild. Both only wait. Returns the
+// grandchild's pid.
 pid_t start_two_generations() {
   std::array<int, 2> ends{};
   EXPECT_EQ(::pipe(ends.data()), 0);

@@ -30,7 +30,7 @@ Status make_folder(const std::string& path) {
 }
 
 Result<Descriptor> make_file(const std::string& path) {
-  // Not waiting matters if the name belongs to a pipe.
+  // O_NONBLOCK, so that opening a pipe of this name does not wait for its reader.
   Descriptor file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
   struct stat facts{};
@@ -52,7 +52,7 @@ int write_all(const Descriptor& file, std::string_view bytes) {
   return 0;
 }
 
-// Writing to a file without a name succeeds, but nobody would ever read it.
+// If the file was removed, writes still succeed, but the output is lost.
 bool has_a_name(const Descriptor& file) {
   struct stat facts{};
   return ::fstat(file.get(), &facts) != 0 || facts.st_nlink > 0;

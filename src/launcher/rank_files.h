@@ -1,5 +1,5 @@
-// RankFiles: what each worker writes, as it wrote it, in files of its own:
-// FOLDER/rank.<NN>/stdout and stderr.
+// RankFiles: writes the unchanged output of each worker to its own files, FOLDER/rank.<NN>/stdout
+// and stderr.
 #pragma once
 
 #include <optional>
@@ -12,23 +12,23 @@
 
 namespace farandole {
 
-// One thread. Writing blocks as long as the file system does.
+// For one thread. A write blocks as long as the file system does.
 class RankFiles {
  public:
-  // None: nothing is kept.
+  // Writes no files.
   RankFiles() = default;
-  // Makes the folders and the files of all ranks; files of these names lose what was in them.
-  // Errors: kFixCall with the path and the reason.
+  // Makes the folders and the files of all ranks. Existing files are emptied. Errors: kFixCall with
+  // the path and the reason.
   static Result<RankFiles> create(const std::string& folder, int workers);
 
-  // `stream`: 0 standard output, 1 standard error. A file that cannot be written any more ends
-  // there. Only the first such failure gives a text for the user.
+  // `stream` is 0 for standard output, 1 for standard error. If a write fails, the file ends there.
+  // Only the first failure returns a text for the user.
   std::optional<std::string> write(int rank, std::size_t stream, std::string_view bytes);
 
  private:
   struct File {
     std::string path;
-    Descriptor descriptor;  // invalid once it has failed
+    Descriptor descriptor;  // invalid after a failure
   };
 
   std::string folder_;

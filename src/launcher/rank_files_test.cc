@@ -37,7 +37,7 @@ TEST_F(RankFilesTest, WithoutAFolderKeepNothing) {
   EXPECT_EQ(none.write(3, 1, "text"), std::nullopt);
 }
 
-TEST_F(RankFilesTest, HoldWhatEachStreamWrote) {
+TEST_F(RankFilesTest, HoldTheOutputOfEachStream) {
   auto files = RankFiles::create(folder_ + "/made/on/demand", 11);
   ASSERT_TRUE(files.ok()) << files.status().message();
   EXPECT_EQ(files->write(3, 0, "no line end"), std::nullopt);
@@ -55,7 +55,7 @@ TEST_F(RankFilesTest, AreAsWideAsTheLargestRank) {
   EXPECT_TRUE(std::filesystem::exists(folder_ + "/rank.009/stdout"));
 }
 
-TEST_F(RankFilesTest, LoseWhatWasInThem) {
+TEST_F(RankFilesTest, LoseTheirOldContents) {
   for (const char* text : {"the first job", "second"}) {
     auto files = RankFiles::create(folder_, 1);
     EXPECT_EQ(files->write(0, 0, text), std::nullopt);

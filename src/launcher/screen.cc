@@ -12,7 +12,7 @@ constexpr std::string_view kClearRest = "\x1b[K";
 constexpr std::string_view kPlain = "\x1b[0m";
 constexpr std::string_view kName = "farandole: ";
 
-// A color that a worker forgot to switch off must not reach the next line.
+// Switches the color off, in case the worker has not: the next line must not be colored by it.
 std::string_view color_end(bool terminal, std::string_view text) {
   return terminal && text.find('\x1b') != std::string_view::npos ? kPlain : std::string_view();
 }

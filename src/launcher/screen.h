@@ -1,6 +1,6 @@
-// Screen: puts the output of all workers in one order without cutting a line by another. At most
-// one progress line is open at a time; on a terminal it is drawn again below the lines that come
-// meanwhile, elsewhere it is ended first.
+// Screen: merges the output of all workers so that no line is cut by another. At most one progress
+// line is open at a time. On a terminal it is redrawn below lines that come meanwhile; in a file or
+// pipe it is ended first.
 #pragma once
 
 #include <optional>
@@ -11,21 +11,22 @@
 
 namespace farandole {
 
-// One per terminal, pipe or file. Pure: every call returns the bytes to write.
+// One object per terminal, pipe or file. Every function returns the bytes to write; it does no
+// output itself.
 class Screen {
  public:
   explicit Screen(bool terminal, bool colors = false) : terminal_(terminal), colors_(colors) {}
 
-  // A piece of stream `source`, which is a number for each stream of each worker. `prefix`: what
-  // stands before it, colors included.
+  // Shows a piece of a worker's stream. `source` is the number of that stream, `prefix` the text
+  // before the line, with its colors.
   std::string show(int source, const std::string& prefix, const OutputPiece& piece);
-  // A line of the launcher's own.
+  // A line of the launcher itself.
   std::string notice(std::string_view text);
-  // Likewise, for what went wrong.
+  // A line of the launcher about an error.
   std::string error(std::string_view text);
-  // The same without our name in front.
+  // A line of the launcher without the name "farandole" in front.
   std::string line(std::string_view text) { return complete_line("", text); }
-  // At the very end: nothing may follow an open progress line.
+  // Call it at the end: ends an open progress line.
   std::string close();
 
  private:

@@ -30,7 +30,7 @@ std::string find_py_spy() {
   return !error && ::access(beside.c_str(), X_OK) == 0 ? beside.string() : "";
 }
 
-StackCapture::StackCapture(Poller& poller, std::uint64_t tag, const InheritedState& state)
+StackCapture::StackCapture(Poller& poller, std::uint64_t tag, const OriginalState& state)
     : poller_(poller), tag_(tag), state_(state), program_(find_py_spy()) {}
 
 void StackCapture::ask(const Subject& subject) {
@@ -38,7 +38,7 @@ void StackCapture::ask(const Subject& subject) {
   if (!running_) start_next();
 }
 
-// If it cannot be started, the system has worse troubles than our curiosity.
+// If py-spy cannot be started, the stack is left out: it only explains a stall better.
 void StackCapture::start_next() {
   while (!running_ && !waiting_.empty()) {
     const Subject next = waiting_.front();
@@ -49,7 +49,8 @@ void StackCapture::start_next() {
 
 Status StackCapture::start(const Subject& subject) {
   FARANDOLE_TRY_ASSIGN(WorkerStream stream, WorkerStream::make_pipe());
-  // It only reads the worker's memory: stopping the worker for it could disturb what it looks at.
+  // --nonblocking: py-spy reads the worker's memory without stopping it, so that it does not
+  // disturb the worker.
   const std::vector<std::string> command{program_, "dump", "--nonblocking", "--pid",
                                          std::to_string(subject.pid)};
   const auto environment = merge_environment({inherited_environment()});

@@ -1,5 +1,5 @@
-// Stack capture: where a worker's Python program is, seen from outside by py-spy, a program that
-// users may install. One look at a time, in a child of ours, without blocking the launcher's loop.
+// Stack capture: asks py-spy, a program that users may install, for the Python stack of a worker.
+// It runs one py-spy at a time, in a child process, and does not block the launcher's loop.
 #pragma once
 
 #include <sys/types.h>
@@ -17,11 +17,11 @@
 
 namespace farandole {
 
-// The py-spy to run: "py-spy" if it is in PATH, else the path of the one beside our own program,
-// where it is when its environment is not activated; empty without one.
+// Finds py-spy: "py-spy" if it is in PATH, otherwise the path of the one beside our own program (it
+// is there if the virtual environment is not activated). Empty if there is none.
 std::string find_py_spy();
 
-// One thread. What it starts is a child of this process, which has to reap it.
+// For one thread. The owner must reap the children that it starts.
 class StackCapture {
  public:
   struct Subject {
@@ -30,21 +30,21 @@ class StackCapture {
   };
   struct Answer {
     Subject subject;
-    std::vector<std::string> lines;  // none: it could not look
-    std::string failure;             // why
+    std::vector<std::string> lines;  // empty if py-spy failed
+    std::string failure;             // why it failed
   };
 
-  // `poller` and `state` must outlive this. The poller calls us by `tag`.
-  StackCapture(Poller& poller, std::uint64_t tag, const InheritedState& state);
+  // `poller` and `state` must outlive this object. The poller reports our descriptors as `tag`.
+  StackCapture(Poller& poller, std::uint64_t tag, const OriginalState& state);
 
-  // Is there a py-spy, beside our own program or in PATH?
+  // Whether py-spy was found.
   bool possible() const { return !program_.empty(); }
-  // Queues a look. Only if it is possible.
+  // Queues a capture. Only if possible().
   void ask(const Subject& subject);
-  // The poller has called, or the deadline has come.
+  // Call it when the poller reports our tag, or at the deadline.
   std::optional<Answer> advance(TimePoint now);
   std::optional<TimePoint> deadline() const;
-  // No look any more; a running one is killed.
+  // Kills a running py-spy and starts no more.
   void stop();
 
  private:
@@ -61,7 +61,7 @@ class StackCapture {
 
   Poller& poller_;
   std::uint64_t tag_;
-  const InheritedState& state_;
+  const OriginalState& state_;
   std::string program_;
   std::deque<Subject> waiting_;
   std::optional<Running> running_;

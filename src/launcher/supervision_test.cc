@@ -67,7 +67,7 @@ TEST_F(SupervisionTest, SuccessIsSilent) {
   EXPECT_THAT(job_.closing_lines(), IsEmpty());
 }
 
-TEST_F(SupervisionTest, AnEarlySuccessDisturbsNobody) {
+TEST_F(SupervisionTest, AnEarlySuccessEndsNoOtherWorker) {
   end(1, exited(0));
   expect_nothing();
   EXPECT_FALSE(job_.deadline().has_value());
@@ -119,7 +119,7 @@ TEST_F(SupervisionTest, OthersGetTimeThenTermThenKill) {
   EXPECT_EQ(job_.failure()->others, "rank 0: ended with SIGTERM; rank 2: ended with SIGKILL");
 }
 
-TEST_F(SupervisionTest, WhatCannotBeKilledIsGivenUp) {
+TEST_F(SupervisionTest, GivesUpOnWorkersThatCannotBeKilled) {
   end(1, exited(3));
   wait(Supervision::kOwnErrorTime);
   wait(Supervision::kTerminateTime);
@@ -204,7 +204,7 @@ TEST_F(SupervisionTest, BlameLeadsToTheFirstCause) {
   EXPECT_EQ(job_.failure()->others, "ranks 0, 2: exited with code 1");
 }
 
-TEST_F(SupervisionTest, WhoEndedWellMayBeTheCause) {
+TEST_F(SupervisionTest, AWorkerThatEndedWellMayBeTheCause) {
   FlightReport left = living(FlightLife::kLeft, now_);
   left.groups = {kWorld};
   end(2, exited(0), left);
@@ -228,7 +228,7 @@ TEST_F(SupervisionTest, NonsenseInTheRecordIsNotFollowed) {
   EXPECT_EQ(job_.failure()->rank, 0);
 }
 
-TEST_F(SupervisionTest, WhoWasEndedByUsIsNoCause) {
+TEST_F(SupervisionTest, AWorkerThatWeEndedIsNoCause) {
   end(0, exited(5), blames(1));
   wait(Supervision::kOwnErrorTime);
   end(1, killed(SIGTERM), living(FlightLife::kMember, now_ - seconds(9)));
@@ -237,7 +237,7 @@ TEST_F(SupervisionTest, WhoWasEndedByUsIsNoCause) {
   EXPECT_EQ(job_.exit_code(), 5);
 }
 
-TEST_F(SupervisionTest, WhoHadLeftBeforeWeEndedItIsTheCause) {
+TEST_F(SupervisionTest, AWorkerThatLeftBeforeWeEndedItIsTheCause) {
   FlightReport left = living(FlightLife::kLeft, now_);
   left.groups = {kWorld};
   now_ += milliseconds(1);
@@ -250,7 +250,7 @@ TEST_F(SupervisionTest, WhoHadLeftBeforeWeEndedItIsTheCause) {
   EXPECT_EQ(job_.exit_code(), 5);
 }
 
-TEST_F(SupervisionTest, WhoEndedBeforeInitIsTheCauseOfFailuresThere) {
+TEST_F(SupervisionTest, AWorkerThatEndedBeforeInitIsTheCauseOfFailuresInInit) {
   end(1, exited(0));
   end(0, exited(1), living(FlightLife::kForming));
   end(2, exited(1), living(FlightLife::kLeft));  // init() gave up, and the program said so
@@ -298,7 +298,7 @@ TEST_F(SupervisionTest, AnExceptionAfterACaughtFailureOfInitIsItsOwn) {
   EXPECT_EQ(job_.failure()->rank, 1);
 }
 
-TEST_F(SupervisionTest, WhoIsKilledIsItsOwnCause) {
+TEST_F(SupervisionTest, AKilledWorkerIsItsOwnCause) {
   end(0, exited(0));
   end(1, killed(SIGSEGV), living(FlightLife::kForming));
   end(2, exited(1), living(FlightLife::kForming));
@@ -306,7 +306,7 @@ TEST_F(SupervisionTest, WhoIsKilledIsItsOwnCause) {
   EXPECT_EQ(job_.exit_code(), 128 + SIGSEGV);
 }
 
-TEST_F(SupervisionTest, WhoIsKilledAfterALossIsItsOwnCause) {
+TEST_F(SupervisionTest, AWorkerKilledAfterALossIsItsOwnCause) {
   end(0, exited(0), living(FlightLife::kLeft, now_));
   end(2, killed(SIGKILL), blames(0));
   EXPECT_EQ(job_.failure()->rank, 2);

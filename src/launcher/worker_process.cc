@@ -29,8 +29,8 @@ bool is_folder(const std::string& name) {
   return ::stat(name.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
-// What is wrong with a file that may be executed; nothing for a program. The kernel leaves a text
-// without a `#!` line to whoever wants to run it, and the C library would give it to `sh`.
+// Says what is wrong with an executable file; empty if it is a program. The kernel does not run a
+// text file without a `#!` line, and the C library would pass it to `sh`.
 std::optional<std::string> problem_of_script(const std::string& path) {
   std::array<char, 256> start{};
   std::ifstream file(path, std::ios::binary);
@@ -38,16 +38,16 @@ std::optional<std::string> problem_of_script(const std::string& path) {
   std::string text(start.data(), static_cast<std::size_t>(file.gcount()));
   if (text.empty() || text.find('\0') != std::string::npos) return std::nullopt;
   if (!text.starts_with("#!"))
-    return "is a text whose first line does not say, as `#!/usr/bin/env python3` would, what runs "
-           "it";
+    return "is a text file whose first line does not name its interpreter, such as `#!/usr/bin/env "
+           "python3`";
   std::istringstream line(text.substr(2, text.find('\n') - 2));
   std::string interpreter;
   line >> interpreter;
   if (::access(interpreter.c_str(), X_OK) == 0) return std::nullopt;
-  return "wants to be run by `" + interpreter + "`, which is not there";
+  return "needs the interpreter `" + interpreter + "`, which does not exist";
 }
 
-// Why a file cannot be started; an empty text if it is not there.
+// Why a file cannot be started; an empty text if it does not exist.
 std::optional<std::string> problem_of(const std::string& path) {
   struct stat facts{};
   if (::stat(path.c_str(), &facts) != 0) return "";
@@ -56,12 +56,12 @@ std::optional<std::string> problem_of(const std::string& path) {
   return problem_of_script(path);
 }
 
-// Only in the child, and only what is allowed between fork and exec. Returns errno.
-int become_the_worker(const WorkerPlan& plan, pid_t launcher, const std::string& program,
-                      char* const* arguments, char* const* environment) {
+// Runs in the child. It may only do what is allowed between fork and exec. Returns errno.
+int exec_worker(const WorkerPlan& plan, pid_t launcher, const std::string& program,
+                char* const* arguments, char* const* environment) {
   ::setpgid(0, 0);
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
-  // The launcher may have died before the kernel knew that we want to die with it.
+  // The launcher may have died before prctl() took effect.
   if (::getppid() != launcher) ::_exit(1);
   const int nothing = ::open("/dev/null", O_RDONLY);
   if (nothing < 0 || ::dup2(nothing, STDIN_FILENO) < 0 ||
@@ -77,7 +77,7 @@ int become_the_worker(const WorkerPlan& plan, pid_t launcher, const std::string&
   return errno;
 }
 
-// What the child reports through the pipe before it gives up; nothing comes when exec succeeded.
+// Returns the errno that the child sends through the pipe if it fails; 0 if exec succeeded.
 int read_failure(const Descriptor& report) {
   int failure = 0;
   ssize_t count = -1;
@@ -93,8 +93,8 @@ Status system_error(const char* call) {
 }
 
 struct FoundProgram {
-  std::string path;   // empty if there is none that can be started
-  std::string wrong;  // then: what is wrong with the one that was found
+  std::string path;   // empty if no file can be started
+  std::string wrong;  // if path is empty: what is wrong with the file that was found
 };
 
 FoundProgram find_program(const std::string& program, const std::string& path) {
@@ -110,9 +110,9 @@ FoundProgram find_program(const std::string& program, const std::string& path) {
   for (const auto& candidate : candidates) {
     const auto problem = problem_of(candidate);
     if (!problem) return {candidate, ""};
-    // Shells, too, pass by folders in the PATH.
-    const bool passed_by = candidate != program && is_folder(candidate);
-    if (!passed_by && !problem->empty()) wrong = *problem;
+    // Like shells, ignore folders in PATH.
+    const bool ignored = candidate != program && is_folder(candidate);
+    if (!ignored && !problem->empty()) wrong = *problem;
   }
   return {"", wrong};
 }
@@ -124,7 +124,7 @@ std::optional<ProgramProblem> check_program(const std::string& program, const st
   if (!found.path.empty()) return std::nullopt;
   const bool script = program.ends_with(".py");
   const std::string hint =
-      script ? "; to run a Python script say `farandole run -n N python " + program + " …`" : "";
+      script ? "; to run a Python script, use `farandole run -n N python " + program + " …`" : "";
   if (!found.wrong.empty()) return ProgramProblem{126, "`" + program + "` " + found.wrong + hint};
   return ProgramProblem{127, "command not found: `" + program + "`" + hint};
 }
@@ -138,18 +138,17 @@ Result<StartedWorker> start_worker(const WorkerPlan& plan) {
   const std::vector<char*> environment = as_pointers(plan.environment);
   const char* path = std::getenv("PATH");
   const FoundProgram found = find_program(plan.command.front(), path != nullptr ? path : "");
-  // If there is none, the kernel says so.
+  // If no file was found, execve() gives the error.
   const std::string& program = found.path.empty() ? plan.command.front() : found.path;
   const pid_t launcher = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) return system_error("fork");
   if (pid == 0) {
-    const int failure =
-        become_the_worker(plan, launcher, program, arguments.data(), environment.data());
+    const int failure = exec_worker(plan, launcher, program, arguments.data(), environment.data());
     if (::write(reporter.get(), &failure, sizeof(failure)) < 0) ::_exit(126);
     ::_exit(127);
   }
-  ::setpgid(pid, pid);  // here too: we may want to signal the group before the child has made it
+  ::setpgid(pid, pid);  // also here: we may signal the group before the child has made it
   reporter.reset();
   if (const int failure = read_failure(report); failure != 0) {
     ::waitpid(pid, nullptr, 0);

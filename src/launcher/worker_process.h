@@ -1,4 +1,4 @@
-// Starting one worker.
+// Starts one worker, or a helper program of the launcher.
 #pragma once
 
 #include <signal.h>
@@ -14,27 +14,27 @@
 
 namespace farandole {
 
-// Why a command cannot be started, in the words and with the exit code of shells.
+// Why a command cannot be started, with the text and the exit code that shells use.
 struct ProgramProblem {
   int exit_code = 0;  // 127: not found, 126: not executable
   std::string message;
 };
-// Looks a program up as the shell does. `path`: the value of PATH.
+// Finds a program as the shell does. `path` is the value of PATH. Empty if it can be started.
 std::optional<ProgramProblem> check_program(const std::string& program, const std::string& path);
 
-// What of our own state a worker must not inherit.
-struct InheritedState {
-  sigset_t signal_mask;     // as it was when we were started
+// State of the launcher that a worker must not inherit: the worker gets these values instead.
+struct OriginalState {
+  sigset_t signal_mask;     // the mask that we were started with
   rlimit descriptor_limit;  // likewise
 };
 
 struct WorkerPlan {
   const std::vector<std::string>& command;
   const std::vector<std::string>& environment;  // "NAME=value"
-  std::vector<int> inherited;  // stay open in the worker; all descriptors are borrowed
+  std::vector<int> inherited;  // these stay open in the worker; all descriptors are borrowed
   int standard_output = -1;
   int standard_error = -1;
-  const InheritedState& state;
+  const OriginalState& state;
 };
 
 struct StartedWorker {
@@ -42,9 +42,9 @@ struct StartedWorker {
   Descriptor handle;  // pidfd
 };
 
-// Starts a worker, or a helper of ours, in a process group of its own, with nothing to read on
-// standard input; the kernel kills it when this process dies. Call from a thread that lives as long
-// as the worker. Errors: kFixCall if the program cannot be executed, kStop for a system limit.
+// Starts a worker or a helper program in a process group of its own. Its standard input is empty.
+// The kernel kills it when the calling thread ends, so that thread must live as long as the worker.
+// Errors: kFixCall if the program cannot be executed, kStop for a system limit.
 Result<StartedWorker> start_worker(const WorkerPlan& plan);
 
 }  // namespace farandole

@@ -20,8 +20,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-InheritedState own_state() {
-  InheritedState state{};
+OriginalState own_state() {
+  OriginalState state{};
   sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
   ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
   return state;
@@ -34,7 +34,7 @@ struct Finished {
 
 Finished run(const std::vector<std::string>& command, const std::vector<std::string>& environment,
              WorkerStream stream) {
-  const InheritedState state = own_state();
+  const OriginalState state = own_state();
   const Descriptor rendezvous(::memfd_create("rendezvous", MFD_CLOEXEC));
   const Descriptor flight_record(::memfd_create("flight-record", MFD_CLOEXEC));
   const Descriptor of_another_worker(::memfd_create("of-another", MFD_CLOEXEC));
@@ -74,8 +74,8 @@ TEST(WorkerProcess, HasNothingToReadAndAGroupOfItsOwn) {
   EXPECT_EQ(result.output, "alone\n");
 }
 
-TEST(WorkerProcess, InheritsOnlyWhatIsMeantForIt) {
-  // Our pipe is there as 1 and 2 and nowhere else.
+TEST(WorkerProcess, InheritsOnlyItsOwnDescriptors) {
+  // The worker has our pipe as descriptors 1 and 2 only.
   const Finished result = run_shell(
       "readlink /proc/$$/fd/* | grep -cF $(readlink /proc/$$/fd/1); "
       "readlink /proc/$$/fd/* | grep memfd: | sort",
@@ -93,7 +93,7 @@ TEST(WorkerProcess, SeesATerminalOfTheGivenWidth) {
 }
 
 TEST(WorkerProcess, AFailingExecIsAStatus) {
-  const InheritedState state = own_state();
+  const OriginalState state = own_state();
   const WorkerStream stream = WorkerStream::make_pipe().value();
   const std::vector<std::string> command{"/dev/null"};
   const auto worker = start_worker({.command = command,
@@ -119,7 +119,7 @@ TEST(WorkerProcess, LooksProgramsUpAsShellsDo) {
 }
 
 TEST(WorkerProcess, TooFewDescriptorsAreTold) {
-  const InheritedState state = own_state();
+  const OriginalState state = own_state();
   const NoFreeDescriptors full;
   const auto worker = start_worker({.command = {"true"},
                                     .environment = {},
@@ -131,7 +131,8 @@ TEST(WorkerProcess, TooFewDescriptorsAreTold) {
   EXPECT_THAT(worker.status().message(), HasSubstr("cannot start a worker: pipe2"));
   const auto stream = WorkerStream::make_pipe();
   EXPECT_EQ(stream.status().code(), StatusCode::kStop);
-  EXPECT_THAT(stream.status().message(), HasSubstr("cannot make the way for a worker's output"));
+  EXPECT_THAT(stream.status().message(),
+              HasSubstr("cannot make a pipe or terminal for a worker's output"));
   const auto poller = Poller::create();
   EXPECT_EQ(poller.status().code(), StatusCode::kStop);
   EXPECT_THAT(poller.status().message(), HasSubstr("epoll_create1 failed"));

@@ -15,8 +15,8 @@ namespace {
 constexpr std::size_t kReadBytes = 64 * 1024;
 
 Status system_error(const char* what) {
-  return Status::stop(std::string("cannot make the way for a worker's output: ") + what + ": " +
-                      std::strerror(errno) + " (look at `ulimit -n`)");
+  return Status::stop(std::string("cannot make a pipe or terminal for a worker's output: ") + what +
+                      ": " + std::strerror(errno) + " (look at `ulimit -n`)");
 }
 
 bool set_non_blocking(const Descriptor& descriptor) {
@@ -70,7 +70,7 @@ StreamRead read_available(const Descriptor& stream) {
   do {
     count = ::read(stream.get(), result.bytes.data(), result.bytes.size());
   } while (count < 0 && errno == EINTR);
-  // A pseudo-terminal whose other end is closed says EIO instead of an end.
+  // If the other end of a pseudo-terminal is closed, read() fails with EIO instead of returning 0.
   if (count <= 0) result.ended = count == 0 || (errno != EAGAIN && errno != EWOULDBLOCK);
   result.bytes.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
   return result;

@@ -1,5 +1,6 @@
-// WorkerStream: the way of a worker's standard output or error to us. A pipe; or, if what it ends
-// up on is a terminal, a pseudo-terminal, so that progress bars and colors work as they do alone.
+// WorkerStream: carries a worker's standard output or error to the launcher. It is a
+// pseudo-terminal if the launcher's own stream is a terminal, so that progress bars and colors work
+// as usual. Otherwise it is a pipe.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -12,21 +13,21 @@
 namespace farandole {
 
 struct WorkerStream {
-  Descriptor ours;    // read here; non-blocking
+  Descriptor ours;    // the launcher's end; non-blocking
   Descriptor theirs;  // the worker's end; close it once the worker has started
 
   // Errors: kStop.
   static Result<WorkerStream> make_pipe();
-  // A raw one: what the worker writes arrives unchanged. `size`: see worker_window().
+  // In raw mode, so that the worker's output arrives unchanged. For `size`, see worker_window().
   static Result<WorkerStream> make_terminal(const winsize& size);
 };
 
-// The window of our terminal, less the columns that the prefix takes; zeros if it is not known.
+// The window size of our terminal, less the columns of the prefix. Zeros if it is unknown.
 winsize worker_window(int terminal, int prefix_columns);
 
 void set_window(const Descriptor& ours, const winsize& size);
 
-// What can be read from a stream now. `ended`: nothing more will ever come.
+// What can be read from a stream now. If `ended`, no more bytes will come.
 struct StreamRead {
   std::string bytes;
   bool ended = false;
