@@ -33,25 +33,25 @@ Examples:
   farandole bench allreduce -n 2 --sizes 8,1K,1M,64M
   farandole bench allgather -n 4 --dtype bfloat16 --memory ordinary --consume --json result.json
 
-OPERATION is allreduce, reducescatter, allgather, broadcast or alltoall. Sizes are those of
-nccl-tests, in bytes, K, M and G being 1024, 1024^2 and 1024^3: the tensor of an allreduce or
-broadcast, the whole input of a rank of reducescatter or alltoall, the whole output of allgather.
-They are rounded up to whole elements for every rank.
+OPERATION is allreduce, reducescatter, allgather, broadcast or alltoall. Sizes are in bytes; K, M and
+G mean 1024, 1024^2 and 1024^3. As in nccl-tests, a size is that of the tensor of an allreduce or
+broadcast, of a rank's whole input of reducescatter or alltoall, and of the whole output of
+allgather. It is rounded up to whole elements for every rank.
 
-Before every repetition each rank writes its input anew and all meet; a repetition takes as long as
-on its slowest rank. Allreduce and broadcast work in place. Every result is checked, outside the
-timed region. With --consume, sizes above that of the L2 cache go through three buffers in turn, and
-the timed region includes reading the result. algbw is size / p50; busbw is algbw x 2(n-1)/n
-for allreduce, x 1 for broadcast and x (n-1)/n for the others.
+Before every repetition, each rank writes new input, and all ranks wait in a barrier. The time of a
+repetition is that of its slowest rank. Allreduce and broadcast work in place. Every result is
+checked, outside the timed region. With --consume, sizes above that of the L2 cache use three buffers
+in turn, and the timed region includes reading the result. algbw is size / p50; busbw is algbw x
+2(n-1)/n for allreduce, x 1 for broadcast and x (n-1)/n for the others.
 
 --json FILE writes a list of objects with operation, bytes, ranks, dtype, memory, consume, p50_us,
-p99_us, algbw_gbps, busbw_gbps and verified; after every size, so that it has what was measured when
-the job is interrupted. The exit code is 1 when a result was wrong.
+p99_us, algbw_gbps, busbw_gbps and verified. It is written after every size, so an interrupted job
+leaves its results. The exit code is 1 if a result was wrong.
 )";
 
 Status rejection(std::string_view what, const std::string& word, const std::string& known) {
   return Status::fix_call(
-      fmt::format("{} \"{}\" is unknown; there are {}", what, make_visible(word), known));
+      fmt::format("{} \"{}\" is unknown; the choices are {}", what, make_visible(word), known));
 }
 
 Result<Operation> operation_named(const std::string& word) {
@@ -65,7 +65,7 @@ Result<Operation> operation_named(const std::string& word) {
   return rejection("the operation", word, fmt::format("{}", fmt::join(known, ", ")));
 }
 
-// All but bool, which has no sum.
+// Accepts all types except bool, which has no sum.
 Result<DType> dtype_named(const std::string& word) {
   std::vector<std::string_view> known;
   for (const DTypeRow& row : kDTypes) {
@@ -86,7 +86,7 @@ Result<std::size_t> size_in(const std::string& word) {
   if (error == std::errc() && is_unit && size > 0 && size <= kSizeMax >> shift)
     return size << shift;
   return Status::fix_call(
-      fmt::format("--sizes: \"{}\" is no size; say bytes, from 1 to 1024G, with K, M or G for "
+      fmt::format("--sizes: \"{}\" is not a size; write bytes, from 1 to 1024G, with K, M or G for "
                   "1024, 1024^2 and 1024^3, such as --sizes 8,1K,64M",
                   make_visible(word)));
 }
@@ -120,7 +120,7 @@ BenchOptions::BenchOptions(CLI::App& app)
       "heap: memory of the engine, which the other ranks can see; ordinary: any other", "KIND");
   command_->add_flag("--consume", consume_, "Reads every result inside the timed region");
   command_->add_option("--json", json_, "Writes the results to this file, too")->type_name("FILE");
-  command_->add_flag("--worker", worker_)->group("");  // not in the help: for job()
+  command_->add_flag("--worker", worker_)->group("");  // only for job(), so not in the help
 }
 
 Result<BenchPlan> BenchOptions::plan() const {
@@ -135,7 +135,8 @@ Result<BenchPlan> BenchOptions::plan() const {
   plan.consume = consume_;
   plan.json = json_;
   if (command_->count("--json") == 0 || worker_) return plan;
-  // Better now than after minutes of measuring. What an earlier run has left there goes at once.
+  // Opens the file now, so that an error does not come after minutes of measuring. An existing file
+  // is emptied.
   const Descriptor file(::open(json_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (file.valid()) return plan;
   return Status::fix_call(
@@ -148,8 +149,8 @@ Result<JobOptions> BenchOptions::job(const BenchPlan& plan,
   std::error_code error;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error)
-    return Status::stop(
-        fmt::format("cannot find its own program ({}); is /proc mounted?", error.message()));
+    return Status::stop(fmt::format("cannot find the path of this program ({}); is /proc mounted?",
+                                    error.message()));
   JobOptions job;
   job.workers = plan.ranks;
   job.command = {program.string()};

@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-// As RunOptions: the parser holds references into it.
+// Cannot be copied or moved, because the parser holds references into it.
 class BenchOptions {
  public:
   explicit BenchOptions(CLI::App& app);
@@ -19,11 +19,11 @@ class BenchOptions {
   BenchOptions& operator=(const BenchOptions&) = delete;
 
   bool chosen() const { return command_->parsed(); }
-  // Whether this process is one of those that measure, started by job().
+  // Whether this process is one of the workers of job().
   bool is_worker() const { return worker_; }
-  // Errors: kFixCall, for the user.
+  // Errors: kFixCall, with a text for the user.
   Result<BenchPlan> plan() const;
-  // The job whose workers are this program again, with the same words. Errors: kFixCall, kStop.
+  // The job whose workers run this program again with the same arguments. Errors: kFixCall, kStop.
   Result<JobOptions> job(const BenchPlan& plan, const std::vector<std::string>& words) const;
 
  private:

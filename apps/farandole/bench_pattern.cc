@@ -8,9 +8,9 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kPeriod = 1021;
-constexpr std::size_t kSumMax = 120;  // exact also in int8, and in bfloat16
+constexpr std::size_t kSumMax = 120;  // exact in all types, even in int8 and bfloat16
 
-// Of a small whole number; integers are cut to their lowest bytes, as their sums are.
+// The bits of a small whole number. Integers keep their lowest bytes, as their sums do.
 std::uint64_t bits_of(DType dtype, std::size_t value) {
   const auto single = std::bit_cast<std::uint32_t>(static_cast<float>(value));
   switch (dtype) {
@@ -31,18 +31,18 @@ std::uint64_t bits_of(DType dtype, std::size_t value) {
 
 BenchPattern::BenchPattern(DType dtype, int ranks)
     : element_bytes_(row_of(dtype).bytes),
-      brought_(static_cast<std::size_t>(ranks), Period(kPeriod * element_bytes_)),
+      inputs_(static_cast<std::size_t>(ranks), Period(kPeriod * element_bytes_)),
       sum_(kPeriod * element_bytes_) {
-  const std::size_t values = 1 + std::max<std::size_t>(kSumMax / brought_.size(), 1);
+  const std::size_t values = 1 + std::max<std::size_t>(kSumMax / inputs_.size(), 1);
   const auto put = [&](Period& period, std::size_t index, std::size_t value) {
     const std::uint64_t bits = bits_of(dtype, value);
     std::memcpy(&period[index * element_bytes_], &bits, element_bytes_);
   };
   for (std::size_t index = 0; index < kPeriod; ++index) {
     std::size_t sum = 0;
-    for (std::size_t rank = 0; rank < brought_.size(); ++rank) {
+    for (std::size_t rank = 0; rank < inputs_.size(); ++rank) {
       const std::size_t value = (index * 7919 + rank * 104729 + index * index) % kPeriod % values;
-      put(brought_[rank], index, value);
+      put(inputs_[rank], index, value);
       sum += value;
     }
     put(sum_, index, sum);
@@ -50,7 +50,7 @@ BenchPattern::BenchPattern(DType dtype, int ranks)
 }
 
 void BenchPattern::write(std::byte* memory, std::size_t bytes, int rank, std::size_t first) const {
-  const Period& period = brought_[static_cast<std::size_t>(rank)];
+  const Period& period = inputs_[static_cast<std::size_t>(rank)];
   std::size_t from = first % kPeriod * element_bytes_;
   for (std::size_t begin = 0; begin < bytes; from = 0) {
     const std::size_t part = std::min(period.size() - from, bytes - begin);
@@ -72,14 +72,14 @@ bool BenchPattern::holds(const Period& period, const std::byte* memory, std::siz
 
 bool BenchPattern::is_result(Operation operation, const std::byte* memory, std::size_t bytes,
                              int rank, std::size_t first) const {
-  const std::size_t piece = bytes / brought_.size();
+  const std::size_t piece = bytes / inputs_.size();
   const std::size_t ours = first + static_cast<std::size_t>(rank) * piece / element_bytes_;
   if (operation == Operation::kAllreduce) return holds(sum_, memory, bytes, first);
   if (operation == Operation::kReducescatter) return holds(sum_, memory, piece, ours);
-  if (operation == Operation::kBroadcast) return holds(brought_[0], memory, bytes, first);
-  for (std::size_t other = 0; other < brought_.size(); ++other) {
+  if (operation == Operation::kBroadcast) return holds(inputs_[0], memory, bytes, first);
+  for (std::size_t other = 0; other < inputs_.size(); ++other) {
     const std::size_t begin = operation == Operation::kAlltoall ? ours : first;
-    if (!holds(brought_[other], memory + other * piece, piece, begin)) return false;
+    if (!holds(inputs_[other], memory + other * piece, piece, begin)) return false;
   }
   return true;
 }

@@ -1,7 +1,7 @@
-// BenchPattern: what the ranks of `farandole bench` put into their buffers, and what must come out.
-// Small whole numbers, so that a sum over all ranks is exact in every type; the period is a prime
-// number of elements, so that a piece at a wrong place is seen, and every repetition starts
-// elsewhere in it.
+// BenchPattern: the contents of the ranks' buffers in `farandole bench`, and the expected results.
+// The values are small whole numbers, so a sum over all ranks is exact in every type. The period is
+// a prime number of elements, so a piece at a wrong place is noticed. Every repetition starts at
+// another place of the period.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,10 @@ class BenchPattern {
  public:
   BenchPattern(DType dtype, int ranks);
 
-  // The elements that a rank brings, from the number `first` on.
+  // Writes a rank's input: its elements from number `first` on.
   void write(std::byte* memory, std::size_t bytes, int rank, std::size_t first) const;
-  // Whether memory is what `rank` must have of an operation on `bytes` (BenchPlan::bytes_for).
+  // Whether memory holds the result that `rank` must get from an operation on `bytes` (see
+  // BenchPlan::bytes_for).
   bool is_result(Operation operation, const std::byte* memory, std::size_t bytes, int rank,
                  std::size_t first) const;
 
@@ -29,7 +30,7 @@ class BenchPattern {
              std::size_t first) const;
 
   std::size_t element_bytes_;
-  std::vector<Period> brought_;  // by each rank
+  std::vector<Period> inputs_;  // by rank
   Period sum_;
 };
 

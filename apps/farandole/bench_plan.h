@@ -1,4 +1,4 @@
-// What `farandole bench` is to measure, and what it has found.
+// What `farandole bench` measures, and its results.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,15 @@ namespace farandole {
 struct BenchPlan {
   Operation operation = Operation::kAllreduce;
   int ranks = 1;
-  std::vector<std::size_t> sizes;  // as asked for, see bytes_for()
+  std::vector<std::size_t> sizes;  // as the user gave them, see bytes_for()
   DType dtype = DType::kFloat32;
-  bool heap = true;      // memory from Engine::allocate(), else ordinary memory
+  bool heap = true;      // memory from Engine::allocate(), otherwise ordinary memory
   bool consume = false;  // rotating buffers; the result is read inside the timed region
   std::string json;      // file; empty: none
 
-  // A size of nccl-tests' convention, rounded up to whole elements for every rank: the tensor of an
-  // allreduce or broadcast, the input of a reduce-scatter or alltoall, the output of an all-gather.
+  // The size as nccl-tests define it, rounded up to whole elements for every rank: that of the
+  // tensor of an allreduce or broadcast, of the input of a reduce-scatter or alltoall, of the
+  // output of an all-gather.
   std::size_t bytes_for(std::size_t size) const;
 };
 
@@ -33,8 +34,8 @@ struct BenchRow {
   double algbw_gbps() const { return static_cast<double>(bytes) / p50_us / 1e3; }
 };
 
-// busbw ÷ algbw as nccl-tests has it (doc/PERFORMANCE.md there): what a wire would carry of the
-// best algorithm, so that it does not depend on the number of ranks.
+// busbw ÷ algbw as in nccl-tests (its doc/PERFORMANCE.md): converts to the bandwidth that a link
+// needs with the best algorithm, which does not depend on the number of ranks.
 double bus_factor(Operation operation, int ranks);
 
 // The table on a terminal, line by line.

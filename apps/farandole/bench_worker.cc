@@ -34,7 +34,7 @@ constexpr Seconds kProgressPeriod(0.2);
 constexpr std::size_t kRotatingBuffers = 3;
 constexpr std::size_t kAlignment = 128;
 constexpr int kWarmUps = 3;
-// For each size, about: in the operation, and with writing and checking.
+// Approximate seconds for each size: in the operation alone, and with writing and checking.
 constexpr double kSecondsMeasured = 0.4;
 constexpr double kSecondsInAll = 3;
 constexpr double kRepetitionsMin = 5;
@@ -45,7 +45,7 @@ std::size_t l2_bytes() {
   return bytes > 0 ? static_cast<std::size_t>(bytes) : std::size_t{2} << 20;
 }
 
-// Every word of it once; the sum keeps the compiler from leaving that out.
+// Reads every word once. The sum keeps the compiler from removing the loop.
 void read_all(const std::byte* memory, std::size_t bytes) {
   std::uint64_t sum = 0;
   for (std::size_t at = 0; at + sizeof(sum) <= bytes; at += sizeof(sum)) {
@@ -69,17 +69,18 @@ class BenchWorker {
         shows_progress_(leads_ && ::isatty(STDERR_FILENO) != 0) {}
 
   Result<std::vector<BenchRow>> run() {
-    say(colored(bench_title(plan_), Color::kBold));
-    say(colored(bench_heading(), Color::kDim));
+    print_line(colored(bench_title(plan_), Color::kBold));
+    print_line(colored(bench_heading(), Color::kDim));
     std::vector<BenchRow> rows;
     FARANDOLE_TRY(write_json(rows));
     for (const std::size_t size : plan_.sizes) {
       FARANDOLE_TRY_ASSIGN(BenchRow row, measure(plan_.bytes_for(size)));
       clear_progress();
       rows.push_back(row);
-      FARANDOLE_TRY(write_json(rows));  // first: whoever reads the line may interrupt
+      // Write first, because the user may interrupt when the line is shown.
+      FARANDOLE_TRY(write_json(rows));
       const std::string line = bench_line(plan_, row);
-      say(row.verified ? line : colored(line, Color::kRed));
+      print_line(row.verified ? line : colored(line, Color::kRed));
     }
     return rows;
   }
@@ -111,7 +112,7 @@ class BenchWorker {
   std::int64_t elements(std::size_t bytes) const {
     return static_cast<std::int64_t>(bytes / row_of(plan_.dtype).bytes);
   }
-  // Of one rank's share of what is divided.
+  // The bytes of one rank's share of a divided tensor.
   std::size_t piece(std::size_t bytes) const {
     return bytes / static_cast<std::size_t>(plan_.ranks);
   }
@@ -130,7 +131,7 @@ class BenchWorker {
     return outcome;
   }
 
-  // The largest of all ranks' values, in place.
+  // Replaces each value by the largest one of all ranks.
   Status largest(std::vector<double>& values) {
     Submission submission;
     submission.operation = Operation::kAllreduce;
@@ -165,7 +166,8 @@ class BenchWorker {
     return {};
   }
 
-  // One repetition: write, meet, the timed region, check.
+  // Runs one repetition: writes the input, waits in a barrier, times the operation, checks the
+  // result.
   Result<Times> repeat(std::size_t bytes, BenchRow& row) {
     const auto all_began = Clock::now();
     const int rank = engine_.topology().rank;
@@ -214,8 +216,8 @@ class BenchWorker {
     return row;
   }
 
-  // Everything again: the list needs its end. It only grows, so what is there is written over, at
-  // once: a job that is interrupted has all sizes but the last.
+  // Writes the whole list again, because JSON needs the closing bracket. The text only grows, so
+  // one write replaces the old text; if the job is interrupted, at most the last size is missing.
   Status write_json(const std::vector<BenchRow>& rows) const {
     if (!leads_ || plan_.json.empty()) return {};
     const std::string text = bench_json(plan_, rows);
@@ -228,7 +230,7 @@ class BenchWorker {
   std::string colored(const std::string& text, Color color) const {
     return colors_ ? in_color(text, color) : text;
   }
-  void say(const std::string& line) const {
+  void print_line(const std::string& line) const {
     if (!leads_) return;
     std::fprintf(stdout, "%s\n", line.c_str());
     std::fflush(stdout);
@@ -252,8 +254,8 @@ class BenchWorker {
   bool shows_progress_;
   Clock::time_point shown_{};
   std::size_t repetition_ = 0;
-  std::vector<Memory> inputs_;  // which go round
-  Memory output_;               // where it is apart from the input
+  std::vector<Memory> inputs_;  // used in turn
+  Memory output_;               // for operations whose output is not the input
 };
 
 Status measure_all(Engine& engine, const BenchPlan& plan) {
@@ -263,7 +265,7 @@ Status measure_all(Engine& engine, const BenchPlan& plan) {
   return Status::stop("a result was wrong; please report it with this machine's /proc/cpuinfo");
 }
 
-// What has failed has failed for all, and the others name the first cause: so one of them tells it.
+// All ranks fail with the same cause, so only one of them prints it.
 int fail(const Status& status) {
   const char* const rank = std::getenv("FARANDOLE_RANK");
   if (rank != nullptr && std::string_view(rank) != "0") return 1;

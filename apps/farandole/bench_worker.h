@@ -1,4 +1,4 @@
-// One rank of `farandole bench`: the public door only, as any program would use it.
+// One rank of `farandole bench`. It only uses the public interface, as any other program does.
 #pragma once
 
 #include "bench_plan.h"

@@ -19,7 +19,7 @@ Result<int> open_descriptor(const char* flag, const std::string& text) {
                                                       std::numeric_limits<int>::max()));
   if (::fcntl(number, F_GETFD) >= 0) return number;
   return Status::fix_call(
-      fmt::format("{} is \"{}\"; {} is no descriptor that is open here", flag, text, number));
+      fmt::format("{} is \"{}\"; {} is not an open descriptor", flag, text, number));
 }
 
 // −1 for a flag that was not given.
@@ -47,17 +47,18 @@ CallerFlags::CallerFlags(CLI::App& command) {
   const auto add = [&](const char* flag, std::string& value, const char* help) {
     command.add_option(flag, value, help)
         ->type_name("FD")
-        ->group("For programs that start jobs and hand open descriptors over");
+        ->group("For programs that start jobs and pass open descriptors");
   };
   add("--caller", handle_, "A pidfd of the program: when it ends, the job gets SIGHUP");
   add("--report", report_,
       "A pipe for lines such as `started RANK PID`, `ended RANK code N`, `ended RANK signal N`, "
       "`cause RANK`");
   add("--channels", channels_,
-      "One for each rank, such as 7,8,9: the worker finds its own in FARANDOLE_CHANNEL_DESCRIPTOR");
+      "One descriptor for each rank, such as 7,8,9; the worker finds its number in "
+      "FARANDOLE_CHANNEL_DESCRIPTOR");
   add("--streams", streams_,
-      "Two for each rank, such as 3,4,5,6: its standard output and error, which are not shown "
-      "then");
+      "Two descriptors for each rank, such as 3,4,5,6: its standard output and error, which the "
+      "launcher does not show then");
 }
 
 Result<CallerDescriptors> CallerFlags::descriptors(int workers) const {

@@ -1,4 +1,4 @@
-// The flags of `farandole run` by which a program that starts a job hands descriptors over.
+// The flags of `farandole run` by which a program that starts a job passes descriptors.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,15 +9,15 @@
 
 namespace farandole {
 
-// Neither copies nor moves: the parser holds references into it.
+// Cannot be copied or moved, because the parser holds references into it.
 class CallerFlags {
  public:
   explicit CallerFlags(CLI::App& command);
   CallerFlags(const CallerFlags&) = delete;
   CallerFlags& operator=(const CallerFlags&) = delete;
 
-  // After parsing. Errors: kFixCall if something is no number of an open descriptor, or a list has
-  // another length than the job needs.
+  // Call it after parsing. Errors: kFixCall if a value is not the number of an open descriptor, or
+  // if a list does not have the length that the job needs.
   Result<CallerDescriptors> descriptors(int workers) const;
 
  private:

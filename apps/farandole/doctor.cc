@@ -53,7 +53,8 @@ std::vector<Row> all_rows() {
   return rows;
 }
 
-// What others say, such as an error of Python, may have several lines and anything in them.
+// Texts from other programs, such as an error of Python, may have several lines and control
+// characters.
 std::string in_one_line(std::string text) {
   std::ranges::replace(text, '\n', ' ');
   return make_visible(text);
@@ -82,7 +83,7 @@ std::string as_json_text(const std::vector<Row>& rows) {
                     {"found", row.finding.found},
                     {"to_do", row.finding.advice},
                     {"essential", row.essential}});
-  // Paths may hold bytes that are no UTF-8.
+  // Paths may contain bytes that are not UTF-8.
   return list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kTimeLimit = std::chrono::seconds(5);
 constexpr int kKillMs = 1000;
 
-// Each finding is a digit and two texts that end with a zero byte.
+// A finding is encoded as a digit and two texts, each with a zero byte at its end.
 std::string encode(const std::vector<Finding>& findings) {
   std::string bytes;
   for (const Finding& finding : findings) {
@@ -40,7 +40,7 @@ std::string encode(const std::vector<Finding>& findings) {
   return bytes;
 }
 
-// As many as are complete.
+// Returns the findings that are complete.
 std::vector<Finding> decode(std::string_view bytes) {
   std::vector<Finding> findings;
   while (!bytes.empty()) {
@@ -55,8 +55,8 @@ std::vector<Finding> decode(std::string_view bytes) {
   return findings;
 }
 
-// Only in the child. What it tries must disturb neither our output nor our terminal.
-[[noreturn]] void look_and_tell(const Check& check, const Descriptor& reporter) {
+// Runs in the child. The check must not disturb our output or our terminal.
+[[noreturn]] void run_and_report(const Check& check, const Descriptor& reporter) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const rlimit no_core{0, 0};
@@ -73,7 +73,7 @@ std::vector<Finding> decode(std::string_view bytes) {
   ::_exit(0);
 }
 
-// All that comes until the other end is closed; nothing if that takes too long.
+// Reads until the other end is closed. Empty if that takes too long.
 std::optional<std::string> read_all(const Descriptor& source) {
   const auto deadline = Clock::now() + kTimeLimit;
   std::string bytes;
@@ -89,24 +89,25 @@ std::optional<std::string> read_all(const Descriptor& source) {
   }
 }
 
-// One that hangs in the kernel cannot be waited for; it ends when it can.
+// Does not wait for the processes: one that hangs in the kernel ends later.
 void end_group(pid_t leader) {
   ::kill(-leader, SIGKILL);
-  ::kill(leader, SIGKILL);  // it may not have made its group yet
+  ::kill(leader, SIGKILL);  // if it has not made its group yet
   const Descriptor handle(static_cast<int>(::syscall(SYS_pidfd_open, leader, 0)));
   pollfd entry{handle.get(), POLLIN, 0};
   if (handle.valid()) ::poll(&entry, 1, kKillMs);
   ::waitpid(leader, nullptr, WNOHANG);
 }
 
-std::vector<Finding> all_say(const Check& check, const std::string& found,
-                             const std::string& advice) {
+std::vector<Finding> same_finding_for_all(const Check& check, const std::string& found,
+                                          const std::string& advice) {
   return std::vector<Finding>(check.names.size(), Finding{Health::kDoesNotWork, found, advice});
 }
 
 std::vector<Finding> cannot_try(const Check& check, const char* call) {
-  return all_say(check, fmt::format("cannot be tried: {}: {}", call, ::strerror(errno)),
-                 "look at `ulimit -u` and `ulimit -n`");
+  return same_finding_for_all(check,
+                              fmt::format("cannot be tried: {}: {}", call, ::strerror(errno)),
+                              "look at `ulimit -u` and `ulimit -n`");
 }
 
 }  // namespace
@@ -122,20 +123,22 @@ std::vector<Finding> findings_of(const Check& check) {
   Descriptor theirs(ends[1]);
   const pid_t child = ::fork();
   if (child < 0) return cannot_try(check, "fork");
-  if (child == 0) look_and_tell(check, theirs);
+  if (child == 0) run_and_report(check, theirs);
   theirs.reset();
   const auto bytes = read_all(ours);
   if (!bytes) {
     end_group(child);
-    return all_say(check, fmt::format("no answer within {} s", kTimeLimit.count()), "");
+    return same_finding_for_all(check, fmt::format("no answer within {} s", kTimeLimit.count()),
+                                "");
   }
   int status = 0;
   ::waitpid(child, &status, 0);
-  ::kill(-child, SIGKILL);  // what it may have left
+  ::kill(-child, SIGKILL);  // processes that it may have left
   auto findings = decode(*bytes);
   if (findings.size() == check.names.size()) return findings;
-  if (!WIFSIGNALED(status)) return all_say(check, "the check ended without an answer", "");
-  return all_say(check, "trying it crashes: " + signal_name(WTERMSIG(status)), "");
+  if (!WIFSIGNALED(status))
+    return same_finding_for_all(check, "the check ended without an answer", "");
+  return same_finding_for_all(check, "the check crashed: " + signal_name(WTERMSIG(status)), "");
 }
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-// One check of `farandole doctor`: a function that tries something and tells what it found.
+// One check of `farandole doctor`: a function that tries something and returns what it found.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ struct Finding {
 
 struct Check {
   std::vector<std::string> names;  // one for each finding
-  bool essential = false;          // no job can run if it does not work
+  bool essential = false;          // if it does not work, no job can run
   std::function<std::vector<Finding>()> look;
 };
 
 // A check with one finding.
 Check single_check(std::string name, bool essential, Finding (*look)());
 
-// Runs the check in a process of its own. If it crashes, or has not ended after 5 s, each finding
-// says so.
+// Runs the check in a process of its own. If that process crashes or does not end within 5 s, each
+// finding says so.
 std::vector<Finding> findings_of(const Check& check);
 
 }  // namespace farandole

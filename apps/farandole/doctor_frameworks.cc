@@ -27,7 +27,7 @@ constexpr const char* kNoGpuYet = "GPUs are not used yet";
 
 using VersionCall = int (*)(int*);
 
-// The version that a library tells by a function `int call(int*)`, where 0 means success.
+// Asks a library for its version through a function `int call(int*)`, which returns 0 on success.
 Finding version_in(const char* library, const char* call, std::string (*text)(int)) {
   void* loaded = ::dlopen(library, RTLD_LAZY | RTLD_LOCAL);
   if (loaded == nullptr)
@@ -72,7 +72,8 @@ Program not_tried(const char* call) {
   return {126 << 8, "", fmt::format("{}: {}", call, ::strerror(errno))};
 }
 
-// Runs a program of the PATH to its end. Exit code 127: it is not there; 126: it was not tried.
+// Runs a program from PATH to its end. Exit code 127 means that it does not exist, 126 that it was
+// not tried.
 Program run_program(const std::vector<const char*>& words) {
   const Descriptor output(::memfd_create("output", MFD_CLOEXEC));
   const Descriptor errors(::memfd_create("errors", MFD_CLOEXEC));
@@ -105,15 +106,15 @@ std::string last_line(std::string text) {
 }
 
 std::string why(const Program& program) {
-  if (program.status == 0) return "it does not answer like one";
+  if (program.status == 0) return "its answer is not that of a Python";
   if (WIFSIGNALED(program.status)) return "killed by " + signal_name(WTERMSIG(program.status));
   return fmt::format("exit code {}: {}", WEXITSTATUS(program.status), last_line(program.errors));
 }
 
 struct FrameworkRow {
   const char* name;
-  const char* distributions;  // of the package index, separated by spaces
-  const char* frontend;       // the package of ours that serves it; empty: none is foreseen
+  const char* distributions;  // names in the package index, separated by spaces
+  const char* frontend;       // our package for it; empty: there will be none
 };
 constexpr std::array<FrameworkRow, 7> kFrameworks{{
     {"torch", "torch", "torch"},
@@ -125,7 +126,7 @@ constexpr std::array<FrameworkRow, 7> kFrameworks{{
     {"ray", "ray", "ray"},
 }};
 
-// Sees what a script sees that is started by `python3 script.py`, but for the script's folder.
+// Has the same sys.path as a script started by `python3 script.py`, except for the script's folder.
 constexpr const char* kAskPython = R"(
 import sys
 if sys.path and sys.path[0] == "":
@@ -197,14 +198,14 @@ Finding of_framework(const Json& answer, const FrameworkRow& row) {
 
 std::vector<Finding> python() {
   std::vector<Finding> findings(kFrameworks.size() + 2,
-                                Finding{Health::kNotInstalled, "there is no python3", ""});
+                                Finding{Health::kNotInstalled, "python3 was not found", ""});
   std::vector<const char*> words{"python3", "-c", kAskPython};
   for (const FrameworkRow& row : kFrameworks) words.push_back(row.distributions);
   const Program program = run_program(words);
   const Json answer = Json::parse(program.output, nullptr, false);
   if (is_missing(program)) {
-    findings[0] = {Health::kNotInstalled, "python3 is not in the PATH",
-                   "jobs of other programs can run; for Python activate its environment"};
+    findings[0] = {Health::kNotInstalled, "python3 is not in PATH",
+                   "jobs of other programs can run; for Python, activate its environment"};
     return findings;
   }
   if (program.status != 0 || !answer.is_object()) {
@@ -225,11 +226,11 @@ Check python_check() {
   return check;
 }
 
-// The one that the launcher would run.
+// Looks for the py-spy that the launcher would run.
 Finding py_spy() {
   const std::string path = find_py_spy();
   if (path.empty())
-    return {Health::kNotInstalled, "py-spy is neither in the PATH nor beside this command",
+    return {Health::kNotInstalled, "py-spy is neither in PATH nor beside this command",
             "`pip install py-spy` to see where a worker hangs: `py-spy dump --pid PID`"};
   const Program program = run_program({path.c_str(), "--version"});
   if (program.status != 0) return {Health::kDoesNotWork, "py-spy: " + why(program), ""};

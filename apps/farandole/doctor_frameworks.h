@@ -1,4 +1,4 @@
-// Which libraries, frameworks and tools are there.
+// Checks which libraries, frameworks and tools are installed.
 #pragma once
 
 #include <vector>

@@ -35,8 +35,8 @@ constexpr std::size_t kPage = 4096;
 constexpr const char* kOld =
     "Linux 5.3 or newer is needed; in a container, its seccomp profile must allow the call";
 
-// What errno says about a call that failed.
-Finding rejected(const char* call) {
+// The finding for a system call that failed, from errno.
+Finding failed(const char* call) {
   const char* advice = kOld;
   if (errno == EMFILE || errno == ENFILE) advice = "look at `ulimit -n`";
   if (errno == ENOMEM) advice = "look at `ulimit -v` and at the memory that is free";
@@ -46,11 +46,11 @@ Finding rejected(const char* call) {
 
 Finding kernel() {
   utsname name{};
-  if (::uname(&name) != 0) return rejected("uname");
+  if (::uname(&name) != 0) return failed("uname");
   return {Health::kWorks, fmt::format("{} {} on {}", name.sysname, name.release, name.machine), ""};
 }
 
-// A child that runs `role` and ends; no check has two.
+// Starts a child that runs `role` and ends. No check has two children.
 template <class Role>
 pid_t start_child(Role role) {
   const pid_t child = ::fork();
@@ -61,7 +61,7 @@ pid_t start_child(Role role) {
 
 Finding process_handles() {
   const pid_t child = start_child([] { return ::pause(); });
-  if (child < 0) return rejected("fork");
+  if (child < 0) return failed("fork");
   const Descriptor handle(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
   const int failure = errno;
   ::kill(child, SIGKILL);
@@ -69,20 +69,21 @@ Finding process_handles() {
   const bool seen = handle.valid() && ::poll(&entry, 1, -1) == 1;
   ::waitpid(child, nullptr, 0);
   errno = failure;
-  if (!handle.valid()) return rejected("pidfd_open");
-  if (!seen) return {Health::kDoesNotWork, "pidfd_open: the end of a process is not told", kOld};
-  return {Health::kWorks, "pidfd_open: the end of a process is told at once", ""};
+  if (!handle.valid()) return failed("pidfd_open");
+  if (!seen)
+    return {Health::kDoesNotWork, "pidfd_open: the end of a process is not reported", kOld};
+  return {Health::kWorks, "pidfd_open: the end of a process is reported at once", ""};
 }
 
 Finding process_tree() {
-  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return rejected("PR_SET_CHILD_SUBREAPER");
+  if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return failed("PR_SET_CHILD_SUBREAPER");
   const pid_t child = start_child([] { return ::fork() < 0 ? 1 : 0; });
   int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0) return rejected("fork");
+  if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0) return failed("fork");
   if (::waitpid(-1, nullptr, 0) < 0)
-    return {Health::kDoesNotWork, "PR_SET_CHILD_SUBREAPER: orphans do not come to the launcher",
-            kOld};
-  return {Health::kWorks, "PR_SET_CHILD_SUBREAPER: orphans come to the launcher", ""};
+    return {Health::kDoesNotWork,
+            "PR_SET_CHILD_SUBREAPER: orphans do not become children of the launcher", kOld};
+  return {Health::kWorks, "PR_SET_CHILD_SUBREAPER: orphans become children of the launcher", ""};
 }
 
 Finding events() {
@@ -91,18 +92,18 @@ Finding events() {
   sigaddset(&set, SIGUSR1);
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   const Descriptor signals(::signalfd(-1, &set, SFD_CLOEXEC));
-  if (!signals.valid()) return rejected("signalfd");
+  if (!signals.valid()) return failed("signalfd");
   const Descriptor poller(::epoll_create1(EPOLL_CLOEXEC));
   epoll_event interest{};
   interest.events = EPOLLIN;
   if (!poller.valid() || ::epoll_ctl(poller.get(), EPOLL_CTL_ADD, signals.get(), &interest) != 0)
-    return rejected("epoll");
+    return failed("epoll");
   ::raise(SIGUSR1);
-  if (::epoll_wait(poller.get(), &interest, 1, -1) != 1) return rejected("epoll_wait");
+  if (::epoll_wait(poller.get(), &interest, 1, -1) != 1) return failed("epoll_wait");
   return {Health::kWorks, "signalfd and epoll: a signal arrives", ""};
 }
 
-// What the engine shares between workers.
+// Memory as the engine shares it between workers.
 Descriptor sealed_memory() {
   Descriptor memory(::memfd_create("farandole-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.valid() || ::ftruncate(memory.get(), kPage) != 0 ||
@@ -117,16 +118,16 @@ void* map(const Descriptor& memory) {
 
 Finding shared_memory() {
   const Descriptor memory = sealed_memory();
-  if (!memory.valid()) return rejected("memfd_create with seals");
-  if (map(memory) == MAP_FAILED) return rejected("mmap");
+  if (!memory.valid()) return failed("memfd_create with seals");
+  if (map(memory) == MAP_FAILED) return failed("mmap");
   if (::ftruncate(memory.get(), 0) == 0)
-    return {Health::kDoesNotWork, "memfd_create: a sealed segment could be cut off", kOld};
-  return {Health::kWorks, "memfd_create: a sealed segment cannot be cut off", ""};
+    return {Health::kDoesNotWork, "memfd_create: a sealed segment can still shrink", kOld};
+  return {Health::kWorks, "memfd_create: a sealed segment cannot shrink", ""};
 }
 
 using Word = std::atomic<std::uint32_t>;
 
-// Until the word is `value`; false if nobody has set it for 2 s.
+// Waits until the word is `value`. Returns false after 2 s.
 bool wait_until(Word& word, std::uint32_t value) {
   const timespec limit{2, 0};
   while (word.load() != value) {
@@ -146,7 +147,7 @@ void set(Word& word, std::uint32_t value) {
 Finding wake_ups() {
   const Descriptor memory = sealed_memory();
   void* mapped = memory.valid() ? map(memory) : MAP_FAILED;
-  if (mapped == MAP_FAILED) return rejected("memfd_create and mmap");
+  if (mapped == MAP_FAILED) return failed("memfd_create and mmap");
   auto* there = new (mapped) Word(0);
   auto* back = new (static_cast<std::byte*>(mapped) + sizeof(Word)) Word(0);
   const pid_t child = start_child([&] {
@@ -154,14 +155,14 @@ Finding wake_ups() {
     set(*back, 1);
     return 0;
   });
-  if (child < 0) return rejected("fork");
+  if (child < 0) return failed("fork");
   set(*there, 1);
-  if (!wait_until(*back, 1)) return rejected("futex between two processes");
+  if (!wait_until(*back, 1)) return failed("futex between two processes");
   ::waitpid(child, nullptr, 0);
   return {Health::kWorks, "futex: two processes wake each other", ""};
 }
 
-// A message with one descriptor. The kernel adds who we are.
+// Sends a message with one descriptor. The kernel adds our credentials.
 int send_descriptor(int socket, int descriptor) {
   char byte = 1;
   iovec content{&byte, 1};
@@ -209,23 +210,23 @@ Received receive_descriptor(int socket) {
 Finding descriptor_passing() {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return rejected("socketpair");
+    return failed("socketpair");
   const Descriptor ours(ends[0]);
   const Descriptor theirs(ends[1]);
   const int on = 1;
   if (::setsockopt(ours.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0)
-    return rejected("SO_PASSCRED");
+    return failed("SO_PASSCRED");
   const Descriptor memory = sealed_memory();
   const pid_t child = start_child([&] { return send_descriptor(theirs.get(), memory.get()); });
-  if (child < 0) return rejected("fork");
+  if (child < 0) return failed("fork");
   int status = 0;
   ::waitpid(child, &status, 0);
-  if (status != 0) return rejected("sendmsg with SCM_RIGHTS");
+  if (status != 0) return failed("sendmsg with SCM_RIGHTS");
   const Received received = receive_descriptor(ours.get());
-  if (!received.descriptor.valid()) return rejected("recvmsg with SCM_RIGHTS");
+  if (!received.descriptor.valid()) return failed("recvmsg with SCM_RIGHTS");
   if (received.sender.pid != child || received.sender.uid != ::getuid())
-    return {Health::kDoesNotWork, "SCM_CREDENTIALS: the kernel does not say who has sent a message",
-            kOld};
+    return {Health::kDoesNotWork,
+            "SCM_CREDENTIALS: the kernel does not name the sender of a message", kOld};
   return {Health::kWorks, "SCM_RIGHTS and SCM_CREDENTIALS: with the sender's pid and uid", ""};
 }
 
@@ -251,7 +252,7 @@ std::string why_not_readable() {
 
 Finding memory_of_others() {
   std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return rejected("pipe2");
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return failed("pipe2");
   const Descriptor ours(ends[0]);
   const Descriptor theirs(ends[1]);
   volatile int value = 1;
@@ -259,7 +260,7 @@ Finding memory_of_others() {
     value = 2;
     return ::write(theirs.get(), "!", 1) == 1 ? ::pause() : 1;
   });
-  if (child < 0) return rejected("fork");
+  if (child < 0) return failed("fork");
   char byte = 0;
   const bool ready = ::read(ours.get(), &byte, 1) == 1;
   int copy = 0;

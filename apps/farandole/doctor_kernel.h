@@ -1,4 +1,4 @@
-// What the kernel must offer.
+// Checks of the kernel features that jobs need.
 #pragma once
 
 #include <vector>

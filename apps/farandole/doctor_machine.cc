@@ -69,9 +69,10 @@ Finding cores() {
 
 Finding memory() {
   const std::string info = file_text("/proc/meminfo").value_or("");
-  const auto total = number_behind(info, "MemTotal");
-  const auto available = number_behind(info, "MemAvailable");
-  if (!total || !available) return {Health::kLimited, "/proc/meminfo says nothing", "mount /proc"};
+  const auto total = number_after(info, "MemTotal");
+  const auto available = number_after(info, "MemAvailable");
+  if (!total || !available)
+    return {Health::kLimited, "/proc/meminfo cannot be read", "mount /proc"};
   const std::string found = fmt::format("{} in the machine, {} available", size_text(*total * kKiB),
                                         size_text(*available * kKiB));
   const auto group = smallest_limit({.controller = "memory",
@@ -82,7 +83,7 @@ Finding memory() {
   if (!group || group->limit >= *total * kKiB)
     return {Health::kWorks, found + "; no limit of a control group", ""};
   return {Health::kLimited,
-          fmt::format("{}; the control group may have {} and has {}", found,
+          fmt::format("{}; the control group may use {} and uses {}", found,
                       size_text(group->limit), size_text(group->used)),
           fmt::format("beyond that the kernel kills workers; the limit is in {}", group->path)};
 }
@@ -90,27 +91,27 @@ Finding memory() {
 Finding shared_memory_folder() {
   struct statvfs facts{};
   if (::statvfs("/dev/shm", &facts) != 0)
-    return {Health::kLimited, fmt::format("{}; we do not need it", std::strerror(errno)),
+    return {Health::kLimited, fmt::format("{}; Farandole does not need it", std::strerror(errno)),
             "PyTorch's DataLoader with workers needs it: mount a tmpfs there"};
   const auto block = static_cast<std::int64_t>(facts.f_frsize);
   const std::int64_t size = static_cast<std::int64_t>(facts.f_blocks) * block;
   const std::int64_t left = static_cast<std::int64_t>(facts.f_bavail) * block;
   const std::string found =
-      fmt::format("{}, {} free; we do not need it", size_text(size), size_text(left));
+      fmt::format("{}, {} free; Farandole does not need it", size_text(size), size_text(left));
   if (left >= std::int64_t{1} << 30) return {Health::kWorks, found, ""};
   return {Health::kLimited, found,
           "PyTorch's DataLoader with workers may need more: `docker run --shm-size=8g`"};
 }
 
-// The word in brackets: "always [madvise] never".
+// Returns the word in brackets, as in "always [madvise] never".
 std::string chosen_word(const std::string& text) {
   const auto open = text.find('[');
   const auto close = text.find(']', open);
   return close == std::string::npos ? "none" : text.substr(open + 1, close - open - 1);
 }
 
-// Whether shared memory gets a huge page the way the engine asks for one: a touched page, and then
-// MADV_COLLAPSE, which does what shmem_enabled says only where that is `deny`.
+// Whether shared memory gets a huge page in the way in which the engine asks for one: it touches a
+// page and then calls MADV_COLLAPSE, which ignores shmem_enabled unless that is `deny`.
 bool shared_memory_gets_huge_pages() {
   constexpr std::size_t kHugePageBytes = 2 << 20;
   constexpr int kCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1
@@ -139,7 +140,7 @@ Finding huge_pages() {
       works ? "gets them when asked" : "has none",
       chosen_word(file_text(folder + "shmem_enabled").value_or("")),
       chosen_word(file_text(folder + "enabled").value_or("")),
-      number_behind(file_text("/proc/meminfo").value_or(""), "HugePages_Free").value_or(0));
+      number_after(file_text("/proc/meminfo").value_or(""), "HugePages_Free").value_or(0));
   if (works) return {Health::kWorks, found, ""};
   return {
       Health::kLimited, found,
@@ -155,7 +156,7 @@ Finding for_workers(std::int64_t workers, const std::string& found, const std::s
           workers < usable_cores() ? advice : ""};
 }
 
-// What `ulimit -v` and `ulimit -f` say of this process, and what follows for the ranks' heaps.
+// The limit of `ulimit -v` or `ulimit -f` for this process, and its effect on the ranks' heaps.
 Finding limit_of_bytes(__rlimit_resource resource, const std::string& name,
                        const std::string& advice) {
   rlimit limit{};
@@ -168,15 +169,15 @@ Finding limit_of_bytes(__rlimit_resource resource, const std::string& name,
 Finding address_space() {
   return limit_of_bytes(
       RLIMIT_AS, "`ulimit -v`",
-      "every rank maps the heaps of all ranks, and frameworks map much: raise it");
+      "every rank maps the heaps of all ranks, and frameworks map a lot of memory: raise it");
 }
 
 Finding file_size() {
   return limit_of_bytes(RLIMIT_FSIZE, "`ulimit -f`",
-                        "shared memory counts as a file here, too: raise it");
+                        "this limit also holds for shared memory: raise it");
 }
 
-// Of a job with a rank on every core.
+// The heap size in a job with a rank on every core.
 Finding shared_heap() {
   const int ranks = usable_cores();
   const auto knobs = Knobs::read([](const char* name) -> const char* { return std::getenv(name); });
@@ -186,14 +187,14 @@ Finding shared_heap() {
   const std::string found = fmt::format(
       "{} for each rank{}; only what is used costs memory", size_text(given),
       chosen != 0 ? " (FARANDOLE_HEAP_BYTES)" : fmt::format(", if there are {}", ranks));
-  const auto memory = number_behind(file_text("/proc/meminfo").value_or(""), "MemTotal");
+  const auto memory = number_after(file_text("/proc/meminfo").value_or(""), "MemTotal");
   if (chosen != 0 || !memory || given >= *memory * kKiB) return {Health::kWorks, found, ""};
   return {Health::kLimited, found,
           "tensors beyond that are copied: raise `ulimit -v` and `ulimit -f`"};
 }
 
-// The launcher raises its own soft limit to the hard one, and needs a few for each worker; a worker
-// keeps the soft one, and needs one for each other worker.
+// The launcher raises its soft limit to the hard limit, and needs a few descriptors for each
+// worker. A worker keeps the soft limit, and needs one descriptor for each other worker.
 Finding open_files() {
   constexpr std::int64_t kWorkersOwn = 28;
   rlimit limit{};
@@ -209,7 +210,7 @@ Finding open_files() {
       "raise them: `ulimit -n 65536`, or in /etc/security/limits.conf");
 }
 
-// Threads of our user, which is what the limit counts.
+// Counts the threads of our user, as the limit does.
 std::int64_t threads_of_user() {
   std::int64_t threads = 0;
   std::error_code error;
@@ -217,8 +218,8 @@ std::int64_t threads_of_user() {
     const std::string name = entry.path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     const auto status = file_text(entry.path().string() + "/status");
-    if (!status || number_behind(*status, "Uid") != static_cast<std::int64_t>(::getuid())) continue;
-    threads += number_behind(*status, "Threads").value_or(0);
+    if (!status || number_after(*status, "Uid") != static_cast<std::int64_t>(::getuid())) continue;
+    threads += number_after(*status, "Threads").value_or(0);
   }
   return threads;
 }
@@ -228,7 +229,7 @@ Finding processes() {
   std::pair<std::int64_t, std::string> least(
       file_number("/proc/sys/kernel/threads-max").value_or(kNoLimit), "threads-max of the machine");
   rlimit limit{};
-  // This one does not hold for root.
+  // This limit does not hold for root.
   if (::geteuid() != 0 && ::getrlimit(RLIMIT_NPROC, &limit) == 0 && soft_limit(limit) != kNoLimit)
     least = std::min(least, {soft_limit(limit) - threads_of_user(), "`ulimit -u`"});
   const auto group = smallest_limit({.controller = "pids",

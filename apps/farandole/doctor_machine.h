@@ -1,4 +1,4 @@
-// What this machine has, and lets us have.
+// Checks of this machine's resources and limits.
 #pragma once
 
 #include <vector>

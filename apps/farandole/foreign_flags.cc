@@ -15,9 +15,9 @@ constexpr std::string_view kHosts =
     "jobs over several hosts do not work yet; without it the job runs on this host";
 constexpr std::string_view kElastic =
     "elastic jobs do not work yet; without it the number of workers is fixed";
-constexpr std::string_view kOneWay =
-    "leave it out: there is one way between the workers, and it needs neither MPI nor Gloo";
-constexpr std::string_view kByItself = "leave it out: the algorithm is chosen by itself";
+constexpr std::string_view kSameTransport =
+    "leave it out: the workers always use the same transport, which needs neither MPI nor Gloo";
+constexpr std::string_view kAutomatic = "leave it out: the algorithm is chosen automatically";
 constexpr std::string_view kTuning = "leave it out: settings are not tuned during a job";
 constexpr std::string_view kTime =
     "leave it out: log lines have the time unless --log-hide-time is given";
@@ -30,7 +30,7 @@ constexpr std::array kRows{
     Row{"--verbose", "say `--log-level debug`"},
     Row{"--gloo --mpi --jsrun --mpi-args --binding-args --tcp --mpi-threads-disable "
         "--no-mpi-threads-disable",
-        kOneWay},
+        kSameTransport},
     Row{"--disable-cache --cache-capacity", "leave it out: the cache needs no setting"},
     Row{"--network-interface --network-interfaces",
         "leave it out: the workers of one host use no network"},
@@ -42,7 +42,7 @@ constexpr std::array kRows{
     Row{"--cycle-time-ms", "leave it out: there is no cycle; calls run as soon as all are ready"},
     Row{"--hierarchical-allreduce --no-hierarchical-allreduce --hierarchical-allgather "
         "--no-hierarchical-allgather --torus-allreduce --no-torus-allreduce",
-        kByItself},
+        kAutomatic},
     Row{"--autotune --no-autotune --autotune-log-file --autotune-warmup-samples "
         "--autotune-steps-per-sample --autotune-bayes-opt-max-samples "
         "--autotune-gaussian-process-noise",

@@ -5,8 +5,8 @@
 
 namespace farandole {
 
-// By a word of the command line such as "-np" or "--output-filename=log"; empty if `horovodrun` has
-// no such flag either.
+// Returns what to do instead of a word such as "-np" or "--output-filename=log". Empty if
+// `horovodrun` has no such flag.
 std::string_view hint_for_foreign_flag(std::string_view word);
 
 }  // namespace farandole

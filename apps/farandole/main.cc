@@ -1,4 +1,5 @@
-// The one command of Farandole. Everything that it does lives in the rooms below.
+// main() of the `farandole` command. The work is done in the other files of this folder and in
+// src/.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -24,15 +25,15 @@ namespace {
 
 constexpr int kUsageError = 2;
 
-// Started with some of them closed (`<&- >&-`), we would get their numbers for descriptors of ours,
-// and whatever is written to the standard output would go there.
+// If the command is started with closed standard streams (`<&- >&-`), the next files that we open
+// would get their numbers, and text for the standard output would go into those files.
 void open_closed_standard_descriptors() {
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(number, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) != number) std::abort();
 }
 
-// What comes before and after the first `--`. The parser gets only the first part: it would look
-// for its own options in the second, too.
+// The words before and after the first `--`. The parser gets only the first part, because it would
+// also look for its own options in the second part.
 struct CommandLine {
   std::vector<std::string> before;
   std::vector<std::string> after;
@@ -50,8 +51,8 @@ int reject(const char* who, const std::string& why, const char* help) {
   return kUsageError;
 }
 
-// What was printed has arrived: a full disk must not look like success.
-int after_printing(int code) {
+// Checks that all text was written: a full disk must not look like success.
+int code_after_printing(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   std::fprintf(stderr, "farandole: the standard output could not be written (%s)\n",
                std::strerror(errno));
@@ -78,8 +79,8 @@ int bench(const farandole::BenchOptions& options, const std::vector<std::string>
   return job.ok() ? farandole::run_job(*job) : reject_bench(job.status());
 }
 
-// The parser's texts begin with, or end with, what they are about.
-std::string in_our_words(const CLI::ParseError& error) {
+// Shortens the parser's text to the flag, which it begins or ends with, and to what is wrong.
+std::string shortened_error(const CLI::ParseError& error) {
   const std::string text = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
     return text.substr(0, text.find(':')) + " needs a value";
@@ -91,9 +92,8 @@ std::string in_our_words(const CLI::ParseError& error) {
 int no_such_command(const std::vector<std::string>& words) {
   return reject("farandole",
                 "there is no command `" + (words.empty() ? "--" : words.front()) +
-                    "`; there are run, status, bench, doctor and knobs; a program is started by "
-                    "`farandole run -n "
-                    "2 python train.py`",
+                    "`; the commands are run, status, bench, doctor and knobs; to start a program, "
+                    "use `farandole run -n 2 python train.py`",
                 "farandole --help");
 }
 
@@ -107,7 +107,7 @@ int main(int count, char** arguments) {
       "farandole");
   app.set_version_flag("--version", "farandole " FARANDOLE_VERSION);
   app.allow_extras();
-  app.footer("\n`farandole run --help` tells how a job is started, watched and ended.");
+  app.footer("\n`farandole run --help` explains how to start, watch and end a job.");
   const farandole::RunOptions run_options(app);
   const farandole::BenchOptions bench_options(app);
   bool markdown = false;
@@ -115,12 +115,13 @@ int main(int count, char** arguments) {
   knobs->add_flag("--markdown", markdown, "As a Markdown table");
   knobs->allow_extras(false);
   bool as_json = false;
-  auto* doctor = app.add_subcommand("doctor", "Tell what works on this machine, and why not");
+  auto* doctor =
+      app.add_subcommand("doctor", "Show what works on this machine, and why something does not");
   doctor->add_flag("--json", as_json, "As a JSON list of objects");
   doctor->allow_extras(false);
   std::string job;
   auto* status = app.add_subcommand("status", "Show your jobs on this host, rank by rank");
-  status->add_option("job", job, "The process number of one `farandole run`")->type_name("JOB");
+  status->add_option("job", job, "The process id of one `farandole run`")->type_name("JOB");
   status->add_flag("--json", as_json, "As a JSON list of objects");
   status->footer(farandole::kStatusFooter);
   status->allow_extras(false);
@@ -135,19 +136,19 @@ int main(int count, char** arguments) {
     if (!checked.ok()) return reject_run(checked.message());
   }
   try {
-    // The parser takes the arguments from the back.
+    // The parser expects the arguments in reverse order.
     app.parse(std::vector<std::string>(line.before.rbegin(), line.before.rend()));
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // a call for help
-    const std::string why = in_our_words(error);
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help or --version
+    const std::string why = shortened_error(error);
     return of_run ? reject_run(why) : reject("farandole", why, "farandole --help");
   }
   if (run_options.chosen()) return run(run_options, line.after);
   if (bench_options.chosen()) return bench(bench_options, line.before);
-  if (doctor->parsed()) return after_printing(farandole::run_doctor(as_json));
-  if (status->parsed()) return after_printing(farandole::run_status(job, as_json));
+  if (doctor->parsed()) return code_after_printing(farandole::run_doctor(as_json));
+  if (status->parsed()) return code_after_printing(farandole::run_status(job, as_json));
   if (!knobs->parsed()) return no_such_command(app.remaining());
   const auto table = markdown ? farandole::knob_table_markdown() : farandole::knob_table_text();
   std::fputs(table.c_str(), stdout);
-  return after_printing(0);
+  return code_after_printing(0);
 }

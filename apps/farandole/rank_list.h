@@ -8,7 +8,8 @@
 
 namespace farandole {
 
-// Errors: kFixCall if it is no list, or names a rank that a job of so many workers does not have.
+// Errors: kFixCall if the text is not a list, or if it contains a rank that a job of `workers` does
+// not have.
 Result<std::set<int>> parse_rank_list(std::string_view text, int workers);
 
 }  // namespace farandole

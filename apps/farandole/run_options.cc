@@ -18,7 +18,8 @@
 namespace farandole {
 namespace {
 
-// Also when none is wanted: who gives up at the stall limit needs the report that comes before.
+// Returns a time even if the user wants no warnings but has set a stall limit: the report must come
+// before the ranks give up.
 std::chrono::seconds stall_warning_of(const Knobs& knobs) {
   const std::int64_t warning = knobs.integer(Knob::kStallWarning);
   const std::int64_t limit = knobs.integer(Knob::kStallLimit);
@@ -37,24 +38,25 @@ Examples:
 
 Everything after the program's name belongs to the program.
 
-Every line of a worker's output gets its rank in front, or what --prefix says. If the output goes to
-a terminal, workers see a terminal too, so progress bars and colors work; NO_COLOR=1 keeps our own
-colors away. Standard input of all workers is empty (/dev/null). Workers get OMP_NUM_THREADS =
-cores / workers and PYTHONUNBUFFERED=1 unless you have set them.
+Every line of a worker's output begins with its rank, or with the text of --prefix. If the output
+goes to a terminal, workers see a terminal too, so progress bars and colors work; with NO_COLOR=1,
+the launcher uses no colors. The standard input of all workers is empty (/dev/null). Workers get
+OMP_NUM_THREADS = cores / workers and PYTHONUNBUFFERED=1 unless you have set them.
 
---output-dir DIR writes DIR/rank.<NN>/stdout and stderr, byte by byte as the worker does, beside what
-is shown. Missing folders are made; files of these names are overwritten, others in DIR stay. If a
-file cannot be written any more, the job goes on and says so once.
+--output-dir DIR also writes the unchanged output of each worker to DIR/rank.<NN>/stdout and stderr.
+Missing folders are made; existing files of these names are overwritten, other files in DIR stay. If
+a file cannot be written any more, the launcher says so once and the job goes on.
 
-When a worker fails, the others have 2 s to end with an error of their own, then get SIGTERM and
-5 s later SIGKILL. The exit code is that of the first cause (128 + N for signal N), or, if that has
-ended well, of the first worker that failed.
-SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the workers once; the exit code is 128 + N
-then. A second one kills the job. Processes that workers have left when all ended well have 2 s to
-end, then get SIGTERM and 2 s later SIGKILL. When the command returns, none of its processes is left.
+When a worker fails, the others have 2 s to end with an error of their own. Then they get SIGTERM,
+and 5 s later SIGKILL. The exit code is that of the worker that failed first (128 + N for signal N).
+If that worker ended with exit code 0, it is the code of the next one that failed.
+SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the workers once; the exit code is then 128 + N.
+A second one kills the job. If all workers have ended well but have left processes behind, these have
+2 s to end; then they get SIGTERM, and 2 s later SIGKILL. When the command returns, no process of the
+job is left.
 )";
 
-// Says that a program follows, which the parser does not know of.
+// Adds the program to the usage line, because the parser does not know about it.
 class RunFormatter final : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App*, std::string) const override {
@@ -75,30 +77,30 @@ bool is_variable_name(std::string_view name) {
   return !name.empty() && !(name[0] >= '0' && name[0] <= '9') && std::ranges::all_of(name, fits);
 }
 
-// The variable by which the launcher overrules this one; empty if there is none.
-std::string_view launcher_sets(std::string_view name) {
+// The variable that the launcher sets and that overrides this one; empty if there is none.
+std::string_view overriding_variable(std::string_view name) {
   for (const KnobRow& row : knob_rows())
     if (row.flag.empty() && (row.name == name || row.old_name == name)) return row.name;
   return {};
 }
 
-// "NAME=VALUE", or "NAME" for the value that it has here.
+// Parses "NAME=VALUE", or "NAME" for the value that the variable has here.
 Result<std::pair<std::string, std::string>> variable(const std::string& text) {
   const auto equals = text.find('=');
   std::string name = text.substr(0, equals);
   if (!is_variable_name(name))
     return Status::fix_call(
-        fmt::format("-x \"{}\": \"{}\" is no name of a variable; that is made of letters, digits "
+        fmt::format("-x \"{}\": \"{}\" is not the name of a variable; a name has letters, digits "
                     "and _, and does not begin with a digit",
                     text, name));
-  if (const auto ours = launcher_sets(name); !ours.empty())
+  if (const auto ours = overriding_variable(name); !ours.empty())
     return Status::fix_call(fmt::format(
         "-x \"{}\": the launcher sets {} in every worker; leave this -x out", text, ours));
   if (equals != std::string::npos) return std::pair(std::move(name), text.substr(equals + 1));
   const char* value = std::getenv(name.c_str());
   if (value == nullptr)
     return Status::fix_call(
-        fmt::format("-x {0}: {0} is not set here; set it, or say `-x {0}=VALUE`", name));
+        fmt::format("-x {0}: {0} is not set here; set it, or write `-x {0}=VALUE`", name));
   return std::pair(std::move(name), std::string(value));
 }
 
@@ -109,7 +111,8 @@ RunOptions::RunOptions(CLI::App& app)
       caller_(*command_) {
   command_->footer(kFooter);
   command_->prefix_command();
-  // Who appends to a command that is stored somewhere wants the later value.
+  // If a flag is given twice, the last value counts, so that users can append flags to a stored
+  // command.
   command_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command_->formatter(std::make_shared<RunFormatter>());
   command_->add_option("-n,--workers", workers_, "How many workers to start")->type_name("N");
@@ -122,23 +125,23 @@ RunOptions::RunOptions(CLI::App& app)
       ->allow_extra_args(false);
   command_
       ->add_option("--output-dir", folder_,
-                   "Writes the output of each rank to files of its own, too (see below)")
+                   "Also writes the output of each rank to files of its own (see below)")
       ->type_name("DIR");
   command_
       ->add_option("--prefix", prefix_,
-                   "What stands before every line; the fields are " + LinePrefix::field_names() +
+                   "The text before every line; the fields are " + LinePrefix::field_names() +
                        "; {{ and }} are braces, and \"\" means no prefix")
       ->type_name("TEMPLATE")
       ->capture_default_str();
   command_
       ->add_option("--tag-rank", shown_ranks_,
-                   "Shows the output of these ranks only, such as 0 or 0,2-3; what the launcher "
-                   "has to say, and --output-dir, are for all")
+                   "Shows the output of these ranks only, such as 0 or 0,2-3; messages of the "
+                   "launcher and files of --output-dir are for all ranks")
       ->type_name("RANKS");
   command_
-      ->add_option("--grace-time", grace_seconds_,
-                   "Seconds that workers have to end after a signal was passed on to them, before "
-                   "they are killed")
+      ->add_option(
+          "--grace-time", grace_seconds_,
+          "Seconds that workers have to end after they received a signal, before they are killed")
       ->type_name("S")
       ->capture_default_str();
   add_knobs();
@@ -166,7 +169,7 @@ Status RunOptions::check_words(const std::vector<std::string>& words) const {
     const std::string_view hint = hint_for_foreign_flag(words[i]);
     if (ours == nullptr && !hint.empty())
       return Status::fix_call(fmt::format("{} is a flag of horovodrun; here, {}", words[i], hint));
-    // What follows is its value.
+    // The next word is its value.
     if (ours != nullptr && ours->get_items_expected_max() > 0) ++i;
   }
   return {};
@@ -177,7 +180,7 @@ Result<std::vector<std::string>> RunOptions::program(
   std::vector<std::string> program = command_->remaining();
   if (!program.empty() && program.front().starts_with('-'))
     return Status::fix_call("unknown option " + program.front());
-  // Later dashes are the program's own.
+  // A later `--` belongs to the program.
   if (!program.empty() && !after_dashes.empty()) program.push_back("--");
   program.insert(program.end(), after_dashes.begin(), after_dashes.end());
   if (program.empty())
@@ -233,7 +236,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes)
   FARANDOLE_TRY_ASSIGN(job.caller, caller_.descriptors(job.workers));
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
   job.settings = {variables.begin(), variables.end()};
-  // The workers would all reject a wrong value; once, here, is friendlier.
+  // Checks the values here, so that the user gets one error instead of one from each worker.
   const auto knobs = Knobs::read([&](const char* name) -> const char* {
     const auto given = variables.find(name);
     return given != variables.end() ? given->second.c_str() : std::getenv(name);

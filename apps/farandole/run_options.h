@@ -12,21 +12,22 @@
 
 namespace farandole {
 
-// Declares the subcommand and, after parsing, tells what was asked for. Neither copies nor moves:
-// the parser holds references into it.
+// Declares the subcommand and, after parsing, returns what the user asked for. Cannot be copied or
+// moved, because the parser holds references into it.
 class RunOptions {
  public:
   explicit RunOptions(CLI::App& app);
   RunOptions(const RunOptions&) = delete;
   RunOptions& operator=(const RunOptions&) = delete;
 
-  // Before parsing: rejects flags of `horovodrun`, of which the parser might read a part as one of
-  // ours. `words`: what follows `run`. Errors: kFixCall with what to do here.
+  // Call it before parsing: rejects flags of `horovodrun`, because the parser could take a part of
+  // them for a flag of ours. `words` are the words after `run`. Errors: kFixCall, saying what to
+  // use instead.
   Status check_words(const std::vector<std::string>& words) const;
 
   bool chosen() const { return command_->parsed(); }
-  // `after_dashes`: what followed a `--`, which the parser has not seen. Errors: kFixCall, for the
-  // user.
+  // `after_dashes` are the words after a `--`, which the parser has not seen. Errors: kFixCall,
+  // with a text for the user.
   Result<JobOptions> job(const std::vector<std::string>& after_dashes) const;
 
  private:

@@ -58,7 +58,7 @@ std::string as_json_text(const std::vector<JobStatus>& jobs) {
                     {"size", job.ranks.size()},
                     {"ranks", std::move(ranks)}});
   }
-  // Names may hold bytes that are no UTF-8.
+  // Names may contain bytes that are not UTF-8.
   return list.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -79,7 +79,7 @@ std::string as_tables(const std::vector<JobStatus>& jobs) {
   return text;
 }
 
-void complain(const std::string& what) {
+void print_error(const std::string& what) {
   std::fprintf(stderr, "%s\n", error_for(STDERR_FILENO, "farandole status: " + what).c_str());
 }
 
@@ -90,17 +90,17 @@ Examples:
   farandole status
   farandole status 4711 --json
 
-Columns: calls that have ended well; the bytes of the tensors that went into calls; how long the
-program was blocked in calls, waiting for other ranks or while data moved, and the share of its time
-in the job. The rank with the smallest share is the one that the others wait for.
+The columns show the calls that succeeded; the bytes of the tensors of all calls; how long the program
+was blocked in calls, because it waited for other ranks or because data moved; and which share of its
+time in the job that was. The other ranks wait for the rank with the smallest share.
 
---json writes a list of objects with pid, host, command, seconds, size and ranks; each of these with
-rank, pid, state, seconds (in this state), reason, call (operation, name, group, dtype, elements) and
-waits_for, calls, bytes, waited_seconds and in_job_seconds. What is not known is null. A state is
+--json writes a list of objects with pid, host, command, seconds, size and ranks. Each rank has rank,
+pid, state, seconds (in this state), reason, call (operation, name, group, dtype, elements),
+waits_for, calls, bytes, waited_seconds and in_job_seconds. An unknown value is null. A state is
 outside (has not called init()), init, computes, waits, runs, joined, stopped, left or ended.
 
-The exit code is 0 when there is a job to show, else 1. Nothing is sent to the jobs: their launchers'
-memory is read, which the kernel allows to the same user.
+The exit code is 0 if there is a job to show, otherwise 1. The command sends no message to the jobs:
+it reads the memory of their launchers, which the kernel allows to the same user.
 )";
 
 int run_status(const std::string& job, bool as_json) {
@@ -108,16 +108,16 @@ int run_status(const std::string& job, bool as_json) {
   if (!job.empty()) {
     const auto number = whole_number("JOB", job, 1, std::numeric_limits<int>::max());
     if (!number.ok()) {
-      complain(number.status().message() + ", the process number of its `farandole run`");
+      print_error(number.status().message() + ", the process id of its `farandole run`");
       return 2;
     }
     wanted = *number;
   }
   JobList list = running_jobs();
   for (const pid_t pid : list.unreadable)
-    complain(
-        fmt::format("the job of process {} cannot be read; it may be of another version, "
-                    "whose own `farandole status` shows it",
+    print_error(
+        fmt::format("the job of process {} cannot be read; it may be of another version of "
+                    "Farandole, whose own `farandole status` can show it",
                     pid));
   if (wanted != 0) std::erase_if(list.jobs, [&](const auto& one) { return one.pid != wanted; });
   if (as_json)
@@ -125,8 +125,8 @@ int run_status(const std::string& job, bool as_json) {
   else
     std::fputs(as_tables(list.jobs).c_str(), stdout);
   if (!list.jobs.empty()) return 0;
-  complain(wanted != 0 ? fmt::format("no job {} of yours runs on this host", wanted)
-                       : "no job of yours runs on this host");
+  print_error(wanted != 0 ? fmt::format("no job {} of yours runs on this host", wanted)
+                          : "no job of yours runs on this host");
   return 1;
 }
 

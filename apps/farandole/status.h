@@ -5,10 +5,10 @@
 
 namespace farandole {
 
-extern const char* const kStatusFooter;  // of its help
+extern const char* const kStatusFooter;  // the last lines of its help text
 
-// `job`: the process number of one job's `farandole run`, or empty for all. Returns the exit code:
-// 0 when there is something to show, 1 when there is not, 2 when `job` is no process number.
+// `job` is the process id of a job's `farandole run`, or empty for all jobs. Returns the exit code:
+// 0 if there is a job to show, 1 if there is none, 2 if `job` is not a process id.
 int run_status(const std::string& job, bool as_json);
 
 }  // namespace farandole

@@ -13,10 +13,10 @@
 namespace farandole {
 namespace {
 
-// "No limit" of version 1 is a number of about this size.
+// Version 1 of control groups expresses "no limit" by a number of about this size.
 constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;
 
-// "" and then each step down to the folder: "/a", "/a/b".
+// Returns "" and then each parent folder down to the folder itself: "/a", "/a/b".
 std::vector<std::string> steps_to(std::string_view folder) {
   std::vector<std::string> steps{""};
   for (std::size_t at = 1; at < folder.size(); ++at)
@@ -25,8 +25,8 @@ std::vector<std::string> steps_to(std::string_view folder) {
   return steps;
 }
 
-// Our group in /proc/self/cgroup, whose lines are "number:controllers:folder". Version 2 has no
-// controllers there.
+// Our group from /proc/self/cgroup, whose lines are "number:controllers:folder". In version 2 the
+// list of controllers is empty.
 std::string own_group(std::string_view controller) {
   std::istringstream lines(file_text("/proc/self/cgroup").value_or(""));
   for (std::string line; std::getline(lines, line);) {
@@ -61,12 +61,12 @@ std::optional<std::int64_t> file_number(const std::string& path) {
   if (!text) return std::nullopt;
   std::int64_t number = 0;
   const auto [rest, error] = std::from_chars(text->data(), text->data() + text->size(), number);
-  // More than fits means, like "max", that there is no limit.
+  // A number that is too large means no limit, like "max".
   if (error == std::errc::result_out_of_range) return std::numeric_limits<std::int64_t>::max();
   return error == std::errc() ? std::optional(number) : std::nullopt;
 }
 
-std::optional<std::int64_t> number_behind(std::string_view text, std::string_view name) {
+std::optional<std::int64_t> number_after(std::string_view text, std::string_view name) {
   std::istringstream lines{std::string(text)};
   for (std::string line; std::getline(lines, line);) {
     if (!line.starts_with(name) || line.substr(name.size(), 1) != ":") continue;

@@ -1,4 +1,4 @@
-// What the kernel tells in small files: /proc, /sys, and the limits of our control groups.
+// Reads small files of the kernel: /proc, /sys, and the limits of our control groups.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 namespace farandole {
 
 std::optional<std::string> file_text(const std::string& path);
-// The number that a file begins with.
+// The number at the beginning of a file.
 std::optional<std::int64_t> file_number(const std::string& path);
-// The number behind "NAME:" at the start of a line, as in /proc/meminfo.
-std::optional<std::int64_t> number_behind(std::string_view text, std::string_view name);
+// The number after "NAME:" at the start of a line, as in /proc/meminfo.
+std::optional<std::int64_t> number_after(std::string_view text, std::string_view name);
 
 struct GroupFiles {
   std::string_view controller;  // "memory"
-  // Version 2 first, then version 1.
+  // Names of the files, for version 2 and for version 1.
   std::string_view limit;
   std::string_view used;
   std::string_view old_limit;
@@ -25,9 +25,9 @@ struct GroupFiles {
 struct GroupLimit {
   std::int64_t limit = 0;
   std::int64_t used = 0;
-  std::string path;  // of the file that holds the limit
+  std::string path;  // the file that contains the limit
 };
-// The smallest limit of the control groups that we are in; nothing without one.
+// The smallest limit of the control groups that we are in; empty if there is none.
 std::optional<GroupLimit> smallest_limit(const GroupFiles& files);
 
 }  // namespace farandole

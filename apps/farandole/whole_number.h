@@ -1,4 +1,4 @@
-// Whole numbers in the words of a command line.
+// Whole numbers on the command line.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace farandole {
 
-// Errors: kFixCall naming the flag, the text and the limits.
+// Errors: kFixCall with the flag, the text and the limits.
 Result<int> whole_number(std::string_view flag, const std::string& text, int min, int max);
 
 }  // namespace farandole

@@ -67,15 +67,24 @@ def test_buffers_that_rotate() -> None:
     ("words", "told"),
     [
         ([], "which operation? For example `farandole bench allreduce -n 2`"),
-        (["allrduce"], 'the operation "allrduce" is unknown; there are allreduce, reducescatter,'),
+        (
+            ["allrduce"],
+            'the operation "allrduce" is unknown; the choices are allreduce, reducescatter,',
+        ),
         (["barrier"], 'the operation "barrier" is unknown'),
-        (["allreduce", "--sizes", "8,1Q"], '--sizes: "1Q" is no size; say bytes'),
+        (["allreduce", "--sizes", "8,1Q"], '--sizes: "1Q" is not a size; write bytes'),
         (["allreduce", "--sizes", "8,,1"], '--sizes: "" is no size'),
         (["allreduce", "--sizes", "0"], '--sizes: "0" is no size'),
         (["allreduce", "--sizes", "1025G"], '--sizes: "1025G" is no size'),
         (["allreduce", "--sizes", "99999999999G"], "is no size"),
-        (["allreduce", "--dtype", "float23"], 'the --dtype "float23" is unknown; there are int8,'),
-        (["allreduce", "--memory", "gpu"], 'the --memory "gpu" is unknown; there are heap and'),
+        (
+            ["allreduce", "--dtype", "float23"],
+            'the --dtype "float23" is unknown; the choices are int8,',
+        ),
+        (
+            ["allreduce", "--memory", "gpu"],
+            'the --memory "gpu" is unknown; the choices are heap and',
+        ),
         (["allreduce", "-n", "0"], '-n is "0"; it must be a whole number from 1 to'),
         (["allreduce", "--json", "/nowhere/x"], '--json "/nowhere/x": it cannot be written (No'),
     ],

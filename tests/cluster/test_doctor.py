@@ -162,7 +162,7 @@ def test_the_memory_limit_of_a_control_group() -> None:
         code, rows = doctor_with(lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
     assert code == 0
     assert rows["memory"]["state"] == "limited"
-    assert "; the control group may have 512 MiB and has " in rows["memory"]["found"]
+    assert "; the control group may use 512 MiB and uses " in rows["memory"]["found"]
     assert f"the limit is in {group}/memory.limit_in_bytes" in rows["memory"]["to_do"]
 
 
@@ -251,7 +251,7 @@ def test_a_container_that_rejects_a_call(call: str) -> None:
 
 def test_without_python(tmp_path: Path) -> None:
     rows = doctor({"PATH": str(tmp_path)})
-    assert rows["python3"]["found"] == "python3 is not in the PATH"
+    assert rows["python3"]["found"] == "python3 is not in PATH"
     for name in ("python3", "farandole for Python", *FRAMEWORKS):
         assert rows[name]["state"] == "not installed"
 
@@ -312,7 +312,7 @@ def test_the_package_is_imported(state: str, tmp_path: Path) -> None:
         ("echo no such thing >&2; exit 3", "python3: exit code 3: no such thing"),
         ("kill -SEGV $$", "python3: killed by SIGSEGV"),
         ("kill -35 $$", "python3: killed by signal 35"),  # it has no name
-        ("echo hello", "python3: it does not answer like one"),
+        ("echo hello", "python3: its answer is not that of a Python"),
         ("sleep 1000", "no answer within 5 s"),
     ],
 )
@@ -364,7 +364,7 @@ def test_py_spy_beside_the_command_is_found_too(tmp_path: Path) -> None:
         row = rows_of(job.stdout.decode())["py-spy"]
         return row["state"], row["found"]
 
-    missing = "py-spy is neither in the PATH nor beside this command"
+    missing = "py-spy is neither in PATH nor beside this command"
     assert answer() == ("not installed", missing)
     (beside / "py-spy").write_text("#!/bin/sh\necho py-spy 8.8.8\n")
     (beside / "py-spy").chmod(0o755)
@@ -385,7 +385,7 @@ LIBRARIES = {
     ),
     "__attribute__((constructor)) static void crash(void) { __builtin_trap(); }": (
         "does not work",
-        "trying it crashes: SIG",
+        "the check crashed: SIG",
     ),
     "int pause(void);\n__attribute__((constructor)) static void hang(void) { pause(); }": (
         "does not work",

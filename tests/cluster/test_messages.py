@@ -12,10 +12,10 @@ RUN = "farandole run: {}\nSee `farandole run --help`.\n"
 TOP = "farandole: {}\nSee `farandole --help`.\n"
 HOSTS = "jobs over several hosts do not work yet; without it the job runs on this host"
 COMMANDS = (
-    "; there are run, status, bench, doctor and knobs; a program is started by "
+    "; the commands are run, status, bench, doctor and knobs; to start a program, use "
     "`farandole run -n 2 python train.py`"
 )
-NAMES = "; that is made of letters, digits and _, and does not begin with a digit"
+NAMES = "; a name has letters, digits and _, and does not begin with a digit"
 FIELDS = "{rank}, {local_rank}, {host}, {pid}, {stream}, {time}"
 
 # What follows `farandole run`, and what it says.
@@ -40,17 +40,17 @@ WRONG_RUNS = {
         '--log-level is "loud"; it must be one of trace|debug|info|warning|error|fatal'
     ),
     "-n 2 --caller 2 true": '--caller is "2"; it must be a whole number from 3 to 2147483647',
-    "-n 2 --report 99 true": '--report is "99"; 99 is no descriptor that is open here',
+    "-n 2 --report 99 true": '--report is "99"; 99 is not an open descriptor',
     "-n 2 --channels ,3 true": '--channels is ""; it must be a whole number from 3 to 2147483647',
-    "-n 2 --streams 99 true": '--streams is "99"; 99 is no descriptor that is open here',
+    "-n 2 --streams 99 true": '--streams is "99"; 99 is not an open descriptor',
     "-n 2 --log-hide-time=maybe true": "--log-hide-time = maybe: this flag takes no value",
     "-n 2 -x": "-x needs a value",
     "-n 2 -x NOT_SET_HERE true": (
-        "-x NOT_SET_HERE: NOT_SET_HERE is not set here; set it, or say `-x NOT_SET_HERE=VALUE`"
+        "-x NOT_SET_HERE: NOT_SET_HERE is not set here; set it, or write `-x NOT_SET_HERE=VALUE`"
     ),
-    "-n 2 -x 1ST=2 true": f'-x "1ST=2": "1ST" is no name of a variable{NAMES}',
-    "-n 2 -x =2 true": f'-x "=2": "" is no name of a variable{NAMES}',
-    "-n 2 -x A-B true": f'-x "A-B": "A-B" is no name of a variable{NAMES}',
+    "-n 2 -x 1ST=2 true": f'-x "1ST=2": "1ST" is not the name of a variable{NAMES}',
+    "-n 2 -x =2 true": f'-x "=2": "" is not the name of a variable{NAMES}',
+    "-n 2 -x A-B true": f'-x "A-B": "A-B" is not the name of a variable{NAMES}',
     "-n 2 -x FARANDOLE_RANK=1 true": (
         '-x "FARANDOLE_RANK=1": the launcher sets FARANDOLE_RANK in every worker; leave this -x out'
     ),
@@ -69,12 +69,12 @@ WRONG_RUNS = {
         f'--prefix "[{{rnk}}]": there is no field {{rnk}}; the fields are {FIELDS}'
     ),
     "-n 2 --prefix {rank true": (
-        '--prefix "{rank": a single `{` stands alone; a field is written {rank}, and the letter '
-        "`{` itself {{"
+        '--prefix "{rank": a single `{` stands alone; write a field as {rank}, and the character '
+        "`{` itself as {{"
     ),
     "-n 2 --prefix rank} true": (
-        '--prefix "rank}": a single `}` stands alone; a field is written {rank}, and the letter '
-        "`}` itself }}"
+        '--prefix "rank}": a single `}` stands alone; write a field as {rank}, and the character '
+        "`}` itself as }}"
     ),
     "-n 2 --tag-rank 2 true": (
         '--tag-rank "2": rank 2 is not in this job of 2 workers; its last rank is 1'
@@ -134,10 +134,10 @@ FOREIGN = {
     "-cb": "say `farandole doctor`",
     "--verbose": "say `--log-level debug`",
     "--gloo": (
-        "leave it out: there is one way between the workers, and it needs neither MPI nor Gloo"
+        "leave it out: the workers always use the same transport, which needs neither MPI nor Gloo"
     ),
     "--mpi-args": (
-        "leave it out: there is one way between the workers, and it needs neither MPI nor Gloo"
+        "leave it out: the workers always use the same transport, which needs neither MPI nor Gloo"
     ),
     "--disable-cache": "leave it out: the cache needs no setting",
     "--network-interfaces": "leave it out: the workers of one host use no network",
@@ -147,7 +147,7 @@ FOREIGN = {
     ),
     "--fusion-threshold-mb": "say `--bucket-bytes N`, in bytes",
     "--cycle-time-ms": ("leave it out: there is no cycle; calls run as soon as all are ready"),
-    "--torus-allreduce": "leave it out: the algorithm is chosen by itself",
+    "--torus-allreduce": "leave it out: the algorithm is chosen automatically",
     "--autotune": "leave it out: settings are not tuned during a job",
     "--min-np": "elastic jobs do not work yet; without it the number of workers is fixed",
     "--timeline-filename": "say `--timeline FILE`",
@@ -212,22 +212,23 @@ def test_programs_that_cannot_be_started_are_explained(tmp_path: Path) -> None:
     python = script(tmp_path, "train.py", text)
     lost = script(tmp_path, "lost", "#!/no/such/interpreter -u\n")
     broken = script(tmp_path, "broken", "\x7fELF\0\0\0")
-    hint = f"; to run a Python script say `farandole run -n N python {python} …`"
+    hint = f"; to run a Python script, use `farandole run -n N python {python} …`"
     first_line = (
-        "is a text whose first line does not say, as `#!/usr/bin/env python3` would, what runs it"
+        "is a text file whose first line does not name its interpreter, such as "
+        "`#!/usr/bin/env python3`"
     )
     for program, code, message in [
         (str(tmp_path), 126, f"`{tmp_path}` is a folder, not a program"),
         (locked, 126, f"`{locked}` is not executable"),
         (plain, 126, f"`{plain}` {first_line}"),
         (python, 126, f"`{python}` {first_line}{hint}"),
-        (lost, 126, f"`{lost}` wants to be run by `/no/such/interpreter`, which is not there"),
+        (lost, 126, f"`{lost}` needs the interpreter `/no/such/interpreter`, which does not exist"),
         (broken, 126, f"cannot execute `{broken}`: Exec format error"),
         ("no-such-program", 127, "command not found: `no-such-program`"),
         (
             "train.py",
             127,
-            "command not found: `train.py`; to run a Python script say "
+            "command not found: `train.py`; to run a Python script, use "
             "`farandole run -n N python train.py …`",
         ),
     ]:
