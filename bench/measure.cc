@@ -55,7 +55,7 @@ std::uint64_t read_all(const std::byte* memory, std::size_t bytes) {
 }
 
 // Overwrites the output, so that a result from an earlier call is noticed.
-void spoil(std::byte* memory, std::size_t bytes) {
+void overwrite(std::byte* memory, std::size_t bytes) {
   constexpr std::size_t kStep = 4096;
   for (std::size_t at = 0; at < bytes; at += kStep) memory[at] = std::byte{0xFF};
 }
@@ -110,7 +110,7 @@ class Measurement {
     std::byte* const input = buffers_.inputs[buffer].get();
     std::byte* const output = buffers_.outputs[buffer].get();
     const std::uint64_t first = number * 17;
-    if (!options_.in_place) spoil(output, shape_.output_bytes());
+    if (!options_.in_place) overwrite(output, shape_.output_bytes());
     if (options_.operation != "broadcast" || bench_rank_.rank == 0 || !options_.in_place)
       pattern_.write(input, shape_.input_bytes(), shape_.source(), first);
     bench_rank_.shared_results->barrier(bench_rank_.ranks, own_core_);

@@ -74,7 +74,7 @@ def test_an_excuse_for_what_is_reached_is_wrong() -> None:
     assert "a test reaches this error" in complaint
 
 
-def test_what_only_some_runs_reach_may_be_reached_or_not() -> None:
+def test_an_error_that_only_some_runs_reach_is_accepted_either_way() -> None:
     excuse = Excuse(PATH, '"wrong"', "sometimes: two threads have to meet")
     assert complaints({1: Line(1, whole=True)}, excuse) == []
     assert complaints({1: Line(0)}, excuse) == []

@@ -26,7 +26,7 @@ def test_two_bugs_cannot_have_one_name() -> None:
 
 
 @pytest.mark.parametrize("source", ["a * b", "a + b; a + b"])
-def test_a_text_that_is_not_there_once_is_rejected(source: str) -> None:
+def test_a_text_that_does_not_occur_once_is_rejected(source: str) -> None:
     with pytest.raises(ValueError, match=r"sum\.txt contains the text"):
         planted(BUG, source)
 

@@ -14,12 +14,12 @@ def test_speaks_until_the_work_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     before = threading.active_count()
     thrice = threading.Event()
 
-    def hear(text: str) -> None:
+    def record(text: str) -> None:
         said.append(text)
         if len(said) == 3:
             thrice.set()
 
-    monkeypatch.setattr("progress.say", hear)
+    monkeypatch.setattr("progress.say", record)
     with heartbeat("installing", interval_s=0.001):
         assert thrice.wait(60)
     assert said[0] == "installing"

@@ -120,19 +120,19 @@ TEST(AllgatherOrder, no_order_of_the_members_spoils_the_result) {
 TEST(Allgather, a_member_without_memory_for_the_result_still_serves_the_others) {
   GroupInTest group(2);
   const Case one = {.rows = {2 * kWindowRows, 6 * kWindowRows}};
-  Side poor(one, 0);
-  Side rich(one, 1);
+  Side without_memory(one, 0);
+  Side with_memory(one, 1);
   std::vector<CollectiveStep> steps;
   steps.push_back(Allgather(group.group(0), step_number(1),
-                            {.input = poor.input.data(),
+                            {.input = without_memory.input.data(),
                              .rows = one.rows[0],
                              .row_bytes = kRowBytes,
                              .allocate = [](std::span<const std::int64_t>) {
                                return static_cast<std::byte*>(nullptr);
                              }}));
-  steps.push_back(rich.step(group.group(1), 1, one));
+  steps.push_back(with_memory.step(group.group(1), 1, one));
   group.finish_in_random_order(steps, 1);
-  EXPECT_TRUE(rich.output == one.expected());
+  EXPECT_TRUE(with_memory.output == one.expected());
 }
 
 TEST(Allgather, more_bytes_than_a_number_can_hold_are_a_mismatch) {

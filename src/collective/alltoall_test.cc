@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, AlltoallMembers, ::testing::Values(1, 2, 3, 5, 8
 TEST(Alltoall, without_memory_for_the_result_the_others_get_theirs) {
   GroupInTest group(2);
   const PreparedCall prepared = call_of(2, [](int, int) { return 200'000; });
-  SideInTest rich(prepared, 1);
+  SideInTest with_memory(prepared, 1);
   std::vector<CollectiveStep> steps;
   steps.push_back(Alltoall(group.group(0), step_number(1),
                            {.input = prepared.inputs[0].data(),
@@ -74,9 +74,9 @@ TEST(Alltoall, without_memory_for_the_result_the_others_get_theirs) {
                             .allocate = [](std::span<const std::int64_t>) {
                               return static_cast<std::byte*>(nullptr);
                             }}));
-  steps.push_back(rich.step(group.group(1), step_number(1)));
+  steps.push_back(with_memory.step(group.group(1), step_number(1)));
   group.finish_in_random_order(steps, 1);
-  rich.expect_right();
+  with_memory.expect_right();
 }
 
 // What a peer publishes about itself, written by hand, and how many bytes a row has.

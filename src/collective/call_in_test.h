@@ -370,38 +370,38 @@ inline void run_in_threads(int members, const std::vector<PreparedCall>& calls) 
 }
 
 // Runs all members through all calls in one thread, in the order that a test chooses.
-class Journeys {
+class InterleavedRun {
  public:
-  Journeys(int members, const std::vector<PreparedCall>& calls)
-      : group_(members), calls_(calls), travellers_(static_cast<std::size_t>(members)) {}
+  InterleavedRun(int members, const std::vector<PreparedCall>& calls)
+      : group_(members), calls_(calls), positions_(static_cast<std::size_t>(members)) {}
 
   int members() const { return group_.members(); }
   bool over() const {
     return std::ranges::all_of(
-        travellers_, [&](const Traveller& traveller) { return traveller.next == calls_.size(); });
+        positions_, [&](const MemberPosition& position) { return position.next == calls_.size(); });
   }
   // Calls advance() once. False if that did nothing: the member waits for others, or is at the end.
   bool advance_member(int member) {
-    Traveller& traveller = travellers_[static_cast<std::size_t>(member)];
-    if (traveller.next == calls_.size()) return false;
-    if (!traveller.step) {
-      traveller.side =
-          std::make_unique<SideInTest>(calls_[traveller.next], member, &group_.heap(member));
-      traveller.step = traveller.side->step(
-          group_.group(member), step_number(static_cast<std::uint32_t>(traveller.next + 1)));
+    MemberPosition& position = positions_[static_cast<std::size_t>(member)];
+    if (position.next == calls_.size()) return false;
+    if (!position.step) {
+      position.side =
+          std::make_unique<SideInTest>(calls_[position.next], member, &group_.heap(member));
+      position.step = position.side->step(
+          group_.group(member), step_number(static_cast<std::uint32_t>(position.next + 1)));
     }
-    const Progress progress = advance(*traveller.step);
+    const Progress progress = advance(*position.step);
     EXPECT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
     if (progress == Progress::kDone) {
-      traveller.side->expect_right();
-      traveller.step.reset();
-      ++traveller.next;
+      position.side->expect_right();
+      position.step.reset();
+      ++position.next;
     }
     return progress == Progress::kMoved || progress == Progress::kDone;
   }
 
  private:
-  struct Traveller {
+  struct MemberPosition {
     std::size_t next = 0;
     std::unique_ptr<SideInTest> side;
     std::optional<CollectiveStep> step;
@@ -409,7 +409,7 @@ class Journeys {
 
   GroupInTest group_;
   const std::vector<PreparedCall>& calls_;
-  std::vector<Traveller> travellers_;
+  std::vector<MemberPosition> positions_;
 };
 
 // Now and then one member runs as far ahead as the others allow, even into later calls.
@@ -417,12 +417,12 @@ inline void run_in_random_order(int members, const std::vector<PreparedCall>& ca
                                 unsigned seed) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
-  Journeys journeys(members, calls);
-  for (int idle_turns = 0; !journeys.over() && !::testing::Test::HasFailure();) {
+  InterleavedRun run(members, calls);
+  for (int idle_turns = 0; !run.over() && !::testing::Test::HasFailure();) {
     const int member = static_cast<int>(below(random, members));
     const bool runs = below(random, 4) == 0;
-    const bool moved = journeys.advance_member(member);
-    while (runs && journeys.advance_member(member)) {
+    const bool moved = run.advance_member(member);
+    while (runs && run.advance_member(member)) {
     }
     idle_turns = moved ? 0 : idle_turns + 1;
     ASSERT_LT(idle_turns, 1000) << "all that are left wait";
@@ -432,12 +432,12 @@ inline void run_in_random_order(int members, const std::vector<PreparedCall>& ca
 // One member advances only when the others can do nothing more, and then only once.
 inline void run_with_a_slow_member(int members, const std::vector<PreparedCall>& calls, int slow) {
   SCOPED_TRACE(testing::Message() << "slow: " << slow);
-  Journeys journeys(members, calls);
-  while (!journeys.over() && !::testing::Test::HasFailure()) {
+  InterleavedRun run(members, calls);
+  while (!run.over() && !::testing::Test::HasFailure()) {
     bool anybody = false;
     for (int member = 0; member < members; ++member)
-      while (member != slow && journeys.advance_member(member)) anybody = true;
-    ASSERT_TRUE(journeys.advance_member(slow) || anybody) << "all that are left wait";
+      while (member != slow && run.advance_member(member)) anybody = true;
+    ASSERT_TRUE(run.advance_member(slow) || anybody) << "all that are left wait";
   }
 }
 

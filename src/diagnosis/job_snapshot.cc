@@ -98,10 +98,10 @@ std::vector<int> JobSnapshot::cycle(int rank) const {
       continue;
     }
     const int next = here.awaited[here.next++];
-    const auto met = std::ranges::find(way, next, &Stop::rank);
-    if (met != way.end()) {
+    const auto found = std::ranges::find(way, next, &Stop::rank);
+    if (found != way.end()) {
       std::vector<int> cycle;
-      for (auto stop = met; stop != way.end(); ++stop) cycle.push_back(stop->rank);
+      for (auto stop = found; stop != way.end(); ++stop) cycle.push_back(stop->rank);
       std::ranges::rotate(cycle, std::ranges::min_element(cycle));
       return cycle;
     }

@@ -100,7 +100,7 @@ MemoryKills MemoryKillCounter::count() const {
 
 void MemoryKillCounter::look() { previous_look_ = std::exchange(last_look_, count()); }
 
-MemoryKills MemoryKillCounter::lately() const {
+MemoryKills MemoryKillCounter::recent_kills() const {
   const MemoryKills now = count();
   return {now.in_group - previous_look_.in_group, now.on_machine - previous_look_.on_machine};
 }

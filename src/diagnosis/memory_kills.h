@@ -30,7 +30,7 @@ class MemoryKillCounter {
   void look();
   // The kills since the last call of look() but one, or since the construction if there were fewer
   // than two calls.
-  MemoryKills lately() const;
+  MemoryKills recent_kills() const;
 
  private:
   MemoryKills count() const;

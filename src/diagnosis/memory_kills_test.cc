@@ -44,7 +44,7 @@ TEST(MemoryKills, AnInvisibleCgroupHasNoFile) {
 
 TEST(MemoryKills, NoProcessWasKilledByThisTest) {
   const MemoryKillCounter counter(own_memory_counter_file());
-  EXPECT_EQ(counter.lately().in_group, 0);
+  EXPECT_EQ(counter.recent_kills().in_group, 0);
 }
 
 TEST(MemoryKills, OnlyTheLastOnesCount) {
@@ -54,15 +54,15 @@ TEST(MemoryKills, OnlyTheLastOnesCount) {
   };
   killed(5);
   MemoryKillCounter counter(file);
-  EXPECT_EQ(counter.lately().in_group, 0);
+  EXPECT_EQ(counter.recent_kills().in_group, 0);
   killed(7);
-  EXPECT_EQ(counter.lately().in_group, 2);
+  EXPECT_EQ(counter.recent_kills().in_group, 2);
   counter.look();  // between the kill and the end of the process
-  EXPECT_EQ(counter.lately().in_group, 2);
+  EXPECT_EQ(counter.recent_kills().in_group, 2);
   counter.look();
-  EXPECT_EQ(counter.lately().in_group, 0);
+  EXPECT_EQ(counter.recent_kills().in_group, 0);
   killed(8);
-  EXPECT_EQ(counter.lately().in_group, 1);
+  EXPECT_EQ(counter.recent_kills().in_group, 1);
   std::filesystem::remove(file);
 }
 

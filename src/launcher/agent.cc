@@ -313,7 +313,7 @@ void Agent::worker_ended(std::size_t rank) {
   else
     end.how.code = WEXITSTATUS(status);
   end.record = read_flight_record(records_.at(rank)->data());
-  end.memory_kills = memory_kills_.lately();
+  end.memory_kills = memory_kills_.recent_kills();
   end.at = now();
   sheet_->worker_ended(static_cast<int>(rank), end.how);
   report_.worker_ended(static_cast<int>(rank), end.how);

@@ -65,9 +65,9 @@ TEST_F(CallerReportTest, NeverBlocksAndLosesNothing) {
 }
 
 TEST_F(CallerReportTest, WorksWithoutADescriptor) {
-  CallerReport unheard(poller_, 7, -1);
-  unheard.worker_started(0, 1);
-  EXPECT_TRUE(unheard.everything_is_written());
+  CallerReport report(poller_, 7, -1);
+  report.worker_started(0, 1);
+  EXPECT_TRUE(report.everything_is_written());
 }
 
 }  // namespace
