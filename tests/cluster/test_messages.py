@@ -58,8 +58,8 @@ WRONG_RUNS = {
         '-x "HOROVOD_RANK=5": the launcher sets FARANDOLE_RANK in every worker; leave this -x out'
     ),
     "-n 2 --prefix \u202e{rank} true": (
-        r'--prefix "\u202e{rank}": line ends and other control characters cannot be in it, '
-        "nor what turns the writing direction or is no UTF-8"
+        r'--prefix "\u202e{rank}": it may not contain line ends, other control characters, '
+        "characters that change the writing direction, or invalid UTF-8"
     ),
     "-n 2 -x FARANDOLE_LOG_LEVEL=loud true": (
         'FARANDOLE_LOG_LEVEL is "loud"; it must be one of trace|debug|info|warning|error|fatal. '
@@ -117,8 +117,8 @@ def test_an_empty_value_is_explained(flag: str, message: str) -> None:
 def test_a_line_end_in_the_prefix_is_rejected() -> None:
     job = run("run", "-n", "2", "--prefix", "a\nb", "true")
     message = (
-        r'--prefix "a\x0ab": line ends and other control characters cannot be in it, '
-        "nor what turns the writing direction or is no UTF-8"
+        r'--prefix "a\x0ab": it may not contain line ends, other control characters, '
+        "characters that change the writing direction, or invalid UTF-8"
     )
     assert (job.errors, job.process.returncode) == (RUN.format(message), 2)
 
