@@ -16,7 +16,7 @@ def test_rooms_and_src_as_a_whole() -> None:
     assert percentage == 75
     assert [row.split() for row in rows] == [
         ["room", "lines", "covered", "%"],
-        ["apps", "1", "0", "0.0"],
+        ["apps/farandole", "1", "0", "0.0"],
         ["src", "4", "3", "75.0"],
         ["src/base", "2", "1", "50.0"],
         ["src/engine", "2", "2", "100.0"],
