@@ -75,22 +75,24 @@ Result<std::shared_ptr<Segment>> flight_memory(int descriptor) {
       descriptor, segment.status().message()));
 }
 
-Result<std::unique_ptr<Loop>> make_loop(const Engine::Parts& parts,
-                                        std::chrono::seconds stall_limit) {
+Result<std::unique_ptr<ProgressThreads>> make_progress(const Engine::Parts& parts,
+                                                       std::chrono::seconds stall_limit) {
   const Formation& formation = parts.formation;
   std::vector<std::unique_ptr<GroupMember>> members;
   for (const FormedGroup& group : formation.groups) {
     FARANDOLE_TRY_ASSIGN(auto member,
                          make_group_member(group, formation, *parts.recorder, *parts.clock));
-    parts.recorder->enter_group(group.id);
     members.push_back(std::move(member));
   }
-  Loop::Options options{.pids = {},
-                        .policy = WaitPolicy(parts.topology.local_size, usable_cores()),
-                        .stall_limit = stall_limit};
-  for (const Peer& peer : formation.peers) options.pids.push_back(peer.pid);
-  return std::make_unique<Loop>(*formation.doorbells, std::move(members), *parts.recorder,
-                                *parts.clock, std::move(options));
+  ProgressThreads::Dependencies dependencies{.doorbells = *formation.doorbells,
+                                             .recorder = *parts.recorder,
+                                             .clock = *parts.clock,
+                                             .pids = {}};
+  for (const Peer& peer : formation.peers) dependencies.pids.push_back(peer.pid);
+  return std::make_unique<ProgressThreads>(
+      std::move(dependencies), std::move(members),
+      Loop::Options{.policy = WaitPolicy(parts.topology.local_size, usable_cores()),
+                    .stall_limit = stall_limit});
 }
 
 // A mistake in the path is the same on all ranks: one says it.
@@ -107,18 +109,18 @@ void start_timeline(Engine::Parts& parts, const EngineOptions& options) {
 }
 
 Status start(Engine::Parts& parts, const EngineOptions& options) {
-  FARANDOLE_TRY_ASSIGN(parts.loop, make_loop(parts, options.stall_limit));
+  FARANDOLE_TRY_ASSIGN(parts.progress, make_progress(parts, options.stall_limit));
   parts.groups = std::make_unique<Groups>(Groups::Dependencies{
       .formation = parts.formation,
       .store = *parts.store,
-      .loop = *parts.loop,
+      .progress = *parts.progress,
       .recorder = *parts.recorder,
       .clock = *parts.clock,
       .interrupted = options.interrupted,
   });
   parts.watch =
       std::make_unique<Watch>(*parts.formation.doorbells, watched(parts.formation), *parts.log);
-  FARANDOLE_TRY(parts.loop->start());
+  FARANDOLE_TRY(parts.progress->start());
   return parts.watch->start();
 }
 

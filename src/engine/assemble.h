@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "engine/formation.h"
 #include "engine/groups.h"
-#include "engine/loop.h"
+#include "engine/progress_threads.h"
 #include "engine/watch.h"
 #include "farandole/engine.h"
 #include "rendezvous/store.h"
@@ -32,7 +32,7 @@ struct Engine::Parts {
   std::unique_ptr<FlightRecorder> recorder;
   Formation formation;
   std::unique_ptr<Watch> watch;
-  std::unique_ptr<Loop> loop;
+  std::unique_ptr<ProgressThreads> progress;
   std::unique_ptr<Groups> groups;
   std::once_flag left;
   std::atomic<bool> abandoned = false;  // we are a forked child

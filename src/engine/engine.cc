@@ -1,5 +1,5 @@
 // The public door's methods: what is no call is rejected here; what is wrong with one in another
-// way goes along with it as a call error, and the rest is the loop's.
+// way goes along with it as a call error, and the rest is for progress_threads.h.
 #include "farandole/engine.h"
 
 #include <fmt/format.h>
@@ -47,7 +47,7 @@ Status check_and_submit(Engine::Parts& parts, std::span<const Submission> batch,
   std::vector<Submission> with_call_errors;
   FARANDOLE_TRY(check_and_find_call_errors(parts, batch, with_call_errors));
   if (!with_call_errors.empty()) batch = with_call_errors;
-  return batch.empty() ? Status() : parts.loop->submit(batch, handles, wait_limit);
+  return batch.empty() ? Status() : parts.progress->submit(batch, handles, wait_limit);
 }
 
 Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
@@ -86,7 +86,7 @@ Engine::~Engine() {
 
 const RankTopology& Engine::topology() const { return parts_->topology; }
 
-bool Engine::is_over() const { return parts_->abandoned || parts_->loop->is_over(kWorld); }
+bool Engine::is_over() const { return parts_->abandoned || parts_->progress->is_over(kWorld); }
 
 std::vector<int> Engine::ranks_of(GroupId group) const {
   if (parts_->abandoned) return {};
@@ -126,24 +126,24 @@ Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> bat
   return handles;
 }
 
-bool Engine::poll(Handle handle) { return parts_->abandoned || parts_->loop->poll(handle); }
+bool Engine::poll(Handle handle) { return parts_->abandoned || parts_->progress->poll(handle); }
 
 bool Engine::wait(Handle handle, std::chrono::milliseconds limit) {
-  return parts_->abandoned || parts_->loop->wait(handle, limit);
+  return parts_->abandoned || parts_->progress->wait(handle, limit);
 }
 
 Outcome Engine::peek(Handle handle) {
   if (parts_->abandoned) return {.status = forked(parts_->topology.rank)};
-  return parts_->loop->peek(handle);
+  return parts_->progress->peek(handle);
 }
 
 Outcome Engine::take(Handle handle) {
   if (parts_->abandoned) return {.status = forked(parts_->topology.rank)};
-  return parts_->loop->take(handle);
+  return parts_->progress->take(handle);
 }
 
 void Engine::drop(Handle handle) {
-  if (!parts_->abandoned) parts_->loop->drop(handle);
+  if (!parts_->abandoned) parts_->progress->drop(handle);
 }
 
 Result<std::shared_ptr<std::byte>> Engine::allocate(std::size_t bytes) {
@@ -177,7 +177,7 @@ void Engine::shutdown(const std::string& reason, LeaveCause cause, const std::st
   if (parts_->abandoned) return;
   std::call_once(parts_->left, [&] {
     parts_->watch->stop();  // the others' death must not reach us any more
-    parts_->loop->stop(reason);
+    parts_->progress->stop(reason);
     parts_->recorder->left(reason, cause, traceback, parts_->clock->now());
     parts_->timeline->close();
     try {

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "submission/submission_check.h"
+#include "submission/submission_table.h"
+
 namespace farandole {
 
 std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vector<int>& ranks,
@@ -26,6 +29,22 @@ std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vecto
                rank};
   }
   return failure;
+}
+
+GivingUp giving_up_broken(const Status& ended) {
+  return {ended, "its engine had to stop: " + ended.message()};
+}
+
+std::optional<GivingUp> giving_up_stalled(const Record* oldest, TimePoint now,
+                                          std::chrono::seconds limit) {
+  if (oldest == nullptr || now - oldest->submitted < limit) return std::nullopt;
+  const std::string name = title(oldest->submission);
+  return GivingUp{Status::rebuild_group(fmt::format(
+                      "{} has waited {} s for other ranks, which is the FARANDOLE_STALL_LIMIT; the "
+                      "launcher's report says for which",
+                      name, limit.count())),
+                  fmt::format("it gave up: {} had waited {} s, the FARANDOLE_STALL_LIMIT", name,
+                              limit.count())};
 }
 
 // The death is read first, and what it has read stays read: what comes meanwhile is news.

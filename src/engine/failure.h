@@ -1,11 +1,14 @@
-// Failure: which ranks have died or left, and what that means for a group. The decision is pure;
-// only FailureWatch reads shared memory.
+// Failure: which ranks have died or left, and what that means for a group; and when this rank gives
+// up by itself. The decisions are pure; only FailureWatch reads shared memory.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "farandole/status.h"
 #include "transport/shm/doorbells.h"
 
@@ -29,6 +32,24 @@ struct GroupFailure {
 // waits for; a leave after it is only its consequence. `pids` are by rank, for the text.
 std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vector<int>& ranks,
                                        int own_rank, const std::vector<std::int64_t>& pids);
+
+// Why this rank ends all its groups by itself, and what the others hear of it.
+struct GivingUp {
+  Status status;
+  std::string reason;
+};
+
+// A group that has ended by itself has met a bug. Then this rank is no use to the others any more,
+// and they must hear of it.
+inline bool is_broken(const std::optional<Status>& ended) {
+  return ended && ended->code() == StatusCode::kStop;
+}
+GivingUp giving_up_broken(const Status& ended);
+
+// Whether the call that has waited longest, if there is one, has waited for `limit`.
+struct Record;
+std::optional<GivingUp> giving_up_stalled(const Record* oldest, TimePoint now,
+                                          std::chrono::seconds limit);
 
 // Finds out whether ranks have ended since the last look. One thread at a time.
 class FailureWatch {

@@ -95,8 +95,8 @@ auto Groups::in_turn(Change change) -> decltype(change()) {
           fmt::format("rank {} has no memory left to change the groups (malloc failed); it has "
                       "left the job. Look at `ulimit -v` and the memory limit of the container",
                       rank()));
-      dependencies_.loop.give_up(status,
-                                 "it had no memory left while the groups were being changed");
+      dependencies_.progress.give_up(
+          {status, "it had no memory left while the groups were being changed"});
       return status;
     }
   }();
@@ -140,7 +140,7 @@ Result<GroupId> Groups::add_now(const std::vector<int>& ranks) {
   // Who was interrupted leaves the key to the others, who may still come for it.
   if (first && member.status().code() != StatusCode::kRetry) (void)dependencies_.store.remove(key);
   FARANDOLE_TRY(member.status());
-  if (*member) dependencies_.loop.add_member(std::move(*member));
+  if (*member) dependencies_.progress.add_member(std::move(*member));
   table_.lock()->emplace(id, std::make_shared<const std::vector<int>>(ranks));
   return id;
 }
@@ -172,15 +172,15 @@ Status Groups::remove_now(GroupId group) {
   if (!ranks)
     return Status::fix_call(fmt::format(
         "there is no group {} to remove: it was never added, or removed before", group));
-  const Status closed = dependencies_.loop.close_group(group);
+  const Status closed = dependencies_.progress.close_group(group);
   const Status status = agree(closed);
   if (!status.ok()) {
-    if (closed.ok()) dependencies_.loop.reopen_group(group);
+    if (closed.ok()) dependencies_.progress.reopen_group(group);
     return status;
   }
   // It stays closed, for those who have looked it up already.
   table_.lock()->erase(group);
-  dependencies_.loop.remove_member(group);
+  dependencies_.progress.remove_member(group);
   return {};
 }
 
@@ -202,7 +202,7 @@ Result<std::unique_ptr<GroupMember>> Groups::make_member(GroupId id,
                                                          const std::vector<int>& ranks) {
   // Whoever dies meanwhile may have taken the key along.
   const std::function<bool()> interrupted = [this] {
-    return is_interrupted() || dependencies_.loop.is_over(kWorld);
+    return is_interrupted() || dependencies_.progress.is_over(kWorld);
   };
   const WaitLimit limit{dependencies_.clock.now() + kStoreTime, interrupted};
   const auto bytes = GroupMemory::bytes_needed(static_cast<int>(ranks.size()));
@@ -246,14 +246,14 @@ Result<std::vector<Bytes>> Groups::exchange(const Bytes& own) {
   submission.shape = {static_cast<std::int64_t>(lent->size())};
   submission.input = lent->data();
   Handle handle = 0;
-  FARANDOLE_TRY(dependencies_.loop.submit({&submission, 1}, {&handle, 1}, kSlice));
-  while (!dependencies_.loop.wait(handle, kSlice)) {
+  FARANDOLE_TRY(dependencies_.progress.submit({&submission, 1}, {&handle, 1}, kSlice));
+  while (!dependencies_.progress.wait(handle, kSlice)) {
     if (!is_interrupted()) continue;
-    dependencies_.loop.drop(handle);
+    dependencies_.progress.drop(handle);
     lent_ = std::move(lent);
     return Status::retry("interrupted while the groups were being changed");
   }
-  const Outcome outcome = dependencies_.loop.take(handle);
+  const Outcome outcome = dependencies_.progress.take(handle);
   // Without memory for what the others say this rank cannot go along.
   if (outcome.status.code() == StatusCode::kStop) throw std::bad_alloc();
   FARANDOLE_TRY(outcome.status);

@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "base/guarded.h"
 #include "engine/formation.h"
-#include "engine/loop.h"
+#include "engine/progress_threads.h"
 
 namespace farandole {
 
@@ -23,7 +23,7 @@ class Groups {
   struct Dependencies {
     const Formation& formation;
     Store& store;
-    Loop& loop;
+    ProgressThreads& progress;
     FlightRecorder& recorder;
     const Clock& clock;
     std::function<bool()> interrupted;  // see EngineOptions

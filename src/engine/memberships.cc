@@ -1,0 +1,185 @@
+#include "engine/memberships.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "submission/submission_check.h"
+
+namespace farandole {
+namespace {
+
+// How long a rank that ends its groups waits for the next move of a step that all have entered.
+constexpr std::chrono::milliseconds kFinishTime(1000);
+
+}  // namespace
+
+void Memberships::add(std::unique_ptr<GroupMember> member) {
+  recorder_.enter_group(member->id());
+  members_.push_back(std::move(member));
+  members_are_new_ = true;
+}
+
+void Memberships::remove(GroupId group) {
+  std::erase_if(members_, [group](const auto& member) { return member->id() == group; });
+  recorder_.leave_group(group);
+}
+
+void Memberships::submit(Record& record, std::vector<Record*>& finished) {
+  const GroupId group = record.submission.group;
+  const auto member =
+      std::ranges::find_if(members_, [group](const auto& one) { return one->id() == group; });
+  if (member != members_.end() && !(*member)->ended()) return (*member)->submit(record);
+  record.outcome.status =
+      member == members_.end()
+          ? Status::fix_call(fmt::format("group {} was removed before {} could begin", group,
+                                         title(record.submission)))
+          : *(*member)->ended();
+  finished.push_back(&record);
+}
+
+bool Memberships::advance(std::vector<Record*>& finished) {
+  bool moved = false;
+  for (auto& member : members_) moved |= member->advance(finished);
+  const auto broken =
+      std::ranges::find_if(members_, [](const auto& member) { return is_broken(member->ended()); });
+  if (broken != members_.end()) give_up(giving_up_broken(*(*broken)->ended()), finished);
+  if (std::exchange(members_are_new_, false) || failures_.has_news()) {
+    end_what_has_failed(finished);
+    moved = true;  // a sleeper looks once more, with everything of this written
+  }
+  unsent_ = std::ranges::any_of(members_, [](const auto& member) { return member->has_unsent(); });
+  return moved;
+}
+
+void Memberships::tick(TimePoint now) {
+  for (auto& member : members_) member->tick(now);
+  take_memory_back(now);
+}
+
+TimePoint Memberships::deadline(TimePoint at_most) const {
+  for (const auto& member : members_)
+    if (const auto theirs = member->deadline()) at_most = std::min(at_most, *theirs);
+  return at_most;
+}
+
+// Somebody is gone. Whoever finished its last step before it went has stored all that the others
+// need for it: so one more look, until nothing moves, finishes what can be finished. What is known
+// of the ends is read first: a death that comes meanwhile is found by the next advance().
+void Memberships::end_what_has_failed(std::vector<Record*>& finished) {
+  const EndedRanks ended = failures_.read();
+  if (given_up_) end_all(*given_up_, finished);
+  std::vector<std::pair<GroupMember*, GroupFailure>> failures;
+  for (auto& member : members_) {
+    const auto failure = failure_of(ended, member->ranks(), doorbells_.rank(), pids_);
+    if (failure) failures.emplace_back(member.get(), *failure);
+  }
+  for (auto& [member, failure] : failures) member->stop_entering();
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (auto& member : members_) moved |= member->advance(finished);
+  }
+  for (auto& [member, failure] : failures) {
+    recorder_.blame(failure.failed_rank);
+    end(*member, failure.status, finished);
+  }
+}
+
+void Memberships::give_up(const GivingUp& why, std::vector<Record*>& finished) {
+  if (given_up_) return;
+  finish_running_steps(finished);
+  end_all(why.status, finished);
+  given_up_ = why.status;
+  leave(why.reason);
+}
+
+void Memberships::end_by_shutdown(std::optional<std::string_view> reason,
+                                  std::vector<Record*>& finished) {
+  finish_running_steps(finished);
+  for (auto& member : members_)
+    member->end(Status::rebuild_group("this rank has called shutdown()"), finished);
+  if (reason) leave(*reason);
+  wait_for_writers(finished);
+}
+
+void Memberships::end_all(const Status& status, std::vector<Record*>& finished) {
+  for (auto& member : members_) end(*member, status, finished);
+}
+
+void Memberships::end(GroupMember& member, const Status& status, std::vector<Record*>& finished) {
+  member.end(status, finished);
+  ended_.emplace_back(member.id(), status);
+}
+
+void Memberships::finish_running_steps(std::vector<Record*>& finished) {
+  for (TimePoint deadline = clock_.now() + kFinishTime;;) {
+    const std::uint32_t ticket = doorbells_.prepare_sleep();
+    bool may_move = false;
+    bool moved = false;
+    for (auto& member : members_)
+      may_move |= !member->stop_entering() && !member->somebody_is_gone();
+    // After that: whoever is gone has stored everything that the others could use.
+    for (auto& member : members_) moved |= member->advance(finished);
+    const TimePoint now = clock_.now();
+    if (moved) deadline = now + kFinishTime;
+    if (!moved && may_move && now < deadline)
+      doorbells_.sleep(ticket, deadline - now);
+    else
+      doorbells_.cancel_sleep();
+    if (!moved && (!may_move || now >= deadline)) return;
+  }
+}
+
+// Until no other rank writes into memory of calls that have ended.
+void Memberships::wait_for_writers(std::vector<Record*>& finished) {
+  for (;;) {
+    const std::uint32_t ticket = doorbells_.prepare_sleep();
+    const TimePoint now = clock_.now();
+    take_memory_back(now);
+    bool waits = false;
+    for (auto& member : members_) {
+      member->advance(finished);
+      waits |= member->waits_for_writers();
+    }
+    if (!waits) return doorbells_.cancel_sleep();
+    doorbells_.sleep(ticket, deadline(TimePoint::max()) - now);
+  }
+}
+
+// Where a group that goes on awaits results in the same pages, their turn comes later.
+void Memberships::take_memory_back(TimePoint now) {
+  for (auto& member : members_) {
+    if (!member->is_overdue(now)) continue;
+    const auto pages = SharedHeap::pages_of(member->exposed_output());
+    const bool others_await = std::ranges::any_of(members_, [&](const auto& other) {
+      const auto awaited = other->awaited_output();
+      return awaited.data() < pages.data() + pages.size() &&
+             pages.data() < awaited.data() + awaited.size();
+    });
+    if (others_await)
+      member->wait_longer(now);
+    else
+      member->take_memory_back(now);
+  }
+}
+
+void Memberships::leave(std::string_view reason) {
+  if (!std::exchange(has_left_, true)) doorbells_.leave(reason);
+}
+
+void Memberships::abort_out_of_memory() {
+  constexpr const char* kReason = "it has no memory left for its own small needs";
+  std::fprintf(
+      stderr,
+      "farandole: rank %d (pid %d) has no memory left (malloc failed); look at `ulimit -v` "
+      "and the memory limit of the container. The process ends here.\n",
+      doorbells_.rank(), static_cast<int>(::getpid()));
+  leave(kReason);
+  recorder_.left(kReason, LeaveCause::kOrderly, {}, clock_.now());
+  std::abort();
+}
+
+}  // namespace farandole

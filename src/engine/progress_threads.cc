@@ -1,0 +1,210 @@
+#include "engine/progress_threads.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "base/own_thread.h"
+#include "base/try.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24);
+// How long the thread "progress" leaves the looking to callers that keep coming: to wake it for
+// each of a thousand calls would cost more than the calls.
+constexpr std::chrono::microseconds kNap(50);
+
+}  // namespace
+
+ProgressThreads::ProgressThreads(Dependencies dependencies,
+                                 std::vector<std::unique_ptr<GroupMember>> members,
+                                 Loop::Options options)
+    : doorbells_(dependencies.doorbells),
+      recorder_(dependencies.recorder),
+      clock_(dependencies.clock),
+      memberships_(doorbells_, recorder_, clock_, std::move(dependencies.pids)),
+      loop_(state_, doorbells_, memberships_, recorder_, clock_, options) {
+  auto state = state_.guarded.lock();
+  for (auto& member : members) {
+    state->submissions.open_group(member->id());
+    memberships_.add(std::move(member));
+  }
+}
+
+ProgressThreads::~ProgressThreads() { stop(); }
+
+Status ProgressThreads::start() {
+  try {
+    thread_ = std::thread(&ProgressThreads::run, this);
+  } catch (const std::system_error& error) {
+    return Status::stop(
+        fmt::format("cannot start the progress thread ({}); raise `ulimit -u` or the pids limit of "
+                    "the container, "
+                    "or, since a thread needs room for its stack, `ulimit -v`",
+                    error.what()));
+  }
+  return {};
+}
+
+Status ProgressThreads::submit(std::span<const Submission> batch, std::span<Handle> handles,
+                               std::chrono::milliseconds wait_limit) {
+  const TimePoint now = clock_.now();
+  const bool waits = wait_limit.count() > 0;
+  bool progress_lock_is_ours = false;
+  {
+    auto state = state_.guarded.lock();
+    if (state->progress_lock.is_stopping())
+      return Status::fix_call("the engine is shut down; call init() before this operation");
+    FARANDOLE_TRY(state->submissions.add(batch, handles, now));
+    for (const Record* const record : state->submissions.newest(batch.size()))
+      recorder_.submitted(record->handle, record->submission,
+                          record->interned->interned.name_digest, now);
+    arrive(*state, waits ? handles.front() : 0, now);
+    progress_lock_is_ours = state->progress_lock.try_take();
+    if (!progress_lock_is_ours || !loop_.take_arrived(state->submissions))
+      state_.has_arrivals = true;
+  }
+  if (!progress_lock_is_ours) doorbells_.ring_self();
+  if (waits) {
+    wait_for({handles.front(), handles.size()}, now + std::min(wait_limit, kNoLimit),
+             progress_lock_is_ours);
+  } else if (progress_lock_is_ours) {
+    loop_.look();
+    release_progress_lock();
+  }
+  return {};
+}
+
+bool ProgressThreads::wait(Handle handle, std::chrono::milliseconds limit) {
+  const TimePoint now = clock_.now();
+  {
+    auto state = state_.guarded.lock();
+    if (state->submissions.poll(handle)) return true;
+    arrive(*state, handle, now);
+    if (state->progress_lock.holder_hands_over()) doorbells_.ring_self();
+  }
+  const bool done = wait_for({handle, 1}, now + std::min(limit, kNoLimit), false);
+  if (done) poll(handle);
+  return done;
+}
+
+// `waits_for`: 0 if it does not wait. The record tells where the program waits, and for how long.
+void ProgressThreads::arrive(Contents& state, Handle waits_for, TimePoint now) {
+  state.progress_lock.arrive(waits_for != 0);
+  if (waits_for != 0 && state.progress_lock.waiters() == 1) recorder_.blocked(waits_for, now);
+}
+
+// Of a caller that has arrived. One that has the progress lock has just submitted all that is
+// wanted. True when all of it is done.
+bool ProgressThreads::wait_for(const Wanted& wanted, TimePoint deadline, bool has_progress_lock) {
+  std::size_t missing = wanted.count;
+  auto next_one = ProgressLock::Wake::kNobody;
+  for (;;) {
+    if (has_progress_lock) missing = loop_.drive(wanted, missing, deadline);
+    auto state = state_.guarded.lock();
+    if (has_progress_lock) state_.wake(state->progress_lock.give_way());
+    const bool woke = missing == 0 || state.wait_until(deadline, [&](Contents& contents) {
+      missing = contents.submissions.unfinished(wanted);
+      return missing == 0 || contents.progress_lock.is_free();
+    });
+    const TimePoint now = missing == 0 ? state->published : clock_.now();
+    if (missing == 0 || !woke || now >= deadline) {
+      next_one = state->progress_lock.end_wait(state_.has_work(*state));
+      if (state->progress_lock.waiters() == 0) recorder_.unblocked(now);
+      break;
+    }
+    has_progress_lock = state->progress_lock.try_take();
+  }
+  state_.wake(next_one);
+  return missing == 0;
+}
+
+void ProgressThreads::add_member(std::unique_ptr<GroupMember> member) {
+  take_progress_lock();
+  loop_.change([&](Memberships& memberships, std::vector<Record*>&) {
+    state_.guarded.lock()->submissions.open_group(member->id());
+    memberships.add(std::move(member));
+  });
+  release_progress_lock();
+}
+
+void ProgressThreads::remove_member(GroupId group) {
+  take_progress_lock();
+  loop_.change([&](Memberships& memberships, std::vector<Record*>&) {
+    memberships.remove(group);
+    state_.guarded.lock()->submissions.forget_group(group);
+  });
+  release_progress_lock();
+}
+
+bool ProgressThreads::is_over(GroupId group) {
+  auto state = state_.guarded.lock();
+  return state->progress_lock.is_stopping() || state->submissions.is_over(group);
+}
+
+void ProgressThreads::give_up(const GivingUp& why) {
+  take_progress_lock();
+  loop_.change([&](Memberships& memberships, std::vector<Record*>& finished) {
+    memberships.give_up(why, finished);
+  });
+  release_progress_lock();
+}
+
+void ProgressThreads::stop(std::optional<std::string_view> reason) {
+  if (!state_.guarded.lock()->progress_lock.stop()) return;
+  state_.guarded.notify_all();
+  state_.progress_queue.notify_all();
+  state_.nap_queue.notify_all();
+  doorbells_.ring_self();
+  if (thread_.joinable()) thread_.join();
+  take_progress_lock();
+  loop_.end(reason);
+  release_progress_lock();
+}
+
+void ProgressThreads::take_progress_lock() {
+  auto state = state_.guarded.lock();
+  if (state->progress_lock.begin_claim()) doorbells_.ring_self();
+  state_.called_away = true;
+  state.wait([](Contents& contents) { return contents.progress_lock.can_be_claimed(); });
+  state->progress_lock.take_claimed();
+  state_.called_away = state->progress_lock.somebody_is_ahead();
+}
+
+void ProgressThreads::release_progress_lock() {
+  auto next_one = ProgressLock::Wake::kNobody;
+  {
+    auto state = state_.guarded.lock();
+    next_one = state->progress_lock.release(state_.has_work(*state));
+  }
+  state_.wake(next_one);
+}
+
+void ProgressThreads::run() {
+  begin_own_thread("farandole-prog");
+  for (;;) {
+    {
+      auto state = state_.guarded.lock();
+      ProgressLock& progress_lock = state->progress_lock;
+      state.wait_at(state_.progress_queue, [this](Contents& contents) {
+        return contents.progress_lock.is_stopping() ||
+               contents.progress_lock.may_be_taken_in_background(state_.has_work(contents));
+      });
+      progress_lock.begin_nap();
+      do {
+        state.wait_at(state_.nap_queue, clock_.now() + kNap,
+                      [](Contents& contents) { return contents.progress_lock.is_stopping(); });
+      } while (progress_lock.naps_on(state_.has_work(*state)));
+      const bool is_ours = progress_lock.end_nap(state_.has_work(*state));
+      if (progress_lock.is_stopping()) return;
+      if (!is_ours) continue;
+    }
+    loop_.drive_in_background();
+    release_progress_lock();
+  }
+}
+
+}  // namespace farandole

@@ -1,0 +1,138 @@
+#include "submission/submissions.h"
+
+#include <fmt/format.h>
+
+#include <new>
+#include <utility>
+
+#include "base/try.h"
+
+namespace farandole {
+namespace {
+
+// What peek() and take() answer when there is no outcome yet, or no call; ok when there is one.
+Status absence_of(Handle handle, const Record* record) {
+  if (record == nullptr)
+    return Status::fix_call(
+        fmt::format("the handle {} is unknown: its result was taken already, or it is not ours; "
+                    "take each result once",
+                    handle));
+  if (record->finished) return {};
+  return Status::retry(fmt::format("`{}` is not done yet", record->submission.name));
+}
+
+}  // namespace
+
+Status Submissions::close_group(GroupId group) {
+  if (const auto calls = table_.not_taken(group); calls > 0)
+    return Status::fix_call(fmt::format(
+        "group {} has calls that were not waited for ({}): keep the handle of each call "
+        "and wait for it before the group is removed (a group cannot be removed after "
+        "the handle of one of its calls was dropped)",
+        group, calls));
+  set_open(group, false);
+  return {};
+}
+
+void Submissions::forget_group(GroupId group) {
+  open_.erase(group);
+  over_.erase(group);
+  contexts_.forget(group);
+  table_.forget_group(group);
+}
+
+void Submissions::set_open(GroupId group, bool open) {
+  const auto found = open_.find(group);
+  if (found != open_.end()) found->second = open;  // else it is none of ours
+}
+
+Status Submissions::add(std::span<const Submission> batch, std::span<Handle> handles,
+                        TimePoint now) {
+  arrived_.reserve(arrived_.size() + batch.size());
+  for (const Submission& submission : batch) contexts_.know(submission.group);
+  FARANDOLE_TRY(add_all(batch, handles));
+  const std::uint32_t number = batch.size() > 1 ? contexts_.next_batch() : 0;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    Record* const record = table_.find(handles[i]);
+    record->submitted = now;
+    record->context = contexts_.submitted(record->submission.group, number);
+    arrived_.push_back(record);
+  }
+  return {};
+}
+
+Status Submissions::add_all(std::span<const Submission> batch, std::span<Handle> handles) {
+  std::size_t added = 0;
+  const auto take_back = [&] {
+    while (added > 0) table_.roll_back(*table_.find(handles[--added]));
+  };
+  try {
+    for (; added < batch.size(); ++added) {
+      const Status rejection = rejection_of(batch[added].group);
+      const auto record = rejection.ok() ? table_.add(batch[added]) : Result<Record*>(rejection);
+      if (record.ok()) {
+        handles[added] = (*record)->handle;
+        continue;
+      }
+      take_back();
+      return record.status();
+    }
+  } catch (const std::bad_alloc&) {
+    take_back();
+    throw;
+  }
+  return {};
+}
+
+// Why nothing can be submitted to a group; ok when it can.
+Status Submissions::rejection_of(GroupId group) const {
+  if (const auto over = over_.find(group); over != over_.end()) return over->second;
+  if (const auto open = open_.find(group); open != open_.end() && open->second) return {};
+  return Status::fix_call(
+      fmt::format("group {} is being removed; no more calls can be made in it", group));
+}
+
+bool Submissions::poll(Handle handle) {
+  Record* const record = table_.find(handle);
+  observe(record);
+  return record == nullptr || record->finished;
+}
+
+void Submissions::observe(Record* record) {
+  if (record == nullptr || !record->finished || std::exchange(record->observed, true)) return;
+  contexts_.observed(record->submission.group);
+}
+
+Outcome Submissions::peek(Handle handle) {
+  Record* const record = table_.find(handle);
+  if (Status absence = absence_of(handle, record); !absence.ok())
+    return {.status = std::move(absence)};
+  observe(record);
+  return record->outcome;
+}
+
+Outcome Submissions::take(Handle handle) {
+  Record* const record = table_.find(handle);
+  if (Status absence = absence_of(handle, record); !absence.ok())
+    return {.status = std::move(absence)};
+  observe(record);
+  return table_.take(handle);
+}
+
+void Submissions::drop(Handle handle) {
+  Record* const record = table_.find(handle);
+  if (record != nullptr && !std::exchange(record->observed, true))
+    contexts_.dropped(record->submission.group);
+  table_.drop(handle);
+}
+
+std::size_t Submissions::unfinished(const Wanted& wanted) {
+  std::size_t unfinished = 0;
+  for (Handle handle = wanted.first; wanted.has(handle); ++handle) {
+    const Record* const record = table_.find(handle);
+    unfinished += record == nullptr || record->finished ? 0 : 1;
+  }
+  return unfinished;
+}
+
+}  // namespace farandole
