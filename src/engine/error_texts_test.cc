@@ -191,6 +191,8 @@ TEST(ErrorTexts, OfHandles) {
                     "name (the name of a call whose handle was dropped stays in use)"));
     }
     EXPECT_EQ(finish(engine, handle).status, Status());
+    // Rank 0 must not leave before rank 1 has seen its rejection.
+    EXPECT_EQ(finish(engine, engine.submit(allreduce_of(values, "last"))).status, Status());
     engine.shutdown("over");
     EXPECT_EQ(engine.submit(allreduce_of(values)).status(),
               Status::fix_call("rank " + std::to_string(engine.topology().rank) +

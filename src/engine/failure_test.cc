@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "submission/submission_table.h"
 #include "transport/shm/segment.h"
 
 namespace farandole {
@@ -99,6 +100,31 @@ TEST_F(FailureWatchTest, ALeaveOfWhichOnlyTheTicketIsDrawnStaysNews) {
   EXPECT_TRUE(watch_.has_news());
   EXPECT_EQ(watch_.read().left[1]->ticket, 1u);
   EXPECT_FALSE(watch_.has_news());
+}
+
+TEST(Failure, ARankGivesUpWhenItsOldestCallHasWaitedForTheLimit) {
+  using std::chrono::seconds;
+  const TimePoint now = TimePoint(seconds(1000));
+  EXPECT_FALSE(giving_up_stalled(nullptr, now, seconds(1)));
+  Record record;
+  record.submission.name = "x";
+  record.submitted = now - seconds(5);
+  EXPECT_FALSE(giving_up_stalled(&record, now, seconds(6)));
+  const auto stalled = giving_up_stalled(&record, now, seconds(5));
+  ASSERT_TRUE(stalled);
+  EXPECT_EQ(stalled->status,
+            Status::rebuild_group("allreduce `x` has waited 5 s for other ranks, which is the "
+                                  "FARANDOLE_STALL_LIMIT; the launcher's report says for which"));
+  EXPECT_EQ(stalled->reason, "it gave up: allreduce `x` had waited 5 s, the FARANDOLE_STALL_LIMIT");
+}
+
+TEST(Failure, OnlyAGroupThatHasMetABugIsBroken) {
+  EXPECT_FALSE(is_broken(std::nullopt));
+  EXPECT_FALSE(is_broken(Status::rebuild_group("left")));
+  ASSERT_TRUE(is_broken(Status::stop("a bug")));
+  const GivingUp why = giving_up_broken(Status::stop("a bug"));
+  EXPECT_EQ(why.status, Status::stop("a bug"));
+  EXPECT_EQ(why.reason, "its engine had to stop: a bug");
 }
 
 }  // namespace

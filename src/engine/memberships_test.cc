@@ -1,0 +1,69 @@
+// What needs no other rank; death_test.cc and ending_test.cc end groups whose members are real.
+#include "engine/memberships.h"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <vector>
+
+#include "submission/submission_table.h"
+
+namespace farandole {
+namespace {
+
+class MembershipsTest : public testing::Test {
+ protected:
+  std::vector<std::byte> bells_{Doorbells::bytes_needed(2) + kFlagLineBytes};
+  std::vector<std::byte> flight_{FlightRecorder::bytes_needed() + kFlagLineBytes};
+  SystemClock clock_;
+  Doorbells doorbells_{aligned(bells_), 0, 2};
+  Doorbells theirs_{aligned(bells_), 1, 2};
+  FlightRecorder recorder_{aligned(flight_)};
+  Memberships memberships_{doorbells_, recorder_, clock_, {100, 101}};
+  std::vector<Record*> finished_;
+
+ private:
+  static std::byte* aligned(std::vector<std::byte>& memory) {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+    return memory.data() + (kFlagLineBytes - address % kFlagLineBytes) % kFlagLineBytes;
+  }
+};
+
+TEST_F(MembershipsTest, ACallOfAGroupThatIsGoneFinishesAtOnce) {
+  Record record;
+  record.submission.group = 3;
+  record.submission.name = "x";
+  memberships_.submit(record, finished_);
+  EXPECT_EQ(finished_, std::vector<Record*>{&record});
+  EXPECT_EQ(record.outcome.status,
+            Status::fix_call("group 3 was removed before allreduce `x` could begin"));
+}
+
+TEST_F(MembershipsTest, NewsOfALeaveIsReadOnce) {
+  EXPECT_FALSE(memberships_.advance(finished_));
+  theirs_.leave("enough");
+  EXPECT_TRUE(memberships_.advance(finished_));
+  EXPECT_FALSE(memberships_.advance(finished_));
+  EXPECT_FALSE(memberships_.some_have_ended());
+}
+
+TEST_F(MembershipsTest, OnlyTheFirstReasonToGiveUpIsTold) {
+  memberships_.give_up({Status::stop("broken"), "first"}, finished_);
+  memberships_.give_up({Status::stop("broken again"), "second"}, finished_);
+  memberships_.end_by_shutdown("third", finished_);
+  ASSERT_TRUE(theirs_.leaver(0));
+  EXPECT_EQ(theirs_.leaver(0)->reason, "first");
+}
+
+TEST_F(MembershipsTest, WithoutAReasonNobodyHearsOfTheEnd) {
+  memberships_.end_by_shutdown({}, finished_);
+  EXPECT_FALSE(theirs_.has_left(0));
+}
+
+TEST_F(MembershipsTest, TheDeadlineIsTheCallersWhereNoGroupHasOne) {
+  const TimePoint limit = clock_.now();
+  EXPECT_EQ(memberships_.deadline(limit), limit);
+}
+
+}  // namespace
+}  // namespace farandole

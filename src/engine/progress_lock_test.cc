@@ -1,0 +1,109 @@
+// One order of events at a time; tests/model runs all of them.
+#include "engine/progress_lock.h"
+
+#include <gtest/gtest.h>
+
+namespace farandole {
+namespace {
+
+using Wake = ProgressLock::Wake;
+constexpr bool kWork = true;
+constexpr bool kNoWork = false;
+
+TEST(ProgressLock, TheFirstCallerTakesItAndTheLastWaiterLeavesTheRestToTheThread) {
+  ProgressLock lock;
+  lock.arrive(true);
+  EXPECT_TRUE(lock.try_take());
+  lock.arrive(true);
+  EXPECT_FALSE(lock.try_take());
+  EXPECT_EQ(lock.calls_finished(true), Wake::kCallers);
+  EXPECT_EQ(lock.give_way(), Wake::kNobody);
+  EXPECT_EQ(lock.end_wait(kWork), Wake::kCallers);
+  EXPECT_TRUE(lock.try_take());
+  EXPECT_EQ(lock.calls_finished(true), Wake::kNobody);
+  EXPECT_EQ(lock.give_way(), Wake::kNobody);
+  EXPECT_EQ(lock.end_wait(kWork), Wake::kProgress);
+}
+
+TEST(ProgressLock, WithoutWorkNobodyIsWoken) {
+  ProgressLock lock;
+  lock.arrive(false);
+  ASSERT_TRUE(lock.try_take());
+  EXPECT_EQ(lock.release(kNoWork), Wake::kNobody);
+  EXPECT_FALSE(lock.may_be_taken_in_background(kNoWork));
+  EXPECT_TRUE(lock.may_be_taken_in_background(kWork));
+}
+
+TEST(ProgressLock, AClaimGoesBeforeCallers) {
+  ProgressLock lock;
+  lock.arrive(true);
+  ASSERT_TRUE(lock.try_take());
+  EXPECT_FALSE(lock.is_called_away(kWork));
+  EXPECT_TRUE(lock.begin_claim());
+  EXPECT_TRUE(lock.is_called_away(kWork));
+  EXPECT_FALSE(lock.can_be_claimed());
+  EXPECT_EQ(lock.give_way(), Wake::kCallers);
+  EXPECT_FALSE(lock.try_take());
+  ASSERT_TRUE(lock.can_be_claimed());
+  lock.take_claimed();
+  EXPECT_EQ(lock.release(kWork), Wake::kCallers);
+  EXPECT_TRUE(lock.try_take());
+}
+
+TEST(ProgressLock, TheThreadNapsWhileCallsComeAndIsNotWokenThen) {
+  ProgressLock lock;
+  lock.begin_nap();
+  lock.arrive(false);
+  ASSERT_TRUE(lock.try_take());
+  EXPECT_EQ(lock.release(kWork), Wake::kNobody);
+  EXPECT_TRUE(lock.naps_on(kWork));
+  EXPECT_FALSE(lock.naps_on(kWork));
+  EXPECT_TRUE(lock.end_nap(kWork));
+  EXPECT_TRUE(lock.holder_hands_over());
+  EXPECT_FALSE(lock.is_called_away(kWork));
+  EXPECT_TRUE(lock.is_called_away(kNoWork));
+  lock.arrive(false);
+  EXPECT_TRUE(lock.is_called_away(kWork));
+  EXPECT_EQ(lock.release(kWork), Wake::kProgress);
+  EXPECT_FALSE(lock.holder_hands_over());
+}
+
+TEST(ProgressLock, AWaiterCallsTheThreadAway) {
+  ProgressLock lock;
+  lock.begin_nap();
+  ASSERT_TRUE(lock.end_nap(kWork));
+  lock.arrive(true);
+  EXPECT_TRUE(lock.is_called_away(kWork));
+  EXPECT_EQ(lock.release(kWork), Wake::kCallers);
+  lock.begin_nap();
+  EXPECT_FALSE(lock.end_nap(kWork));
+}
+
+TEST(ProgressLock, AfterTheEndOnlyItsClaimIsServed) {
+  ProgressLock lock;
+  lock.arrive(true);
+  ASSERT_TRUE(lock.try_take());
+  EXPECT_TRUE(lock.stop());
+  EXPECT_FALSE(lock.stop());
+  EXPECT_TRUE(lock.is_called_away(kWork));
+  EXPECT_EQ(lock.give_way(), Wake::kCallers);
+  EXPECT_FALSE(lock.try_take());
+  EXPECT_FALSE(lock.may_be_taken_in_background(kWork));
+  EXPECT_FALSE(lock.begin_claim());
+  lock.take_claimed();
+  EXPECT_EQ(lock.calls_finished(false), Wake::kCallers);
+  EXPECT_EQ(lock.release(kNoWork), Wake::kCallers);
+  EXPECT_EQ(lock.end_wait(kNoWork), Wake::kCallers);
+}
+
+TEST(ProgressLockDeathTest, OnlyWhoHoldsItReleasesIt) {
+  ProgressLock lock;
+  EXPECT_DEATH((void)lock.release(kWork), "who holds the progress lock releases it");
+  EXPECT_DEATH((void)lock.end_wait(kWork), "a waiter goes once");
+  lock.arrive(false);
+  ASSERT_TRUE(lock.try_take());
+  EXPECT_DEATH(lock.take_claimed(), "one thread at a time");
+}
+
+}  // namespace
+}  // namespace farandole

@@ -1,0 +1,165 @@
+#include "progress_job.h"
+
+#include <algorithm>
+
+namespace farandole::model {
+namespace {
+
+using Wake = ProgressLock::Wake;
+
+}  // namespace
+
+bool PlantedLock::try_take() {
+  if (has(ProgressBug::kTakesHeldLock)) return ProgressLock::try_take() || true;
+  if (has(ProgressBug::kTakesBeforeClaims) && can_be_claimed() && !is_stopping()) {
+    begin_claim();
+    take_claimed();
+    return true;
+  }
+  return ProgressLock::try_take();
+}
+
+auto PlantedLock::give_way() -> Wake {
+  const Wake whom = ProgressLock::give_way();
+  return has(ProgressBug::kGiveWayWakesNobody) ? Wake::kNobody : whom;
+}
+
+auto PlantedLock::release(bool has_work) -> Wake {
+  const Wake whom = ProgressLock::release(has_work);
+  return has(ProgressBug::kReleaseWakesNobody) ? Wake::kNobody : whom;
+}
+
+auto PlantedLock::end_wait(bool has_work) -> Wake {
+  const Wake whom = ProgressLock::end_wait(has_work);
+  if (has(ProgressBug::kWaiterStaysCounted)) arrive(true);
+  return has(ProgressBug::kEndOfWaitWakesNobody) ? Wake::kNobody : whom;
+}
+
+auto PlantedLock::calls_finished(bool holder_waits) const -> Wake {
+  const Wake whom = ProgressLock::calls_finished(holder_waits);
+  return has(ProgressBug::kFinishWakesNobody) ? Wake::kNobody : whom;
+}
+
+bool PlantedLock::end_nap(bool has_work) {
+  const bool callers_wait = has(ProgressBug::kProgressTakesBeforeCallers) && waiters() > 0;
+  if (callers_wait && is_free()) {
+    // As if they did not: away, and back again.
+    const int waiting = waiters();
+    for (int i = 0; i < waiting; ++i) (void)ProgressLock::end_wait(has_work);
+    const bool is_ours = ProgressLock::end_nap(has_work);
+    for (int i = 0; i < waiting; ++i) arrive(true);
+    return is_ours;
+  }
+  const bool is_ours = ProgressLock::end_nap(has_work);
+  if (has(ProgressBug::kNapStaysNoted)) begin_nap();
+  return is_ours;
+}
+
+bool PlantedLock::is_called_away(bool has_work, int claims) const {
+  if (has(ProgressBug::kClaimsCallNobodyAway) && claims > 0) return false;
+  if (has(ProgressBug::kStopCallsNobodyAway) && is_stopping()) return false;
+  return ProgressLock::is_called_away(has_work);
+}
+
+ProgressJob::ProgressJob(const ProgressOptions& options)
+    : options_(options),
+      bells_(arena_.allocate(ModelDoorbells::bytes_needed(2))),
+      ours(bells_, 0, 2),
+      theirs(bells_, 1, 2),
+      guarded_now(arena_, "what is guarded"),
+      holder(arena_, "holder"),
+      taken(arena_, "taken in"),
+      claim_is_done(arena_, "claim is done"),
+      end_is_done(arena_, "end is done"),
+      progress_has_ended(arena_, "progress has ended"),
+      progress_is_awake(arena_, "progress is awake"),
+      claim_is_awake(arena_, "claim is awake"),
+      stop_is_awake(arena_, "stop is awake"),
+      guard(cell("guard")),
+      has_arrivals(cell("arrivals")) {
+  for (int caller = 0; caller < callers(); ++caller) {
+    const std::string name = std::to_string(caller);
+    caller_is_awake.emplace_back(arena_, "awake " + name);
+    is_finished.emplace_back(arena_, "finished " + name);
+    time_is_over.emplace_back(arena_, "time is over " + name);
+    has_returned.emplace_back(arena_, "returned " + name);
+    entered.push_back(&cell("entered " + name));
+  }
+  auto* const lines =
+      reinterpret_cast<ModelDoorbells::Line*>(bells_ + sizeof(ModelDoorbells::Header));
+  for (int rank = 0; rank < 2; ++rank) {
+    arena_.mark(&lines[rank].bell, "bell " + std::to_string(rank), Site::kBell);
+    arena_.mark(&lines[rank].asleep, "asleep " + std::to_string(rank), Site::kAsleep);
+  }
+  known_.push_back({.lock = PlantedLock(options.bug)});
+}
+
+ProgressJob::Cell& ProgressJob::cell(const std::string& name) {
+  auto* const place = reinterpret_cast<Cell*>(arena_.allocate(sizeof(Cell)));
+  arena_.mark(place, name);
+  return *place;
+}
+
+void ProgressJob::store(const Contents& changed) {
+  auto place = std::ranges::find(known_, changed);
+  if (place == known_.end()) place = known_.insert(place, changed);
+  guarded_now.set(static_cast<Value>(place - known_.begin()));
+}
+
+// Claims go first, and nobody takes what another one holds.
+void ProgressJob::note_holder(const Contents& now, bool is_claim) {
+  require(arena_, holder.get() == 0, "two hold the progress lock");
+  require(arena_, is_claim || now.claims == 0, "a claim was passed over");
+  holder.set(1);
+}
+
+void ProgressJob::note_arrivals(bool are_there) {
+  arena_.execution().perform({.action = Action::kStore,
+                              .ghost = true,
+                              .word = arena_.word_of(&has_arrivals),
+                              .operand = are_there ? Value{1} : Value{0}});
+}
+
+// engine/loop.cc: publish().
+void ProgressJob::publish(Bits finished, bool holder_waits) {
+  const Wake whom = guarded([&](Contents& now) {
+    taken.set(taken.get() & ~finished);
+    now.in_flight &= ~finished;
+    for (int call = 0; call < callers(); ++call)
+      if ((finished >> call & 1) != 0) is_finished[static_cast<std::size_t>(call)].set(1);
+    return now.lock.calls_finished(holder_waits);
+  });
+  wake(whom);
+}
+
+void ProgressJob::release() {
+  if (has(ProgressBug::kWakesBeforeRelease)) {
+    Wake whom = Wake::kNobody;
+    guarded([&](Contents& now) {
+      PlantedLock later = now.lock;
+      whom = later.release(now.has_work());
+    });
+    wake(whom);
+  }
+  const Wake whom = guarded([&](Contents& now) {
+    note_release();
+    return now.lock.release(now.has_work());
+  });
+  if (!has(ProgressBug::kWakesBeforeRelease)) wake(whom);
+}
+
+void ProgressJob::wake_at_once(Wake whom) {
+  if (whom == Wake::kProgress) progress_is_awake.set(1);
+  if (whom != Wake::kCallers) return;
+  for (const Ghost& caller : caller_is_awake) caller.set(1);
+  claim_is_awake.set(1);
+  stop_is_awake.set(1);
+}
+
+void ProgressJob::wake(Wake whom) {
+  if (whom == Wake::kNobody) return;
+  enter_guard();  // a move of its own, like any other
+  wake_at_once(whom);
+}
+
+}  // namespace farandole::model

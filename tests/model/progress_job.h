@@ -1,0 +1,164 @@
+// A progress job of the model: the threads of one engine, callers, claims, the thread "progress"
+// and stop(), around the shipped ProgressLock and doorbells, and a peer that enters what they
+// submit. What the engine guards is one value here: each critical section happens at once.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "engine/progress_lock.h"
+#include "model_atomics.h"
+#include "transport/shm/doorbells.h"
+
+namespace farandole::model {
+
+enum class ProgressBug : std::uint8_t {
+  kNone,
+  // Of ProgressLock.
+  kReleaseWakesNobody,
+  kGiveWayWakesNobody,
+  kEndOfWaitWakesNobody,
+  kFinishWakesNobody,
+  kWaiterStaysCounted,
+  kNapStaysNoted,
+  kTakesHeldLock,
+  kTakesBeforeClaims,
+  kProgressTakesBeforeCallers,
+  kClaimsCallNobodyAway,
+  kStopCallsNobodyAway,
+  // Of those who use it.
+  kWakesBeforeRelease,
+  kSubmitWithoutBell,
+  kClaimWithoutBell,
+  kStopWakesNobody,
+  kSleepsWithoutAsking,
+};
+
+enum class CallerKind : std::uint8_t {
+  kSubmitsAndWaits,   // in one
+  kSubmitsThenWaits,  // looks once between
+  kSubmitsAndPolls,   // and so never drives
+  kLosesPatience,     // submits and waits until its time is over, then polls
+};
+
+struct ProgressOptions {
+  std::vector<CallerKind> callers;  // each makes one call
+  bool claim = false;               // the groups are changed once, at any time
+  bool stops_at_any_time = false;   // else when all else is done
+  // What the peer waits for before it enters the call of caller 0.
+  enum class Before : std::uint8_t { kNothing, kOtherCalls, kClaim, kEnd };
+  Before before_first = Before::kNothing;
+  ProgressBug bug = ProgressBug::kNone;
+};
+
+// The shipped lock, with a bug.
+class PlantedLock : public ProgressLock {
+ public:
+  explicit PlantedLock(ProgressBug bug) : bug_(bug) {}
+
+  bool try_take();
+  Wake give_way();
+  Wake release(bool has_work);
+  Wake end_wait(bool has_work);
+  Wake calls_finished(bool holder_waits) const;
+  bool end_nap(bool has_work);
+  bool is_called_away(bool has_work, int claims) const;
+
+  bool operator==(const PlantedLock&) const = default;
+
+ private:
+  bool has(ProgressBug bug) const { return bug_ == bug; }
+
+  ProgressBug bug_;
+};
+
+class ProgressJob {
+ private:
+  Arena arena_;  // first: everything below lies in it
+  ProgressOptions options_;
+  std::byte* bells_;
+
+ public:
+  using ModelDoorbells = BasicDoorbells<ModelAtomics>;
+  using Bits = std::uint32_t;  // of calls
+  // What the engine guards. `claims` is what the lock should know by itself.
+  struct Contents {
+    PlantedLock lock;
+    Bits arrived = 0;  // submitted, and not taken in by a holder
+    Bits in_flight = 0;
+    int claims = 0;
+
+    bool has_work() const { return in_flight != 0; }
+    bool operator==(const Contents&) const = default;
+  };
+
+  explicit ProgressJob(const ProgressOptions& options);
+  ProgressJob(const ProgressJob&) = delete;
+  ProgressJob& operator=(const ProgressJob&) = delete;
+
+  const ProgressOptions& options() const { return options_; }
+  bool has(ProgressBug bug) const { return options_.bug == bug; }
+  int callers() const { return static_cast<int>(options_.callers.size()); }
+  Arena& arena() { return arena_; }
+
+  // One critical section, at once. What `section` returns is returned.
+  template <class Section>
+  auto guarded(Section section) {
+    enter_guard();
+    Contents now = load();
+    if constexpr (std::is_void_v<decltype(section(now))>) {
+      section(now);
+      store(now);
+    } else {
+      auto result = section(now);
+      store(now);
+      return result;
+    }
+  }
+
+  // All that is in flight, arrived or taken in, and entered by the peer, is finished.
+  void publish(Bits finished, bool holder_waits);
+  // The holder that does not wait.
+  void release();
+  // Inside of a critical section.
+  void note_arrivals(bool are_there);
+  // Whoever becomes the holder, and is it no more: inside of a critical section.
+  void note_holder(const Contents& contents, bool is_claim);
+  void note_release() { holder.set(0); }
+  // Wakes them, inside of a critical section or as a move of its own.
+  void wake_at_once(ProgressLock::Wake whom);
+  void wake(ProgressLock::Wake whom);
+
+  ModelDoorbells ours;
+  ModelDoorbells theirs;
+  Ghost guarded_now;  // the number of what is guarded
+  Ghost holder;       // 1: somebody holds the progress lock
+  Ghost taken;        // bits: in flight, and known to the holder
+  Ghost claim_is_done;
+  Ghost end_is_done;
+  Ghost progress_has_ended;
+  Ghost progress_is_awake;  // 0 while it waits for work
+  Ghost claim_is_awake;
+  Ghost stop_is_awake;
+  std::deque<Ghost> caller_is_awake;
+  std::deque<Ghost> is_finished;   // by call
+  std::deque<Ghost> time_is_over;  // by caller
+  std::deque<Ghost> has_returned;  // by caller
+  using Cell = ModelAtomics::Atomic<std::uint32_t>;
+  Cell& guard;
+  Cell& has_arrivals;
+  std::deque<Cell*> entered;  // by call: the peer has entered
+
+ private:
+  Cell& cell(const std::string& name);
+  void enter_guard() { guard.fetch_add(0, std::memory_order_seq_cst); }
+  Contents load() { return known_[guarded_now.get()]; }
+  void store(const Contents& changed);
+
+  std::vector<Contents> known_;  // by number
+};
+
+}  // namespace farandole::model

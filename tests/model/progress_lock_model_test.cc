@@ -1,0 +1,153 @@
+// The progress lock, explored: in every order of callers, a claim, the thread "progress" and stop()
+// at most one thread drives, claims go first, nobody sleeps over something that can be finished,
+// and everything ends. Every planted bug is found.
+#include <gmock/gmock.h>
+
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "explorer.h"
+#include "progress_threads_model.h"
+
+namespace farandole::model {
+namespace {
+
+using testing::HasSubstr;
+using enum CallerKind;
+using Before = ProgressOptions::Before;
+
+constexpr std::uint64_t kWholeMax = MODEL_WHOLE;
+constexpr bool kCutsShort = kWholeMax < Limits{}.states_max;  // with the sanitizers
+
+Finding explore_progress(const std::string& name, const ProgressOptions& options,
+                         const Limits& limits = {}) {
+  ProgressJob job(options);
+  Finding finding = explore(scenario_of(job), limits);
+  std::cout << name << ": " << name_of(finding.verdict)
+            << (finding.text.empty() ? "" : ": " + finding.text) << " (" << finding.states
+            << " states, " << finding.transitions << " moves)\n";
+  return finding;
+}
+
+struct Case {
+  const char* name;
+  ProgressOptions options;
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> cases = {
+      {"OneWaits", {.callers = {kSubmitsAndWaits}}},
+      {"OneWaitsStopped", {.callers = {kSubmitsAndWaits}, .stops_at_any_time = true}},
+      {"OneWaitsForTheEnd",
+       {.callers = {kSubmitsAndWaits}, .stops_at_any_time = true, .before_first = Before::kEnd}},
+      {"OneWaitsClaimed",
+       {.callers = {kSubmitsAndWaits}, .claim = true, .before_first = Before::kClaim}},
+      {"OnePolls", {.callers = {kSubmitsAndPolls}}},
+      {"OnePollsStopped",
+       {.callers = {kSubmitsAndPolls}, .claim = true, .stops_at_any_time = true}},
+      {"OneWaitsLater", {.callers = {kSubmitsThenWaits}, .claim = true}},
+      {"TwoWait",
+       {.callers = {kSubmitsAndWaits, kSubmitsAndWaits}, .before_first = Before::kOtherCalls}},
+      {"TwoWaitClaimed", {.callers = {kSubmitsAndWaits, kSubmitsAndWaits}, .claim = true}},
+      {"WaitAndPoll",
+       {.callers = {kSubmitsAndWaits, kSubmitsAndPolls}, .before_first = Before::kOtherCalls}},
+      {"OneLosesPatience", {.callers = {kLosesPatience}, .claim = true}},
+      {"ThreeWait",
+       {.callers = {kSubmitsAndWaits, kSubmitsAndWaits, kSubmitsAndWaits},
+        .before_first = Before::kOtherCalls}},
+      {"WaitAndWaitLater", {.callers = {kSubmitsAndWaits, kSubmitsThenWaits}}},
+  };
+  return cases;
+}
+
+class ProgressCase : public testing::TestWithParam<Case> {};
+
+TEST_P(ProgressCase, Holds) {
+  const Finding finding = explore_progress(GetParam().name, GetParam().options,
+                                           {.states_max = kWholeMax, .must_end = true});
+  EXPECT_TRUE(finding.verdict == Verdict::kHolds ||
+              (kCutsShort && finding.verdict == Verdict::kBounded))
+      << finding.text << "\n"
+      << finding.trace;
+}
+
+std::string printed(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(ProgressLock, ProgressCase, testing::ValuesIn(cases()), printed);
+
+struct PlantedBug {
+  const char* name;
+  ProgressBug bug;
+  ProgressOptions options;
+  Verdict verdict;
+  std::string_view text;  // part of what is found
+};
+
+const std::vector<PlantedBug>& planted_bugs() {
+  using enum ProgressBug;
+  constexpr auto kStuck = Verdict::kDeadlock;
+  constexpr auto kBroken = Verdict::kViolation;
+  const ProgressOptions one_polls = {.callers = {kSubmitsAndPolls}};
+  const ProgressOptions one_waits = {.callers = {kSubmitsAndWaits}};
+  const ProgressOptions two_wait = {.callers = {kSubmitsAndWaits, kSubmitsAndWaits},
+                                    .before_first = Before::kOtherCalls};
+  const ProgressOptions wait_and_poll = {.callers = {kSubmitsAndWaits, kSubmitsAndPolls},
+                                         .before_first = Before::kOtherCalls};
+  const ProgressOptions poll_and_wait = {.callers = {kSubmitsAndPolls, kSubmitsAndWaits},
+                                         .before_first = Before::kOtherCalls};
+  const ProgressOptions claimed = {
+      .callers = {kSubmitsAndWaits}, .claim = true, .before_first = Before::kClaim};
+  const ProgressOptions claimed_late = {.callers = {kSubmitsThenWaits}, .claim = true};
+  const ProgressOptions stopped = {
+      .callers = {kSubmitsAndWaits}, .stops_at_any_time = true, .before_first = Before::kEnd};
+  const ProgressOptions waits_late = {.callers = {kSubmitsThenWaits}};
+  const ProgressOptions two_poll = {.callers = {kSubmitsAndPolls, kSubmitsAndPolls}};
+  static const std::vector<PlantedBug> bugs = {
+      {"release wakes nobody", kReleaseWakesNobody, one_polls, kStuck, ""},
+      {"release wakes nobody, claim", kReleaseWakesNobody, claimed, kStuck, ""},
+      {"give_way wakes nobody", kGiveWayWakesNobody, claimed, kStuck, "claim awaits"},
+      {"the end of a wait wakes nobody", kEndOfWaitWakesNobody, poll_and_wait, kStuck, ""},
+      {"the end of a call wakes nobody", kFinishWakesNobody, two_wait, kStuck, ""},
+      {"a waiter stays counted", kWaiterStaysCounted, poll_and_wait, kStuck, ""},
+      {"a nap stays noted", kNapStaysNoted, two_poll, kStuck, ""},
+      {"takes a lock that is held", kTakesHeldLock, two_wait, kBroken, "two hold"},
+      {"takes it before a claim", kTakesBeforeClaims, claimed_late, kBroken, "passed over"},
+      {"the thread goes before a caller", kProgressTakesBeforeCallers, waits_late, kBroken,
+       "before a caller"},
+      {"a claim calls nobody away", kClaimsCallNobodyAway, claimed, kStuck, "claim awaits"},
+      {"the end calls nobody away", kStopCallsNobodyAway, stopped, kStuck,
+       "caller 0 sleeps on bell"},
+      {"wakes before it releases", kWakesBeforeRelease, one_polls, kStuck, ""},
+      {"submits without a bell", kSubmitWithoutBell, wait_and_poll, kStuck, ""},
+      {"claims without a bell", kClaimWithoutBell, claimed, kStuck, "claim awaits"},
+      {"the end wakes nobody", kStopWakesNobody, one_waits, kStuck, "progress"},
+      {"sleeps without asking", kSleepsWithoutAsking, claimed, kStuck, "claim awaits"},
+  };
+  return bugs;
+}
+
+TEST(ProgressLock, EveryPlantedBugIsFound) {
+  for (const PlantedBug& planted : planted_bugs()) {
+    ProgressOptions options = planted.options;
+    options.bug = planted.bug;
+    const Finding finding = explore_progress(planted.name, options);
+    EXPECT_EQ(finding.verdict, planted.verdict) << planted.name;
+    EXPECT_THAT(finding.text, HasSubstr(std::string(planted.text))) << planted.name;
+  }
+}
+
+// The jobs of the bugs hold when no bug is planted: what is found is the bug.
+TEST(ProgressLock, TheJobsOfTheBugsHoldWithoutThem) {
+  for (const PlantedBug& planted : planted_bugs()) {
+    const Finding finding =
+        explore_progress(planted.name, planted.options, {.states_max = kWholeMax});
+    EXPECT_TRUE(finding.verdict == Verdict::kHolds ||
+                (kCutsShort && finding.verdict == Verdict::kBounded))
+        << planted.name;
+  }
+}
+
+}  // namespace
+}  // namespace farandole::model

@@ -1,0 +1,161 @@
+// The threads of a progress job. Each mirrors what engine/progress_threads.cc and loop.cc do around
+// the shipped decisions: one segment is about one critical section or one call of the doorbells.
+#pragma once
+
+#include <cstdint>
+
+#include "automaton.h"
+#include "progress_job.h"
+#include "scenario.h"
+
+namespace farandole::model {
+
+// What whoever holds the progress lock does: looks, sleeps, until it is done or called away.
+class Driver {
+ public:
+  explicit Driver(ProgressJob& job) : job_(&job) {}
+
+  void write_key(ByteWriter& key) const;
+  // `wanted`: the calls that the holder waits for; none in the thread "progress".
+  void begin(ProgressJob::Bits wanted);
+  // One segment. False once it is over; `time` is the holder's, if it has one.
+  bool go_on(const Ghost* time);
+  // One look, and no sleep. True if anything was finished.
+  bool look();
+
+ private:
+  enum class Stage : std::uint8_t { kPrepare, kLook, kAsk, kSleep, kOver };
+
+  bool wanted_is_done() const;
+
+  ProgressJob* job_;  // borrowed
+  ProgressJob::Bits wanted_ = 0;
+  Stage stage_ = Stage::kPrepare;
+  std::uint32_t ticket_ = 0;
+};
+
+class Caller final : public CopiedThread<Caller> {
+ public:
+  Caller(ProgressJob& job, int number);
+  void write_key(ByteWriter& key) const override;
+  bool finished() const override { return stage_ == Stage::kOver; }
+  void run() override;
+
+ private:
+  enum class Stage : std::uint8_t {
+    kSubmit,
+    kRing,
+    kLookOnce,
+    kRelease,
+    kArrive,
+    kRingForHandOver,
+    kDrive,
+    kWaitFor,
+    kBlocked,
+    kPoll,
+    kReturn,
+    kOver
+  };
+
+  ProgressJob::Bits call() const { return ProgressJob::Bits{1} << number_; }
+  bool is(CallerKind kind) const;
+  bool waits_at_once() const;
+  void submit();
+  void after_submit();
+  void arrive();
+  void wait_for();
+
+  ProgressJob* job_;  // borrowed
+  int number_;
+  Stage stage_ = Stage::kSubmit;
+  bool is_holder_ = false;
+  Driver driver_;
+};
+
+// Changes the groups, or ends the engine: takes the lock by a claim.
+class Claim final : public CopiedThread<Claim> {
+ public:
+  Claim(ProgressJob& job, bool stops) : job_(&job), stops_(stops) {}
+  void write_key(ByteWriter& key) const override;
+  bool finished() const override { return stage_ == Stage::kOver; }
+  void run() override;
+
+ private:
+  enum class Stage : std::uint8_t {
+    kAwaitOthers,
+    kStop,
+    kWakeAll,
+    kRingForStop,
+    kJoin,
+    kBegin,
+    kRing,
+    kTake,
+    kBlocked,
+    kWork,
+    kRelease,
+    kOver
+  };
+
+  void await_others();
+  void stop();
+  void begin();
+  void take();
+  void work();
+
+  ProgressJob* job_;  // borrowed
+  bool stops_;
+  Stage stage_ = Stage::kAwaitOthers;
+  int awaited_ = 0;
+};
+
+// The thread "progress". Its nap is a move like any other: it ends by itself.
+class ProgressThread final : public CopiedThread<ProgressThread> {
+ public:
+  explicit ProgressThread(ProgressJob& job) : job_(&job), driver_(job) {}
+  void write_key(ByteWriter& key) const override;
+  bool finished() const override { return stage_ == Stage::kOver; }
+  void run() override;
+
+ private:
+  enum class Stage : std::uint8_t { kWait, kBlocked, kNap, kDrive, kLastLook, kRelease, kOver };
+
+  void wait();
+  void nap();
+
+  ProgressJob* job_;  // borrowed
+  Stage stage_ = Stage::kWait;
+  Driver driver_;
+};
+
+// Another rank: enters what is submitted, in the order that the options ask for.
+class Peer final : public CopiedThread<Peer> {
+ public:
+  explicit Peer(ProgressJob& job) : job_(&job) {}
+  void write_key(ByteWriter& key) const override;
+  bool finished() const override;
+  void run() override;
+
+ private:
+  ProgressJob* job_;  // borrowed
+  int next_ = 0;      // of the calls, the first one last
+  bool awaited_ = false;
+};
+
+// The time of a caller that has a limit is over at any time.
+class Timer final : public CopiedThread<Timer> {
+ public:
+  Timer(ProgressJob& job, int caller) : job_(&job), caller_(caller) {}
+  void write_key(ByteWriter& key) const override;
+  bool finished() const override { return done_; }
+  void run() override;
+
+ private:
+  ProgressJob* job_;  // borrowed
+  int caller_;
+  bool done_ = false;
+};
+
+// All of them.
+Scenario scenario_of(ProgressJob& job);
+
+}  // namespace farandole::model
