@@ -23,8 +23,9 @@ std::int64_t part_of(std::int64_t bytes, std::int64_t round) {
 
 }  // namespace
 
-Allgather::Allgather(const Group& group, const StepIdentity& identity, Options options)
+Allgather::Allgather(Group& group, const StepIdentity& identity, Options options)
     : rounds_(EntryBarrier(group, identity)),
+      scratch_(&group.scratch),
       options_(std::move(options)),
       exposes_(rounds_.entry_barrier().is_worth_exposing(own_part(), own_part().size())) {}
 
@@ -63,8 +64,8 @@ bool Allgather::is_staged(int member, std::int64_t bytes) const {
 std::optional<std::int64_t> Allgather::all_arrived() {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const Group& group = entry_barrier.group();
-  group.counts.clear();
-  group.offsets.clear();
+  scratch_->counts.clear();
+  scratch_->offsets.clear();
   std::int64_t rounds = 0;
   std::int64_t total = 0;
   for (int member = 0; member < group.members(); ++member) {
@@ -74,12 +75,12 @@ std::optional<std::int64_t> Allgather::all_arrived() {
     if (__builtin_mul_overflow(rows, options_.row_bytes, &bytes) ||
         __builtin_add_overflow(total, bytes, &end) || !entry_barrier.exposes_enough(member, bytes))
       return std::nullopt;
-    group.counts.push_back(rows);
-    group.offsets.push_back(std::exchange(total, end));
+    scratch_->counts.push_back(rows);
+    scratch_->offsets.push_back(std::exchange(total, end));
     if (bytes > 0)
       rounds = std::max(rounds, is_staged(member, bytes) ? rounds_for(bytes, kRoundBytes) : 1);
   }
-  output_ = options_.allocate(group.counts);
+  output_ = options_.allocate(scratch_->counts);
   return rounds;
 }
 
@@ -93,8 +94,8 @@ Copy Allgather::copy_of(int member, std::int64_t round) const {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const Group& group = entry_barrier.group();
   const auto index = static_cast<std::size_t>(member);
-  const std::int64_t bytes = group.counts[index] * options_.row_bytes;
-  std::byte* const to = output_ + group.offsets[index];
+  const std::int64_t bytes = scratch_->counts[index] * options_.row_bytes;
+  std::byte* const to = output_ + scratch_->offsets[index];
   const bool ours = member == group.member;
   if (is_staged(member, bytes)) {
     const std::int64_t begin = round * kRoundBytes;

@@ -34,7 +34,7 @@ class Allgather {
   };
 
   // The input is borrowed until the step has ended.
-  Allgather(const Group& group, const StepIdentity& identity, Options options);
+  Allgather(Group& group, const StepIdentity& identity, Options options);
 
   // Does a bounded amount of work; see Progress.
   Progress advance() { return rounds_.advance(*this); }
@@ -53,6 +53,7 @@ class Allgather {
   bool take(std::int64_t round);
 
   Rounds rounds_;
+  StepScratch* scratch_;  // the group's, ours until we end
   Options options_;
   bool exposes_;
   std::byte* output_ = nullptr;

@@ -36,7 +36,7 @@ struct Case {
 struct Side {
   Side(const Case& of, int member) : input(of.input_of(static_cast<std::size_t>(member))) {}
 
-  CollectiveStep step(const Group& group, std::uint32_t sequence, const Case& of) {
+  CollectiveStep step(Group& group, std::uint32_t sequence, const Case& of) {
     return Allgather(
         group, step_number(sequence),
         {.input = input.data(),

@@ -25,8 +25,9 @@ constexpr std::int64_t round_down(std::int64_t value, std::int64_t multiple) {
 
 }  // namespace
 
-Alltoall::Alltoall(const Group& group, const StepIdentity& identity, Options options)
+Alltoall::Alltoall(Group& group, const StepIdentity& identity, Options options)
     : rounds_(EntryBarrier(group, identity)),
+      scratch_(&group.scratch),
       options_(std::move(options)),
       splits_bytes_(group.members() * kSplitBytes),
       piece_bytes_max_(
@@ -114,7 +115,7 @@ void Alltoall::enter(EntryBarrier& entry_barrier) const {
 std::int64_t Alltoall::split(int from, int to) const {
   const Group& group = rounds_.entry_barrier().group();
   const auto members = static_cast<std::size_t>(group.members());
-  return group.splits[static_cast<std::size_t>(from) * members + static_cast<std::size_t>(to)];
+  return scratch_->splits[static_cast<std::size_t>(from) * members + static_cast<std::size_t>(to)];
 }
 
 // Copies the splits before they are checked, so that they cannot change after the check.
@@ -122,10 +123,10 @@ void Alltoall::read_splits() {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const Group& group = entry_barrier.group();
   const auto members = static_cast<std::size_t>(group.members());
-  group.splits.resize(members * members);
+  scratch_->splits.resize(members * members);
   for (std::size_t index = 0; index < members; ++index) {
     const int member = static_cast<int>(index);
-    std::memcpy(&group.splits[index * members],
+    std::memcpy(&scratch_->splits[index * members],
                 are_splits_inline() ? entry_barrier.inline_payload(member)
                                     : entry_barrier.staging(member) + staging_bytes(),
                 static_cast<std::size_t>(splits_bytes_));
@@ -170,8 +171,8 @@ std::optional<std::int64_t> Alltoall::all_arrived() {
   if (!splits_fit()) return std::nullopt;
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const Group& group = entry_barrier.group();
-  group.counts.clear();
-  group.offsets.clear();
+  scratch_->counts.clear();
+  scratch_->offsets.clear();
   std::int64_t rounds = 0;
   std::int64_t offset = 0;
   for (int member = 0; member < group.members(); ++member) {
@@ -181,11 +182,11 @@ std::optional<std::int64_t> Alltoall::all_arrived() {
     if (sent.to_all > 0)
       rounds = std::max(
           {rounds, std::int64_t{1}, stages ? rounds_for(sent.largest, piece_bytes_max_) : 0});
-    group.counts.push_back(split(member, group.member));
-    group.offsets.push_back(offset);
-    offset += group.counts.back() * options_.row_bytes;
+    scratch_->counts.push_back(split(member, group.member));
+    scratch_->offsets.push_back(offset);
+    offset += scratch_->counts.back() * options_.row_bytes;
   }
-  output_ = options_.allocate(group.counts);
+  output_ = options_.allocate(scratch_->counts);
   return rounds;
 }
 
@@ -199,9 +200,9 @@ Copy Alltoall::copy_of(int member, std::int64_t round) const {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const Group& group = entry_barrier.group();
   const auto index = static_cast<std::size_t>(member);
-  const std::int64_t bytes = group.counts[index] * options_.row_bytes;
+  const std::int64_t bytes = scratch_->counts[index] * options_.row_bytes;
   if (bytes == 0) return {};
-  std::byte* const to = output_ + group.offsets[index];
+  std::byte* const to = output_ + scratch_->offsets[index];
   const Sent sent = sent_by(member);
   const std::byte* whole = options_.input;
   if (member != group.member) {

@@ -39,7 +39,7 @@ class Alltoall {
   };
 
   // The input is borrowed until the step has ended.
-  Alltoall(const Group& group, const StepIdentity& identity, Options options);
+  Alltoall(Group& group, const StepIdentity& identity, Options options);
 
   // Does a bounded amount of work; see Progress.
   Progress advance() { return rounds_.advance(*this); }
@@ -86,6 +86,7 @@ class Alltoall {
   bool take(std::int64_t round);
 
   Rounds rounds_;
+  StepScratch* scratch_;  // the group's, ours until we end
   Options options_;
   std::int64_t splits_bytes_;
   std::int64_t piece_bytes_max_;

@@ -231,7 +231,7 @@ class SideInTest {
   SideInTest(const SideInTest&) = delete;
   SideInTest& operator=(const SideInTest&) = delete;
 
-  CollectiveStep step(const Group& group, const StepIdentity& identity) {
+  CollectiveStep step(Group& group, const StepIdentity& identity) {
     const CallInTest& call = prepared_.call;
     const std::int64_t rows = call.rows[member_];
     const bool joined = call.has_joined(member_);

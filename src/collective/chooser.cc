@@ -20,7 +20,7 @@ bool is_quicker_in_one_shot(const Group& group, std::int64_t bytes) {
 
 }  // namespace
 
-CollectiveStep choose(const Group& group, const StepIdentity& identity, CollectiveCall&& call) {
+CollectiveStep choose(Group& group, const StepIdentity& identity, CollectiveCall&& call) {
   const auto bytes = call.count * static_cast<std::int64_t>(row_of(call.dtype).bytes);
   const Reduction reduction = {.dtype = call.dtype,
                                .op = call.reduce_op,
@@ -73,6 +73,11 @@ CollectiveStep choose(const Group& group, const StepIdentity& identity, Collecti
 
 Progress advance(CollectiveStep& step) {
   return std::visit([](auto& algorithm) { return algorithm.advance(); }, step);
+}
+
+std::span<const std::byte> exposed_output(const CollectiveStep& step) {
+  const auto* const two_shots = std::get_if<TwoShotAllreduce>(&step);
+  return two_shots != nullptr ? two_shots->output() : std::span<const std::byte>();
 }
 
 }  // namespace farandole

@@ -61,10 +61,13 @@ struct CollectiveCall {
 using CollectiveStep = std::variant<Barrier, OneShotAllreduce, TwoShotAllreduce, Broadcast,
                                     Allgather, Reducescatter, Alltoall>;
 
-// `group` is borrowed and must outlive the step. For a reduction, check_reduction() must be ok;
-// `splits` must fit `rows`. A join is not a step.
-CollectiveStep choose(const Group& group, const StepIdentity& identity, CollectiveCall&& call);
+// `group` is borrowed, with its scratch, and must outlive the step. For a reduction,
+// check_reduction() must be ok; `splits` must fit `rows`. A join is not a step.
+CollectiveStep choose(Group& group, const StepIdentity& identity, CollectiveCall&& call);
 
 Progress advance(CollectiveStep& step);
+
+// What a step that has entered lets the others write, if its entry on the board has an output.
+std::span<const std::byte> exposed_output(const CollectiveStep& step);
 
 }  // namespace farandole

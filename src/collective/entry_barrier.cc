@@ -19,7 +19,6 @@ bool EntryBarrier::is_worth_exposing(std::span<const std::byte> memory, std::siz
 
 void EntryBarrier::enter_exposing(std::int64_t declared_count, std::span<const std::byte> input,
                                   std::span<const std::byte> output) {
-  group_->exposed_output = output;
   enter(declared_count, location_of(input), location_of(output));
 }
 

@@ -22,8 +22,20 @@ inline constexpr std::size_t kStagingBytes = kSlots * kStagingBytesPerSlot;
 // About how much one call of advance() copies or reduces if there are no windows.
 inline constexpr std::int64_t kChunkBytes = 256 * 1024;
 
-// Owns nothing; lives as long as the engine's group. One thread at a time (the holder of the
-// progress lock).
+// What a step notes about the members after all have entered it. The next one gets it as it is, to
+// save the allocations.
+struct StepScratch {
+  std::vector<const std::byte*> inputs = {};
+  std::vector<std::byte*> outputs = {};
+  std::vector<double> products = {};
+  std::vector<double> weights = {};
+  std::vector<std::int64_t> splits = {};
+  std::vector<std::int64_t> counts = {};
+  std::vector<std::int64_t> offsets = {};
+};
+
+// Owns nothing but the scratch; lives as long as the engine's group. One thread at a time (the
+// holder of the progress lock).
 struct Group {
   int member = 0;          // our index
   std::vector<int> ranks;  // world ranks, ascending
@@ -32,18 +44,7 @@ struct Group {
   const SharedHeap* heap = nullptr;    // ours; null if the others cannot see any of our memory
   std::vector<const PeerHeap*> heaps;  // by member, with our own
   Costs costs;                         // the same on all members
-  // Scratch of the one step that is running, used after all have entered it. Kept to save
-  // allocations.
-  mutable std::vector<const std::byte*> inputs = {};
-  mutable std::vector<std::byte*> outputs = {};
-  mutable std::vector<double> products = {};
-  mutable std::vector<double> weights = {};
-  mutable std::vector<std::int64_t> splits = {};
-  mutable std::vector<std::int64_t> counts = {};
-  mutable std::vector<std::int64_t> offsets = {};
-  // The memory that the others may write in the step that we entered last. Valid if our entry on
-  // the board has an output.
-  mutable std::span<const std::byte> exposed_output = {};
+  StepScratch scratch = {};            // of the one step that is running
 
   int members() const { return static_cast<int>(ranks.size()); }
 };

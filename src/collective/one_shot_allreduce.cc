@@ -7,9 +7,9 @@
 
 namespace farandole {
 
-OneShotAllreduce::OneShotAllreduce(const Group& group, const StepIdentity& identity,
+OneShotAllreduce::OneShotAllreduce(Group& group, const StepIdentity& identity,
                                    const AllreduceOptions& options)
-    : rounds_(EntryBarrier(group, identity)), options_(options) {
+    : rounds_(EntryBarrier(group, identity)), scratch_(&group.scratch), options_(options) {
   CHECK(options.bytes() <= kBytesMax,
         "what is shown at once fits into a part of the staging memory");
 }
@@ -38,18 +38,18 @@ bool OneShotAllreduce::take(std::int64_t /*round*/) {
   if (options_.joined) return true;
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const Group& group = entry_barrier.group();
-  group.inputs.clear();
+  scratch_->inputs.clear();
   for (int member = 0; member < group.members(); ++member) {
     if (has_joined(entry_barrier, member)) {
-      if (options_.is_adasum()) group.inputs.push_back(nullptr);
+      if (options_.is_adasum()) scratch_->inputs.push_back(nullptr);
       continue;
     }
     const std::byte* const shown = is_inline() ? entry_barrier.inline_payload(member)
                                                : entry_barrier.staging(member) + offset();
-    group.inputs.push_back(member == group.member ? options_.input : shown);
+    scratch_->inputs.push_back(member == group.member ? options_.input : shown);
   }
   const std::array outputs = {options_.output};
-  reduce(options_.reduction, group.inputs, outputs, options_.count);
+  reduce(options_.reduction, scratch_->inputs, outputs, options_.count);
   return true;
 }
 

@@ -18,8 +18,7 @@ class OneShotAllreduce {
 
   // check_reduction() must be ok, and there may be at most kBytesMax bytes. The memory is borrowed
   // until the step has ended.
-  OneShotAllreduce(const Group& group, const StepIdentity& identity,
-                   const AllreduceOptions& options);
+  OneShotAllreduce(Group& group, const StepIdentity& identity, const AllreduceOptions& options);
 
   // Does a bounded amount of work; see Progress.
   Progress advance() { return rounds_.advance(*this); }
@@ -38,6 +37,7 @@ class OneShotAllreduce {
   bool is_inline() const { return options_.bytes() <= static_cast<std::int64_t>(kInlineBytes); }
 
   Rounds rounds_;
+  StepScratch* scratch_;  // the group's, ours until we end
   AllreduceOptions options_;
 };
 

@@ -11,9 +11,9 @@
 
 namespace farandole {
 
-Reducescatter::Reducescatter(const Group& group, const StepIdentity& identity,
-                             const Options& options)
+Reducescatter::Reducescatter(Group& group, const StepIdentity& identity, const Options& options)
     : rounds_(EntryBarrier(group, identity)),
+      scratch_(&group.scratch),
       options_(options),
       piece_bytes_(std::min(kRoundBytes / group.members() / kPieceAlignment * kPieceAlignment,
                             round_up(share(0).bytes, kPieceAlignment))),
@@ -92,11 +92,11 @@ bool Reducescatter::take(std::int64_t round) {
   const std::int64_t left = piece(round, group.member).bytes - reduced_;
   if (left == 0) return true;
   const std::int64_t bytes = std::min(left, kChunkBytes);
-  group.inputs.clear();
+  scratch_->inputs.clear();
   for (int member = 0; member < group.members(); ++member)
-    group.inputs.push_back(shown(member, round) + reduced_);
+    scratch_->inputs.push_back(shown(member, round) + reduced_);
   const std::array outputs = {options_.output + round * piece_bytes_ + reduced_};
-  reduce(options_.reduction, group.inputs, outputs,
+  reduce(options_.reduction, scratch_->inputs, outputs,
          bytes / static_cast<std::int64_t>(row_of(options_.reduction.dtype).bytes));
   reduced_ = bytes < left ? reduced_ + bytes : 0;
   return bytes == left;

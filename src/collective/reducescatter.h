@@ -36,7 +36,7 @@ class Reducescatter {
   };
 
   // check_reduction() must be ok. The memory is borrowed until the step has ended.
-  Reducescatter(const Group& group, const StepIdentity& identity, const Options& options);
+  Reducescatter(Group& group, const StepIdentity& identity, const Options& options);
 
   // Does a bounded amount of work; see Progress.
   Progress advance() { return rounds_.advance(*this); }
@@ -65,6 +65,7 @@ class Reducescatter {
   bool take(std::int64_t round);  // reduces our piece
 
   Rounds rounds_;
+  StepScratch* scratch_;  // the group's, ours until we end
   Options options_;
   // bytes of each member's piece per round; the whole share if nothing is staged
   std::int64_t piece_bytes_;

@@ -24,9 +24,10 @@ constexpr std::int64_t kReducedByAllMax = 512 * 1024;
 
 }  // namespace
 
-TwoShotAllreduce::TwoShotAllreduce(const Group& group, const StepIdentity& identity,
+TwoShotAllreduce::TwoShotAllreduce(Group& group, const StepIdentity& identity,
                                    const AllreduceOptions& options)
     : shots_(EntryBarrier(group, identity)),
+      scratch_(&group.scratch),
       options_(options),
       multiplies_(options.is_adasum() && group.members() > 1),
       shows_(!options.joined && group.members() > 1 &&
@@ -126,8 +127,8 @@ std::optional<std::int64_t> TwoShotAllreduce::all_arrived() {
   // If no other member needs to see the result, there is no need to wait for it to be fetched.
   if (members == 1 || reduces_all_) others_fetch_ = false;
   is_one_window_ = members == 1 || (all_expose && !others_fetch_);
-  entry_barrier.group().products.assign(dot_products_of(static_cast<std::size_t>(members)), 0);
-  entry_barrier.group().weights.assign(static_cast<std::size_t>(members), 0);
+  scratch_->products.assign(dot_products_of(static_cast<std::size_t>(members)), 0);
+  scratch_->weights.assign(static_cast<std::size_t>(members), 0);
   return passes() * windows();
 }
 
@@ -151,16 +152,16 @@ void TwoShotAllreduce::collect_inputs(std::int64_t in_tensor, std::int64_t in_st
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const Group& group = entry_barrier.group();
   const auto bytes = static_cast<std::size_t>(options_.bytes());
-  group.inputs.clear();
+  scratch_->inputs.clear();
   for (int member = 0; member < group.members(); ++member) {
     if (has_joined(entry_barrier, member)) {
-      if (options_.is_adasum()) group.inputs.push_back(nullptr);
+      if (options_.is_adasum()) scratch_->inputs.push_back(nullptr);
       continue;
     }
     const bool ours = member == group.member;
     const std::byte* const exposed = ours ? options_.input : entry_barrier.input(member, bytes);
-    group.inputs.push_back(exposed != nullptr ? exposed + in_tensor
-                                              : entry_barrier.staging(member) + in_staging);
+    scratch_->inputs.push_back(exposed != nullptr ? exposed + in_tensor
+                                                  : entry_barrier.staging(member) + in_staging);
   }
 }
 
@@ -173,22 +174,22 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
   const std::int64_t in_tensor = window(index).begin * size + in_window;
   const auto bytes = static_cast<std::size_t>(options_.bytes());
   collect_inputs(in_tensor, part_offset(index) + in_window);
-  group.outputs.clear();
+  scratch_->outputs.clear();
   for (int member = 0; member < group.members(); ++member) {
     if (has_joined(entry_barrier, member)) continue;
     const bool ours = member == group.member;
     std::byte* const wanted = ours           ? options_.output
                               : reduces_all_ ? nullptr
                                              : entry_barrier.output(member, bytes);
-    if (wanted != nullptr) group.outputs.push_back(wanted + in_tensor);
+    if (wanted != nullptr) scratch_->outputs.push_back(wanted + in_tensor);
   }
   if (others_fetch_)
-    group.outputs.push_back(entry_barrier.own_staging() + part_offset(index) + in_window);
+    scratch_->outputs.push_back(entry_barrier.own_staging() + part_offset(index) + in_window);
   if (multiplies_)
     Adasum(options_.reduction.dtype)
-        .add_weighted(group.inputs, group.weights, group.outputs, range.count);
+        .add_weighted(scratch_->inputs, scratch_->weights, scratch_->outputs, range.count);
   else
-    farandole::reduce(options_.reduction, group.inputs, group.outputs, range.count);
+    farandole::reduce(options_.reduction, scratch_->inputs, scratch_->outputs, range.count);
 }
 
 // Uses the slices of the staged windows even if nothing is staged, so that sums are rounded alike
@@ -199,7 +200,8 @@ bool TwoShotAllreduce::multiply(std::int64_t index) {
   const Range whole = window_staged(is_one_window_ ? reduced_ : index);
   const Range own = slice(whole, group.member);
   collect_inputs((whole.begin + own.begin) * size, part_offset(index) + own.begin * size);
-  Adasum(options_.reduction.dtype).add_dot_products(group.inputs, own.count, group.products);
+  Adasum(options_.reduction.dtype)
+      .add_dot_products(scratch_->inputs, own.count, scratch_->products);
   if (is_one_window_ && ++reduced_ < windows_staged()) return false;
   reduced_ = 0;
   if (!is_multiplied(index + 1)) show_products(index);
@@ -209,24 +211,25 @@ bool TwoShotAllreduce::multiply(std::int64_t index) {
 void TwoShotAllreduce::show_products(std::int64_t index) const {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   std::memcpy(entry_barrier.own_staging() + part_offset(index) + shown_bytes(),
-              entry_barrier.group().products.data(), static_cast<std::size_t>(products_bytes()));
+              scratch_->products.data(), static_cast<std::size_t>(products_bytes()));
 }
 
 void TwoShotAllreduce::find_weights(std::int64_t index) const {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const Group& group = entry_barrier.group();
-  std::ranges::fill(group.products, 0);
+  std::ranges::fill(scratch_->products, 0);
   for (int member = 0; member < group.members(); ++member) {
     const std::byte* const shown =
         entry_barrier.staging(member) + part_offset(index) + shown_bytes();
-    for (std::size_t place = 0; place < group.products.size(); ++place) {
+    for (std::size_t place = 0; place < scratch_->products.size(); ++place) {
       double product = 0;
       std::memcpy(&product, shown + place * sizeof(product), sizeof(product));
-      group.products[place] += product;
+      scratch_->products[place] += product;
     }
   }
   const Reduction& reduction = options_.reduction;
-  find_adasum_weights(group.products, reduction.prescale * reduction.postscale, group.weights);
+  find_adasum_weights(scratch_->products, reduction.prescale * reduction.postscale,
+                      scratch_->weights);
 }
 
 void TwoShotAllreduce::fetch(std::int64_t index) {

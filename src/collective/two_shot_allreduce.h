@@ -35,11 +35,12 @@ class TwoShotAllreduce {
   static constexpr std::size_t kAdasumMembersMax = 255;
 
   // check_reduction() must be ok. The memory is borrowed until the step has ended.
-  TwoShotAllreduce(const Group& group, const StepIdentity& identity,
-                   const AllreduceOptions& options);
+  TwoShotAllreduce(Group& group, const StepIdentity& identity, const AllreduceOptions& options);
 
   // Does a bounded amount of work; see Progress.
   Progress advance() { return shots_.advance(*this); }
+  // What the others may write, if they can see it.
+  std::span<const std::byte> output() const;
 
  private:
   // A range of elements.
@@ -75,7 +76,6 @@ class TwoShotAllreduce {
   void fetch(std::int64_t index);
 
   std::span<const std::byte> input() const;
-  std::span<const std::byte> output() const;
   void collect_inputs(std::int64_t in_tensor, std::int64_t in_staging) const;
   void reduce_range(std::int64_t index, Range range);
   bool multiply(std::int64_t index);
@@ -83,6 +83,7 @@ class TwoShotAllreduce {
   void find_weights(std::int64_t index) const;
 
   TwoShots shots_;
+  StepScratch* scratch_;  // the group's, ours until we end
   AllreduceOptions options_;
   bool multiplies_ = false;     // this is an Adasum, before its second pass
   bool shows_ = false;          // we stage our input, because the others cannot see it

@@ -107,6 +107,7 @@ TEST(Failure, ARankGivesUpWhenItsOldestCallHasWaitedForTheLimit) {
   const TimePoint now = TimePoint(seconds(1000));
   EXPECT_FALSE(giving_up_stalled(nullptr, now, seconds(1)));
   Record record;
+  record.submission.operation = Operation::kAllreduce;
   record.submission.name = "x";
   record.submitted = now - seconds(5);
   EXPECT_FALSE(giving_up_stalled(&record, now, seconds(6)));

@@ -203,7 +203,10 @@ void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   if (ended_) return;
   if (!stop_entering() && step_) {
     board_.abandon();
-    if (exposes_output()) writers_deadline_ = clock_.now() + kWritersTime;
+    if (exposes_output()) {
+      writers_deadline_ = clock_.now() + kWritersTime;
+      exposed_output_ = farandole::exposed_output(*step_);
+    }
   }
   ended_ = status;
   step_.reset();
@@ -219,7 +222,8 @@ bool GroupMember::exposes_output() const {
 }
 
 std::span<const std::byte> GroupMember::awaited_output() const {
-  return step_ && exposes_output() ? group_.exposed_output : std::span<const std::byte>();
+  return step_ && exposes_output() ? farandole::exposed_output(*step_)
+                                   : std::span<const std::byte>();
 }
 
 // A process that has ended can have left before, or have died.

@@ -63,7 +63,7 @@ class GroupMember {
   // The memory in which others may store results that this rank wants.
   std::span<const std::byte> awaited_output() const;
   // The memory that other members may still write; needs waits_for_writers().
-  std::span<const std::byte> exposed_output() const { return group_.exposed_output; }
+  std::span<const std::byte> exposed_output() const { return exposed_output_; }
   // Whatever they write from now on is seen by nobody, so the calls need not wait for them any more
   // (SharedHeap::take_back). Waits again if the system rejects.
   void take_memory_back(TimePoint now);
@@ -124,6 +124,7 @@ class GroupMember {
   bool enters_ = true;  // until this rank wants to end
   std::optional<Status> ended_;
   std::optional<TimePoint> writers_deadline_;  // ended, and others may still write what we exposed
+  std::span<const std::byte> exposed_output_;  // that
 };
 
 }  // namespace farandole

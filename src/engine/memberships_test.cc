@@ -32,6 +32,7 @@ class MembershipsTest : public testing::Test {
 TEST_F(MembershipsTest, ACallOfAGroupThatIsGoneFinishesAtOnce) {
   Record record;
   record.submission.group = 3;
+  record.submission.operation = Operation::kAllreduce;
   record.submission.name = "x";
   memberships_.submit(record, finished_);
   EXPECT_EQ(finished_, std::vector<Record*>{&record});
