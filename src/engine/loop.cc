@@ -134,8 +134,9 @@ void Loop::publish() {
   auto next_one = ProgressLock::Wake::kNobody;
   {
     auto state = state_.guarded.lock();
-    for (const auto& [group, status] : memberships_.take_ended())
-      state->submissions.end_group(group, status);
+    if (memberships_.some_have_ended())
+      for (const auto& [group, status] : memberships_.take_ended())
+        state->submissions.end_group(group, status);
     state->published = now;
     for (Record* const record : finished_) {
       if (wanted_.has(record->handle)) --missing_;

@@ -6,35 +6,6 @@
 
 namespace farandole {
 
-bool ProgressLock::try_take() {
-  if (!is_free()) return false;
-  held_ = true;
-  return true;
-}
-
-auto ProgressLock::give_way() -> Wake {
-  CHECK(held_ && waiters_ > 0, "a caller that waits gives way");
-  held_ = false;
-  return somebody_is_ahead() ? Wake::kCallers : Wake::kNobody;
-}
-
-auto ProgressLock::release(bool has_work) -> Wake {
-  CHECK(held_, "who holds the progress lock releases it");
-  held_ = false;
-  in_background_ = false;
-  return next(has_work);
-}
-
-auto ProgressLock::end_wait(bool has_work) -> Wake {
-  CHECK(waiters_ > 0, "a waiter goes once");
-  --waiters_;
-  return next(has_work);
-}
-
-auto ProgressLock::calls_finished(bool holder_waits) const -> Wake {
-  return waiters_ > (holder_waits ? 1 : 0) ? Wake::kCallers : Wake::kNobody;
-}
-
 bool ProgressLock::begin_claim() {
   ++claims_;
   return held_;
@@ -67,12 +38,6 @@ bool ProgressLock::end_nap(bool has_work) {
 bool ProgressLock::is_called_away(bool has_work) const {
   if (somebody_is_ahead()) return true;
   return in_background_ && (waiters_ > 0 || calls_ != calls_seen_ || !has_work);
-}
-
-auto ProgressLock::next(bool has_work) const -> Wake {
-  if (held_) return Wake::kNobody;
-  if (waiters_ > 0 || somebody_is_ahead()) return Wake::kCallers;
-  return has_work && !napping_ ? Wake::kProgress : Wake::kNobody;
 }
 
 }  // namespace farandole

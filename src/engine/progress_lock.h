@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "base/check.h"
+
 namespace farandole {
 
 class ProgressLock {
@@ -32,17 +34,36 @@ class ProgressLock {
     waiters_ += waits ? 1 : 0;
   }
   // True: the caller holds it now, since it was free.
-  bool try_take();
+  bool try_take() {
+    if (!is_free()) return false;
+    held_ = true;
+    return true;
+  }
   // A caller has come that waits. True: the holder is to hear of it by its bell, and hands over.
   bool holder_hands_over() const { return in_background_; }
   // From a caller that goes on waiting.
-  [[nodiscard]] Wake give_way();
+  [[nodiscard]] Wake give_way() {
+    CHECK(held_ && waiters_ > 0, "a caller that waits gives way");
+    held_ = false;
+    return somebody_is_ahead() ? Wake::kCallers : Wake::kNobody;
+  }
   // From any holder that does not wait. `has_work`: something is in flight, or not sent yet.
-  [[nodiscard]] Wake release(bool has_work);
+  [[nodiscard]] Wake release(bool has_work) {
+    CHECK(held_, "who holds the progress lock releases it");
+    held_ = false;
+    in_background_ = false;
+    return next(has_work);
+  }
   // A waiter that does not hold it goes. Its call may be done or not.
-  [[nodiscard]] Wake end_wait(bool has_work);
+  [[nodiscard]] Wake end_wait(bool has_work) {
+    CHECK(waiters_ > 0, "a waiter goes once");
+    --waiters_;
+    return next(has_work);
+  }
   // The holder has finished calls: whom that concerns. `holder_waits`: it is a waiter itself.
-  [[nodiscard]] Wake calls_finished(bool holder_waits) const;
+  [[nodiscard]] Wake calls_finished(bool holder_waits) const {
+    return waiters_ > (holder_waits ? 1 : 0) ? Wake::kCallers : Wake::kNobody;
+  }
 
   // A claim begins. True: somebody holds the lock, and is to hear of it by its bell.
   bool begin_claim();
@@ -73,7 +94,11 @@ class ProgressLock {
   bool operator==(const ProgressLock&) const = default;
 
  private:
-  Wake next(bool has_work) const;
+  Wake next(bool has_work) const {
+    if (held_) return Wake::kNobody;
+    if (waiters_ > 0 || somebody_is_ahead()) return Wake::kCallers;
+    return has_work && !napping_ ? Wake::kProgress : Wake::kNobody;
+  }
 
   int waiters_ = 0;               // callers inside wait(), or submit() with a limit
   int claims_ = 0;                // threads that wait for it with a claim
