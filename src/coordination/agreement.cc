@@ -104,9 +104,9 @@ Agreement::Agreement(int member, std::vector<int> ranks, const AgreementOptions&
 
 Agreement::~Agreement() = default;
 
-Status Agreement::submit(CallId call_id, const InternedSignature& interned,
-                         const SubmissionContext& context, TimePoint now) {
-  return parts_->follower().submit(call_id, interned, context, now);
+void Agreement::submit(CallId call_id, const InternedSignature& interned,
+                       const SubmissionContext& context, TimePoint now) {
+  parts_->follower().submit(call_id, interned, context, now);
 }
 
 Status Agreement::receive(int from, std::span<const std::byte> message, TimePoint now) {

@@ -46,11 +46,11 @@ class Agreement {
   Agreement& operator=(const Agreement&) = delete;
 
   // Adds a call of our user. `interned` is borrowed until a decision with this call id was
-  // completed(). All calls of a batch must be submitted before next_decision() is called again.
-  // Errors: kFixCall if a call of this name is in flight on this member, if the name is too long,
-  // or if this member has joined and was not released yet.
-  Status submit(CallId call_id, const InternedSignature& interned, const SubmissionContext& context,
-                TimePoint now);
+  // completed(). All calls of a batch must be submitted before next_decision() is called again. The
+  // signature must be valid, no call of this name may be in flight on this member, and this member
+  // must not have joined, unless it was released: SubmissionTable rejects such calls.
+  void submit(CallId call_id, const InternedSignature& interned, const SubmissionContext& context,
+              TimePoint now);
   // Takes a message of a peer. Messages of one peer must come in order, each once. Errors: kStop if
   // the bytes are not a valid message; the group must not be used any more then.
   Status receive(int from, std::span<const std::byte> message, TimePoint now);

@@ -26,10 +26,11 @@ Follower::Follower(int rank, const AgreementOptions& options)
       walk_(plan_, in_flight_, quiescent_points_last_),
       grace_(options.grace) {}
 
-Status Follower::submit(CallId call_id, const InternedSignature& interned,
-                        const SubmissionContext& context, TimePoint now) {
-  if (!interned.problem.empty() || join_ || in_flight_.find(interned) != InFlight::kNone)
-    return problem_of_submission(interned);
+void Follower::submit(CallId call_id, const InternedSignature& interned,
+                      const SubmissionContext& context, TimePoint now) {
+  CHECK(interned.problem.empty(), "the caller has checked the signature");
+  CHECK(!join_, "a member that has joined submits nothing");
+  CHECK(in_flight_.find(interned) == InFlight::kNone, "a name is in flight only once");
   grace_.submitted(context.waits);
   grace_.moved(now);
   waits_last_ = context.waits;
@@ -40,32 +41,15 @@ Status Follower::submit(CallId call_id, const InternedSignature& interned,
       raise({});
     else if (!stopped_)
       messages_.add(Announcement(join_->announcement));
-    return {};
+    return;
   }
   const auto slot = in_flight_.add(call_id, interned, context);
   if (mode_ == Mode::kQueue && interned.signature.has_call_error()) raise({});
-  if (mode_ == Mode::kQueue || stopped_) return {};
+  if (mode_ == Mode::kQueue || stopped_) return;
   if (mode_ == Mode::kPlan && plan_.fragment_of(interned.digest) != nullptr)
     ++planned_queued_;
   else
     announce(slot);
-  return {};
-}
-
-Status Follower::problem_of_submission(const InternedSignature& interned) const {
-  if (!interned.problem.empty())
-    return Status::fix_call(fmt::format("rank {} cannot submit this: {}", rank_, interned.problem));
-  const auto& row = row_of(interned.signature.operation);
-  if (join_) {
-    return Status::fix_call(
-        fmt::format("{} `{}`: rank {} has joined and so has no more data; submit nothing until "
-                    "join has returned",
-                    row.name, name_for_texts(interned.signature), rank_));
-  }
-  return Status::fix_call(fmt::format(
-      "{} `{}`: this name is still in flight on rank {}; wait for the earlier call, or give this "
-      "one another name",
-      row.name, name_for_texts(interned.signature), rank_));
 }
 
 void Follower::announce(InFlight::Slot slot) {

@@ -37,8 +37,8 @@ class Follower {
   void expect_fusion() { fusion_watch_.emplace(options_.fusion_bytes); }
 
   // As in Agreement. Messages come from the coordinator and go to it.
-  Status submit(CallId call_id, const InternedSignature& interned, const SubmissionContext& context,
-                TimePoint now);
+  void submit(CallId call_id, const InternedSignature& interned, const SubmissionContext& context,
+              TimePoint now);
   Status receive(std::span<const std::byte> message, TimePoint now);
   void tick(TimePoint now);
   std::optional<TimePoint> deadline();
@@ -61,7 +61,6 @@ class Follower {
     bool released = false;  // received in the stream; becomes false when the release was completed
   };
 
-  Status problem_of_submission(const InternedSignature& interned) const;
   void announce(InFlight::Slot slot);
   void announce_what_is_not_planned();
   bool is_stuck();

@@ -1,6 +1,6 @@
 #include "coordination/fusion_planner.h"
 
-#include "coordination/messages.h"
+#include "coordination/limits.h"
 
 namespace farandole {
 namespace {

@@ -12,8 +12,9 @@ struct FusionItem {
   std::uint64_t fusion_key = 0;  // InternedSignature::fusion_key
   std::int64_t bytes = 0;
   std::uint32_t batch = 0;  // 0: submitted alone
-  // By member: how many completions its user had seen when it submitted this.
-  std::vector<std::uint32_t> waits;
+  // Says how many completions the user of each member had seen when it submitted this: if these
+  // numbers are equal for two items, this is.
+  std::uint64_t waits = 0;
 };
 
 // Returns buckets of indices into `items`, which must be in the order in which they were seen. A

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "coordination/messages.h"
+#include "coordination/limits.h"
 
 namespace farandole {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 
 FusionItem item(std::int64_t bytes, std::uint64_t fusion_key = 1, std::uint32_t batch = 0,
-                std::vector<std::uint32_t> waits = {0, 0}) {
+                std::uint64_t waits = 0) {
   return {fusion_key, bytes, batch, std::move(waits)};
 }
 
@@ -45,8 +45,8 @@ TEST(FusionPlanner, ReachesPastOthersButNotTooFar) {
 }
 
 TEST(FusionPlanner, NeverFusesAcrossAWaitOfAnyMember) {
-  const std::vector<FusionItem> items = {item(1, 1, 0, {0, 0}), item(1, 1, 0, {0, 1}),
-                                         item(1, 1, 0, {0, 0}), item(1, 1, 0, {0, 1})};
+  const std::vector<FusionItem> items = {item(1, 1, 0, 7), item(1, 1, 0, 8), item(1, 1, 0, 7),
+                                         item(1, 1, 0, 8)};
   EXPECT_THAT(plan_buckets(items, 100), ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
 }
 

@@ -3,21 +3,15 @@
 #include <utility>
 
 #include "coordination/fusion_planner.h"
+#include "coordination/limits.h"
 
 namespace farandole {
-namespace {
-
-// Larger supersteps are not watched: they hardly repeat and take too long to look at.
-constexpr std::size_t kItemsMax = 65536;
-constexpr std::size_t kSuperstepsMax = 1024;
-
-}  // namespace
-
 void FusionWatch::add(const InternedSignature& interned, const SubmissionContext& context) {
   if (context.quiescent_points != quiescent_points_) end_superstep();
   quiescent_points_ = context.quiescent_points;
   digests_ += interned.digest;
-  if (items_.size() < kItemsMax)
+  // Larger supersteps are not watched: they hardly repeat and take too long to look at.
+  if (!is_full())
     items_.push_back({interned.fusion_key, interned.bytes, context.batch, context.waits});
 }
 
@@ -27,8 +21,8 @@ bool FusionWatch::end_step() {
 }
 
 void FusionWatch::end_superstep() {
-  if (steps_ > 1 && items_.size() < kItemsMax) {
-    if (seen_.size() >= kSuperstepsMax) seen_.clear();
+  if (steps_ > 1 && !is_full()) {
+    if (seen_.size() >= kDigestsMax) seen_.clear();
     wasteful_ = ++seen_[digests_] == 2 && wastes_steps();
   }
   items_.clear();
@@ -36,10 +30,12 @@ void FusionWatch::end_superstep() {
   steps_ = 0;
 }
 
+bool FusionWatch::is_full() const { return (items_.size() + 1) * sizeof(Item) > kTraceBytesMax; }
+
 bool FusionWatch::wastes_steps() const {
   std::vector<FusionItem> items;
   for (const auto& [fusion_key, bytes, batch, waits] : items_)
-    items.push_back({fusion_key, bytes, batch, {waits}});
+    items.push_back({fusion_key, bytes, batch, waits});
   return plan_buckets(items, fusion_bytes_).size() < steps_;
 }
 

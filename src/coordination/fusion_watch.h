@@ -31,6 +31,7 @@ class FusionWatch {
   };
 
   void end_superstep();
+  bool is_full() const;
   bool wastes_steps() const;
 
   std::int64_t fusion_bytes_;

@@ -6,23 +6,25 @@
 #include "base/check.h"
 #include "base/digest.h"
 #include "coordination/fusion_planner.h"
+#include "coordination/limits.h"
 
 namespace farandole {
 namespace {
 
-constexpr std::size_t kSuperstepsMax = 4096;
-constexpr std::size_t kWaitsMax = 4096;
-constexpr std::size_t kSuccessorsMax = 256;
 constexpr int kRoundsAlike = 3;
-// A wait for the same submissions is learned the second time it is seen. A wait for any at one
-// bucket is learned the fourth time.
+// A wait for the same submissions is learned the second time it is seen.
 constexpr int kWaitsAlike = 2;
-constexpr int kWaitsAtOneBucket = 4;
 
 std::uint64_t digest_of_set(std::vector<std::uint32_t> ids) {
   std::ranges::sort(ids);
   Digest digest;
   for (const auto id : ids) digest.add(id);
+  return digest.value();
+}
+
+std::uint64_t digest_of_waits(const std::vector<SubmissionContext>& contexts) {
+  Digest digest;
+  for (const auto& context : contexts) digest.add(context.waits);
   return digest.value();
 }
 
@@ -39,9 +41,13 @@ void Learner::edit(const auto& item) {
 }
 
 void Learner::restart(std::vector<std::uint32_t> quiescent_points) {
+  forget_run();
+  quiescent_points_ = std::move(quiescent_points);
+}
+
+void Learner::forget_run() {
   run_.clear();
   ids_of_run_.clear();
-  quiescent_points_ = std::move(quiescent_points);
   began_at_sync_point_ = false;
   has_repetition_ = false;
   fragment_last_ = 0;
@@ -70,7 +76,8 @@ bool Learner::is_after_all(const std::vector<SubmissionContext>& contexts) const
 }
 
 void Learner::note(std::uint32_t id, const std::vector<SubmissionContext>& contexts) {
-  run_.push_back({id, contexts});
+  if (trace_bytes() + kTraceBytesOfOne > kTraceBytesMax) forget_run();
+  run_.push_back({id, contexts.front().batch, digest_of_waits(contexts)});
   ids_of_run_.insert(id);
   if (quiescent_points_.empty())
     for (const auto& context : contexts) quiescent_points_.push_back(context.quiescent_points);
@@ -126,7 +133,7 @@ std::uint64_t Learner::digest_of_run() const {
 
 // True if it was seen before.
 bool Learner::remember(std::uint64_t superstep) {
-  if (supersteps_seen_.size() >= kSuperstepsMax) supersteps_seen_.clear();
+  if (supersteps_seen_.size() >= kDigestsMax) supersteps_seen_.clear();
   return !supersteps_seen_.insert(superstep).second;
 }
 
@@ -160,12 +167,11 @@ void Learner::learn_run() {
     if (fragment != 0) cut(fragment);
   Ids ids;
   std::vector<FusionItem> items;
-  for (const auto& [id, contexts] : run_) {
+  for (const auto& [id, batch, waits] : run_) {
     if (fragment_of(id) != 0) continue;
     const auto& interned = *names_.find(id);
     ids.push_back(id);
-    items.push_back({interned.fusion_key, interned.bytes, contexts.front().batch, {}});
-    for (const auto& context : contexts) items.back().waits.push_back(context.waits);
+    items.push_back({interned.fusion_key, interned.bytes, batch, waits});
   }
   Buckets buckets;
   for (const auto& planned : plan_buckets(items, fusion_bytes_)) {
@@ -311,10 +317,9 @@ void Learner::learn_wait(std::uint32_t fragment, std::uint32_t bucket, const Ids
   Ids missing;
   for (const auto id : found->buckets[bucket].ids)
     if (!contains(ready, id)) missing.push_back(id);
-  if (waits_seen_.size() > kWaitsMax) waits_seen_.clear();
+  if (waits_seen_.size() >= kDigestsMax) waits_seen_.clear();
   const auto here = digest_of_set(found->buckets[bucket].ids);
-  const int alike = ++waits_seen_[digest_of_set(missing) ^ here];
-  if (alike < kWaitsAlike && ++waits_seen_[here] < kWaitsAtOneBucket) return;
+  if (++waits_seen_[digest_of_set(missing) ^ here] < kWaitsAlike) return;
 
   Buckets before;
   Buckets first;
@@ -344,7 +349,7 @@ void Learner::learn_order(std::uint32_t fragment, const Ids& ready) {
     if (other != fragment && plan_.find(other) != nullptr)
       before.emplace_back(other, Where::kSameSuperstep);
   if (before.empty()) return;
-  if (waits_seen_.size() > kWaitsMax) waits_seen_.clear();
+  if (waits_seen_.size() >= kDigestsMax) waits_seen_.clear();
   // Does not share its count with the waits at that bucket.
   if (++waits_seen_[~digest_of_set(found->buckets.front().ids)] % kWaitsAlike != 0) return;
   for (const auto& [one, where] : predecessors(fragment))

@@ -58,15 +58,23 @@ class Learner {
   // The id loses its signature, so it must not be planned any more.
   void forget(std::uint32_t id);
 
+  // The memory for what came since the last synchronization point. Before it exceeds
+  // kTraceBytesMax, all of that is forgotten.
+  std::size_t trace_bytes() const { return run_.size() * kTraceBytesOfOne; }
+
  private:
   struct Issued {
     std::uint32_t id;
-    std::vector<SubmissionContext> contexts;
+    std::uint32_t batch;
+    std::uint64_t waits;  // FusionItem::waits
   };
+  // In `run_`, and a node and its bucket in `ids_of_run_`.
+  static constexpr std::size_t kTraceBytesOfOne = sizeof(Issued) + 5 * sizeof(void*);
   using Ids = std::vector<std::uint32_t>;
   using Buckets = std::vector<Ids>;
 
   void edit(const auto& item);
+  void forget_run();
   bool is_after_all(const std::vector<SubmissionContext>& contexts) const;
   void end_superstep();
   bool end_round();

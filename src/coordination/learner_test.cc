@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "coordination/limits.h"
+
 namespace farandole {
 namespace {
 
@@ -69,6 +71,56 @@ TEST_F(LearnerOfTwo, ASuperstepThatCameTwiceIsAFragment) {
   EXPECT_THAT(fragments(), IsEmpty());
   EXPECT_TRUE(superstep({4}));
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{3, 1}, Ids{2})));
+}
+
+// A program that is longer than what the learner remembers, without a synchronization point.
+TEST_F(LearnerOfTwo, AProgramWithoutRepetitionIsForgottenAndALoopIsLearnedBehindIt) {
+  constexpr std::uint32_t kFirst = 100;
+  constexpr std::uint32_t kIds = 65000;
+  for (std::uint32_t id = kFirst; id < kFirst + kIds; ++id)
+    names_.define(
+        id, {.name = std::to_string(id), .operation = Operation::kAllreduce, .dimensions = {10}});
+  superstep({9});
+  superstep({8});
+  for (std::uint32_t id = kFirst; id < kFirst + kIds; ++id) {
+    issue({id});
+    ASSERT_LE(learner_.trace_bytes(), kTraceBytesMax);
+  }
+  EXPECT_THAT(fragments(), IsEmpty());
+  for (int round = 0; round < 3; ++round) EXPECT_TRUE(superstep({1, 2, 3}));
+  EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
+}
+
+// The end of a superstep that was forgotten in the middle is not a superstep.
+TEST_F(LearnerOfTwo, OfWhatIsTooLongNothingIsLearned) {
+  constexpr std::uint32_t kFirst = 100;
+  Ids all;
+  for (std::uint32_t id = kFirst; id < kFirst + 20000; ++id) {
+    names_.define(
+        id, {.name = std::to_string(id), .operation = Operation::kAllreduce, .dimensions = {10}});
+    all.push_back(id);
+  }
+  for (int round = 0; round < 4; ++round) {
+    superstep({9});
+    superstep(all);
+  }
+  superstep({9});
+  EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{9})));
+}
+
+TEST_F(LearnerOfTwo, WhatAnyMemberWaitedBetweenIsNotFused) {
+  for (int round = 0; round < 3; ++round) {
+    ++quiescent_points_;
+    for (const std::uint32_t id : {1U, 2U, 3U}) {
+      const std::vector<SubmissionContext> contexts = {
+          {.waits = 5, .quiescent_points = quiescent_points_},
+          {.waits = id == 1 ? 5U : 6U, .quiescent_points = quiescent_points_}};
+      learner_.is_sync_point(id, contexts);
+      learner_.note(id, contexts);
+    }
+  }
+  superstep({9});
+  EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1}, Ids{2, 3})));
 }
 
 TEST_F(LearnerOfTwo, EditsMakeTheSamePlanOfAnother) {
@@ -177,25 +229,6 @@ TEST_F(LearnerOfTwo, AWaitIsLearnedTheSecondTime) {
   EXPECT_THAT(successors(3, Where::kNextSuperstep), ElementsAre(2));
 }
 
-TEST_F(LearnerOfTwo, AnyWaitAtABucketIsLearnedTheFourthTime) {
-  Learner learner(names_, 100);
-  for (std::uint32_t round = 0; round < 4; ++round) {
-    const std::vector<SubmissionContext> contexts(2, {.quiescent_points = round});
-    for (const std::uint32_t id : {1U, 2U, 3U}) {
-      learner.is_sync_point(id, contexts);
-      learner.note(id, contexts);
-    }
-  }
-  ASSERT_NE(learner.plan().find(1), nullptr);
-  const auto& buckets = learner.plan().find(1)->buckets;
-  for (const auto& ready : {Ids{1}, Ids{2}, Ids{3}}) learner.learn_wait(1, 0, ready);
-  EXPECT_THAT(buckets, SizeIs(1));
-  learner.learn_wait(1, 0, {1, 2});
-  ASSERT_NE(learner.plan().find(1), nullptr);
-  EXPECT_THAT(learner.plan().find(1)->buckets, SizeIs(2));
-}
-
-// One part comes first on a member, which waits for it before it submits the rest.
 TEST_F(LearnerOfTwo, AFragmentThatWasWaitedForInVainIsLearnedToFollow) {
   superstep({9});
   for (int round = 0; round < 3; ++round) superstep({1, 2, 3});

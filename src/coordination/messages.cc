@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "coordination/limits.h"
 
 namespace farandole {
 namespace {

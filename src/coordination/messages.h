@@ -23,9 +23,6 @@ inline constexpr std::size_t kMessageBytesMax = 16384;
 // Bounds the text of a rejection, so that it fits into a message together with its name.
 inline constexpr std::size_t kRejectionTextBytesMax = 8192;
 
-// The limit for the length of a list in an item.
-inline constexpr std::size_t kListMax = 1024;
-
 struct OutgoingMessage {
   int to;       // a member
   Bytes bytes;  // at most kMessageBytesMax

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "coordination/limits.h"
 
 namespace farandole {
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "coordination/limits.h"
+
 namespace farandole {
 namespace {
 
@@ -161,6 +163,41 @@ TEST_F(PlanOfThreeFragments, AWaitIsDescribed) {
   elsewhere.where = Where::kNextSuperstep;
   EXPECT_EQ(walk_.describe_wait(), elsewhere);
 }
+
+// The plan begins with the id 1, and more ids behind it than an item of a message can name. All are
+// queued except the first.
+class LongPlan : public testing::TestWithParam<bool> {
+ protected:
+  static constexpr std::uint32_t kIds = kListMax + 10;
+  explicit LongPlan(bool in_one_fragment = GetParam()) {
+    for (std::uint32_t id = 1; id <= kIds; ++id) {
+      Signature signature;
+      signature.name = std::to_string(id);
+      const auto& interned = names_.define(id, signature);
+      EXPECT_EQ(plan_.apply(AddBucket{in_one_fragment ? 1 : id, {id}}), Status());
+      if (id != 1) in_flight_.add(id, interned, {});
+    }
+    walk_.go_to(plan_.find(1));
+  }
+
+  NameTable names_;
+  Plan plan_{names_};
+  InFlight in_flight_;
+  std::uint32_t quiescent_points_ = 0;
+  PlanWalk walk_{plan_, in_flight_, quiescent_points_};
+};
+
+TEST_P(LongPlan, ARaiseNamesWhatFitsIntoAMessage) {
+  ASSERT_EQ(walk_.next(), nullptr);
+  const auto raise = walk_.describe_wait();
+  EXPECT_EQ(raise.cause, GetParam() ? Raise::Cause::kBucket : Raise::Cause::kMissingEdge);
+  ASSERT_EQ(raise.ready.size(), kListMax);
+  for (std::uint32_t index = 0; index < kListMax; ++index) EXPECT_EQ(raise.ready[index], index + 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fragments, LongPlan, testing::Bool(), [](const auto& instance) {
+  return instance.param ? "InOneFragment" : "EachOfItsOwn";
+});
 
 }  // namespace
 }  // namespace farandole

@@ -57,8 +57,9 @@ class LoopWriter {
     order_ = order < 25 ? Order::kOne : order < 35 ? Order::kByIteration : Order::kByWorker;
     if (style_ == Style::kWindow) order_ = Order::kOne;
     if (style_ == Style::kInTurn && order_ == Order::kByWorker) order_ = Order::kByIteration;
+    forgets_ = random.chance(10);
     for (auto& options : script.options) {
-      options.names_max = 65536;
+      options.names_max = forgets_ ? static_cast<std::size_t>(random.between(2, 8)) : 65536;
       options.grace = std::chrono::microseconds(60 * script.delay_max);
     }
   }
@@ -254,6 +255,7 @@ class LoopWriter {
   }
 
   void choose_promises() {
+    if (forgets_) return;
     const bool fuses = std::ranges::any_of(
         script_.options, [](const auto& options) { return options.fusion_bytes > 0; });
     if (order_ != Order::kByWorker && !is_disturbed_ && !fuses) {
@@ -310,6 +312,7 @@ class LoopWriter {
   bool is_large_;
   Style style_;
   Order order_;
+  bool forgets_ = false;  // has room for fewer names than it uses, so that plans lose their names
   std::vector<Variant> variants_;
   std::map<std::pair<int, std::string>, Signature> signatures_;  // by group and name
   std::vector<int> pattern_;

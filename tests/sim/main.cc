@@ -2,6 +2,7 @@
 //   --seeds N [--first S]        N seeds, beginning with S
 //   --seed S                     one seed, and prints its whole story
 //   --kind any|free|loop|large|names   the kind of jobs; combines with the options above
+//   --workloads [--seeds N]      what programs as people write them cost, summed over N seeds
 //   --scale [--members N]        measures the cost of agreement with up to N members
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,6 +20,7 @@
 
 #include "scale.h"
 #include "simulation.h"
+#include "workloads.h"
 
 namespace farandole::sim {
 namespace {
@@ -29,6 +31,7 @@ struct Arguments {
   Kind kind = Kind::kAny;
   bool tells_all = false;
   bool scale = false;
+  bool workloads = false;
   int members_max = 8192;
 };
 
@@ -71,6 +74,8 @@ std::optional<Arguments> parse(std::span<char* const> words) {
     const std::string_view flag = words[index];
     if (flag == "--scale") {
       arguments.scale = true;
+    } else if (flag == "--workloads") {
+      arguments.workloads = true;
     } else if (++index == words.size() || !take(arguments, flag, words[index])) {
       return std::nullopt;
     }
@@ -153,12 +158,17 @@ int main(int count, char** words) {
   if (!arguments) {
     fmt::print(stderr,
                "usage: {} [--seed S | --seeds N [--first S]] [--kind any|free|loop|large|names]\n"
+               "       {} --workloads [--seeds N]\n"
                "       {} --scale [--members N]\n",
-               words[0], words[0]);
+               words[0], words[0], words[0]);
     return 2;
   }
   if (arguments->scale) {
     fmt::print("{}", farandole::sim::scale_report(arguments->members_max));
+    return 0;
+  }
+  if (arguments->workloads) {
+    fmt::print("{}", farandole::sim::workload_report(arguments->seeds));
     return 0;
   }
   std::signal(SIGABRT, farandole::sim::say_last_words);

@@ -112,8 +112,7 @@ class Cluster {
                                     .quiescent_points = steps_};
     timed(member, [&] {
       for (const auto tensor : order) {
-        const auto status = member.agreement.submit(tensor, known_[tensor], context, now_);
-        CHECK(status.ok(), "every name is free again");
+        member.agreement.submit(tensor, known_[tensor], context, now_);
       }
     });
   }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -18,9 +19,9 @@ namespace {
 
 class Simulation {
  public:
-  Simulation(const Seed& seed, Telling telling, const Bug& bug)
-      : script_(random_script(seed.number, seed.kind)),
-        random_(~seed.number),
+  Simulation(Script script, std::uint64_t seed, Telling telling, const Bug& bug)
+      : script_(std::move(script)),
+        random_(~seed),
         story_(telling),
         referee_(script_),
         network_(script_, timeline_, random_, referee_, bug.tap ? bug.tap(script_) : Tap()),
@@ -42,6 +43,7 @@ class Simulation {
       const auto next = timeline_.next();
       if (!next) break;
       std::visit([this](const auto& what) { happen(what); }, *next);
+      if (!finished_at_ && all_finished()) finished_at_ = timeline_.now();
       if (timeline_.now() > limit)
         referee_.blow(fmt::format("the job is not over after {} µs", limit));
     }
@@ -59,7 +61,8 @@ class Simulation {
             .messages = network_.messages(),
             .must_fall_silent = referee_.is_nothing_new() && script_.must_fall_silent,
             .fell_silent = referee_.is_nothing_new() && referee_.late_messages() == 0,
-            .somebody_died = died_};
+            .somebody_died = died_,
+            .time = finished_at_.value_or(timeline_.now())};
   }
 
  private:
@@ -148,12 +151,17 @@ class Simulation {
   Dependencies dependencies_;
   std::vector<std::unique_ptr<SimulatedWorker>> workers_;
   bool died_ = false;
+  std::optional<Time> finished_at_;
 };
 
 }  // namespace
 
 Findings simulate(const Seed& seed, Telling telling, const Bug& bug) {
-  return Simulation(seed, telling, bug).run();
+  return simulate(random_script(seed.number, seed.kind), seed.number, telling, bug);
+}
+
+Findings simulate(Script script, std::uint64_t seed, Telling telling, const Bug& bug) {
+  return Simulation(std::move(script), seed, telling, bug).run();
 }
 
 }  // namespace farandole::sim

@@ -38,6 +38,7 @@ struct Findings {
   // it reached the part in which nothing is new, and no message was sent there
   bool fell_silent = false;
   bool somebody_died = false;
+  Time time = 0;  // when the last program came to its end
 };
 
 struct Seed {
@@ -45,5 +46,7 @@ struct Seed {
   Kind kind = Kind::kAny;
 };
 Findings simulate(const Seed& seed, Telling telling, const Bug& bug = {});
+// The seed decides when things happen.
+Findings simulate(Script script, std::uint64_t seed, Telling telling, const Bug& bug = {});
 
 }  // namespace farandole::sim

@@ -1,0 +1,14 @@
+// Replaces src/coordination/limits.h in sim_with_small_limits. A loop of the simulator just fits:
+// at most 16 names of a group, and four variants of two stages.
+#pragma once
+
+#include <cstddef>
+
+namespace farandole {
+
+inline constexpr std::size_t kListMax = 3;
+inline constexpr std::size_t kTraceBytesMax = 1024;
+inline constexpr std::size_t kDigestsMax = 16;
+inline constexpr std::size_t kSuccessorsMax = 8;
+
+}  // namespace farandole

@@ -1,0 +1,479 @@
+#include "workloads.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+#include <variant>
+
+#include "coordination/messages.h"
+#include "random.h"
+#include "simulation.h"
+
+namespace farandole::sim {
+namespace {
+
+constexpr int kWorkers = 4;
+constexpr Time kDelayMax = 10;  // a message, a flag, a wake-up: 5 µs on average
+constexpr Time kComputing = 200;
+
+using Calls = std::vector<int>;
+
+// Writes the programs of all workers at once. A call is made by all members of its group.
+class Job {
+ public:
+  Job(Random& random, Script& script) : random_(random), script_(script) {
+    script.workers = kWorkers;
+    script.delay_max = kDelayMax;
+    script.programs.resize(kWorkers);
+    std::vector<int> all(kWorkers);
+    std::iota(all.begin(), all.end(), 0);
+    add_group(std::move(all));
+  }
+
+  Random& random() { return random_; }
+  int add_group(std::vector<int> members) {
+    script_.groups.push_back(std::move(members));
+    script_.options.push_back({.fusion_bytes = 16 << 20});
+    return static_cast<int>(script_.groups.size()) - 1;
+  }
+
+  int call(std::string name, std::int64_t floats = 256 << 10, int group = 0) {
+    Signature signature;
+    signature.name = std::move(name);
+    signature.operation = Operation::kAllreduce;
+    signature.dimensions = {floats};
+    return add({group, signature, {}, script_.members(group)});
+  }
+  int join() {
+    Signature signature;
+    signature.name = "join";
+    signature.operation = Operation::kJoin;
+    return add({0, signature, {}, script_.members(0)});
+  }
+  // Only these workers make the call; the others have joined.
+  int call_of(std::string name, const std::vector<int>& makers, int join) {
+    const int number = call(std::move(name));
+    auto& made = script_.calls.back();
+    made.makers = makers;
+    made.join = join;
+    for (const int worker : script_.members(0))
+      if (!std::ranges::binary_search(makers, worker)) made.joined.push_back(worker);
+    return number;
+  }
+  Calls calls(const std::string& names, int count, std::int64_t floats = 256 << 10) {
+    Calls all;
+    for (int number = 0; number < count; ++number)
+      all.push_back(call(fmt::format("{}.{}", names, number), floats));
+    return all;
+  }
+
+  // What one worker does.
+  void submit(int worker, int number) {
+    if (makes(worker, number)) actions(worker).emplace_back(Submit{number, false});
+  }
+  void wait(int worker, int number) {
+    if (makes(worker, number)) actions(worker).emplace_back(Wait{number});
+  }
+  void compute(int worker, Time time) {
+    script_.pauses += time;
+    actions(worker).emplace_back(Pause{time, false});
+  }
+  // What every worker does.
+  void compute(Time time = kComputing) {
+    for (int worker = 0; worker < kWorkers; ++worker) compute(worker, time + random_.between(0, 9));
+  }
+  void submit(const Calls& calls) {
+    for (int worker = 0; worker < kWorkers; ++worker)
+      for (const int number : calls) submit(worker, number);
+  }
+  // Each worker in an order of its own, as backward hooks and threads have it.
+  void submit_in_any_order(Calls calls) {
+    for (int worker = 0; worker < kWorkers; ++worker) {
+      random_.shuffle(calls);
+      for (const int number : calls) submit(worker, number);
+    }
+  }
+  void submit_batch(const Calls& calls) {
+    for (int worker = 0; worker < kWorkers; ++worker)
+      if (makes(worker, calls.front())) actions(worker).emplace_back(SubmitBatch{calls});
+  }
+  void wait(const Calls& calls) {
+    for (int worker = 0; worker < kWorkers; ++worker)
+      for (const int number : calls) wait(worker, number);
+  }
+  void in_turn(const Calls& calls) {
+    for (const int number : calls) {
+      submit({number});
+      wait({number});
+    }
+  }
+  // A training step: the gradients come while the backward pass computes.
+  void train(const Calls& gradients) {
+    compute();
+    submit_in_any_order(gradients);
+    wait(gradients);
+  }
+
+ private:
+  std::vector<Action>& actions(int worker) {
+    return script_.programs[static_cast<std::size_t>(worker)];
+  }
+  bool makes(int worker, int number) const {
+    return std::ranges::binary_search(script_.call(number).makers, worker);
+  }
+  int add(Call call) {
+    script_.calls.push_back(std::move(call));
+    return static_cast<int>(script_.calls.size()) - 1;
+  }
+
+  Random& random_;
+  Script& script_;
+};
+
+void in_one_order(Job& job) {
+  for (int step = 0; step < 60; ++step) {
+    const auto gradients = job.calls("gradient", 16);
+    job.compute();
+    job.submit(gradients);
+    job.wait(gradients);
+  }
+}
+
+void steady(Job& job) {
+  for (int step = 0; step < 60; ++step) job.train(job.calls("gradient", 16));
+}
+
+void mixed_sizes(Job& job) {
+  for (int step = 0; step < 60; ++step) {
+    Calls gradients;
+    for (int layer = 0; layer < 16; ++layer) {
+      const auto floats = layer % 2 == 0 ? 3 << 19 : 4 << 10;  // 6 MiB and 16 KiB
+      gradients.push_back(job.call(fmt::format("gradient.{}", layer), floats));
+    }
+    job.train(gradients);
+  }
+}
+
+void logging(Job& job) {
+  for (int step = 1; step <= 60; ++step) {
+    job.train(job.calls("gradient", 16));
+    if (step % 10 == 0) job.in_turn(job.calls("metric", 3, 1));
+  }
+}
+
+void printing(Job& job) {
+  for (int step = 1; step <= 80; ++step) {
+    const int loss = job.call("loss", 1);
+    job.submit({loss});
+    if (step % 5 == 0) job.wait({loss});
+    job.train(job.calls("gradient", 16));
+    if (step % 5 != 0) job.wait({loss});
+  }
+}
+
+void printing_on_one_rank(Job& job) {
+  for (int step = 1; step <= 80; ++step) {
+    const int loss = job.call("loss", 1);
+    job.submit({loss});
+    if (step % 5 == 0) job.wait(0, loss);
+    job.train(job.calls("gradient", 16));
+    for (int worker = step % 5 == 0 ? 1 : 0; worker < kWorkers; ++worker) job.wait(worker, loss);
+  }
+}
+
+void evaluation(Job& job) {
+  for (int step = 1; step <= 100; ++step) {
+    job.train(job.calls("gradient", 16));
+    if (step % 20 != 0) continue;
+    for (int batch = 0; batch < 5; ++batch) job.train(job.calls("accuracy", 3, 1));
+    job.in_turn({job.call("best", 1)});
+  }
+}
+
+void accumulation(Job& job) {
+  for (int step = 1; step <= 100; ++step) {
+    job.compute();
+    const int loss = job.call("loss", 1);
+    job.in_turn({loss});
+    if (step % 4 == 0) job.train(job.calls("gradient", 16));
+  }
+}
+
+void two_optimizers(Job& job) {
+  for (int step = 1; step <= 40; ++step) {
+    for (int critic = 0; critic < 2; ++critic) job.train(job.calls("discriminator", 8));
+    job.train(job.calls("generator", 8));
+  }
+}
+
+void skipped_layers(Job& job) {
+  for (int step = 0; step < 80; ++step) {
+    Calls gradients = job.calls("gradient", 8);
+    for (int block = 0; block < 3; ++block) {
+      if (!job.random().chance(70)) continue;
+      for (const int number : job.calls(fmt::format("block{}", block), 3))
+        gradients.push_back(number);
+    }
+    job.train(gradients);
+  }
+}
+
+void forward_and_backward(Job& job) {
+  for (int step = 0; step < 60; ++step) {
+    job.in_turn(job.calls("batchnorm", 6, 64));
+    job.train(job.calls("gradient", 16));
+  }
+}
+
+// A gradient is needed only when the next step has its own.
+void submit_after(Job& job, int worker, const Calls& last, const Calls& gradients) {
+  std::vector<std::size_t> order(gradients.size());
+  std::iota(order.begin(), order.end(), 0);
+  job.random().shuffle(order);
+  for (const auto index : order) {
+    if (!last.empty()) job.wait(worker, last[index]);
+    job.compute(worker, 20);
+    job.submit(worker, gradients[index]);
+  }
+}
+
+void overlapping(Job& job) {
+  Calls last;
+  for (int step = 0; step < 60; ++step) {
+    const auto gradients = job.calls("gradient", 8);
+    for (int worker = 0; worker < kWorkers; ++worker) submit_after(job, worker, last, gradients);
+    last = gradients;
+  }
+  job.wait(last);
+}
+
+void batches(Job& job) {
+  for (int step = 0; step < 60; ++step) {
+    job.compute();
+    std::array<Calls, 4> groups;
+    for (int group = 0; group < 4; ++group)
+      groups.at(static_cast<std::size_t>(group)) =
+          job.calls(fmt::format("group{}", group), 6, 384 << 10);
+    for (const auto& group : groups) job.submit_batch(group);
+    for (const auto& group : groups) job.wait(group);
+  }
+}
+
+void uneven_batches(Job& job) {
+  for (int epoch = 0; epoch < 6; ++epoch) {
+    for (int step = 0; step < 12; ++step) job.train(job.calls("gradient", 8));
+    const int join = job.join();
+    for (int extra = 1; extra < kWorkers; ++extra) {
+      std::vector<int> makers;
+      for (int worker = extra; worker < kWorkers; ++worker) makers.push_back(worker);
+      Calls gradients;
+      job.submit(extra - 1, join);
+      for (int layer = 0; layer < 8; ++layer)
+        gradients.push_back(job.call_of(fmt::format("gradient.{}", layer), makers, join));
+      job.train(gradients);
+    }
+    job.submit(kWorkers - 1, join);
+    job.wait({join});
+  }
+}
+
+void no_repetition(Job& job) {
+  for (int step = 0; step < 60; ++step) {
+    job.train(job.calls(fmt::format("step{}", step), 8));
+  }
+}
+
+void no_repetition_in_one_order(Job& job) {
+  for (int step = 0; step < 60; ++step) {
+    job.compute();
+    const auto calls = job.calls(fmt::format("step{}", step), 8);
+    job.submit(calls);
+    job.wait(calls);
+  }
+}
+
+void two_groups(Job& job) {
+  const std::array<int, 2> pairs = {job.add_group({0, 1}), job.add_group({2, 3})};
+  for (int step = 0; step < 60; ++step) {
+    for (int layer = 0; layer < 4; ++layer) {
+      const auto name = fmt::format("activation.{}", layer);
+      job.compute(20);
+      for (const int pair : pairs) job.in_turn({job.call(name, 4096, pair)});
+    }
+    job.train(job.calls("gradient", 16));
+  }
+}
+
+void slow_rank(Job& job) {
+  for (int step = 0; step < 60; ++step) {
+    auto gradients = job.calls("gradient", 12);
+    for (int worker = 0; worker < kWorkers; ++worker) {
+      job.random().shuffle(gradients);
+      const bool stalls = worker == 3 && job.random().chance(30);
+      const int before = stalls ? gradients[static_cast<std::size_t>(job.random().below(12))] : -1;
+      for (const int number : gradients) {
+        job.compute(worker, number == before ? job.random().between(12, 60) * 1000 : 0);
+        job.submit(worker, number);
+      }
+    }
+    job.wait(gradients);
+  }
+}
+
+void slow_layers(Job& job) {
+  for (int step = 0; step < 40; ++step) {
+    const auto gradients = job.calls("gradient", 8);
+    auto order = gradients;
+    for (int worker = 0; worker < kWorkers; ++worker) {
+      job.random().shuffle(order);
+      for (const int number : order) {
+        job.compute(worker, 15000);
+        job.submit(worker, number);
+      }
+    }
+    job.wait(gradients);
+  }
+}
+
+void clipped_by_part(Job& job) {
+  for (int step = 0; step < 80; ++step) {
+    auto all = job.calls("gradient", 12);
+    // A part of the gradients is needed first, and which one changes.
+    auto shuffled = all;
+    job.random().shuffle(shuffled);
+    const Calls first(shuffled.begin(), shuffled.begin() + 4);
+    const Calls second(shuffled.begin() + 4, shuffled.end());
+    job.compute();
+    job.submit_in_any_order(first);
+    job.wait(first);
+    job.submit_in_any_order(second);
+    job.wait(second);
+  }
+}
+
+void checkpoints(Job& job) {
+  for (int step = 1; step <= 80; ++step) {
+    job.train(job.calls("gradient", 8));
+    if (job.random().chance(20)) job.train(job.calls("average", 8));
+    if (step % 16 == 0) job.in_turn({job.call("saved", 1)});
+  }
+}
+
+void many_tasks(Job& job) {
+  for (int step = 0; step < 120; ++step) {
+    auto gradients = job.calls("trunk", 6);
+    const auto head = fmt::format("head{}", job.random().below(6));
+    for (const int number : job.calls(head, 3)) gradients.push_back(number);
+    job.train(gradients);
+  }
+}
+
+struct Row {
+  Workload workload;
+  void (*write)(Job& job);
+};
+
+constexpr std::array kRows = {
+    Row{{"one order", "16 gradients, in the same order on all ranks"}, in_one_order},
+    Row{{"any order", "16 gradients, in another order on each rank and in each step"}, steady},
+    Row{{"mixed sizes", "gradients of 6 MiB and of 16 KiB take turns"}, mixed_sizes},
+    Row{{"logging", "every 10 steps three metrics, each waited for"}, logging},
+    Row{{"printing", "the loss is waited for with the gradients, every 5 steps before them"},
+        printing},
+    Row{{"printing on rank 0", "as before, but only rank 0 waits for the loss first"},
+        printing_on_one_rank},
+    Row{{"evaluation", "every 20 steps five batches of evaluation, with other calls"}, evaluation},
+    Row{{"accumulation", "a loss in every step, gradients in every fourth"}, accumulation},
+    Row{{"two optimizers", "two steps of a discriminator, one of a generator"}, two_optimizers},
+    Row{{"skipped layers", "each of three blocks has gradients by chance"}, skipped_layers},
+    Row{{"many tasks", "a shared trunk, and one of six heads by chance"}, many_tasks},
+    Row{{"averages", "parameters are averaged by chance, and saved every 16 steps"}, checkpoints},
+    Row{{"batch norm", "six calls in turn in the forward pass, then the gradients"},
+        forward_and_backward},
+    Row{{"overlapping", "a gradient waits for the same one of the step before"}, overlapping},
+    Row{{"batches", "four batches (grouped_allreduce) of 9 MiB"}, batches},
+    Row{{"changing parts", "four gradients are waited for first, each time others"},
+        clipped_by_part},
+    Row{{"uneven batches", "ranks join one after another, at the end of each epoch"},
+        uneven_batches},
+    Row{{"new names", "every step has other names, in any order"}, no_repetition},
+    Row{{"new names, one order", "every step has other names"}, no_repetition_in_one_order},
+    Row{{"two groups", "activations in pairs of ranks, gradients among all"}, two_groups},
+    Row{{"a slow rank", "rank 3 stalls for 12 to 60 ms, by chance in the middle of a step"},
+        slow_rank},
+    Row{{"slow layers", "15 ms pass before each gradient, in any order"}, slow_layers},
+};
+
+// Counts the replans of all groups.
+Bug counter(std::uint64_t& replans) {
+  const auto tap = [&replans](const Script& /*script*/) -> Tap {
+    return [&replans](Envelope envelope) -> std::vector<Envelope> {
+      if (envelope.from != 0 || envelope.to != 1) return {std::move(envelope)};
+      const auto items = decode_stream(envelope.bytes).value();
+      for (const auto& item : items) replans += std::holds_alternative<Answer>(item) ? 1U : 0U;
+      return {std::move(envelope)};
+    };
+  };
+  return {tap, {}};
+}
+
+// The last one is random: loops of the simulator (loop_script).
+constexpr std::size_t kRandom = kRows.size();
+constexpr Workload kRandomLoops = {"random loops", "the simulator's loops, 50 seeds for each one"};
+
+Script workload_script(std::size_t number, std::uint64_t seed) {
+  if (number == kRandom) return random_script(seed, Kind::kLoop);
+  Random random(seed);
+  Script script;
+  Job job(random, script);
+  kRows.at(number).write(job);
+  return script;
+}
+
+}  // namespace
+
+std::vector<Workload> all_workloads() {
+  std::vector<Workload> all;
+  for (const auto& row : kRows) all.push_back(row.workload);
+  all.push_back(kRandomLoops);
+  return all;
+}
+
+WorkloadCost measure_workload(std::size_t number, std::uint64_t seeds) {
+  WorkloadCost cost;
+  if (number == kRandom) seeds *= 50;
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    const auto findings =
+        simulate(workload_script(number, seed), seed, Telling{1}, counter(cost.replans));
+    if (findings.problem)
+      cost.problems.push_back(fmt::format("seed {}: {}", seed, *findings.problem));
+    cost.messages += findings.messages;
+    cost.steps += findings.steps;
+    cost.time += findings.time;
+  }
+  return cost;
+}
+
+std::string workload_report(std::uint64_t seeds) {
+  std::string text =
+      "| workload | what the program does | messages | replans | steps | ms |\n"
+      "| --- | --- | ---: | ---: | ---: | ---: |\n";
+  std::string problems;
+  const auto workloads = all_workloads();
+  for (std::size_t number = 0; number < workloads.size(); ++number) {
+    const auto& [name, program] = workloads[number];
+    const auto cost = measure_workload(number, seeds);
+    text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", name, program, cost.messages,
+                        cost.replans, cost.steps, cost.time / 1000);
+    for (const auto& problem : cost.problems)
+      problems += fmt::format("WRONG: {}, {}\n", name, problem);
+  }
+  return text + problems;
+}
+
+}  // namespace farandole::sim

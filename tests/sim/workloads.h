@@ -1,0 +1,36 @@
+// Workloads: programs as people write them, with sizes and times as they are in training. They show
+// what each heuristic of the predictor is good for: `./dev sim --workloads` prints what a workload
+// costs, and tools/ablations.py what it costs without the heuristic (docs/simulator.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "script.h"
+
+namespace farandole::sim {
+
+// A workload's name, and what its program does.
+struct Workload {
+  std::string_view name;
+  std::string_view program;
+};
+std::vector<Workload> all_workloads();
+
+// The sums over the seeds 1 … `seeds`, which decide orders and times.
+struct WorkloadCost {
+  std::uint64_t messages = 0;
+  std::uint64_t replans = 0;
+  std::uint64_t steps = 0;
+  Time time = 0;                           // until the last program has ended
+  std::vector<std::string> problems = {};  // the rules that were broken
+};
+// `number` is an index of all_workloads().
+WorkloadCost measure_workload(std::size_t number, std::uint64_t seeds);
+
+// The costs of all workloads as a table in Markdown, and behind it a line for each broken rule.
+std::string workload_report(std::uint64_t seeds);
+
+}  // namespace farandole::sim

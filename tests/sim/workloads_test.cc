@@ -1,0 +1,22 @@
+// The page that shows what workloads cost, docs/simulator.md, is as it would be written now.
+#include "workloads.h"
+
+#include <gmock/gmock.h>
+
+#include <cstddef>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace farandole::sim {
+namespace {
+
+TEST(Workloads, CostWhatThePageSays) {
+  std::ifstream file(SIM_PAGE);
+  const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  EXPECT_THAT(page, testing::HasSubstr(workload_report(2)))
+      << "python3 tools/ablations.py --write brings the page up to date";
+}
+
+}  // namespace
+}  // namespace farandole::sim

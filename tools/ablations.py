@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""Shows what each heuristic and each constant of the predictor is good for.
+
+Builds the simulator once more, with switches: ablations.toml says which text of the sources is
+switched off by which name, and which constants have other values. Runs the workloads of the
+simulator (tests/sim/workloads.cc) with everything on, and with one switch at a time, and prints the
+tables of docs/simulator.md. The shipped sources know nothing of the switches.
+
+Needs the simulator of the preset dev (`./dev build`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomllib  # type: ignore[import-not-found]  # mypy looks at Python 3.10, which users may have
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build/dev"
+OVERLAY = ROOT / "build/ablations"
+ROOM = "src/coordination"
+PAGE = ROOT / "docs/simulator.md"
+SEEDS = 2  # of each workload; workloads_test.cc has the same number
+SWITCHES = """
+#include <cstdlib>
+#include <cstring>
+// ABLATION is `name` or `constant=value`.
+bool is_without(const char* name) {
+  static const char* const off = std::getenv("ABLATION");
+  return off != nullptr && std::strcmp(off, name) == 0;
+}
+long long value_of(const char* name, long long value) {
+  const char* const off = std::getenv("ABLATION");
+  const std::size_t length = std::strlen(name);
+  if (off == nullptr || std::strncmp(off, name, length) != 0 || off[length] != '=') return value;
+  return std::atoll(off + length + 1);
+}
+"""
+DECLARATIONS = (
+    "bool is_without(const char* name);\nlong long value_of(const char* name, long long value);\n"
+)
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    name: str
+    file: str
+    find: str
+    workload: str
+    off: str = ""
+
+
+@dataclass(frozen=True)
+class Constant:
+    name: str
+    file: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    messages: int
+    replans: int
+    steps: int
+    milliseconds: int
+    problems: int  # how many seeds broke a rule
+
+
+def read_ablations(text: str) -> tuple[list[Heuristic], list[Constant]]:
+    tables = tomllib.loads(text)
+    heuristics = [Heuristic(**entry) for entry in tables["heuristic"]]
+    return heuristics, [Constant(**entry) for entry in tables["constant"]]
+
+
+def switched(heuristic: Heuristic, source: str, original: str) -> str:
+    """The source with the switch. Raises ValueError if the text is not in the original once."""
+    find = heuristic.find.strip("\n")
+    if (count := original.count(find)) != 1:
+        raise ValueError(f"{heuristic.name}: {heuristic.file} contains the text {count} times")
+    before, _, after = source.rpartition(find)  # two switches may be at one text
+    condition = f'is_without("{heuristic.name}")'
+    if find.endswith(";"):
+        return f"{before}{{ if ({condition}) {{ {heuristic.off} }} else {{ {find} }} }}{after}"
+    return f"{before}({condition} ? ({heuristic.off}) : ({find})){after}"
+
+
+def adjustable(constant: Constant, source: str) -> tuple[str, int]:
+    """The source with the constant as a variable, and its value."""
+    pattern = rf"constexpr (\S+) {constant.name} = ([^;]+);"
+    found = re.findall(pattern, source)
+    if len(found) != 1:
+        raise ValueError(f"{constant.file} declares {constant.name} {len(found)} times")
+    declared = re.search(rf"(static |inline )?{pattern}", source)
+    assert declared is not None
+    prefix = {"static ": "static inline ", "inline ": "inline ", None: ""}[declared[1]]
+    kind, value = found[0]
+    new = f'{prefix}const {kind} {constant.name} = {kind}(value_of("{constant.name}", {value}));'
+    numbers = [int(number) for number in re.findall(r"\b\d+", value)]  # a number, or 1 << number
+    return source.replace(declared[0], new), numbers[0] << (numbers[1] if "<<" in value else 0)
+
+
+def write_overlay(heuristics: list[Heuristic], constants: list[Constant]) -> dict[str, int]:
+    """Writes the sources with switches; the values of the constants."""
+    values = {}
+    files = {one.file for one in heuristics} | {one.file for one in constants}
+    for file in sorted(files):
+        original = source = (ROOT / file).read_text()
+        for heuristic in heuristics:
+            if heuristic.file == file:
+                source = switched(heuristic, source, original)
+        for constant in constants:
+            if constant.file == file:
+                source, values[constant.name] = adjustable(constant, source)
+        target = OVERLAY / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        head = "#pragma once\n" if file.endswith(".h") else ""
+        target.write_text(head + DECLARATIONS + source)
+    return values
+
+
+def run(command: list[str]) -> None:
+    result = subprocess.run(command, cwd=BUILD, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise SystemExit(f"{shlex.join(command)}\n{result.stderr[-4000:]}")
+
+
+def build() -> Path:
+    """Compiles the room from the overlay, and links the simulator with it."""
+    (OVERLAY / "switches.cc").write_text(SWITCHES)
+    commands = []
+    objects = []
+    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
+        source = Path(entry["file"])
+        words = shlex.split(entry["command"])
+        if source.parent != ROOT / ROOM or "farandole_coordination.dir" not in entry["command"]:
+            continue
+        words = ["-O1" if word == "-O2" else word for word in words if not word.startswith("-W")]
+        changed = OVERLAY / ROOM / source.name
+        words[words.index("-c") + 1] = str(changed if changed.is_file() else source)
+        objects.append(str(OVERLAY / f"{source.stem}.o"))
+        words[words.index("-o") + 1] = objects[-1]
+        commands.append([words[0], f"-I{OVERLAY / 'src'}", *words[1:]])
+    objects.append(str(OVERLAY / "switches.o"))
+    commands.append(["c++", "-O1", "-c", str(OVERLAY / "switches.cc"), "-o", objects[-1]])
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(run, commands))
+    listed = subprocess.run(
+        ("ninja", "-t", "commands", "sim"), cwd=BUILD, check=True, capture_output=True, text=True
+    ).stdout
+    words = shlex.split(listed.splitlines()[-1].removeprefix(": && ").removesuffix(" && :"))
+    program = OVERLAY / "sim"
+    words[words.index("-o") + 1] = str(program)
+    first = next(index for index, word in enumerate(words) if word.endswith(".a"))
+    run([*words[:first], *objects, *words[first:]])
+    return program
+
+
+def report_of(program: Path, ablation: str = "") -> str:
+    """The simulator's table of workloads."""
+    return subprocess.run(
+        (str(program), "--workloads", "--seeds", str(SEEDS)),
+        env=os.environ | {"ABLATION": ablation},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def costs(program: Path, ablation: str = "") -> dict[str, Cost]:
+    """What each workload costs."""
+    report = report_of(program, ablation)
+    table = {}
+    for line in report.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("| ") or not cells[-1].isdigit():
+            continue
+        name, _, messages, replans, steps, milliseconds = cells
+        problems = report.count(f"\nWRONG: {name}, ")
+        table[name] = Cost(int(messages), int(replans), int(steps), int(milliseconds), problems)
+    return table
+
+
+def shown(name: str, workload: str, on: Cost, off: Cost) -> str:
+    """A row of a table."""
+    cells = [name, workload]
+    for attribute in ("messages", "replans", "steps", "milliseconds"):
+        before, after = getattr(on, attribute), getattr(off, attribute)
+        cells.append(str(before) if before == after else f"{before} → {after}")
+    return f"| {' | '.join(cells)} |"
+
+
+def earns(on: Cost, off: Cost) -> bool:
+    """Whether it costs at least 2 % more messages, steps or time without it, or breaks a rule."""
+    pairs = (
+        (on.messages, off.messages),
+        (on.steps, off.steps),
+        (on.milliseconds, off.milliseconds),
+    )
+    return off.problems > on.problems or any(50 * b >= 51 * a and b > a for a, b in pairs)
+
+
+def total(table: dict[str, Cost]) -> str:
+    messages = sum(cost.messages for cost in table.values())
+    milliseconds = sum(cost.milliseconds for cost in table.values())
+    problems = sum(cost.problems for cost in table.values())
+    return f"{messages}, {milliseconds} ms" + (f", {problems} loops never silent" * (problems > 0))
+
+
+HEADS = """| without | workload | messages | replans | steps | ms |
+| --- | --- | ---: | ---: | ---: | ---: |
+"""
+CONSTANTS = """| constant | half | as it is | double |
+| --- | ---: | ---: | ---: |
+"""
+
+
+def tables(
+    program: Path, heuristics: list[Heuristic], constants: list[Constant], values: dict[str, int]
+) -> dict[str, str]:
+    """The generated parts of the page, by name; says which heuristics earn nothing."""
+    others = [f"{name}={n}" for name, value in values.items() for n in (value // 2, 2 * value)]
+    names = ["", *(heuristic.name for heuristic in heuristics), *others]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = dict(zip(names, pool.map(lambda name: costs(program, name), names), strict=True))
+    on = found[""]
+    rows = []
+    for heuristic in heuristics:
+        before, after = on[heuristic.workload], found[heuristic.name][heuristic.workload]
+        rows.append(shown(heuristic.name, heuristic.workload, before, after))
+        if not earns(before, after):
+            best = [name for name in on if earns(on[name], found[heuristic.name][name])]
+            print(f"{heuristic.name} earns nothing there, but in: {', '.join(best) or 'none'}")
+    lines = [
+        f"| `{constant.name}` = {value} | {total(found[f'{constant.name}={value // 2}'])} | "
+        f"{total(on)} | {total(found[f'{constant.name}={2 * value}'])} |"
+        for constant in constants
+        if (value := values[constant.name])
+    ]
+    return {
+        "workloads": report_of(program),
+        "heuristics": HEADS + "\n".join(rows) + "\n",
+        "constants": CONSTANTS + "\n".join(lines) + "\n",
+    }
+
+
+def replaced(page: str, name: str, table: str) -> str:
+    """The page with another table between the two marks of this name."""
+    begin, end = f"<!-- {name}: tools/ablations.py -->\n\n", f"\n<!-- end of {name} -->"
+    first, last = page.index(begin) + len(begin), page.index(end)
+    return page[:first] + table + page[last:]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="also write the tables to the page")
+    arguments = parser.parse_args()
+    heuristics, constants = read_ablations((ROOT / "tools/ablations.toml").read_text())
+    values = write_overlay(heuristics, constants)
+    made = tables(build(), heuristics, constants, values)
+    if arguments.write:
+        text = PAGE.read_text()
+        for name, table in made.items():
+            text = replaced(text, name, table)
+        PAGE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
