@@ -304,5 +304,22 @@ TEST(Coordinator, ADecisionMayTakeBackAnnouncementsOfTheNext) {
                           StreamItem(Issue{2, 3, 3})));
 }
 
+// Member 1 has announced by an id that is forgotten, and the group replans before it can announce
+// that again. After the answer it announces everything that it still needs.
+TEST(Coordinator, AfterAnAnswerNoAnnouncementIsDue) {
+  Coordinator coordinator({0, 1}, {.names_max = 1});
+  learn(coordinator, 2);
+  decide(coordinator, "a");
+  ASSERT_EQ(feed(coordinator, 1, {by_id(1)}), Status());
+  decide(coordinator, "b");
+  stream(coordinator);
+  ASSERT_EQ(feed(coordinator, 0, {Raise{.generation = 2}}), Status());
+  for (const int member : {0, 1})
+    ASSERT_EQ(feed(coordinator, member, {Report{2, 2, 0, 0, 0, 0}}), Status());
+  EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Stop{2}), StreamItem(Answer{3, 2, 0})));
+  for (const int member : {0, 1}) ASSERT_EQ(feed(coordinator, member, {AnnounceJoin{1}}), Status());
+  EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(ReleaseAll{3, 3, 1})));
+}
+
 }  // namespace
 }  // namespace farandole
