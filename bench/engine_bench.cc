@@ -1,6 +1,8 @@
 // Measures whole engines through the public C++ interface, in processes of their own and with the
 // agreement between them. A blocking call is submit() with a limit, then take(). With --pieces, a
-// tensor is split into that many calls: all are submitted, then all are waited for and taken.
+// tensor is split into that many calls: all are submitted, then all are waited for and taken. With
+// --completions each call has a completion that takes it, and the program sleeps until the last
+// one.
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -37,6 +39,7 @@ class Caller {
 
   void call(const Shape& shape, const std::byte* input, std::byte* output) {
     const auto& calls = calls_on(shape, input, output);
+    if (options_.completions) return call_and_be_told(calls);
     if (options_.grouped) {
       const auto handles = engine_.submit_batch(calls);
       CHECK(handles.ok(), "all ranks of a benchmark make the same calls");
@@ -55,6 +58,18 @@ class Caller {
   }
 
  private:
+  void call_and_be_told(const std::vector<Submission>& calls) {
+    missing_ = calls.size();
+    for (const Submission& call : calls) CHECK(engine_.submit(call).ok(), "nobody leaves early");
+    for (std::size_t missing = missing_; missing > 0; missing = missing_) missing_.wait(missing);
+  }
+
+  static void is_done(void* context, Handle handle) noexcept {
+    auto& caller = *static_cast<Caller*>(context);
+    CHECK(caller.engine_.take(handle).status.ok(), "nobody leaves a benchmark early");
+    if (--caller.missing_ == 0) caller.missing_.notify_one();
+  }
+
   const std::vector<Submission>& calls_on(const Shape& shape, const std::byte* input,
                                           std::byte* output) {
     if (shape.bytes != bytes_) calls_.clear();
@@ -74,6 +89,7 @@ class Caller {
       call.shape = {static_cast<std::int64_t>(end - begin)};
       call.input = input + begin * shape.element_bytes;
       call.output = output + begin * shape.element_bytes;
+      if (options_.completions) call.completion = {.function = &Caller::is_done, .context = this};
       calls.push_back(std::move(call));
     }
     return calls;
@@ -84,6 +100,7 @@ class Caller {
   std::size_t bytes_ = 0;
   std::map<const std::byte*, std::vector<Submission>> calls_;  // by the memory of their tensors
   std::vector<Handle> handles_;
+  std::atomic<std::size_t> missing_ = 0;  // calls that no completion has told of
 };
 
 bool run_rank(int rank, const BenchOptions& options, int rendezvous,

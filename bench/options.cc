@@ -35,7 +35,9 @@ void add_options(CLI::App& app, BenchOptions& options, std::vector<std::uint64_t
   app.add_option("--pieces", options.pieces,
                  "Split the tensor into this many calls at the same time")
       ->check(CLI::Range(1, 100'000));
-  app.add_flag("--grouped", options.grouped, "Submit the pieces as one batch");
+  app.add_flag("--grouped", options.grouped, "Submit the pieces as one batch")
+      ->excludes(app.add_flag("--completions", options.completions,
+                              "Each piece tells when it is done, instead of being waited for"));
 }
 
 [[noreturn]] void reject(const char* why) {

@@ -85,6 +85,24 @@ struct EngineOptions {
 using GroupId = std::uint32_t;
 inline constexpr GroupId kWorld = 0;
 
+using Handle = std::uint64_t;
+
+// A function that runs once when a call is done, whatever its outcome, for callers that never wait.
+// It gets the call's handle. The thread that finishes the call runs it: one that submits, waits or
+// shuts down, or one of the engine's. It may run inside submit(), so do not hold a lock there that
+// the function takes.
+//
+// The engine holds no mutex while it runs, but this rank makes no progress. So the function must
+// not wait for another call, nor for a thread that waits for one. It may submit, poll(), peek(),
+// take() and drop(); the memory of its own call is no longer borrowed. Inside, submit() and wait()
+// ignore their limits, and everything else that blocks returns kFixCall. If the handle was dropped,
+// it is unknown by then. Calls made in completions have no order among the calls of other threads,
+// so they need names. If submit() returns an error, there is no call, and the function never runs.
+struct Completion {
+  void (*function)(void* context, Handle handle) noexcept = nullptr;  // null: none
+  void* context = nullptr;
+};
+
 // One collective call of one rank. The memory is borrowed until the call is done (see poll()) or
 // the engine is destroyed. The operation's row says which fields are used.
 //
@@ -128,6 +146,7 @@ struct Submission {
   // If not empty, says why the caller found this call invalid. The call is then rejected on all
   // members with this text. Only operation, name and group are used.
   std::string call_error = {};
+  Completion completion = {};
 };
 
 // The result of a call.
@@ -139,8 +158,6 @@ struct Outcome {
   std::vector<std::int64_t> received_rows = {};
   int last_joined = -1;  // join: the rank that joined last, the same on all members
 };
-
-using Handle = std::uint64_t;
 
 // Why a rank leaves its job. The launcher uses it to find the rank that failed first.
 enum class LeaveCause : std::uint8_t {
@@ -162,7 +179,7 @@ class Engine {
   // kRebuildGroup (some ranks did not arrive; names them), kStop (system limits).
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
 
-  ~Engine();  // calls shutdown(); memory that the caller still owns stays
+  ~Engine();  // calls shutdown(), so not in a completion; memory that the caller still owns stays
   explicit Engine(std::unique_ptr<Parts> parts);  // only for create()
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -247,9 +264,10 @@ class Engine {
   // Leaves the job. Calls that all members have begun are finished first, or end after a second
   // without progress. Other calls that need this rank end with kRebuildGroup; on the other ranks
   // the error contains `reason`. Further calls of shutdown() do nothing. `cause` and `traceback`
-  // are for the launcher: the traceback is that of the exception that ends this process.
-  void shutdown(const std::string& reason, LeaveCause cause = LeaveCause::kOrderly,
-                const std::string& traceback = {});
+  // are for the launcher: the traceback is that of the exception that ends this process. Errors:
+  // kFixCall (called from a completion).
+  Status shutdown(const std::string& reason, LeaveCause cause = LeaveCause::kOrderly,
+                  const std::string& traceback = {});
 
   // For the child of a fork: closes our descriptors and makes every later call fail with a clear
   // error. Takes no lock. Mapped memory stays mapped.

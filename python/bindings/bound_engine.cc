@@ -99,7 +99,7 @@ void BoundEngine::shutdown(const std::string& reason, LeaveCause cause,
   std::shared_ptr<Engine> engine = engine_;
   do {
     const nb::gil_scoped_release released;
-    engine->shutdown(reason, cause, traceback);
+    (void)engine->shutdown(reason, cause, traceback);  // an error only in a completion, see there
     while (const int visitors = visitors_) visitors_.wait(visitors);
   } while (visitors_ > 0);  // somebody began to wait before we had the GIL again
   engine_.reset();

@@ -82,7 +82,7 @@ TEST(Death, TheReasonOfALeaveIsPassedOn) {
     return expects(reduce_until_it_fails(engine,
                                          [&](int round) {
                                            if (rank != 0 || round != 4) return;
-                                           engine.shutdown("uncaught ValueError: bad data");
+                                           (void)engine.shutdown("uncaught ValueError: bad data");
                                            ::_exit(7);
                                          }),
                    "has left the job (uncaught ValueError: bad data)");
@@ -201,7 +201,7 @@ TEST(Fork, TheChildIsToldAndTheParentGoesOn) {
       const auto rejected = engine.submit(submission);
       const bool told =
           !rejected.ok() && rejected.status().message().find("forked child") != std::string::npos;
-      engine.shutdown("from the child");  // must not reach the others
+      (void)engine.shutdown("from the child");  // must not reach the others
       ::_exit(told ? kExpected : 1);
     }
     int status = 0;
@@ -210,7 +210,7 @@ TEST(Fork, TheChildIsToldAndTheParentGoesOn) {
     const auto handle = engine.submit(submission);
     const bool done = handle.ok() && engine.wait(*handle, kHangGuard) &&
                       engine.take(*handle).status.ok() && values[0] == 2.0F;
-    engine.shutdown("done");
+    (void)engine.shutdown("done");
     return done ? kExpected : 2;
   });
   EXPECT_EQ(WEXITSTATUS(statuses[0]), kExpected);

@@ -86,7 +86,7 @@ TEST(Ending, ACallThatOneRankHasShutDownFailsOnTheOthersToo) {
     if (!leaves) left.wait();
     const auto handle = engine.submit(allreduce_of(values, "gradients"));
     ASSERT_TRUE(handle.ok() || !leaves);
-    if (leaves) engine.shutdown("enough");
+    if (leaves) (void)engine.shutdown("enough");
     if (leaves) left.count_down();
     const Status status = finish(engine, handle).status;
     EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
@@ -105,7 +105,7 @@ TEST(Ending, AGroupWithoutTheLeaverGoesOnInTheSameMemory) {
       SharedTensor tensor(engine, kCount);
       tensor.fill(1);
       const auto handle = engine.submit(tensor.allreduce("all"));
-      if (rank == 2) engine.shutdown("enough");
+      if (rank == 2) (void)engine.shutdown("enough");
       codes[static_cast<std::size_t>(rank)] = finish(engine, handle).status.code();
       if (rank == 2) return;
       tensor.fill(static_cast<float>(rank + 3));
@@ -239,7 +239,7 @@ class ASurvivorIsStopped : public ::testing::TestWithParam<bool> {
     const auto handle = engine.submit(tensor.allreduce("all"));
     if (!wait_until([&] { return snapshot_->filled == 1; })) return 2;
     if (!leaves) return finish(engine, handle).status.ok() ? 6 : 7;  // is killed meanwhile
-    engine.shutdown("enough");
+    (void)engine.shutdown("enough");
     return refill(tensor, 9);
   }
 

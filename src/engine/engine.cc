@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "base/allocation.h"
+#include "base/check.h"
 #include "base/try.h"
 #include "engine/assemble.h"
+#include "engine/completions.h"
 #include "rendezvous/job_name.h"
 #include "submission/submission_check.h"
 
@@ -20,6 +22,15 @@ Status forked(int rank) {
   return Status::stop(fmt::format(
       "called in a forked child of rank {}: only the process that called init() can use farandole",
       rank));
+}
+
+// What blocks is rejected in a completion: this rank makes no progress while one runs.
+Status if_it_may_block(std::string_view what) {
+  if (!Completions::is_running_here()) return {};
+  return Status::fix_call(fmt::format(
+      "{} was called from the completion of a call, which must not block; call it from another "
+      "thread",
+      what));
 }
 
 // Errors: as check_submission(). `with_call_errors`: empty, becomes the batch with the call errors
@@ -47,7 +58,9 @@ Status check_and_submit(Engine::Parts& parts, std::span<const Submission> batch,
   std::vector<Submission> with_call_errors;
   FARANDOLE_TRY(check_and_find_call_errors(parts, batch, with_call_errors));
   if (!with_call_errors.empty()) batch = with_call_errors;
-  return batch.empty() ? Status() : parts.progress->submit(batch, handles, wait_limit);
+  if (batch.empty()) return {};
+  if (Completions::is_running_here()) wait_limit = {};
+  return parts.progress->submit(batch, handles, wait_limit);
 }
 
 Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
@@ -67,6 +80,7 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
   const auto what = [&] {
     return fmt::format("rank {} cannot join the job", options.topology.rank);
   };
+  FARANDOLE_TRY(if_it_may_block("Engine::create()"));
   return with_memory(what, [&]() -> Result<std::unique_ptr<Engine>> {
     FARANDOLE_TRY_ASSIGN(auto store, choose_store(options));
     return assemble(options, std::move(store));
@@ -81,7 +95,8 @@ Engine::~Engine() {
     (void)parts_.release();
     return;
   }
-  shutdown("shut down");
+  CHECK(!Completions::is_running_here(), "an engine is not destroyed inside a completion");
+  (void)shutdown("shut down");
 }
 
 const RankTopology& Engine::topology() const { return parts_->topology; }
@@ -96,11 +111,13 @@ std::vector<int> Engine::ranks_of(GroupId group) const {
 
 Result<GroupId> Engine::add_group(const std::vector<int>& ranks) {
   if (parts_->abandoned) return forked(parts_->topology.rank);
+  FARANDOLE_TRY(if_it_may_block("add_group()"));
   return parts_->groups->add(ranks);
 }
 
 Status Engine::remove_group(GroupId group) {
   if (parts_->abandoned) return forked(parts_->topology.rank);
+  FARANDOLE_TRY(if_it_may_block("remove_group()"));
   return parts_->groups->remove(group);
 }
 
@@ -129,6 +146,7 @@ Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> bat
 bool Engine::poll(Handle handle) { return parts_->abandoned || parts_->progress->poll(handle); }
 
 bool Engine::wait(Handle handle, std::chrono::milliseconds limit) {
+  if (Completions::is_running_here()) return poll(handle);
   return parts_->abandoned || parts_->progress->wait(handle, limit);
 }
 
@@ -160,6 +178,7 @@ bool Engine::is_shared(const void* memory, std::size_t bytes) const {
 
 Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
   if (parts_->abandoned) return forked(parts_->topology.rank);
+  FARANDOLE_TRY(if_it_may_block("start_timeline()"));
   const auto what = [&] { return fmt::format("rank {} has no timeline", parts_->topology.rank); };
   return with_memory(what, [&]() -> Status {
     FARANDOLE_TRY_ASSIGN(const std::string job, job_name(*parts_->store));
@@ -169,12 +188,14 @@ Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
 
 Status Engine::stop_timeline() {
   if (parts_->abandoned) return forked(parts_->topology.rank);
+  FARANDOLE_TRY(if_it_may_block("stop_timeline()"));
   parts_->timeline->stop();
   return {};
 }
 
-void Engine::shutdown(const std::string& reason, LeaveCause cause, const std::string& traceback) {
-  if (parts_->abandoned) return;
+Status Engine::shutdown(const std::string& reason, LeaveCause cause, const std::string& traceback) {
+  if (parts_->abandoned) return {};
+  FARANDOLE_TRY(if_it_may_block("shutdown()"));
   std::call_once(parts_->left, [&] {
     parts_->watch->stop();  // the others' death must not reach us any more
     parts_->progress->stop(reason);
@@ -186,6 +207,7 @@ void Engine::shutdown(const std::string& reason, LeaveCause cause, const std::st
       return;  // the line is missing, no more
     }
   });
+  return {};
 }
 
 void Engine::abandon_after_fork() {

@@ -170,7 +170,7 @@ TEST(Engine, WhoLeavesIsNamedToThoseWhoNeedIt) {
     std::vector<float> values(100'000, 1.0F);
     EXPECT_EQ(allreduce(engine, values, "first"), Status());
     if (engine.topology().rank == 1) {
-      engine.shutdown("uncaught ValueError: bad data");
+      (void)engine.shutdown("uncaught ValueError: bad data");
       const auto after = engine.submit(allreduce_of(values, "late"));
       EXPECT_EQ(after.status().code(), StatusCode::kFixCall);
       return;
@@ -227,7 +227,7 @@ TEST(Engine, ShutdownEndsWhatIsPending) {
     ASSERT_TRUE(handle.ok());
     std::thread waiter([&] { EXPECT_TRUE(engine.wait(*handle, kHangGuard)); });
     EXPECT_EQ(barrier(engine), Status());
-    engine.shutdown("enough");
+    (void)engine.shutdown("enough");
     waiter.join();
     EXPECT_EQ(engine.take(*handle).status.code(), StatusCode::kRebuildGroup);
   });
@@ -586,7 +586,7 @@ TEST(Engine, TheFlightRecordTellsWhatHappens) {
     EXPECT_LE(report.counts.blocked, std::chrono::steady_clock::now() - report.since);
     if (rank == 1) {
       EXPECT_EQ(barrier(*engine), Status());  // the other one's call is on its way
-      engine->shutdown("raised ValueError: x", LeaveCause::kException, "Traceback: here");
+      (void)engine->shutdown("raised ValueError: x", LeaveCause::kException, "Traceback: here");
       report = read_flight_record((*memory)->data());
       EXPECT_EQ(report.life, FlightLife::kLeft);
       EXPECT_EQ(report.cause, LeaveCause::kException);

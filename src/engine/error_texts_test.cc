@@ -193,7 +193,7 @@ TEST(ErrorTexts, OfHandles) {
     EXPECT_EQ(finish(engine, handle).status, Status());
     // Rank 0 must not leave before rank 1 has seen its rejection.
     EXPECT_EQ(finish(engine, engine.submit(allreduce_of(values, "last"))).status, Status());
-    engine.shutdown("over");
+    (void)engine.shutdown("over");
     EXPECT_EQ(engine.submit(allreduce_of(values)).status(),
               Status::fix_call("rank " + std::to_string(engine.topology().rank) +
                                ": the engine is shut down; call init() before this operation"));
@@ -315,7 +315,7 @@ TEST(ErrorTexts, OfAJobThatHasLostAMember) {
   run_job(3, {}, [](Engine& engine) {
     const int rank = engine.topology().rank;
     std::vector<float> values(3, 1.0F);
-    if (rank == 1) return engine.shutdown("uncaught ValueError: bad data");
+    if (rank == 1) return (void)engine.shutdown("uncaught ValueError: bad data");
     const std::string pid = std::to_string(::getpid());
     EXPECT_EQ(allreduce(engine, values, "grad"),
               Status::rebuild_group("allreduce `grad` cannot finish: rank 1 (pid " + pid +

@@ -141,12 +141,14 @@ void Loop::publish() {
     for (Record* const record : finished_) {
       if (wanted_.has(record->handle)) --missing_;
       recorder_.finished(record->handle, record->outcome.status.ok(), now);
+      completions_.add(record->handle, record->submission.completion);
       state->submissions.finish(*record);
     }
     next_one = state->progress_lock.calls_finished(wanted_.count > 0);
   }
   finished_.clear();
   state_.wake(next_one);
+  completions_.run();
 }
 
 void Loop::tick(TimePoint now) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/completions.h"
 #include "engine/memberships.h"
 #include "engine/shared_state.h"
 #include "transport/shm/wait_policy.h"
@@ -82,6 +83,7 @@ class Loop {
   std::size_t missing_ = 0;        // how many of these are not done
   std::vector<Record*> arrived_;   // what it has submitted itself, or taken in
   std::vector<Record*> finished_;  // and not published; kept to save the allocations
+  Completions completions_;        // of what was published
 };
 
 }  // namespace farandole

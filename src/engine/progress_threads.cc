@@ -195,6 +195,7 @@ void ProgressThreads::run() {
       });
       progress_lock.begin_nap();
       do {
+        if (state->submissions.with_completion() > 0) break;  // nobody else comes to look
         state.wait_at(state_.nap_queue, clock_.now() + kNap,
                       [](Contents& contents) { return contents.progress_lock.is_stopping(); });
       } while (progress_lock.naps_on(state_.has_work(*state)));

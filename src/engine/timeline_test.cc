@@ -75,7 +75,7 @@ TEST_F(EngineTimelineTest, StartsAndStopsAtRunTime) {
     call("none");
     EXPECT_TRUE(engine.start_timeline(path("b")).ok());
     call("two");
-    engine.shutdown("done");
+    (void)engine.shutdown("done");
     EXPECT_EQ(
         engine.start_timeline(path("c")),
         Status::fix_call("the engine is shut down; call init() before a timeline is started"));

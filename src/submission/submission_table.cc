@@ -51,6 +51,7 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
   if (record.interned != nullptr) {
     ++calls.not_taken;
     ++in_flight_;
+    with_completion_ += submission.completion.function == nullptr ? 0 : 1;
     calls.joined = submission.operation == Operation::kJoin;
     return &record;
   }
@@ -137,6 +138,7 @@ Record* SubmissionTable::find(Handle handle) {
 
 void SubmissionTable::finish(Record& record) {
   --in_flight_;
+  with_completion_ -= record.submission.completion.function == nullptr ? 0 : 1;
   record.finished = true;
   if (record.dropped) lose(record);
 }

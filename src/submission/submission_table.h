@@ -58,6 +58,8 @@ class SubmissionTable {
   void forget_group(GroupId group);
 
   std::size_t in_flight() const { return in_flight_; }
+  // How many of those have a completion, so perhaps nobody waits for them.
+  std::size_t with_completion() const { return with_completion_; }
   // How many calls of the group were not taken; also those that are dropped.
   std::size_t not_taken(GroupId group) const;
   // The one that was submitted first of those in flight that do not wait for a join; may be null.
@@ -92,6 +94,7 @@ class SubmissionTable {
 
   std::map<GroupId, Calls> groups_;
   std::size_t in_flight_ = 0;
+  std::size_t with_completion_ = 0;
   Handle last_handle_ = 0;
   // The last ones, by the end of their handles, and those whose place another has taken. They stay
   // where they are.

@@ -56,6 +56,7 @@ class Submissions {
   void finish(Record& record) { table_.finish(record); }
 
   std::size_t in_flight() const { return table_.in_flight(); }
+  std::size_t with_completion() const { return table_.with_completion(); }
   // The one that has waited longest (SubmissionTable::oldest()); may be null.
   const Record* oldest() { return table_.oldest(); }
 

@@ -1,0 +1,20 @@
+#include "engine/completions.h"
+
+namespace farandole {
+namespace {
+
+thread_local bool running_here = false;
+
+}  // namespace
+
+bool Completions::is_running_here() { return running_here; }
+
+// A completion may submit to another engine, which then runs completions of its own in here.
+void Completions::run_all() {
+  const bool was_running = std::exchange(running_here, true);
+  for (const auto& [handle, completion] : waiting_) completion.function(completion.context, handle);
+  waiting_.clear();
+  running_here = was_running;
+}
+
+}  // namespace farandole
