@@ -17,8 +17,9 @@ from farandole import lifecycle
 from farandole.bucket_plan import PlannedBucket
 from farandole.errors import CallError
 from farandole.group import Group
+from farandole.operations import Allreduce
 from farandole.reduce_op import ReduceOp
-from farandole.torch.collectives import Allreduce, start_in_place
+from farandole.torch.calls import start_in_place
 from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneCompressor
 from farandole.torch.sparse import sparse_allreduce_async, sparse_of
 

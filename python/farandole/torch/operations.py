@@ -1,4 +1,4 @@
-"""Collective calls on torch tensors, with Horovod's names and arguments.
+"""The operations on torch tensors, with Horovod's names and arguments.
 
 Every call must be made by all members of its process_set, with the same name if one is given. Calls
 on tensors of any strides work; one that is not contiguous costs a copy.
@@ -28,23 +28,26 @@ import torch
 from farandole import arguments
 from farandole.group import Group, global_process_set
 from farandole.handle import BatchHandle, Handle
-from farandole.reduce_op import Average, ReduceOp, chosen
-from farandole.torch.collectives import (
+from farandole.operations import (
     Allgather,
     Allreduce,
     Alltoall,
     Broadcast,
-    Collective,
+    Operation,
     Reducescatter,
+    array_only,
+)
+from farandole.reduce_op import Average, ReduceOp, chosen
+from farandole.torch.calls import (
+    run,
+    run_batch,
     start,
     start_batch,
     start_batch_in_place,
     start_in_place,
-    tensor_only,
 )
 from farandole.torch.compression import AnyCompressor, Compression
 from farandole.torch.compression import checked as checked_compression
-from farandole.torch.differentiable import run, run_batch
 from farandole.torch.tensors import check
 
 _INT32_MAX = torch.iinfo(torch.int32).max
@@ -68,8 +71,8 @@ def allreduce(
     has the right gradient; that of another op is reduced by the same op, as in Horovod, which is
     not its derivative.
     """
-    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
-    return _run(call, tensor, name, compression)
+    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return _run(operation, tensor, name, compression)
 
 
 # size waiver: Horovod's arguments
@@ -82,8 +85,8 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
-    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
-    return start(call, tensor, name, tensor_only)
+    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start(operation, tensor, name, array_only)
 
 
 # size waiver: Horovod's arguments
@@ -97,8 +100,8 @@ def allreduce_(
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
     """Like allreduce, with the result in the tensor itself, unnoticed by its gradient."""
-    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
-    return start_in_place(call, tensor, name, waits=True).wait()
+    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start_in_place(operation, tensor, name, waits=True).wait()
 
 
 # size waiver: Horovod's arguments
@@ -111,8 +114,8 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
-    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
-    return start_in_place(call, tensor, name)
+    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start_in_place(operation, tensor, name)
 
 
 # size waiver: Horovod's arguments
@@ -126,8 +129,8 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
-    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
-    return _run_each(call, tensors, name, compression)
+    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return _run_each(operation, tensors, name, compression)
 
 
 # size waiver: Horovod's arguments
@@ -140,8 +143,8 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
-    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
-    return start_batch(_for_each(call, tensors), tensors, name, tensor_only)
+    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start_batch(_for_each(operation, tensors), tensors, name, array_only)
 
 
 # size waiver: Horovod's arguments
@@ -154,8 +157,8 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
-    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
-    return start_batch_in_place(call, tensors, name, waits=True).wait()
+    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start_batch_in_place(operation, tensors, name, waits=True).wait()
 
 
 # size waiver: Horovod's arguments
@@ -168,8 +171,8 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
-    call = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
-    return start_batch_in_place(call, tensors, name)
+    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return start_batch_in_place(operation, tensors, name)
 
 
 def broadcast(
@@ -188,7 +191,7 @@ def broadcast_async(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
-    return start(Broadcast(process_set, root_rank), tensor, name, tensor_only)
+    return start(Broadcast(process_set, root_rank), tensor, name, array_only)
 
 
 def broadcast_(
@@ -225,8 +228,8 @@ def grouped_broadcast_async(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
-    calls = _for_each(Broadcast(process_set, root_rank), tensors)
-    return start_batch(calls, tensors, name, tensor_only)
+    operations = _for_each(Broadcast(process_set, root_rank), tensors)
+    return start_batch(operations, tensors, name, array_only)
 
 
 def grouped_broadcast_(
@@ -235,8 +238,8 @@ def grouped_broadcast_(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
-    call = Broadcast(process_set, root_rank)
-    return start_batch_in_place(call, tensors, name, waits=True).wait()
+    operation = Broadcast(process_set, root_rank)
+    return start_batch_in_place(operation, tensors, name, waits=True).wait()
 
 
 def grouped_broadcast_async_(
@@ -258,7 +261,7 @@ def allgather(
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: Group = global_process_set
 ) -> Handle[torch.Tensor]:
-    return start(Allgather(process_set), tensor, name, tensor_only)
+    return start(Allgather(process_set), tensor, name, array_only)
 
 
 def grouped_allgather(
@@ -274,8 +277,8 @@ def grouped_allgather_async(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
-    calls = _for_each(Allgather(process_set), tensors)
-    return start_batch(calls, tensors, name, tensor_only)
+    operations = _for_each(Allgather(process_set), tensors)
+    return start_batch(operations, tensors, name, array_only)
 
 
 def alltoall(
@@ -324,8 +327,8 @@ def grouped_alltoall_async(
     process_set: Group = global_process_set,
 ) -> BatchHandle[tuple[torch.Tensor, torch.Tensor]]:
     """splits: None, or those of each tensor. The results are pairs as of alltoall_async."""
-    calls = _alltoall_of_each(tensors, splits, process_set)
-    return start_batch(calls, tensors, name, _with_received_splits)
+    operations = _alltoall_of_each(tensors, splits, process_set)
+    return start_batch(operations, tensors, name, _with_received_splits)
 
 
 # size waiver: Horovod's arguments
@@ -340,8 +343,8 @@ def reducescatter(
 ) -> torch.Tensor:
     """A new tensor: this rank's share of the rows of what allreduce would give. The first ranks get
     one row more than the others if the rows cannot be shared out evenly."""
-    call = Reducescatter(process_set, op, prescale_factor, postscale_factor)
-    return _run(call, tensor, name, compression)
+    operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
+    return _run(operation, tensor, name, compression)
 
 
 def reducescatter_async(
@@ -352,8 +355,8 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Handle[torch.Tensor]:
-    call = Reducescatter(process_set, op, prescale_factor, postscale_factor)
-    return start(call, tensor, name, tensor_only)
+    operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
+    return start(operation, tensor, name, array_only)
 
 
 # size waiver: Horovod's arguments
@@ -366,8 +369,8 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
-    call = Reducescatter(process_set, op, prescale_factor, postscale_factor)
-    return _run_each(call, tensors, name, compression)
+    operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
+    return _run_each(operation, tensors, name, compression)
 
 
 def grouped_reducescatter_async(
@@ -378,12 +381,12 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> BatchHandle[torch.Tensor]:
-    call = Reducescatter(process_set, op, prescale_factor, postscale_factor)
-    return start_batch(_for_each(call, tensors), tensors, name, tensor_only)
+    operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
+    return start_batch(_for_each(operation, tensors), tensors, name, array_only)
 
 
-def _for_each(call: Collective, tensors: Sequence[torch.Tensor]) -> list[Collective]:
-    return [call] * len(arguments.batch(tensors))
+def _for_each(operation: Operation, tensors: Sequence[torch.Tensor]) -> list[Operation]:
+    return [operation] * len(arguments.batch(tensors))
 
 
 def _alltoall_of_each(
@@ -403,28 +406,28 @@ def _with_received_splits(
 
 
 def _run(
-    call: Collective,
+    operation: Operation,
     tensor: torch.Tensor,
     name: str | None,
     compression: AnyCompressor = Compression.none,
 ) -> torch.Tensor:
     if compression is Compression.none:
-        return run(call, tensor, name)[0]
+        return run(operation, tensor, name)[0]
     sent, context = _compressed(compression, tensor)
-    return compression.decompress(run(call, sent, name)[0], context)
+    return compression.decompress(run(operation, sent, name)[0], context)
 
 
 def _run_each(
-    call: Collective,
+    operation: Operation,
     tensors: Sequence[torch.Tensor],
     name: str | None,
     compression: AnyCompressor = Compression.none,
 ) -> list[torch.Tensor]:
-    calls = _for_each(call, tensors)
+    operations = _for_each(operation, tensors)
     if compression is Compression.none:
-        return [tensor for tensor, _ in run_batch(calls, tensors, name)]
+        return [tensor for tensor, _ in run_batch(operations, tensors, name)]
     pairs = [_compressed(compression, tensor) for tensor in tensors]
-    results = run_batch(calls, [sent for sent, _ in pairs], name)
+    results = run_batch(operations, [sent for sent, _ in pairs], name)
     return [
         compression.decompress(tensor, context)
         for (tensor, _), (_, context) in zip(results, pairs, strict=True)

@@ -13,9 +13,9 @@ import torch
 from farandole import arguments
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
+from farandole.operations import Allgather, Received, with_rows
 from farandole.reduce_op import Average, ReduceOp, Sum, checked
-from farandole.torch.collectives import Allgather, start_batch
-from farandole.torch.differentiable import Received, both
+from farandole.torch.calls import start_batch
 
 
 def sparse_allreduce_async(
@@ -45,7 +45,7 @@ def sparse_allreduce_async(
     sizes = given.indices().new_tensor([given.shape[:dimensions]])
     places = torch.cat((sizes, given.indices().t()))
     gather = Allgather(process_set)
-    handle = start_batch([gather, gather], [places, given.values()], name, both)
+    handle = start_batch([gather, gather], [places, given.values()], name, with_rows)
 
     def finish() -> torch.Tensor:
         gathered, (values, _) = handle.wait()

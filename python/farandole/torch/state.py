@@ -15,14 +15,15 @@ import cloudpickle
 import torch
 
 from farandole import arguments, lifecycle
+from farandole.arrays import can_be_sent
 from farandole.comparison import attempt, failures, table
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
 from farandole.handle import BatchHandle
 from farandole.objects import broadcast_object
+from farandole.torch import tensors as torch_tensors
 from farandole.torch.operations import broadcast_async_
 from farandole.torch.optimizer import check_optimizer, parameters_of, step_alone
-from farandole.torch.tensors import can_be_sent
 
 
 def broadcast_parameters(
@@ -176,7 +177,9 @@ class _Pickler(cloudpickle.Pickler):
         self._places: dict[int, int] = {}  # by id(): a tensor may occur several times
 
     def persistent_id(self, obj: Any) -> int | None:
-        if type(obj) not in (torch.Tensor, torch.nn.Parameter) or not can_be_sent(obj):
+        if type(obj) not in (torch.Tensor, torch.nn.Parameter) or not can_be_sent(
+            torch_tensors, obj
+        ):
             return None
         if id(obj) not in self._places:
             self._places[id(obj)] = len(self.tensors)

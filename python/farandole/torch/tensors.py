@@ -2,9 +2,14 @@
 
 The engine works on host memory. A tensor on another device is copied there, and its result back:
 `dense` and `returned` are the only places that know.
+
+For the shared modules this module is torch's Arrays: see farandole.arrays.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -18,6 +23,10 @@ _CPU = core.devices["cpu"]
 _STRIDED = torch.strided
 
 
+def is_array(value: object) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
 def check(tensor: torch.Tensor) -> None:
     """Raises CallError unless the engine can work on the tensor's values."""
     check_memory(tensor)
@@ -29,15 +38,6 @@ def check(tensor: torch.Tensor) -> None:
 def kind_of(tensor: torch.Tensor) -> str:
     """As in texts: "float32 [2, 3]"."""
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
-
-
-def can_be_sent(tensor: torch.Tensor) -> bool:
-    """check(), as a question."""
-    try:
-        check(tensor)
-    except CallError:
-        return False
-    return True
 
 
 def check_memory(tensor: torch.Tensor) -> None:
@@ -77,6 +77,22 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 def returned(result: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """The result, in host memory, on the device of the tensor that was given."""
     return result if tensor.is_cpu else result.to(tensor.device)
+
+
+def received(memory: core.SharedArray) -> torch.Tensor:
+    return torch.from_dlpack(memory)
+
+
+def empty(shape: Sequence[int], dtype: Any) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype)
+
+
+def zeros(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    return like.new_zeros(shape)
+
+
+def concatenate(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat(tuple(tensors))
 
 
 def view_of(

@@ -1,0 +1,232 @@
+"""The operations, one small class each: how its call is made, which shape its result has, and which
+operation its gradient needs.
+
+An operation with its arguments is an object that can be started on any array, alone or in a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from farandole import arguments, calls, core, lifecycle
+from farandole.arrays import Array, Arrays, Shape
+from farandole.errors import CallError
+from farandole.group import Group
+from farandole.handle import BatchHandle, Handle, PreparedCall
+from farandole.reduce_op import Average, ReduceOp, Sum, checked
+
+Result = TypeVar("Result")
+# Makes the result of a call from its array and, if the shape of the result depends on what the
+# others bring, how many rows came from each member.
+Finish = Callable[[Array, Sequence[int]], Result]
+
+
+class Backward(NamedTuple):
+    """The operation that makes the gradient of the input from an array, which is made from the
+    gradient of the output; and what is left to do with its result."""
+
+    operation: Operation
+    array: Array
+    finish: Callable[[Array], Array]
+
+
+class Operation:
+    """One operation with its arguments, to be run on any array."""
+
+    __slots__ = ()
+    group: Group
+
+    def call(self, name: str, view: core.BufferView) -> core.Call:
+        raise NotImplementedError
+
+    def result_shape(self, shape: Shape) -> Shape | None:
+        """Return the shape of the result for an input of this one. None: it depends on what the
+        others bring, so the result goes into memory of the engine."""
+        raise NotImplementedError
+
+    def backward(
+        self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
+    ) -> Backward:
+        """`shape` is that of the input, `received_rows` is what the call itself received."""
+        raise NotImplementedError
+
+    def prepare(
+        self, arrays: Arrays, array: Array, name: str, finish: Finish[Result]
+    ) -> PreparedCall[Result]:
+        arrays.check(array)
+        source = arrays.dense(array)
+        shape = self.result_shape(source.shape)
+        target = None if shape is None else arrays.empty(shape, source.dtype)
+        view = arrays.view_of(array, source, target)
+
+        def take(engine: core.Engine, number: int) -> Result:
+            if target is None:
+                memory, received_rows = engine.peek_received(number, view)
+                return finish(arrays.returned(arrays.received(memory), array), received_rows)
+            engine.peek(number)
+            return finish(arrays.returned(target, array), ())
+
+        return PreparedCall(self.call(name, view), (source, target), take)
+
+
+class _Reduction(Operation):
+    __slots__ = ("group", "op", "postscale", "prescale")
+
+    def __init__(
+        self, group: Group, op: ReduceOp, prescale: float = 1.0, postscale: float = 1.0
+    ) -> None:
+        self.group = group
+        self.op = checked(op)
+        self.prescale = arguments.scale_factor(prescale)
+        self.postscale = arguments.scale_factor(postscale)
+
+
+class Allreduce(_Reduction):
+    def call(self, name: str, view: core.BufferView) -> core.Call:
+        group = arguments.group_number(self.group)
+        return core.allreduce(name, group, view, self.op, self.prescale, self.postscale)
+
+    def result_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def backward(
+        self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
+    ) -> Backward:
+        return Backward(self, gradient, _unchanged)
+
+
+@dataclass
+class Broadcast(Operation):
+    group: Group
+    root_rank: int
+
+    def call(self, name: str, view: core.BufferView) -> core.Call:
+        group = arguments.group_number(self.group)
+        return core.broadcast(name, group, view, arguments.rank_number(self.root_rank))
+
+    def result_shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def backward(
+        self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
+    ) -> Backward:
+        def zeros(mean: Array) -> Array:
+            return arrays.zeros(mean.shape, mean)
+
+        is_root = lifecycle.rank() == self.root_rank
+        return Backward(_mean(self.group), gradient, _unchanged if is_root else zeros)
+
+
+@dataclass
+class Allgather(Operation):
+    group: Group
+
+    def call(self, name: str, view: core.BufferView) -> core.Call:
+        return core.allgather(name, arguments.group_number(self.group), view)
+
+    def result_shape(self, shape: Shape) -> None:
+        return None
+
+    def backward(
+        self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
+    ) -> Backward:
+        mine = self.group.rank()
+        first = sum(received_rows[:mine])
+        return Backward(
+            _mean(self.group), gradient, lambda mean: mean[first : first + received_rows[mine]]
+        )
+
+
+@dataclass
+class Alltoall(Operation):
+    group: Group
+    splits: Any
+
+    def call(self, name: str, view: core.BufferView) -> core.Call:
+        splits = arguments.split_sizes(self.splits)
+        return core.alltoall(name, arguments.group_number(self.group), view, splits)
+
+    def result_shape(self, shape: Shape) -> None:
+        return None
+
+    def backward(
+        self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
+    ) -> Backward:
+        def with_rows_that_were_not_sent(sent: Array) -> Array:
+            rest = arrays.zeros((shape[0] - len(sent), *shape[1:]), sent)
+            return arrays.concatenate((sent, rest))
+
+        return Backward(Alltoall(self.group, received_rows), gradient, with_rows_that_were_not_sent)
+
+
+class Reducescatter(_Reduction):
+    def call(self, name: str, view: core.BufferView) -> core.Call:
+        group = arguments.group_number(self.group)
+        return core.reducescatter(name, group, view, self.op, self.prescale, self.postscale)
+
+    def result_shape(self, shape: Shape) -> Shape:
+        arguments.group_number(self.group)
+        if len(shape) == 0:
+            return shape  # the engine says what is wrong
+        rows = core.scattered_rows(shape[0], self.group.size(), self.group.rank())
+        return (rows, *shape[1:])
+
+    def backward(
+        self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
+    ) -> Backward:
+        if self.op not in (Sum, Average):
+            raise CallError(
+                f"a reducescatter with op {self.op.name} has no gradient; Sum and Average have one"
+            )
+        factor = self.prescale * self.postscale * (self.group.size() if self.op is Sum else 1)
+        return Backward(Allgather(self.group), gradient * factor, _unchanged)
+
+
+def _mean(group: Group) -> Allreduce:
+    return Allreduce(group, Average)
+
+
+def _unchanged(array: Array) -> Array:
+    return array
+
+
+# An array, and how many rows of it came from each member.
+Received = tuple[Array, Sequence[int]]
+
+
+def array_only(array: Array, received_rows: Sequence[int]) -> Array:
+    return array
+
+
+def with_rows(array: Array, received_rows: Sequence[int]) -> Received:
+    return array, received_rows
+
+
+def start(
+    arrays: Arrays,
+    operation: Operation,
+    array: Array,
+    name: str | None,
+    finish: Finish[Result],
+    waits: bool = False,
+) -> Handle[Result]:
+    """`waits`, here and below: see farandole.calls."""
+    return calls.start(operation.prepare(arrays, array, arguments.call_name(name), finish), waits)
+
+
+def start_batch(
+    arrays: Arrays,
+    operations: Sequence[Operation],
+    given: Sequence[Array],
+    name: str | None,
+    finish: Finish[Result],
+    waits: bool = False,
+) -> BatchHandle[Result]:
+    names = arguments.member_names(name, len(given))
+    batch = [
+        operation.prepare(arrays, array, each, finish)
+        for operation, array, each in zip(operations, given, names, strict=True)
+    ]
+    return calls.start_batch(batch, waits)

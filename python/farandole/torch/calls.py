@@ -1,0 +1,141 @@
+"""Start operations on torch tensors: with a new result, in place, or with a gradient.
+
+There is one autograd function for all operations: backward() runs those that farandole.operations
+names, alone or as a batch like forward's.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.autograd.graph import increment_version
+
+from farandole import arguments, calls, core, operations
+from farandole.handle import BatchHandle, Handle, PreparedCall
+from farandole.operations import Operation, Received, with_rows
+from farandole.torch import tensors as torch_tensors
+from farandole.torch.tensors import check_writable, dense, view_of
+
+start = functools.partial(operations.start, torch_tensors)
+start_batch = functools.partial(operations.start_batch, torch_tensors)
+
+
+class _InPlace(PreparedCall[torch.Tensor]):
+    """No closure: of the calls of a training step, each object costs time."""
+
+    __slots__ = ("memory", "tensor")
+
+    def __init__(self, call: core.Call, tensor: torch.Tensor, memory: torch.Tensor) -> None:
+        self.call = call
+        self.tensor = tensor
+        self.memory = memory
+
+    def finish(self, engine: core.Engine, number: int) -> torch.Tensor:
+        engine.peek(number)
+        if self.memory is not self.tensor:
+            self.tensor.detach().copy_(self.memory)  # also tells autograd
+        return self.tensor
+
+
+def _prepare_in_place(
+    operation: Operation, tensor: torch.Tensor, name: str
+) -> PreparedCall[torch.Tensor]:
+    check_writable(tensor)
+    memory = dense(tensor)
+    return _InPlace(operation.call(name, view_of(tensor, memory, memory)), tensor, memory)
+
+
+def start_in_place(
+    operation: Operation, tensor: torch.Tensor, name: str | None, waits: bool = False
+) -> Handle[torch.Tensor]:
+    """`waits`, here and below: see farandole.calls."""
+    handle = calls.start(_prepare_in_place(operation, tensor, arguments.call_name(name)), waits)
+    _tell_autograd(tensor)
+    return handle
+
+
+def start_batch_in_place(
+    operation: Operation,
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    waits: bool = False,
+) -> BatchHandle[torch.Tensor]:
+    names = arguments.member_names(name, len(arguments.batch(tensors)))
+    pairs = zip(tensors, names, strict=True)
+    handle = calls.start_batch([_prepare_in_place(operation, *pair) for pair in pairs], waits)
+    for tensor in tensors:
+        _tell_autograd(tensor)
+    return handle
+
+
+def _tell_autograd(changed: torch.Tensor) -> None:
+    if not changed.is_inference():
+        increment_version(changed)
+
+
+def run(operation: Operation, tensor: torch.Tensor, name: str | None) -> Received:
+    """Wait for the result. If the tensor has a gradient, the result has one, too."""
+    if torch.is_grad_enabled() and getattr(tensor, "requires_grad", False):
+        return _with_gradients([operation], [tensor], name, grouped=False)[0]
+    return start(operation, tensor, name, with_rows, waits=True).wait()
+
+
+def run_batch(
+    operations: Sequence[Operation], tensors: Sequence[torch.Tensor], name: str | None
+) -> list[Received]:
+    if torch.is_grad_enabled() and any(getattr(t, "requires_grad", False) for t in tensors):
+        return _with_gradients(operations, tensors, name, grouped=True)
+    return start_batch(operations, tensors, name, with_rows, waits=True).wait()
+
+
+def _with_gradients(
+    operations: Sequence[Operation],
+    tensors: Sequence[torch.Tensor],
+    name: str | None,
+    grouped: bool,
+) -> list[Received]:
+    *outputs, received = _Operations.apply(operations, name, grouped, *tensors)
+    return list(zip(outputs, received, strict=True))
+
+
+class _Operations(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        operations: Sequence[Operation],
+        name: str | None,
+        grouped: bool,
+        *tensors: torch.Tensor,
+    ) -> Any:
+        if grouped:
+            results = run_batch(operations, tensors, name)
+        else:
+            results = [run(operations[0], tensors[0], name)]
+        ctx.operations, ctx.name, ctx.grouped = operations, name, grouped
+        ctx.shapes = [tensor.shape for tensor in tensors]
+        ctx.received = [received_rows for _, received_rows in results]
+        return *(tensor for tensor, _ in results), ctx.received
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        # All that can have a gradient take part, whether or not this rank needs it. The last of
+        # `gradients` stands for the numbers of rows.
+        chosen = [i for i, gradient in enumerate(gradients[:-1]) if gradient.is_floating_point()]
+        steps = [
+            ctx.operations[i].backward(torch_tensors, gradients[i], ctx.shapes[i], ctx.received[i])
+            for i in chosen
+        ]
+        name = arguments.gradient_name(ctx.name)
+        if ctx.grouped:
+            results = run_batch(
+                [step.operation for step in steps], [step.array for step in steps], name
+            )
+        else:
+            results = [run(steps[0].operation, steps[0].array, name)]
+        of_inputs: list[torch.Tensor | None] = [None] * len(ctx.shapes)
+        for i, step, (tensor, _) in zip(chosen, steps, results, strict=True):
+            of_inputs[i] = step.finish(tensor)
+        return None, None, None, *of_inputs
