@@ -1,0 +1,59 @@
+"""Sparse arrays: only the elements that are there travel.
+
+Each rank has others, so all are gathered, by two calls in a batch: their places and their values.
+The sizes of the array lead its places, so that all ranks see, and say alike, where they differ.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+from farandole import arguments
+from farandole.arrays import Array, Arrays
+from farandole.errors import CallError
+from farandole.group import Group
+from farandole.operations import Allgather, start_batch, with_rows
+from farandole.reduce_op import Average, ReduceOp, Sum, checked
+
+
+class SparseRows(NamedTuple):
+    """The elements of all ranks. A place may come several times: their values must be added up."""
+
+    sizes: list[int]  # of the dimensions that the places count in
+    places: Array  # a row for each element
+    values: Array
+
+
+def checked_op(op: ReduceOp | int) -> ReduceOp:
+    known = checked(op)
+    if known not in (Sum, Average):
+        raise CallError(f"a sparse allreduce can only Sum or Average; got {known.name}")
+    return known
+
+
+# size waiver: a sparse array has three parts
+def start_gather(
+    arrays: Arrays, sizes: Array, places: Array, values: Array, name: str | None, group: Group
+) -> Callable[[], SparseRows]:
+    """Return a function that waits for the elements of all ranks. It raises CallError if the ranks'
+    sizes differ. `sizes` is one row of the dtype of `places`."""
+    gather = Allgather(group)
+    given = (arrays.concatenate((sizes, places)), values)
+    handle = start_batch(arrays, (gather, gather), given, name, with_rows)
+
+    def finish() -> SparseRows:
+        (rows, counts), (all_values, _) = handle.wait()
+        ends = list(itertools.accumulate(counts))
+        begins = [0, *ends[:-1]]
+        of_ranks = [rows[begin].tolist() for begin in begins]
+        if any(other != of_ranks[0] for other in of_ranks):
+            raise CallError(
+                f"the sparse tensors `{arguments.call_name(name)}` have different sizes on the "
+                f"ranks: {of_ranks}, in the order of the ranks; give all the same"
+            )
+        parts = [rows[begin + 1 : end] for begin, end in zip(begins, ends, strict=True)]
+        return SparseRows(of_ranks[0], arrays.concatenate(parts), all_values)
+
+    return finish
