@@ -7,21 +7,20 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 
-import torch
-
+from farandole.arrays import Array, Arrays
 from farandole.comparison import exchange, same_everywhere, table
 from farandole.errors import CallError
 from farandole.group import Group
-from farandole.torch.tensors import kind_of
 
 
 def paired(
-    parameters: Sequence[torch.Tensor],
+    arrays: Arrays,
+    parameters: Sequence[Array],
     names: Mapping[int, str],
     call_name: str,
     group: Group,
     groups: Mapping[int, int] | None = None,
-) -> list[torch.Tensor]:
+) -> list[Array]:
     """The parameters in an order that is the same on all members, so that those in one place belong
     together. By id(): `names` are theirs, and those without one stay in their order; `groups` are
     the numbers of the optimizer's groups that they are in, if it has groups.
@@ -30,10 +29,10 @@ def paired(
     they have the same names, dtypes, shapes and groups.
     """
 
-    def described(parameter: torch.Tensor) -> str:
+    def described(parameter: Array) -> str:
         name = names.get(id(parameter), "")
         shown = f"`{name}` " if name else ""
-        kind = kind_of(parameter)
+        kind = arrays.kind_of(parameter)
         if groups is not None:
             number = groups.get(id(parameter))
             kind += ", in no group" if number is None else f", in group {number}"

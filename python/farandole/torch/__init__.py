@@ -46,13 +46,14 @@ from farandole.calls import (
     poll,
     synchronize,
 )
+from farandole.compression import Compressor
 from farandole.objects import (
     allgather_object,
     broadcast_object,
 )
 from farandole.torch import distributed as _distributed  # noqa: F401 - registers the backend
 from farandole.torch import elastic
-from farandole.torch.compression import Compression, Compressor
+from farandole.torch.compression import Compression
 from farandole.torch.operations import (
     allgather,
     allgather_async,

@@ -1,45 +1,12 @@
-"""Smaller forms in which tensors travel: less to send, for less precision.
-
-A compressor is a class, or an object, with the two methods of Compressor; programs may bring their
-own. What it returns is what the ranks reduce, so all ranks must use the same one.
-"""
+"""Smaller forms in which tensors travel: less to send, for less precision."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-
 import torch
 
-from farandole.errors import CallError
+from farandole.compression import Compressor, NoneCompressor
 
-
-class Compressor:
-    """What a call does to a tensor before it is sent, and to the result. To be derived from."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The tensor to send, and what decompress() needs to know about the original."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The result in the form of the original; `ctx` comes from compress()."""
-        raise NotImplementedError
-
-
-AnyCompressor: TypeAlias = type[Compressor] | Compressor
-
-
-class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: None) -> torch.Tensor:
-        return tensor
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
 class _Cast(Compressor):
@@ -75,12 +42,3 @@ class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor
     bf16 = BF16Compressor
-
-
-def checked(compression: AnyCompressor) -> AnyCompressor:
-    if not (hasattr(compression, "compress") and hasattr(compression, "decompress")):
-        raise CallError(
-            "compression must be Compression.none, .fp16, .bf16 or a Compressor of your own; got "
-            f"{compression!r}"
-        )
-    return compression

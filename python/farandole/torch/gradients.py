@@ -30,11 +30,12 @@ from farandole import lifecycle
 from farandole.bucket_plan import plan_buckets
 from farandole.errors import CallError, FarandoleError
 from farandole.group import OptimizerName
+from farandole.pairing import paired
 from farandole.reduce_op import Max
+from farandole.torch import tensors as torch_tensors
 from farandole.torch.backward_end import BackwardEnd
 from farandole.torch.buckets import Bucket, Combination, Gradient, SparseBucket, changed
 from farandole.torch.operations import allreduce_
-from farandole.torch.pairing import paired
 from farandole.torch.tensors import check
 
 # What a rank has for a parameter; of all ranks the largest counts.
@@ -301,7 +302,7 @@ class Gradients:
         parameters = [gradient.parameter for gradient in by_parameter.values()]
         group = self._combination.group
         name = f"{self._name}.{call}"
-        ordered = paired(parameters, self._names, name, group, self._group_of)
+        ordered = paired(torch_tensors, parameters, self._names, name, group, self._group_of)
         return [by_parameter[id(parameter)] for parameter in ordered]
 
     def _agree(

@@ -26,6 +26,8 @@ from typing import Any
 import torch
 
 from farandole import arguments
+from farandole.compression import AnyCompressor
+from farandole.compression import checked as checked_compression
 from farandole.group import Group, global_process_set
 from farandole.handle import BatchHandle, Handle
 from farandole.operations import (
@@ -46,8 +48,7 @@ from farandole.torch.calls import (
     start_batch_in_place,
     start_in_place,
 )
-from farandole.torch.compression import AnyCompressor, Compression
-from farandole.torch.compression import checked as checked_compression
+from farandole.torch.compression import Compression
 from farandole.torch.tensors import check
 
 _INT32_MAX = torch.iinfo(torch.int32).max

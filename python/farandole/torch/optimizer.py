@@ -12,15 +12,16 @@ from typing import Any
 import torch
 
 from farandole import arguments, lifecycle
+from farandole.compression import checked as checked_compression
 from farandole.errors import CallError
 from farandole.group import Group, OptimizerName, global_process_set
+from farandole.pairing import paired
 from farandole.reduce_op import Adasum, Average, ReduceOp, checked
+from farandole.torch import tensors as torch_tensors
 from farandole.torch.buckets import Combination
 from farandole.torch.compression import Compression
-from farandole.torch.compression import checked as checked_compression
 from farandole.torch.gradients import Gradients, MisuseError
 from farandole.torch.operations import grouped_allreduce_async_
-from farandole.torch.pairing import paired
 from farandole.torch.parameters import PeriodicCheck
 
 
@@ -327,7 +328,7 @@ class _Deltas:
         given = [id(parameter) for parameter in parameters]
         if given != self._given or not self._name.is_current():
             name, group = f"{self._name}.deltas.pairing", self._combination.group
-            self._paired = paired(parameters, self._names, name, group)
+            self._paired = paired(torch_tensors, parameters, self._names, name, group)
             self._given = given
         return self._paired
 
