@@ -8,10 +8,11 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from farandole import lifecycle
 from farandole.errors import CallError, FarandoleError
+from farandole.objects import broadcast_object
 
 Result = TypeVar("Result")
 
@@ -112,6 +113,93 @@ class ObjectState(State):
         for name, value in self._bcast_object(mine).items():
             setattr(self, name, value)
         ObjectState.save(self)
+
+
+class StateHandler:
+    """Saves, restores and sends one value; derive from it for types of your own."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def save(self) -> None:
+        """Keep a copy in the memory of this rank."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Return to that copy."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Give all ranks the value of rank 0. All ranks must call it."""
+        raise NotImplementedError
+
+    def set_value(self, value: Any) -> None:
+        """Handle this value from now on."""
+        self.value = value
+        self.save()
+
+
+# Which handler is used for values of which type: the first that fits.
+HandlerRegistry: TypeAlias = list[tuple[type, type[StateHandler]]]
+
+
+class StateDictHandler(StateHandler):
+    """Handle a value with state_dict() and load_state_dict()."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self.save()
+
+    def save(self) -> None:
+        self._saved = copy.deepcopy(self.value.state_dict())
+
+    def saved(self) -> Any:
+        """Return a copy, because the value may keep what it loads, and train on it."""
+        return copy.deepcopy(self._saved)
+
+    def restore(self) -> None:
+        self.value.load_state_dict(self.saved())
+
+
+class HandledState(ObjectState):
+    """Keep values as attributes, each with the handler of its type; others as ObjectState does."""
+
+    _handlers: dict[str, StateHandler]
+
+    def __init__(self, registry: HandlerRegistry, values: dict[str, Any]) -> None:
+        found = {name: _handler_of(value, registry) for name, value in values.items()}
+        self.__dict__["_handlers"] = {name: h for name, h in found.items() if h is not None}
+        for name in self._handlers:
+            self.__dict__[name] = values[name]
+        objects = {name: value for name, value in values.items() if name not in self._handlers}
+        super().__init__(broadcast_object, lifecycle.rank, **objects)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if (handler := self._handlers.get(name)) is not None:
+            handler.set_value(value)
+
+    def save(self) -> None:
+        for handler in self._handlers.values():
+            handler.save()
+        super().save()
+
+    def restore(self) -> None:
+        for handler in self._handlers.values():
+            handler.restore()
+        super().restore()
+
+    def sync(self) -> None:
+        for handler in self._handlers.values():
+            handler.sync()
+        super().sync()
+
+
+def _handler_of(value: Any, registry: HandlerRegistry) -> StateHandler | None:
+    for kind, handler in registry:
+        if isinstance(value, kind):
+            return handler(value)
+    return None
 
 
 def run_fn(function: Callable[..., Result], reset: Callable[[], None]) -> Callable[..., Result]:

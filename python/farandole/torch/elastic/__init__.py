@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from farandole.elastic import HostsUpdatedInterrupt, ObjectState, State, reset_job, run_fn
+from farandole.elastic import (
+    HostsUpdatedInterrupt,
+    ObjectState,
+    State,
+    StateHandler,
+    reset_job,
+    run_fn,
+)
 from farandole.torch.elastic.sampler import ElasticSampler
 from farandole.torch.elastic.state import (
     ModelStateHandler,
     OptimizerStateHandler,
     SamplerStateHandler,
-    StateHandler,
     TorchState,
     get_handler_registry,
     set_handler_registry,

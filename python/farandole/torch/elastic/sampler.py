@@ -1,17 +1,13 @@
-"""Which samples of a data set are this rank's, without those that have been processed."""
+"""Which samples of a data set are this rank's, for torch's DataLoader."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Iterator, Sized
-from typing import Any
-
 from torch.utils.data import Sampler
 
-from farandole import lifecycle
+from farandole.elastic_samples import ElasticSamples
 
 
-class ElasticSampler(Sampler[int]):
+class ElasticSampler(ElasticSamples, Sampler[int]):
     """Divides the samples of an epoch among the ranks. After a failure in the midst of it only
     those that no rank had recorded as processed are divided, among the ranks that there are then.
 
@@ -19,62 +15,3 @@ class ElasticSampler(Sampler[int]):
     it with shuffle=False in the DataLoader, call set_epoch() at the *end* of each epoch, and
     record_batch() after each batch.
     """
-
-    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
-        """seed: the same on all ranks."""
-        self.dataset = dataset
-        self.shuffle = shuffle
-        self.seed = seed
-        self.epoch = 0
-        self.processed_indices: set[int] = set()
-        self.reset()
-
-    def set_epoch(self, epoch: int) -> None:
-        """Begins an epoch: nothing is processed, and the samples come in another order."""
-        self.epoch = epoch
-        self.processed_indices = set()
-        self.reset()
-
-    def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """This rank has processed its batch of that number, counted from the last reset."""
-        self.record_indices(self.get_indices(batch_idx, batch_size))
-
-    def record_indices(self, indices: Iterable[int]) -> None:
-        self.processed_indices.update(indices)
-
-    def get_indices(self, batch_idx: int, batch_size: int) -> list[int]:
-        """The samples of that batch of this rank."""
-        first = batch_idx * batch_size
-        return self.indices[first : first + batch_size]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "processed_indices": set(self.processed_indices)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.epoch = state_dict["epoch"]
-        self.processed_indices = set(state_dict["processed_indices"])
-        self.reset()
-
-    def reset(self) -> None:
-        """Divides what is not processed among the ranks of the job as it is now."""
-        self.rank, self.num_replicas = lifecycle.rank(), lifecycle.size()
-        self.remaining_indices = [
-            index for index in range(len(self.dataset)) if index not in self.processed_indices
-        ]
-        self.num_samples = -(-len(self.remaining_indices) // self.num_replicas)
-        self.total_size = self.num_samples * self.num_replicas
-        self.indices = self._mine()
-
-    def _mine(self) -> list[int]:
-        order = list(self.remaining_indices)
-        if self.shuffle:
-            random.Random(self.seed + self.epoch).shuffle(order)
-        if order:
-            order = [order[place % len(order)] for place in range(self.total_size)]
-        return order[self.rank :: self.num_replicas]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.indices)
-
-    def __len__(self) -> int:
-        return self.num_samples
