@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +13,12 @@ from farandole import arguments, lifecycle
 from farandole.compression import checked as checked_compression
 from farandole.errors import CallError
 from farandole.group import Group, OptimizerName, global_process_set
+from farandole.optimizer_arguments import (
+    checked_factor,
+    checked_names,
+    checked_passes,
+    portions,
+)
 from farandole.pairing import paired
 from farandole.reduce_op import Adasum, Average, ReduceOp, checked
 from farandole.torch import tensors as torch_tensors
@@ -59,16 +63,16 @@ def DistributedOptimizer(  # noqa: N802
     no_sync(). Raises CallError, a ValueError, for arguments that are wrong.
     """
     engine = lifecycle.engine()
-    names = _checked_names(named_parameters, _checked_optimizer(optimizer))
-    passes = _checked_passes(backward_passes_per_step)
+    parameters = parameters_of(_checked_optimizer(optimizer).param_groups)
+    names = checked_names(named_parameters, parameters)
+    passes = checked_passes(backward_passes_per_step)
     arguments.group_number(process_set)
     op = checked(op)
-    factor = _checked_factor(gradient_predivide_factor, op)
-    parameters = parameters_of(optimizer.param_groups)
+    factor = checked_factor(gradient_predivide_factor, op)
     # A set that param_groups was made from has another order on each rank.
     places = {parameter: place for place, parameter in enumerate(names)}
     ordered = sorted(parameters, key=lambda parameter: places.get(id(parameter), 0))
-    portions = _portions(groups, num_groups, ordered)
+    of_groups = portions(groups, num_groups, ordered, torch_tensors.is_array)
     compressor = checked_compression(compression)
     combination = Combination(process_set, op, compressor, factor, sparse_as_dense)
     kind = type(optimizer)
@@ -82,7 +86,7 @@ def DistributedOptimizer(  # noqa: N802
     if op is Adasum:
         distributed._deltas = _Deltas(name, combination, names)
     else:
-        distributed._gradients = Gradients(name, combination, passes, portions, names)
+        distributed._gradients = Gradients(name, combination, passes, of_groups, names)
         distributed._gradients.add(parameters)
     if every := engine.check_parameters:
         distributed._check = PeriodicCheck(every, name, process_set)
@@ -107,82 +111,6 @@ def _checked_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimize
     if isinstance(optimizer, _Distributed):
         raise CallError("optimizer is a DistributedOptimizer already: use it as it is")
     return optimizer
-
-
-def _checked_factor(factor: float, op: ReduceOp) -> float:
-    if not isinstance(factor, (int, float)) or not 0 < factor < float("inf"):
-        raise CallError(f"gradient_predivide_factor must be a number above 0; got {factor!r}")
-    if factor != 1 and op is not Average:
-        raise CallError(f"gradient_predivide_factor is for op Average; got {op.name}")
-    return float(factor)
-
-
-def _portions(
-    groups: int | Sequence[Sequence[torch.Tensor]] | None,
-    num_groups: int,
-    parameters: Sequence[torch.Tensor],
-) -> Sequence[Sequence[torch.Tensor]] | None:
-    if num_groups != 0:
-        warnings.warn(
-            "num_groups is the old name of groups: use that", DeprecationWarning, stacklevel=3
-        )
-        groups = num_groups if groups is None else groups
-    if groups is None or groups == 0:
-        return None
-    if isinstance(groups, int) and groups > 0:
-        ends = [len(parameters) * part // groups for part in range(groups + 1)]
-        return [parameters[ends[i] : ends[i + 1]] for i in range(groups)]
-    lists = isinstance(groups, (list, tuple)) and all(isinstance(g, (list, tuple)) for g in groups)
-    if not lists or not all(isinstance(p, torch.Tensor) for group in groups for p in group):  # type: ignore[union-attr]
-        raise CallError(
-            "groups must be a number of groups, from 0 on, or a list of lists of parameters; got "
-            f"{groups!r}"
-        )
-    chosen = [id(parameter) for group in groups for parameter in group]  # type: ignore[union-attr]
-    if len(set(chosen)) < len(chosen):
-        raise CallError("groups has a parameter twice; each can be in one group only")
-    return groups  # type: ignore[return-value]
-
-
-def _checked_names(
-    named_parameters: Iterable[tuple[str, torch.Tensor]] | None, optimizer: torch.optim.Optimizer
-) -> dict[int, str]:
-    """The names of the optimizer's parameters, by id(), in the order in which they are given."""
-    if named_parameters is None:
-        return {}
-    pairs = list(named_parameters)
-    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        raise CallError(
-            "named_parameters must hold (name, parameter) pairs, as those of "
-            "model.named_parameters()"
-        )
-    counts = Counter(name for name, _ in pairs)
-    twice = sorted(name for name, count in counts.items() if count > 1)
-    if twice:
-        raise CallError(
-            f"named_parameters has names that occur twice: {', '.join(twice)}; give each parameter "
-            "a name of its own"
-        )
-    named = {id(parameter): name for name, parameter in pairs}
-    ours = {id(parameter): parameter for parameter in parameters_of(optimizer.param_groups)}
-    unnamed = [parameter for number, parameter in ours.items() if number not in named]
-    if unnamed:
-        shapes = ", ".join(str(tuple(parameter.shape)) for parameter in unnamed[:5])
-        raise CallError(
-            f"named_parameters lacks {len(unnamed)} parameters of the optimizer, of shape "
-            f"{shapes}; give the names of all"
-        )
-    return {number: name for number, name in named.items() if number in ours}
-
-
-def _checked_passes(passes: int) -> int:
-    try:
-        count = operator.index(passes)
-    except TypeError:
-        count = 0
-    if count < 1:
-        raise CallError(f"backward_passes_per_step must be a whole number above 0; got {passes!r}")
-    return count
 
 
 class _Distributed(torch.optim.Optimizer):
@@ -224,7 +152,7 @@ class _Distributed(torch.optim.Optimizer):
             yield
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        count = _checked_passes(passes)
+        count = checked_passes(passes)
         self._check_nothing_in_flight("set_backward_passes_per_step()")
         if self._gradients is not None:
             self._gradients.restart(count)

@@ -1,0 +1,96 @@
+"""Check the arguments that the distributed optimizers of all frontends share."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from farandole.arrays import Array
+from farandole.errors import CallError
+from farandole.reduce_op import Average, ReduceOp
+
+
+def checked_factor(factor: float, op: ReduceOp) -> float:
+    if not isinstance(factor, (int, float)) or not 0 < factor < float("inf"):
+        raise CallError(f"gradient_predivide_factor must be a number above 0; got {factor!r}")
+    if factor != 1 and op is not Average:
+        raise CallError(f"gradient_predivide_factor is for op Average; got {op.name}")
+    return float(factor)
+
+
+def checked_passes(passes: int) -> int:
+    try:
+        count = operator.index(passes)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise CallError(f"backward_passes_per_step must be a whole number above 0; got {passes!r}")
+    return count
+
+
+def checked_names(
+    named_parameters: Iterable[tuple[str, Array]] | None, parameters: Sequence[Array]
+) -> dict[int, str]:
+    """Return the names of the optimizer's parameters, by id(), in the order of
+    `named_parameters`."""
+    if named_parameters is None:
+        return {}
+    pairs = list(named_parameters)
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise CallError(
+            "named_parameters must hold (name, parameter) pairs, as those of "
+            "model.named_parameters()"
+        )
+    counts = Counter(name for name, _ in pairs)
+    twice = sorted(name for name, count in counts.items() if count > 1)
+    if twice:
+        raise CallError(
+            f"named_parameters has names that occur twice: {', '.join(twice)}; give each parameter "
+            "a name of its own"
+        )
+    named = {id(parameter): name for name, parameter in pairs}
+    ours = {id(parameter): parameter for parameter in parameters}
+    unnamed = [parameter for number, parameter in ours.items() if number not in named]
+    if unnamed:
+        shapes = ", ".join(str(tuple(parameter.shape)) for parameter in unnamed[:5])
+        raise CallError(
+            f"named_parameters lacks {len(unnamed)} parameters of the optimizer, of shape "
+            f"{shapes}; give the names of all"
+        )
+    return {number: name for number, name in named.items() if number in ours}
+
+
+def portions(
+    groups: int | Sequence[Sequence[Array]] | None,
+    num_groups: int,
+    parameters: Sequence[Array],
+    is_array: Callable[[object], bool],
+) -> Sequence[Sequence[Array]] | None:
+    """Return the parameters of each group, or None if there are no groups. `num_groups` is
+    Horovod's older name of `groups`."""
+    if num_groups != 0:
+        warnings.warn(
+            "num_groups is the old name of groups: use that", DeprecationWarning, stacklevel=3
+        )
+        groups = num_groups if groups is None else groups
+    if groups is None or groups == 0:
+        return None
+    if isinstance(groups, int) and groups > 0:
+        ends = [len(parameters) * part // groups for part in range(groups + 1)]
+        return [parameters[ends[i] : ends[i + 1]] for i in range(groups)]
+    lists: Any = groups
+    are_lists = isinstance(groups, (list, tuple)) and all(
+        isinstance(group, (list, tuple)) for group in groups
+    )
+    if not are_lists or not all(is_array(p) for group in lists for p in group):
+        raise CallError(
+            "groups must be a number of groups, from 0 on, or a list of lists of parameters; got "
+            f"{groups!r}"
+        )
+    chosen = [id(parameter) for group in lists for parameter in group]
+    if len(set(chosen)) < len(chosen):
+        raise CallError("groups has a parameter twice; each can be in one group only")
+    return lists
