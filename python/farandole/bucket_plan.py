@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+import itertools
+import sys
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 # In bytes: every gradient begins on its own pair of cache lines.
@@ -40,3 +42,23 @@ def plan_buckets(
         bucket.bytes += padded
     full.extend(filling.values())
     return sorted(full, key=lambda bucket: bucket.places[-1])
+
+
+def plan_groups(
+    gradients: Sequence[tuple[Hashable, int]], groups: Sequence[int | None]
+) -> list[PlannedBucket]:
+    """Give the gradients with the same number in `groups` one bucket for each dtype, of any size.
+    Those with None come last, each in a bucket of its own."""
+
+    def number_of(index: int) -> int:
+        number = groups[index]
+        return sys.maxsize if number is None else number
+
+    plan: list[PlannedBucket] = []
+    for number, members in itertools.groupby(sorted(range(len(groups)), key=number_of), number_of):
+        portion = list(members)
+        limit = 0 if number == sys.maxsize else None
+        for bucket in plan_buckets([gradients[index] for index in portion], limit):
+            bucket.places = [(portion[place], offset) for place, offset in bucket.places]
+            plan.append(bucket)
+    return plan

@@ -26,9 +26,15 @@ def same_everywhere(text: bytes, name: str, process_set: Group) -> bool:
     words = array("q", hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest())
     count = len(words)
     # The largest of the complements is the complement of the smallest.
-    extremes = array("q", [*words, *(~word for word in words)])
-    _reduce(extremes, "int64", Max, name, process_set)
+    extremes = largest([*words, *(~word for word in words)], name, process_set)
     return all(extremes[i] == ~extremes[count + i] for i in range(count))
+
+
+def largest(numbers: Sequence[int], name: str, process_set: Group) -> list[int]:
+    """Return, for each place, the largest number that a member has there."""
+    memory = array("q", numbers)
+    _reduce(memory, "int64", Max, name, process_set)
+    return memory.tolist()
 
 
 def exchange(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from farandole.bucket_plan import ALIGNMENT, plan_buckets
+from farandole.bucket_plan import ALIGNMENT, plan_buckets, plan_groups
 
 
 def places(gradients: list[tuple[str, int]], limit: int) -> list[list[tuple[int, int]]]:
@@ -45,3 +45,14 @@ def test_all_bytes_have_one_owner() -> None:
             assert offset >= end and offset % ALIGNMENT == 0
             end = offset + gradients[index][1]
         assert end <= bucket.bytes
+
+
+def test_a_group_has_one_bucket_for_each_dtype_and_the_others_are_alone() -> None:
+    gradients = [("f", 9999), ("f", 8), ("d", 8), ("f", 8), ("f", 8)]
+    plan = plan_groups(gradients, [1, None, 1, 0, 1])
+    assert [bucket.places for bucket in plan] == [
+        [(3, 0)],
+        [(2, 0)],
+        [(0, 0), (4, 10112)],
+        [(1, 0)],
+    ]

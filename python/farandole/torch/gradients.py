@@ -17,43 +17,27 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
 
 from farandole import lifecycle
-from farandole.bucket_plan import plan_buckets
+from farandole.bucket_layout import DENSE, NOTHING, SPARSE, Agreed, agree
+from farandole.bucket_plan import plan_buckets, plan_groups
 from farandole.errors import CallError, FarandoleError
 from farandole.group import OptimizerName
 from farandole.pairing import paired
-from farandole.reduce_op import Max
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.backward_end import BackwardEnd
 from farandole.torch.buckets import Bucket, Combination, Gradient, SparseBucket, changed
-from farandole.torch.operations import allreduce_
 from farandole.torch.tensors import check
-
-# What a rank has for a parameter; of all ranks the largest counts.
-_NOTHING, _DENSE, _SPARSE = range(3)
-
-_NO_GROUP = sys.maxsize  # after all others
 
 
 class MisuseError(CallError, AssertionError):
     """A call at the wrong time. Also an AssertionError, for programs that Horovod has told so."""
-
-
-class _Said(NamedTuple):
-    """What the ranks have said of a gradient."""
-
-    kind: int
-    everywhere: bool  # all of them have it
-    place: tuple[int, int]  # in the order of member 0
 
 
 class _Errors:
@@ -268,7 +252,7 @@ class Gradients:
         trained = self._paired("pairing")
         if not trained:
             return
-        mine = [self._kind(g.parameter.grad) if g.passes_left == 0 else _NOTHING for g in trained]
+        mine = [self._kind(g.parameter.grad) if g.passes_left == 0 else NOTHING for g in trained]
         said = self._agree("layout", trained, mine)
         self._give_places(said, [g for g in trained if said[g].everywhere], late=False)
 
@@ -281,14 +265,14 @@ class Gradients:
         mine = [self._kind(gradient.parameter.grad) for gradient in trained]
         said = self._agree("layout.rest", trained, mine)
         for gradient in trained:
-            if said[gradient].kind != _NOTHING:
+            if said[gradient].kind != NOTHING:
                 continue
             if gradient.unused:  # or the ranks would ask each other in each step for ever
-                said[gradient] = said[gradient]._replace(kind=_DENSE)
+                said[gradient] = said[gradient]._replace(kind=DENSE)
             else:
                 gradient.unused = True
                 gradient.parameter.grad = torch.zeros_like(gradient.parameter).detach()
-        chosen = [gradient for gradient in trained if said[gradient].kind != _NOTHING]
+        chosen = [gradient for gradient in trained if said[gradient].kind != NOTHING]
         self._give_places(said, [g for g in chosen if said[g].everywhere], late=False)
         self._give_places(said, [g for g in chosen if not said[g].everywhere], late=True)
         if touched:
@@ -307,37 +291,22 @@ class Gradients:
 
     def _agree(
         self, call: str, trained: Sequence[Gradient], mine: Sequence[int]
-    ) -> dict[Gradient, _Said]:
+    ) -> dict[Gradient, Agreed]:
         """Of each gradient: what the ranks have, of which `mine` says it for this one."""
-        count = len(trained)
-        order = [-1] * count
-        if self._combination.group.rank() == 0:
-            places = {gradient: place for place, gradient in enumerate(self._arrived)}
-            order = [places.get(gradient, count) for gradient in trained]
-        found = allreduce_(
-            torch.tensor([*mine, *order, *(kind == _NOTHING for kind in mine)]),
-            name=f"{self._name}.{call}",
-            op=Max,
-            process_set=self._combination.group,
-        ).tolist()
-        parts = (found[:count], found[count : 2 * count], found[2 * count :])
-        return {
-            gradient: _Said(kind, not is_lacking, (place, -index))
-            for index, (gradient, kind, place, is_lacking) in enumerate(
-                zip(trained, *parts, strict=True)
-            )
-        }
+        index_of = {gradient: index for index, gradient in enumerate(trained)}
+        arrived = [index_of[gradient] for gradient in self._arrived if gradient in index_of]
+        agreed = agree(mine, arrived, f"{self._name}.{call}", self._combination.group)
+        return dict(zip(trained, agreed, strict=True))
 
     def _give_places(
-        self, said: Mapping[Gradient, _Said], chosen: Sequence[Gradient], late: bool
+        self, said: Mapping[Gradient, Agreed], chosen: Sequence[Gradient], late: bool
     ) -> None:
         """Fills new buckets, and starts them."""
         ranked = sorted(chosen, key=lambda gradient: said[gradient].place)
         first = len(self._buckets)
-        for portion, limit in self._portions([g for g in ranked if said[g].kind == _DENSE]):
-            self._fill_buckets(portion, limit)
+        self._fill_buckets([g for g in ranked if said[g].kind == DENSE])
         for gradient in ranked:
-            if said[gradient].kind == _SPARSE:
+            if said[gradient].kind == SPARSE:
                 self._buckets.append(SparseBucket(self._name_next([gradient]), gradient))
         self._unplaced = [g for g in self._unplaced if g.bucket is None]
         for bucket in self._buckets[first:]:
@@ -347,28 +316,20 @@ class Gradients:
 
     def _kind(self, gradient: torch.Tensor | None) -> int:
         if gradient is None:
-            return _NOTHING
+            return NOTHING
         sparse = gradient.is_sparse and not self._combination.sparse_as_dense
-        return _SPARSE if sparse else _DENSE
+        return SPARSE if sparse else DENSE
 
-    def _portions(self, gradients: Sequence[Gradient]) -> list[tuple[list[Gradient], int | None]]:
-        """What is put into buckets separately, with the limit of bytes of such a bucket."""
-        if not self._combination.takes_whole_buckets():
-            return [(list(gradients), 0)]
-        if self._group_of is None:
-            return [(list(gradients), lifecycle.engine().bucket_bytes)]
-        numbers = self._group_of
-
-        def number_of(gradient: Gradient) -> int:
-            return numbers.get(id(gradient.parameter), _NO_GROUP)
-
-        portions = itertools.groupby(sorted(gradients, key=number_of), number_of)
-        return [(list(portion), 0 if number == _NO_GROUP else None) for number, portion in portions]
-
-    def _fill_buckets(self, gradients: Sequence[Gradient], limit: int | None) -> None:
+    def _fill_buckets(self, gradients: Sequence[Gradient]) -> None:
         parameters = [gradient.parameter for gradient in gradients]
         sizes = [((p.dtype, p.device), p.numel() * p.element_size()) for p in parameters]
-        for planned in plan_buckets(sizes, limit):
+        if not self._combination.takes_whole_buckets():
+            plan = plan_buckets(sizes, 0)
+        elif self._group_of is None:
+            plan = plan_buckets(sizes, lifecycle.engine().bucket_bytes)
+        else:
+            plan = plan_groups(sizes, [self._group_of.get(id(p)) for p in parameters])
+        for planned in plan:
             chosen = [gradients[index] for index, _ in planned.places]
             self._buckets.append(Bucket(self._name_next(chosen), chosen, planned))
 
