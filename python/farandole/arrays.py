@@ -49,6 +49,22 @@ class Arrays(Protocol):
     def concatenate(self, arrays: Sequence[Array], /) -> Array:
         """Join arrays along their first dimension."""
 
+    def flat(self, array: Array, /) -> Array:
+        """Return the array with one dimension, without a gradient, and without a copy if it is
+        dense."""
+
+    def item_bytes(self, array: Array, /) -> int:
+        """Return the size of one element."""
+
+    def why_unreadable(self, array: Array, /) -> str:
+        """Return why the array has no bytes to read ("on the device meta"), or ""."""
+
+    def bytes_of(self, array: Array, /) -> Any:
+        """Return the bytes of the array's values, as an object with the buffer protocol."""
+
+    def largest_difference(self, one: Array, other: Array, /) -> float:
+        """Return the largest distance between two elements in the same place, as float64."""
+
 
 def can_be_sent(arrays: Arrays, value: object) -> bool:
     try:

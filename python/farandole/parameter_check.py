@@ -1,24 +1,32 @@
 """Check that the parameters are the same on all ranks, bit by bit.
 
-Every frontend uses it and provides names and digests. If the parameters are equal, the check takes
-one small allreduce. Only if they are not do the ranks exchange more. Ranks that have joined do not
-count.
+If the parameters are equal, the check takes one small allreduce. Only if they are not do the ranks
+exchange more. Ranks that have joined do not count.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from farandole import arguments
+from farandole.arrays import Array, Arrays, can_be_sent
 from farandole.comparison import attempt, exchange, rank_list, same_everywhere, table, variants
 from farandole.errors import CallError
 from farandole.group import Group
+from farandole.operations import Allreduce, array_only, start
+from farandole.reduce_op import Max, Min
 
 _DIGEST_BYTES = 16
+
+ADVICE = (
+    "Give all ranks the same values: broadcast_parameters(model.state_dict(), root_rank=0) after "
+    "the model is built and after a checkpoint is loaded"
+)
 
 
 class Parameter(NamedTuple):
@@ -26,32 +34,30 @@ class Parameter(NamedTuple):
     digest: str  # of its bits
 
 
-@dataclass(frozen=True)
-class Reader:
-    """How to read a frontend's tensors. Both functions may raise; all ranks must call `spread`."""
-
-    # Returns the parameters of this rank by name, in their order.
-    parameters: Callable[[], dict[str, Parameter]]
-    # Returns a sentence about how far the values of this parameter differ, or "".
-    spread: Callable[[str], str]
-
-
-def digest_of(memory: Any) -> str:
-    """Return the digest of a tensor's bytes, given as an object with the buffer protocol."""
-    return hashlib.blake2b(memory, digest_size=_DIGEST_BYTES).hexdigest()
-
-
 def check(
-    reader: Reader, process_set: Group, name: str | None = None, when: str = "", advice: str = ""
+    arrays: Arrays,
+    params: Any,
+    process_set: Group,
+    name: str | None,
+    *,
+    when: str = "",
+    advice: str,
 ) -> None:
     """Raise CallError, with the same text on all ranks, if the parameters differ.
 
-    `when` says in the text at what time they differ; `advice` ends the text.
+    `params` has names and arrays, or arrays alone. `when` says in the text at what time they
+    differ; `advice` ends the text.
     """
     arguments.group_number(process_set)
     base = arguments.call_name(name)
+    named: dict[str, Array] = {}
     own: dict[str, Parameter] = {}
-    failure = attempt(lambda: own.update(reader.parameters()))
+
+    def read() -> None:
+        named.update(_named(arrays, params))
+        own.update({key: _read(arrays, key, array) for key, array in named.items()})
+
+    failure = attempt(read)
     mine = json.dumps([failure, sorted(own.items())]).encode()
     if same_everywhere(mine, base and f"{base}.same", process_set) and not failure:
         return
@@ -64,11 +70,59 @@ def check(
             for rank, report in reports.items()
         }
     )
-    spread = reader.spread(found.name) if found.is_of_values else ""
+    spread = ""
+    if found.is_of_values:
+        spread = _spread(arrays, named[found.name], base and f"{base}.spread", process_set)
     text = f"the parameters {found.problem}{when}: {found.details}"
     text += f"\n  {spread}" if spread else ""
     text += f"\n{advice}" if advice and not found.failed else ""
     raise CallError(text)
+
+
+def _named(arrays: Arrays, params: Any) -> dict[str, Array]:
+    if arrays.is_array(params) or not isinstance(params, Iterable):
+        raise CallError(
+            "params must be model.named_parameters(), model.state_dict() or a list of tensors; it "
+            f"is of the type {type(params).__name__}"
+        )
+    values = params.items() if isinstance(params, Mapping) else params
+    named: dict[str, Array] = {}
+    for index, value in enumerate(values):
+        key, array = value if isinstance(value, tuple) and len(value) == 2 else (index, value)
+        if str(key) in named:
+            raise CallError(f"params has the name `{key}` twice; give each tensor its own")
+        if not arrays.is_array(array):
+            raise CallError(
+                f"params has `{key}` of the type {type(array).__name__}, but only tensors can be "
+                "compared: leave it out"
+            )
+        named[str(key)] = array
+    return named
+
+
+def _read(arrays: Arrays, key: str, array: Array) -> Parameter:
+    if why := arrays.why_unreadable(array):
+        raise CallError(f"`{key}` is {why}, and has no bytes to compare: leave it out")
+    digest = hashlib.blake2b(arrays.bytes_of(array), digest_size=_DIGEST_BYTES)
+    return Parameter(arrays.kind_of(array), digest.hexdigest())
+
+
+def _spread(arrays: Arrays, array: Array, name: str, process_set: Group) -> str:
+    """Say how far the values of a parameter differ, which has the same dtype and shape on all
+    ranks. All ranks must call it."""
+    values = arrays.dense(array)
+    if not can_be_sent(arrays, values) or arrays.kind_of(values).startswith("bool"):
+        return ""
+    largest, smallest = (
+        start(arrays, Allreduce(process_set, op), values, name, array_only, waits=True).wait()
+        for op in (Max, Min)
+    )
+    difference = arrays.largest_difference(largest, smallest)
+    if difference == 0:
+        return "the values are the same, the bits are not: one rank has 0.0, another one -0.0"
+    if not math.isfinite(difference):
+        return "some of the values are NaN or infinite"
+    return f"the values of an element are up to {difference:.3g} apart"
 
 
 @dataclass(frozen=True)

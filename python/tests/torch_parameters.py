@@ -12,7 +12,7 @@ from torch import nn
 from torch_frontend import TorchFrontend
 
 import farandole.torch as hvd
-from farandole.torch import parameters
+from farandole import periodic_check
 
 
 def network(seed: int = 3) -> nn.Sequential:
@@ -263,7 +263,7 @@ class ParameterChecks:
 
     def check_one_part_of_the_parameters_at_a_time(self) -> None:
         """Each element is in exactly one of them."""
-        whole, parameters._PART_BYTES = parameters._PART_BYTES, 24
+        whole, periodic_check.PART_BYTES = periodic_check.PART_BYTES, 24
         self.restart(2)
         for place in range(4):  # of the second weight
             model = network()
@@ -286,7 +286,7 @@ class ParameterChecks:
             # By name and in bytes: 16 of 0.bias, 80 of 0.weight, 8 of 2.bias, and 32 of these.
             offset = 16 + 80 + 8 + 4 * (place // 2 * 4 + place % 2 * 3)
             assert self.size == 1 or steps == 1 + 2 * (offset // 24), (place, steps)
-        parameters._PART_BYTES = whole
+        periodic_check.PART_BYTES = whole
         self.restart(0)
 
     def check_ranks_that_train_alone_on_purpose(self) -> None:

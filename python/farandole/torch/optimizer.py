@@ -20,13 +20,13 @@ from farandole.optimizer_arguments import (
     portions,
 )
 from farandole.pairing import paired
+from farandole.periodic_check import PeriodicCheck
 from farandole.reduce_op import Adasum, Average, ReduceOp, checked
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.buckets import Combination
 from farandole.torch.compression import Compression
 from farandole.torch.gradients import Gradients, MisuseError
 from farandole.torch.operations import grouped_allreduce_async_
-from farandole.torch.parameters import PeriodicCheck
 
 
 # size waiver: Horovod's arguments
@@ -89,7 +89,7 @@ def DistributedOptimizer(  # noqa: N802
         distributed._gradients = Gradients(name, combination, passes, of_groups, names)
         distributed._gradients.add(parameters)
     if every := engine.check_parameters:
-        distributed._check = PeriodicCheck(every, name, process_set)
+        distributed._check = PeriodicCheck(torch_tensors, every, name, process_set)
         distributed._names = names
     return distributed
 

@@ -8,6 +8,7 @@ For the shared modules this module is torch's Arrays: see farandole.arrays.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,6 +78,34 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 def returned(result: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """The result, in host memory, on the device of the tensor that was given."""
     return result if tensor.is_cpu else result.to(tensor.device)
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().reshape(-1)
+
+
+def item_bytes(tensor: torch.Tensor) -> int:
+    return tensor.element_size()
+
+
+def why_unreadable(tensor: torch.Tensor) -> str:
+    if tensor.is_meta:
+        return "on the device meta"
+    return "" if tensor.layout is _STRIDED else f"of the layout {tensor.layout}"
+
+
+def bytes_of(tensor: torch.Tensor) -> Any:
+    memory = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    size = memory.numel() * memory.element_size()
+    if size == 0:
+        return b""
+    data = (ctypes.c_char * size).from_address(memory.data_ptr())
+    data.memory = memory  # keeps it alive
+    return data
+
+
+def largest_difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one.double() - other.double()).abs().max())
 
 
 def received(memory: core.SharedArray) -> torch.Tensor:

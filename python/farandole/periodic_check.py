@@ -1,0 +1,63 @@
+"""Check the parameters of an optimizer now and then, so that ranks that drift apart are told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from farandole.arrays import Array, Arrays
+from farandole.group import Group, OptimizerName
+from farandole.parameter_check import ADVICE, check
+
+PART_BYTES = 16 << 20
+
+
+class PeriodicCheck:
+    """Of the parameters of one optimizer: all after its first step in a job, and a part of them
+    every so many steps after that, another part each time."""
+
+    def __init__(self, arrays: Arrays, every: int, name: OptimizerName, process_set: Group) -> None:
+        self._arrays, self._every, self._name, self._group = arrays, every, name, process_set
+        self._registration: object = None
+        self._steps = 0
+
+    def after_step(self, params: Callable[[], Mapping[str, Array]]) -> None:
+        if self._group.registration is not self._registration:
+            # A job formed anew may have members whose optimizer is new: all count from there.
+            self._registration, self._steps = self._group.registration, 0
+        self._steps += 1
+        turn, rest = divmod(self._steps - 1, self._every)
+        if rest != 0:
+            return
+        chosen, advice = params(), ADVICE
+        if turn > 0:
+            chosen, count = _part_of(self._arrays, chosen, turn)
+            last = max(1, self._steps - count * self._every)
+            advice = (
+                f"They were the same after step {last}: look for what changes them on some ranks "
+                "only, such as a branch on the rank, or a checkpoint that one rank loads"
+            )
+        name = f"{self._name}.parameters"
+        when = f" after step {self._steps} of the optimizer"
+        check(self._arrays, chosen, self._group, name, when=when, advice=advice)
+
+
+def _part_of(
+    arrays: Arrays, params: Mapping[str, Array], turn: int
+) -> tuple[dict[str, Array], int]:
+    """Return the elements that begin in one part of all bytes, and how many parts there are."""
+    counts = {name: math.prod(parameter.shape) for name, parameter in params.items()}
+    sizes = {name: arrays.item_bytes(parameter) for name, parameter in params.items()}
+    parts = -(-sum(counts[name] * sizes[name] for name in params) // PART_BYTES)
+    first = turn % max(1, parts) * PART_BYTES
+    chosen, offset = {}, 0
+    for name, parameter in sorted(params.items()):
+        count, size = counts[name], sizes[name]
+        begin, end = (-((offset - at) // size) for at in (first, first + PART_BYTES))
+        begin, end = max(0, begin), min(end, count)
+        if end - begin == count:
+            chosen[name] = parameter
+        elif begin < end:
+            chosen[name] = arrays.flat(parameter)[begin:end]
+        offset += count * size
+    return chosen, parts
