@@ -19,6 +19,9 @@ Shape: TypeAlias = Sequence[int]
 
 
 class Arrays(Protocol):
+    # Objects of exactly these types are arrays and nothing more, so they can travel as arrays.
+    plain_types: tuple[type, ...]
+
     def is_array(self, value: object, /) -> bool: ...
 
     def check(self, array: Array, /) -> None:

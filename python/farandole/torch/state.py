@@ -1,26 +1,16 @@
-"""The same start on every rank: one rank's parameters and optimizer state for all.
-
-The state travels pickled, as other objects do, and its tensors as tensors.
-"""
+"""Torch's part in giving all ranks the same parameters and optimizer state."""
 
 from __future__ import annotations
 
 import contextlib
-import io
-import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import cloudpickle
 import torch
 
-from farandole import arguments, lifecycle
-from farandole.arrays import can_be_sent
-from farandole.comparison import attempt, failures, table
+from farandole import training_state
 from farandole.errors import CallError
 from farandole.group import Group, global_process_set
-from farandole.handle import BatchHandle
-from farandole.objects import broadcast_object
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.operations import broadcast_async_
 from farandole.torch.optimizer import check_optimizer, parameters_of, step_alone
@@ -36,31 +26,9 @@ def broadcast_parameters(
 
     params: `model.state_dict()`, pairs as from `model.named_parameters()`, or tensors alone.
     """
-    for name, tensor in (pairs := _pairs(params)):
-        if tensor is not None and not isinstance(tensor, torch.Tensor):
-            raise CallError(
-                f"params has {name!r} of the type {type(tensor).__name__}, but only tensors can be "
-                "sent: leave it out, and use broadcast_object() for it"
-            )
-    handles = [
-        broadcast_async_(tensor, root_rank, f"parameters.{name}", process_set)
-        for name, tensor in pairs
-        if tensor is not None
-    ]
-    BatchHandle(handles).wait()  # all of them, also when one has failed: the names shall be free
-
-
-def _pairs(params: Any) -> list[tuple[str, Any]]:
-    values = params.items() if isinstance(params, Mapping) else params
-    pairs = list(values) if isinstance(values, Iterable) else [values]
-    if not isinstance(params, torch.Tensor):
-        pairs = [(str(i), p) if isinstance(p, torch.Tensor) else p for i, p in enumerate(pairs)]
-    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-        raise CallError(
-            "params must be model.state_dict() or model.named_parameters(); got a "
-            f"{type(params).__name__}"
-        )
-    return pairs
+    training_state.broadcast_parameters(
+        torch_tensors, broadcast_async_, params, root_rank, process_set
+    )
 
 
 def broadcast_optimizer_state(
@@ -81,22 +49,14 @@ def broadcast_optimizer_state(
     Raises CallError, a ValueError, on all ranks when the root cannot send its state (as for LBFGS)
     or another cannot take it.
     """
-    if lifecycle.rank() == arguments.rank_number(root_rank):
-        state = _send(optimizer, root_rank, process_set)
-        problem = ""
-    else:
-        state = {}
-        data, tensors = _receive(root_rank, process_set)
-
-        def take() -> None:
-            state.update(_Unpickler(data, tensors).load())
-            load_in_place(_checked(optimizer), state)
-
-        problem = attempt(take)
-    if problems := failures(problem, "state.taken", process_set):
-        raise CallError(
-            f"the optimizer state of rank {root_rank} was not taken by all:\n{table(problems)}"
-        )
+    state = training_state.broadcast_optimizer_state(
+        torch_tensors,
+        broadcast_async_,
+        lambda: _checked(optimizer).state_dict(),
+        lambda state: load_in_place(_checked(optimizer), state),
+        root_rank,
+        process_set,
+    )
     if not state["state"]:
         _make_state(optimizer)
 
@@ -166,71 +126,3 @@ def _begin_anew(state: dict[str, Any], options: dict[str, Any]) -> None:
             state[name] = number
     if options.get("dampening") and "momentum_buffer" in state:
         state["momentum_buffer"] = None
-
-
-class _Pickler(cloudpickle.Pickler):
-    """Leaves out the tensors that the engine can send."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self.tensors: list[torch.Tensor] = []
-        self._places: dict[int, int] = {}  # by id(): a tensor may occur several times
-
-    def persistent_id(self, obj: Any) -> int | None:
-        if type(obj) not in (torch.Tensor, torch.nn.Parameter) or not can_be_sent(
-            torch_tensors, obj
-        ):
-            return None
-        if id(obj) not in self._places:
-            self._places[id(obj)] = len(self.tensors)
-            self.tensors.append(obj)
-        return self._places[id(obj)]
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, tensors: Sequence[torch.Tensor]) -> None:
-        super().__init__(io.BytesIO(data))
-        self._tensors = tensors
-
-    def persistent_load(self, place: int) -> torch.Tensor:
-        return self._tensors[place]
-
-
-def _send(optimizer: torch.optim.Optimizer, root_rank: int, process_set: Group) -> dict[str, Any]:
-    file = io.BytesIO()
-    pickler = _Pickler(file)
-    state: dict[str, Any] = {}
-
-    def take_apart() -> None:
-        state.update(_checked(optimizer).state_dict())
-        pickler.dump(state)
-
-    problem = attempt(take_apart)
-    layouts = [(tensor.dtype, tensor.shape) for tensor in pickler.tensors]
-    broadcast_object((problem, file.getvalue(), layouts), root_rank, "state.parts", process_set)
-    _raise(problem, root_rank)
-    tensors = [tensor.detach().contiguous() for tensor in pickler.tensors]
-    _broadcast_all(tensors, root_rank, process_set)
-    return state
-
-
-def _receive(root_rank: int, process_set: Group) -> tuple[bytes, list[torch.Tensor]]:
-    """The pickled state, and the tensors that it lacks."""
-    problem, data, layouts = broadcast_object(None, root_rank, "state.parts", process_set)
-    _raise(problem, root_rank)
-    tensors = [torch.empty(shape, dtype=dtype) for dtype, shape in layouts]
-    _broadcast_all(tensors, root_rank, process_set)
-    return data, tensors
-
-
-def _raise(problem: str, root_rank: int) -> None:
-    if problem:
-        raise CallError(f"the optimizer state of rank {root_rank} cannot be sent: {problem}")
-
-
-def _broadcast_all(tensors: list[torch.Tensor], root_rank: int, process_set: Group) -> None:
-    handles = [
-        broadcast_async_(tensor, root_rank, f"state.{index}", process_set)
-        for index, tensor in enumerate(tensors)
-    ]
-    BatchHandle(handles).wait()

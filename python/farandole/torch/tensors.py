@@ -22,6 +22,7 @@ DTYPE_CODES: dict[torch.dtype, int] = {
 }
 _CPU = core.devices["cpu"]
 _STRIDED = torch.strided
+plain_types: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter)
 
 
 def is_array(value: object) -> bool:

@@ -1,0 +1,162 @@
+"""The same start on every rank: one rank's parameters and optimizer state for all.
+
+The state travels pickled, as other objects do, and its arrays as arrays.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import cloudpickle
+
+from farandole import arguments, lifecycle
+from farandole.arrays import Array, Arrays, can_be_sent
+from farandole.comparison import attempt, failures, table
+from farandole.errors import CallError
+from farandole.group import Group
+from farandole.handle import BatchHandle, Handle
+from farandole.objects import broadcast_object
+
+# Starts a broadcast of an array from a root rank, with a name, in a group. If the framework allows
+# it, the result is in the array itself.
+BroadcastAsync: TypeAlias = Callable[[Array, int, str, Group], Handle[Array]]
+
+
+def broadcast_parameters(
+    arrays: Arrays, broadcast: BroadcastAsync, params: Any, root_rank: int, process_set: Group
+) -> dict[str, Array]:
+    """Return root_rank's values of all parameters, by name, after waiting for them."""
+    pairs = _pairs(arrays, params)
+    for name, array in pairs:
+        if array is not None and not arrays.is_array(array):
+            raise CallError(
+                f"params has {name!r} of the type {type(array).__name__}, but only tensors can be "
+                "sent: leave it out, and use broadcast_object() for it"
+            )
+    present = [(name, array) for name, array in pairs if array is not None]
+    handles = [broadcast(a, root_rank, f"parameters.{name}", process_set) for name, a in present]
+    # Wait for all of them, also when one has failed: their names become free.
+    results = BatchHandle(handles).wait()
+    return {name: result for (name, _), result in zip(present, results, strict=True)}
+
+
+def _pairs(arrays: Arrays, params: Any) -> list[tuple[str, Any]]:
+    values = params.items() if isinstance(params, Mapping) else params
+    pairs = list(values) if isinstance(values, Iterable) else [values]
+    if not arrays.is_array(params):
+        pairs = [(str(i), p) if arrays.is_array(p) else p for i, p in enumerate(pairs)]
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise CallError(
+            "params must be model.state_dict() or model.named_parameters(); got a "
+            f"{type(params).__name__}"
+        )
+    return pairs
+
+
+# size waiver: what a frontend brings, and what the program gives
+def broadcast_optimizer_state(
+    arrays: Arrays,
+    broadcast: BroadcastAsync,
+    read: Callable[[], Any],
+    load: Callable[[Any], object],
+    root_rank: int,
+    process_set: Group,
+) -> Any:
+    """Give root_rank's state to all ranks and return it. root_rank gets it from read(), and the
+    others take it by load(). Raise CallError on all ranks if one of them cannot."""
+    state: list[Any] = []
+    problem = ""
+    if lifecycle.rank() == arguments.rank_number(root_rank):
+        state.append(_send(arrays, broadcast, read, root_rank, process_set))
+    else:
+        data, received = _receive(arrays, broadcast, root_rank, process_set)
+
+        def take() -> None:
+            state.append(_Unpickler(data, received).load())
+            load(state[0])
+
+        problem = attempt(take)
+    if problems := failures(problem, "state.taken", process_set):
+        raise CallError(
+            f"the optimizer state of rank {root_rank} was not taken by all:\n{table(problems)}"
+        )
+    return state[0]
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Leaves out the arrays that the engine can send."""
+
+    def __init__(self, arrays: Arrays, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.left_out: list[Array] = []
+        self._arrays = arrays
+        self._places: dict[int, int] = {}  # by id(): an array may occur several times
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if type(obj) not in self._arrays.plain_types or not can_be_sent(self._arrays, obj):
+            return None
+        if id(obj) not in self._places:
+            self._places[id(obj)] = len(self.left_out)
+            self.left_out.append(obj)
+        return self._places[id(obj)]
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, left_out: Sequence[Array]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._left_out = left_out
+
+    def persistent_load(self, place: int) -> Array:
+        return self._left_out[place]
+
+
+def _send(
+    arrays: Arrays,
+    broadcast: BroadcastAsync,
+    read: Callable[[], Any],
+    root_rank: int,
+    process_set: Group,
+) -> Any:
+    file = io.BytesIO()
+    pickler = _Pickler(arrays, file)
+    state: list[Any] = []
+
+    def take_apart() -> None:
+        state.append(read())
+        pickler.dump(state[0])
+
+    problem = attempt(take_apart)
+    layouts = [(array.dtype, array.shape) for array in pickler.left_out]
+    broadcast_object((problem, file.getvalue(), layouts), root_rank, "state.parts", process_set)
+    _raise(problem, root_rank)
+    sent = [arrays.dense(array) for array in pickler.left_out]
+    _broadcast_all(broadcast, sent, root_rank, process_set)
+    return state[0]
+
+
+def _receive(
+    arrays: Arrays, broadcast: BroadcastAsync, root_rank: int, process_set: Group
+) -> tuple[bytes, list[Array]]:
+    """Return the pickled state, and the arrays that it lacks."""
+    problem, data, layouts = broadcast_object(None, root_rank, "state.parts", process_set)
+    _raise(problem, root_rank)
+    empty = [arrays.empty(shape, dtype) for dtype, shape in layouts]
+    return data, _broadcast_all(broadcast, empty, root_rank, process_set)
+
+
+def _raise(problem: str, root_rank: int) -> None:
+    if problem:
+        raise CallError(f"the optimizer state of rank {root_rank} cannot be sent: {problem}")
+
+
+def _broadcast_all(
+    broadcast: BroadcastAsync, given: Sequence[Array], root_rank: int, process_set: Group
+) -> list[Array]:
+    handles = [
+        broadcast(array, root_rank, f"state.{index}", process_set)
+        for index, array in enumerate(given)
+    ]
+    return BatchHandle(handles).wait()
