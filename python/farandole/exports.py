@@ -1,0 +1,73 @@
+"""The names that `farandole` and every frontend export."""
+
+from farandole.errors import CallError, FarandoleError, GroupLostError
+from farandole.group import Group, ProcessSet, global_process_set
+from farandole.lifecycle import (
+    add_process_set,
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    remove_process_set,
+    shutdown,
+    size,
+)
+from farandole.queries import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rocm_built,
+)
+from farandole.reduce_op import Adasum, Average, AverageOfPresent, Max, Min, Product, ReduceOp, Sum
+from farandole.timeline import start_timeline, stop_timeline
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "AverageOfPresent",
+    "CallError",
+    "FarandoleError",
+    "Group",
+    "GroupLostError",
+    "Max",
+    "Min",
+    "ProcessSet",
+    "Product",
+    "ReduceOp",
+    "Sum",
+    "add_process_set",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
