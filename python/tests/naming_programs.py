@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from suite import Suite
+from suite import Suite, needs_async
 
 PROGRAMS, STEPS, THREADS = 6, 60, 3
 NAMES = 4  # of a program: so few that they are in use again and again
@@ -33,6 +33,7 @@ def busy_processes(count: int) -> Iterator[None]:
 
 
 class NamingPrograms(Suite):
+    @needs_async
     def check_naming_beside_polls(self) -> None:
         own = random.Random(self.rank)
         for _ in range(10):
@@ -45,11 +46,13 @@ class NamingPrograms(Suite):
             for seed, handle in enumerate(handles):
                 self.expect_sums(self.api.synchronize(handle), seed, False)
 
+    @needs_async
     def check_naming_in_random_programs(self) -> None:
         for seed in range(PROGRAMS):
             with busy_processes(2 if self.rank == 0 and seed % 2 == 1 else 0):
                 self.run_naming_program(seed)
 
+    @needs_async
     def check_naming_in_threads(self) -> None:
         """Threads that run at the same time must name their calls."""
         errors: list[BaseException] = []

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import reference
-from reference import DTYPES, EPSILON, NEAR_ZERO, OPS, Array, Shape, values
-from suite import Form, Suite, forms_of
+from reference import EPSILON, NEAR_ZERO, OPS, Array, Shape, values
+from suite import Form, Frontend, Suite, forms_of, needs_async
 
 PROGRAMS, CALLS = 12, 40
 
@@ -75,16 +75,19 @@ def random_shape(chance: random.Random) -> Shape:
     return tuple(chance.choice((0, 1, 2, 5, 33)) for _ in range(chance.randint(1, 3)))
 
 
-def random_call(chance: random.Random, number: int, sizes: Sequence[int]) -> Call:
+def random_call(
+    chance: random.Random, number: int, sizes: Sequence[int], frontend: Frontend
+) -> Call:
     operation = chance.choice(("allreduce", "allgather", "broadcast", "alltoall", "reducescatter"))
-    form = chance.choice([form for form in forms_of(operation) if form.asynchronous])
+    forms = forms_of(operation, frontend)
+    form = chance.choice([form for form in forms if form.asynchronous])
     group = chance.randrange(len(sizes))
     call = Call(
         f"call.{number}",
         operation,
         form,
         group,
-        chance.choice(DTYPES),
+        chance.choice(frontend.dtypes),
         [random_shape(chance) for _ in range(chance.randint(1, 4) if form.grouped else 1)],
         chance.randrange(1000),
     )
@@ -104,6 +107,7 @@ def random_call(chance: random.Random, number: int, sizes: Sequence[int]) -> Cal
 
 
 class RandomPrograms(Suite):
+    @needs_async
     def check_random_programs(self) -> None:
         for seed in range(PROGRAMS):
             try:
@@ -116,7 +120,7 @@ class RandomPrograms(Suite):
         groups = [self.api.global_process_set, *self.groups]
         chance = random.Random(seed)
         sizes = [group.size() for group in groups]
-        program = [random_call(chance, number, sizes) for number in range(CALLS)]
+        program = [random_call(chance, number, sizes, self.frontend) for number in range(CALLS)]
         mine = [call for call in program if groups[call.group].included()]
         own_order = random.Random(1000 * seed + self.rank)
         own_order.shuffle(mine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,9 @@ from reference import EPSILON, Array, Shape, values
 
 class Frontend(Protocol):
     api: Any  # the module
+    dtypes: Sequence[str]  # those of the engine that the framework has
+    has_async: bool  # calls that end in _async
+    has_in_place: bool  # calls that end in _
 
     def tensor(self, values: Array, dtype: str) -> Any: ...
     def array(self, tensor: Any) -> Array: ...  # float64 for floating dtypes
@@ -33,9 +37,27 @@ class Form:
         return f"{grouped}{operation}{asynchronous}{'_' * self.in_place}"
 
 
-def forms_of(operation: str) -> list[Form]:
+def forms_of(operation: str, frontend: Frontend) -> list[Form]:
     forms = [Form(*flags) for flags in itertools.product((False, True), repeat=3)]
-    return [f for f in forms if not f.in_place or operation in ("allreduce", "broadcast")]
+    in_place = frontend.has_in_place and operation in ("allreduce", "broadcast")
+    return [
+        form
+        for form in forms
+        if (in_place or not form.in_place) and (frontend.has_async or not form.asynchronous)
+    ]
+
+
+def needs_async(check: Callable[[Any], None]) -> Callable[[Any], None]:
+    """A check of calls in flight, which says so if the frontend has none."""
+
+    @functools.wraps(check)
+    def checked(self: Suite) -> None:
+        if self.frontend.has_async:
+            check(self)
+        else:
+            print(f"{check.__name__} is skipped: this frontend has no calls with _async")
+
+    return checked
 
 
 class Suite:
@@ -68,7 +90,7 @@ class Suite:
 
     def forms(self, operation: str, turn: int) -> Iterator[tuple[Any, Form]]:
         """The world with all forms, and the other groups with one each, which the turn chooses."""
-        forms = forms_of(operation)
+        forms = forms_of(operation, self.frontend)
         for number, group in enumerate(self.my_groups()):
             for form in (
                 forms if number == 0 else [forms[(turn + group.process_set_id) % len(forms)]]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from conformance import Conformance
-from reference import Array, values
+from reference import DTYPES, Array, values
 from torch.utils.data import DataLoader, TensorDataset
 
 import farandole.torch as hvd
@@ -19,6 +19,8 @@ import farandole.torch as hvd
 
 class TorchFrontend:
     api = hvd
+    dtypes = DTYPES
+    has_async = has_in_place = True
 
     def tensor(self, values: Array, dtype: str) -> torch.Tensor:
         return torch.tensor(np.asarray(values)).to(getattr(torch, dtype))

@@ -1,0 +1,224 @@
+"""A frontend for NumPy, for tests only, made of the shared modules and the engine alone.
+
+It has no calls in place. It shows that the shared modules belong to no framework, and what a
+frontend needs at least: docs/howto/frontend.md gives its size.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from conformance import Conformance
+from reference import DTYPES, Array
+
+from farandole import arguments, calls, core, exports, objects, operations
+from farandole.errors import CallError
+from farandole.group import Group, global_process_set
+from farandole.handle import BatchHandle, Handle
+from farandole.operations import (
+    Allgather,
+    Allreduce,
+    Alltoall,
+    Broadcast,
+    Operation,
+    Reducescatter,
+    array_only,
+)
+from farandole.reduce_op import Average, ReduceOp, chosen
+
+
+class NumpyArrays:
+    """What the shared modules want to know of NumPy: see farandole.arrays."""
+
+    plain_types: tuple[type, ...] = (np.ndarray,)
+
+    def is_array(self, value: object) -> bool:
+        return isinstance(value, np.ndarray)
+
+    def check(self, array: Array) -> None:
+        if not isinstance(array, np.ndarray):
+            raise CallError(f"a numpy.ndarray is needed, not a {type(array).__name__}")
+        if array.dtype.name not in core.dtypes:
+            raise CallError(f"{array.dtype} cannot be reduced or sent")
+
+    def kind_of(self, array: Array) -> str:
+        return f"{array.dtype} {list(array.shape)}"
+
+    def dense(self, array: Array) -> Array:
+        return array if array.flags.c_contiguous else array.copy()
+
+    def view_of(self, array: Array, source: Array, target: Array | None) -> core.BufferView:
+        output = 0 if target is None else target.ctypes.data
+        code = core.dtypes[source.dtype.name]
+        return core.BufferView(code, source.shape, source.ctypes.data, output)
+
+    def received(self, memory: core.SharedArray) -> Array:
+        return np.from_dlpack(memory)
+
+    def returned(self, result: Array, array: Array) -> Array:
+        return result
+
+    def empty(self, shape: Sequence[int], dtype: Any) -> Array:
+        return np.empty(shape, dtype)
+
+    def zeros(self, shape: Sequence[int], like: Array) -> Array:
+        return np.zeros(shape, like.dtype)
+
+    def concatenate(self, arrays: Sequence[Array]) -> Array:
+        return np.concatenate(arrays)
+
+    def flat(self, array: Array) -> Array:
+        return array.reshape(-1)
+
+    def item_bytes(self, array: Array) -> int:
+        return array.itemsize
+
+    def why_unreadable(self, array: Array) -> str:
+        return ""
+
+    def bytes_of(self, array: Array) -> Any:
+        return np.ascontiguousarray(array).view(np.uint8).data
+
+    def largest_difference(self, one: Array, other: Array) -> float:
+        return float(np.abs(one.astype(float) - other.astype(float)).max())
+
+
+ARRAYS = NumpyArrays()
+
+
+def _allreduce(
+    average: bool | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: Group = global_process_set,
+) -> Operation:
+    return Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+
+
+def _reducescatter(
+    op: ReduceOp = Average,
+    process_set: Group = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Operation:
+    return Reducescatter(process_set, op, prescale_factor, postscale_factor)
+
+
+def _broadcast(root_rank: int, process_set: Group = global_process_set) -> Operation:
+    return Broadcast(process_set, root_rank)
+
+
+def _allgather(process_set: Group = global_process_set) -> Operation:
+    return Allgather(process_set)
+
+
+def _alltoall(splits: Any = None, process_set: Group = global_process_set) -> Operation:
+    return Alltoall(process_set, splits)
+
+
+def _alltoall_of_each(
+    splits: Sequence[Any] | None = None, process_set: Group = global_process_set, count: int = 0
+) -> list[Operation]:
+    each = [None] * count if splits is None else arguments.batch_splits(splits, count)
+    return [_alltoall(of_one, process_set) for of_one in each]
+
+
+def _with_received_splits(array: Array, rows: Sequence[int]) -> tuple[Array, Array]:
+    return array, np.array(rows, np.int32)
+
+
+def _finish(operation: Operation, waits: bool) -> Callable[..., Any]:
+    with_splits = isinstance(operation, Alltoall) and not (waits and operation.splits is None)
+    return _with_received_splits if with_splits else array_only
+
+
+def forms(operation_name: str, make: Callable[..., Operation]) -> dict[str, Callable[..., Any]]:
+    """The four forms of an operation: alone and grouped, waiting and asynchronous."""
+
+    def start(
+        array: Array, *given: Any, name: str | None = None, waits: bool = False, **options: Any
+    ) -> Handle[Any]:
+        operation = make(*given, **options)
+        return operations.start(ARRAYS, operation, array, name, _finish(operation, waits), waits)
+
+    def start_all(
+        arrays: Sequence[Array],
+        *given: Any,
+        name: str | None = None,
+        waits: bool = False,
+        **options: Any,
+    ) -> BatchHandle[Any]:
+        count = len(arguments.batch(arrays))
+        if make is _alltoall:
+            made = _alltoall_of_each(*given, count=count, **options)
+        else:
+            made = [make(*given, **options)] * count
+        finish = _finish(made[0], waits)
+        return operations.start_batch(ARRAYS, made, arrays, name, finish, waits)
+
+    return {
+        operation_name: lambda *given, **options: start(*given, waits=True, **options).wait(),
+        f"{operation_name}_async": start,
+        f"grouped_{operation_name}": lambda *given, **options: start_all(
+            *given, waits=True, **options
+        ).wait(),
+        f"grouped_{operation_name}_async": start_all,
+    }
+
+
+def api(has_async: bool) -> SimpleNamespace:
+    """What would be the module farandole.numpy."""
+    found = {name: getattr(exports, name) for name in exports.__all__}
+    for module, names in (
+        (calls, "barrier join poll synchronize"),
+        (objects, "allgather_object broadcast_object"),
+    ):
+        found |= {name: getattr(module, name) for name in names.split()}
+    for name, make in (
+        ("allreduce", _allreduce),
+        ("reducescatter", _reducescatter),
+        ("broadcast", _broadcast),
+        ("allgather", _allgather),
+        ("alltoall", _alltoall),
+    ):
+        found |= forms(name, make)
+    if not has_async:
+        found = {name: value for name, value in found.items() if not name.endswith("_async")}
+    return SimpleNamespace(**found)
+
+
+class NumpyFrontend:
+    has_in_place = False
+    dtypes = tuple(dtype for dtype in DTYPES if dtype != "bfloat16")
+
+    def __init__(self, has_async: bool) -> None:
+        self.api, self.has_async = api(has_async), has_async
+
+    def tensor(self, values: Array, dtype: str) -> Array:
+        return np.asarray(values).astype(dtype)
+
+    def array(self, tensor: Array) -> Array:
+        return tensor.astype(float) if tensor.dtype.kind == "f" else tensor
+
+    def dtype(self, tensor: Array) -> str:
+        return tensor.dtype.name
+
+
+class NumpyConformance(Conformance):
+    def __init__(self, has_async: bool = True) -> None:
+        super().__init__(NumpyFrontend(has_async))
+
+    def check_numpy_needs_no_framework(self) -> None:
+        assert "torch" not in sys.modules
+
+
+class NumpyWithoutAsync(NumpyConformance):
+    """As a frontend whose calls all wait."""
+
+    def __init__(self) -> None:
+        super().__init__(has_async=False)

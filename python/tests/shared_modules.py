@@ -1,0 +1,188 @@
+"""The shared modules on NumPy arrays: what a frontend gets without work of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy_frontend import ARRAYS, NumpyFrontend
+from reference import Array
+from suite import Suite
+
+from farandole import elastic, parameter_check, periodic_check, training_state
+from farandole.bucket_layout import DENSE, NOTHING, SPARSE, agree
+from farandole.elastic_samples import ElasticSamples, SamplesHandler
+from farandole.group import OptimizerName
+from farandole.handle import Handle
+from farandole.operations import (
+    Allgather,
+    Allreduce,
+    Alltoall,
+    Broadcast,
+    Operation,
+    Reducescatter,
+    start,
+    with_rows,
+)
+from farandole.pairing import paired
+from farandole.reduce_op import Average, Sum
+from farandole.sparse_rows import start_gather
+
+
+class Model:
+    """With a state_dict(), as elastic states want it."""
+
+    def __init__(self, weight: Array) -> None:
+        self.weight = weight
+
+    def state_dict(self) -> dict[str, Array]:
+        return {"weight": self.weight}
+
+    def load_state_dict(self, state: dict[str, Array]) -> None:
+        self.weight = state["weight"]
+
+
+class SharedModules(Suite):
+    def __init__(self) -> None:
+        super().__init__(NumpyFrontend(has_async=True))
+        self.world = self.api.global_process_set
+
+    def gradient(self, operation: Operation, array: Array) -> Array:
+        """That of the input, if that of the output is rank + 1 everywhere."""
+        output, rows = start(ARRAYS, operation, array, None, with_rows).wait()
+        step = operation.backward(ARRAYS, np.full_like(output, self.rank + 1), array.shape, rows)
+        result, _ = start(ARRAYS, step.operation, step.array, None, with_rows).wait()
+        return step.finish(result)
+
+    def check_gradients(self) -> None:
+        members = np.arange(1.0, self.size + 1)
+        mean, total = members.mean(), members.sum()
+        ones = np.ones((self.size + 1, 2))
+        of_rows = np.repeat(members, [len(p) for p in np.array_split(ones, self.size)])[:, None]
+        is_root = self.rank == self.size - 1
+        for operation, wanted in (
+            (Allreduce(self.world, Average), mean),
+            (Allreduce(self.world, Sum, 0.5, 4.0), 2 * total),
+            (Broadcast(self.world, self.size - 1), mean * is_root),
+            (Allgather(self.world), mean),
+            (Reducescatter(self.world, Sum), of_rows * self.size),
+            (Reducescatter(self.world, Average, 3.0), of_rows * 3),
+        ):
+            found = self.gradient(operation, ones)
+            assert np.array_equal(found, np.broadcast_to(wanted, ones.shape)), operation
+        sent_rows = np.concatenate((members, [0.0]))[:, None]  # the last one is sent to nobody
+        found = self.gradient(Alltoall(self.world, [1] * self.size), ones)
+        assert np.array_equal(found, np.broadcast_to(sent_rows, ones.shape))
+
+    def check_sparse_rows(self) -> None:
+        """Rank r has r + 1 elements of the value r, in the rows 0 ... r."""
+        places = np.arange(self.rank + 1)[:, None]
+        values = np.full((self.rank + 1, 2), self.rank)
+        found = start_gather(ARRAYS, np.array([[7]]), places, values, "rows", self.world)()
+        assert found.sizes == [7]
+        wanted = [(row, rank) for rank in range(self.size) for row in range(rank + 1)]
+        assert [*zip(found.places[:, 0], found.values[:, 1], strict=True)] == wanted
+        if self.size > 1:
+            sizes = np.array([[7 + self.rank]])
+            finish = start_gather(ARRAYS, sizes, places, values, "rows", self.world)
+            self.expect_error("`rows` have different sizes", finish)
+
+    def check_pairing(self) -> None:
+        """By name, in any order; without names by the order."""
+        one, two = np.zeros(2), np.zeros((3, 1))
+        given = [one, two] if self.rank == 0 else [two, one]
+        names = {id(one): "one", id(two): "two"}
+        found = paired(ARRAYS, given, names, "pairing", self.world)
+        assert found[0] is one and found[1] is two
+        if self.size > 1:
+            text = self.expect_error(
+                "do not have the same parameters", paired, ARRAYS, given, {}, "pairing", self.world
+            )
+            assert "float64 [2]" in text and "float64 [3, 1]" in text, text
+
+    def check_layout(self) -> None:
+        """The order is that of rank 0, and one rank's sparse gradient is sparse for all."""
+        kinds = [DENSE, SPARSE if self.rank == self.size - 1 else DENSE, NOTHING]
+        arrived = [1, 0] if self.rank == 0 else [0, 1]
+        found = agree(kinds, arrived, "layout", self.world)
+        assert [each.kind for each in found] == [DENSE, SPARSE, NOTHING]
+        assert [each.everywhere for each in found] == [True, True, False]
+        assert sorted(range(3), key=lambda index: found[index].place) == [1, 0, 2]
+
+    def check_parameters(self) -> None:
+        same = {"weight": np.arange(6.0).reshape(2, 3), "mask": np.array([True, False])}
+        parameter_check.check(ARRAYS, same, self.world, "same", advice="")
+        if self.size == 1:
+            return
+        other = same | {"weight": same["weight"] + (self.rank == 1)}
+        text = self.expect_error(
+            "`weight` (float64 [2, 3])",
+            parameter_check.check,
+            ARRAYS,
+            other,
+            self.world,
+            "same",
+            advice="Ask somebody.",
+        )
+        assert "up to 1 apart" in text and text.endswith("Ask somebody."), text
+
+    def check_parameters_now_and_then(self) -> None:
+        check = periodic_check.PeriodicCheck(ARRAYS, 2, OptimizerName(self.world), self.world)
+        weight = np.zeros(4)
+        for _ in range(2):
+            check.after_step(lambda: {"weight": weight})
+        weight[3] = self.rank
+        if self.size > 1:
+            text = self.expect_error("after step 3", check.after_step, lambda: {"weight": weight})
+            assert "They were the same after step 1" in text, text
+
+    def broadcast(self, array: Array, root: int, name: str, group: Any) -> Handle[Array]:
+        return self.api.broadcast_async(array, root, name=name, process_set=group)
+
+    def check_states_of_one_rank(self) -> None:
+        last = self.size - 1
+        mine = {"a": np.full(3, self.rank), "b": None, "c": np.array(self.rank * 0.5)}
+        found = training_state.broadcast_parameters(ARRAYS, self.broadcast, mine, last, self.world)
+        assert sorted(found) == ["a", "c"]
+        assert np.array_equal(found["a"], np.full(3, last)) and found["c"] == last * 0.5
+        shared = np.arange(5.0) + self.rank
+        state = {"step": self.rank, "moments": [shared, shared.T], "text": "x" * self.rank}
+        loaded: list[Any] = []
+        found = training_state.broadcast_optimizer_state(
+            ARRAYS, self.broadcast, lambda: state, loaded.append, last, self.world
+        )
+        assert (found["step"], found["text"]) == (last, "x" * last)
+        for each in found["moments"]:
+            assert np.array_equal(each, np.arange(5.0) + last)
+        assert loaded == ([] if self.rank == last else [found])
+
+    def check_a_state_that_a_rank_cannot_take(self) -> None:
+        def reject(state: object) -> None:
+            raise ValueError("too large")
+
+        if self.size > 1:
+            text = self.expect_error(
+                "was not taken by all",
+                training_state.broadcast_optimizer_state,
+                *(ARRAYS, self.broadcast, dict, reject, 0, self.world),
+            )
+            assert "ValueError: too large" in text
+
+    def check_elastic_state(self) -> None:
+        samples = ElasticSamples(range(10), shuffle=False)
+        registry: elastic.HandlerRegistry = [
+            (Model, elastic.StateDictHandler),
+            (ElasticSamples, SamplesHandler),
+        ]
+        model = Model(np.zeros(2))
+        state = elastic.HandledState(registry, {"model": model, "samples": samples, "epoch": 0})
+        model.weight = np.ones(2)
+        state.epoch = 5
+        state.restore()
+        assert np.array_equal(model.weight, np.zeros(2)) and state.epoch == 0
+        samples.record_batch(0, 1)
+        SamplesHandler(samples).sync()
+        assert samples.processed_indices == set(range(self.size))
+        assert [*samples] == [*range(self.size, 10), *range(self.size, 10)][
+            self.rank : samples.total_size : self.size
+        ]
