@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""Check that includes point down, as the tables of docs/architecture.md say.
+"""Check that includes and imports point down, as the tables of docs/architecture.md say.
 
-Fails if an include is not listed in its room's row, if a row points up, if units form a cycle (x.h
-and x.cc are one unit), if a third-party header is used outside its rooms, if a pure room reaches
-threads, system calls or clocks, if a room on disk has no row or a row no room, or if a CMake link
-list goes beyond the row.
+For C++, fails if an include is not listed in its room's row, if a row points up, if units form a
+cycle (x.h and x.cc are one unit), if a third-party header is used outside its rooms, if a pure room
+reaches threads, system calls or clocks, if a room on disk has no row or a row no room, or if a
+CMake link list goes beyond the row.
+
+For Python, fails if an import is not listed in its package's row, if a package has no row or a row
+no package, or if modules import each other in a cycle. It does not see importlib.import_module().
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import posixpath
 import re
 import sys
@@ -43,6 +47,9 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 ROOM_CALL = re.compile(r"farandole_room\(\s*NAME\s+(\w+)(.*?)\)", re.DOTALL)
 SOURCE_ENDINGS = {".h", ".cc"}
 PUBLIC = "include/farandole"
+# The shared modules of all frontends: only the files of this folder.
+SHARED = "farandole"
+CORE = f"{SHARED}.core"  # compiled, so it has no source
 
 
 @dataclass
@@ -53,6 +60,8 @@ class Rules:
     allowed: dict[str, set[str]] = field(default_factory=dict)
     pure_rooms: set[str] = field(default_factory=set)
     library_rooms: dict[str, set[str]] = field(default_factory=dict)  # header prefix → rooms
+    # Python package → packages and libraries that it may import
+    imports: dict[str, set[str]] = field(default_factory=dict)
 
 
 def tables(page: str) -> Iterator[list[list[str]]]:
@@ -84,6 +93,12 @@ def parse_rules(page: str) -> Rules:
         if heading[:3] == ["level", "room", "may include"]:
             rules.levels |= {room: int(level) for level, room, _ in cells}
             wishes |= {room: wish for _, room, wish in cells}
+        elif heading[:3] == ["Python package", "may import", "libraries"]:
+            rules.imports |= {
+                package: {package, *names(row[1]), *names(row[2])}
+                for row in rows
+                for package in names(row[0])
+            }
         elif heading[:3] == ["library", "headers", "rooms"]:
             rules.library_rooms |= {prefix: set(rooms) for _, prefix, rooms in cells}
     if not rules.levels:
@@ -269,6 +284,62 @@ def check_link_lists(tree: Tree) -> Iterator[str]:
                 yield f"{where}: room {room} links {other}, which its row does not list"
 
 
+class Modules:
+    """The Python modules of one checkout, and what each imports when it is loaded or called."""
+
+    def __init__(self, root: Path, packages: Iterable[str]) -> None:
+        self.paths: dict[str, Path] = {}
+        for top in {package.split(".")[0] for package in packages}:
+            for path in sorted((root / "python" / top).rglob("*.py")):
+                parts = path.relative_to(root / "python").with_suffix("").parts
+                self.paths[".".join(parts).removesuffix(".__init__")] = path
+        self.trees = {name: ast.parse(path.read_text()) for name, path in self.paths.items()}
+
+    def imports_of(self, module: str, deferred: bool = True) -> Iterator[str]:
+        """Return modules, also those that `from package import module` names. Without `deferred`,
+        leave out imports within functions."""
+        waiting: list[ast.AST] = [self.trees[module]]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                waiting += node.orelse
+            elif deferred or not isinstance(node, (ast.FunctionDef, ast.Lambda)):
+                waiting += ast.iter_child_nodes(node)
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                base = "." * node.level + (node.module or "")
+                inside = [f"{base}.{alias.name}" for alias in node.names]
+                modules = [name for name in inside if name in self.paths or name == CORE]
+                yield from modules if len(modules) == len(inside) else [base, *modules]
+
+
+def package_of(module: str, packages: Iterable[str]) -> str:
+    """Return the innermost package with a row that the module is in, or the library's name."""
+    around = [p for p in packages if module == p or module.startswith(f"{p}.")]
+    return max(around, key=len, default=module.split(".", maxsplit=1)[0])
+
+
+def check_imports(root: Path, rules: Rules) -> Iterator[str]:
+    modules = Modules(root, rules.imports)
+    for module, path in modules.paths.items():
+        package = package_of(module, rules.imports)
+        where = path.relative_to(root)
+        if package == SHARED and path.parent != root / "python" / SHARED:
+            yield f"{where}: is in no package that has a row in docs/architecture.md"
+            continue
+        for target in modules.imports_of(module):
+            other = package_of(target, rules.imports)
+            if other not in rules.imports[package] | sys.stdlib_module_names:
+                yield f"{where}: package {package} may not import {target}"
+    for package in sorted(set(rules.imports) - set(modules.paths)):
+        yield f"docs/architecture.md: row {package} has no modules"
+    known = set(modules.paths)
+    graph = {name: known & set(modules.imports_of(name, deferred=False)) for name in known}
+    for cycle in cycles(graph):
+        yield f"modules in a cycle: {' → '.join(cycle)}"
+
+
 def violations(root: Path) -> list[str]:
     tree = Tree(root, parse_rules((root / "docs/architecture.md").read_text()))
     checks = (
@@ -279,6 +350,7 @@ def violations(root: Path) -> list[str]:
         check_cycles,
     )
     found: list[Iterable[str]] = [check(tree) for check in (*checks, check_link_lists)]
+    found.append(check_imports(root, tree.rules))
     return [line for lines in found for line in lines]
 
 

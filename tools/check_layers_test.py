@@ -24,6 +24,12 @@ Pure rooms: coordination.
 | fmt | `fmt/` | base, engine |
 | GoogleTest | `gtest/`, `gmock/` | tests |
 
+| Python package | may import | libraries | promise |
+| --- | --- | --- | --- |
+| farandole | – | cloudpickle | shared |
+| farandole.torch · farandole.jax | farandole | torch | frontends |
+| horovod | farandole, farandole.torch | – | names |
+
 | another | table |
 | --- | --- |
 | not | ours |
@@ -42,6 +48,12 @@ RIGHT = {
     "tests/sim/world.cc": '#include "engine/loop.h"\n#include "near.h"\n',
     "tests/sim/near.h": "",
     "src/engine/loop.h": "",
+    "python/farandole/__init__.py": "from farandole import calls, core\nimport cloudpickle, sys\n",
+    "python/farandole/calls.py": "def later():\n    import farandole\n",
+    "python/farandole/torch/__init__.py": "from farandole.torch.optimizer import Optimizer\n",
+    "python/farandole/torch/optimizer.py": "import torch.optim\nfrom farandole import calls\n",
+    "python/farandole/jax/__init__.py": "import os.path\nimport farandole.core\n",
+    "python/horovod/__init__.py": "from farandole.torch import optimizer\n",
     "src/engine/CMakeLists.txt": "farandole_room(NAME engine SOURCES loop.cc LINKS base device)\n",
 }
 
@@ -81,6 +93,13 @@ def test_accepts_what_the_page_allows(tmp_path: Path) -> None:
             "farandole_room(NAME device LINKS base engine)",
             "links engine",
         ),
+        ("python/farandole/calls.py", "import torch", "farandole may not import torch"),
+        ("python/farandole/more.py", "from farandole import torch", "not import farandole.torch"),
+        ("python/farandole/calls.py", "def f(): import farandole.jax", "not import farandole.jax"),
+        ("python/farandole/jax/a.py", "import farandole.torch.optimizer", "farandole.torch.optim"),
+        ("python/farandole/jax/a.py", "from . import b", "farandole.jax may not import ."),
+        ("python/farandole/mxnet/a.py", "", "is in no package that has a row"),
+        ("python/horovod/a.py", "import yaml", "package horovod may not import yaml"),
     ],
 )
 def test_rejects(tmp_path: Path, name: str, text: str, complaint: str) -> None:
@@ -98,6 +117,26 @@ def test_finds_a_cycle_of_units_through_a_source_file(tmp_path: Path) -> None:
     }
     (found,) = check(tmp_path, changes)
     assert found == "units in a cycle: src/base/a → src/base/b → src/base/c → src/base/a"
+
+
+def test_finds_a_cycle_of_python_modules(tmp_path: Path) -> None:
+    changes = {
+        "python/farandole/a.py": "from farandole import b\n",
+        "python/farandole/b.py": "import farandole.a\n",
+    }
+    (found,) = check(tmp_path, changes)
+    assert found == "modules in a cycle: farandole.a → farandole.b → farandole.a"
+
+
+def test_an_import_for_types_only_is_none(tmp_path: Path) -> None:
+    text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import farandole.torch\n"
+    assert check(tmp_path, {"python/farandole/a.py": text}) == []
+
+
+def test_rejects_a_row_without_a_python_package(tmp_path: Path) -> None:
+    page = PAGE.replace("farandole.jax |", "farandole.jax · farandole.mxnet |")
+    (found,) = check(tmp_path, {}, page)
+    assert found == "docs/architecture.md: row farandole.mxnet has no modules"
 
 
 def test_a_comment_may_name_what_is_forbidden(tmp_path: Path) -> None:
