@@ -46,6 +46,9 @@ class Arrays(Protocol):
     def empty(self, shape: Shape, dtype: Any, /) -> Array:
         """Return a new array in host memory, with any values."""
 
+    def empty_like(self, array: Array, /) -> Array:
+        """Return a new array like one in host memory, with any values."""
+
     def zeros(self, shape: Shape, like: Array, /) -> Array:
         """Return zeros of the dtype and on the device of `like`."""
 

@@ -1,4 +1,4 @@
-"""The operations, one small class each: how its call is made, which shape its result has, and which
+"""The operations, one small class each: how its call is made, where its result goes, and which
 operation its gradient needs.
 
 An operation with its arguments is an object that can be started on any array, alone or in a batch.
@@ -41,9 +41,9 @@ class Operation:
     def call(self, name: str, view: core.BufferView) -> core.Call:
         raise NotImplementedError
 
-    def result_shape(self, shape: Shape) -> Shape | None:
-        """Return the shape of the result for an input of this one. None: it depends on what the
-        others bring, so the result goes into memory of the engine."""
+    def target(self, arrays: Arrays, source: Array) -> Array | None:
+        """Return an array for the result. None: its shape depends on what the others bring, so the
+        result goes into memory of the engine."""
         raise NotImplementedError
 
     def backward(
@@ -57,8 +57,7 @@ class Operation:
     ) -> PreparedCall[Result]:
         arrays.check(array)
         source = arrays.dense(array)
-        shape = self.result_shape(source.shape)
-        target = None if shape is None else arrays.empty(shape, source.dtype)
+        target = self.target(arrays, source)
         view = arrays.view_of(array, source, target)
 
         def take(engine: core.Engine, number: int) -> Result:
@@ -88,8 +87,8 @@ class Allreduce(_Reduction):
         group = arguments.group_number(self.group)
         return core.allreduce(name, group, view, self.op, self.prescale, self.postscale)
 
-    def result_shape(self, shape: Shape) -> Shape:
-        return shape
+    def target(self, arrays: Arrays, source: Array) -> Array:
+        return arrays.empty_like(source)
 
     def backward(
         self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
@@ -106,8 +105,8 @@ class Broadcast(Operation):
         group = arguments.group_number(self.group)
         return core.broadcast(name, group, view, arguments.rank_number(self.root_rank))
 
-    def result_shape(self, shape: Shape) -> Shape:
-        return shape
+    def target(self, arrays: Arrays, source: Array) -> Array:
+        return arrays.empty_like(source)
 
     def backward(
         self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
@@ -126,7 +125,7 @@ class Allgather(Operation):
     def call(self, name: str, view: core.BufferView) -> core.Call:
         return core.allgather(name, arguments.group_number(self.group), view)
 
-    def result_shape(self, shape: Shape) -> None:
+    def target(self, arrays: Arrays, source: Array) -> None:
         return None
 
     def backward(
@@ -148,7 +147,7 @@ class Alltoall(Operation):
         splits = arguments.split_sizes(self.splits)
         return core.alltoall(name, arguments.group_number(self.group), view, splits)
 
-    def result_shape(self, shape: Shape) -> None:
+    def target(self, arrays: Arrays, source: Array) -> None:
         return None
 
     def backward(
@@ -166,12 +165,12 @@ class Reducescatter(_Reduction):
         group = arguments.group_number(self.group)
         return core.reducescatter(name, group, view, self.op, self.prescale, self.postscale)
 
-    def result_shape(self, shape: Shape) -> Shape:
+    def target(self, arrays: Arrays, source: Array) -> Array:
         arguments.group_number(self.group)
-        if len(shape) == 0:
-            return shape  # the engine says what is wrong
-        rows = core.scattered_rows(shape[0], self.group.size(), self.group.rank())
-        return (rows, *shape[1:])
+        if len(source.shape) == 0:
+            return arrays.empty_like(source)  # the engine says what is wrong
+        rows = core.scattered_rows(len(source), self.group.size(), self.group.rank())
+        return arrays.empty((rows, *source.shape[1:]), source.dtype)
 
     def backward(
         self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]

@@ -65,6 +65,9 @@ class NumpyArrays:
     def empty(self, shape: Sequence[int], dtype: Any) -> Array:
         return np.empty(shape, dtype)
 
+    def empty_like(self, array: Array) -> Array:
+        return np.empty_like(array)
+
     def zeros(self, shape: Sequence[int], like: Array) -> Array:
         return np.zeros(shape, like.dtype)
 

@@ -117,6 +117,9 @@ def empty(shape: Sequence[int], dtype: Any) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype)
 
 
+empty_like = torch.empty_like
+
+
 def zeros(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
     return like.new_zeros(shape)
 
