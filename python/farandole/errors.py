@@ -19,6 +19,10 @@ class CallError(FarandoleError, ValueError):
     """
 
 
+class MisuseError(CallError, AssertionError):
+    """A call at the wrong time. Also an AssertionError, because Horovod raises that."""
+
+
 class GroupLostError(FarandoleError):
     """A member has left or died, so the group has ended. The text names the rank and the cause."""
 

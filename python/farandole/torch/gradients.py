@@ -27,17 +27,13 @@ from torch.utils.hooks import RemovableHandle
 from farandole import lifecycle
 from farandole.bucket_layout import DENSE, NOTHING, SPARSE, Agreed, agree
 from farandole.bucket_plan import plan_buckets, plan_groups
-from farandole.errors import CallError, FarandoleError
+from farandole.errors import FarandoleError, MisuseError
 from farandole.group import OptimizerName
 from farandole.pairing import paired
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.backward_end import BackwardEnd
 from farandole.torch.buckets import Bucket, Combination, Gradient, SparseBucket, changed
 from farandole.torch.tensors import check
-
-
-class MisuseError(CallError, AssertionError):
-    """A call at the wrong time. Also an AssertionError, for programs that Horovod has told so."""
 
 
 class _Errors:

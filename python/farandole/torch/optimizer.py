@@ -11,7 +11,7 @@ import torch
 
 from farandole import arguments, lifecycle
 from farandole.compression import checked as checked_compression
-from farandole.errors import CallError
+from farandole.errors import CallError, MisuseError
 from farandole.group import Group, OptimizerName, global_process_set
 from farandole.optimizer_arguments import (
     checked_factor,
@@ -25,7 +25,7 @@ from farandole.reduce_op import Adasum, Average, ReduceOp, checked
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.buckets import Combination
 from farandole.torch.compression import Compression
-from farandole.torch.gradients import Gradients, MisuseError
+from farandole.torch.gradients import Gradients
 from farandole.torch.operations import grouped_allreduce_async_
 
 
