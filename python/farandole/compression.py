@@ -13,7 +13,7 @@ from farandole.errors import CallError
 
 
 class Compressor:
-    """What a call does to a tensor before it is sent, and to the result. To be derived from."""
+    """What a call does to a tensor before it is sent, and to the result. Derive from it."""
 
     @staticmethod
     def compress(tensor: Array) -> tuple[Array, Any]:

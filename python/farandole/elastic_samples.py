@@ -1,4 +1,4 @@
-"""Which samples of a data set are this rank's, without those that have been processed."""
+"""Divide the samples of a data set among the ranks, without those that have been processed."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from farandole.objects import allgather_object
 
 
 class ElasticSamples:
-    """Divides the samples of an epoch among the ranks. After a failure in the midst of it only
-    those that no rank had recorded as processed are divided, among the ranks that there are then.
+    """Divides the samples of an epoch among the ranks. After a failure during an epoch, it divides
+    the samples that no rank has recorded as processed among the ranks that there are then.
 
-    All ranks get the same number: some samples come twice if they cannot be shared out evenly.
+    All ranks get the same number, so some samples come twice if the division leaves a rest.
+
+    Args:
+        dataset: Only its length is used.
+        shuffle: Whether the samples come in another order in each epoch.
+        seed: The seed of that order. It must be the same on all ranks.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
-        """seed: the same on all ranks."""
         self.dataset = dataset
         self.shuffle = shuffle
         self.seed = seed
@@ -28,20 +32,21 @@ class ElasticSamples:
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begins an epoch: nothing is processed, and the samples come in another order."""
+        """Begin an epoch: nothing is processed, and the samples come in another order."""
         self.epoch = epoch
         self.processed_indices = set()
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """This rank has processed its batch of that number, counted from the last reset."""
+        """Record that this rank has processed its batch of this number, counted from the last
+        reset."""
         self.record_indices(self.get_indices(batch_idx, batch_size))
 
     def record_indices(self, indices: Iterable[int]) -> None:
         self.processed_indices.update(indices)
 
     def get_indices(self, batch_idx: int, batch_size: int) -> list[int]:
-        """The samples of that batch of this rank."""
+        """Return the samples of this batch of this rank."""
         first = batch_idx * batch_size
         return self.indices[first : first + batch_size]
 
@@ -54,7 +59,7 @@ class ElasticSamples:
         self.reset()
 
     def reset(self) -> None:
-        """Divides what is not processed among the ranks of the job as it is now."""
+        """Divide what is not processed among the ranks of the job as it is now."""
         self.rank, self.num_replicas = lifecycle.rank(), lifecycle.size()
         self.remaining_indices = [
             index for index in range(len(self.dataset)) if index not in self.processed_indices
@@ -79,7 +84,7 @@ class ElasticSamples:
 
 
 class SamplesHandler(StateDictHandler):
-    """What any rank has processed is processed."""
+    """Handles ElasticSamples: what any rank has processed counts as processed."""
 
     value: ElasticSamples
 

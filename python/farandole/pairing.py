@@ -1,5 +1,7 @@
-"""Which parameter of one rank belongs to which of the others: those of the same name, or without
-names those in the same place."""
+"""Find which parameters of the ranks belong together.
+
+They are those of the same name. Without names they are those in the same place.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,21 @@ def paired(
     group: Group,
     groups: Mapping[int, int] | None = None,
 ) -> list[Array]:
-    """The parameters in an order that is the same on all members, so that those in one place belong
-    together. By id(): `names` are theirs, and those without one stay in their order; `groups` are
-    the numbers of the optimizer's groups that they are in, if it has groups.
+    """Return the parameters in an order that is the same on all members.
 
-    All members call it, with one call_name. Raises CallError, with one text on all of them, unless
-    they have the same names, dtypes, shapes and groups.
+    All members must call it, with one `call_name`.
+
+    Args:
+        arrays: What the frontend says about its arrays.
+        parameters: Those of this rank.
+        names: The names by id(). Parameters without a name stay in their order.
+        call_name: The name of the allreduce that compares the ranks.
+        group: The group.
+        groups: The optimizer's groups, as numbers by id(); None if it has no groups.
+
+    Raises:
+        CallError: The members do not have the same names, dtypes, shapes and groups. The text is
+            the same on all of them.
     """
 
     def described(parameter: Array) -> str:

@@ -13,8 +13,8 @@ PART_BYTES = 16 << 20
 
 
 class PeriodicCheck:
-    """Of the parameters of one optimizer: all after its first step in a job, and a part of them
-    every so many steps after that, another part each time."""
+    """Checks all parameters of an optimizer after its first step in a job. Later it checks a part
+    of them every so many steps, another part each time."""
 
     def __init__(self, arrays: Arrays, every: int, name: OptimizerName, process_set: Group) -> None:
         self._arrays, self._every, self._name, self._group = arrays, every, name, process_set

@@ -1,7 +1,7 @@
-"""Sparse arrays: only the elements that are there travel.
+"""Gather sparse arrays: only the elements that are there travel.
 
-Each rank has others, so all are gathered, by two calls in a batch: their places and their values.
-The sizes of the array lead its places, so that all ranks see, and say alike, where they differ.
+Each rank has other elements. Two allgathers in a batch collect all places and all values. The sizes
+of the array come before its places, so that all ranks see whether the sizes differ.
 """
 
 from __future__ import annotations

@@ -7,9 +7,12 @@ from job import run_checks
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("suite", ["NumpyConformance", "NumpyWithoutAsync"])
-def test_conformance(size: int, suite: str) -> None:
-    run_checks(size, f"numpy_frontend:{suite}")
+def test_conformance(size: int) -> None:
+    run_checks(size, "numpy_frontend:NumpyConformance")
+
+
+def test_conformance_without_asynchronous_calls() -> None:
+    run_checks(2, "numpy_frontend:NumpyWithoutAsync")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
