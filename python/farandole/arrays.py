@@ -1,9 +1,9 @@
 """What a frontend says about the arrays of its framework.
 
-The shared modules work on any framework's arrays. They pass arrays through, use `array.shape`,
-`array.dtype`, slices of the first dimension and the product with a number, and ask the frontend for
-everything else. A frontend gives them an object with these functions; its module can be that
-object, as farandole.torch.tensors is.
+The shared modules work on any framework's arrays. They pass arrays through, use `shape`, `dtype`,
+`tolist()`, `len()`, slices of the first dimension and the product with a number, and ask the
+frontend for everything else. A frontend gives them an object with the functions below; its module
+can be that object, as farandole.torch.tensors is.
 """
 
 from __future__ import annotations
