@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -53,10 +54,9 @@ struct EngineOptions {
   // other allreduces share. With 0, each tensor has its own transfer. Must be equal on all ranks;
   // the engine checks that.
   std::size_t bucket_bytes = 0;
-  // A frontend compares the parameters of all ranks each time an optimizer has made this many
-  // steps; 0 means never. Must be equal on all ranks; the engine checks that and passes the number
-  // on.
-  std::uint64_t check_parameters = 0;
+  // The settings that only the frontends use, by environment variable. Must be equal on all ranks;
+  // the engine checks that.
+  std::map<std::string, std::int64_t> frontend_settings;
   // The size of this rank's memory that the other ranks of the host can see. Only touched pages
   // cost memory. 0 means as much as the machine has, or less if this process could not map the
   // heaps of all ranks then.

@@ -1,5 +1,6 @@
 #include "bound_engine.h"
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -40,7 +41,7 @@ BoundEngine::BoundEngine(std::vector<std::vector<int>> groups, const std::string
   }
   options->groups = std::move(groups);
   bucket_bytes_ = options->bucket_bytes;
-  check_parameters_ = options->check_parameters;
+  settings_ = options->frontend_settings;
   options->interrupted = [this] {
     const nb::gil_scoped_acquire locked;
     --visitors_;  // a signal handler may call shutdown()
@@ -157,7 +158,7 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .def_prop_ro("cross_size", [](const BoundEngine& self) { return self.topology().cross_size; })
       .def_prop_ro("is_over", [](BoundEngine& self) { return self.running()->is_over(); })
       .def_prop_ro("bucket_bytes", &BoundEngine::bucket_bytes)
-      .def_prop_ro("check_parameters", &BoundEngine::check_parameters)
+      .def_prop_ro("settings", &BoundEngine::settings)
       .def_prop_ro("forked", &BoundEngine::forked)
       .def("ranks_of",
            [](BoundEngine& self, GroupId group) { return self.running()->ranks_of(group); })

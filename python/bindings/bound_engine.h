@@ -7,6 +7,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,7 +44,7 @@ class BoundEngine {
   // These work in every state.
   const RankTopology& topology() const { return topology_; }
   std::size_t bucket_bytes() const { return bucket_bytes_; }
-  std::uint64_t check_parameters() const { return check_parameters_; }
+  const std::map<std::string, std::int64_t>& settings() const { return settings_; }
   bool forked() const { return forked_; }
 
   GroupId add_group(const std::vector<int>& ranks);
@@ -92,7 +94,7 @@ class BoundEngine {
   std::atomic<int> visitors_ = 0;
   RankTopology topology_;
   std::size_t bucket_bytes_ = 0;
-  std::uint64_t check_parameters_ = 0;
+  std::map<std::string, std::int64_t> settings_;
   bool forked_ = false;
 };
 

@@ -140,6 +140,7 @@ constexpr std::array<KnobRow, kKnobs> kRows = {{
      .min = 0,
      .max = std::int64_t{1} << 40,
      .flag = "--check-parameters",
+     .is_of_frontends = true,
      .help = "An optimizer checks that its parameters are the same on all ranks: all of them after "
              "its first step, then up to 16 MiB of them, in turn, each time this many steps have "
              "passed. A difference is an error that names the parameter. 0 means never."},

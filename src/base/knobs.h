@@ -59,6 +59,8 @@ struct KnobRow {
   std::string_view choices{};  // kChoice: words separated by '|'
   // the flag of `farandole run`; empty if the launcher sets the knob itself
   std::string_view flag{};
+  // kInteger or kSwitch: only the frontends use it, and it must be the same on all ranks
+  bool is_of_frontends = false;
   std::string_view help{};
 };
 

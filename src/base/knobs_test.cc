@@ -29,6 +29,8 @@ TEST(KnobRows, are_indexed_by_the_enum_and_name_each_thing_once) {
     EXPECT_TRUE(row.old_name.empty() || row.old_name.starts_with("HOROVOD_")) << row.old_name;
     EXPECT_TRUE(row.flag.empty() || row.flag.starts_with("--")) << row.flag;
     EXPECT_TRUE(row.help.ends_with('.')) << row.name;
+    const bool is_number = row.type == KnobType::kInteger || row.type == KnobType::kSwitch;
+    EXPECT_TRUE(is_number || !row.is_of_frontends) << row.name;
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     EXPECT_TRUE(row.old_name.empty() || names.insert(row.old_name).second) << row.old_name;
     EXPECT_TRUE(row.flag.empty() || flags.insert(row.flag).second) << row.flag;

@@ -245,9 +245,11 @@ TEST(ErrorTexts, OfFormationsWhoseMembersDiffer) {
       "rank 1 has buckets of 7 bytes, rank 0 of 0; FARANDOLE_BUCKET_BYTES must be the "
       "same in all workers");
   other = options_of(1, 2);
-  other.check_parameters = 100;
+  auto one = options_of(0, 2);
+  one.frontend_settings = {{"FARANDOLE_CHECK_PARAMETERS", 0}};
+  other.frontend_settings = {{"FARANDOLE_CHECK_PARAMETERS", 100}};
   expect_rejections(
-      options_of(0, 2), other,
+      one, other,
       "rank 0 has FARANDOLE_CHECK_PARAMETERS=0, rank 1 has 100; it must be the same in "
       "all workers",
       "rank 1 has FARANDOLE_CHECK_PARAMETERS=100, rank 0 has 0; it must be the same in "

@@ -119,7 +119,7 @@ class Rendezvous {
                                      ::getpid(),
                                      size(),
                                      options_.bucket_bytes,
-                                     options_.check_parameters,
+                                     options_.frontend_settings,
                                      options_.groups}
                       .encode();
     FARANDOLE_TRY_ASSIGN(auto process, open_own_process());
@@ -171,7 +171,7 @@ class Rendezvous {
 
   // Tells the others why this rank cannot take part, so that they need not wait for the time-out.
   void announce_failure(const Status& status) {
-    const keys::MemberRecord record{failure_text(status), ::getpid(), size(), 0, 0, {}};
+    const keys::MemberRecord record{failure_text(status), ::getpid(), size(), 0, {}, {}};
     // The first word counts: an error here means that it was said already.
     if (!member_published_) (void)store_.set(keys::member(epoch_, rank()), {record.encode(), {}});
     announce_end(record.failure);
@@ -246,11 +246,14 @@ class Rendezvous {
           "rank {} has buckets of {} bytes, rank {} of {}; FARANDOLE_BUCKET_BYTES must be the same "
           "in all workers",
           rank(), options_.bucket_bytes, other, record.bucket_bytes));
-    if (record.check_parameters != options_.check_parameters)
-      return Status::fix_call(
-          fmt::format("rank {} has FARANDOLE_CHECK_PARAMETERS={}, rank {} has {}; it must be the "
-                      "same in all workers",
-                      rank(), options_.check_parameters, other, record.check_parameters));
+    for (const auto& [variable, mine] : options_.frontend_settings) {
+      const auto found = record.frontend_settings.find(variable);
+      const std::int64_t theirs = found == record.frontend_settings.end() ? 0 : found->second;
+      if (theirs != mine)
+        return Status::fix_call(
+            fmt::format("rank {} has {}={}, rank {} has {}; it must be the same in all workers",
+                        rank(), variable, mine, other, theirs));
+    }
     if (record.groups != options_.groups)
       return Status::fix_call(
           fmt::format("rank {} calls init with the groups {}, rank {} with {}; all ranks must give "

@@ -96,7 +96,7 @@ TEST(Formation, LeavesNothingInTheStoreWhateverHappens) {
 
 TEST(Formation, WhatComesWithoutItsDescriptorsIsRejected) {
   const auto store = std::make_shared<MemoryStore>();
-  const keys::MemberRecord record{"", 1, 2, 0, 0, {}};
+  const keys::MemberRecord record{"", 1, 2, 0, {}, {}};
   ASSERT_TRUE(store->set(keys::member(1, 1), {record.encode(), {}}).ok());
   const auto engine = assemble(options_of(0, 2), store);
   EXPECT_EQ(engine.status().code(), StatusCode::kStop);

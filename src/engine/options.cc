@@ -32,7 +32,8 @@ Result<EngineOptions> EngineOptions::from_environment(bool topology_is_known) {
   options.stall_limit = std::chrono::seconds(knobs.integer(Knob::kStallLimit));
   options.flight_record_descriptor = number(Knob::kFlightRecordDescriptor);
   options.bucket_bytes = static_cast<std::size_t>(knobs.integer(Knob::kBucketBytes));
-  options.check_parameters = static_cast<std::uint64_t>(knobs.integer(Knob::kCheckParameters));
+  for (const KnobRow& row : knob_rows())
+    if (row.is_of_frontends) options.frontend_settings.emplace(row.name, knobs.integer(row.knob));
   options.heap_bytes = static_cast<std::size_t>(knobs.integer(Knob::kHeapBytes));
   options.timeline_path = knobs.text(Knob::kTimeline);
   // As Horovod has it: start_timeline() may come later, which it always may here.

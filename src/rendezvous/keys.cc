@@ -1,5 +1,7 @@
 #include "rendezvous/keys.h"
 
+#include <utility>
+
 namespace farandole::keys {
 
 Bytes MemberRecord::encode() const {
@@ -8,7 +10,11 @@ Bytes MemberRecord::encode() const {
   writer.put(pid);
   writer.put(size);
   writer.put(bucket_bytes);
-  writer.put(check_parameters);
+  writer.put(static_cast<std::uint32_t>(frontend_settings.size()));
+  for (const auto& [variable, value] : frontend_settings) {
+    writer.put_text(variable);
+    writer.put(value);
+  }
   writer.put(static_cast<std::uint32_t>(groups.size()));
   for (const auto& ranks : groups) {
     writer.put(static_cast<std::uint32_t>(ranks.size()));
@@ -24,7 +30,11 @@ Result<MemberRecord> MemberRecord::decode(std::span<const std::byte> bytes) {
   record.pid = reader.get<std::int64_t>();
   record.size = reader.get<std::int32_t>();
   record.bucket_bytes = reader.get<std::uint64_t>();
-  record.check_parameters = reader.get<std::uint64_t>();
+  const auto setting_count = reader.get<std::uint32_t>();
+  for (std::uint32_t s = 0; s < setting_count && reader.ok(); ++s) {
+    std::string variable = reader.get_text();
+    record.frontend_settings[std::move(variable)] = reader.get<std::int64_t>();
+  }
   const auto group_count = reader.get<std::uint32_t>();
   for (std::uint32_t g = 0; g < group_count && reader.ok(); ++g) {
     auto& ranks = record.groups.emplace_back();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,7 @@ struct MemberRecord {
   std::int64_t pid = 0;
   std::int32_t size = 1;
   std::uint64_t bucket_bytes = 0;
-  std::uint64_t check_parameters = 0;
+  std::map<std::string, std::int64_t> frontend_settings;
   std::vector<std::vector<int>> groups;
 
   Bytes encode() const;

@@ -10,7 +10,7 @@ TEST(MemberRecord, SurvivesTheWire) {
                       .pid = 712,
                       .size = 4,
                       .bucket_bytes = 1 << 20,
-                      .check_parameters = 100,
+                      .frontend_settings = {{"ONE", 100}, {"TWO", -1}},
                       .groups = {{0, 1}, {1, 2, 3}}};
   const auto decoded = MemberRecord::decode(record.encode());
   ASSERT_TRUE(decoded.ok());
@@ -18,7 +18,7 @@ TEST(MemberRecord, SurvivesTheWire) {
   EXPECT_EQ(decoded->pid, 712);
   EXPECT_EQ(decoded->size, 4);
   EXPECT_EQ(decoded->bucket_bytes, 1U << 20);
-  EXPECT_EQ(decoded->check_parameters, 100U);
+  EXPECT_EQ(decoded->frontend_settings, record.frontend_settings);
   EXPECT_EQ(decoded->groups, record.groups);
 }
 
@@ -27,7 +27,7 @@ TEST(MemberRecord, RejectsEveryTruncationAndExcess) {
                             .pid = 1,
                             .size = 2,
                             .bucket_bytes = 0,
-                            .check_parameters = 0,
+                            .frontend_settings = {{"ONE", 1}},
                             .groups = {{0, 1}}};
   Bytes bytes = record.encode();
   for (std::size_t length = 0; length < bytes.size(); ++length)

@@ -132,7 +132,7 @@ Status StoreOwner::accept_one() {
 void StoreOwner::report_failure() {
   formed_ = formed_ || server_->has_key_under(keys::complete(kEpoch));
   if (failure_.empty() || formed_ || !in_formation()) return;
-  const keys::MemberRecord record{failure_, 0, members_, 0, 0, {}};
+  const keys::MemberRecord record{failure_, 0, members_, 0, {}, {}};
   // Ignored: an error means that a rank has already written its own key.
   for (int rank = 0; rank < members_; ++rank)
     (void)server_->set(keys::member(kEpoch, rank), record.encode());

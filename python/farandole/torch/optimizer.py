@@ -88,7 +88,7 @@ def DistributedOptimizer(  # noqa: N802
     else:
         distributed._gradients = Gradients(name, combination, passes, of_groups, names)
         distributed._gradients.add(parameters)
-    if every := engine.check_parameters:
+    if every := engine.settings["FARANDOLE_CHECK_PARAMETERS"]:
         distributed._check = PeriodicCheck(torch_tensors, every, name, process_set)
         distributed._names = names
     return distributed
