@@ -282,7 +282,7 @@ int run_bench_worker(const BenchPlan& plan) {
   auto engine = Engine::create(*std::move(options));
   if (!engine.ok()) return fail(engine.status());
   const Status status = measure_all(**engine, plan);
-  (*engine)->shutdown(status.ok() ? "its measurement is done" : status.message());
+  (void)(*engine)->shutdown(status.ok() ? "its measurement is done" : status.message());
   return status.ok() ? 0 : fail(status);
 }
 
