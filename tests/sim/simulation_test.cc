@@ -157,7 +157,7 @@ TEST(Simulation, JobsMeetWhatTheyAreMeantToMeet) {
   EXPECT_GT(counts.fragments_dropped, 50);
   EXPECT_GT(counts.edges, 1000);
   EXPECT_GT(counts.follows, 500);
-  EXPECT_GT(silent, 50);
+  EXPECT_GT(silent, 40);
   EXPECT_GT(counts.reports_with_entry, 1000);
   EXPECT_GT(counts.reports_without_entry, 200);
   EXPECT_GT(rejections, 1000U);
