@@ -126,7 +126,7 @@ class ProgressJob {
   // Inside of a critical section.
   void note_arrivals(bool are_there);
   // Whoever becomes the holder, and is it no more: inside of a critical section.
-  void note_holder(const Contents& contents, bool is_claim);
+  void note_holder(const Contents& now, bool is_claim);
   void note_release() { holder.set(0); }
   // Wakes them, inside of a critical section or as a move of its own.
   void wake_at_once(ProgressLock::Wake whom);
