@@ -1,7 +1,7 @@
 # A room is one static library; its link list must stay within its row in docs/architecture.md.
 #   farandole_room(NAME collective SOURCES a.cc b.cc LINKS base device transport)
 #   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
-# A room whose sources have options of their own says OWN_OPTIONS, a test without threads ONE_THREAD.
+# OWN_OPTIONS: sources of the room have their own options. ONE_THREAD: the test starts no threads.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 

@@ -213,10 +213,14 @@ def earns(on: Cost, off: Cost) -> bool:
 
 
 def total(table: dict[str, Cost]) -> str:
+    if not table:
+        return "does not end"
     messages = sum(cost.messages for cost in table.values())
     milliseconds = sum(cost.milliseconds for cost in table.values())
     problems = sum(cost.problems for cost in table.values())
-    return f"{messages}, {milliseconds} ms" + (f", {problems} loops never silent" * (problems > 0))
+    return f"{messages}, {milliseconds} ms" + (
+        f", {problems} seeds that broke a rule" * (problems > 0)
+    )
 
 
 HEADS = """| without | workload | messages | replans | steps | ms |

@@ -301,9 +301,11 @@ class Modules:
         waiting: list[ast.AST] = [self.trees[module]]
         while waiting:
             node = waiting.pop()
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
                 waiting += node.orelse
-            elif deferred or not isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            elif deferred or not isinstance(
+                node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+            ):
                 waiting += ast.iter_child_nodes(node)
             if isinstance(node, ast.Import):
                 yield from (alias.name for alias in node.names)

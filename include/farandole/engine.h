@@ -54,7 +54,8 @@ struct EngineOptions {
   // other allreduces share. With 0, each tensor has its own transfer. Must be equal on all ranks;
   // the engine checks that.
   std::size_t bucket_bytes = 0;
-  // The settings that only the frontends use, by environment variable. Must be equal on all ranks;
+  // The settings that only the frontends use, by environment variable; one that is missing counts
+  // as 0. Must be equal on all ranks;
   // the engine checks that.
   std::map<std::string, std::int64_t> frontend_settings;
   // The size of this rank's memory that the other ranks of the host can see. Only touched pages

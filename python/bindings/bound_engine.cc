@@ -100,7 +100,7 @@ void BoundEngine::shutdown(const std::string& reason, LeaveCause cause,
   std::shared_ptr<Engine> engine = engine_;
   do {
     const nb::gil_scoped_release released;
-    (void)engine->shutdown(reason, cause, traceback);  // an error only in a completion, see there
+    (void)engine->shutdown(reason, cause, traceback);  // fails in completions, which Python lacks
     while (const int visitors = visitors_) visitors_.wait(visitors);
   } while (visitors_ > 0);  // somebody began to wait before we had the GIL again
   engine_.reset();

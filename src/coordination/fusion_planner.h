@@ -12,8 +12,8 @@ struct FusionItem {
   std::uint64_t fusion_key = 0;  // InternedSignature::fusion_key
   std::int64_t bytes = 0;
   std::uint32_t batch = 0;  // 0: submitted alone
-  // Says how many completions the user of each member had seen when it submitted this: if these
-  // numbers are equal for two items, this is.
+  // A digest of how many completions the user of each member had seen when it submitted this. Equal
+  // for two items if all these numbers are equal.
   std::uint64_t waits = 0;
 };
 

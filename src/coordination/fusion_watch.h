@@ -18,8 +18,8 @@ class FusionWatch {
 
   // A submission of the step that was completed.
   void add(const InternedSignature& interned, const SubmissionContext& context);
-  // All submissions of the step were added. Returns true if a superstep between two of our quiet
-  // points has come before, and took more steps than needed.
+  // All submissions of the step were added. Returns true if a superstep between two of our
+  // quiescent points has come before, and took more steps than needed.
   bool end_step();
 
  private:

@@ -58,8 +58,8 @@ class Learner {
   // The id loses its signature, so it must not be planned any more.
   void forget(std::uint32_t id);
 
-  // The memory for what came since the last synchronization point. Before it exceeds
-  // kTraceBytesMax, all of that is forgotten.
+  // Approximate memory for what came since the last synchronization point. Before it would exceed
+  // kTraceBytesMax, the learner forgets all of that.
   std::size_t trace_bytes() const { return run_.size() * kTraceBytesOfOne; }
 
  private:

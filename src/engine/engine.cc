@@ -1,5 +1,6 @@
-// The public door's methods: what is no call is rejected here; what is wrong with one in another
-// way goes along with it as a call error, and the rest is for progress_threads.h.
+// The methods of the public interface. Malformed calls are rejected here. Calls that are
+// well-formed but invalid are announced, so that every rank gets the same error. The rest is in
+// progress_threads.h.
 #include "farandole/engine.h"
 
 #include <fmt/format.h>

@@ -14,6 +14,8 @@
 
 namespace farandole {
 
+struct Record;
+
 // Which ranks of the job have ended, as read at one time.
 struct EndedRanks {
   std::optional<int> dead;                             // the first one
@@ -46,8 +48,7 @@ inline bool is_broken(const std::optional<Status>& ended) {
 }
 GivingUp giving_up_broken(const Status& ended);
 
-// Whether the call that has waited longest, if there is one, has waited for `limit`.
-struct Record;
+// Gives up if the oldest call in flight has waited for `limit`; `oldest` may be null.
 std::optional<GivingUp> giving_up_stalled(const Record* oldest, TimePoint now,
                                           std::chrono::seconds limit);
 

@@ -47,7 +47,7 @@ struct Formation {
 // How many groups there may be at a time, the world included: each has a segment.
 inline constexpr std::size_t kGroupsMax = 32;
 
-// Errors: kFixCall for what is no ascending list of ranks of a job of that size.
+// Errors: kFixCall unless `ranks` is an ascending list of ranks of a job of that size.
 Status check_group(const std::vector<int>& ranks, int size);
 
 // The memory of a new group through the Store, from its first member to all. Errors: kStop naming

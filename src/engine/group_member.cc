@@ -284,8 +284,8 @@ bool GroupMember::send_messages() {
   return moved;
 }
 
-// Each round of this either enters what is new or goes on with what is entered already: whoever is
-// told that we have entered something may count on it, though we pack it first.
+// Each round either enters a new step or goes on with an entered one. A rank that has seen our
+// entry may rely on it, although we pack the step first.
 bool GroupMember::run_decision(std::vector<Record*>& finished) {
   forget_what_is_rolled_back();
   if (decision_ == nullptr && (!enters_ || !begin_decision(finished))) return false;

@@ -90,18 +90,26 @@ auto Groups::in_turn(Change change) -> decltype(change()) {
     try {
       return change();
     } catch (const std::bad_alloc&) {
-      // In the middle of a change: the others wait for this rank's next word.
-      const Status status = Status::stop(
-          fmt::format("rank {} has no memory left to change the groups (malloc failed); it has "
-                      "left the job. Look at `ulimit -v` and the memory limit of the container",
-                      rank()));
-      dependencies_.progress.give_up(
-          {status, "it had no memory left while the groups were being changed"});
-      return status;
+      return leave_out_of_memory();
     }
   }();
   end_change();
   return result;
+}
+
+// In the middle of a change the others wait for this rank's next word, so it leaves the job.
+Status Groups::leave_out_of_memory() {
+  try {
+    const Status status = Status::stop(
+        fmt::format("rank {} has no memory left to change the groups (malloc failed); it has left "
+                    "the job. Look at `ulimit -v` and the memory limit of the container",
+                    rank()));
+    dependencies_.progress.give_up(
+        {status, "it had no memory left while the groups were being changed"});
+    return status;
+  } catch (const std::bad_alloc&) {
+    dependencies_.progress.abort_out_of_memory();
+  }
 }
 
 void Groups::end_change() {

@@ -48,6 +48,7 @@ class Groups {
   // (an earlier change was interrupted), kStop (no memory: this rank has left the job).
   template <class Change>
   auto in_turn(Change change) -> decltype(change());
+  Status leave_out_of_memory();
   Status begin_change();
   void end_change();
   bool is_interrupted() const { return dependencies_.interrupted && dependencies_.interrupted(); }

@@ -8,7 +8,6 @@
 namespace farandole {
 namespace {
 
-constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24);
 // How often a waiting rank looks whether FARANDOLE_STALL_LIMIT has passed.
 constexpr std::chrono::milliseconds kStallCheck(250);
 // How often whoever moves something reads the clock, for its own limit and for the members: that
@@ -46,20 +45,29 @@ std::size_t Loop::drive(const Wanted& wanted, std::size_t missing, TimePoint dea
   return std::exchange(missing_, 0);
 }
 
-// No spinning here: the processor belongs to those who compute.
+// Waits awake only for calls with completions, as their callers would. Otherwise the processor
+// belongs to the threads that compute.
 void Loop::drive_in_background() {
-  for (int moves = 0; !is_called_away();) {
-    if (!advance())
-      sleep(clock_.now() + kNoLimit);
-    else if (++moves % kMovesPerReading == 0)
-      tick(clock_.now());
+  policy_.begin_wait(clock_);
+  for (int moves = 0;;) {
+    bool has_completions = false;
+    {
+      auto state = state_.guarded.lock();
+      if (is_called_away(*state)) break;
+      has_completions = state->submissions.with_completion() > 0;
+    }
+    if (advance()) {
+      policy_.begin_wait(clock_);
+      if (++moves % kMovesPerReading == 0) tick(clock_.now());
+      continue;
+    }
+    if (!has_completions || !wait_awake(policy_, clock_)) sleep(clock_.now() + kNoLimit);
   }
   advance();  // for the call that has come
 }
 
-bool Loop::is_called_away() {
-  auto state = state_.guarded.lock();
-  return state->progress_lock.is_called_away(state_.has_work(*state));
+bool Loop::is_called_away(const SharedState::Contents& contents) const {
+  return contents.progress_lock.is_called_away(state_.has_work(contents));
 }
 
 // What has arrived is no reason to stay awake: advance() looks for it after prepare_sleep(), and
@@ -69,7 +77,8 @@ void Loop::sleep(TimePoint deadline) {
   tick(clock_.now());
   const bool moved = advance();
   const bool wanted_is_done = wanted_.count > 0 && missing_ == 0;
-  if (moved || wanted_is_done || is_called_away()) return doorbells_.cancel_sleep();
+  if (moved || wanted_is_done || is_called_away(*state_.guarded.lock()))
+    return doorbells_.cancel_sleep();
   Duration limit = memberships_.deadline(deadline) - clock_.now();
   if (stall_limit_.count() > 0) limit = std::min<Duration>(limit, kStallCheck);
   take_short_time_slices();

@@ -18,8 +18,8 @@
 
 namespace farandole {
 
-// Only the holder of the progress lock comes in here, and, but for take_arrived(), without the
-// guard.
+// Only the holder of the progress lock calls these: take_arrived() with the guard, all others
+// without it.
 class Loop {
  public:
   struct Options {
@@ -68,7 +68,7 @@ class Loop {
   void give_up_if_stalled();
   void publish();
   void tick(TimePoint now);
-  bool is_called_away();
+  bool is_called_away(const SharedState::Contents& contents) const;
   void sleep(TimePoint deadline);
 
   SharedState& state_;

@@ -35,13 +35,13 @@ class Memberships {
   void add(std::unique_ptr<GroupMember> member);
   void remove(GroupId group);
 
-  // Whoever is finished by what follows is appended to `finished`.
-  // Takes part in it from now on, or finishes it at once.
+  // These append the records that they finish to `finished`.
+  // Takes part in the call from now on; finishes it at once if its group has ended or is gone.
   void submit(Record& record, std::vector<Record*>& finished);
   // One round for all groups. True if anything moved.
   bool advance(std::vector<Record*>& finished);
-  // Time passes, of which advance() knows nothing, since reading the clock costs as much as it
-  // does. Needed at deadline() at the latest.
+  // Tells the groups the time. advance() does not read the clock, because that costs as much as
+  // advance() itself. Must be called at deadline() at the latest.
   void tick(TimePoint now);
   // The earliest one, but not later than `at_most`.
   TimePoint deadline(TimePoint at_most) const;

@@ -12,7 +12,6 @@
 namespace farandole {
 namespace {
 
-constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24);
 // How long the thread "progress" leaves the looking to callers that keep coming: to wake it for
 // each of a thousand calls would cost more than the calls.
 constexpr std::chrono::microseconds kNap(50);
@@ -42,8 +41,7 @@ Status ProgressThreads::start() {
   } catch (const std::system_error& error) {
     return Status::stop(
         fmt::format("cannot start the progress thread ({}); raise `ulimit -u` or the pids limit of "
-                    "the container, "
-                    "or, since a thread needs room for its stack, `ulimit -v`",
+                    "the container, or, since a thread needs room for its stack, `ulimit -v`",
                     error.what()));
   }
   return {};
@@ -153,8 +151,17 @@ void ProgressThreads::give_up(const GivingUp& why) {
   release_progress_lock();
 }
 
+void ProgressThreads::abort_out_of_memory() {
+  take_progress_lock();
+  memberships_.abort_out_of_memory();
+}
+
 void ProgressThreads::stop(std::optional<std::string_view> reason) {
-  if (!state_.guarded.lock()->progress_lock.stop()) return;
+  {
+    auto state = state_.guarded.lock();
+    if (!state->progress_lock.stop()) return;
+    state_.called_away = true;
+  }
   state_.guarded.notify_all();
   state_.progress_queue.notify_all();
   state_.nap_queue.notify_all();

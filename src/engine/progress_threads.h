@@ -1,6 +1,6 @@
-// ProgressThreads: the threads that make progress: callers, who submit and wait, and the thread
-// "progress". One at a time holds the progress lock and drives the loop; everybody else sleeps
-// here. Who it is decides ProgressLock.
+// ProgressThreads: the threads that make progress, which are the callers that submit and wait, and
+// the thread "progress". One at a time holds the progress lock and drives the loop; the others
+// sleep here. ProgressLock decides which one.
 #pragma once
 
 #include <chrono>
@@ -57,6 +57,8 @@ class ProgressThreads {
   bool is_over(GroupId group);
   // All groups of this rank end, and it leaves the job. Any thread.
   void give_up(const GivingUp& why);
+  // The others get a reason, and this process ends. Any thread.
+  [[noreturn]] void abort_out_of_memory();
 
   // Ends the thread, and what is in flight with kRebuildGroup; then nothing here touches shared
   // memory any more. With a reason it tells the others, before that, that this rank leaves. Only

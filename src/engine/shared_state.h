@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 
 #include "base/clock.h"
 #include "base/guarded.h"
@@ -10,6 +11,9 @@
 #include "submission/submissions.h"
 
 namespace farandole {
+
+// How long a wait without a limit lasts.
+inline constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24);
 
 struct SharedState {
   struct Contents {

@@ -64,8 +64,8 @@ class Submissions {
   Status rejection_of(GroupId group) const;
   Status add_all(std::span<const Submission> batch, std::span<Handle> handles);
   void set_open(GroupId group, bool open);
-  // The user learns of the call, which may be null, that it is done if it is. When that is depends
-  // on time, so it steers predictions only, by `contexts_`: no name and no result.
+  // Notes that the user has seen that the call is done, if it is; `record` may be null. When that
+  // happens depends on time, so it steers only predictions (`contexts_`), never a name or a result.
   void observe(Record* record);
 
   SubmissionTable table_;

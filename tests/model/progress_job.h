@@ -125,7 +125,7 @@ class ProgressJob {
   void release();
   // Inside of a critical section.
   void note_arrivals(bool are_there);
-  // Whoever becomes the holder, and is it no more: inside of a critical section.
+  // Note who becomes the holder, and that the holder stops being it; inside of a critical section.
   void note_holder(const Contents& now, bool is_claim);
   void note_release() { holder.set(0); }
   // Wakes them, inside of a critical section or as a move of its own.

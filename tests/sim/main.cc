@@ -76,6 +76,7 @@ std::optional<Arguments> parse(std::span<char* const> words) {
       arguments.scale = true;
     } else if (flag == "--workloads") {
       arguments.workloads = true;
+      arguments.seeds = 2;  // as in docs/simulator.md; --seeds may follow
     } else if (++index == words.size() || !take(arguments, flag, words[index])) {
       return std::nullopt;
     }

@@ -19,7 +19,8 @@ struct Workload {
 };
 std::vector<Workload> all_workloads();
 
-// The sums over the seeds 1 … `seeds`, which decide orders and times.
+// The sums over the seeds 1 … `seeds`, which decide orders and times; over fifty times as many for
+// the random loops.
 struct WorkloadCost {
   std::uint64_t messages = 0;
   std::uint64_t replans = 0;

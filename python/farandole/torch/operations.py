@@ -12,10 +12,10 @@ on tensors of any strides work; one that is not contiguous costs a copy.
 - A grouped call does to each tensor of a list what the other one does, and its result is the list
   of results. If one of the tensors cannot be done the grouped call raises; the others are done.
 
-All members raise, with one text, when they disagree or when the call is wrong on any of them. What
-raises is what waits: the plain call, or `synchronize`. Only what is no call at all (arguments of a
-wrong kind, a dtype that cannot be sent, a name in use, a group without this rank) raises at once,
-on this rank alone; of a grouped call nothing is started then.
+If the members disagree, or if the call is invalid on any of them, all members raise an error with
+the same text when they wait: in the plain call, or in `synchronize`. A malformed call (arguments of
+a wrong kind, a dtype that cannot be sent, a name in use, a group without this rank) raises at once,
+on this rank only; if it is in a grouped call, no call of the group is started.
 """
 
 from __future__ import annotations

@@ -145,7 +145,8 @@ def view_of(
 
 
 def _device_code(device: torch.device) -> int:
-    """Torch calls ROCm "cuda", and the device of a plug-in as the plug-in likes."""
+    """Return the engine's number of the device. PyTorch calls ROCm "cuda", and an extension may
+    rename its device."""
     name = device.type
     if name == "cuda" and torch.version.hip:
         name = "rocm"
