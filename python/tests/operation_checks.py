@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -242,8 +246,21 @@ class OperationChecks(Suite):
         self.expect(result, reference.alltoall(inputs, splits.tolist(), self.rank)[0], "float32")
 
     def check_barrier(self) -> None:
-        for _ in range(20):
-            self.api.barrier()
+        """Each rank leaves a mark before it enters. Who has left the barrier sees those of all."""
+        made = tempfile.mkdtemp() if self.rank == 0 else None
+        folder = Path(self.api.broadcast_object(made, root_rank=0))
+        random = np.random.default_rng(self.rank)
+        for turn in range(20):
+            for group in self.my_groups():
+                time.sleep(random.uniform(0, 0.002))  # so that ranks come in different orders
+                mark = f"{turn}.{group.process_set_id}"
+                (folder / f"{mark}.{self.rank}").touch()
+                self.api.barrier(process_set=group)
+                there = {rank for rank in group.ranks if (folder / f"{mark}.{rank}").exists()}
+                assert there == set(group.ranks), (mark, there)
+        self.api.barrier()
+        if self.rank == 0:
+            shutil.rmtree(folder)
 
     @needs_async
     def check_any_order_of_submission(self) -> None:
