@@ -79,7 +79,7 @@ endif()
 # time.
 set(FARANDOLE_TEST_TIMEOUT 180)
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
-  set(FARANDOLE_TEST_TIMEOUT 600)
+  set(FARANDOLE_TEST_TIMEOUT 1200)
 endif()
 
 # LABEL is unit or sim (house rule). A room has one program per label; a further one needs a NAME.
