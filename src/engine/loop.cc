@@ -77,8 +77,12 @@ void Loop::sleep(TimePoint deadline) {
   tick(clock_.now());
   const bool moved = advance();
   const bool wanted_is_done = wanted_.count > 0 && missing_ == 0;
-  if (moved || wanted_is_done || is_called_away(*state_.guarded.lock()))
-    return doorbells_.cancel_sleep();
+  bool called_away = false;
+  {
+    auto state = state_.guarded.lock();
+    called_away = is_called_away(*state);
+  }
+  if (moved || wanted_is_done || called_away) return doorbells_.cancel_sleep();
   Duration limit = memberships_.deadline(deadline) - clock_.now();
   if (stall_limit_.count() > 0) limit = std::min<Duration>(limit, kStallCheck);
   take_short_time_slices();
