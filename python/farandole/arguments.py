@@ -53,6 +53,15 @@ def batch(tensors: Sequence[Item]) -> Sequence[Item]:
     return tensors
 
 
+def positive_whole_number(value: Any) -> int | None:
+    """Return the value as an int; None if it is not a whole number above 0."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        return None
+    return number if number > 0 else None
+
+
 def scale_factor(value: float) -> float:
     if isinstance(value, float):
         return value

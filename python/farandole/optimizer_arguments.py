@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from farandole import arguments
 from farandole.arrays import Array
 from farandole.errors import CallError
 from farandole.reduce_op import Average, ReduceOp
@@ -22,11 +22,8 @@ def checked_factor(factor: float, op: ReduceOp) -> float:
 
 
 def checked_passes(passes: int) -> int:
-    try:
-        count = operator.index(passes)
-    except TypeError:
-        count = 0
-    if count < 1:
+    count = arguments.positive_whole_number(passes)
+    if count is None:
         raise CallError(f"backward_passes_per_step must be a whole number above 0; got {passes!r}")
     return count
 

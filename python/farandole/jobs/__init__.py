@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import math
-import operator
 import os
 import signal
 import socket
@@ -30,6 +29,7 @@ from typing import Any, TypeVar
 
 import cloudpickle
 
+from farandole import arguments
 from farandole.errors import CallError
 from farandole.jobs.launched_job import JobPlan, LaunchedJob
 from farandole.jobs.launched_worker import Worker
@@ -318,11 +318,8 @@ def _check_arguments(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> N
 
 
 def _workers(n: int, runs_function: bool) -> list[Worker]:
-    try:
-        count = operator.index(n)
-    except TypeError:
-        count = 0
-    if count < 1:
+    count = arguments.positive_whole_number(n)
+    if count is None:
         raise CallError(f"n, the number of workers, must be a whole number, 1 or more; got {n!r}")
     address = socket.gethostname()
     return [Worker(rank, address, runs_function) for rank in range(count)]
