@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "transport/shm/segment.h"
+#include "transport/shm/sleep_in_test.h"
 
 namespace farandole {
 namespace {
@@ -131,19 +132,6 @@ TEST(FlagBoardDeathTest, ThereMustBeACurrentStep) {
   EXPECT_DEATH((void)boards[0].all_entered(), "current step");
   EXPECT_DEATH(boards[0].publish_phase(1), "current step");
   EXPECT_DEATH(boards[0].roll_back(), "current step");
-}
-
-// Sleeps if there is nothing to do, as the holder of the progress lock does.
-template <class Ready>
-void sleep_until(Doorbells& doorbells, Ready ready) {
-  while (!ready()) {
-    const auto ticket = doorbells.prepare_sleep();
-    if (ready()) {
-      doorbells.cancel_sleep();
-      return;
-    }
-    doorbells.sleep(ticket, std::chrono::seconds(60));  // only a guard against hanging
-  }
 }
 
 // Runs `steps` steps after `start`, and checks the sum of the declared counts in each of them.

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "transport/shm/segment.h"
+#include "transport/shm/sleep_in_test.h"
 
 namespace farandole {
 namespace {
@@ -71,14 +72,6 @@ TEST(MessageRingDeathTest, RejectsMessagesThatNeverFit) {
   Pair pair;
   const Bytes too_long(MessageRing::kCapacityBytes / 2 + 1);
   EXPECT_DEATH(pair.sender.try_send(too_long), "half of its ring");
-}
-
-// Returns false if no bell rang in time, which means that it was lost.
-bool sleeps_until_the_bell(Doorbells& bells, std::uint32_t ticket) {
-  constexpr auto kHangGuard = std::chrono::seconds(60);
-  const auto begin = std::chrono::steady_clock::now();
-  bells.sleep(ticket, kHangGuard);
-  return std::chrono::steady_clock::now() - begin < kHangGuard;
 }
 
 TEST(MessageRing, BothEndsSleepWithoutLosingABell) {
