@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <limits>
+#include <variant>
+#include <vector>
 
 #include "collective/call_in_test.h"
 
@@ -114,6 +117,22 @@ TEST_P(EveryOperation, runs_on_large_and_empty_tensors_in_turn) {
 
 INSTANTIATE_TEST_SUITE_P(Table, EveryOperation, ::testing::ValuesIn(steps_of_table()),
                          [](const auto& test) { return std::string(test.param.name); });
+
+TEST(Choose, one_shot_is_not_for_more_than_fits_into_it) {
+  GroupInTest group(2);
+  group.group(0).costs.wait_bytes = 1 << 30;  // so that only the size decides
+  constexpr std::int64_t kMost = OneShotAllreduce::kBytesMax;
+  std::vector<std::byte> memory(kMost + 1);
+  const auto allreduce_of = [&](std::int64_t bytes) {
+    return choose(group.group(0), step_number(1),
+                  {.operation = Operation::kAllreduce,
+                   .count = bytes,
+                   .input = memory.data(),
+                   .output = memory.data()});
+  };
+  EXPECT_TRUE(std::holds_alternative<OneShotAllreduce>(allreduce_of(kMost)));
+  EXPECT_TRUE(std::holds_alternative<TwoShotAllreduce>(allreduce_of(kMost + 1)));
+}
 
 TEST(ChooseDeathTest, a_join_is_no_step_of_its_own) {
   GroupInTest group(1);
