@@ -1,5 +1,6 @@
 #include "collective/chooser.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -18,10 +19,14 @@ bool is_quicker_in_one_shot(const Group& group, std::int64_t bytes) {
          moved_more * bytes <= members * group.costs.wait_bytes;
 }
 
+std::int64_t bytes_of(const CollectiveCall& call) {
+  return call.count * static_cast<std::int64_t>(row_of(call.dtype).bytes);
+}
+
 }  // namespace
 
 CollectiveStep choose(Group& group, const StepIdentity& identity, CollectiveCall&& call) {
-  const auto bytes = call.count * static_cast<std::int64_t>(row_of(call.dtype).bytes);
+  const std::int64_t bytes = bytes_of(call);
   const Reduction reduction = {.dtype = call.dtype,
                                .op = call.reduce_op,
                                .divisor = group.members(),
@@ -73,6 +78,22 @@ CollectiveStep choose(Group& group, const StepIdentity& identity, CollectiveCall
 
 Progress advance(CollectiveStep& step) {
   return std::visit([](auto& algorithm) { return algorithm.advance(); }, step);
+}
+
+std::array<std::span<const std::byte>, 2> exposable(const Group& group,
+                                                    const CollectiveCall& call) {
+  const bool is_allreduce = call.operation == Operation::kAllreduce;
+  const std::int64_t counted = bytes_of(call);
+  const std::int64_t bytes = std::max(counted, call.rows * call.row_bytes);
+  if (call.joined || group.members() == 1) return {};
+  if (is_allreduce ? is_quicker_in_one_shot(group, counted)
+                   : bytes <= static_cast<std::int64_t>(kInlineBytes))
+    return {};
+  const auto size = static_cast<std::size_t>(bytes);
+  std::array<std::span<const std::byte>, 2> memory;
+  if (call.input != nullptr) memory[0] = {call.input, size};  // broadcast: only on the root
+  if (is_allreduce) memory[1] = {call.output, size};
+  return memory;
 }
 
 std::span<const std::byte> exposed_output(const CollectiveStep& step) {

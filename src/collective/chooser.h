@@ -2,6 +2,7 @@
 // agree on, so all choose the same.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -66,6 +67,9 @@ using CollectiveStep = std::variant<Barrier, OneShotAllreduce, TwoShotAllreduce,
 CollectiveStep choose(Group& group, const StepIdentity& identity, CollectiveCall&& call);
 
 Progress advance(CollectiveStep& step);
+
+// The input and the output, if the step of this call may let the others see them.
+std::array<std::span<const std::byte>, 2> exposable(const Group& group, const CollectiveCall& call);
 
 // What a step that has entered lets the others write, if its entry on the board has an output.
 std::span<const std::byte> exposed_output(const CollectiveStep& step);

@@ -127,7 +127,7 @@ class GroupInTest {
 
   std::vector<Block> bells_;
   std::vector<Block> board_;
-  std::vector<std::unique_ptr<SharedHeap>> heaps_;
+  std::vector<std::shared_ptr<SharedHeap>> heaps_;
   std::vector<std::shared_ptr<std::byte>> staging_memory_;  // no other owner
   std::vector<std::unique_ptr<PeerHeap>> peers_;
   std::vector<std::unique_ptr<Doorbells>> doorbells_;

@@ -36,7 +36,7 @@ struct Formation {
   std::int64_t epoch = 0;
   Costs costs;                   // for the groups whose first member we are
   std::size_t bucket_bytes = 0;  // as in EngineOptions, the same on all ranks
-  std::unique_ptr<SharedHeap> heap;
+  std::shared_ptr<SharedHeap> heap;
   std::vector<Peer> peers;  // by rank, ours included
   std::shared_ptr<Segment> doorbells_segment;
   std::unique_ptr<Doorbells> doorbells;

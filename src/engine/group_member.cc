@@ -134,7 +134,8 @@ GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
       fusion_(*formation.heap, formation.bucket_bytes),
       agreement_(member_of(formed.ranks, formation.doorbells->rank()), formed.ranks,
                  {.names_max = kNamesMax,
-                  .fusion_bytes = static_cast<std::int64_t>(formation.bucket_bytes)}) {
+                  .fusion_bytes = static_cast<std::int64_t>(formation.bucket_bytes)}),
+      pin_(*formation.heap) {
   group_.member = board_.member();
   group_.ranks = formed.ranks;
   group_.board = &board_;
@@ -185,7 +186,8 @@ bool GroupMember::advance(std::vector<Record*>& finished) {
 }
 
 void GroupMember::tick(TimePoint now) {
-  if (!ended_) agreement_.tick(now);
+  if (ended_) return take_memory_back(now);
+  agreement_.tick(now);
 }
 
 std::optional<TimePoint> GroupMember::deadline() const {
@@ -202,27 +204,18 @@ void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   if (ended_) return;
   if (!stop_entering() && step_) {
     board_.abandon();
-    if (exposes_output()) {
+    if (board_.entry(board_.member()).output != kNowhere) {
       writers_deadline_ = clock_.now() + kWritersTime;
       exposed_output_ = farandole::exposed_output(*step_);
     }
   }
   ended_ = status;
-  step_.reset();
+  drop_step();
   decision_ = nullptr;
   for (Record* const record : in_flight_)
     record->outcome.status = Status::rebuild_group(
         fmt::format("{} cannot finish: {}", title(record->submission), status.message()));
   finish_ended(finished);
-}
-
-bool GroupMember::exposes_output() const {
-  return board_.entry(board_.member()).output != kNowhere;
-}
-
-std::span<const std::byte> GroupMember::awaited_output() const {
-  return step_ && exposes_output() ? farandole::exposed_output(*step_)
-                                   : std::span<const std::byte>();
 }
 
 // A process that has ended can have left before, or have died.
@@ -243,14 +236,19 @@ bool GroupMember::finish_ended(std::vector<Record*>& finished) {
   return moved;
 }
 
+// Whatever they write from now on is seen by nobody. May have to wait for steps in the same pages.
 void GroupMember::take_memory_back(TimePoint now) {
-  if (formation_.heap->take_back(exposed_output()).ok())
+  if (!writers_deadline_ || now < *writers_deadline_) return;
+  if (formation_.heap->take_back(exposed_output_).ok())
     writers_deadline_.reset();
   else
-    wait_longer(now);
+    writers_deadline_ = now + kRetryTime;
 }
 
-void GroupMember::wait_longer(TimePoint now) { writers_deadline_ = now + kRetryTime; }
+void GroupMember::drop_step() {
+  step_.reset();
+  pin_.unpin();
+}
 
 bool GroupMember::has_unsent() const {
   return !ended_ &&
@@ -304,7 +302,7 @@ bool GroupMember::run_decision(std::vector<Record*>& finished) {
 void GroupMember::forget_what_is_rolled_back() {
   if (!agreement_.take_rollback()) return;
   if (step_) board_.roll_back();
-  step_.reset();
+  drop_step();
   decision_ = nullptr;
   stage_ = Stage::kNone;
 }
@@ -344,7 +342,7 @@ bool GroupMember::run_step(std::vector<Record*>& finished) {
     case Progress::kDone:
       break;
   }
-  step_.reset();
+  drop_step();
   const auto* const step = std::get_if<Step>(decision_);
   if (step != nullptr && step->call_ids.size() > 1) {
     stage_ = Stage::kUnpack;
@@ -387,8 +385,10 @@ CollectiveStep GroupMember::make_step(const Decision& decision) {
                          {other.step_number.generation, other.step_number.sequence, kNothing});
         },
         decision);
+  CollectiveCall call = call_of(*step);
+  pin_.pin(exposable(group_, call));
   return choose(group_, {step->step_number.generation, step->step_number.sequence, step->identity},
-                call_of(*step));
+                std::move(call));
 }
 
 CollectiveCall GroupMember::call_of(const Step& step) {

@@ -55,19 +55,10 @@ class GroupMember {
 
   // Ends everything in flight with kRebuildGroup because of `status`; no step moves afterwards.
   // While other members may still write into memory that this rank has exposed them, its calls wait
-  // for that in advance(), until deadline() at most; then comes take_memory_back(). Only the first
-  // end counts.
+  // for that in advance(), until deadline() at most; then tick() takes the memory back. Only the
+  // first end counts.
   void end(const Status& status, std::vector<Record*>& finished);
   bool waits_for_writers() const { return writers_deadline_.has_value(); }
-  bool is_overdue(TimePoint now) const { return writers_deadline_ && now >= *writers_deadline_; }
-  // The memory in which others may store results that this rank wants.
-  std::span<const std::byte> awaited_output() const;
-  // The memory that other members may still write; needs waits_for_writers().
-  std::span<const std::byte> exposed_output() const { return exposed_output_; }
-  // Whatever they write from now on is seen by nobody, so the calls need not wait for them any more
-  // (SharedHeap::take_back). Waits again if the system rejects.
-  void take_memory_back(TimePoint now);
-  void wait_longer(TimePoint now);
   // Why the group is over, also when advance() found out by itself; nothing while it goes on.
   const std::optional<Status>& ended() const { return ended_; }
 
@@ -102,8 +93,9 @@ class GroupMember {
   void finish_decision(std::vector<Record*>& finished);
   void finish(Record& record, std::vector<Record*>& finished);
   bool send_messages();
-  bool exposes_output() const;
+  void drop_step();
   bool somebody_may_write() const;
+  void take_memory_back(TimePoint now);
   bool finish_ended(std::vector<Record*>& finished);
 
   GroupId id_;
@@ -121,6 +113,7 @@ class GroupMember {
   Stage stage_ = Stage::kNone;
   bool runs_ = false;  // and the flight record knows
   std::optional<CollectiveStep> step_;
+  HeapPin pin_;         // of what the step may expose
   bool enters_ = true;  // until this rank wants to end
   std::optional<Status> ended_;
   std::optional<TimePoint> writers_deadline_;  // ended, and others may still write what we exposed

@@ -57,7 +57,6 @@ bool Memberships::advance(std::vector<Record*>& finished) {
 
 void Memberships::tick(TimePoint now) {
   for (auto& member : members_) member->tick(now);
-  take_memory_back(now);
 }
 
 TimePoint Memberships::deadline(TimePoint at_most) const {
@@ -138,31 +137,14 @@ void Memberships::wait_for_writers(std::vector<Record*>& finished) {
   for (;;) {
     const std::uint32_t ticket = doorbells_.prepare_sleep();
     const TimePoint now = clock_.now();
-    take_memory_back(now);
     bool waits = false;
     for (auto& member : members_) {
+      member->tick(now);
       member->advance(finished);
       waits |= member->waits_for_writers();
     }
     if (!waits) return doorbells_.cancel_sleep();
     doorbells_.sleep(ticket, deadline(TimePoint::max()) - now);
-  }
-}
-
-// Where a group that goes on awaits results in the same pages, their turn comes later.
-void Memberships::take_memory_back(TimePoint now) {
-  for (auto& member : members_) {
-    if (!member->is_overdue(now)) continue;
-    const auto pages = SharedHeap::pages_of(member->exposed_output());
-    const bool others_await = std::ranges::any_of(members_, [&](const auto& other) {
-      const auto awaited = other->awaited_output();
-      return awaited.data() < pages.data() + pages.size() &&
-             pages.data() < awaited.data() + awaited.size();
-    });
-    if (others_await)
-      member->wait_longer(now);
-    else
-      member->take_memory_back(now);
   }
 }
 

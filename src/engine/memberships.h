@@ -67,7 +67,6 @@ class Memberships {
   void end(GroupMember& member, const Status& status, std::vector<Record*>& finished);
   void finish_running_steps(std::vector<Record*>& finished);
   void wait_for_writers(std::vector<Record*>& finished);
-  void take_memory_back(TimePoint now);
   // Tells the others that this rank leaves, and why. Only the first reason counts. After all groups
   // have ended, since a rank that has left writes nothing any more; before the calls are published,
   // since the others may still read their memory.

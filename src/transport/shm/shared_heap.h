@@ -3,15 +3,20 @@
 // nothing is left after kill −9. PeerHeap: the same memory as mapped by a peer.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "base/descriptor.h"
+#include "base/guarded.h"
 #include "farandole/status.h"
+#include "transport/shm/arena.h"
 #include "transport/shm/segment.h"
 
 namespace farandole {
@@ -23,20 +28,20 @@ inline constexpr std::size_t kLargeBlockBytes = 64 << 10;
 // At most this many bytes in freed large blocks keep their pages, to be used again.
 inline constexpr std::size_t kWarmBytesMax = 128 << 20;
 
-// Any thread.
-class SharedHeap {
+class HeapPin;
+
+// Any thread. Owned by its users and by all blocks: with the last of them, all of it goes.
+class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
  public:
   // Rounds up to whole huge pages. Errors: kStop with the system call, the size and the limit to
   // raise.
-  static Result<std::unique_ptr<SharedHeap>> create(std::size_t bytes);
-  ~SharedHeap();
+  static Result<std::shared_ptr<SharedHeap>> create(std::size_t bytes);
   SharedHeap(const SharedHeap&) = delete;
   SharedHeap& operator=(const SharedHeap&) = delete;
 
   // Allocates zeroed memory, aligned to kHeapAlignment. If the heap is full, it is memory that
-  // peers cannot see. The block may outlive the heap: the segment stays mapped until its last block
-  // is gone. A forked child sees what its parent writes there, even after the block is gone.
-  // Errors: kStop.
+  // peers cannot see. A forked child sees what its parent writes there, even after the block is
+  // gone; a block that is freed in the child stays the parent's. Errors: kStop.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes);
 
   // The location by which peers find this memory. Empty if it is not wholly in the segment, or if
@@ -44,21 +49,73 @@ class SharedHeap {
   std::optional<std::uint64_t> location_of(const void* address, std::size_t bytes) const;
   // Takes memory in the segment back from the peers, for good, and with it the rest of its pages.
   // The pages keep their addresses and bytes, but later stores of a peer are lost. No block that
-  // overlaps these pages is allocated again. The caller must make sure that no peer still needs to
-  // store into other memory of these pages. Other threads may use the memory meanwhile. Errors:
-  // kStop.
+  // overlaps these pages is allocated again. Other threads may use the memory meanwhile. Errors:
+  // kRetry (a HeapPin holds some of these pages), kStop.
   Status take_back(std::span<const std::byte> memory);
   // The whole pages that contain this memory.
   static std::span<const std::byte> pages_of(std::span<const std::byte> memory);
   // The segment's descriptor, borrowed, for sending it to peers.
   const Descriptor& segment() const;
+  std::size_t size() const { return segment_->size(); }
+  // False in the child of a fork: the memory, and all that was allocated, is the parent's.
+  bool is_of_this_process() const;
   // For the child of a fork: closes the descriptor. Takes no lock and unmaps nothing.
-  void abandon_after_fork();
+  void abandon_after_fork() { segment_->close_descriptor(); }
 
  private:
-  struct Pool;
-  explicit SharedHeap(std::shared_ptr<Pool> pool);
-  std::shared_ptr<Pool> pool_;  // shared with all blocks
+  struct Zones {
+    Arena small;
+    Arena large;
+  };
+  struct Taken {
+    std::byte* begin = nullptr;  // null: there is no room
+    bool is_fresh = false;       // zeroed, and no page of it has been touched
+  };
+
+  explicit SharedHeap(std::shared_ptr<Segment> segment);
+  static Zones zones_of(std::byte* begin, std::size_t bytes);
+  Taken take_small(std::size_t bytes);
+  Taken take_large(std::size_t bytes);
+  void give_back(const std::byte* begin);
+  void keep_at_most(std::size_t bytes);
+  bool is_taken_back(std::span<const std::byte> memory) const;
+  bool has_some_of(std::span<const std::byte> memory) const;
+
+  friend class HeapPin;
+  struct Exposure {
+    std::vector<std::span<const std::byte>> taken_back;  // in whole pages
+    std::vector<const HeapPin*> pins;
+  };
+
+  const std::shared_ptr<Segment> segment_;  // ours alone
+  const std::size_t kept_bytes_max_;
+  const int owner_pid_;
+  Guarded<Zones> zones_;
+  mutable Guarded<Exposure> exposure_;
+  std::atomic<bool> some_taken_back_ = false;  // so that the usual check needs no lock
+};
+
+// Keeps SharedHeap::take_back() from memory that a step exposes, so that no peer's store into it is
+// lost. Of one group, which runs one step at a time. One thread at a time.
+class HeapPin {
+ public:
+  using Memory = std::array<std::span<const std::byte>, 2>;
+
+  explicit HeapPin(SharedHeap& heap);  // which outlives this
+  ~HeapPin();
+  HeapPin(const HeapPin&) = delete;
+  HeapPin& operator=(const HeapPin&) = delete;
+
+  // From now on this is pinned, and nothing else. What peers see of it, and what was taken back
+  // before, stays so until it is unpinned. Costs next to nothing if none of it is in the heap.
+  void pin(const Memory& memory);
+  void unpin();
+
+ private:
+  friend class SharedHeap;
+  SharedHeap& heap_;
+  Memory pinned_;  // guarded by the heap's exposure_; only our thread writes it
+  bool is_set_ = false;
 };
 
 // A peer's heap, mapped for reading and writing.

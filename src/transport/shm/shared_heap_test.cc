@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -151,14 +152,18 @@ TEST(SharedHeap, LocationsEndWithTheSegment) {
   EXPECT_FALSE(heap->location_of(block.get(), 2 * kMiB + 1).has_value());
 }
 
-TEST(SharedHeap, ABlockOutlivesTheHeap) {
+TEST(SharedHeap, ABlockKeepsTheHeap) {
   const auto descriptors = open_descriptors();
   auto heap = SharedHeap::create(kHeapBytes).value();
-  const auto block = heap->allocate(1000).value();
+  auto block = heap->allocate(1000).value();
+  const std::weak_ptr<SharedHeap> watched = heap;
   heap.reset();
-  EXPECT_EQ(open_descriptors(), descriptors);
   std::memset(block.get(), 1, 1000);
-  EXPECT_EQ(block.get()[999], std::byte{1});
+  ASSERT_TRUE(watched.lock());
+  EXPECT_TRUE(watched.lock()->location_of(block.get(), 1000).has_value());
+  block.reset();
+  EXPECT_FALSE(watched.lock());
+  EXPECT_EQ(open_descriptors(), descriptors);
 }
 
 TEST(SharedHeap, APeerSeesTheSameBytes) {
@@ -189,18 +194,32 @@ TEST(SharedHeap, RejectsAbsurdSizes) {
   EXPECT_FALSE(heap->allocate(std::size_t{1} << 62).ok());
 }
 
-TEST(SharedHeap, AfterAForkNothingIsTouched) {
-  const auto heap = SharedHeap::create(kHeapBytes).value();
-  auto block = heap->allocate(1000).value();
-  block.get()[0] = std::byte{5};
-  heap->abandon_after_fork();
-  EXPECT_FALSE(heap->segment().valid());
-  EXPECT_EQ(block.get()[0], std::byte{5});
-  block.reset();  // must not take the lock: this would hang
-}
-
 bool all_are(const std::byte* begin, std::size_t bytes, std::byte value) {
   return std::all_of(begin, begin + bytes, [value](std::byte b) { return b == value; });
+}
+
+// The child frees more than may be kept, so pages would be discarded.
+TEST(SharedHeap, WhatAForkedChildFreesStaysTheParents) {
+  constexpr std::size_t kBytes = 8 * kMiB;
+  const auto heap = SharedHeap::create(kHeapBytes).value();
+  std::vector<std::shared_ptr<std::byte>> blocks;
+  for (int i = 0; i < 4; ++i) {
+    blocks.push_back(heap->allocate(kBytes).value());
+    std::memset(blocks.back().get(), 5, kBytes);
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    heap->abandon_after_fork();
+    const bool is_abandoned = !heap->is_of_this_process() && !heap->segment().valid();
+    blocks.clear();
+    ::_exit(is_abandoned ? 42 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 42);
+  EXPECT_TRUE(heap->is_of_this_process());
+  EXPECT_TRUE(heap->segment().valid());
+  for (const auto& block : blocks) EXPECT_TRUE(all_are(block.get(), kBytes, std::byte{5}));
 }
 
 // Later stores of a peer do not reach the owner.
@@ -262,6 +281,32 @@ TEST(SharedHeap, NeighboursInAPageThatWasTakenBackGoOnUnshared) {
   const auto* const freed = first.get();
   first.reset();
   EXPECT_NE(heap->allocate(300).value().get(), freed);
+}
+
+TEST(SharedHeap, PinnedPagesAreNotTakenBack) {
+  constexpr std::size_t kBytes = 1 << 20;
+  const auto heap = SharedHeap::create(kHeapBytes).value();
+  const auto block = heap->allocate(kBytes).value();
+  const std::span<const std::byte> whole(block.get(), kBytes);
+  const int on_the_stack = 0;
+  {
+    HeapPin pin(*heap);
+    HeapPin other(*heap);
+    other.pin({std::span(reinterpret_cast<const std::byte*>(&on_the_stack), 1), {}});
+    pin.pin({whole.subspan(10, 1), whole.subspan(20'000, 1)});
+    EXPECT_EQ(heap->take_back(whole.subspan(4000, 1)).code(), StatusCode::kRetry)
+        << "the same page";
+    EXPECT_EQ(heap->take_back(whole.subspan(19'000, 2000)).code(), StatusCode::kRetry);
+    EXPECT_TRUE(heap->location_of(whole.data(), kBytes).has_value());
+    EXPECT_TRUE(heap->take_back(whole.subspan(5000, 1)).ok()) << "another page";
+    pin.pin({whole.subspan(50'000, 1), {}});
+    EXPECT_TRUE(heap->take_back(whole.subspan(4000, 1)).ok());
+    EXPECT_EQ(heap->take_back(whole.subspan(50'000, 1)).code(), StatusCode::kRetry);
+    pin.unpin();
+    EXPECT_TRUE(heap->take_back(whole.subspan(50'000, 1)).ok());
+    pin.pin({whole.subspan(100'000, 1), {}});
+  }
+  EXPECT_TRUE(heap->take_back(whole.subspan(100'000, 1)).ok()) << "the pin is gone";
 }
 
 // No store of another thread is lost while the pages become private.
