@@ -30,8 +30,18 @@ struct RankTopology {
   int cross_size = 1;
 };
 
+// What the engines of one process share, whether they live one after another or at the same time:
+// the memory of allocate(), the connection to the launcher, and the flight record. So memory that
+// was allocated with one engine is shared in the jobs of all. If several engines live at the same
+// time, the launcher sees the calls of the first one. It keeps nothing that no engine or tensor
+// uses. A forked child may use it for engines of its own, with new memory.
+class ProcessContext;
+std::shared_ptr<ProcessContext> make_process_context();
+
 struct EngineOptions {
   RankTopology topology;
+  std::shared_ptr<ProcessContext>
+      context;  // shared by the process and its engines; null: a new one
   // Our end of the Unix socket to the launcher; −1 if there is none. Borrowed: it must stay open
   // while the engine lives.
   int rendezvous_descriptor = -1;
@@ -60,7 +70,7 @@ struct EngineOptions {
   std::map<std::string, std::int64_t> frontend_settings;
   // The size of this rank's memory that the other ranks of the host can see. Only touched pages
   // cost memory. 0 means as much as the machine has, or less if this process could not map the
-  // heaps of all ranks then.
+  // heaps of all ranks then. If the context's memory is smaller and in use, it stays so.
   std::size_t heap_bytes = 0;
   // If not empty, a timeline is written to this file from the beginning. If the file cannot be
   // written, the log says so and the job goes on.

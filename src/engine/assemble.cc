@@ -1,6 +1,5 @@
 #include "engine/assemble.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <utility>
@@ -9,10 +8,10 @@
 #include "base/cores.h"
 #include "base/digest.h"
 #include "base/try.h"
+#include "engine/process_context.h"
 #include "rendezvous/job_name.h"
 #include "rendezvous/memory_store.h"
 #include "rendezvous/named_store.h"
-#include "rendezvous/store_client.h"
 
 namespace farandole {
 namespace {
@@ -54,25 +53,6 @@ std::vector<Watch::Process> watched(const Formation& formation) {
   for (const Peer& peer : formation.peers)
     if (peer.pid != own_pid) processes.push_back({peer.rank, peer.process.get()});
   return processes;
-}
-
-// The launcher's memory for our flight record, or some of our own that nobody reads.
-Result<std::shared_ptr<Segment>> flight_memory(int descriptor) {
-  const std::size_t bytes = FlightRecorder::bytes_needed();
-  if (descriptor < 0) {
-    FARANDOLE_TRY_ASSIGN(auto own, Segment::create("farandole-flight-record", bytes));
-    own->close_descriptor();
-    return own;
-  }
-  Descriptor borrowed(descriptor);
-  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-  auto segment = Segment::attach(borrowed, bytes);
-  (void)borrowed.release();
-  if (segment.ok()) return segment;
-  return Status::fix_call(fmt::format(
-      "FARANDOLE_FLIGHT_RECORD_DESCRIPTOR is {}, which is not the launcher's memory ({}); only "
-      "`farandole run` sets it, and a program that a worker starts must not join its job",
-      descriptor, segment.status().message()));
 }
 
 Result<std::unique_ptr<ProgressThreads>> make_progress(const Engine::Parts& parts,
@@ -131,20 +111,19 @@ Result<std::shared_ptr<Store>> choose_store(const EngineOptions& options) {
   if (options.rendezvous_descriptor < 0 && options.topology.size == 1)
     return {std::make_shared<MemoryStore>()};
   if (options.rendezvous_descriptor < 0) return meet_others(options);
-  FARANDOLE_TRY_ASSIGN(auto client, StoreClient::connect(options.rendezvous_descriptor));
-  return {std::shared_ptr<Store>(std::move(client))};
+  return options.context->launcher_store(options.rendezvous_descriptor);
 }
 
 Status report_end(const EngineOptions& options, const std::string& reason, LeaveCause cause,
                   const std::string& traceback) {
   if (options.flight_record_descriptor < 0) return {};
-  FARANDOLE_TRY_ASSIGN(const auto segment, flight_memory(options.flight_record_descriptor));
+  FARANDOLE_TRY_ASSIGN(const auto segment, attach_flight_memory(options.flight_record_descriptor));
   FlightRecorder(segment->data()).left(reason, cause, traceback, SystemClock().now());
   return {};
 }
 
-Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
-                                         std::shared_ptr<Store> store) {
+Result<std::unique_ptr<Engine>> assemble(EngineOptions options, std::shared_ptr<Store> store) {
+  if (!options.context) options.context = make_process_context();
   FARANDOLE_TRY_ASSIGN(const Level level, level_named(options.log_level));
   auto parts = std::make_unique<Engine::Parts>();
   parts->topology = options.topology;
@@ -154,14 +133,15 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
                                          .hide_time = options.log_hide_time,
                                          .tag = fmt::format("rank {}", options.topology.rank)});
   parts->store = std::move(store);
-  FARANDOLE_TRY_ASSIGN(parts->flight_segment, flight_memory(options.flight_record_descriptor));
+  FARANDOLE_TRY_ASSIGN(parts->flight_memory,
+                       options.context->flight_memory(options.flight_record_descriptor));
   parts->timeline = std::make_unique<Timeline>(
       Timeline::Options{
           .rank = {.rank = options.topology.rank, .size = options.topology.size, .pid = ::getpid()},
           .bytes_max = options.timeline_bytes},
       *parts->clock, *parts->log);
   parts->recorder =
-      std::make_unique<FlightRecorder>(parts->flight_segment->data(), parts->timeline.get());
+      std::make_unique<FlightRecorder>(parts->flight_memory.segment->data(), parts->timeline.get());
   parts->recorder->begin(parts->clock->now());
   auto formed = form(options, *parts->store);
   if (!formed.ok()) {

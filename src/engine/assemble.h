@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "engine/formation.h"
 #include "engine/groups.h"
+#include "engine/process_context.h"
 #include "engine/progress_threads.h"
 #include "engine/watch.h"
 #include "farandole/engine.h"
@@ -27,7 +28,7 @@ struct Engine::Parts {
   std::unique_ptr<const Clock> clock;
   std::unique_ptr<const Log> log;
   std::shared_ptr<Store> store;  // shared by the ranks of one process, if there are several
-  std::shared_ptr<Segment> flight_segment;
+  FlightMemory flight_memory;
   std::unique_ptr<Timeline> timeline;
   std::unique_ptr<FlightRecorder> recorder;
   Formation formation;
@@ -39,10 +40,10 @@ struct Engine::Parts {
 };
 
 // With a Store chosen by the caller: several members in one process share a MemoryStore.
-Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
-                                         std::shared_ptr<Store> store);
+Result<std::unique_ptr<Engine>> assemble(EngineOptions options, std::shared_ptr<Store> store);
 
-// The Store that the options ask for: the launcher's, or one of our own for a job of one.
+// The Store that the options, which have a context, ask for: the launcher's, or one of our own for
+// a job of one.
 Result<std::shared_ptr<Store>> choose_store(const EngineOptions& options);
 
 }  // namespace farandole

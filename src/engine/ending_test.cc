@@ -193,14 +193,14 @@ bool wait_until(Condition condition) {
   return true;
 }
 
-class ASurvivorIsStopped : public ::testing::TestWithParam<bool> {
+class MemoryOfAStoppedSurvivor : public ::testing::Test {
  protected:
   static constexpr std::size_t kCount = 3 << 20;
 
-  ASurvivorIsStopped()
+  MemoryOfAStoppedSurvivor()
       : snapshot_(new(::mmap(nullptr, sizeof(JobSnapshot), PROT_READ | PROT_WRITE,
                              MAP_SHARED | MAP_ANONYMOUS, -1, 0)) JobSnapshot{}) {}
-  ~ASurvivorIsStopped() override { ::munmap(snapshot_, sizeof(JobSnapshot)); }
+  ~MemoryOfAStoppedSurvivor() override { ::munmap(snapshot_, sizeof(JobSnapshot)); }
 
   // In the middle of its slice, which it stores into the memory of all.
   int be_stopped(Engine& engine, SharedTensor& tensor) {
@@ -243,6 +243,33 @@ class ASurvivorIsStopped : public ::testing::TestWithParam<bool> {
     return refill(tensor, 9);
   }
 
+  int fill_all_memory_of_the_next_engine(Engine& engine, SharedTensor& tensor) {
+    const SharedTensor beside(engine, 100'000);
+    const auto handle = engine.submit(tensor.allreduce("all"));
+    if (!wait_until([&] { return is_stopped(snapshot_->pids[1]); })) return 2;
+    ::kill(snapshot_->pids[2], SIGKILL);
+    if (const int seen = expects(finish(engine, handle).status, "rank 2 (pid "); seen != kExpected)
+      return seen;
+    (void)engine.shutdown("enough");
+    EngineOptions alone;
+    alone.context = context_in_test();
+    alone.heap_bytes = 64 << 20;
+    const auto next = must(Engine::create(alone));
+    if (!next->is_shared(beside.data(), 1) || next->is_shared(tensor.data(), 1)) return 9;
+    tensor = SharedTensor(*next, kCount);  // frees the old one
+    std::vector<SharedTensor> others;
+    do {
+      others.emplace_back(*next, kCount / 64);
+      others.back().fill(8);
+    } while (next->is_shared(others.back().data(), 1));
+    if (!next->is_shared(tensor.data(), 1) || others.size() < 2 * 64) return 10;
+    ::kill(snapshot_->pids[1], SIGCONT);
+    if (!wait_until([&] { return snapshot_->resumed.load(); })) return 3;
+    for (const SharedTensor& other : others)
+      if (other.count_of_others_than(8) != 0) return 11;
+    return tensor.count_of_others_than(0) == 0 ? kExpected : 4;
+  }
+
   int combine_as_pair(Engine& engine, SharedTensor& tensor) {
     tensor.fill(static_cast<float>(engine.topology().rank + 3));
     const Status status = finish(engine, engine.submit(tensor.allreduce("pair", 1))).status;
@@ -252,6 +279,9 @@ class ASurvivorIsStopped : public ::testing::TestWithParam<bool> {
 
   JobSnapshot* snapshot_;
 };
+
+class ASurvivorIsStopped : public MemoryOfAStoppedSurvivor,
+                           public ::testing::WithParamInterface<bool> {};
 
 TEST_P(ASurvivorIsStopped, AndWritesNothingIntoMemoryThatWasGivenBack) {
   const bool leaves = GetParam();
@@ -269,6 +299,21 @@ TEST_P(ASurvivorIsStopped, AndWritesNothingIntoMemoryThatWasGivenBack) {
   for (std::size_t rank = 0; rank < statuses.size(); ++rank)
     EXPECT_TRUE(WEXITSTATUS(statuses[rank]) == kExpected || (rank == 2 && !leaves))
         << "rank " << rank << " ended with " << WEXITSTATUS(statuses[rank]);
+}
+
+// The rest of the memory stays shared, and the next engine of the process allocates there.
+TEST_F(MemoryOfAStoppedSurvivor, IsNotGivenToTheNextEngine) {
+  const auto statuses = run_processes(3, [&](int rank, Engine& engine) {
+    snapshot_->pids[rank] = ::getpid();
+    SharedTensor tensor(engine, kCount);
+    tensor.fill(1);
+    if (rank == 2) return go(engine, tensor, false);
+    if (rank == 1) return be_stopped(engine, tensor);
+    ++snapshot_->filled;
+    return fill_all_memory_of_the_next_engine(engine, tensor);
+  });
+  for (const std::size_t rank : {0U, 1U})
+    EXPECT_EQ(WEXITSTATUS(statuses[rank]), kExpected) << "rank " << rank;
 }
 
 INSTANTIATE_TEST_SUITE_P(AndAnother, ASurvivorIsStopped, ::testing::Bool(),

@@ -83,6 +83,7 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
   };
   FARANDOLE_TRY(if_it_may_block("Engine::create()"));
   return with_memory(what, [&]() -> Result<std::unique_ptr<Engine>> {
+    if (!options.context) options.context = make_process_context();
     FARANDOLE_TRY_ASSIGN(auto store, choose_store(options));
     return assemble(options, std::move(store));
   });
@@ -201,6 +202,7 @@ Status Engine::shutdown(const std::string& reason, LeaveCause cause, const std::
     parts_->watch->stop();  // the others' death must not reach us any more
     parts_->progress->stop(reason);
     parts_->recorder->left(reason, cause, traceback, parts_->clock->now());
+    parts_->flight_memory.claim.reset();  // the next engine of this process may begin
     parts_->timeline->close();
     try {
       (*parts_->log)(Level::kInfo, "left the job: " + reason);

@@ -20,6 +20,7 @@
 #include "base/try.h"
 #include "collective/group.h"
 #include "engine/group_memory.h"
+#include "engine/process_context.h"
 #include "rendezvous/keys.h"
 #include "transport/shm/heap_size.h"
 
@@ -107,7 +108,7 @@ class Rendezvous {
     const std::size_t bytes = options_.heap_bytes == 0
                                   ? heap_bytes(heap_limits(), options_.topology.local_size)
                                   : options_.heap_bytes;
-    FARANDOLE_TRY_ASSIGN(formation.heap, SharedHeap::create(bytes));
+    FARANDOLE_TRY_ASSIGN(formation.heap, options_.context->heap(bytes));
     if (rank() == 0) FARANDOLE_TRY(publish_doorbells());
     for (GroupId id = 0; id < groups_.size(); ++id) {
       if (groups_[id].front() != rank()) continue;

@@ -34,10 +34,10 @@ struct FormedGroup {
 
 struct Formation {
   std::int64_t epoch = 0;
-  Costs costs;                   // for the groups whose first member we are
-  std::size_t bucket_bytes = 0;  // as in EngineOptions, the same on all ranks
-  std::shared_ptr<SharedHeap> heap;
-  std::vector<Peer> peers;  // by rank, ours included
+  Costs costs;                       // for the groups whose first member we are
+  std::size_t bucket_bytes = 0;      // as in EngineOptions, the same on all ranks
+  std::shared_ptr<SharedHeap> heap;  // shared with other engines of the process, and all blocks
+  std::vector<Peer> peers;           // by rank, ours included
   std::shared_ptr<Segment> doorbells_segment;
   std::unique_ptr<Doorbells> doorbells;
   std::vector<std::vector<int>> ranks_of;  // by GroupId, the world first, as init() asked for them
@@ -56,8 +56,8 @@ Status publish_group(Store& store, const std::string& key, int members, const Co
 Result<std::shared_ptr<Segment>> take_segment(Store& store, const std::string& key,
                                               std::size_t bytes, const WaitLimit& limit);
 
-// Blocks until all are there, at most options.start_timeout. A rank that cannot take part says so,
-// and all end with its reason. Errors: as Engine::create().
+// Blocks until all are there, at most options.start_timeout. The options have a context. A rank
+// that cannot take part says so, and all end with its reason. Errors: as Engine::create().
 Result<Formation> form(const EngineOptions& options, Store& store);
 
 }  // namespace farandole

@@ -2,8 +2,15 @@
 #include "engine/groups.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -38,6 +45,64 @@ TEST(Groups, AGroupIsAddedUsedRemovedAndAddedAgain) {
                                  "; groups are given to init() on all ranks, or added later"));
     }
   });
+}
+
+// On record: FARANDOLE_TEST_CALLS=100000.
+int changes_of_groups() {
+  const char* const calls = std::getenv("FARANDOLE_TEST_CALLS");
+  return calls == nullptr ? 2000 : std::atoi(calls);
+}
+
+// What this process holds, with all its ranks.
+struct Held {
+  std::ptrdiff_t descriptors = 0;
+  std::ptrdiff_t mappings = 0;
+  std::int64_t resident_bytes = 0;
+};
+
+Held held() {
+  Held found;
+  const std::filesystem::directory_iterator descriptors("/proc/self/fd");
+  found.descriptors = std::distance(begin(descriptors), end(descriptors));
+  std::ifstream maps("/proc/self/maps");
+  found.mappings = std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  found.resident_bytes = pages * ::sysconf(_SC_PAGESIZE);
+  return found;
+}
+
+// Every tenth of them is used.
+TEST(Groups, ComeAndGoWithoutATrace) {
+  constexpr int kWarmUp = 1000;
+  const int changes = changes_of_groups();
+  Held early;
+  Held late;
+  run_job(2, {}, [&](Engine& engine) {
+    const auto note = [&](Held& where) {
+      ASSERT_EQ(barrier(engine), Status());
+      if (engine.topology().rank == 0) where = held();
+      ASSERT_EQ(barrier(engine), Status());
+    };
+    for (int change = 0; change < changes; ++change) {
+      if (change == kWarmUp) note(early);
+      const auto group = engine.add_group({change % 2});
+      ASSERT_EQ(error_of(group), Status());
+      std::vector<float> values(3, 1.0F);
+      if (change % 20 == 0 && engine.topology().rank == 0) {
+        ASSERT_EQ(allreduce(engine, values, "x", *group), Status());
+      }
+      ASSERT_EQ(engine.remove_group(*group), Status());
+    }
+    note(late);
+  });
+  std::printf("%d groups: %td descriptors, %td mappings, %.1f MiB; after %d: %td, %td, %.1f MiB\n",
+              changes, late.descriptors, late.mappings,
+              static_cast<double>(late.resident_bytes) / (1 << 20), kWarmUp, early.descriptors,
+              early.mappings, static_cast<double>(early.resident_bytes) / (1 << 20));
+  EXPECT_EQ(late.descriptors, early.descriptors);
+  EXPECT_LE(late.mappings, early.mappings + 20) << "some are the allocator's";
+  EXPECT_LE(late.resident_bytes, early.resident_bytes + (4 << 20));
 }
 
 // Somebody who waits for the progress lock to change groups must not make a call of another thread

@@ -26,9 +26,16 @@ inline constexpr int kExpected = 42;  // exit status of a child that saw what it
 
 using RankGroups = std::vector<std::vector<int>>;
 
+// Of this process; a child must not have made it before the fork.
+inline const std::shared_ptr<ProcessContext>& context_in_test() {
+  static const auto context = make_process_context();
+  return context;
+}
+
 inline std::unique_ptr<Engine> join_job(int rank, int size, const RankGroups& groups,
                                         int descriptor) {
   EngineOptions options;
+  options.context = context_in_test();
   options.heap_bytes = 64 << 20;
   options.topology = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
   options.groups = groups;

@@ -1,0 +1,63 @@
+#include "engine/process_context.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/try.h"
+#include "rendezvous/store_client.h"
+#include "timeline/flight_record.h"
+
+namespace farandole {
+
+Result<std::shared_ptr<SharedHeap>> ProcessContext::heap(std::size_t bytes) {
+  auto parts = parts_.lock();
+  auto heap = parts->heap.lock();
+  if (heap && heap->is_of_this_process() && heap->size() <= bytes) return heap;
+  FARANDOLE_TRY_ASSIGN(heap, SharedHeap::create(bytes));
+  parts->heap = heap;
+  return heap;
+}
+
+// Two clients on one socket would read each other's answers.
+Result<std::shared_ptr<Store>> ProcessContext::launcher_store(int descriptor) {
+  auto parts = parts_.lock();
+  std::shared_ptr<Store> store = parts->stores[descriptor].lock();
+  if (store) return store;
+  FARANDOLE_TRY_ASSIGN(store, StoreClient::connect(descriptor));
+  parts->stores[descriptor] = store;
+  return store;
+}
+
+Result<FlightMemory> ProcessContext::flight_memory(int descriptor) {
+  auto parts = parts_.lock();
+  FlightMemory memory;
+  if (descriptor >= 0 && parts->flight_claims[descriptor].expired()) {
+    FARANDOLE_TRY_ASSIGN(memory.segment, attach_flight_memory(descriptor));
+    parts->flight_claims[descriptor] = memory.claim = std::make_shared<char>();
+    return memory;
+  }
+  FARANDOLE_TRY_ASSIGN(memory.segment,
+                       Segment::create("farandole-flight-record", FlightRecorder::bytes_needed()));
+  memory.segment->close_descriptor();
+  return memory;
+}
+
+Result<std::shared_ptr<Segment>> attach_flight_memory(int descriptor) {
+  Descriptor borrowed(descriptor);
+  ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+  auto segment = Segment::attach(borrowed, FlightRecorder::bytes_needed());
+  (void)borrowed.release();
+  if (segment.ok()) return segment;
+  return Status::fix_call(fmt::format(
+      "FARANDOLE_FLIGHT_RECORD_DESCRIPTOR is {}, which is not the launcher's memory ({}); only "
+      "`farandole run` sets it, and a program that a worker starts must not join its job",
+      descriptor, segment.status().message()));
+}
+
+std::shared_ptr<ProcessContext> make_process_context() {
+  return std::make_shared<ProcessContext>();
+}
+
+}  // namespace farandole

@@ -1,0 +1,247 @@
+// What the engines of one process share: one after another, and several at once. Each rank is a
+// thread with a context of its own, as if it were a process.
+#include "engine/process_context.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/job_in_test.h"
+#include "rendezvous/store_server.h"
+#include "timeline/flight_record.h"
+
+namespace farandole {
+namespace {
+
+constexpr std::size_t kCount = 300'000;
+
+EngineOptions options_with(const std::shared_ptr<ProcessContext>& context, int rank, int size) {
+  EngineOptions options = options_of(rank, size);
+  options.context = context;
+  return options;
+}
+
+// Values in memory that was allocated with an engine.
+class Tensor {
+ public:
+  explicit Tensor(Engine& engine, std::size_t count = kCount)
+      : memory_(engine.allocate(count * sizeof(float)).value()),
+        values_(reinterpret_cast<float*>(memory_.get()), count) {}
+
+  bool is_shared_in(const Engine& engine) const {
+    return engine.is_shared(values_.data(), values_.size_bytes());
+  }
+  Status sum_up(Engine& engine, const std::string& name = "") {
+    Submission submission;
+    submission.operation = Operation::kAllreduce;
+    submission.name = name;
+    submission.dtype = DType::kFloat32;
+    submission.shape = {static_cast<std::int64_t>(values_.size())};
+    submission.input = submission.output = values_.data();
+    return finish(engine, engine.submit(submission, kHangGuard)).status;
+  }
+  void fill(float value) { std::ranges::fill(values_, value); }
+  bool all_are(float value) const {
+    return std::ranges::all_of(values_, [value](float each) { return each == value; });
+  }
+  const float* data() const { return values_.data(); }
+
+ private:
+  std::shared_ptr<std::byte> memory_;  // shared with nobody
+  std::span<float> values_;
+};
+
+TEST(ProcessContext, MemoryStaysSharedFromOneEngineToTheNext) {
+  run_ranks(3, [](int rank, const std::shared_ptr<Store>& store) {
+    const auto context = make_process_context();
+    auto engine = must(assemble(options_with(context, rank, 3), store));
+    Tensor tensor(*engine);
+    for (int life = 0; life < 5; ++life) {
+      ASSERT_TRUE(tensor.is_shared_in(*engine)) << life;
+      tensor.fill(static_cast<float>(rank + life));
+      ASSERT_EQ(tensor.sum_up(*engine), Status());
+      ASSERT_TRUE(tensor.all_are(static_cast<float>(3 + 3 * life))) << life;
+      ASSERT_EQ(engine->shutdown("next"), Status());
+      engine.reset();
+      engine = must(assemble(options_with(context, rank, 3), store));
+      const Tensor other(*engine);
+      ASSERT_TRUE(other.data() + kCount <= tensor.data() || tensor.data() + kCount <= other.data());
+    }
+  });
+}
+
+TEST(ProcessContext, WhatNothingUsesIsGone) {
+  const auto context = make_process_context();
+  const auto heap_is = [&](const std::shared_ptr<SharedHeap>& known) {
+    return context->heap(64 << 20).value() == known;
+  };
+  const std::weak_ptr<SharedHeap> watched = context->heap(64 << 20).value();
+  EXPECT_TRUE(watched.expired());
+  const auto used = context->heap(64 << 20).value();
+  EXPECT_TRUE(heap_is(used));
+}
+
+// Peers might not be able to map more.
+TEST(ProcessContext, AJobThatWantsLessMemoryGetsANewHeap) {
+  const auto context = make_process_context();
+  auto larger = options_with(context, 0, 1);
+  larger.heap_bytes = 128 << 20;
+  auto engine = must(Engine::create(larger));
+  Tensor tensor(*engine);
+  engine = must(Engine::create(options_with(context, 0, 1)));
+  EXPECT_FALSE(tensor.is_shared_in(*engine));
+  const Tensor fresh(*engine);
+  EXPECT_TRUE(fresh.is_shared_in(*engine));
+  engine = must(Engine::create(larger));
+  EXPECT_TRUE(fresh.is_shared_in(*engine)) << "a smaller one will do";
+}
+
+TEST(ProcessContext, AFailedStartChangesNothing) {
+  run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
+    const auto context = make_process_context();
+    auto engine = must(assemble(options_with(context, rank, 2), store));
+    Tensor tensor(*engine);
+    engine.reset();
+    auto refused = options_with(context, rank, 2);
+    refused.bucket_bytes = static_cast<std::size_t>(1000 + rank);
+    EXPECT_EQ(assemble(refused, store).status().code(), StatusCode::kFixCall);
+    engine = must(assemble(options_with(context, rank, 2), store));
+    ASSERT_TRUE(tensor.is_shared_in(*engine));
+    tensor.fill(2);
+    ASSERT_EQ(tensor.sum_up(*engine), Status());
+    EXPECT_TRUE(tensor.all_are(4));
+  });
+}
+
+// Two jobs with different ranks and different members, at the same time, also in the same memory.
+TEST(ProcessContext, TwoEnginesAtOnceShareTheMemory) {
+  constexpr int kRounds = 20;
+  const auto other_store = std::make_shared<MemoryStore>();
+  run_ranks(3, [&](int rank, const std::shared_ptr<Store>& store) {
+    const auto context = make_process_context();
+    const auto all = must(assemble(options_with(context, rank, 3), store));
+    Tensor here(*all);
+    std::jthread pair([&] {
+      if (rank == 1) return;
+      // The ranks of the pair are the other way round.
+      const auto two = must(assemble(options_with(context, rank == 0 ? 1 : 0, 2), other_store));
+      Tensor there(*two);
+      EXPECT_TRUE(there.is_shared_in(*all));
+      EXPECT_TRUE(here.is_shared_in(*two));
+      for (int round = 0; round < kRounds; ++round) {
+        there.fill(static_cast<float>(rank + round));
+        ASSERT_EQ(there.sum_up(*two, "x"), Status());
+        ASSERT_TRUE(there.all_are(static_cast<float>(2 + 2 * round))) << round;
+      }
+    });
+    for (int round = 0; round < kRounds; ++round) {
+      here.fill(static_cast<float>(rank + round));
+      ASSERT_EQ(here.sum_up(*all, "x"), Status());
+      ASSERT_TRUE(here.all_are(static_cast<float>(3 + 3 * round))) << round;
+    }
+    pair.join();
+    ASSERT_EQ(here.sum_up(*all, "the other engine is gone"), Status());
+  });
+}
+
+// A Store over sockets, as the launcher serves it.
+class ServedStore {
+ public:
+  explicit ServedStore(int ranks) {
+    for (int rank = 0; rank < ranks; ++rank)
+      ends_.push_back(server_->add_client("rank " + std::to_string(rank)).value());
+    thread_ = std::jthread([this](const std::stop_token& stop) {
+      while (!stop.stop_requested()) {
+        pollfd polled{server_->readiness(), POLLIN, 0};
+        ::poll(&polled, 1, 20);
+        EXPECT_THAT(server_->serve_ready(), ::testing::IsEmpty());
+      }
+    });
+  }
+  int descriptor(int rank) const { return ends_[static_cast<std::size_t>(rank)].get(); }
+
+ private:
+  std::unique_ptr<StoreServer> server_ = StoreServer::create("the launcher").value();
+  std::vector<Descriptor> ends_;
+  std::jthread thread_;
+};
+
+// Adding a group needs the Store while the job runs.
+void change_groups(Engine& engine, int changes) {
+  for (int change = 0; change < changes; ++change) {
+    const auto group = engine.add_group({1});
+    ASSERT_EQ(group.status(), Status());
+    ASSERT_EQ(engine.remove_group(*group), Status());
+  }
+}
+
+TEST(ProcessContext, TwoEnginesAtOnceUseOneConnectionToTheLauncher) {
+  const ServedStore store(2);
+  run_ranks(2, [&](int rank, const std::shared_ptr<Store>&) {
+    auto options = options_with(make_process_context(), rank, 2);
+    options.rendezvous_descriptor = store.descriptor(rank);
+    const auto first = must(Engine::create(options));
+    const auto second = must(Engine::create(options));
+    std::jthread changes([&] { change_groups(*first, 50); });
+    change_groups(*second, 50);
+  });
+}
+
+TEST(ProcessContext, OneEngineAtATimeWritesTheLaunchersFlightRecord) {
+  const auto record =
+      Segment::create("farandole-flight-record", FlightRecorder::bytes_needed()).value();
+  auto options = options_with(make_process_context(), 0, 1);
+  options.flight_record_descriptor = record->descriptor().get();
+  const auto calls = [&] { return read_flight_record(record->data()).counts.calls; };
+  const auto first = must(Engine::create(options));
+  ASSERT_EQ(barrier(*first), Status());
+  const auto second = must(Engine::create(options));
+  ASSERT_EQ(barrier(*second), Status());
+  EXPECT_EQ(calls(), 1u);
+  ASSERT_EQ(second->shutdown("enough"), Status());
+  EXPECT_EQ(read_flight_record(record->data()).life, FlightLife::kMember);
+  ASSERT_EQ(first->shutdown("enough"), Status());
+  EXPECT_EQ(read_flight_record(record->data()).life, FlightLife::kLeft);
+  const auto third = must(Engine::create(options));
+  EXPECT_EQ(read_flight_record(record->data()).life, FlightLife::kMember);
+  for (int call = 0; call < 3; ++call) ASSERT_EQ(barrier(*third), Status());
+  EXPECT_EQ(calls(), 3u);
+}
+
+// The parent's memory stays the parent's, whatever the child allocates and frees.
+TEST(ProcessContext, AForkedChildGetsMemoryOfItsOwn) {
+  const auto context = make_process_context();
+  auto engine = must(Engine::create(options_with(context, 0, 1)));
+  Tensor tensor(*engine);
+  tensor.fill(3);
+  engine.reset();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto own = must(Engine::create(options_with(context, 0, 1)));
+    Tensor fresh(*own);
+    fresh.fill(4);
+    const bool is_apart = !tensor.is_shared_in(*own) && fresh.is_shared_in(*own) &&
+                          own->shutdown("enough").ok() && tensor.all_are(3);
+    ::_exit(is_apart ? 42 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 42);
+  EXPECT_TRUE(tensor.all_are(3));
+  engine = must(Engine::create(options_with(context, 0, 1)));
+  EXPECT_TRUE(tensor.is_shared_in(*engine));
+}
+
+}  // namespace
+}  // namespace farandole
