@@ -25,8 +25,8 @@ void raise_lost() {
 
 }  // namespace
 
-BoundEngine::BoundEngine(std::vector<std::vector<int>> groups, const std::string& rendezvous_id,
-                         const std::vector<int>& topology) {
+BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<int>> groups,
+                         const std::string& rendezvous_id, const std::vector<int>& topology) {
   const bool topology_is_known = topology.size() == 2;  // rank and size
   Result<EngineOptions> options = EngineOptions::from_environment(topology_is_known);
   raise_if_failed(options.status());
@@ -39,6 +39,7 @@ BoundEngine::BoundEngine(std::vector<std::vector<int>> groups, const std::string
   } else if (!options->rendezvous_id.empty()) {
     options->rendezvous_id += rendezvous_id;
   }
+  options->context = context.context;
   options->groups = std::move(groups);
   bucket_bytes_ = options->bucket_bytes;
   settings_ = options->frontend_settings;
@@ -147,9 +148,11 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
         if (options.ok()) static_cast<void>(report_end(*options, reason, cause, traceback));
       },
       nb::arg("reason"), nb::arg("cause"), nb::arg("traceback"));
+  nb::class_<BoundContext>(module, "ProcessContext").def(nb::init<>());
   engine
-      .def(nb::init<std::vector<std::vector<int>>, const std::string&, const std::vector<int>&>(),
-           nb::arg("groups"), nb::arg("rendezvous_id"), nb::arg("topology"))
+      .def(nb::init<const BoundContext&, std::vector<std::vector<int>>, const std::string&,
+                    const std::vector<int>&>(),
+           nb::arg("context"), nb::arg("groups"), nb::arg("rendezvous_id"), nb::arg("topology"))
       .def_prop_ro("rank", [](const BoundEngine& self) { return self.topology().rank; })
       .def_prop_ro("size", [](const BoundEngine& self) { return self.topology().size; })
       .def_prop_ro("local_rank", [](const BoundEngine& self) { return self.topology().local_rank; })

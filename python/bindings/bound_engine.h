@@ -20,6 +20,11 @@ namespace farandole::python {
 // The longest time that a wait keeps Python from handling signals.
 inline constexpr std::chrono::milliseconds kSlice{100};
 
+// What the engines of this process share.
+struct BoundContext {
+  std::shared_ptr<ProcessContext> context = make_process_context();  // shared with the engines
+};
+
 // All methods need the GIL. farandole/lifecycle.py decides which engine the process uses.
 class BoundEngine {
  public:
@@ -27,8 +32,8 @@ class BoundEngine {
   // `topology` is rank and size of a job on this host whose ranks meet by `rendezvous_id`. If it is
   // empty, the environment says both; `rendezvous_id` is then added to the rendezvous id of another
   // launcher's job.
-  BoundEngine(std::vector<std::vector<int>> groups, const std::string& rendezvous_id,
-              const std::vector<int>& topology);
+  BoundEngine(const BoundContext& context, std::vector<std::vector<int>> groups,
+              const std::string& rendezvous_id, const std::vector<int>& topology);
 
   // The engine for new calls; the pointer keeps it alive meanwhile. Raises GroupLostError once
   // shutdown() has begun. In a forked child, the engine itself rejects calls.

@@ -32,6 +32,9 @@ void bind_memory(nb::class_<BoundEngine>& engine) {
         return array_over(*std::move(memory), DType::kUInt8, {bytes});
       },
       nb::arg("bytes"));
+  engine.def("is_shared", [](BoundEngine& self, std::uintptr_t address, std::size_t bytes) {
+    return self.running()->is_shared(reinterpret_cast<const void*>(address), bytes);
+  });
 }
 
 }  // namespace farandole::python

@@ -57,9 +57,19 @@ def invalid_call(name: str, group: int, call_error: str, /) -> Call:
 def scattered_rows(rows: int, members: int, member: int, /) -> int: ...
 def report_end(reason: str, cause: LeaveCause, traceback: str) -> None: ...
 
+class ProcessContext:
+    """What the engines of one process share: memory of allocate(), the connection to the launcher.
+    Memory that was allocated with one engine is shared in the jobs of the later ones, too."""
+
+    def __init__(self) -> None: ...
+
 class Engine:
     def __init__(
-        self, groups: Sequence[Sequence[int]], rendezvous_id: str, topology: Sequence[int]
+        self,
+        context: ProcessContext,
+        groups: Sequence[Sequence[int]],
+        rendezvous_id: str,
+        topology: Sequence[int],
     ) -> None:
         """`topology` is empty, or rank and size in a job on this host whose ranks share that
         text."""
@@ -90,6 +100,8 @@ class Engine:
     def start_timeline(self, path: bytes, mark_cycles: bool, /) -> None: ...
     def stop_timeline(self) -> None: ...
     def allocate(self, bytes: int) -> SharedArray: ...
+    def is_shared(self, address: int, bytes: int, /) -> bool:
+        """Return whether the other ranks can see this memory, so that calls need no copy of it."""
     def submit(self, call: Call, waits: bool, /) -> None:
         """`waits` says that the caller waits for the call at once, so it runs on this thread if
         possible. submit() may return before the call is done, to let Python handle signals;

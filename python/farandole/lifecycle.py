@@ -1,4 +1,4 @@
-"""Join and leave the job. Holds the engine of this process, the project's only global."""
+"""Join and leave the job. Holds the engine and the context of this process, the only globals."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class _Process:
     """The state of this process: outside a job, or a member with an engine."""
 
     engine: core.Engine | None = None
+    context = core.ProcessContext()  # of all its engines
     # Every object that stands for a registered group, the world first.
     groups: tuple[Group, ...] = ()
     joining = False  # True while init() runs
@@ -79,6 +80,7 @@ def _join(
     _process.joining = True
     try:
         engine = core.Engine(
+            context=_process.context,
             groups=[group.ranks or [] for group in given],
             rendezvous_id=rendezvous_id or f"\ninit={_process.rendezvous_count}",
             topology=topology,

@@ -262,6 +262,24 @@ class TorchSurface(Suite):
         assert torch.equal(hvd.synchronize(handle), torch.full((2,), float(self.size)))
         self.init()
 
+    def check_memory_stays_shared_from_job_to_job(self) -> None:
+        """What was allocated in one job needs no copy in the next ones."""
+        memory = torch.from_dlpack(lifecycle.engine().allocate(400_000)).view(torch.float32)
+        for life in range(5):
+            shared = lifecycle.engine().is_shared(memory.data_ptr(), memory.nbytes)
+            assert shared, life
+            fresh = torch.from_dlpack(lifecycle.engine().allocate(400_000))
+            apart = abs(fresh.data_ptr() - memory.data_ptr())
+            assert apart >= memory.nbytes, "memory in use was allocated again"
+            memory.copy_(self.tensor((100_000,), seed=life))
+            hvd.allreduce_(memory, op=hvd.Sum)
+            wanted = sum(self.of_all((100_000,), seed=life))
+            self.expect(memory, wanted, "float32", exact=False)
+            hvd.shutdown()
+            self.init()
+        private = torch.zeros(100_000)
+        assert not lifecycle.engine().is_shared(private.data_ptr(), private.nbytes)
+
     def check_the_same_group_twice(self) -> None:
         hvd.barrier()
         hvd.shutdown()

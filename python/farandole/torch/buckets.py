@@ -207,17 +207,36 @@ class _Shipment:
 
 
 class Bucket(_Shipment):
-    def __init__(self, name: str, gradients: Sequence[Gradient], planned: PlannedBucket) -> None:
+    def __init__(
+        self,
+        name: str,
+        gradients: Sequence[Gradient],
+        planned: PlannedBucket,
+        former: Sequence[Bucket],
+    ) -> None:
+        """Takes the memory of the former bucket with the same places, if there is one."""
         super().__init__(name, gradients)
         first = gradients[0].parameter
-        raw = _memory(first.device, planned.bytes)
-        self.memory = raw[: planned.bytes].view(first.dtype)
+        self._offsets = [offset for _, offset in planned.places]
+        raw = next((each._raw for each in former if each._fits(gradients, planned)), None)
+        self._raw: torch.Tensor = _memory(first.device, planned.bytes) if raw is None else raw
+        self.memory = self._raw[: planned.bytes].view(first.dtype)
         for gradient, (_, offset) in zip(gradients, planned.places, strict=True):
             parameter = gradient.parameter
             begin = offset // parameter.element_size()
             place = self.memory[begin : begin + parameter.numel()]
             gradient.settle(place.view(parameter.shape))
         self._touched = False  # between being complete and the start
+
+    def _fits(self, gradients: Sequence[Gradient], planned: PlannedBucket) -> bool:
+        """Can these gradients have the same places again, where the peers see them?"""
+        return (
+            self.gradients == gradients
+            and self._offsets == [offset for _, offset in planned.places]
+            and self._raw.numel() == max(planned.bytes, 1)
+            and self._raw.device == gradients[0].parameter.device
+            and _is_visible(self._raw)
+        )
 
     def take(self, gradient: Gradient) -> None:
         """A complete gradient. A large one is moved at once: its memory is free for the next."""
@@ -363,6 +382,12 @@ def _memory(device: torch.device, size: int) -> torch.Tensor:
     if device.type != "cpu":
         return torch.zeros(size, dtype=torch.uint8, device=device)
     return torch.from_dlpack(lifecycle.engine().allocate(max(size, 1)))
+
+
+def _is_visible(memory: torch.Tensor) -> bool:
+    if memory.device.type != "cpu":
+        return True
+    return lifecycle.engine().is_shared(memory.data_ptr(), memory.numel())
 
 
 def _rows(parameter: torch.Tensor) -> torch.Tensor:

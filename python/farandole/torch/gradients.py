@@ -72,6 +72,7 @@ class Gradients:
             else {id(parameter): i for i, group in enumerate(groups) for parameter in group}
         )
         self._buckets: list[Bucket | SparseBucket] = []
+        self._former: list[Bucket] = []  # of the last job: their memory may be used again
         self._last: Bucket | SparseBucket | None = None  # of those that are not late
         self._all: list[Gradient] = []
         self._unplaced: list[Gradient] = []
@@ -213,6 +214,7 @@ class Gradients:
         if errors.found:
             raise errors.found[0]
         self._watch()
+        self._former.clear()
         self.reduced = True
 
     def skip(self) -> bool:
@@ -228,12 +230,13 @@ class Gradients:
         return are_combined
 
     def _follow(self) -> None:
-        """Begins anew in a job that was formed anew: its peers do not see the memory of the old
-        places, and a rank that had failed may have none."""
+        """Begins anew in a job that was formed anew: a rank that had failed may have no places.
+        Gradients that get the same places again keep their memory."""
         group = self._combination.group
         if group.process_set_id is None or group.registration is self._registration:
             return
         self._registration = group.registration
+        self._former += [bucket for bucket in self._buckets if isinstance(bucket, Bucket)]
         self._buckets.clear()
         self._last = None
         for gradient in self._all:
@@ -327,7 +330,8 @@ class Gradients:
             plan = plan_groups(sizes, [self._group_of.get(id(p)) for p in parameters])
         for planned in plan:
             chosen = [gradients[index] for index, _ in planned.places]
-            self._buckets.append(Bucket(self._name_next(chosen), chosen, planned))
+            name = self._name_next(chosen)
+            self._buckets.append(Bucket(name, chosen, planned, self._former))
 
     def _name_next(self, gradients: Sequence[Gradient]) -> str:
         """What reports and errors call the next bucket, the same on all ranks."""
