@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstddef>
 #include <limits>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -112,6 +114,33 @@ TEST_P(EveryOperation, runs_on_large_and_empty_tensors_in_turn) {
   for (std::uint32_t sequence = 1; sequence <= 12; ++sequence) {
     start(sequence % 3 * 70'001, step_number(sequence));
     finish_right(sequence);
+  }
+}
+
+TEST_P(EveryOperation, exposes_nothing_but_what_it_may) {
+  for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{139}, kSeveralWindows}) {
+    GroupInTest group(kMembers);
+    const auto input = group.heap(0).allocate(static_cast<std::size_t>(rows * 8)).value();
+    const auto output = group.heap(0).allocate(static_cast<std::size_t>(rows * 8)).value();
+    CollectiveCall call = {.operation = GetParam().operation,
+                           .dtype = DType::kFloat32,
+                           .count = 2 * rows,
+                           .rows = rows,
+                           .row_bytes = 8,
+                           .splits = {rows, 0, 0},
+                           .input = input.get(),
+                           .output = output.get()};
+    const auto may_expose = exposable(group.group(0), call);
+    EXPECT_TRUE(rows > 1 || may_expose[0].empty()) << "small tensors travel in the entry";
+    CollectiveStep step = choose(group.group(0), step_number(1), std::move(call));
+    EXPECT_NE(advance(step), Progress::kDone);
+    const Entry entry = group.group(0).board->entry(0);
+    const std::array shown = {entry.input, entry.output};
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      if (shown[i] == kNowhere) continue;
+      EXPECT_EQ(group.heap(0).location_of(may_expose[i].data(), may_expose[i].size()), shown[i])
+          << rows << " rows, " << (i == 0 ? "input" : "output");
+    }
   }
 }
 
