@@ -82,11 +82,11 @@ Progress advance(CollectiveStep& step) {
 
 std::array<std::span<const std::byte>, 2> exposable(const Group& group,
                                                     const CollectiveCall& call) {
-  const bool is_allreduce = call.operation == Operation::kAllreduce;
-  const std::int64_t counted = bytes_of(call);
-  const std::int64_t bytes = std::max(counted, call.rows * call.row_bytes);
   if (call.joined || group.members() == 1) return {};
-  if (is_allreduce ? is_quicker_in_one_shot(group, counted)
+  const bool is_allreduce = call.operation == Operation::kAllreduce;
+  const std::int64_t bytes =
+      std::max(bytes_of(call), is_allreduce ? 0 : call.rows * call.row_bytes);
+  if (is_allreduce ? is_quicker_in_one_shot(group, bytes)
                    : bytes <= static_cast<std::int64_t>(kInlineBytes))
     return {};
   const auto size = static_cast<std::size_t>(bytes);

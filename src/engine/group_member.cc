@@ -386,7 +386,8 @@ CollectiveStep GroupMember::make_step(const Decision& decision) {
         },
         decision);
   CollectiveCall call = call_of(*step);
-  pin_.pin(exposable(group_, call));
+  const auto exposed = exposable(group_, call);
+  if (!exposed[0].empty()) pin_.pin(exposed);
   return choose(group_, {step->step_number.generation, step->step_number.sequence, step->identity},
                 std::move(call));
 }
