@@ -202,23 +202,23 @@ def _handler_of(value: Any, registry: HandlerRegistry) -> StateHandler | None:
     return None
 
 
-def run_fn(function: Callable[..., Result], reset: Callable[[], None]) -> Callable[..., Result]:
-    """Wrap function(state, ...) so that it continues from the last commit after a failure.
+def run_fn(func: Callable[..., Result], reset: Callable[[], None]) -> Callable[..., Result]:
+    """Wrap func(state, ...) so that it continues from the last commit after a failure.
 
-    Before each call of `function`, all ranks get rank 0's state. If it raises a FarandoleError
+    Before each call of `func`, all ranks get rank 0's state. If it raises a FarandoleError
     other than a CallError, the state returns to the last commit, `reset` forms the job again, and
-    `function` is called again. This repeats for every such failure. Errors of `reset` and of the
+    `func` is called again. This repeats for every such failure. Errors of `reset` and of the
     state's sync() are raised, because there are no ranks left to continue with.
     """
 
-    @functools.wraps(function)
+    @functools.wraps(func)
     def until_done(state: State, *args: Any, **options: Any) -> Result:
         skip_sync = False
         while True:
             if not skip_sync:
                 state.sync()
             try:
-                return function(state, *args, **options)
+                return func(state, *args, **options)
             except CallError:
                 raise  # calling again would repeat the program's mistake
             except FarandoleError:  # also those that programs written for Horovod raise themselves

@@ -24,7 +24,7 @@ from horovod.runner.util.threads import in_thread
 
 
 def test_its_names_are_those_of_farandole() -> None:
-    for name in farandole.torch.__all__:
+    for name in set(farandole.torch.__all__) - {"elastic"}:
         assert getattr(horovod.torch, name) is getattr(farandole.torch, name), name
         assert getattr(horovod.torch.mpi_ops, name) is getattr(farandole.torch, name), name
     assert horovod.torch.elastic.run is farandole.torch.elastic.run

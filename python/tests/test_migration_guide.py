@@ -8,28 +8,18 @@ import inspect
 import re
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from job import command
+from migration_guide import PAGE, rows
 
 import farandole.torch
 import horovod.torch
 from horovod.runner.flags import FLAGS
 from horovod.runner.launch import make_parser
 
-PAGE = Path(__file__).parents[2] / "docs" / "migration.md"
 FRONTENDS = (farandole.torch, horovod.torch, horovod.torch.mpi_ops)
-
-
-def rows(heading: str) -> list[tuple[list[str], str]]:
-    """Of the table below a heading: what stands in `code` in the first cell, and the second."""
-    text = re.split(r"^#+ ", PAGE.read_text(), flags=re.MULTILINE)
-    (part,) = [part for part in text if part.startswith(heading + "\n")]
-    lines = [line for line in part.splitlines() if line.startswith("|")][2:]
-    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    return [(re.findall("`([^`]+)`", first), second) for first, second in cells]
 
 
 def calls() -> Iterator[tuple[str, list[str] | None]]:
@@ -72,7 +62,7 @@ def test_calls_that_the_table_says_are_all() -> None:
 def test_modules_can_be_imported() -> None:
     text = PAGE.read_text().partition("Modules besides")[2].partition("\n\n")[0]
     names = re.findall(r"`(horovod\.[\w.]+)`", text)
-    assert len(names) == 20
+    assert len(names) == 21
     for name in names:
         if name == "horovod.run":
             assert callable(horovod.run)

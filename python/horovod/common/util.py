@@ -113,8 +113,8 @@ def check_installed_version(name: str, version: str, exception: Exception | None
     """Do nothing: the engine works with every version of a framework."""
 
 
-def is_iterable(value: Any) -> bool:
-    return isinstance(value, Iterable)
+def is_iterable(x: Any) -> bool:
+    return isinstance(x, Iterable)
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:

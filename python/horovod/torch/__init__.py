@@ -1,9 +1,10 @@
 """Farandole for PyTorch under Horovod's name: `import horovod.torch as hvd`."""
 
 from farandole.torch import *  # noqa: F403
+from horovod.common.exceptions import HorovodInternalError as HorovodInternalError
 from horovod.torch import compression as compression
-from horovod.torch import elastic as elastic  # type: ignore[no-redef]
 from horovod.torch import functions as functions
 from horovod.torch import mpi_ops as mpi_ops
 from horovod.torch import optimizer as optimizer
 from horovod.torch import sync_batch_norm as sync_batch_norm
+from horovod.torch.elastic import run as _run  # noqa: F401 - `elastic` becomes this package's module

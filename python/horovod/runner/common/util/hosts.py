@@ -18,9 +18,9 @@ class HostInfo:
     slots: int | None = None  # how many workers it takes; None for any number
 
 
-def parse_hosts(hosts: str) -> list[HostInfo]:
+def parse_hosts(hosts_string: str) -> list[HostInfo]:
     """Parse a list such as "host1:2,host2:4". Raises ValueError for any other text."""
-    return [_host(entry.strip(), _ENTRY) for entry in hosts.split(",")]
+    return [_host(entry.strip(), _ENTRY) for entry in hosts_string.split(",")]
 
 
 def parse_host_file(path: str) -> list[HostInfo]:

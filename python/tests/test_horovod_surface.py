@@ -1,0 +1,114 @@
+"""The modules of the alias have Horovod's public names and arguments, or the guide names those that
+are missing.
+
+horovod_surface.json holds what Horovod 0.28.1 has: for each module its names, with the arguments of
+functions and methods. Its facts come from Horovod, not from our sources.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from migration_guide import rows
+
+import horovod.torch
+
+SURFACE = json.loads(Path(__file__).with_name("horovod_surface.json").read_text())
+MODULES: dict[str, dict[str, Any]] = SURFACE["modules"]
+
+
+def public_names(module: str) -> Iterator[tuple[str, str | None]]:
+    """Names such as `init` and `State.commit`, and the arguments of functions and methods. Methods
+    only of classes that are here."""
+    for name, fact in MODULES[module].items():
+        if name.startswith("_"):
+            continue
+        yield name, fact if isinstance(fact, str) and fact.startswith("(") else None
+        if isinstance(fact, dict) and found(module, name) is not None:
+            for method, text in fact["methods"].items():
+                yield f"{name}.{method}", text
+
+
+def found(module: str, name: str) -> Any:
+    value: Any = importlib.import_module(module)
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value
+
+
+def default_of(node: ast.expr) -> Any:
+    """Of an argument: a literal, or a name that horovod.torch has, such as Compression.none."""
+    if isinstance(node, ast.Attribute):
+        return getattr(default_of(node.value), node.attr)
+    return getattr(horovod.torch, node.id) if isinstance(node, ast.Name) else ast.literal_eval(node)
+
+
+def arguments(text: str) -> list[tuple[str, Any]]:
+    """Names and defaults in a text such as "(tensor, name=None)", without *args and **kwargs."""
+    function = ast.parse(f"lambda {text[1:-1]}: 0", mode="eval").body
+    assert isinstance(function, ast.Lambda)
+    names = [argument.arg for argument in function.args.args]
+    needed = [inspect.Parameter.empty] * (len(names) - len(function.args.defaults))
+    return list(zip(names, [*needed, *map(default_of, function.args.defaults)], strict=True))
+
+
+def has_arguments(function: Callable[..., Any], wanted: list[tuple[str, Any]]) -> bool:
+    parameters = list(inspect.signature(function).parameters.values())
+    if parameters and parameters[0].name == "self":
+        parameters = parameters[1:]
+    named = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return True  # takes and ignores whatever it is given
+    further = named[len(wanted) :]
+    return (
+        len(named) >= len(wanted)
+        and all(p.default is not p.empty for p in further)
+        and all(
+            p.name == name and default in (p.default, p.empty)
+            for p, (name, default) in zip(named, wanted, strict=False)
+        )
+    )
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_names_exist_unless_the_guide_says_that_they_are_missing(module: str) -> None:
+    missing = {name for name, _ in public_names(module) if found(module, name) is None}
+    told: set[str] = set()
+    for modules, second in rows("Missing names"):
+        names = set(re.findall("`([^`]+)`", re.split("[:(]", second)[0]))
+        if module in modules:
+            every = {name for name, _ in public_names(module)}
+            told |= every - names if second.startswith("all") else names
+    assert missing == told
+
+
+def test_arguments_are_those_of_horovod_unless_the_guide_has_others() -> None:
+    different = {
+        f"{module}.{name}".removesuffix(".__init__"): list(inspect.signature(ours).parameters)
+        for module in MODULES
+        for name, text in public_names(module)
+        if text is not None
+        and (ours := found(module, name)) is not None
+        and not has_arguments(ours, arguments(text))
+    }
+    told = {
+        function: re.findall("`([^`]+)`", second)
+        for functions, second in rows("Other names of arguments")
+        for function in functions
+    }
+    assert {name: [p for p in names if p != "self"] for name, names in different.items()} == told
+
+
+@pytest.mark.parametrize("module", SURFACE["other_modules"])
+def test_other_modules_are_not_there(module: str) -> None:
+    """A module that is there needs a row of the surface."""
+    with pytest.raises(ImportError):
+        importlib.import_module(module)
