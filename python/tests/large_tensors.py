@@ -1,4 +1,4 @@
-"""Tensors of more than 2³¹ elements, in a job of two."""
+"""Calls with element numbers and byte offsets above 2³¹, in a job of two."""
 
 from __future__ import annotations
 
@@ -6,30 +6,80 @@ import torch
 
 import farandole.torch as hvd
 
-ELEMENTS = 2**31 + 99
+LARGE = 2**31 + 99
+# Pieces, each filled with one value, end at no multiple of anything.
+PIECE = 100_000_007
 
 
-class LargeTensors:
+def values_of(tensor: torch.Tensor, first: int = 0) -> list[tuple[int, int]]:
+    """The smallest and the largest value in each piece of a tensor that begins at row `first`."""
+    head = min(-first % PIECE, len(tensor))
+    parts = [tensor[:head], *tensor[head:].split(PIECE)]
+    return [(int(part.min()), int(part.max())) for part in parts if len(part)]
+
+
+class LargeWords:
+    """The words of these checks."""
+
     def __init__(self) -> None:
         hvd.init()
-        # Every element of a piece has the same value, and pieces are no multiple of anything.
-        self.tensor = torch.empty(ELEMENTS, dtype=torch.uint8)
-        self.pieces = self.tensor.split(100_000_007)
+        self.rank = hvd.rank()
+        self.memory = torch.empty(0, dtype=torch.uint8)
 
-    def fill(self, rank: int) -> None:
-        for number, piece in enumerate(self.pieces):
-            piece.fill_(number + 3 * rank)
+    def filled(self, rows: int) -> torch.Tensor:
+        """Bytes: 1, 2, 3 … in the pieces of rank 0, and 4, 5, 6 … in those of rank 1."""
+        if len(self.memory) < rows:
+            self.memory = torch.empty(rows, dtype=torch.uint8)
+        tensor = self.memory[:rows]
+        for number, piece in enumerate(tensor.split(PIECE)):
+            piece.fill_(number + 3 * self.rank + 1)
+        return tensor
 
-    def expect(self, values: list[int]) -> None:
-        found = [(int(piece.min()), int(piece.max())) for piece in self.pieces]
-        assert found == [(value, value) for value in values], found
+    def expect(self, tensor: torch.Tensor, first: int, values: list[int]) -> None:
+        """That these are the values of the pieces from the row `first` on."""
+        assert values_of(tensor, first) == [(value, value) for value in values]
 
+    def pieces(self, begin: int, end: int, rank: int) -> list[int]:
+        """The values of the rank's pieces in these rows."""
+        return [number + 3 * rank + 1 for number in range(begin // PIECE, -(-end // PIECE))]
+
+
+class LargeTensors(LargeWords):
     def check_allreduce_in_place(self) -> None:
-        self.fill(hvd.rank())
-        hvd.allreduce_(self.tensor, op=hvd.Sum)
-        self.expect([2 * number + 3 for number in range(len(self.pieces))])
+        tensor = self.filled(LARGE)
+        hvd.allreduce_(tensor, op=hvd.Sum)
+        self.expect(tensor, 0, [2 * value + 3 for value in self.pieces(0, LARGE, 0)])
 
     def check_broadcast_in_place(self) -> None:
-        self.fill(hvd.rank())
-        hvd.broadcast_(self.tensor, 1)
-        self.expect([number + 3 for number in range(len(self.pieces))])
+        tensor = self.filled(LARGE)
+        hvd.broadcast_(tensor, 1)
+        self.expect(tensor, 0, self.pieces(0, LARGE, 1))
+
+
+class LargerTensors(LargeWords):
+    def check_allgather(self) -> None:
+        rows = (LARGE, 1000)
+        result = hvd.allgather(self.filled(rows[self.rank]))
+        assert len(result) == sum(rows)
+        self.expect(result[:LARGE], 0, self.pieces(0, LARGE, 0))
+        self.expect(result[LARGE:], 0, self.pieces(0, 1000, 1))
+
+    def check_alltoall(self) -> None:
+        """The large part goes to the other rank, or to itself in front of what the other gets."""
+        for splits in (((17, LARGE), (23, 29)), ((LARGE, 17), (23, 29))):
+            mine = splits[self.rank]
+            result, received = hvd.alltoall(self.filled(sum(mine)), mine)
+            sizes = [splits[sender][self.rank] for sender in (0, 1)]
+            assert received.tolist() == sizes and len(result) == sum(sizes)
+            for sender, part in enumerate(result.split(sizes)):
+                first = splits[sender][0] if self.rank else 0
+                values = self.pieces(first, first + sizes[sender], sender)
+                self.expect(part, first, values)
+
+    def check_reducescatter(self) -> None:
+        """The share of rank 1 begins above 2³¹, so the input is twice as large."""
+        result = hvd.reducescatter(self.filled(2 * LARGE), op=hvd.Sum)
+        assert len(result) == LARGE
+        first = self.rank * LARGE
+        values = self.pieces(first, first + LARGE, 0)
+        self.expect(result, first, [2 * value + 3 for value in values])
