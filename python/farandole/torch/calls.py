@@ -1,7 +1,7 @@
 """Start operations on torch tensors: with a new result, in place, or with a gradient.
 
-There is one autograd function for all operations: backward() runs those that farandole.operations
-names, alone or as a batch like forward's.
+One autograd function serves all operations. Its backward() runs the operations that
+farandole.operations names, alone, or as a batch if forward() ran a batch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ start_batch = functools.partial(operations.start_batch, torch_tensors)
 
 
 class _InPlace(PreparedCall[torch.Tensor]):
-    """No closure: of the calls of a training step, each object costs time."""
+    """A call that writes into its tensor. It is not a closure, because each object costs time."""
 
     __slots__ = ("memory", "tensor")
 
@@ -51,7 +51,7 @@ def _prepare_in_place(
 def start_in_place(
     operation: Operation, tensor: torch.Tensor, name: str | None, waits: bool = False
 ) -> Handle[torch.Tensor]:
-    """`waits`, here and below: see farandole.calls."""
+    """Submit a call in place. For `waits`, here and below, see farandole.calls."""
     handle = calls.start(_prepare_in_place(operation, tensor, arguments.call_name(name)), waits)
     _tell_autograd(tensor)
     return handle
@@ -77,7 +77,7 @@ def _tell_autograd(changed: torch.Tensor) -> None:
 
 
 def run(operation: Operation, tensor: torch.Tensor, name: str | None) -> Received:
-    """Wait for the result. If the tensor has a gradient, the result has one, too."""
+    """Wait for the result. If the tensor requires a gradient, so does the result."""
     if torch.is_grad_enabled() and getattr(tensor, "requires_grad", False):
         return _with_gradients([operation], [tensor], name, grouped=False)[0]
     return start(operation, tensor, name, with_rows, waits=True).wait()

@@ -1,4 +1,5 @@
-"""Smaller forms in which tensors travel: less to send, for less precision."""
+"""Compressors: smaller dtypes in which tensors are sent. They send fewer bytes and lose
+precision."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "Non
 
 
 class _Cast(Compressor):
-    """Sends floating-point tensors as another type, and others as they are."""
+    """Send floating-point tensors in another dtype, and all others as they are."""
 
     travels_as: torch.dtype
 
@@ -25,19 +26,19 @@ class _Cast(Compressor):
 
 
 class FP16Compressor(_Cast):
-    """Half the bytes of float32; three decimal digits, and numbers up to 65,504."""
+    """Send float16: half the bytes of float32, three decimal digits, and numbers up to 65,504."""
 
     travels_as = torch.float16
 
 
 class BF16Compressor(_Cast):
-    """Half the bytes of float32 and its range; two decimal digits."""
+    """Send bfloat16: half the bytes of float32, two decimal digits, and the range of float32."""
 
     travels_as = torch.bfloat16
 
 
 class Compression:
-    """The compressors that there are, for the argument `compression` of calls."""
+    """The compressors that exist, for the argument `compression` of calls."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

@@ -1,21 +1,31 @@
 """The operations on torch tensors, with Horovod's names and arguments.
 
-Every call must be made by all members of its process_set, with the same name if one is given. Calls
-on tensors of any strides work; one that is not contiguous costs a copy.
+All members of the process_set must make the same call, with the same name if one is given. Tensors
+may have any strides and lie on any device; one that is not contiguous, or not in host memory, costs
+a copy.
 
-- The plain ones wait for their result, a new tensor. If it comes from one with a gradient it has
-  one, too: backward() then makes calls of its own, so it must run on all members.
-- Those that end in _ put the result into the tensor itself, unnoticed by its gradient.
-- Those with _async return a handle at once; until `synchronize` has returned the result, leave the
-  tensor alone. These results carry no gradient.
-- Those with an argument `compression` send the tensor in another form: see compression.py.
-- A grouped call does to each tensor of a list what the other one does, and its result is the list
-  of results. If one of the tensors cannot be done the grouped call raises; the others are done.
+- A plain call blocks until the result is there, which is a new tensor. If the tensor requires a
+  gradient, so does the result. Then backward() makes calls too, so all members must run it.
+- A call that ends in _ blocks too, and writes the result into the tensor. Autograd does not record
+  it.
+- A call with _async in its name returns a handle at once. Do not use the tensor until
+  `synchronize(handle)` has returned the result. Autograd does not record it.
+- A grouped call does the same to each tensor of a list, and returns the list of results. If one
+  tensor fails, the call raises, but the other tensors are done.
 
-If the members disagree, or if the call is invalid on any of them, all members raise an error with
-the same text when they wait: in the plain call, or in `synchronize`. A malformed call (arguments of
-a wrong kind, a dtype that cannot be sent, a name in use, a group without this rank) raises at once,
-on this rank only; if it is in a grouped call, no call of the group is started.
+These arguments are the same everywhere:
+
+    name: The name of the call in errors, reports and the timeline. None: it gets a number.
+    process_set: The group; by default all ranks.
+    compression: The form in which the tensor is sent, such as Compression.fp16.
+    op: Average (the default), Sum, Min, Max or Product; for allreduce also Adasum.
+    prescale_factor, postscale_factor: Factors of the tensor and of the result.
+
+If the members disagree, or if the call is invalid on one of them, all members raise a CallError
+with the same text: in the plain call, or in `synchronize`. A malformed call raises a CallError at
+once, and only on this rank: an argument of the wrong type, a dtype that cannot be sent, a name in
+use, a group without this rank. Then no call of a group is started. If a member is lost, the waiting
+call raises a GroupLostError. Calls may be made from several threads if all have names.
 """
 
 from __future__ import annotations
@@ -65,12 +75,12 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
-    """A new tensor: postscale_factor × the elementwise Average (or another op) over all ranks of
-    prescale_factor × tensor. An Average of integers is cut off toward zero.
+    """Return the elementwise reduction of all members' tensors, each times prescale_factor, times
+    postscale_factor. An Average of integers is rounded toward zero.
 
-    `average` is Horovod's older way to say op: True is Average, False is Sum. A Sum or an Average
-    has the right gradient; that of another op is reduced by the same op, as in Horovod, which is
-    not its derivative.
+    All members give the same shape and dtype. `average` is Horovod's older way to give `op`: True
+    means Average, False means Sum. For Sum and Average, the gradient is exact. For the other ops it
+    is reduced by the same op, as in Horovod, which is not the derivative.
     """
     operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
     return _run(operation, tensor, name, compression)
@@ -86,6 +96,7 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
+    """Start an allreduce and return its handle."""
     operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
     return start(operation, tensor, name, array_only)
 
@@ -100,7 +111,7 @@ def allreduce_(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
-    """Like allreduce, with the result in the tensor itself, unnoticed by its gradient."""
+    """Write the result of an allreduce into the tensor and return the tensor."""
     operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
     return start_in_place(operation, tensor, name, waits=True).wait()
 
@@ -115,6 +126,7 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
+    """Start an allreduce into the tensor and return its handle."""
     operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
     return start_in_place(operation, tensor, name)
 
@@ -130,6 +142,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
+    """Return the result of an allreduce for each tensor. The tensors are combined together."""
     operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
     return _run_each(operation, tensors, name, compression)
 
@@ -144,6 +157,7 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
+    """Start a grouped allreduce and return one handle."""
     operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
     return start_batch(_for_each(operation, tensors), tensors, name, array_only)
 
@@ -158,6 +172,7 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
+    """Write the result of an allreduce into each tensor and return the tensors."""
     operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
     return start_batch_in_place(operation, tensors, name, waits=True).wait()
 
@@ -172,6 +187,7 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
+    """Start a grouped allreduce into the tensors and return one handle."""
     operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
     return start_batch_in_place(operation, tensors, name)
 
@@ -182,7 +198,10 @@ def broadcast(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
-    """A new tensor: the one of root_rank, a rank of the world that is in the process_set."""
+    """Return the tensor of root_rank. All members give the same shape and dtype.
+
+    root_rank is a rank of the world, also if it is given with a process_set.
+    """
     return _run(Broadcast(process_set, root_rank), tensor, name)
 
 
@@ -192,6 +211,7 @@ def broadcast_async(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
+    """Start a broadcast and return its handle."""
     return start(Broadcast(process_set, root_rank), tensor, name, array_only)
 
 
@@ -201,7 +221,7 @@ def broadcast_(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
-    """Like broadcast, with the result in the tensor itself, unnoticed by its gradient."""
+    """Write the tensor of root_rank into the tensor and return the tensor."""
     return start_in_place(Broadcast(process_set, root_rank), tensor, name, waits=True).wait()
 
 
@@ -211,6 +231,7 @@ def broadcast_async_(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
+    """Start a broadcast into the tensor and return its handle."""
     return start_in_place(Broadcast(process_set, root_rank), tensor, name)
 
 
@@ -220,6 +241,7 @@ def grouped_broadcast(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
+    """Return root_rank's tensor for each tensor."""
     return _run_each(Broadcast(process_set, root_rank), tensors, name)
 
 
@@ -229,6 +251,7 @@ def grouped_broadcast_async(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
+    """Start a grouped broadcast and return one handle."""
     operations = _for_each(Broadcast(process_set, root_rank), tensors)
     return start_batch(operations, tensors, name, array_only)
 
@@ -239,6 +262,7 @@ def grouped_broadcast_(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
+    """Write root_rank's tensors into the tensors and return the tensors."""
     operation = Broadcast(process_set, root_rank)
     return start_batch_in_place(operation, tensors, name, waits=True).wait()
 
@@ -249,19 +273,25 @@ def grouped_broadcast_async_(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
+    """Start a grouped broadcast into the tensors and return one handle."""
     return start_batch_in_place(Broadcast(process_set, root_rank), tensors, name)
 
 
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: Group = global_process_set
 ) -> torch.Tensor:
-    """All ranks' tensors, one after another along the first dimension, which may differ."""
+    """Return all members' tensors, joined along the first dimension in the order of the ranks.
+
+    The tensors have at least one dimension. The first one may differ from member to member; the
+    others and the dtype must be equal.
+    """
     return _run(Allgather(process_set), tensor, name)
 
 
 def allgather_async(
     tensor: torch.Tensor, name: str | None = None, process_set: Group = global_process_set
 ) -> Handle[torch.Tensor]:
+    """Start an allgather and return its handle."""
     return start(Allgather(process_set), tensor, name, array_only)
 
 
@@ -270,6 +300,7 @@ def grouped_allgather(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
+    """Return the result of an allgather for each tensor."""
     return _run_each(Allgather(process_set), tensors, name)
 
 
@@ -278,6 +309,7 @@ def grouped_allgather_async(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
+    """Start a grouped allgather and return one handle."""
     operations = _for_each(Allgather(process_set), tensors)
     return start_batch(operations, tensors, name, array_only)
 
@@ -288,11 +320,18 @@ def alltoall(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Sends each member some rows of the tensor, and returns what came from them, in their order.
+    """Send some rows of the tensor to each member, and return the rows that the members sent here,
+    in the order of the ranks.
 
-    splits: how many rows each member gets, as a list, or as a tensor on any device; None: all the
-    same number. With splits the result is a pair: the tensor, and how many rows came from each
-    member, as a tensor in host memory.
+    The tensors have at least one dimension. All but the first, and the dtype, must be equal.
+
+    Args:
+        splits: How many rows each member gets: a list or a tensor of integers on any device. Rows
+            that remain are not sent. None: all members get the same number.
+
+    Returns:
+        Without splits, the rows. With splits, a pair: the rows, and how many came from each member,
+        as a tensor of int32 in host memory (int64 if a number needs it).
     """
     received = run(Alltoall(process_set, splits), tensor, name)
     return received[0] if splits is None else _with_received_splits(*received)
@@ -304,7 +343,7 @@ def alltoall_async(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> Handle[tuple[torch.Tensor, torch.Tensor]]:
-    """The result is the pair of received tensor and received_splits, also without splits."""
+    """Start an alltoall and return its handle. The result is the pair, also without splits."""
     return start(Alltoall(process_set, splits), tensor, name, _with_received_splits)
 
 
@@ -314,7 +353,7 @@ def grouped_alltoall(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor] | list[tuple[torch.Tensor, torch.Tensor]]:
-    """splits: None, or those of each tensor. The results are as those of alltoall."""
+    """Return the result of an alltoall for each tensor; `splits` is None or has those of each."""
     results = run_batch(_alltoall_of_each(tensors, splits, process_set), tensors, name)
     if splits is None:
         return [tensor for tensor, _ in results]
@@ -327,7 +366,8 @@ def grouped_alltoall_async(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> BatchHandle[tuple[torch.Tensor, torch.Tensor]]:
-    """splits: None, or those of each tensor. The results are pairs as of alltoall_async."""
+    """Start a grouped alltoall and return one handle. Each result is a pair; `splits` is None or
+    has those of each tensor."""
     operations = _alltoall_of_each(tensors, splits, process_set)
     return start_batch(operations, tensors, name, _with_received_splits)
 
@@ -342,8 +382,12 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """A new tensor: this rank's share of the rows of what allreduce would give. The first ranks get
-    one row more than the others if the rows cannot be shared out evenly."""
+    """Return this rank's share of the rows of an allreduce.
+
+    The shares follow the order of the ranks. If the number of rows is no multiple of the number of
+    members, the first ranks get one row more. All members give the same shape, of at least one
+    dimension, and the same dtype. `op` cannot be Adasum. Only Sum and Average have a gradient.
+    """
     operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
     return _run(operation, tensor, name, compression)
 
@@ -356,6 +400,7 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Handle[torch.Tensor]:
+    """Start a reducescatter and return its handle."""
     operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
     return start(operation, tensor, name, array_only)
 
@@ -370,6 +415,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
+    """Return the result of a reducescatter for each tensor."""
     operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
     return _run_each(operation, tensors, name, compression)
 
@@ -382,6 +428,7 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> BatchHandle[torch.Tensor]:
+    """Start a grouped reducescatter and return one handle."""
     operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
     return start_batch(_for_each(operation, tensors), tensors, name, array_only)
 
@@ -401,7 +448,7 @@ def _alltoall_of_each(
 def _with_received_splits(
     tensor: torch.Tensor, received_rows: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """int32, as Horovod has it, unless a number does not fit."""
+    """Return the numbers as int32, as Horovod does, unless one does not fit."""
     fits = max(received_rows) <= _INT32_MAX
     return tensor, torch.tensor(received_rows, dtype=torch.int32 if fits else torch.int64)
 

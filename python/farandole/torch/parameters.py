@@ -1,4 +1,4 @@
-"""Torch's part in the check that parameters are the same on all ranks."""
+"""Check that parameters are the same on all ranks: the part of torch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,21 @@ def check_parameters(
     *,
     process_set: Group = global_process_set,
 ) -> None:
-    """Raises CallError, with the same text on all ranks, unless the parameters are the same on all
-    ranks of the process_set; the text names the first that differs, and the ranks. Waits for them.
+    """Raise CallError on all ranks, with the same text, if their parameters differ.
 
-    params: `model.named_parameters()`, `model.state_dict()`, or tensors without names, on any
-    device and of any dtype. What differs by design must be left out: with named_parameters()
-    instead of state_dict() the running statistics of batch normalisation are. Parameters belong
-    together by their names, in any order. They are compared bit by bit: 0.0 is not -0.0, and a NaN
-    is the same as one of the same bits only. Each rank reads all bytes of its parameters once; the
-    ranks exchange 32 bytes when all is well. Ranks that have joined do not count.
+    The text names the first parameter that differs, and the ranks. The call blocks until all
+    members have made it. Each rank reads all bytes of its parameters once; if they are equal, the
+    ranks exchange 32 bytes. Ranks that have joined do not count.
+
+    Args:
+        params: `model.named_parameters()`, `model.state_dict()`, or tensors without names, on any
+            device and of any dtype. Tensors with the same name are compared, in any order. Leave
+            out what differs by design: named_parameters() leaves out the running statistics of
+            batch normalization, state_dict() does not.
+        name: The name of the call; None: it gets a number.
+        process_set: The group.
+
+    The comparison is bit by bit: 0.0 differs from -0.0, and a NaN equals only a NaN with the same
+    bits.
     """
     parameter_check.check(torch_tensors, params, process_set, name, advice=ADVICE)

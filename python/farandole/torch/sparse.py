@@ -1,4 +1,4 @@
-"""Sparse tensors: see farandole.sparse_rows."""
+"""Sum and average sparse tensors: the part of torch. See farandole.sparse_rows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,20 @@ def sparse_allreduce_async(
     op: ReduceOp,
     process_set: Group = global_process_set,
 ) -> Callable[[], torch.Tensor]:
-    """Starts to sum or average a sparse tensor (torch.sparse_coo), and returns a function that
-    waits for the result and returns it, a coalesced sparse tensor.
+    """Start to sum or average a sparse tensor, and return a function that waits for the result.
 
-    Meant for gradients of embeddings: it moves the elements of all ranks to all ranks, which is
-    less than the whole tensor only while few are there. The result carries no gradient. An Average
-    of integers is cut off toward zero. The function raises CallError where the ranks' sizes differ.
+    The function blocks, and returns a coalesced sparse tensor without a gradient. It raises
+    CallError if the members' tensors have different sizes. An Average of integers is rounded toward
+    zero.
+
+    Use it for gradients of embeddings. It moves the elements of all ranks to all ranks, which is
+    less than the dense tensor only if there are few elements.
+
+    Args:
+        tensor: A tensor of the layout torch.sparse_coo, with the same size and dtype on all ranks.
+        name: The name of the call; None: it gets a number.
+        op: Sum or Average.
+        process_set: The group.
     """
     op = checked_op(op)
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
@@ -59,7 +67,8 @@ def _divided(total: torch.Tensor, count: int) -> torch.Tensor:
 def sparse_of(
     places: torch.Tensor, values: torch.Tensor, shape: Sequence[int], is_coalesced: bool = False
 ) -> torch.Tensor:
-    """Places that come out of sparse tensors of this shape need no check."""
+    """Make a sparse tensor without checking the places, which come from sparse tensors of this
+    shape."""
     return torch.sparse_coo_tensor(
         places, values, shape, check_invariants=False, is_coalesced=is_coalesced
     )

@@ -1,4 +1,4 @@
-"""Torch's part in giving all ranks the same parameters and optimizer state."""
+"""Give all ranks the same parameters and optimizer state: the part of torch."""
 
 from __future__ import annotations
 
@@ -22,9 +22,13 @@ def broadcast_parameters(
     *,
     process_set: Group = global_process_set,
 ) -> None:
-    """Gives all ranks root_rank's values, in place.
+    """Give all ranks root_rank's values, in place. Block until they are there.
 
-    params: `model.state_dict()`, pairs as from `model.named_parameters()`, or tensors alone.
+    Args:
+        params: `model.state_dict()`, pairs as from `model.named_parameters()`, or tensors alone.
+            All ranks give the same names, shapes and dtypes.
+        root_rank: A rank of the world, which must be in the process_set.
+        process_set: The group.
     """
     training_state.broadcast_parameters(
         torch_tensors, broadcast_async_, params, root_rank, process_set
@@ -38,16 +42,24 @@ def broadcast_optimizer_state(
     *,
     process_set: Group = global_process_set,
 ) -> None:
-    """Gives all ranks root_rank's optimizer state and options (learning rate, momentum ...).
+    """Give all ranks root_rank's optimizer state and options (learning rate, momentum ...), in
+    place. Block until they are there.
 
-    State that only the root has, as after loading a checkpoint there, is made on the others. If the
-    root has none yet, all make what a first step would begin with, and trained parameters without a
-    gradient get one of zeros. Parameters do not change, and who holds the optimizer's state or
-    param_groups holds them still, as a learning rate scheduler does. `model` is there for scripts
-    that give it, and has no meaning.
+    If only the root has state, as after it has loaded a checkpoint, the other ranks get the same.
+    If the root has no state yet, all ranks make the state with which a first step begins, and
+    trained parameters without a gradient get a gradient of zeros. Parameters do not change. The
+    objects `optimizer.state` and `optimizer.param_groups` stay, because a learning rate scheduler
+    may hold them.
 
-    Raises CallError, a ValueError, on all ranks when the root cannot send its state (as for LBFGS)
-    or another cannot take it.
+    Args:
+        optimizer: A torch optimizer, distributed or not.
+        root_rank: A rank of the world, which must be in the process_set.
+        model: Ignored. Exists because scripts pass it to Horovod.
+        process_set: The group.
+
+    Raises:
+        CallError: On all ranks, if the root cannot send its state (as with LBFGS), or another rank
+            cannot load it. CallError is also a ValueError.
     """
     state = training_state.broadcast_optimizer_state(
         torch_tensors,
@@ -71,8 +83,10 @@ def _checked(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """optimizer.load_state_dict(state) for those, too, who hold its state and its param_groups: the
-    wrapped optimizer, and a learning rate scheduler that was made from that."""
+    """Load the state, and keep the objects `optimizer.state` and `optimizer.param_groups`.
+
+    The wrapped optimizer and a learning rate scheduler hold them.
+    """
     groups, values = optimizer.param_groups, optimizer.state
     optimizer.load_state_dict(state)
     loaded_groups, loaded_values = optimizer.param_groups, optimizer.state
@@ -90,9 +104,12 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
 
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:
-    """By a step of zeros, as only the optimizer knows its state; of parameters of zeros, too, so
-    that weight decay leaves nothing in it. Where that cannot be, there is none: some want a
-    closure, or sparse gradients."""
+    """Make the state with which a first step begins, if the optimizer can.
+
+    Only the optimizer knows its state, so let it make a step with gradients of zeros. The
+    parameters are zeros too, so that weight decay adds nothing. Some optimizers need a closure or
+    sparse gradients; they get no state.
+    """
     groups = optimizer.param_groups
     options = [{k: v for k, v in group.items() if k != "params"} for group in groups]
     stepped = [p for p in parameters_of(groups) if p.requires_grad or p.grad is not None]
@@ -118,7 +135,7 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _begin_anew(state: dict[str, Any], options: dict[str, Any]) -> None:
-    """Takes back what counts the step, or is another thing in the first one."""
+    """Reset what counts steps, and what the first step does in another way."""
     for name, number in (("step", 0), ("mu_product", 1), ("eta", options.get("lr"))):
         if isinstance(state.get(name), torch.Tensor):
             state[name].fill_(number)

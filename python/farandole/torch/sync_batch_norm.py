@@ -1,4 +1,4 @@
-"""Batch normalization over the batches of all ranks, as if they were one."""
+"""Batch normalization over the batches of all ranks, as if they were one batch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,22 @@ from farandole.torch.operations import allgather, allreduce
 
 
 class SyncBatchNorm(_BatchNorm):
-    """torch.nn.BatchNorm1d, 2d and 3d in one, for inputs of the shape (N, C, ...) on any device.
+    """Normalize inputs of the shape (N, C, ...) over the batches of all members.
 
-    In training all members of the process_set must run it alike, also those whose batch is smaller
-    or empty: forward makes one call, backward another. The statistics and the gradient of the input
-    are those of the members' batches put together. The gradients of weight and bias are this
-    rank's share: their sum over the members is that of the whole batch.
+    It takes the place of torch.nn.BatchNorm1d, 2d and 3d, on any device. In training, all members
+    of the process_set must run it, also a member whose batch is smaller or empty: forward() makes
+    one blocking call, and backward() another one.
 
-    In eval() it makes no calls if it has running statistics, which it uses then.
+    The statistics, and the gradient of the input, are those of all members' batches together. The
+    gradients of weight and bias are this rank's share: their sum over the members is the gradient
+    of the whole batch.
+
+    In eval() it uses the running statistics and makes no calls. Without running statistics it makes
+    the same calls as in training.
+
+    Raises:
+        CallError: The input does not have `num_features` channels, or all members together have
+            only one value of each channel.
     """
 
     # size waiver: Horovod's arguments
@@ -117,10 +125,10 @@ class _Normalize(torch.autograd.Function):
 def _statistics(
     values: torch.Tensor, process_set: Group
 ) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Mean and variance of each channel over all members, and how many values it has.
+    """Return mean and variance of each channel over all members, and the number of its values.
 
-    Put together in float64 from each member's mean and its squares around that, so that nothing
-    cancels out.
+    Each member sends its mean, and its variance around that mean. They are combined in float64, so
+    that no digits cancel out.
     """
     channels = values.shape[1]
     count = values.numel() // channels
@@ -144,10 +152,10 @@ def _statistics(
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """Half types lose too much in between."""
+    """Convert half-precision values to float32, because intermediate results need the precision."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
 def _beside(of_channels: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
-    """One value for each channel, in the form in which it meets a batch."""
+    """Reshape one value for each channel so that it is broadcast over a batch."""
     return of_channels.to(batch.dtype).view(-1, *[1] * (batch.dim() - 2))

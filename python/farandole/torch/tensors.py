@@ -1,9 +1,7 @@
-"""What a torch tensor must be to be handed over, and its memory as the engine sees it.
+"""The interface of torch tensors that the shared modules use: see farandole.arrays.Arrays.
 
-The engine works on host memory. A tensor on another device is copied there, and its result back:
-`dense` and `returned` are the only places that know.
-
-For the shared modules this module is torch's Arrays: see farandole.arrays.
+The engine works on host memory. A tensor on another device is copied to host memory, and its result
+back to the device: only `dense` and `returned` know about that.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ def is_array(value: object) -> bool:
 
 
 def check(tensor: torch.Tensor) -> None:
-    """Raises CallError unless the engine can work on the tensor's values."""
+    """Raise CallError unless the engine can send and reduce the tensor's values."""
     check_memory(tensor)
     if tensor.dtype not in DTYPE_CODES:
         known = ", ".join(core.dtypes)
@@ -38,12 +36,12 @@ def check(tensor: torch.Tensor) -> None:
 
 
 def kind_of(tensor: torch.Tensor) -> str:
-    """As in texts: "float32 [2, 3]"."""
+    """Return dtype and shape as people read them: "float32 [2, 3]"."""
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def check_memory(tensor: torch.Tensor) -> None:
-    """Raises CallError unless the engine can reach the tensor's memory."""
+    """Raise CallError unless the engine can read the tensor's memory."""
     if not isinstance(tensor, torch.Tensor):
         raise CallError(f"a torch.Tensor is needed, not a {type(tensor).__name__}")
     if tensor.layout is not _STRIDED:
@@ -56,7 +54,8 @@ def check_memory(tensor: torch.Tensor) -> None:
 
 
 def check_writable(tensor: torch.Tensor) -> None:
-    """For results in place: check(), and no element may stand for several."""
+    """Raise CallError unless the tensor can take a result: see check(). Several elements must
+    not share one place."""
     check(tensor)
     if tensor.is_contiguous() or tensor.numel() == 0:
         return
@@ -70,14 +69,14 @@ def check_writable(tensor: torch.Tensor) -> None:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself, or a copy in host memory that holds its values one after another."""
+    """Return the tensor, or a copy in host memory that holds its values one after another."""
     if tensor.is_contiguous() and tensor.is_cpu and not tensor.is_neg():
         return tensor
     return tensor.detach().resolve_neg().cpu().contiguous()
 
 
 def returned(result: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """The result, in host memory, on the device of the tensor that was given."""
+    """Return a result, which is in host memory, on the device of the tensor that was given."""
     return result if tensor.is_cpu else result.to(tensor.device)
 
 
@@ -134,8 +133,8 @@ def view_of(
     target: torch.Tensor | None = None,
     shape: tuple[int, ...] | None = None,
 ) -> core.BufferView:
-    """Borrows the memory of source, which is dense(tensor); without a target there is only input.
-    `shape`: another one of as many elements."""
+    """Borrow the memory of `source`, which is dense(tensor), and of `target`. Without a target
+    there is only an input. `shape` is another shape with as many elements."""
     dtype = DTYPE_CODES[source.dtype]
     input = output = source.data_ptr()
     if target is not source:

@@ -1,4 +1,4 @@
-"""Training that goes back to its last commit after a failure: Horovod's hvd.elastic."""
+"""Training that continues from its last commit after a failure: Horovod's hvd.elastic."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ Result = TypeVar("Result")
 
 
 def run(func: Callable[..., Result]) -> Callable[..., Result]:
-    """Decorates func(state, ...), the training: see farandole.elastic.run_fn.
+    """Decorate func(state, ...), the training, so that it survives failures: see
+    farandole.elastic.run_fn.
 
-    Jobs have a fixed size so far. When all ranks are still there they form the job anew and go on
-    from the last commit; when one is gone for good, the error comes out.
+    Jobs have a fixed size so far. If all ranks are still there, they form the job again and
+    continue from the last commit. If one is gone for good, the error is raised.
     """
     return run_fn(func, reset_job)

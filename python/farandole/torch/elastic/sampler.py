@@ -1,4 +1,4 @@
-"""Which samples of a data set are this rank's, for torch's DataLoader."""
+"""Choose the samples of a data set for this rank, for torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from farandole.elastic_samples import ElasticSamples
 
 
 class ElasticSampler(ElasticSamples, Sampler[int]):
-    """Divides the samples of an epoch among the ranks. After a failure in the midst of it only
-    those that no rank had recorded as processed are divided, among the ranks that there are then.
+    """Divide the samples of an epoch among the ranks. After a failure during an epoch, divide the
+    samples that no rank has recorded as processed among the ranks that there are then.
 
-    All ranks get the same number: some samples come twice if they cannot be shared out evenly. Use
-    it with shuffle=False in the DataLoader, call set_epoch() at the *end* of each epoch, and
-    record_batch() after each batch.
+    All ranks get the same number, so some samples come twice if the division leaves a rest. Use it
+    with shuffle=False in the DataLoader, call record_batch() after each batch, and call set_epoch()
+    at the *end* of each epoch.
     """

@@ -1,4 +1,4 @@
-"""The state of a training with torch: models, optimizers and samplers know how to be saved."""
+"""The state of a training with torch. It can save models, optimizers and samplers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from farandole.torch.state import broadcast_optimizer_state, broadcast_parameter
 
 
 class ModelStateHandler(StateDictHandler):
-    """A torch.nn.Module."""
+    """Handle a torch.nn.Module."""
 
     def sync(self) -> None:
         broadcast_parameters(self.value.state_dict(), root_rank=0)
@@ -21,7 +21,7 @@ class ModelStateHandler(StateDictHandler):
 
 
 class OptimizerStateHandler(StateDictHandler):
-    """A torch.optim.Optimizer, distributed or not."""
+    """Handle a torch.optim.Optimizer, distributed or not."""
 
     def restore(self) -> None:
         load_in_place(self.value, self.saved())
@@ -32,7 +32,7 @@ class OptimizerStateHandler(StateDictHandler):
 
 
 class SamplerStateHandler(SamplesHandler):
-    """An ElasticSampler: what any rank has processed is processed."""
+    """Handle an ElasticSampler: what any rank has processed counts as processed."""
 
 
 _registry: HandlerRegistry = [
@@ -43,21 +43,22 @@ _registry: HandlerRegistry = [
 
 
 def get_handler_registry() -> HandlerRegistry:
-    """Which handler TorchState uses for values of which type: the first that fits."""
+    """Return pairs of a type and its handler. TorchState uses the first pair that fits a value."""
     return _registry
 
 
 def set_handler_registry(registry: HandlerRegistry) -> None:
-    """For all TorchState objects made from now on."""
+    """Set the pairs for all TorchState objects that are made from now on."""
     global _registry  # noqa: PLW0603, Horovod's interface
     _registry = registry
 
 
 class TorchState(HandledState):
-    """The state of a training: `TorchState(model, optimizer, sampler=sampler, epoch=0, batch=0)`.
+    """Keep the state of a training: `TorchState(model, optimizer, sampler=sampler, epoch=0,
+    batch=0)`.
 
     Each argument becomes an attribute. Models, optimizers and samplers are saved by their
-    state_dict(), restored in place, and sent as tensors; others are copied, and sent pickled.
+    state_dict(), restored in place, and sent as tensors. Other values are copied, and sent pickled.
     """
 
     def __init__(
