@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares us with MPI, Gloo and the limits of the machine, interleaved in one run.
+"""Compare us with MPI, Gloo and the limits of the machine, interleaved in one run.
 
 `./dev bench [GOAL…]` prepares everything and runs this. Prints a table for each comparison (it is
 Markdown), whether the goal is reached, and the commands; writes everything as JSON.

@@ -42,7 +42,7 @@ class Task:
         return (self.operation, *given, *self.flags, "--json")
 
     def as_copies(self) -> Task:
-        """The task of copying as many bytes, which shows what the machine can do."""
+        """Return the task of copying as many bytes, which shows what the machine can do."""
         flags = tuple(flag for flag in self.flags if flag != "--in-place")
         return replace(self, operation="memcpy", flags=flags)
 
@@ -60,7 +60,7 @@ class Contender:
         return f"{self.library}/{self.setting}" if self.setting else self.library
 
     def line(self, task: Task, sizes: tuple[int, ...]) -> str:
-        """The command as a line that people can read and repeat."""
+        """Return the command as a line that people can read and repeat."""
         variables = [f"{name}={value}" for name, value in self.variables.items()]
         words = (*variables, *self.command, *task.words(sizes), *self.more)
         return shlex.join(words).replace(f"{ROOT}/", "")
@@ -102,7 +102,7 @@ def gloo(ranks: int) -> list[Contender]:
 
 
 def mpi(task: Task, cores: int) -> list[Contender]:
-    """All settings that may be the best for a task."""
+    """Return all settings that may be the best ones for a task."""
     crowded = task.ranks > cores
     return [*open_mpi(task, crowded), *mpich(task, crowded)]
 

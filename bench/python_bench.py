@@ -25,7 +25,7 @@ WARM_UPS, REPETITIONS_MIN, REPETITIONS_MAX = 3, 5, 20_000
 
 
 def base(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
-    """Small whole numbers with a prime period."""
+    """Return small whole numbers with a prime period."""
     period = (torch.arange(4093) * 7 + rank * 5) % 13
     return period.repeat(count // 4093 + 1)[:count].to(dtype)
 

@@ -40,14 +40,14 @@ def bootstrap(rounds: int, statistic: Callable[[Sequence[int]], float]) -> Inter
 
 
 def speedup(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-    """How many times faster we are at one size: the median of the rounds' ratios."""
+    """Return how many times faster we are at one size: the median of the rounds' ratios."""
     ratios = [their / our for our, their in zip(ours, theirs, strict=True)]
     return bootstrap(len(ratios), lambda rounds: statistics.median(ratios[r] for r in rounds))
 
 
 def mean_speedup(ours: Times, theirs: Times) -> Interval:
-    """The median over the rounds of each size's ratio, and the geometric mean of these over the
-    sizes."""
+    """Return the median over the rounds of each size's ratio, and the geometric mean of these over
+    the sizes."""
     ratios = {
         size: [their / our for our, their in zip(ours[size], theirs[size], strict=True)]
         for size in theirs
@@ -62,6 +62,6 @@ def mean_speedup(ours: Times, theirs: Times) -> Interval:
 
 
 def is_quiet(value: float, middle: float) -> bool:
-    """Whether a round counts: its ping-pong may take at most twice, and at least half, the usual
-    time."""
+    """Return whether a round counts: its ping-pong may take at most twice, and at least half, the
+    usual time."""
     return middle / 2 <= value <= middle * 2

@@ -74,7 +74,7 @@ def series(entry: Entry, size: int, rounds: Sequence[Round], tail: bool) -> list
 def best_of(
     family: str, size: int, entries: Sequence[Entry], rounds: Sequence[Round], tail: bool
 ) -> tuple[str, list[float]]:
-    """The fastest member of a family, and its times in the rounds."""
+    """Return the fastest member of a family, and its times in the rounds."""
     fastest = min(
         (entry for entry in entries if entry.family == family and size in entry.sizes),
         key=lambda entry: statistics.median(series(entry, size, rounds, tail=False)),
@@ -122,7 +122,7 @@ def judgement_line(one: Judgement) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A Markdown table with aligned columns, readable as plain text."""
+    """Return a Markdown table with aligned columns, readable as plain text."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for number, row in enumerate(rows):
         yield "| " + " | ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) + " |"
@@ -135,7 +135,7 @@ def time_text(value: float) -> str:
 
 
 def lines_of(outcome: Outcome) -> Iterator[str]:
-    """The text for the terminal, which is also Markdown."""
+    """Return the text for the terminal, which is also Markdown."""
     part = outcome.part
     unit = "p99 / p50" if part.tail else "µs"
     head = ["size", f"ours, {unit}"]

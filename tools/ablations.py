@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shows what each heuristic and each constant of the predictor is good for.
+"""Show what each heuristic and each constant of the predictor is good for.
 
 Builds the simulator once more, with switches: ablations.toml says which text of the sources is
 switched off by which name, and which constants have other values. Runs the workloads of the
@@ -82,7 +82,7 @@ def read_ablations(text: str) -> tuple[list[Heuristic], list[Constant]]:
 
 
 def switched(heuristic: Heuristic, source: str, original: str) -> str:
-    """The source with the switch. Raises ValueError if the text is not in the original once."""
+    """Return the source with the switch. Raise ValueError unless it contains the original once."""
     find = heuristic.find.strip("\n")
     if (count := original.count(find)) != 1:
         raise ValueError(f"{heuristic.name}: {heuristic.file} contains the text {count} times")
@@ -94,7 +94,7 @@ def switched(heuristic: Heuristic, source: str, original: str) -> str:
 
 
 def adjustable(constant: Constant, source: str) -> tuple[str, int]:
-    """The source with the constant as a variable, and its value."""
+    """Return the source with the constant as a variable, and its value."""
     pattern = rf"constexpr (\S+) {constant.name} = ([^;]+);"
     found = re.findall(pattern, source)
     if len(found) != 1:
@@ -109,7 +109,7 @@ def adjustable(constant: Constant, source: str) -> tuple[str, int]:
 
 
 def write_overlay(heuristics: list[Heuristic], constants: list[Constant]) -> dict[str, int]:
-    """Writes the sources with switches; the values of the constants."""
+    """Write the sources with switches. Return the values of the constants."""
     values = {}
     files = {one.file for one in heuristics} | {one.file for one in constants}
     for file in sorted(files):
@@ -134,7 +134,7 @@ def run(command: list[str]) -> None:
 
 
 def build() -> Path:
-    """Compiles the room from the overlay, and links the simulator with it."""
+    """Compile the room from the overlay, and link the simulator with it."""
     (OVERLAY / "switches.cc").write_text(SWITCHES)
     commands = []
     objects = []
@@ -165,7 +165,7 @@ def build() -> Path:
 
 
 def report_of(program: Path, ablation: str = "") -> str:
-    """The simulator's table of workloads."""
+    """Return the simulator's table of workloads."""
     return subprocess.run(
         (str(program), "--workloads", "--seeds", str(SEEDS)),
         env=os.environ | {"ABLATION": ablation},
@@ -177,7 +177,7 @@ def report_of(program: Path, ablation: str = "") -> str:
 
 
 def costs(program: Path, ablation: str = "") -> dict[str, Cost]:
-    """What each workload costs. Empty if the workloads do not come to their end."""
+    """Return what each workload costs. Empty if a workload does not come to its end."""
     try:
         report = report_of(program, ablation)
     except subprocess.TimeoutExpired:
@@ -194,7 +194,7 @@ def costs(program: Path, ablation: str = "") -> dict[str, Cost]:
 
 
 def shown(name: str, workload: str, on: Cost, off: Cost) -> str:
-    """A row of a table."""
+    """Return a row of a table."""
     cells = [name, workload]
     for attribute in ("messages", "replans", "steps", "milliseconds"):
         before, after = getattr(on, attribute), getattr(off, attribute)
@@ -203,7 +203,8 @@ def shown(name: str, workload: str, on: Cost, off: Cost) -> str:
 
 
 def earns(on: Cost, off: Cost) -> bool:
-    """Whether it costs at least 2 % more messages, steps or time without it, or breaks a rule."""
+    """Return whether it costs at least 2 % more messages, steps or time without it, or breaks a
+    rule."""
     pairs = (
         (on.messages, off.messages),
         (on.steps, off.steps),
@@ -234,7 +235,7 @@ CONSTANTS = """| constant | half | as it is | double |
 def tables(
     program: Path, heuristics: list[Heuristic], constants: list[Constant], values: dict[str, int]
 ) -> dict[str, str]:
-    """The generated parts of the page, by name; says which heuristics earn nothing."""
+    """Return the generated parts of the page by name, and say which heuristics earn nothing."""
     others = [f"{name}={n}" for name, value in values.items() for n in (value // 2, 2 * value)]
     names = ["", *(heuristic.name for heuristic in heuristics), *others]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -264,7 +265,7 @@ def tables(
 
 
 def replaced(page: str, name: str, table: str) -> str:
-    """The page with another table between the two marks of this name."""
+    """Return the page with another table between the two marks of this name."""
     begin, end = f"<!-- {name}: tools/ablations.py -->\n\n", f"\n<!-- end of {name} -->"
     first, last = page.index(begin) + len(begin), page.index(end)
     return page[:first] + table + page[last:]

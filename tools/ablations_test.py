@@ -1,4 +1,4 @@
-"""ablations.py: every listed switch fits the sources, and the page has a row for each."""
+"""Test that every listed switch fits the sources, and that the page has a row for each."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ BUS_FACTORS: dict[str, Callable[[int], float]] = {
 
 
 def base(count: int, rank: int, dtype: torch.dtype) -> torch.Tensor:
-    """Small whole numbers with a prime period."""
+    """Return small whole numbers with a prime period."""
     period = (torch.arange(4093) * 7 + rank * 5) % 13
     return period.repeat(count // 4093 + 1)[:count].to(dtype)
 

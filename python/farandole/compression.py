@@ -30,7 +30,7 @@ AnyCompressor: TypeAlias = type[Compressor] | Compressor
 
 
 class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
+    """Send tensors as they are."""
 
     @staticmethod
     def compress(tensor: Array) -> tuple[Array, None]:

@@ -116,7 +116,7 @@ class ObjectState(State):
 
 
 class StateHandler:
-    """Saves, restores and sends one value; derive from it for types of your own."""
+    """Save, restore and send one value. Derive from it for types of your own."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

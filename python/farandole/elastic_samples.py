@@ -12,8 +12,8 @@ from farandole.objects import allgather_object
 
 
 class ElasticSamples:
-    """Divides the samples of an epoch among the ranks. After a failure during an epoch, it divides
-    the samples that no rank has recorded as processed among the ranks that there are then.
+    """Divide the samples of an epoch among the ranks. After a failure during an epoch, divide the
+    samples that no rank has recorded as processed among the ranks that there are then.
 
     All ranks get the same number, so some samples come twice if the division leaves a rest.
 
@@ -84,7 +84,7 @@ class ElasticSamples:
 
 
 class SamplesHandler(StateDictHandler):
-    """Handles ElasticSamples: what any rank has processed counts as processed."""
+    """Handle ElasticSamples: what any rank has processed counts as processed."""
 
     value: ElasticSamples
 

@@ -87,8 +87,8 @@ class Group:
         return self._of_registered(bisect.bisect_left(self._members(), self._world_rank))
 
     def next_optimizer(self) -> int:
-        """Numbers the members' optimizers in the order in which they are first used since the
-        group was registered: see OptimizerName."""
+        """Return the next number for an optimizer: members count them in the order of first use
+        since the group was registered. See OptimizerName."""
         return next(self._optimizers)
 
     def _members(self) -> list[int]:
@@ -102,12 +102,12 @@ class Group:
 
 
 class OptimizerName:
-    """What the names of an optimizer's calls begin with: the same on all members, and no other
-    optimizer of the group has it.
+    """The text with which the names of an optimizer's calls begin. It is the same on all members,
+    and differs from that of every other optimizer of the group.
 
-    It is given at the first use, and again at the first use in a job that was formed anew. So an
-    optimizer that has survived meets the one that a new member has just made. Members use their
-    optimizers in the same order; whether they do is checked by comparing what the optimizers hold.
+    An optimizer gets its text at its first use, and again at its first use in a job that was formed
+    again. So an optimizer that has survived meets the one that a new member has just made. Members
+    must use their optimizers in the same order. The comparison of what optimizers hold checks that.
     """
 
     def __init__(self, group: Group) -> None:
@@ -116,7 +116,7 @@ class OptimizerName:
         self._text = ""
 
     def is_current(self) -> bool:
-        """Has it been given since the group was registered?"""
+        """Return whether the text was given since the group was registered."""
         return self._registration is self._group.registration
 
     def __str__(self) -> str:

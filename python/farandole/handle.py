@@ -17,7 +17,7 @@ Result = TypeVar("Result")
 
 class PreparedCall(Generic[Result]):
     """What a call needs from its start to its end. `borrowed` keeps the memory that the engine
-    works on; `finish` turns the outcome into the result; `engine` is set by who starts it."""
+    works on. `finish` turns the outcome into the result. calls.start() sets `engine`."""
 
     __slots__ = ("borrowed", "call", "engine", "finish")
 
@@ -31,11 +31,11 @@ class PreparedCall(Generic[Result]):
         self.finish = finish
 
 
-# Held by who takes the outcome of a call: the engine gives it only once. One for all handles, since
-# a thousand locks are a thousand objects for the garbage collector.
+# Held while a thread takes the outcome of a call, because the engine gives it only once. All
+# handles share one lock, because a thousand locks would be work for the garbage collector.
 _taking = threading.RLock()
 
-# Calls whose handle the program dropped before they were done, and what the engine borrows.
+# Calls whose handles the program dropped before they were done, with the memory they borrow.
 _orphans: dict[tuple[core.Engine, int], object] = {}
 
 _numbers = itertools.count(1)
@@ -49,22 +49,25 @@ class _Number(int):
 
 
 class Handle(_Number, Generic[Result]):
-    """One call, made before it is submitted. What it borrows stays alive until the engine is done
-    with it, also when the program drops the handle or an exception ends a wait.
+    """One call, which exists before it is submitted. The memory that the engine borrows stays alive
+    until the engine is done with it, also if the program drops the handle or an exception ends a
+    wait.
 
-    A number, as Horovod's handles are, counted from 1 in this process; and more than its number, so
-    that nothing is left behind when the program drops it: int(handle) is no handle.
+    A handle is a number, as in Horovod, counted from 1 in this process. But int(handle) is not a
+    handle: only the object keeps the result, and dropping it leaves nothing behind.
 
-    The name of a call is in use until wait() or take() has returned, or raised what went wrong: an
-    interrupted wait has not. poll() changes nothing about names, nor does dropping the handle: that
-    call's name stays in use. So names follow from what the program does in which order, and the
-    ranks come to the same. Threads that run at the same time must give names to their calls, and a
-    program that goes on after an interruption of some ranks only must do so, too.
+    The name of a call is in use until wait() or take() has returned, or has raised the call's
+    error. An interrupted wait does not end the use. Neither poll() nor dropping the handle ends it.
+    So names follow from what the program does, in its own order, and all ranks find the same names.
+    Threads that run at the same time must give names to their calls. So must a program that
+    continues after an interruption of some ranks only.
     """
 
-    _prepared: PreparedCall[Result] | None  # until the outcome is here
-    # The class's as long as there are none: each attribute of a number costs time.
-    _unreleased: tuple[core.Engine, int] | None = None  # the outcome is here, the name in use
+    _prepared: PreparedCall[Result] | None  # None when the outcome is here
+    # Attributes of the class until they are set, because setting them on each object costs time.
+    _unreleased: tuple[core.Engine, int] | None = (
+        None  # set while the outcome is here and the name in use
+    )
     _result: Result | None = None
     _error: Exception | None = None
 
@@ -77,8 +80,8 @@ class Handle(_Number, Generic[Result]):
         return handle
 
     def poll(self) -> bool:
-        """Is the call done? Then its result is where it belongs, and wait() returns at once, also
-        after shutdown()."""
+        """Return whether the call is done. Then its result is in place, and wait() returns at
+        once, also after shutdown()."""
         prepared = self._prepared
         if prepared is None:
             return True
@@ -88,34 +91,35 @@ class Handle(_Number, Generic[Result]):
         return done
 
     def wait(self) -> Result:
-        """The result, when it is there. The same again on every later call."""
+        """Wait for the call and return its result, or raise its error. A later call does the
+        same."""
         self._complete()
         if self._unreleased is not None:
             self._release()
-        error = self._error  # another thread may take it
+        error = self._error  # read once, because another thread may clear it
         if error is not None:
             raise _fresh(error)
         return self._result  # type: ignore[return-value]
 
     def take(self) -> Result:
-        """Like wait(), but forgets the result or the error: a later call returns None."""
+        """Do what wait() does, but forget the result or the error: a later call returns None."""
         try:
             result = self.wait()
-        except Exception:  # after an interruption there is something left to be waited for
+        except Exception:  # not BaseException: an interrupted call is still in flight
             self._error = None
             raise
         self._result = None
         return result
 
     def _complete(self) -> None:
-        """Waits until the outcome is here. The name stays in use."""
+        """Wait until the outcome is here. The name stays in use."""
         prepared = self._prepared
         if prepared is not None:
             prepared.engine.wait(prepared.call.handle)
             self._finish()
 
     def _finish(self) -> None:
-        """Of a call that is done. An interruption leaves everything as it was."""
+        """Take the outcome of a call that is done. An interruption leaves everything unchanged."""
         with _taking:
             prepared = self._prepared
             if prepared is None:
@@ -126,11 +130,11 @@ class Handle(_Number, Generic[Result]):
             except Exception as error:
                 self._error = _fresh(error)
             self._unreleased = engine, number
-            self._prepared = None  # last: from now on others use the result
-            prepared = None  # an error knows this frame, and would keep the memory
+            self._prepared = None  # last: from now on other threads use the result
+            prepared = None  # an error holds this frame, which would keep the memory
 
     def _release(self) -> None:
-        unreleased = self._unreleased  # another thread may do the same, which is no harm
+        unreleased = self._unreleased  # another thread may also do this, which does no harm
         if unreleased is not None:
             engine, number = unreleased
             engine.release(number)
@@ -144,7 +148,7 @@ class Handle(_Number, Generic[Result]):
             engine, number = self._unreleased
         else:
             return
-        if engine.forked or number == 0:  # 0: submit() has raised
+        if engine.forked or number == 0:  # 0 if submit() has raised
             return
         engine.drop(number)
         if prepared is not None:
@@ -153,13 +157,13 @@ class Handle(_Number, Generic[Result]):
 
 
 def _fresh(error: Exception) -> Exception:
-    """The error as it was before anybody raised it: one that was raised knows the frames that it
-    came through, and with them handles and tensors. Others than ours stay, to be understood."""
+    """Return a copy of our error without its traceback, which would keep frames alive, and with
+    them handles and tensors. Errors of other libraries keep theirs, for people to read."""
     return copy.copy(error) if isinstance(error, FarandoleError) else error
 
 
 class BatchHandle(_Number, Generic[Result]):
-    """The calls of one batch; the result is the list of theirs. A number, as Handle is."""
+    """The calls of one batch. Its result is the list of their results. A number, as Handle is."""
 
     _handles: Sequence[Handle[Result]]
 
@@ -169,22 +173,22 @@ class BatchHandle(_Number, Generic[Result]):
         return batch
 
     def poll(self) -> bool:
-        """Are all of them done? Then wait() returns at once."""
+        """Return whether all calls are done. Then wait() returns at once."""
         return all(handle.poll() for handle in self._handles)
 
     def wait(self) -> list[Result]:
-        """The results, when all are there; or what went wrong first in the order of the batch."""
+        """Wait for all calls and return their results, or raise the first error in their order."""
         for handle in self._handles:
             try:
                 handle._complete()
-            except FarandoleError:  # there is no outcome: wait() raises it again
+            except FarandoleError:  # there is no outcome, so wait() below raises it again
                 continue
-        for handle in self._handles:  # all or, when the waiting was interrupted, none
+        for handle in self._handles:  # all of them; none if the wait was interrupted
             handle._release()
         return [handle.wait() for handle in self._handles]
 
     def take(self) -> list[Result]:
-        """Like wait(), but forgets the results and errors: later there is None in place of each."""
+        """Do what wait() does, but forget results and errors: later there is None for each."""
         try:
             results = self.wait()
         except Exception:  # as in Handle.take()
@@ -201,7 +205,7 @@ class BatchHandle(_Number, Generic[Result]):
 
 
 def release_orphans() -> None:
-    """Lets go of the memory of dropped calls that are done by now."""
+    """Release the memory of dropped calls that are done."""
     for engine, number in list(_orphans):
         if not engine.forked and engine.poll(number):
             _orphans.pop((engine, number), None)

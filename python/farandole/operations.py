@@ -24,8 +24,8 @@ Finish = Callable[[Array, Sequence[int]], Result]
 
 
 class Backward(NamedTuple):
-    """The operation that makes the gradient of the input from an array, which is made from the
-    gradient of the output; and what is left to do with its result."""
+    """The operation whose result is the gradient of the input, the array that it runs on, and
+    the function that finishes the result."""
 
     operation: Operation
     array: Array
@@ -33,7 +33,7 @@ class Backward(NamedTuple):
 
 
 class Operation:
-    """One operation with its arguments, to be run on any array."""
+    """One operation with its arguments. It can run on any array."""
 
     __slots__ = ()
     group: Group
@@ -42,14 +42,21 @@ class Operation:
         raise NotImplementedError
 
     def target(self, arrays: Arrays, source: Array) -> Array | None:
-        """Return an array for the result. None: its shape depends on what the others bring, so the
-        result goes into memory of the engine."""
+        """Return an array for the result. None: the shape depends on what the other ranks bring,
+        so the result goes into memory of the engine."""
         raise NotImplementedError
 
     def backward(
         self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
     ) -> Backward:
-        """`shape` is that of the input, `received_rows` is what the call itself received."""
+        """Return what makes the gradient of the input.
+
+        Args:
+            arrays: What the frontend says about its arrays.
+            gradient: The gradient of the output.
+            shape: The shape of the input.
+            received_rows: The rows that the call has received from each member.
+        """
         raise NotImplementedError
 
     def prepare(
@@ -211,7 +218,7 @@ def start(
     finish: Finish[Result],
     waits: bool = False,
 ) -> Handle[Result]:
-    """`waits`, here and below: see farandole.calls."""
+    """Submit the operation on an array. For `waits`, here and below, see farandole.calls."""
     return calls.start(operation.prepare(arrays, array, arguments.call_name(name), finish), waits)
 
 

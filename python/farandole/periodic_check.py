@@ -13,8 +13,8 @@ PART_BYTES = 16 << 20
 
 
 class PeriodicCheck:
-    """Checks all parameters of an optimizer after its first step in a job. Later it checks a part
-    of them every so many steps, another part each time."""
+    """Check all parameters of an optimizer after its first step in a job. After that, check
+    another part of them every so many steps."""
 
     def __init__(self, arrays: Arrays, every: int, name: OptimizerName, process_set: Group) -> None:
         self._arrays, self._every, self._name, self._group = arrays, every, name, process_set

@@ -87,7 +87,7 @@ def broadcast_optimizer_state(
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Leaves out the arrays that the engine can send."""
+    """Pickle the state, and leave out the arrays that the engine can send."""
 
     def __init__(self, arrays: Arrays, file: io.BytesIO) -> None:
         super().__init__(file)

@@ -1,9 +1,9 @@
-"""Calls back when a backward pass has ended, before backward() returns.
+"""Call back when a backward pass has ended, before backward() returns.
 
-Autograd has callbacks for the end of a pass, but it runs them too early for us in two cases. A
-checkpoint with use_reentrant=True runs a backward pass inside of another one: what is asked for in
-there is put off to the end of the outermost pass. And several optimizers may wait for one pass:
-they are called in the order in which they were made, which is the same on all ranks.
+Autograd has callbacks for the end of a pass, but it runs them too early for us in two cases. First,
+a checkpoint with use_reentrant=True runs a backward pass within another one: a callback that is
+requested there is delayed to the end of the outermost pass. Second, several optimizers may wait for
+one pass: they are called in the order in which they were made, which is the same on all ranks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _current_pass: Callable[[], int] = torch._C._current_graph_task_id
 _call_at_end: Callable[[Callable[[], None]], None] = (
     torch.autograd.Variable._execution_engine.queue_callback
 )
-# Frames with these codes are in the stack while a pass runs inside of another one.
+# Code objects of the frames that are on the stack while one pass runs within another.
 _RUN = torch.autograd.graph._engine_run_backward.__code__
 _APPLY = torch.autograd.function.BackwardCFunction.apply.__code__
 
@@ -31,7 +31,7 @@ class Waiting(Protocol):
 
 
 class BackwardEnd:
-    """Of one Waiting object, which is not kept alive."""
+    """The request of one Waiting object, which it does not keep alive."""
 
     _serials = itertools.count()
     _expecting: ClassVar[dict[int, BackwardEnd]] = {}  # by serial number
@@ -42,7 +42,7 @@ class BackwardEnd:
         self._pass = -1
 
     def expect(self) -> None:
-        """Called in a hook of a parameter: the current pass."""
+        """Request a callback at the end of the current pass. Call it in a hook of a parameter."""
         number = _current_pass()
         if number == self._pass:
             return
@@ -53,11 +53,11 @@ class BackwardEnd:
 
 def _end() -> None:
     nodes, passes = _enclosing(sys._getframe())
-    if nodes:  # the outermost one belongs to the outermost pass, and its hooks run in that
+    if nodes:  # the outermost node belongs to the outermost pass, which runs its hooks
         _call_after(nodes[-1])
     elif passes <= 1:
         _call_all()
-    # Else a hook has called backward(): step() finishes what this pass has begun.
+    # Otherwise a hook has called backward(), and step() finishes what this pass has begun.
 
 
 def _call_all() -> None:
@@ -68,14 +68,14 @@ def _call_all() -> None:
         try:
             if waiting is not None:
                 waiting.backward_has_ended()
-        except Exception as error:  # the others must not stay unfinished
+        except Exception as error:  # finish the others first
             errors.append(error)
     if errors:
         raise errors[0]
 
 
 def _enclosing(frame: FrameType | None) -> tuple[list[Any], int]:
-    """The nodes that are running, the innermost one first, and how many passes are."""
+    """Return the autograd nodes that are running, innermost first, and the number of passes."""
     nodes, passes = [], 0
     while frame is not None:
         if frame.f_code is _APPLY:

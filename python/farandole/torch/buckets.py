@@ -1,7 +1,7 @@
-"""What of the gradients travels as one: buckets in shared memory, and sparse gradients, each alone.
+"""Buckets of gradients in shared memory, and sparse gradients, each of which travels alone.
 
-A parameter's gradient has its memory in its bucket, so nothing is packed: the ranks combine the
-bucket in place.
+The memory of a parameter's gradient is part of its bucket, so nothing is packed: the ranks combine
+the bucket in place.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ from farandole.torch.calls import start_in_place
 from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneCompressor
 from farandole.torch.sparse import sparse_allreduce_async, sparse_of
 
-_LARGE = 1 << 15  # elements
-_SAMPLE = 1 << 12  # elements
+_LARGE = 1 << 15  # in elements
+_SAMPLE = 1 << 12  # in elements
 
 
 @dataclass(frozen=True)
 class Combination:
-    """How gradients are combined: the same on all members of the group."""
+    """How gradients are combined. It is the same on all members of the group."""
 
     group: Group
     op: ReduceOp
     compression: Any  # a Compressor
-    # The gradients are divided by it before they are added up, and multiplied by it afterwards.
+    # Gradients are divided by this factor before the sum, and the sum is multiplied by it.
     predivide_factor: float
     sparse_as_dense: bool
 
     def takes_whole_buckets(self) -> bool:
-        """A program's own compressor may treat each tensor in another way, by its shape too."""
+        """Return whether a bucket can be sent as one tensor. A program's own compressor may
+        treat each tensor in its own way, so it gets the gradients one by one."""
         return self.compression in (NoneCompressor, FP16Compressor, BF16Compressor)
 
     def start(self, tensor: torch.Tensor, name: str, waits: bool) -> Callable[[], object]:
-        """Returns what waits until the tensor is combined, in place."""
+        """Start to combine a tensor in place, and return a function that waits for it."""
         call = Allreduce(self.group, self.op, 1 / self.predivide_factor, self.predivide_factor)
         if self.compression is NoneCompressor:
             return start_in_place(call, tensor, name, waits).wait
@@ -52,7 +53,7 @@ class Combination:
         return lambda: tensor.copy_(self.compression.decompress(smaller.wait(), context))
 
 
-# A gradient as it was: the tensor, and how often that had been written to.
+# The state of a gradient: the tensor, and how often it had been written to.
 Version = tuple[torch.Tensor | None, int]
 
 
@@ -61,12 +62,12 @@ def version(gradient: torch.Tensor | None) -> Version:
 
 
 def unchanged(gradient: torch.Tensor | None, before: Version) -> bool:
-    """Nobody has replaced it, or written to it."""
+    """Return whether the program has neither replaced the gradient nor written to it."""
     return gradient is before[0] and version(gradient)[1] == before[1]
 
 
 class Gradient:
-    """That of one parameter, and what has become of it in this step."""
+    """The gradient of one parameter, and its state in this step."""
 
     __slots__ = (
         "address",
@@ -84,34 +85,36 @@ class Gradient:
         self.parameter = parameter
         self.passes_left = passes
         self.hook: RemovableHandle | None = None
-        self.bucket: Bucket | SparseBucket | None = None  # when it has a place
-        # Of a dense one with a bucket: its part of the memory, where that is, and what is the
-        # parameter's gradient there.
+        self.bucket: Bucket | SparseBucket | None = None  # None while it has no place
+        # Only with a place in a dense bucket: the part of the memory, its address, and the tensor
+        # that is the parameter's gradient there.
         self.place: Any = None
         self.address = 0
         self.view: Any = None
-        # Before it has one: what the last pass has left, and whether there was a step in which no
-        # rank had it.
+        # Only without a place: the gradient that the last pass has left, and whether no rank had
+        # the gradient in an earlier step.
         self.seen: Version | None = None
         self.unused = False
 
     def note(self) -> None:
+        """Remember the gradient as the current pass has left it."""
         gradient = self.parameter.grad
-        # The version of a view changes with its neighbours: it says nothing.
+        # The version of a view also counts writes to its neighbours, so it is of no use.
         if gradient is not None and not gradient._is_view():
             self.seen = version(gradient)
 
     def untouched(self) -> bool:
-        """Nobody has written to it, or replaced it, since its last pass."""
+        """Return whether the program has left the gradient alone since its last pass."""
         return self.seen is None or unchanged(self.parameter.grad, self.seen)
 
     def settle(self, place: torch.Tensor) -> None:
-        """From now on the gradient is there."""
+        """Give the gradient a place in a bucket."""
         self.place, self.address = place, place.data_ptr()
         self.view = _alias(place)
 
     def leave(self) -> None:
-        """From now on it has no place. The parameter keeps the memory until it has a new one."""
+        """Take the place away. The parameter keeps the memory until its gradient has a new
+        place."""
         self.bucket = self.place = self.view = None
         self.unused = False
 
@@ -119,14 +122,17 @@ class Gradient:
         return self.bucket is not None and self.bucket.combined
 
     def is_home(self) -> bool:
-        """Is the parameter's gradient in its place? Programs replace it, as also
-        `zero_grad(set_to_none=True)` does, or its memory, as `p.grad.data = …` and
-        `model.to(memory_format=…)` do. (Nobody looks for other strides of the same memory.)"""
+        """Return whether the parameter's gradient is in its place.
+
+        Programs replace it, for example by zero_grad(set_to_none=True), or they replace its memory,
+        as by `p.grad.data = …` and `model.to(memory_format=…)`. Other strides of the same memory
+        are not noticed.
+        """
         view = self.view
         return self.parameter.grad is view and view.data_ptr() == self.address
 
     def move_into_bucket(self) -> torch.Tensor | None:
-        """Makes the view the parameter's gradient. Returns what that was before."""
+        """Make the view the parameter's gradient. Return the gradient from before."""
         before = self.parameter.grad
         if self.view.data_ptr() != self.address:
             self.settle(self.place)
@@ -141,7 +147,7 @@ class Gradient:
         return before
 
     def move_in(self) -> None:
-        """Brings into its place what autograd has left elsewhere."""
+        """Copy a gradient that autograd has left elsewhere into its place."""
         if self.is_home() or self.parameter.grad is None:
             return
         value = self.move_into_bucket()
@@ -150,28 +156,31 @@ class Gradient:
 
 
 class _Shipment:
-    """Gradients that travel as one, and how far they are in this step."""
+    """Gradients that are sent together, and their progress in this step."""
 
     def __init__(self, name: str, gradients: Sequence[Gradient]) -> None:
         self.name = name
         self.gradients = gradients
-        self.late = False  # on all ranks step() starts it, since some rank did not have all of it
-        self.missing: int | None = None  # gradients still to come; None before the first
-        self.finish: Callable[[], Any] | None = None  # once it has started
+        self.late = False  # some rank lacked a part, so step() starts it on all ranks
+        self.missing: int | None = (
+            None  # gradients that are not complete; None before the first one
+        )
+        self.finish: Callable[[], Any] | None = None  # None before the start
         self.combined = False
-        self._note: Any = None  # what the program found when backward returned
-        # Of what travels, since all gradients are complete; before that None.
+        self._note: Any = None  # the state when backward() returned
+        # The versions at the time when all gradients were complete; None before that.
         self._versions: Any = None
         for gradient in gradients:
             gradient.bucket = self  # type: ignore[assignment]
             gradient.seen = None
 
     def active(self) -> bool:
-        """Frozen parameters take no part; `requires_grad` must be the same on all ranks."""
+        """Return whether they are sent: frozen parameters are not. `requires_grad` must be the
+        same on all ranks."""
         return any(gradient.parameter.requires_grad for gradient in self.gradients)
 
     def complete_one(self) -> bool:
-        """Counts a gradient; True when that was the last."""
+        """Count a complete gradient, and return whether it was the last one."""
         if self.missing is None:
             self.missing = sum(g.parameter.requires_grad for g in self.gradients)
         self.missing -= 1
@@ -181,19 +190,20 @@ class _Shipment:
         return self.missing == 0
 
     def is_left(self) -> bool:
-        """Takes part in this step, and has not started."""
+        """Return whether it must be combined in this step and has not started."""
         return self.finish is None and self.active()
 
     def has_begun(self, passes: int) -> bool:
-        """Has this rank computed some of it, by a backward pass that counts?"""
+        """Return whether this rank has computed a part of it in a pass that counts."""
         return any(gradient.passes_left < passes for gradient in self.gradients)
 
     def note(self) -> None:
-        """Keeps what tells later whether the program has changed gradients."""
+        """Remember the state, so that was_changed() can tell whether the program has changed it."""
         self._note = self._state()
 
     def was_changed(self) -> bool:
-        """Since note(). Writes that torch does not count are found by looking at some elements."""
+        """Return whether the program has changed gradients since note(). A sample of the
+        elements shows writes that torch does not count."""
         return self._note is not None and self._note != self._state()
 
     def _state(self) -> list[object]:
@@ -207,6 +217,9 @@ class _Shipment:
 
 
 class Bucket(_Shipment):
+    """Dense gradients of one dtype in shared memory. Takes the memory of the former bucket with the
+    same gradients in the same places, if there is one."""
+
     def __init__(
         self,
         name: str,
@@ -214,7 +227,6 @@ class Bucket(_Shipment):
         planned: PlannedBucket,
         former: Sequence[Bucket],
     ) -> None:
-        """Takes the memory of the former bucket with the same places, if there is one."""
         super().__init__(name, gradients)
         first = gradients[0].parameter
         self._offsets = [offset for _, offset in planned.places]
@@ -226,7 +238,7 @@ class Bucket(_Shipment):
             begin = offset // parameter.element_size()
             place = self.memory[begin : begin + parameter.numel()]
             gradient.settle(place.view(parameter.shape))
-        self._touched = False  # between being complete and the start
+        self._touched = False  # the program wrote to it between its completion and its start
 
     def _fits(self, gradients: Sequence[Gradient], planned: PlannedBucket) -> bool:
         """Can these gradients have the same places again, where the peers see them?"""
@@ -239,13 +251,14 @@ class Bucket(_Shipment):
         )
 
     def take(self, gradient: Gradient) -> None:
-        """A complete gradient. A large one is moved at once: its memory is free for the next."""
+        """Take a complete gradient. A large one is moved at once, so that its memory is free for
+        the next."""
         if gradient.parameter.numel() >= _LARGE:
             gradient.move_in()
 
     def fill(self) -> None:
-        """Moves in what is not there yet. Where there is no gradient the value is zero: another
-        rank may have one."""
+        """Move in the gradients that are still elsewhere. Without a gradient the values are
+        zeros, because another rank may have one."""
         views, fresh = [], []
         for gradient in self.gradients:
             if not gradient.parameter.requires_grad or gradient.is_home():
@@ -278,7 +291,7 @@ class Bucket(_Shipment):
             return
         touched = self._touched or not self._untouched()
         self.combined = True
-        self.finish()  # in any case: the others wait for us
+        self.finish()  # also after an error, because the others wait for us
         if touched:
             raise changed(self.name)
 
@@ -286,7 +299,7 @@ class Bucket(_Shipment):
         return any(bool(gradient.view.any()) for gradient in self.gradients)
 
     def _state(self) -> list[object]:
-        """Moves in what is not there yet."""
+        """Move in the gradients that are still elsewhere, and return the state."""
         if not self.combined:
             for gradient in self.gradients:
                 gradient.move_in()
@@ -294,7 +307,8 @@ class Bucket(_Shipment):
         return [homes, _sample(self.memory)]
 
     def _untouched(self) -> bool:
-        """Nobody has written to the gradients, or replaced one, since all are here."""
+        """Return whether the program has left the gradients alone since all of them are in the
+        bucket."""
         for gradient, before in zip(self.gradients, self._versions, strict=True):
             if gradient.view._version == before and gradient.is_home():
                 continue
@@ -304,13 +318,13 @@ class Bucket(_Shipment):
 
 
 class SparseBucket(_Shipment):
-    """One gradient whose rows travel with their indices: each rank sends those that it has."""
+    """One gradient whose rows travel with their indices: each rank sends the rows that it has."""
 
     def __init__(self, name: str, gradient: Gradient) -> None:
         super().__init__(name, [gradient])
 
     def take(self, gradient: Gradient) -> None:
-        """A complete gradient."""
+        """Do nothing: a sparse gradient stays where it is."""
 
     def fill(self) -> None:
         self._versions = [version(self.gradients[0].parameter.grad)]
@@ -325,7 +339,7 @@ class SparseBucket(_Shipment):
         if self.finish is None or self.combined:
             return
         self.combined = True
-        result = self.finish()  # in any case: the others wait for us
+        result = self.finish()  # also after an error, because the others wait for us
         parameter = self.gradients[0].parameter
         if not unchanged(parameter.grad, *self._versions):
             raise changed(self.name)
@@ -348,13 +362,13 @@ def _text_of(tensor: torch.Tensor) -> str:
 
 
 def _alias(place: torch.Tensor) -> torch.Tensor:
-    """The same memory, as a tensor of its own: what autograd calls a view cannot be detached in
-    place, which hand-written zero_grad() functions do."""
+    """Return the same memory as a tensor of its own. Autograd cannot detach a view in place, but
+    hand-written zero_grad() functions do that."""
     return place.new_empty(0).set_(place)
 
 
 def _plain(gradient: torch.Tensor) -> torch.Tensor:
-    """As what is to be copied: dense, and without a gradient of its own."""
+    """Return the gradient dense and detached, so that it can be copied."""
     value = gradient.detach() if gradient.requires_grad else gradient
     return value.to_dense() if value.is_sparse else value
 
@@ -371,14 +385,14 @@ def changed(name: str) -> CallError:
 
 
 def _sample(tensor: torch.Tensor) -> bytes:
-    """Of elements all over the tensor: their bits."""
+    """Return the bits of some elements from all over the tensor."""
     flat = tensor.detach().reshape(-1)
     few = flat[:: flat.numel() // _SAMPLE + 1].contiguous()
     return few.view(torch.uint8).cpu().numpy().tobytes()
 
 
 def _memory(device: torch.device, size: int) -> torch.Tensor:
-    """Bytes that the peers can see, if they are on the host."""
+    """Return memory that the peers can see, if it is host memory."""
     if device.type != "cpu":
         return torch.zeros(size, dtype=torch.uint8, device=device)
     return torch.from_dlpack(lifecycle.engine().allocate(max(size, 1)))
@@ -391,7 +405,7 @@ def _is_visible(memory: torch.Tensor) -> bool:
 
 
 def _rows(parameter: torch.Tensor) -> torch.Tensor:
-    """The gradient as rows with indices, also where there is none, or a dense one."""
+    """Return the gradient as rows with indices. It may be missing or dense."""
     gradient = parameter.grad
     if gradient is None:
         indices = torch.zeros((1, 0), dtype=torch.int64, device=parameter.device)

@@ -36,7 +36,7 @@ class _InPlace(PreparedCall[torch.Tensor]):
     def finish(self, engine: core.Engine, number: int) -> torch.Tensor:
         engine.peek(number)
         if self.memory is not self.tensor:
-            self.tensor.detach().copy_(self.memory)  # also tells autograd
+            self.tensor.detach().copy_(self.memory)  # autograd counts this write
         return self.tensor
 
 
@@ -121,8 +121,8 @@ class _Operations(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        # All that can have a gradient take part, whether or not this rank needs it. The last of
-        # `gradients` stands for the numbers of rows.
+        # Every input that can have a gradient takes part, because another rank may need it. The
+        # last of `gradients` belongs to the numbers of rows.
         chosen = [i for i, gradient in enumerate(gradients[:-1]) if gradient.is_floating_point()]
         steps = [
             ctx.operations[i].backward(torch_tensors, gradients[i], ctx.shapes[i], ctx.received[i])

@@ -1,16 +1,17 @@
-"""All gradients of an optimizer: combined over the ranks while backward is running, and when it
-returns.
+"""All gradients of an optimizer. They are combined over the ranks while backward() runs, and at its
+end.
 
-Autograd's hook says when a gradient is complete; with the last one of a bucket the allreduce of the
-whole bucket starts. The end of the backward pass waits for all that have started, so that the
-program only meets gradients that are the same on all ranks. step() combines what is left: buckets
-of which this rank has no complete gradient. Each bucket is combined once in a step, so a bucket of
-one rank can only meet that of the same step on the others.
+A hook of autograd says when a gradient is complete. The last one of a bucket starts the allreduce
+of the whole bucket. The end of the backward pass waits for all buckets that have started, so the
+program only sees gradients that are the same on all ranks. step() combines the buckets that are
+left, in which this rank lacks a complete gradient. Each bucket is combined once in a step, so the
+buckets that meet belong to the same step.
 
-At the end of the first backward pass gradients get their places, the same on all ranks, in the
-order in which they became complete on member 0. So buckets become full one after another, and what
-is sparse on any rank is known to all. A gradient that some rank did not have then gets its place in
-step(), and its bucket is *late*: all ranks combine it in step().
+At the end of the first backward pass, gradients get their places in buckets, which are the same on
+all ranks. Their order is the one in which they became complete on member 0, so buckets become full
+one after another. All ranks then also know which gradients are sparse on any rank. A gradient that
+some rank did not have gets its place in step(), and its bucket is *late*: all ranks combine it in
+step().
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from farandole.torch.tensors import check
 
 
 class _Errors:
-    """Of actions that must all be attempted, since the other ranks wait for them."""
+    """Collect the errors of actions that must all be tried, because the other ranks wait for
+    them."""
 
     def __init__(self) -> None:
         self.found: list[Exception] = []
@@ -52,7 +54,7 @@ class _Errors:
 
 
 class Gradients:
-    """Use from one thread, the one that calls backward."""
+    """The gradients of one optimizer. Use it only from the thread that calls backward()."""
 
     def __init__(
         self,
@@ -62,8 +64,16 @@ class Gradients:
         groups: Sequence[Sequence[torch.Tensor]] | None,
         names: Mapping[int, str],
     ) -> None:
-        """`groups`: the parameters that share a bucket, and the others are alone; None: buckets
-        are filled up to their size. `names`: those of the parameters that have one, by id()."""
+        """Start with no parameters; add() adds them.
+
+        Args:
+            name: The name of the optimizer.
+            combination: How gradients are combined.
+            passes: The number of backward passes per step.
+            groups: Lists of parameters that share a bucket; all others are alone. None: buckets are
+                filled up to their size.
+            names: The names of the parameters that have one, by id().
+        """
         self._name, self._combination, self._names = name, combination, names
         self._passes = passes
         self._group_of = (
@@ -72,19 +82,19 @@ class Gradients:
             else {id(parameter): i for i, group in enumerate(groups) for parameter in group}
         )
         self._buckets: list[Bucket | SparseBucket] = []
-        self._former: list[Bucket] = []  # of the last job: their memory may be used again
-        self._last: Bucket | SparseBucket | None = None  # of those that are not late
+        self._former: list[Bucket] = []  # those of the last job, whose memory may be used again
+        self._last: Bucket | SparseBucket | None = None  # the last bucket that is not late
         self._all: list[Gradient] = []
         self._unplaced: list[Gradient] = []
-        self._arrived: list[Gradient] = []  # of these, in the order of their completion
-        self._complete = 0  # gradients in this step
-        self._spoiled = False  # a pass that must not be has added to what was combined
+        self._arrived: list[Gradient] = []  # the complete ones of _unplaced, in that order
+        self._complete = 0  # complete gradients in this step
+        self._spoiled = False  # a pass too many has added to combined gradients
         self._counting = True
         self._hooks: list[RemovableHandle] = []
-        self._registration = combination.group.registration  # that of the places
-        self._agreed = False  # in this step, about what all ranks have at the end of backward
+        self._registration = combination.group.registration  # the one in which places were given
+        self._agreed = False  # the first agreement of this step has been made
         self._end = BackwardEnd(self)
-        # Nothing was computed since the last reduce().
+        # Whether no gradient was computed since the last reduce().
         self.reduced = False
         weakref.finalize(self, _remove_hooks, self._hooks)
 
@@ -97,7 +107,7 @@ class Gradients:
         self._watch()
 
     def _watch(self) -> None:
-        """Hooks the trained parameters; frozen ones cannot have a hook yet."""
+        """Add hooks to the trained parameters. A frozen parameter cannot have a hook yet."""
         for gradient in self._unplaced:
             if gradient.hook is None and gradient.parameter.requires_grad:
                 hook = _hook(weakref.ref(self), gradient)
@@ -134,8 +144,8 @@ class Gradients:
             self._depart(bucket)
 
     def _begins_anew(self, gradient: Gradient) -> bool:
-        """Has the program skipped the step, and given up the combined gradients without telling the
-        optimizer, as by model.zero_grad()?"""
+        """Return whether the program has skipped the step and dropped the combined gradients
+        without telling the optimizer, as by model.zero_grad()."""
         if self.in_flight():
             return False
         if gradient.bucket is None or not gradient.is_home():
@@ -144,8 +154,8 @@ class Gradients:
         return bool(others) and not any(_has_values(other.parameter.grad) for other in others)
 
     def _depart(self, bucket: Bucket | SparseBucket) -> None:
-        """Starts a full bucket, but for the last: the end of the pass starts that, and need not
-        wake a thread for it."""
+        """Start a full bucket. Only fill the last one: the end of the pass starts it, and no
+        thread must be woken for it."""
         try:
             if bucket is self._last:
                 bucket.fill()
@@ -156,7 +166,7 @@ class Gradients:
             raise
 
     def backward_has_ended(self) -> None:
-        """Waits for all buckets that are full."""
+        """Wait for all full buckets."""
         if not self._counting:
             return
         errors = _Errors()
@@ -175,14 +185,14 @@ class Gradients:
                 bucket.note()
 
     def _is_unfinished(self) -> bool:
-        """Is there something that only step() combines?"""
+        """Return whether something is left that only step() combines."""
         return any(g.parameter.requires_grad for g in self._unplaced) or any(
             bucket.is_left() for bucket in self._buckets
         )
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Passes within it only add up."""
+        """Within it, backward passes only add up."""
         before, self._counting = self._counting, False
         try:
             yield
@@ -190,7 +200,7 @@ class Gradients:
             self._counting = before
 
     def reduce(self) -> None:
-        """Combines what is left, in the same order on all ranks."""
+        """Combine what is left, in the same order on all ranks."""
         errors = _Errors()
         self._follow()
         left = [bucket for bucket in self._buckets if bucket.is_left()]
@@ -199,7 +209,7 @@ class Gradients:
         for bucket in left:
             waits = bucket is left[-1] and not self._unplaced
             errors.attempt(functools.partial(bucket.start, self._combination, waits))
-        # If the first agreement fails, it does so on all ranks, on some of them in backward().
+        # If the first agreement fails, it fails on all ranks; on some of them in backward().
         if self._agreed or errors.attempt(self._place_what_all_have):
             errors.attempt(self._place_the_rest)
         for bucket in self._buckets:
@@ -218,7 +228,7 @@ class Gradients:
         self.reduced = True
 
     def skip(self) -> bool:
-        """A step without reduce(). Are the gradients combined?"""
+        """Make a step without reduce(). Return whether the gradients are combined."""
         if self._spoiled or self.in_flight():
             raise MisuseError(
                 "step() was called within skip_synchronize() while gradients are in flight: call "
@@ -230,7 +240,7 @@ class Gradients:
         return are_combined
 
     def _follow(self) -> None:
-        """Begins anew in a job that was formed anew: a rank that had failed may have no places.
+        """Start again if the job was formed again: a rank that had failed may have no places.
         Gradients that get the same places again keep their memory."""
         group = self._combination.group
         if group.process_set_id is None or group.registration is self._registration:
@@ -245,8 +255,9 @@ class Gradients:
         self._reset()
 
     def _place_what_all_have(self) -> None:
-        """The first of two agreements in a step, for gradients without places: at the end of the
-        first backward pass in which one is complete, or else in step()."""
+        """Give places to the gradients that all ranks have: the first of two agreements in a
+        step. It runs at the end of the first backward pass in which such a gradient is complete,
+        or else in step()."""
         self._agreed = True
         trained = self._paired("pairing")
         if not trained:
@@ -256,7 +267,7 @@ class Gradients:
         self._give_places(said, [g for g in trained if said[g].everywhere], late=False)
 
     def _place_the_rest(self) -> None:
-        """The second one, in step(): for what some rank has."""
+        """Give places to the gradients that some rank has: the second agreement, in step()."""
         trained = self._paired("pairing.rest")
         if not trained:
             return
@@ -266,7 +277,7 @@ class Gradients:
         for gradient in trained:
             if said[gradient].kind != NOTHING:
                 continue
-            if gradient.unused:  # or the ranks would ask each other in each step for ever
+            if gradient.unused:  # a place now, or the ranks would agree in every step
                 said[gradient] = said[gradient]._replace(kind=DENSE)
             else:
                 gradient.unused = True
@@ -278,7 +289,7 @@ class Gradients:
             raise changed(self._text_of(touched[:1]))
 
     def _paired(self, call: str) -> list[Gradient]:
-        """The trained gradients without a place, in an order that is the same on all ranks."""
+        """Return the trained gradients without a place, in the same order on all ranks."""
         by_parameter = {id(g.parameter): g for g in self._unplaced if g.parameter.requires_grad}
         if not by_parameter:
             return []
@@ -291,7 +302,7 @@ class Gradients:
     def _agree(
         self, call: str, trained: Sequence[Gradient], mine: Sequence[int]
     ) -> dict[Gradient, Agreed]:
-        """Of each gradient: what the ranks have, of which `mine` says it for this one."""
+        """Return what the ranks have of each gradient. `mine` is what this rank has."""
         index_of = {gradient: index for index, gradient in enumerate(trained)}
         arrived = [index_of[gradient] for gradient in self._arrived if gradient in index_of]
         agreed = agree(mine, arrived, f"{self._name}.{call}", self._combination.group)
@@ -300,7 +311,7 @@ class Gradients:
     def _give_places(
         self, said: Mapping[Gradient, Agreed], chosen: Sequence[Gradient], late: bool
     ) -> None:
-        """Fills new buckets, and starts them."""
+        """Put the chosen gradients into new buckets, and start these."""
         ranked = sorted(chosen, key=lambda gradient: said[gradient].place)
         first = len(self._buckets)
         self._fill_buckets([g for g in ranked if said[g].kind == DENSE])
@@ -334,7 +345,7 @@ class Gradients:
             self._buckets.append(Bucket(name, chosen, planned, self._former))
 
     def _name_next(self, gradients: Sequence[Gradient]) -> str:
-        """What reports and errors call the next bucket, the same on all ranks."""
+        """Return the name of the next bucket for reports and errors, the same on all ranks."""
         name = f"{self._name}.{len(self._buckets)}"
         text = self._text_of(gradients)
         return f"{name} ({text})" if text else name
@@ -345,7 +356,8 @@ class Gradients:
         return f"{first} and {others} more" if first and others else first
 
     def in_flight(self) -> bool:
-        """Has this step begun in a way that must be finished, as other ranks may wait for it?"""
+        """Return whether this step must be finished, because other ranks may wait for its
+        buckets."""
         if self._complete == 0:
             return False
         if any(bucket.is_left() and not bucket.late for bucket in self._buckets):
@@ -353,8 +365,8 @@ class Gradients:
         return any(g.passes_left == 0 and not g.is_combined() for g in self._all)
 
     def restart(self, passes: int | None = None) -> None:
-        """Forgets passes that were counted, as their gradients are gone. Waits for the buckets that
-        have started, since the ranks write to them."""
+        """Forget the passes that were counted, because their gradients are gone. First wait for
+        the buckets that have started, because the ranks write to them."""
         for bucket in self._buckets:
             with contextlib.suppress(FarandoleError):
                 bucket.wait()
@@ -374,7 +386,7 @@ class Gradients:
 
 
 def _hook(owner: weakref.ref[Gradients], gradient: Gradient) -> Callable[[torch.Tensor], None]:
-    """The parameter must not keep the optimizer alive: a model may get another one."""
+    """Make a hook that does not keep the optimizer alive: a model may get another one."""
 
     def hook(_: torch.Tensor) -> None:
         gradients = owner()

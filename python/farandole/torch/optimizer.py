@@ -1,4 +1,4 @@
-"""DistributedOptimizer: any torch optimizer, with gradients combined over all ranks."""
+"""DistributedOptimizer: any torch optimizer, with gradients that are combined over all ranks."""
 
 from __future__ import annotations
 
@@ -42,25 +42,38 @@ def DistributedOptimizer(  # noqa: N802
     sparse_as_dense: bool = False,
     process_set: Group = global_process_set,
 ) -> torch.optim.Optimizer:
-    """An optimizer of the same class and state as `optimizer`, which must not be used any more.
+    """Return an optimizer of the same class and state as `optimizer`, which combines gradients. Do
+    not use `optimizer` any more.
 
-    While backward runs, gradients are combined by `op` over the process_set; step() waits for
-    them. Every trained parameter takes part in every step; where this rank has no gradient, it
-    gives zeros. Which parameters are frozen must be the same on all ranks. A rank outside of the
+    Gradients are combined by `op` over the process_set while backward() runs. backward() waits for
+    them; step() combines what is left. Every trained parameter takes part in every step; if a rank
+    has no gradient, it adds zeros. All ranks must freeze the same parameters. A rank outside of the
     process_set trains alone.
 
-    compression: the form in which gradients travel, such as Compression.bf16.
-    backward_passes_per_step: how many passes add up before a step; a step() after fewer combines
-    what is there. Passes within `no_sync()` only add up, and do not count.
-    op: with Adasum each rank makes its own step, and what the step has changed is combined.
-    gradient_predivide_factor: with Average, f divides by f before the sum and by size / f after it.
-    groups: how many parts the parameters are divided into, or lists of parameters; those of a part
-    travel as one, in one bucket per dtype, and parameters in no list travel alone. By default
-    buckets are filled in the order in which gradients become complete. num_groups is its old name.
-    sparse_as_dense: sparse gradients become dense; otherwise their rows travel with their indices.
+    The optimizer also has synchronize(), skip_synchronize(), set_backward_passes_per_step() and
+    no_sync(). Use it from the thread that calls backward().
 
-    Besides there are synchronize(), skip_synchronize(), set_backward_passes_per_step() and
-    no_sync(). Raises CallError, a ValueError, for arguments that are wrong.
+    Args:
+        optimizer: Any torch optimizer.
+        named_parameters: `model.named_parameters()`. The ranks pair their parameters by name;
+            without names, by their order. Errors contain the names.
+        compression: The form in which gradients are sent, such as Compression.bf16.
+        backward_passes_per_step: How many passes add up before a step. A step() after fewer passes
+            combines the gradients that are there. Passes within `no_sync()` do not count.
+        op: With Adasum, each rank makes its own step, and the changes of the parameters are
+            combined.
+        gradient_predivide_factor: With Average, a factor f divides by f before the sum, and by
+            size / f after it.
+        num_groups: Horovod's older name of a number of `groups`.
+        groups: A number of parts, or lists of parameters. The parameters of one part are sent
+            together, in one bucket per dtype; parameters in no list are sent alone. By default,
+            buckets are filled in the order in which gradients become complete.
+        sparse_as_dense: Whether sparse gradients become dense. Otherwise their rows are sent with
+            their indices.
+        process_set: The group.
+
+    Raises:
+        CallError: An argument is wrong. CallError is also a ValueError.
     """
     engine = lifecycle.engine()
     parameters = parameters_of(_checked_optimizer(optimizer).param_groups)
@@ -69,7 +82,7 @@ def DistributedOptimizer(  # noqa: N802
     arguments.group_number(process_set)
     op = checked(op)
     factor = checked_factor(gradient_predivide_factor, op)
-    # A set that param_groups was made from has another order on each rank.
+    # If param_groups was made from a set, its order differs between the ranks.
     places = {parameter: place for place, parameter in enumerate(names)}
     ordered = sorted(parameters, key=lambda parameter: places.get(id(parameter), 0))
     of_groups = portions(groups, num_groups, ordered, torch_tensors.is_array)
@@ -79,7 +92,7 @@ def DistributedOptimizer(  # noqa: N802
     base = _DistributedDeltas if op is Adasum else _Distributed
     distributed: Any = object.__new__(type(kind.__name__, (base, kind), {}))
     distributed.__dict__.update(optimizer.__dict__)
-    distributed.__dict__.pop("step", None)  # left by a learning rate scheduler; calls the old one
+    distributed.__dict__.pop("step", None)  # set by a learning rate scheduler; calls the old step()
     if process_set.size() == 1 or not process_set.included():
         return distributed
     name = OptimizerName(process_set)
@@ -99,7 +112,7 @@ def parameters_of(groups: Iterable[dict[str, Any]]) -> list[torch.Tensor]:
 
 
 def check_optimizer(optimizer: object) -> None:
-    """Raises CallError unless it is one of torch."""
+    """Raise CallError unless this is a torch optimizer."""
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise CallError(
             f"optimizer must be a torch.optim.Optimizer; got a {type(optimizer).__name__}"
@@ -114,7 +127,7 @@ def _checked_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimize
 
 
 class _Distributed(torch.optim.Optimizer):
-    """What is put before the class of the wrapped optimizer."""
+    """The methods that come before those of the wrapped optimizer's class."""
 
     _gradients: Gradients | None = None  # None when this rank trains alone
     _synchronizing = True
@@ -122,7 +135,8 @@ class _Distributed(torch.optim.Optimizer):
     _names: Mapping[int, str] = {}
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """What copy, deepcopy and pickle call. A copy would train alone: it has no hooks."""
+        """Reject copy, deepcopy and pickle, which all call this. A copy has no hooks, so it
+        would train alone."""
         raise CallError(
             "a DistributedOptimizer cannot be copied or pickled. To copy a training, copy the "
             "model, make a new DistributedOptimizer for the parameters of the copy, and give it "
@@ -131,13 +145,14 @@ class _Distributed(torch.optim.Optimizer):
         )
 
     def synchronize(self) -> None:
-        """Combines what backward() has not: gradients that this rank does not have, for example."""
+        """Combine the gradients that backward() has not combined, such as those that this rank
+        lacks. Block until all gradients are combined."""
         if self._gradients is not None:
             self._gradients.reduce()
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Within it, step() does not synchronize: synchronize() was called."""
+        """Within it, step() does not synchronize. Call synchronize() before."""
         self._synchronizing = False
         try:
             yield
@@ -146,12 +161,14 @@ class _Distributed(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Within it, backward() only adds to the gradients of this rank: such passes do not count,
-        and nothing is combined before a pass, or step(), outside of it."""
+        """Within it, backward() only adds to the gradients of this rank. Such passes do not
+        count, and nothing is combined before a pass, or a step(), outside of it."""
         with contextlib.nullcontext() if self._gradients is None else self._gradients.no_sync():
             yield
 
     def set_backward_passes_per_step(self, passes: int) -> None:
+        """Set how many passes add up before a step, from the next pass on. Raise a MisuseError
+        while gradients are in flight."""
         count = checked_passes(passes)
         self._check_nothing_in_flight("set_backward_passes_per_step()")
         if self._gradients is not None:
@@ -163,18 +180,18 @@ class _Distributed(torch.optim.Optimizer):
             self._check.after_step(self._named_parameters)
         return result
 
-    # The wrapped class calls the step hooks; this keeps torch from calling them twice.
+    # The wrapped class calls the step hooks. This attribute keeps torch from calling them twice.
     step.hooked = True  # type: ignore[attr-defined]
 
     def _step(self, closure: Callable[[], Any] | None) -> Any:
         gradients = self._gradients
-        # Some optimizers take no closure at all.
+        # Without a closure, pass no argument: the step() of some optimizers takes none.
         closures = () if closure is None else (closure,)
         if gradients is None:
             return super().step(*closures)
         if not self._synchronizing:
             if not gradients.skip():
-                self._check = None  # the program lets ranks make steps of their own
+                self._check = None  # the program lets ranks make different steps
             return super().step(*closures)
         if closure is not None:
             result = super().step(self._synchronized(closure))
@@ -213,8 +230,8 @@ class _Distributed(torch.optim.Optimizer):
         super().zero_grad(set_to_none)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Also forgets gradients in flight: they belong to what is given up. Waits for those that
-        have been sent already, and so for ranks that are late with them."""
+        """Load the state, and forget gradients in flight. First wait for the gradients that were
+        already sent, and so for ranks that are late with them."""
         if self._gradients is not None:
             self._gradients.restart()
         super().load_state_dict(state_dict)
@@ -233,7 +250,7 @@ class _Distributed(torch.optim.Optimizer):
 
 
 def step_alone(optimizer: torch.optim.Optimizer) -> None:
-    """A step of this rank with the gradients as they are, of which the others hear nothing."""
+    """Make a step of this rank alone, with its gradients as they are."""
     if isinstance(optimizer, _Distributed):
         super(_Distributed, optimizer).step()
     else:
@@ -241,18 +258,19 @@ def step_alone(optimizer: torch.optim.Optimizer) -> None:
 
 
 class _Deltas:
-    """Combines what steps have changed, each parameter for itself: Adasum looks at angles."""
+    """Combine the changes that steps have made, each parameter alone, because Adasum uses
+    angles."""
 
     def __init__(
         self, name: OptimizerName, combination: Combination, names: Mapping[int, str]
     ) -> None:
-        """`names`: those of the parameters that have one, by id()."""
+        """Start without parameters. `names` are the names of those that have one, by id()."""
         self._name, self._combination, self._names = name, combination, names
         self._given: list[int] = []
         self._paired: list[torch.Tensor] = []
 
     def paired(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The parameters in an order that is the same on all ranks."""
+        """Return the parameters in an order that is the same on all ranks."""
         given = [id(parameter) for parameter in parameters]
         if given != self._given or not self._name.is_current():
             name, group = f"{self._name}.deltas.pairing", self._combination.group
@@ -276,12 +294,12 @@ class _Deltas:
 
 
 class _DistributedDeltas(_Distributed):
-    """Each rank makes its own step from its own gradients; what that has changed is combined."""
+    """Make a step from this rank's own gradients, and combine what the steps have changed."""
 
     _deltas: _Deltas | None = None  # None when this rank trains alone
 
     def synchronize(self) -> None:
-        """Does nothing: gradients stay those of this rank."""
+        """Do nothing: gradients stay those of this rank."""
 
     def skip_synchronize(self) -> Any:
         raise MisuseError(
@@ -300,7 +318,7 @@ class _DistributedDeltas(_Distributed):
         combined: list[torch.Tensor] | None = None
         try:
             combined = self._deltas.combine(deltas)
-        finally:  # without it the ranks go back: they would go apart
+        finally:  # after an error the ranks go back, or they would drift apart
             for index, (parameter, start) in enumerate(zip(trained, starts, strict=True)):
                 parameter.detach().copy_(start if combined is None else start + combined[index])
         return result

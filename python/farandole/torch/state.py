@@ -99,7 +99,9 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
         values.clear()
         values.update(loaded_values)
     for name, value in (("param_groups", groups), ("state", values)):
-        with contextlib.suppress(AttributeError):  # that of an optimizer within cannot be set
+        with contextlib.suppress(
+            AttributeError
+        ):  # an optimizer within this one may have it as a property
             setattr(optimizer, name, value)
 
 

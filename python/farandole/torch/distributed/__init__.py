@@ -1,9 +1,9 @@
 """The torch.distributed backend "farandole": `torch.distributed.init_process_group("farandole")`.
 
-Importing this package registers it. What comes from where:
+Importing this package registers the backend:
 
-- `process_group` has the operations, `work` what they return;
-- `rendezvous` lets the ranks find each other, under whichever launcher.
+- `process_group` has the operations, and `work` has what they return;
+- `rendezvous` lets the ranks find each other, under any launcher.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NAME = "farandole"
 
 
 def register() -> None:
-    """Makes the backend known to torch.distributed; once is enough."""
+    """Register the backend with torch.distributed. Once is enough."""
     if not dist.is_available() or hasattr(dist.Backend, NAME.upper()):
         return
     dist.Backend.register_backend(NAME, make_world, extended_api=True, devices=["cpu"])

@@ -1,11 +1,11 @@
-"""The process group: torch's collective operations by those of the engine.
+"""The process group: torch's collective operations on the engine.
 
 A process group of torch works in the engine's group of the same ranks. Its calls are numbered, and
-named by that: torch matches calls by their order alone, and calls that are in flight at the same
-time in two process groups of the same ranks have nothing to do with each other.
+their names contain the number, because torch pairs calls by their order alone. So calls of two
+process groups of the same ranks can be in flight at the same time.
 
-Every operation is one call of the engine. Tensors travel flat, since only the number of their
-elements has a meaning for torch; those of dtypes that the engine does not know travel as bytes.
+Every operation is one call of the engine. Tensors are sent flat, because torch compares only the
+number of their elements. Tensors of dtypes that the engine does not know are sent as bytes.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from farandole.torch.distributed.work import Work
 from farandole.torch.tensors import DTYPE_CODES, check_memory, check_writable, dense, view_of
 
 Tensors = Sequence[torch.Tensor]
-# Up to so many ranks every two of them get a group, by which they send to each other.
+# Up to this number of ranks, each pair gets a group in advance, in which it sends and receives.
 RANKS_WITH_PAIRS = 4
 
 
 def make_world(options: Any, _backend_options: object) -> ProcessGroup:
-    """What torch.distributed calls for the default process group, and for one of all ranks beside a
-    default group of another backend."""
+    """Make the default process group, or the group of all ranks beside a default group of
+    another backend. torch.distributed calls it."""
     ranks = options.global_ranks_in_group
     if ranks and len(ranks) < dist.get_world_size():
         raise CallError(
@@ -58,8 +58,9 @@ def _group_of(ranks: Sequence[int]) -> Group:
 
 
 def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
-    """An operation that takes its numbers also when this rank cannot make the call. The others have
-    made theirs: they are told what is wrong, and what comes next meets what comes next there."""
+    """Decorate an operation so that it takes its numbers also if this rank cannot make the call.
+    The other ranks have made the call: they get the error, and the next calls still meet each
+    other."""
 
     @functools.wraps(operation)
     def made_or_announced(self: ProcessGroup, *tensors: Any, **options: Any) -> Work:
@@ -79,7 +80,7 @@ def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
 
 
 def _tell(group: int, name: str, error: Exception) -> None:
-    """All members get the error for what they call by this name."""
+    """Give all members the error under the name of their call."""
     call_error = core.invalid_call(name, group, text_for_others(error))
     start(PreparedCall(call_error, None, core.Engine.peek))
 
@@ -94,11 +95,11 @@ class ProcessGroup(dist.ProcessGroup):
         self._number = group.number()
         self._size = len(self._ranks)
         self._prefix = f"torch.group{name}."
-        self._calls = 0  # how many numbers are taken
+        self._calls = 0  # numbers of calls that are taken
         self._has_joined = False
         self._messages: Counter[tuple[int, int, int]] = Counter()  # by source, destination, tag
 
-    # What torch asks a group about, by its C++ names and by the Python ones.
+    # Properties of a group, by torch's names in C++ and in Python.
 
     def getBackendName(self) -> str:  # noqa: N802
         return "farandole"
@@ -131,7 +132,7 @@ class ProcessGroup(dist.ProcessGroup):
         group_name: str = "",
         group_desc: str | None = None,
     ) -> ProcessGroup | None:
-        """All ranks call it; None for those that are not in the new group."""
+        """Make a group. All ranks call it; a rank outside of the group gets None."""
         if list(ranks) != sorted(ranks):
             raise CallError(
                 f"new_group() got the ranks {list(ranks)}; a group has its ranks in ascending "
@@ -150,8 +151,8 @@ class ProcessGroup(dist.ProcessGroup):
         return made
 
     def shutdown(self) -> None:
-        """What destroy_process_group() calls. Who has joined the engine's job by
-        init_process_group() leaves it with the last group that make_world() has made."""
+        """End the group. destroy_process_group() calls it. If init_process_group() has joined
+        the engine's job, the last group that make_world() has made leaves the job."""
         if self._has_joined:
             self._has_joined = False
             rendezvous.leave()
@@ -182,7 +183,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     @_announces_errors
     def reduce_scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any) -> Work:
-        """The parts may be of different sizes."""
+        """Reduce parts, which may have different sizes, and give each rank its part."""
         (output,), (inputs,) = outputs, input_lists
         reduction = reduction_of(opts.reduceOp)
         whole = _joined(inputs)
@@ -220,7 +221,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     @_announces_errors
     def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
-        """The tensors may be of different sizes."""
+        """Gather tensors, which may have different sizes."""
         (outputs,), (tensor,) = output_lists, inputs
         return self._start(self._allgather(outputs, tensor), opts, outputs)
 
@@ -252,7 +253,7 @@ class ProcessGroup(dist.ProcessGroup):
         input_split_sizes: Sequence[int],
         opts: Any,
     ) -> Work:
-        """Sizes are in rows; none: all ranks get as many."""
+        """Exchange rows. Without sizes, all ranks get the same number of rows."""
         memory = output if output.is_contiguous() else torch.empty_like(output.contiguous())
         shares = self._shares(memory, output_split_sizes)
         splits = [part.numel() for part in self._shares(input, input_split_sizes)]
@@ -286,13 +287,14 @@ class ProcessGroup(dist.ProcessGroup):
         return self._start(PreparedCall(call, None, core.Engine.peek), opts, [])
 
     def monitored_barrier(self, timeout: object = None, wait_all_ranks: bool = False) -> None:
-        """Who does not come is named by the launcher, or in the error when it has ended."""
+        """Wait for all ranks. The launcher names the ranks that do not come; the error names a
+        rank that has ended."""
         self.barrier().wait()
 
-    # From one to another: a broadcast in the group of the two.
+    # Sending and receiving: a broadcast in the group of the two ranks.
 
     def send(self, tensors: Tensors, destination: int, tag: int) -> Work:
-        """Is done when the other rank has begun to receive."""
+        """Send tensors. The call is done when the other rank has begun to receive."""
         return self._message(tensors, self.rank(), destination, tag)
 
     def recv(self, tensors: Tensors, source: int, tag: int) -> Work:
@@ -397,7 +399,8 @@ class ProcessGroup(dist.ProcessGroup):
         return PreparedCall(call, memory, _Received(view, outputs))
 
     def _shares(self, tensor: torch.Tensor, rows: Sequence[int]) -> Tensors:
-        """The parts of a tensor that belong to the ranks; no rows: equal shares of its elements."""
+        """Return the parts of a tensor that belong to the ranks. Without rows, they have equally
+        many elements."""
         if rows:
             return tensor.split(list(rows))
         if tensor.numel() % self._size:
@@ -410,7 +413,7 @@ class ProcessGroup(dist.ProcessGroup):
 
 
 class _Received:
-    """Puts what came from the ranks where it belongs."""
+    """Put what came from the ranks into its place."""
 
     __slots__ = ("outputs", "view")
 
@@ -444,7 +447,7 @@ def _copy(output: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def _joined(tensors: Tensors) -> torch.Tensor:
-    """New memory with all of them, flat, one after another."""
+    """Join all tensors, flat, one after another, in new memory."""
     for tensor in tensors:
         check_memory(tensor)
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
@@ -455,7 +458,7 @@ def _nothing(like: torch.Tensor, count: int) -> list[torch.Tensor]:
 
 
 def _as_known(memory: torch.Tensor) -> torch.Tensor:
-    """The same memory in a dtype that the engine knows."""
+    """Return the same memory in a dtype that the engine knows."""
     return memory if memory.dtype in DTYPE_CODES else memory.reshape(-1).view(torch.uint8)
 
 

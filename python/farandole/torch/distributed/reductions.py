@@ -1,4 +1,4 @@
-"""Torch's ways to combine elements, as the engine's table numbers them."""
+"""Torch's reduce operations as ops of the engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _REDUCTIONS: dict[Any, Reduction] = {
 
 
 def reduction_of(op: Any) -> Reduction:
-    """Raises CallError for the bitwise ones, and for a PREMUL_SUM by a tensor."""
+    """Return the engine's op. Raise CallError for bitwise ops, and for PREMUL_SUM by a tensor."""
     kind = op if isinstance(op, _KIND) else op.op
     known = _REDUCTIONS.get(kind)
     if known is not None:

@@ -1,11 +1,10 @@
-"""How the ranks of torch.distributed find each other, under whichever launcher.
+"""How the ranks of torch.distributed find each other, under any launcher.
 
-torch wants a store, a rank and a size. Under torchrun it makes them itself. Under `farandole run`
-and mpirun, where MASTER_ADDR is not set, they come from the engine, and the store is a file without
-a name in the memory of rank 0: no port is opened.
+torch needs a store, a rank and a size. Under torchrun, torch makes them itself. Under `farandole
+run` and mpirun, where MASTER_ADDR is not set, they come from the engine, and the store is a file
+without a name in the memory of rank 0: no port is opened.
 
-The engine's ranks meet at the launcher of `farandole run`, or by a text that goes through that
-store.
+The engine's ranks meet through the launcher of `farandole run`, or through a text in that store.
 """
 
 from __future__ import annotations
@@ -28,10 +27,9 @@ Handler = Callable[..., Iterator[Rendezvous]]
 
 
 def register() -> None:
-    """Adds the scheme farandole://, which is also what env:// means where nothing says who is the
-    master."""
+    """Register the scheme farandole://. It also serves env:// if no variable names the master."""
     dist.register_rendezvous_handler("farandole", _by_the_engine)
-    # The name of the module means a function in torch.distributed.
+    # torch.distributed.rendezvous is also the name of a function, which hides the module.
     handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
     handlers["env"] = _by_the_engine_unless_there_is_a_master(handlers["env"])
 
@@ -56,16 +54,16 @@ def _by_the_engine(url: str, **options: Any) -> Iterator[Rendezvous]:
 class _Joined:
     """What this process has for torch.distributed."""
 
-    # The engine that is there for it alone: the program has not called init().
+    # The engine, if it exists only for torch.distributed: the program has not called init().
     engine: core.Engine | None = None
-    groups = 0  # that have joined it
-    # The file of the stores. It is never closed: its number must not come to mean another file
-    # while somebody might still write to it.
+    groups = 0  # process groups that use it
+    # The file of the stores. It is never closed: another rank might still write to it, and the
+    # number of its descriptor must not be used for another file.
     path = ""
     stores = 0
 
     def next_store(self) -> tuple[str, int]:
-        """Where the others find the file, and what the keys of this store begin with."""
+        """Return where the others find the file, and the prefix of this store's keys."""
         if not self.path:
             self.path = f"/proc/{os.getpid()}/fd/{os.memfd_create('farandole-store')}"
         self.stores += 1
@@ -82,8 +80,8 @@ def _join(init: Callable[[], None]) -> None:
 
 
 def leave() -> None:
-    """Ends what the first join() has begun, when it is called for the last one; an engine that the
-    program itself has is left alone."""
+    """Leave the job at the last call, if the first join() has joined it. Leave an engine alone
+    that the program itself has started."""
     _joined.groups -= 1
     if _joined.groups > 0:
         return
@@ -93,7 +91,7 @@ def leave() -> None:
 
 
 def join(store: dist.Store, rank: int, size: int) -> None:
-    """Makes this process the rank of the engine that it is for torch, if it is not yet."""
+    """Make this process the engine's rank with torch's number, if it is not that yet."""
     if "FARANDOLE_RENDEZVOUS_DESCRIPTOR" in os.environ:
         _join(lifecycle.init)
     else:
@@ -110,7 +108,7 @@ def join(store: dist.Store, rank: int, size: int) -> None:
 
 
 def _common_text(store: dist.Store, rank: int, size: int) -> str:
-    """What nobody else can know. The store may be the one of an earlier process group."""
+    """Return a text that only the ranks know. The store may be that of an earlier process group."""
     turn = store.add(f"farandole/turns/{rank}", 1)
     store.set(f"farandole/{turn}/host/{rank}", _host())
     if rank == 0:
@@ -127,6 +125,6 @@ def _common_text(store: dist.Store, rank: int, size: int) -> str:
 
 
 def _host() -> str:
-    """The same where the names of Unix sockets are the same."""
+    """Return a text that is the same on ranks that share names of Unix sockets."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot} {os.readlink('/proc/self/ns/net')}"

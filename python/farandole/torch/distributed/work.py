@@ -1,4 +1,4 @@
-"""What the operations of the process group return: torch's Work over a Handle."""
+"""What the operations of the process group return: torch's Work around a Handle."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NO_TIMEOUT = datetime.timedelta(0)
 
 
 class Work(dist.Work):
-    """One call. It goes on by itself once it has been made.
+    """One call. It makes progress by itself.
 
-    Timeouts have no meaning: a call ends when all ranks have made it, or with the error that says
-    which rank is gone. FARANDOLE_STALL_LIMIT limits the waiting for a rank that only sleeps.
+    Timeouts have no effect: a call ends when all ranks have made it, or with an error that names
+    the lost rank. FARANDOLE_STALL_LIMIT limits the time to wait for a rank that only sleeps.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Work(dist.Work):
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
 
     def wait(self, timeout: datetime.timedelta = _NO_TIMEOUT) -> bool:
-        """Returns True when the result is there; raises what went wrong."""
+        """Wait for the result and return True, or raise the call's error."""
         try:
             self._handle.wait()
         finally:
@@ -71,13 +71,14 @@ class Work(dist.Work):
     _source_rank = source_rank
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """A future of the list of outputs. Within a hook of backward() it is completed at the end
-        of backward() at the latest; elsewhere it is complete already, so that this call waits."""
+        """Return a future of the list of outputs. Within a hook of backward(), it is complete at
+        the end of backward() at the latest. Elsewhere this call waits, so the future is
+        complete."""
         if self._future is None:
             self._future = _Future(self)
         if not self._future.done():
-            # In a callback at the end of backward(), which might wait for this future, there is no
-            # node; a callback of ours would come too late then.
+            # A callback at the end of backward() might wait for this future. It runs without a
+            # node, and a callback of ours would come too late for it.
             in_hook = torch._C._current_autograd_node() is not None
             if in_hook and not self._handle.poll():
                 _finish_after_backward(self)
@@ -86,14 +87,14 @@ class Work(dist.Work):
         return self._future
 
     def _wait_quietly(self) -> None:
-        """What went wrong is in the future."""
+        """Wait, and leave the error to the future."""
         with contextlib.suppress(Exception):
             self._handle.wait()
         self._complete_future()
 
     def _complete_future(self) -> None:
         future = self._future
-        # An interrupted wait() leaves a call that goes on.
+        # After an interrupted wait(), the call is still in flight.
         if future is None or future.done() or not self._handle.poll():
             return
         error = self.exception()
@@ -104,7 +105,7 @@ class Work(dist.Work):
 
 
 class _Future(torch.futures.Future[list[torch.Tensor]]):
-    """A hook of backward() may wait for it, and nobody else would make the progress then."""
+    """A future for which a hook of backward() may wait. Then its waiter must make the progress."""
 
     def __init__(self, work: Work) -> None:
         super().__init__()
@@ -116,17 +117,18 @@ class _Future(torch.futures.Future[list[torch.Tensor]]):
 
 
 class _AfterBackward:
-    """Works of one backward() whose futures somebody waits for when it has computed all.
+    """Works of one backward() whose futures someone waits for when all gradients are computed.
 
-    Such a future needs no thread: the one that is about to wait for it makes the progress itself.
+    Such a future needs no thread: the thread that is about to wait for it makes the progress
+    itself.
     """
 
     def __init__(self) -> None:
         self.works: list[Work] = []
 
     def __call__(self) -> None:
-        """The callbacks run in the order in which they were queued; that of
-        DistributedDataParallel, which waits for the futures, is queued after its last bucket."""
+        """Complete the futures. Callbacks run in the order in which they were queued, and
+        DistributedDataParallel queues the one that waits for the futures after its last bucket."""
         failure: Exception | None = None
         for work in self.works:
             work._wait_quietly()
@@ -135,7 +137,7 @@ class _AfterBackward:
             raise failure
 
 
-# By the number of the backward(), which alone holds the callback: with one that raises, it goes.
+# By the number of the backward pass. Only the pass holds its callback, so it ends with the pass.
 _after_backward: WeakValueDictionary[int, _AfterBackward] = WeakValueDictionary()
 
 

@@ -12,9 +12,9 @@ _PAIRS = (
 
 
 def get_env_rank_and_size() -> tuple[int, int]:
-    """The variables of the first launcher that sets both are used: `farandole run` and horovodrun
-    (HOROVOD_RANK and HOROVOD_SIZE), Open MPI, then MPICH and others with PMI. The result is (0, 1)
-    if none does, as under srun without PMI. Works before init()."""
+    """Return the rank and size that the launcher has set: `farandole run` and horovodrun
+    (HOROVOD_RANK and HOROVOD_SIZE), then Open MPI, then MPICH and others with PMI. Without any,
+    as under srun without PMI, return (0, 1). Works before init()."""
     for rank, size in _PAIRS:
         if rank in os.environ and size in os.environ:
             return int(os.environ[rank]), int(os.environ[size])
