@@ -33,6 +33,32 @@ SPLITS: tuple[Split, ...] = (
 )
 SCALES = ((2.0, 1.0), (1.0, 0.4), (0.5, 3.0), (-1.5, 0.25), (0.0, 1.0))
 SCATTERED: tuple[Shape, ...] = ((0, 2), (1,), (7,), (4, 3), (5, 2, 2), (8,), (40_001,))
+# What the ranks give to an Adasum, and the result, worked out by hand from the formula of the paper
+# (Maleki et al., 2020). Of two vectors it is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b. Of more,
+# neighbours are combined, then their results; the last of three waits for that.
+WORKED_ADASUMS: dict[int, list[tuple[list[Any], Any]]] = {
+    2: [
+        ([3.0, 5.0], 4.0),  # numbers are averaged, also with opposite signs
+        ([2.0, -1.0], 0.5),
+        ([0.0, 7.0], 7.0),
+        ([0.0, 0.0], 0.0),
+        ([[1.0, 2.0], [-1.0, -2.0]], [0.0, 0.0]),
+        ([[1.0, 2.0], [-2.0, 1.0]], [-1.0, 3.0]),  # orthogonal vectors are added
+        ([[3.0, 4.0], [4.0, 3.0]], [91 / 25, 91 / 25]),
+        ([[1.0, 0.0], [1.0, 1.0]], [5 / 4, 3 / 4]),
+    ],
+    3: [
+        ([1.0, 2.0, 6.0], 3.75),
+        ([0.0, 0.0, 5.0], 5.0),
+        ([[1.0, 2.0], [-1.0, -2.0], [4.0, 1.0]], [4.0, 1.0]),
+        ([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0]], [55 / 68, 33 / 68 + 13 / 8]),
+    ],
+    4: [
+        ([0.0, 4.0, 2.0, 6.0], 4.0),
+        ([[2.0, 0.0], [0.0, 1.0], [-2.0, 0.0], [0.0, -1.0]], [0.0, 0.0]),
+        ([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0], [2.0, 0.0]], [5 / 68 + 3 / 2, 3 / 68 + 3 / 2]),
+    ],
+}
 
 
 class OperationChecks(Suite):
@@ -99,6 +125,20 @@ class OperationChecks(Suite):
         for dtype in self.floats():
             found = self.api.allreduce(self.frontend.tensor(same, dtype), op=self.api.Adasum)
             self.expect(found, same, dtype)
+
+    def check_adasum_of_worked_examples(self) -> None:
+        for inputs, wanted in WORKED_ADASUMS.get(self.size, []):
+            for dtype in self.floats():
+                mine = self.frontend.tensor(np.array(inputs[self.rank]), dtype)
+                found = self.api.allreduce(mine, op=self.api.Adasum)
+                self.expect(found, np.array(wanted), dtype, False, NEAR_ZERO[dtype])
+
+    def check_adasum_of_ordinary_numbers(self) -> None:
+        inputs = [np.random.default_rng(rank).standard_normal(3000) for rank in range(self.size)]
+        for dtype in ("float32", "float64"):
+            mine = self.frontend.tensor(inputs[self.rank], dtype)
+            found = self.frontend.array(self.api.allreduce(mine, op=self.api.Adasum))
+            np.testing.assert_allclose(found, reference.adasum(np.stack(inputs)), 1e-5, 1e-6)
 
     def check_what_adasum_is_not_for(self) -> None:
         adasum = self.api.Adasum
