@@ -25,6 +25,7 @@ import tomllib  # type: ignore[import-not-found]  # mypy looks at Python 3.10, w
 ROOT = Path(__file__).resolve().parent.parent
 TREE = ROOT / "build/mutants/tree"
 SITE = ROOT / "build/mutants/site"
+PACKAGES = ("farandole", "horovod")  # what the tests in python/ import
 # A test that hangs because of a bug has found it. Its time limit is a multiple of its time without
 # a bug, and at least some seconds.
 PATIENCE, PATIENCE_S = 10, 60
@@ -108,7 +109,8 @@ def build(target: str) -> None:
 
 def tests_pass(mutant: Mutant, timeout: float | None = None) -> bool:
     if mutant.in_python:
-        shutil.copytree(TREE / "python/farandole", SITE / "farandole", dirs_exist_ok=True)
+        for package in PACKAGES:
+            shutil.copytree(TREE / "python" / package, SITE / package, dirs_exist_ok=True)
         words = [sys.executable, "-m", "pytest", "-q", "-x", *mutant.tests.split()]
         return run(words, timeout, PYTHONPATH=str(SITE))
     build(mutant.tests)
@@ -120,10 +122,13 @@ def prepare(mutants: list[Mutant]) -> dict[str, float]:
     """Build everything without a bug, and return how long each test takes, in seconds."""
     copy_sources()
     if any(mutant.in_python for mutant in mutants):
-        # The package that `./dev test python` has installed, with its compiled module.
-        package = Path(sysconfig.get_path("purelib")) / "farandole"
-        shutil.copytree(package, SITE / "farandole", dirs_exist_ok=True)
-    if not (TREE / "build/dev/build.ninja").exists() and not run(["cmake", "--preset", "dev"]):
+        # The packages that `./dev test python` has installed, with their compiled modules.
+        for package in PACKAGES:
+            installed = Path(sysconfig.get_path("purelib")) / package
+            shutil.copytree(installed, SITE / package, dirs_exist_ok=True)
+    builds = not all(mutant.in_python for mutant in mutants)
+    configured = (TREE / "build/dev/build.ninja").exists()
+    if builds and not configured and not run(["cmake", "--preset", "dev"]):
         raise SystemExit("the copy of the sources cannot be configured")
     seconds = {}
     for mutant in {mutant.tests: mutant for mutant in mutants}.values():
