@@ -31,7 +31,7 @@ class ContextTracker {
     --groups_[group].unobserved;
     ++waits_;
   }
-  // The user never will: this cannot hold back the next quiescent point for ever. Nothing was seen.
+  // The user will never learn it. So the submission no longer holds back the next quiescent point.
   void dropped(GroupId group) { --groups_[group].unobserved; }
   // The group is gone: nothing is unseen there.
   void forget(GroupId group) { groups_.erase(group); }

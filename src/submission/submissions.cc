@@ -43,7 +43,7 @@ void Submissions::forget_group(GroupId group) {
 
 void Submissions::set_open(GroupId group, bool open) {
   const auto found = open_.find(group);
-  if (found != open_.end()) found->second = open;  // else it is none of ours
+  if (found != open_.end()) found->second = open;  // this rank may not be in it
 }
 
 Status Submissions::add(std::span<const Submission> batch, std::span<Handle> handles,
