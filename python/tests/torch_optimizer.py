@@ -330,7 +330,7 @@ class OptimizerChecks:
 
     def check_a_skipped_step(self) -> None:
         """Rank 0 has no gradients after it: it takes part in the next step all the same."""
-        model = network()
+        model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         square_loss(model, self.rank, 0).backward()
         optimizer.synchronize()
@@ -338,10 +338,16 @@ class OptimizerChecks:
         if self.rank != 0:
             square_loss(model, self.rank, 1).backward()
         optimizer.step()
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(
+            reference, plain, [1], lambda m, rank, step: square_loss(m, rank, step) * (rank > 0)
+        )
         self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
 
     def check_a_step_after_one_with_a_closure(self) -> None:
-        model = network()
+        """Without zero_grad(): the second step adds to the gradients of the first."""
+        model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
 
         def evaluate() -> torch.Tensor:
@@ -355,7 +361,13 @@ class OptimizerChecks:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             optimizer.step()
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        for step in (0, 1):
+            for rank in range(step, self.size):
+                (square_loss(reference, rank, step) / self.size).backward()
+            plain.step()
         self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
 
     def check_an_optimizer_that_takes_no_closure(self) -> None:
         class Descent(torch.optim.SGD):

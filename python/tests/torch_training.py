@@ -63,14 +63,16 @@ class TrainingChecks(OptimizerWords):
         self.expect_equal(model, reference, tolerance)
 
     def check_arguments_by_position(self) -> None:
-        model = network()
+        model, reference = network(), network()
         inner, world = torch.optim.SGD(model.parameters(), lr=0.1), hvd.global_process_set
         names, none = model.named_parameters(), hvd.Compression.none
         optimizer = hvd.DistributedOptimizer(
             inner, names, none, 1, hvd.Average, 1.0, 0, None, False, world
         )
         self.train(model, optimizer, range(2))
+        self.train_reference(reference, torch.optim.SGD(reference.parameters(), lr=0.1), range(2))
         self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
 
     def check_predivide_factor(self) -> None:
         self.compare(gradient_predivide_factor=4.0)
@@ -136,16 +138,29 @@ class TrainingChecks(OptimizerWords):
         self.passes(network(), steps, {"backward_passes_per_step": 3})
 
     def check_one_rank_has_fewer_passes(self) -> None:
-        model = network()
+        model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), backward_passes_per_step=2
         )
+
+        def passes(each: nn.Module, rank: int, step: int) -> list[torch.Tensor]:
+            count = 1 if rank == 0 and step % 2 == 0 else 2
+            return [square_loss(each, rank, number) for number in range(count)]
+
         for step in range(4):
             optimizer.zero_grad()
-            for number in range(1 if self.rank == 0 and step % 2 == 0 else 2):
-                square_loss(model, self.rank, number).backward()
+            for loss in passes(model, self.rank, step):
+                loss.backward()
             optimizer.step()
+        plain = torch.optim.SGD(reference.parameters(), lr=0.1)
+        self.train_reference(
+            reference,
+            plain,
+            range(4),
+            lambda m, rank, step: torch.stack(passes(m, rank, step)).sum(),
+        )
         self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
 
     def check_no_sync(self) -> None:
         """Passes in it only add up, also when step() follows at once."""
@@ -220,17 +235,24 @@ class TrainingChecks(OptimizerWords):
             self.expect_equal(model, reference)
 
     def check_an_optimizer_for_sparse_gradients_only(self) -> None:
-        model = Words()
-        tables = [*model.always.parameters()]
-        sparse = hvd.DistributedOptimizer(torch.optim.SparseAdam(tables, lr=0.1))
-        dense = hvd.DistributedOptimizer(torch.optim.Adam(model.dense.parameters()))
+        def optimizers(model: Words) -> list[torch.optim.Optimizer]:
+            tables = [*model.always.parameters()]
+            sparse = torch.optim.SparseAdam(tables, lr=0.1)
+            return [sparse, torch.optim.Adam(model.dense.parameters())]
+
+        model, reference = Words(), Words()
+        ours, plain = map(hvd.DistributedOptimizer, optimizers(model)), optimizers(reference)
+        of_both = ((model, list(ours), [self.rank]), (reference, plain, range(self.size)))
         for step in range(3):
-            sparse.zero_grad()
-            dense.zero_grad()
-            model.loss(self.rank, step, used=False).backward()
-            sparse.step()
-            dense.step()
+            for each, chosen, ranks in of_both:
+                for optimizer in chosen:
+                    optimizer.zero_grad()
+                for rank in ranks:
+                    (each.loss(rank, step, used=False) / len(ranks)).backward()
+                for optimizer in chosen:
+                    optimizer.step()
         self.expect_same_everywhere(model)
+        self.expect_equal(model, reference)
 
     def expect_deltas(
         self, combine: Callable[[torch.Tensor], torch.Tensor], **options: Any
@@ -314,4 +336,5 @@ class TrainingChecks(OptimizerWords):
         torch.manual_seed(self.rank)
         model = nn.Linear(3, 3)
         hvd.broadcast_parameters(list(model.parameters()), root_rank=0)
-        self.expect_same_everywhere(model)
+        torch.manual_seed(0)
+        self.expect_equal(model, nn.Linear(3, 3), tolerance=0)
