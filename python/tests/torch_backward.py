@@ -474,8 +474,8 @@ class BackwardChecks(OptimizerWords):
         )
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
         for passes in (3, 1, 2, 1):
+            optimizer.zero_grad()  # first, because it begins a new count, too
             optimizer.set_backward_passes_per_step(passes)
-            optimizer.zero_grad()
             wanted = [passes * gradient for gradient in self.mean_gradients(model, passes)]
             for _ in range(passes):
                 square_loss(model, self.rank, passes).backward()
