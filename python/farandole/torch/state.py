@@ -128,8 +128,8 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
             parameter.detach().copy_(value)
             if gradient is not None:
                 parameter.grad = gradient
-        for group, its in zip(groups, options, strict=True):
-            group.update(its)
+        for group, saved in zip(groups, options, strict=True):
+            group.update(saved)
     for group in groups:
         for parameter in group["params"]:
             if isinstance(state := optimizer.state.get(parameter), dict):
