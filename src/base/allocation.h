@@ -14,7 +14,7 @@ namespace farandole {
 // `what` returns the beginning of the error text, such as "rank 3 cannot join the job"; it is only
 // called in that case.
 template <class What, class Call>
-auto with_memory(What what, Call call) -> decltype(call()) {
+auto catch_bad_alloc(What what, Call call) -> decltype(call()) {
   try {
     return call();
   } catch (const std::bad_alloc&) {

@@ -200,7 +200,7 @@ class WatchedMemory {
 
   std::byte* data() { return memory_.get() + begin_; }
   Buffer content() const { return {memory_.get() + begin_, memory_.get() + begin_ + bytes_}; }
-  bool surroundings_are_fresh() const {
+  bool guards_are_intact() const {
     const auto fresh = [](std::byte byte) { return byte == kFresh; };
     const std::byte* const begin = memory_.get();
     return std::all_of(begin, begin + begin_, fresh) &&
@@ -260,7 +260,7 @@ class SideInTest {
   bool untouched() const {
     return !allocated_ && same(input_.content(), original()) &&
            same(output_.content(), Buffer(output_.content().size(), WatchedMemory::kFresh)) &&
-           surroundings_are_fresh();
+           guards_are_intact();
   }
   // Overwrites the memory afterwards: no other member may still need it.
   void expect_right() {
@@ -269,7 +269,7 @@ class SideInTest {
     EXPECT_TRUE(is_right(prepared_.call.reduction, in_place_ ? input_.content() : output_.content(),
                          expected()));
     EXPECT_TRUE(in_place_ || same(input_.content(), original())) << "the input was written";
-    EXPECT_TRUE(surroundings_are_fresh());
+    EXPECT_TRUE(guards_are_intact());
     EXPECT_EQ(allocated_, is_received());
     if (is_received()) {
       EXPECT_EQ(received_rows_, prepared_.received_rows(member_));
@@ -286,8 +286,8 @@ class SideInTest {
     return row_of(prepared_.call.operation).output_rule == OutputRule::kReceived;
   }
   WatchedMemory& output() { return in_place_ ? input_ : output_; }
-  bool surroundings_are_fresh() const {
-    return input_.surroundings_are_fresh() && output_.surroundings_are_fresh();
+  bool guards_are_intact() const {
+    return input_.guards_are_intact() && output_.guards_are_intact();
   }
   std::byte* allocate(std::span<const std::int64_t> rows) {
     EXPECT_FALSE(allocated_) << "asked twice";

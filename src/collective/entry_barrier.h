@@ -73,7 +73,7 @@ class BasicEntryBarrier {
   // True if a member has exposed memory and may have got it back while we read it, because the
   // group ends. Then we must not publish that we have read all of it, so no member completes the
   // step.
-  bool is_exposer_gone() const { return any_member_exposes_input() && board_->somebody_is_gone(); }
+  bool is_exposer_gone() const { return any_member_exposes_input() && board_->any_member_gone(); }
 
  private:
   Board* board_;

@@ -55,7 +55,7 @@ void Learner::forget_run() {
 }
 
 bool Learner::is_sync_point(std::uint32_t id, const std::vector<SubmissionContext>& contexts) {
-  if (is_after_all(contexts)) {
+  if (all_passed_quiescent_point(contexts)) {
     end_superstep();
     const auto fragment_last = fragment_last_;
     restart();
@@ -66,7 +66,7 @@ bool Learner::is_sync_point(std::uint32_t id, const std::vector<SubmissionContex
   return ids_of_run_.contains(id) && end_round();
 }
 
-bool Learner::is_after_all(const std::vector<SubmissionContext>& contexts) const {
+bool Learner::all_passed_quiescent_point(const std::vector<SubmissionContext>& contexts) const {
   if (quiescent_points_.empty()) return false;
   for (std::size_t member = 0; member < contexts.size(); ++member) {
     const auto ahead = contexts[member].quiescent_points - quiescent_points_[member];

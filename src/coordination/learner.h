@@ -75,7 +75,7 @@ class Learner {
 
   void edit(const auto& item);
   void forget_run();
-  bool is_after_all(const std::vector<SubmissionContext>& contexts) const;
+  bool all_passed_quiescent_point(const std::vector<SubmissionContext>& contexts) const;
   void end_superstep();
   bool end_round();
   std::uint64_t digest_of_run() const;

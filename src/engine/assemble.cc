@@ -37,7 +37,7 @@ Status check_topology(const EngineOptions& options) {
   return {};
 }
 
-Result<std::shared_ptr<Store>> meet_others(const EngineOptions& options) {
+Result<std::shared_ptr<Store>> open_store_by_id(const EngineOptions& options) {
   Digest digest;
   digest.add(options.rendezvous_id);
   const WaitLimit limit{std::chrono::steady_clock::now() + options.start_timeout,
@@ -110,7 +110,7 @@ Result<std::shared_ptr<Store>> choose_store(const EngineOptions& options) {
   FARANDOLE_TRY(check_topology(options));
   if (options.rendezvous_descriptor < 0 && options.topology.size == 1)
     return {std::make_shared<MemoryStore>()};
-  if (options.rendezvous_descriptor < 0) return meet_others(options);
+  if (options.rendezvous_descriptor < 0) return open_store_by_id(options);
   return options.context->launcher_store(options.rendezvous_descriptor);
 }
 
@@ -151,7 +151,7 @@ Result<std::unique_ptr<Engine>> assemble(EngineOptions options, std::shared_ptr<
   parts->formation = *std::move(formed);
   std::unique_ptr<Engine> engine;
   const auto why = [&] { return fmt::format("rank {} cannot start", options.topology.rank); };
-  const Status started = with_memory(why, [&]() -> Status {
+  const Status started = catch_bad_alloc(why, [&]() -> Status {
     FARANDOLE_TRY(start(*parts, options));
     parts->recorder->formed(parts->clock->now());
     start_timeline(*parts, options);

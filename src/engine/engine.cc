@@ -26,7 +26,7 @@ Status forked(int rank) {
 }
 
 // What blocks is rejected in a completion: this rank makes no progress while one runs.
-Status if_it_may_block(std::string_view what) {
+Status check_may_block(std::string_view what) {
   if (!Completions::is_running_here()) return {};
   return Status::fix_call(fmt::format(
       "{} was called from the completion of a call, which must not block; call it from another "
@@ -70,7 +70,7 @@ Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
     return fmt::format("a call of rank {} was not submitted", parts.topology.rank);
   };
   const Status status =
-      with_memory(what, [&] { return check_and_submit(parts, batch, handles, wait_limit); });
+      catch_bad_alloc(what, [&] { return check_and_submit(parts, batch, handles, wait_limit); });
   if (status.code() != StatusCode::kFixCall) return status;
   return Status::fix_call(fmt::format("rank {}: {}", parts.topology.rank, status.message()));
 }
@@ -81,8 +81,8 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
   const auto what = [&] {
     return fmt::format("rank {} cannot join the job", options.topology.rank);
   };
-  FARANDOLE_TRY(if_it_may_block("Engine::create()"));
-  return with_memory(what, [&]() -> Result<std::unique_ptr<Engine>> {
+  FARANDOLE_TRY(check_may_block("Engine::create()"));
+  return catch_bad_alloc(what, [&]() -> Result<std::unique_ptr<Engine>> {
     if (!options.context) options.context = make_process_context();
     FARANDOLE_TRY_ASSIGN(auto store, choose_store(options));
     return assemble(options, std::move(store));
@@ -113,13 +113,13 @@ std::vector<int> Engine::ranks_of(GroupId group) const {
 
 Result<GroupId> Engine::add_group(const std::vector<int>& ranks) {
   if (parts_->abandoned) return forked(parts_->topology.rank);
-  FARANDOLE_TRY(if_it_may_block("add_group()"));
+  FARANDOLE_TRY(check_may_block("add_group()"));
   return parts_->groups->add(ranks);
 }
 
 Status Engine::remove_group(GroupId group) {
   if (parts_->abandoned) return forked(parts_->topology.rank);
-  FARANDOLE_TRY(if_it_may_block("remove_group()"));
+  FARANDOLE_TRY(check_may_block("remove_group()"));
   return parts_->groups->remove(group);
 }
 
@@ -137,7 +137,7 @@ Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> bat
   const auto what = [&] {
     return fmt::format("a batch of rank {} was not submitted", parts_->topology.rank);
   };
-  FARANDOLE_TRY(with_memory(what, [&] {
+  FARANDOLE_TRY(catch_bad_alloc(what, [&] {
     handles.resize(batch.size());
     return Status();
   }));
@@ -171,7 +171,7 @@ Result<std::shared_ptr<std::byte>> Engine::allocate(std::size_t bytes) {
   const auto what = [&] {
     return fmt::format("rank {} cannot allocate {} bytes", parts_->topology.rank, bytes);
   };
-  return with_memory(what, [&] { return parts_->formation.heap->allocate(bytes); });
+  return catch_bad_alloc(what, [&] { return parts_->formation.heap->allocate(bytes); });
 }
 
 bool Engine::is_shared(const void* memory, std::size_t bytes) const {
@@ -180,9 +180,9 @@ bool Engine::is_shared(const void* memory, std::size_t bytes) const {
 
 Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
   if (parts_->abandoned) return forked(parts_->topology.rank);
-  FARANDOLE_TRY(if_it_may_block("start_timeline()"));
+  FARANDOLE_TRY(check_may_block("start_timeline()"));
   const auto what = [&] { return fmt::format("rank {} has no timeline", parts_->topology.rank); };
-  return with_memory(what, [&]() -> Status {
+  return catch_bad_alloc(what, [&]() -> Status {
     FARANDOLE_TRY_ASSIGN(const std::string job, job_name(*parts_->store));
     return parts_->timeline->start(path, {job, parts_->formation.epoch}, mark_cycles);
   });
@@ -190,14 +190,14 @@ Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
 
 Status Engine::stop_timeline() {
   if (parts_->abandoned) return forked(parts_->topology.rank);
-  FARANDOLE_TRY(if_it_may_block("stop_timeline()"));
+  FARANDOLE_TRY(check_may_block("stop_timeline()"));
   parts_->timeline->stop();
   return {};
 }
 
 Status Engine::shutdown(const std::string& reason, LeaveCause cause, const std::string& traceback) {
   if (parts_->abandoned) return {};
-  FARANDOLE_TRY(if_it_may_block("shutdown()"));
+  FARANDOLE_TRY(check_may_block("shutdown()"));
   std::call_once(parts_->left, [&] {
     parts_->watch->stop();  // the others' death must not reach us any more
     parts_->progress->stop(reason);

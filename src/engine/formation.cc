@@ -129,7 +129,7 @@ class Rendezvous {
     value.descriptors.push_back(std::move(heap));
     const Status published = store_.set(keys::member(epoch_, rank()), std::move(value));
     member_published_ = published.ok();
-    return published.ok() ? published : spoken_for(published);
+    return published.ok() ? published : announced_failure_or(published);
   }
 
   Status publish_doorbells() {
@@ -196,7 +196,7 @@ class Rendezvous {
 
   // The launcher may have taken our place in the table because another rank has ended before we
   // came; then it has also said why.
-  Status spoken_for(const Status& status) {
+  Status announced_failure_or(const Status& status) {
     const auto end = store_.wait(keys::complete(epoch_), {TimePoint{}, never_});
     const Status told = end.ok() ? read_end(*end) : Status();
     return told.ok() ? status : told;
@@ -347,7 +347,7 @@ Result<Formation> form(const EngineOptions& options, Store& store) {
     return rendezvous.complete();
   };
   const auto why = [&] { return fmt::format("rank {} cannot join", options.topology.rank); };
-  const Status status = with_memory(why, meet);
+  const Status status = catch_bad_alloc(why, meet);
   if (!status.ok()) rendezvous.announce_failure(status);
   // Who has seen everybody arrive counts on us already.
   if (!status.ok() && formation.doorbells) formation.doorbells->leave(status.message());

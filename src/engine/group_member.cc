@@ -219,7 +219,7 @@ void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
 }
 
 // A process that has ended can have left before, or have died.
-bool GroupMember::somebody_may_write() const {
+bool GroupMember::any_member_may_write() const {
   for (int member = 0; member < group_.members(); ++member) {
     const auto rank = static_cast<std::size_t>(group_.ranks[static_cast<std::size_t>(member)]);
     if (board_.may_still_write(member) && !has_ended(formation_.peers[rank].process)) return true;
@@ -228,7 +228,7 @@ bool GroupMember::somebody_may_write() const {
 }
 
 bool GroupMember::finish_ended(std::vector<Record*>& finished) {
-  if (writers_deadline_ && somebody_may_write()) return false;
+  if (writers_deadline_ && any_member_may_write()) return false;
   writers_deadline_.reset();
   const bool moved = !in_flight_.empty();
   finished.insert(finished.end(), in_flight_.begin(), in_flight_.end());

@@ -51,7 +51,7 @@ class GroupMember {
   // advance() goes on with it.
   bool stop_entering();
   // A member has left, or a rank has died: what it has not stored by now it never will.
-  bool somebody_is_gone() const { return board_.somebody_is_gone(); }
+  bool any_member_gone() const { return board_.any_member_gone(); }
 
   // Ends everything in flight with kRebuildGroup because of `status`; no step moves afterwards.
   // While other members may still write into memory that this rank has exposed them, its calls wait
@@ -94,7 +94,7 @@ class GroupMember {
   void finish(Record& record, std::vector<Record*>& finished);
   bool send_messages();
   void drop_step();
-  bool somebody_may_write() const;
+  bool any_member_may_write() const;
   void take_memory_back(TimePoint now);
   bool finish_ended(std::vector<Record*>& finished);
 

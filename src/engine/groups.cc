@@ -157,7 +157,7 @@ Result<std::unique_ptr<GroupMember>> Groups::form(GroupId id, const std::vector<
                                                   const std::string& publish_as) {
   const auto members = static_cast<int>(ranks.size());
   const auto why = [this] { return fmt::format("rank {} cannot add a group", rank()); };
-  FARANDOLE_TRY(agree(with_memory(why, [&] {
+  FARANDOLE_TRY(agree(catch_bad_alloc(why, [&] {
     return publish_as.empty() ? Status()
                               : publish_group(dependencies_.store, publish_as, members,
                                               dependencies_.formation.costs);
@@ -165,7 +165,7 @@ Result<std::unique_ptr<GroupMember>> Groups::form(GroupId id, const std::vector<
   std::unique_ptr<GroupMember> member;
   Status attached;
   if (std::ranges::binary_search(ranks, rank())) {
-    auto made = with_memory(why, [&] { return make_member(id, ranks); });
+    auto made = catch_bad_alloc(why, [&] { return make_member(id, ranks); });
     attached = made.status();
     if (made.ok()) member = std::move(*made);
   }

@@ -48,7 +48,7 @@ bool Memberships::advance(std::vector<Record*>& finished) {
       std::ranges::find_if(members_, [](const auto& member) { return is_broken(member->ended()); });
   if (broken != members_.end()) give_up(giving_up_broken(*(*broken)->ended()), finished);
   if (std::exchange(members_are_new_, false) || failures_.has_news()) {
-    end_what_has_failed(finished);
+    end_failed_groups(finished);
     moved = true;  // a sleeper looks once more, with everything of this written
   }
   unsent_ = std::ranges::any_of(members_, [](const auto& member) { return member->has_unsent(); });
@@ -68,7 +68,7 @@ TimePoint Memberships::deadline(TimePoint at_most) const {
 // Somebody is gone. Whoever finished its last step before it went has stored all that the others
 // need for it: so one more look, until nothing moves, finishes what can be finished. What is known
 // of the ends is read first: a death that comes meanwhile is found by the next advance().
-void Memberships::end_what_has_failed(std::vector<Record*>& finished) {
+void Memberships::end_failed_groups(std::vector<Record*>& finished) {
   const EndedRanks ended = failures_.read();
   if (given_up_) end_all(*given_up_, finished);
   std::vector<std::pair<GroupMember*, GroupFailure>> failures;
@@ -119,7 +119,7 @@ void Memberships::finish_running_steps(std::vector<Record*>& finished) {
     bool may_move = false;
     bool moved = false;
     for (auto& member : members_)
-      may_move |= !member->stop_entering() && !member->somebody_is_gone();
+      may_move |= !member->stop_entering() && !member->any_member_gone();
     // After that: whoever is gone has stored everything that the others could use.
     for (auto& member : members_) moved |= member->advance(finished);
     const TimePoint now = clock_.now();

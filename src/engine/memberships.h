@@ -62,7 +62,7 @@ class Memberships {
   [[noreturn]] void abort_out_of_memory();
 
  private:
-  void end_what_has_failed(std::vector<Record*>& finished);
+  void end_failed_groups(std::vector<Record*>& finished);
   void end_all(const Status& status, std::vector<Record*>& finished);
   void end(GroupMember& member, const Status& status, std::vector<Record*>& finished);
   void finish_running_steps(std::vector<Record*>& finished);

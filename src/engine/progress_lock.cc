@@ -36,7 +36,7 @@ bool ProgressLock::end_nap(bool has_work) {
 }
 
 bool ProgressLock::is_called_away(bool has_work) const {
-  if (somebody_is_ahead()) return true;
+  if (claimed_or_stopping()) return true;
   return in_background_ && (waiters_ > 0 || calls_ != calls_seen_ || !has_work);
 }
 

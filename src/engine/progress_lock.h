@@ -24,7 +24,7 @@ class ProgressLock {
   };
 
   // A caller may take it.
-  bool is_free() const { return !held_ && !somebody_is_ahead(); }
+  bool is_free() const { return !held_ && !claimed_or_stopping(); }
   bool is_stopping() const { return stopping_; }
   int waiters() const { return waiters_; }
 
@@ -45,7 +45,7 @@ class ProgressLock {
   [[nodiscard]] Wake give_way() {
     CHECK(held_ && waiters_ > 0, "a caller that waits gives way");
     held_ = false;
-    return somebody_is_ahead() ? Wake::kCallers : Wake::kNobody;
+    return claimed_or_stopping() ? Wake::kCallers : Wake::kNobody;
   }
   // From any holder that does not wait. `has_work`: something is in flight, or not sent yet.
   [[nodiscard]] Wake release(bool has_work) {
@@ -87,7 +87,7 @@ class ProgressLock {
   bool end_nap(bool has_work);
 
   // A claim, or the end.
-  bool somebody_is_ahead() const { return stopping_ || claims_ > 0; }
+  bool claimed_or_stopping() const { return stopping_ || claims_ > 0; }
   // Whether the holder is to give it back. To be asked before it sleeps.
   bool is_called_away(bool has_work) const;
 
@@ -96,7 +96,7 @@ class ProgressLock {
  private:
   Wake next(bool has_work) const {
     if (held_) return Wake::kNobody;
-    if (waiters_ > 0 || somebody_is_ahead()) return Wake::kCallers;
+    if (waiters_ > 0 || claimed_or_stopping()) return Wake::kCallers;
     return has_work && !napping_ ? Wake::kProgress : Wake::kNobody;
   }
 

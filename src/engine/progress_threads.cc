@@ -178,7 +178,7 @@ void ProgressThreads::take_progress_lock() {
   state_.called_away = true;
   state.wait([](Contents& contents) { return contents.progress_lock.can_be_claimed(); });
   state->progress_lock.take_claimed();
-  state_.called_away = state->progress_lock.somebody_is_ahead();
+  state_.called_away = state->progress_lock.claimed_or_stopping();
 }
 
 void ProgressThreads::release_progress_lock() {

@@ -39,7 +39,7 @@ Status Timeline::start(const std::string& path, const Job& job, bool mark_cycles
     return Status::fix_call("the engine is shut down; call init() before a timeline is started");
   stop_writer();
   const auto what = [&] { return fmt::format("the timeline cannot be written to `{}`", path); };
-  return with_memory(what, [&] { return open(path, job, mark_cycles); });
+  return catch_bad_alloc(what, [&] { return open(path, job, mark_cycles); });
 }
 
 Status Timeline::open(const std::string& path, const Job& job, bool mark_cycles) {
@@ -126,7 +126,7 @@ void Timeline::run() {
   for (bool is_last = false; !is_last;) {
     is_last = collect(batch_);
     if (!is_open) continue;
-    Status status = with_memory(what, [&] { return write(batch_, is_last); });
+    Status status = catch_bad_alloc(what, [&] { return write(batch_, is_last); });
     if (status.ok() && !is_last) continue;
     is_open = on_ = false;
     file_->close();

@@ -22,7 +22,7 @@ void DeathWatch::run() {
 
 void DeathWatch::close() {
   Execution& execution = job_->arena().execution();
-  if (job_->has(Bug::kCloseBellFirst)) job_->ring_everybody();
+  if (job_->has(Bug::kCloseBellFirst)) job_->ring_all();
   execution.mute(job_->has(Bug::kCloseBellFirst) || job_->has(Bug::kCloseWithoutBell) ||
                  job_->options().spins);
   job_->doorbells(member_).close(job_->options().mortal);

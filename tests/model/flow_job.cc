@@ -15,7 +15,7 @@ constexpr std::int64_t kWindowParts = 3;  // as few as two_shots.h asks for
 
 }  // namespace
 
-bool Flow::somebody_exposes() const {
+bool Flow::any_member_exposes() const {
   return std::any_of(exposes.begin(), exposes.end(), [](bool exposed) { return exposed; });
 }
 

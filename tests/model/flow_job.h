@@ -24,7 +24,7 @@ struct Flow {
   std::array<bool, kFlowMembersMax> exposes = {};
   std::uint32_t misprediction_at = 0;  // in this step odd members have another identity
 
-  bool somebody_exposes() const;
+  bool any_member_exposes() const;
 };
 
 class FlowJob : public Job {

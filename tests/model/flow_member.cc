@@ -35,8 +35,8 @@ bool PlantedBoard<Slots>::all_reached(std::uint32_t phase) const {
 }
 
 template <std::uint32_t Slots>
-bool PlantedBoard<Slots>::somebody_is_gone() const {
-  return !job_->has(Bug::kPublishesAfterTheExposerLeft) && ModelBoard<Slots>::somebody_is_gone();
+bool PlantedBoard<Slots>::any_member_gone() const {
+  return !job_->has(Bug::kPublishesAfterTheExposerLeft) && ModelBoard<Slots>::any_member_gone();
 }
 
 template <std::uint32_t Slots>
@@ -97,7 +97,7 @@ void FlowMember<Slots>::write_key(ByteWriter& key) const {
   key.put(number_);
   key.put(mode_);
   key.put(ending_);
-  for (const bool flag : {somebody_left_, somebody_died_, prepared_, read_after_give_back_})
+  for (const bool flag : {any_member_left_, any_member_died_, prepared_, read_after_give_back_})
     key.put(flag);
   for (const auto value : {ticket_, step_, hooks_, moves_, board_.generation(), board_.sequence()})
     key.put(value);
@@ -155,9 +155,9 @@ void FlowMember<Slots>::turn() {
   if (mode_ == Mode::kOver) return;
   const Progress progress = advance();
   if (progress == Progress::kPending) {
-    require(job_->arena(), ending_ == Ending::kNone || !somebody_left_ || somebody_died_,
+    require(job_->arena(), ending_ == Ending::kNone || !any_member_left_ || any_member_died_,
             "a member has left before it had completed a step of all");
-    if (somebody_died_) {
+    if (any_member_died_) {
       board().abandon();
       ending_ = Ending::kAbandoned;
       return go_on_or_sleep(true);
@@ -186,10 +186,10 @@ template <std::uint32_t Slots>
 void FlowMember<Slots>::look_whether_to_end() {
   const Options& options = job_->options();
   const bool quits = options.quitter == number_;
-  somebody_died_ = options.mortal >= 0 && doorbells_->closed_by().has_value();
-  somebody_left_ = options.quitter >= 0 && !quits && doorbells_->has_left(options.quitter);
+  any_member_died_ = options.mortal >= 0 && doorbells_->closed_by().has_value();
+  any_member_left_ = options.quitter >= 0 && !quits && doorbells_->has_left(options.quitter);
   const bool wants = quits && job_->wants_to_end.await(0) != 0;
-  if (ending_ != Ending::kNone || !(somebody_died_ || somebody_left_ || wants)) return;
+  if (ending_ != Ending::kNone || !(any_member_died_ || any_member_left_ || wants)) return;
   const bool entered = board().generation() != 0 && board().sequence() == step_;
   if (!entered || board().try_close()) return fail();
   ending_ = Ending::kKept;
@@ -215,14 +215,14 @@ void FlowMember<Slots>::fail() {
 template <std::uint32_t Slots>
 void FlowMember<Slots>::wait_for_writers() {
   // Only what others write is waited for.
-  if (is_two_shots() && exposes() && !job_->has(Bug::kReturnsUnfenced) && somebody_may_write())
+  if (is_two_shots() && exposes() && !job_->has(Bug::kReturnsUnfenced) && any_member_may_write())
     return go_on_or_sleep(false);
   get_memory_back();
   end();
 }
 
 template <std::uint32_t Slots>
-bool FlowMember<Slots>::somebody_may_write() const {
+bool FlowMember<Slots>::any_member_may_write() const {
   const Options& options = job_->options();
   for (int member = 0; member < board().members(); ++member) {
     if (member == number_ || !board().may_still_write(member)) continue;

@@ -25,7 +25,7 @@ class PlantedBoard : public ModelBoard<Slots> {
 
   void publish_phase(std::uint32_t phase);
   bool all_reached(std::uint32_t phase) const;
-  bool somebody_is_gone() const;
+  bool any_member_gone() const;
   bool may_run();
   bool try_close();
 
@@ -89,7 +89,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   void look_whether_to_end();
   void go_on_or_sleep(bool moved);
   void wait_for_writers();
-  bool somebody_may_write() const;
+  bool any_member_may_write() const;
   void fail();
   Progress advance();
   void finish_step();
@@ -117,8 +117,8 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   Sequence sequence_;
   Mode mode_ = Mode::kBegin;
   Ending ending_ = Ending::kNone;
-  bool somebody_left_ = false;  // as the last look has found
-  bool somebody_died_ = false;
+  bool any_member_left_ = false;  // as the last look has found
+  bool any_member_died_ = false;
   bool prepared_ = false;
   std::uint32_t ticket_ = 0;
   std::uint32_t step_ = 1;

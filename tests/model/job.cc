@@ -87,13 +87,13 @@ void Job::mark_board() {
       mark(&line.input, fmt::format("slot {} input", slot), Site::kPayload, member);
       mark(&line.output, fmt::format("slot {} output", slot), Site::kPayload, member);
       mark(&line.phase, fmt::format("slot {} phase", slot), Site::kPhase, member);
-      if (somebody_may_end())
+      if (any_member_may_end())
         mark(&line.abandoned, fmt::format("slot {} abandoned", slot), Site::kOther, member);
     }
   }
   // As long as nobody ends, nobody needs to look at it in every order.
   const auto* closing = reinterpret_cast<const typename Board::Closing*>(lines + members * Slots);
-  if (somebody_may_end())
+  if (any_member_may_end())
     arena_.mark(&closing->word, "closing of the group");
   else
     arena_.mark_constant(&closing->word, "closing of the group", 0);
@@ -110,7 +110,7 @@ std::vector<int> Job::ranks() const {
   return all;
 }
 
-void Job::ring_everybody() {
+void Job::ring_all() {
   for (int member = 0; member < options_.members; ++member) {
     auto& bell = bell_line(member).bell;
     bell.fetch_add(1, std::memory_order_seq_cst);

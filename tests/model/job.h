@@ -105,7 +105,7 @@ class Job {
   std::byte* board_memory() const { return board_; }
   std::vector<int> ranks() const;
   // Rings without looking who is asleep, as close() does.
-  void ring_everybody();
+  void ring_all();
 
   // In generation 1, odd members see other identities from step `differ_from` on.
   Value identity(int member, std::uint32_t generation, std::uint32_t step) const;
@@ -130,7 +130,7 @@ class Job {
   void mark_doorbells();
   template <std::uint32_t Slots>
   void mark_board();
-  bool somebody_may_end() const { return options_.mortal >= 0 || options_.quitter >= 0; }
+  bool any_member_may_end() const { return options_.mortal >= 0 || options_.quitter >= 0; }
 };
 
 // Report of a member: how far it is.

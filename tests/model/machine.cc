@@ -203,7 +203,7 @@ void Machine::reap(std::size_t member, MachineState& state) {
   state.memory[scenario_.reaped[member].word()] = number_of(1);
 }
 
-bool Machine::concerns_nobody(const Thread& thread, std::size_t who) const {
+bool Machine::concerns_no_other(const Thread& thread, std::size_t who) const {
   const Operation& next = automaton_.pending(thread.local);
   if (next.ghost) return true;
   if (is_buffered(next)) return thread.buffered < kBufferedMax;
@@ -215,7 +215,7 @@ bool Machine::concerns_nobody(const Thread& thread, std::size_t who) const {
 
 void Machine::settle(std::size_t who, MachineState& state) {
   Thread& me = state.threads[who];
-  while (!broken_ && concerns_nobody(me, who)) {
+  while (!broken_ && concerns_no_other(me, who)) {
     const Operation operation = automaton_.pending(me.local);
     if (operation.action == Action::kFail) {
       broken_ = operation.text;

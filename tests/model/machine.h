@@ -76,7 +76,7 @@ class Machine {
   void reap(std::size_t member, MachineState& state);
   // Goes on as long as what comes next concerns no other thread.
   void settle(std::size_t who, MachineState& state);
-  bool concerns_nobody(const Thread& thread, std::size_t who) const;
+  bool concerns_no_other(const Thread& thread, std::size_t who) const;
   Value execute(const Operation& operation, std::size_t who, MachineState& state);
   void wake(Word word, MachineState& state);
   void commit(Word word, std::uint16_t value, std::size_t who, MachineState& state);

@@ -118,7 +118,7 @@ struct Totals {
     all.releases += one.releases;
     all.rollbacks += one.rollbacks;
     all.messages += one.messages;
-    deaths += one.somebody_died ? 1U : 0U;
+    deaths += one.any_member_died ? 1U : 0U;
     must_fall_silent += one.must_fall_silent ? 1U : 0U;
     fell_silent += one.fell_silent ? 1U : 0U;
   }

@@ -61,7 +61,7 @@ class Simulation {
             .messages = network_.messages(),
             .must_fall_silent = referee_.is_nothing_new() && script_.must_fall_silent,
             .fell_silent = referee_.is_nothing_new() && referee_.late_messages() == 0,
-            .somebody_died = died_,
+            .any_member_died = died_,
             .time = finished_at_.value_or(timeline_.now())};
   }
 

@@ -37,7 +37,7 @@ struct Findings {
   bool must_fall_silent = false;  // it reached the part in which no message may be sent
   // it reached the part in which nothing is new, and no message was sent there
   bool fell_silent = false;
-  bool somebody_died = false;
+  bool any_member_died = false;
   Time time = 0;  // when the last program came to its end
 };
 

@@ -138,7 +138,7 @@ TEST(Simulation, JobsMeetWhatTheyAreMeantToMeet) {
     rejections += report.rejections;
     releases += report.releases;
     steps_joined += report.steps_joined;
-    deaths += report.somebody_died ? 1 : 0;
+    deaths += report.any_member_died ? 1 : 0;
     silent += report.must_fall_silent ? 1 : 0;
   }
   EXPECT_GT(counts.forgotten, 1000);

@@ -97,7 +97,7 @@ class BasicDoorbells {
   // Rings even if no thread seems asleep. For values that are not stored seq_cst, and for the
   // closing word.
   void ring_always(int rank);
-  void ring_everybody();
+  void ring_all();
 
   Header* header_;
   Line* lines_;
@@ -131,7 +131,7 @@ void BasicDoorbells<Atomics>::ring_always(int rank) {
 }
 
 template <class Atomics>
-void BasicDoorbells<Atomics>::ring_everybody() {
+void BasicDoorbells<Atomics>::ring_all() {
   for (int rank = 0; rank < size_; ++rank) ring_always(rank);
 }
 
@@ -171,7 +171,7 @@ void BasicDoorbells<Atomics>::leave(std::string_view reason) {
   mine.reason_bytes.store(static_cast<std::uint32_t>(bytes), std::memory_order_relaxed);
   const auto ticket = header_->leavers.fetch_add(1, std::memory_order_seq_cst) + 1;
   mine.left.store(ticket, std::memory_order_seq_cst);
-  ring_everybody();
+  ring_all();
 }
 
 template <class Atomics>
@@ -195,7 +195,7 @@ void BasicDoorbells<Atomics>::close(int dead_rank) {
   header_->closing.compare_exchange_strong(open, std::uint64_t{leavers()} << 32 | failed_rank,
                                            std::memory_order_seq_cst);
   // Ring even if another rank closed first, because that rank may have died before it rang.
-  ring_everybody();
+  ring_all();
 }
 
 template <class Atomics>

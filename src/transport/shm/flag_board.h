@@ -114,7 +114,7 @@ class BasicFlagBoard {
 
   // True if a member has left the job or a rank has died, so that the group ends. If it is false,
   // memory that others exposed for the current step was still exposed when we last read it.
-  bool somebody_is_gone() const;
+  bool any_member_gone() const;
 
   // Whether the current step may be run. Every member calls it when it has seen that all entered
   // the same step, before it does any work in it. False if the group was closed before; then no
@@ -249,7 +249,7 @@ bool BasicFlagBoard<Atomics, Slots>::all_reached(std::uint32_t phase) const {
 }
 
 template <class Atomics, std::uint32_t Slots>
-bool BasicFlagBoard<Atomics, Slots>::somebody_is_gone() const {
+bool BasicFlagBoard<Atomics, Slots>::any_member_gone() const {
   finish_loads();
   if (doorbells_->closed_by()) return true;
   if (doorbells_->leavers() == 0) return false;

@@ -119,12 +119,12 @@ TEST(FlagBoard, ANewEntryNeverLooksLikeTheOldOne) {
 TEST(FlagBoard, AMemberThatLeftOrAnyRankThatDiedIsGone) {
   Boards boards(3);
   FlagBoard pair(boards.pair_memory(), 0, {0, 1}, boards.doorbells(0));
-  EXPECT_FALSE(boards[0].somebody_is_gone() || pair.somebody_is_gone());
+  EXPECT_FALSE(boards[0].any_member_gone() || pair.any_member_gone());
   boards.doorbells(2).leave("done");
-  EXPECT_TRUE(boards[0].somebody_is_gone());
-  EXPECT_FALSE(pair.somebody_is_gone());
+  EXPECT_TRUE(boards[0].any_member_gone());
+  EXPECT_FALSE(pair.any_member_gone());
   boards.doorbells(1).close(2);
-  EXPECT_TRUE(pair.somebody_is_gone());
+  EXPECT_TRUE(pair.any_member_gone());
 }
 
 TEST(FlagBoardDeathTest, ThereMustBeACurrentStep) {
