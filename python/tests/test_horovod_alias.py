@@ -117,6 +117,15 @@ def test_small_tools() -> None:
         ({}, (0, 1)),
         ({"PMI_RANK": "2", "PMI_SIZE": "4"}, (2, 4)),
         ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "3", "PMI_RANK": "2"}, (1, 3)),
+        (
+            {
+                "OMPI_COMM_WORLD_RANK": "1",
+                "OMPI_COMM_WORLD_SIZE": "3",
+                "PMI_RANK": "2",
+                "PMI_SIZE": "4",
+            },
+            (1, 3),
+        ),
         ({"HOROVOD_RANK": "5", "HOROVOD_SIZE": "8", "PMI_RANK": "2", "PMI_SIZE": "4"}, (5, 8)),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import torch
 from torch import nn
 
@@ -72,6 +74,19 @@ class ElasticChecks:
             state.restore()
             assert optimizer.param_groups[0]["lr"] == 0.8
             assert "added" not in optimizer.param_groups[0]
+
+    def check_a_wrong_call_is_not_repeated(self) -> None:
+        calls: list[int] = []
+
+        @elastic.run
+        def train(state: elastic.TorchState) -> None:
+            calls.append(state.epoch)
+            if len(calls) == 1:
+                hvd.broadcast(torch.ones(2), root_rank=self.size)
+
+        with contextlib.suppress(hvd.CallError):
+            train(self.state())
+        assert calls == [0]
 
     def check_a_new_model_takes_the_place_of_the_old(self) -> None:
         state = self.state()

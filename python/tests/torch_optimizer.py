@@ -748,6 +748,13 @@ class OptimizerChecks:
         hvd.synchronize(hvd.allreduce_async(torch.ones(2), name="first.0"))
         for i in (1, 2):
             self.expect_error("is in use", hvd.allreduce_async, torch.ones(2), name=f"first.{i}")
+        # A grouped call waits for all of them, so all of their names are free again.
+        tensors = [torch.ones(2)] * 3
+        for _ in range(2):
+            batch = {"name": "batch", "prescale_factor": wrong}
+            self.expect_error("finite", hvd.grouped_allreduce, tensors, **batch)
+        found = hvd.grouped_allreduce(tensors, name="batch")
+        assert all(torch.equal(tensor, torch.ones(2)) for tensor in found)
 
     def check_size_one_has_no_hooks(self) -> None:
         model = network()
