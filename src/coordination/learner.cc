@@ -318,8 +318,10 @@ void Learner::learn_wait(std::uint32_t fragment, std::uint32_t bucket, const Ids
   for (const auto id : found->buckets[bucket].ids)
     if (!contains(ready, id)) missing.push_back(id);
   if (waits_seen_.size() >= kDigestsMax) waits_seen_.clear();
-  const auto here = digest_of_set(found->buckets[bucket].ids);
-  if (++waits_seen_[digest_of_set(missing) ^ here] < kWaitsAlike) return;
+  Digest wait;
+  wait.add(digest_of_set(found->buckets[bucket].ids));
+  wait.add(digest_of_set(missing));
+  if (++waits_seen_[wait.value()] < kWaitsAlike) return;
 
   Buckets before;
   Buckets first;

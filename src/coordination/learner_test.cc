@@ -229,6 +229,17 @@ TEST_F(LearnerOfTwo, AWaitIsLearnedTheSecondTime) {
   EXPECT_THAT(successors(3, Where::kNextSuperstep), ElementsAre(2));
 }
 
+TEST_F(LearnerOfTwo, WaitsForAllOfTwoBucketsAreTwoWaits) {
+  superstep({9});
+  for (int round = 0; round < 5; ++round) superstep({1, 2, 3});
+  ASSERT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
+  learner_.learn_wait(1, 0, {});
+  learner_.learn_wait(1, 1, {});
+  EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
+  learner_.learn_wait(1, 1, {});
+  EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}), ElementsAre(Ids{3})));
+}
+
 TEST_F(LearnerOfTwo, AFragmentThatWasWaitedForInVainIsLearnedToFollow) {
   superstep({9});
   for (int round = 0; round < 3; ++round) superstep({1, 2, 3});
