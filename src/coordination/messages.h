@@ -57,7 +57,7 @@ struct AnnounceJoin {      // the member has joined: it submits nothing until al
 struct Raise {
   enum class Cause : std::uint8_t {
     kMisprediction,  // members have entered a step with different identities, or a member joins
-    kBucket,         // only a part of the plan's next bucket is ready, and there is no progress
+    kBucket,         // the plan's next bucket is not ready, but something of its fragment is
     kMissingEdge,    // nothing of the expected fragments is ready, but something of others
   };
   std::uint32_t generation = 1;
@@ -66,8 +66,8 @@ struct Raise {
   std::uint32_t fragment = 0;  // the expected or current fragment; 0 if none
   std::uint32_t bucket =
       0;  // index of the bucket in the fragment; the number of buckets means its end
-  // kBucket: the ready ids of the bucket; if there are none, those of later buckets of the
-  // fragment. kMissingEdge: the fragments of which anything is ready, in the order of submission.
+  // kBucket: the ready ids of the bucket and of later buckets of the fragment. kMissingEdge: the
+  // fragments of which anything is ready, in the order of submission.
   std::vector<std::uint32_t> ready = {};
   Where where = Where::kAnywhere;  // for kMissingEdge: where we look for the next fragment
   friend bool operator==(const Raise&, const Raise&) = default;

@@ -59,20 +59,20 @@ void PlanWalk::enter() {
   forget_what_is_ready();
 }
 
-// The queued ids of some buckets of a fragment, without those that were submitted after another
-// wait of the user.
-std::vector<std::uint32_t> PlanWalk::queued_of(const Plan::Fragment& fragment, std::size_t from,
-                                               std::size_t to) const {
+// The queued ids of this bucket and of those after it, without those that were submitted after
+// another wait of the user.
+std::vector<std::uint32_t> PlanWalk::queued_of(const Plan::Fragment& fragment,
+                                               std::size_t bucket) const {
   std::vector<std::uint32_t> ids;
   std::uint32_t waits = 0;
-  for (; from < to; ++from) {
-    for (std::size_t index = 0; index < fragment.buckets[from].ids.size(); ++index) {
-      const auto slot = slot_of(*fragment.buckets[from].members[index]);
+  for (auto later = bucket; later < fragment.buckets.size(); ++later) {
+    for (std::size_t index = 0; index < fragment.buckets[later].ids.size(); ++index) {
+      const auto slot = slot_of(*fragment.buckets[later].members[index]);
       if (slot == InFlight::kNone || ids.size() == kListMax) continue;
       const auto its_waits = in_flight_[slot].context.waits;
       if (ids.empty() || static_cast<std::int32_t>(its_waits - waits) < 0) ids.clear();
       if (ids.empty()) waits = its_waits;
-      if (its_waits == waits) ids.push_back(fragment.buckets[from].ids[index]);
+      if (its_waits == waits) ids.push_back(fragment.buckets[later].ids[index]);
     }
   }
   return ids;
@@ -105,13 +105,11 @@ Raise PlanWalk::describe_wait() const {
   }
   Raise raise;
   raise.cause = Raise::Cause::kBucket;
-  for (const bool only_this : {true, false}) {
-    for (const auto& [fragment, bucket] : expected) {
-      raise.fragment = fragment->number;
-      raise.bucket = static_cast<std::uint32_t>(bucket);
-      raise.ready = queued_of(*fragment, bucket, only_this ? bucket + 1 : fragment->buckets.size());
-      if (!raise.ready.empty()) return raise;
-    }
+  for (const auto& [fragment, bucket] : expected) {
+    raise.fragment = fragment->number;
+    raise.bucket = static_cast<std::uint32_t>(bucket);
+    raise.ready = queued_of(*fragment, bucket);
+    if (!raise.ready.empty()) return raise;
   }
   raise.cause = Raise::Cause::kMissingEdge;
   raise.fragment = fragment_->number;

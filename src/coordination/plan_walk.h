@@ -43,8 +43,7 @@ class PlanWalk {
   Where place() const;
   bool is_ready(const Plan::Bucket& bucket);
   InFlight::Slot slot_of(const InternedSignature& interned) const;
-  std::vector<std::uint32_t> queued_of(const Plan::Fragment& fragment, std::size_t from,
-                                       std::size_t to) const;
+  std::vector<std::uint32_t> queued_of(const Plan::Fragment& fragment, std::size_t bucket) const;
   std::vector<std::uint32_t> queued_fragments() const;
 
   const Plan& plan_;

@@ -137,8 +137,9 @@ TEST_F(PlanOfThreeFragments, AWaitIsDescribed) {
   };
   submit(2);
   EXPECT_EQ(walk_.describe_wait(), bucket(1, 0, {2}));
-  in_flight_.remove(in_flight_.first());
   submit(3);
+  EXPECT_EQ(walk_.describe_wait(), bucket(1, 0, {2, 3}));
+  in_flight_.remove(in_flight_.first());
   EXPECT_EQ(walk_.describe_wait(), bucket(1, 0, {3}));
   in_flight_.remove(in_flight_.first());
   submit(5);
