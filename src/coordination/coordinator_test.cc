@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace farandole {
@@ -319,6 +322,36 @@ TEST(Coordinator, AfterAnAnswerNoAnnouncementIsDue) {
   EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(Stop{2}), StreamItem(Answer{3, 2, 0})));
   for (const int member : {0, 1}) ASSERT_EQ(feed(coordinator, member, {AnnounceJoin{1}}), Status());
   EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(ReleaseAll{3, 3, 1})));
+}
+
+// Otherwise plans that fail at once could follow one another for ever.
+TEST(Coordinator, BetweenTwoPlansAStepIsIssued) {
+  Coordinator coordinator({0, 1}, {});
+  learn(coordinator, 2);
+  std::uint32_t quiescent_points = 0;
+  // Both members announce the name behind a synchronization point. Returns whether a plan begins.
+  const auto begins_plan = [&] {
+    const SubmissionContext context{.quiescent_points = ++quiescent_points};
+    for (const int member : {0, 1}) {
+      const auto item = quiescent_points == 1 ? Announcement(AnnounceInFull{named("a"), context})
+                                              : Announcement(AnnounceById{1, context});
+      EXPECT_EQ(feed(coordinator, member, {item}), Status());
+    }
+    return std::ranges::any_of(stream(coordinator), [](const StreamItem& item) {
+      return std::holds_alternative<Follow>(item);
+    });
+  };
+  std::uint32_t steps = 0;
+  for (std::uint32_t generation = 2; generation < 10; ++generation) {
+    const auto steps_before = steps;
+    while (!begins_plan()) ASSERT_LT(++steps, 1000U);
+    EXPECT_GT(steps, steps_before);
+    ASSERT_EQ(feed(coordinator, 0, {Raise{.generation = generation}}), Status());
+    for (const int member : {0, 1})
+      ASSERT_EQ(feed(coordinator, member, {Report{generation, steps, 0, 0, quiescent_points, 0}}),
+                Status());
+    stream(coordinator);
+  }
 }
 
 }  // namespace
