@@ -46,8 +46,15 @@ class Job {
     Signature signature;
     signature.name = std::move(name);
     signature.operation = Operation::kAllreduce;
+    signature.dtype = DType::kFloat32;
     signature.dimensions = {floats};
     return add({group, signature, {}, script_.members(group)});
+  }
+  // Is not fused with other calls.
+  int count(std::string name) {
+    const int number = call(std::move(name), 1);
+    script_.calls.back().common.dtype = DType::kInt64;
+    return number;
   }
   int join() {
     Signature signature;
@@ -148,14 +155,17 @@ void steady(Job& job) {
   for (int step = 0; step < 60; ++step) job.train(job.calls("gradient", 16));
 }
 
+// Buckets are full long before the last gradient comes.
 void mixed_sizes(Job& job) {
   for (int step = 0; step < 60; ++step) {
     Calls gradients;
-    for (int layer = 0; layer < 16; ++layer) {
+    for (int layer = 0; layer < 32; ++layer) {
       const auto floats = layer % 2 == 0 ? 3 << 19 : 4 << 10;  // 6 MiB and 16 KiB
       gradients.push_back(job.call(fmt::format("gradient.{}", layer), floats));
+      job.compute(kComputing / 4);
+      job.submit({gradients.back()});
     }
-    job.train(gradients);
+    job.wait(gradients);
   }
 }
 
@@ -183,6 +193,60 @@ void printing_on_one_rank(Job& job) {
     if (step % 5 == 0) job.wait(0, loss);
     job.train(job.calls("gradient", 16));
     for (int worker = step % 5 == 0 ? 1 : 0; worker < kWorkers; ++worker) job.wait(worker, loss);
+  }
+}
+
+// In between, every 5 steps, ranks look at a count that came before the gradients.
+void counting(Job& job) {
+  for (int step = 1; step <= 80; ++step) {
+    const auto gradients = job.calls("gradient", 8);
+    const Calls first(gradients.begin(), gradients.begin() + 4);
+    const Calls second(gradients.begin() + 4, gradients.end());
+    const int count = job.count("count");
+    job.submit({count});
+    job.compute();
+    job.submit_in_any_order(first);
+    if (step % 5 == 0) job.wait({count});
+    job.submit_in_any_order(second);
+    job.wait(gradients);
+    if (step % 5 != 0) job.wait({count});
+  }
+}
+
+// Only rank 0 waits for the loss before the gradients. What ends an epoch has a name of its own.
+void printing_once_per_epoch(Job& job) {
+  for (int epoch = 0; epoch < 12; ++epoch) {
+    for (int step = 0; step < 10; ++step) {
+      const bool prints = epoch == 0 || step == 0;
+      const int loss = prints ? job.call("loss", 1) : -1;
+      const auto gradients = job.calls("gradient", 16);
+      job.compute();
+      if (prints) {
+        job.submit({loss});
+        job.wait(0, loss);
+      }
+      job.submit_in_any_order(gradients);
+      job.wait(gradients);
+      for (int worker = 1; prints && worker < kWorkers; ++worker) job.wait(worker, loss);
+    }
+    job.in_turn({job.call(fmt::format("epoch.{}", epoch), 1)});
+  }
+}
+
+// At first the count comes behind the gradients. Later rank 0 waits for it before them.
+void counting_first(Job& job) {
+  for (int step = 0; step < 80; ++step) {
+    auto calls = job.calls("gradient", 8);
+    const int count = job.count("count");
+    job.compute();
+    if (step >= 10) {
+      job.submit({count});
+      job.wait(0, count);
+    }
+    job.submit_in_any_order(calls);
+    if (step < 10) job.submit({count});
+    job.wait(calls);
+    for (int worker = step < 10 ? 0 : 1; worker < kWorkers; ++worker) job.wait(worker, count);
   }
 }
 
@@ -340,6 +404,15 @@ void slow_layers(Job& job) {
   }
 }
 
+void many_tasks(Job& job) {
+  for (int step = 0; step < 120; ++step) {
+    auto gradients = job.calls("trunk", 6);
+    const auto head = fmt::format("head{}", job.random().below(6));
+    for (const int number : job.calls(head, 3)) gradients.push_back(number);
+    job.train(gradients);
+  }
+}
+
 void clipped_by_part(Job& job) {
   for (int step = 0; step < 80; ++step) {
     auto all = job.calls("gradient", 12);
@@ -364,13 +437,20 @@ void checkpoints(Job& job) {
   }
 }
 
-void many_tasks(Job& job) {
-  for (int step = 0; step < 120; ++step) {
-    auto gradients = job.calls("trunk", 6);
-    const auto head = fmt::format("head{}", job.random().below(6));
-    for (const int number : job.calls(head, 3)) gradients.push_back(number);
-    job.train(gradients);
+// The first steps are slow: kernels are compiled, caches are filled.
+void slow_at_first(Job& job) {
+  for (int step = 0; step < 8; ++step) {
+    auto gradients = job.calls("gradient", 4);
+    for (int worker = 0; worker < kWorkers; ++worker) {
+      job.random().shuffle(gradients);
+      for (const int number : gradients) {
+        job.compute(worker, step < 3 ? 0 : 15000 * (step - 2));
+        job.submit(worker, number);
+      }
+    }
+    job.wait(gradients);
   }
+  clipped_by_part(job);
 }
 
 struct Row {
@@ -381,12 +461,19 @@ struct Row {
 constexpr std::array kRows = {
     Row{{"one order", "16 gradients, in the same order on all ranks"}, in_one_order},
     Row{{"any order", "16 gradients, in another order on each rank and in each step"}, steady},
-    Row{{"mixed sizes", "gradients of 6 MiB and of 16 KiB take turns"}, mixed_sizes},
+    Row{{"mixed sizes", "gradients of 6 MiB and of 16 KiB take turns, 50 µs apart, in one order"},
+        mixed_sizes},
     Row{{"logging", "every 10 steps three metrics, each waited for"}, logging},
     Row{{"printing", "the loss is waited for with the gradients, every 5 steps before them"},
         printing},
     Row{{"printing on rank 0", "as before, but only rank 0 waits for the loss first"},
         printing_on_one_rank},
+    Row{{"printing once per epoch", "in the first 10 steps, then in the first of each 10 steps"},
+        printing_once_per_epoch},
+    Row{{"counting", "every 5 steps a count is waited for in the middle of the gradients"},
+        counting},
+    Row{{"counting first", "after 10 steps, rank 0 waits for a count before the gradients"},
+        counting_first},
     Row{{"evaluation", "every 20 steps five batches of evaluation, with other calls"}, evaluation},
     Row{{"accumulation", "a loss in every step, gradients in every fourth"}, accumulation},
     Row{{"two optimizers", "two steps of a discriminator, one of a generator"}, two_optimizers},
@@ -399,6 +486,8 @@ constexpr std::array kRows = {
     Row{{"batches", "four batches (grouped_allreduce) of 9 MiB"}, batches},
     Row{{"changing parts", "four gradients are waited for first, each time others"},
         clipped_by_part},
+    Row{{"slow at first", "as before, after steps with 15 to 75 ms before each gradient"},
+        slow_at_first},
     Row{{"uneven batches", "ranks join one after another, at the end of each epoch"},
         uneven_batches},
     Row{{"new names", "every step has other names, in any order"}, no_repetition},
