@@ -150,5 +150,20 @@ TEST(Allgather, more_bytes_than_a_number_can_hold_are_a_mismatch) {
   EXPECT_EQ(step.advance(), Progress::kMismatch);
 }
 
+TEST(Allgather, members_that_together_have_more_bytes_than_a_number_can_hold_are_a_mismatch) {
+  constexpr std::int64_t kMostRows = std::numeric_limits<std::int64_t>::max() / kRowBytes;
+  GroupInTest group(3);
+  Allgather step(group.group(0), step_number(1),
+                 {.row_bytes = kRowBytes, .allocate = [](std::span<const std::int64_t>) {
+                    ADD_FAILURE() << "there can be no memory for this";
+                    return static_cast<std::byte*>(nullptr);
+                  }});
+  EXPECT_EQ(step.advance(), Progress::kPending);
+  for (const int member : {1, 2})
+    group.group(member).board->enter(1, 1,
+                                     {.identity = step_number(1).id, .declared_count = kMostRows});
+  EXPECT_EQ(step.advance(), Progress::kMismatch);
+}
+
 }  // namespace
 }  // namespace farandole

@@ -106,7 +106,8 @@ TEST(AllreduceJoined, the_average_is_over_all_members_or_over_those_that_are_pre
 }
 
 // The results of all members, if the memory of those in `in_heap` is in heaps.
-std::vector<Buffer> adasums(const std::vector<bool>& in_heap, bool in_place, std::int64_t count) {
+std::vector<Buffer> results_of(ReduceOp op, const std::vector<bool>& in_heap, bool in_place,
+                               std::int64_t count) {
   const auto members = static_cast<int>(in_heap.size());
   const std::int64_t bytes = count * static_cast<std::int64_t>(sizeof(double));
   GroupInTest group(members);
@@ -129,7 +130,7 @@ std::vector<Buffer> adasums(const std::vector<bool>& in_heap, bool in_place, std
     steps.push_back(choose(group.group(member), step_number(1),
                            {.operation = Operation::kAllreduce,
                             .dtype = DType::kFloat64,
-                            .reduce_op = ReduceOp::kAdasum,
+                            .reduce_op = op,
                             .count = count,
                             .input = input,
                             .output = outputs.back()}));
@@ -140,6 +141,15 @@ std::vector<Buffer> adasums(const std::vector<bool>& in_heap, bool in_place, std
   return results;
 }
 
+// Two members that could reduce everything from each other's memory, if they did not overwrite it.
+TEST(AllreduceOrder, in_place_in_heaps_is_as_right_as_apart) {
+  for (std::int64_t count = kWindow / 8 + 1; count <= kWindow / 8 * 2; count += 1001) {
+    const Buffer wanted = results_of(ReduceOp::kSum, {false, false}, false, count).front();
+    for (const Buffer& result : results_of(ReduceOp::kSum, {true, true}, true, count))
+      EXPECT_TRUE(same(result, wanted)) << count;
+  }
+}
+
 // In every kind of memory, in place and not.
 void expect_same_bits(std::size_t members, std::int64_t count) {
   SCOPED_TRACE(testing::Message() << members << " members, " << count << " elements");
@@ -147,10 +157,10 @@ void expect_same_bits(std::size_t members, std::int64_t count) {
   const std::vector<bool> all(members, true);
   std::vector<bool> some = all;
   some.back() = false;
-  const Buffer wanted = adasums(nobody, false, count).front();
+  const Buffer wanted = results_of(ReduceOp::kAdasum, nobody, false, count).front();
   for (const std::vector<bool>& in_heap : {nobody, some, all})
     for (const bool in_place : {false, true})
-      for (const Buffer& result : adasums(in_heap, in_place, count))
+      for (const Buffer& result : results_of(ReduceOp::kAdasum, in_heap, in_place, count))
         EXPECT_TRUE(same(result, wanted));
 }
 
@@ -163,8 +173,10 @@ TEST(AllreduceAdasum, has_the_same_bits_on_all_members_and_in_all_memory) {
 TEST(AllreduceAdasum, among_many_members_has_room_for_their_dot_products) {
   constexpr std::size_t kMany = 40;
   const std::int64_t count = kWindow / 8 * 2;
-  const Buffer wanted = adasums(std::vector<bool>(kMany, true), false, count).front();
-  for (const Buffer& result : adasums(std::vector<bool>(kMany, false), true, count))
+  const Buffer wanted =
+      results_of(ReduceOp::kAdasum, std::vector<bool>(kMany, true), false, count).front();
+  for (const Buffer& result :
+       results_of(ReduceOp::kAdasum, std::vector<bool>(kMany, false), true, count))
     EXPECT_TRUE(same(result, wanted));
 }
 

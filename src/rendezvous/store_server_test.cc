@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <functional>
@@ -40,6 +41,20 @@ std::unique_ptr<StoreClient> client_of(ServingThread& serving, int rank) {
   return std::move(client).value();
 }
 
+void send_request(const Descriptor& end, StoreRequestKind kind, std::uint64_t number,
+                  const std::string& key) {
+  const Bytes bytes = StoreRequest{kind, number, key, 0, {}}.encode();
+  ASSERT_EQ(::send(end.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+}
+
+StoreReply receive_reply(const Descriptor& end) {
+  Bytes answer(kUnixMessageBytesMax);
+  const ssize_t size = ::recv(end.get(), answer.data(), answer.size(), MSG_DONTWAIT);
+  EXPECT_GT(size, 0);
+  const auto bytes = static_cast<std::size_t>(std::max<ssize_t>(size, 0));
+  return StoreReply::decode({answer.data(), bytes}).value_or(StoreReply{});
+}
+
 TEST(StoreServer, AnEndingLauncherIsTold) {
   ServingThread serving(1);
   auto client = client_of(serving, 0);
@@ -69,10 +84,7 @@ TEST(StoreServer, AWorkerThatLeavesDisturbsNoOther) {
   auto good = client_of(serving, 0);
   {
     // Disconnects while a wait is open and requests are unanswered.
-    const StoreRequest wait{StoreRequestKind::kWait, 1, "key", 0, {}};
-    const Bytes bytes = wait.encode();
-    ASSERT_EQ(::send(serving.end(1).get(), bytes.data(), bytes.size(), 0),
-              static_cast<ssize_t>(bytes.size()));
+    send_request(serving.end(1), StoreRequestKind::kWait, 1, "key");
     serving.end(1).reset();
   }
   EXPECT_TRUE(good->set("key", {}).ok());
@@ -80,25 +92,43 @@ TEST(StoreServer, AWorkerThatLeavesDisturbsNoOther) {
   EXPECT_THAT(serving.complaints(), IsEmpty());
 }
 
+TEST(StoreServer, AWorkerThatHasLeftWaitsForNothing) {
+  const auto server = StoreServer::create("the launcher").value();
+  Descriptor end = server->add_client("rank 0").value();
+  send_request(end, StoreRequestKind::kWait, 1, "key");
+  EXPECT_THAT(server->serve_ready(), IsEmpty());
+  end.reset();
+  EXPECT_THAT(server->serve_ready(), IsEmpty());
+  EXPECT_TRUE(server->set("key", {}).ok());
+}
+
+TEST(StoreServer, CancelledWaitsDoNotCount) {
+  const auto server = StoreServer::create("the launcher").value();
+  const Descriptor end = server->add_client("rank 0").value();
+  for (std::uint64_t number = 1; number <= 2000; ++number) {
+    send_request(end, StoreRequestKind::kWait, number, "key");
+    send_request(end, StoreRequestKind::kCancel, number, "key");
+    EXPECT_THAT(server->serve_ready(), IsEmpty());
+    const StoreReply reply = receive_reply(end);
+    EXPECT_EQ(reply.number, number);
+    ASSERT_EQ(reply.status.code(), StatusCode::kRetry) << reply.status.message();
+  }
+}
+
 TEST(StoreServer, TheLaunchersWritesReachWaitingWorkers) {
   auto server = StoreServer::create("the launcher");
   ASSERT_TRUE(server.ok());
   auto end = (*server)->add_client("rank 0");
   ASSERT_TRUE(end.ok());
-  const Bytes wait = StoreRequest{StoreRequestKind::kWait, 1, "key", 0, {}}.encode();
-  ASSERT_EQ(::send(end->get(), wait.data(), wait.size(), 0), static_cast<ssize_t>(wait.size()));
+  send_request(*end, StoreRequestKind::kWait, 1, "key");
   EXPECT_THAT((*server)->serve_ready(), IsEmpty());
   const Bytes value{std::byte{7}};
   ASSERT_TRUE((*server)->set("key", value).ok());
   EXPECT_EQ((*server)->set("key", {}).code(), StatusCode::kFixCall);
   EXPECT_EQ((*server)->add("count", 2).value(), 2);
-  Bytes answer(kUnixMessageBytesMax);
-  const ssize_t size = ::recv(end->get(), answer.data(), answer.size(), 0);
-  ASSERT_GT(size, 0);
-  const auto reply = StoreReply::decode({answer.data(), static_cast<std::size_t>(size)});
-  ASSERT_TRUE(reply.has_value());
-  EXPECT_EQ(reply->number, 1U);
-  EXPECT_EQ(reply->value, value);
+  const StoreReply reply = receive_reply(*end);
+  EXPECT_EQ(reply.number, 1U);
+  EXPECT_EQ(reply.value, value);
 }
 
 TEST(StoreServer, ACopyOfTheSocketDoesNotBringACutOffWorkerBack) {
