@@ -27,7 +27,7 @@ std::vector<std::string> steps_to(std::string_view folder) {
 
 // Our group from /proc/self/cgroup, whose lines are "number:controllers:folder". In version 2 the
 // list of controllers is empty.
-std::string own_group(std::string_view controller) {
+std::string own_cgroup(std::string_view controller) {
   std::istringstream lines(file_text("/proc/self/cgroup").value_or(""));
   for (std::string line; std::getline(lines, line);) {
     const auto first = line.find(':');
@@ -40,12 +40,13 @@ std::string own_group(std::string_view controller) {
   return "/";
 }
 
-std::optional<GroupLimit> smaller(std::optional<GroupLimit> best, const std::string& folder,
-                                  std::string_view limit_name, std::string_view used_name) {
+std::optional<CgroupLimit> smaller(std::optional<CgroupLimit> best, const std::string& folder,
+                                   std::string_view limit_name, std::string_view used_name) {
   const std::string path = fmt::format("{}/{}", folder, limit_name);
   const auto limit = file_number(path);
   if (!limit || *limit >= kNoLimit || (best && best->limit <= *limit)) return best;
-  return GroupLimit{*limit, file_number(fmt::format("{}/{}", folder, used_name)).value_or(0), path};
+  return CgroupLimit{*limit, file_number(fmt::format("{}/{}", folder, used_name)).value_or(0),
+                     path};
 }
 
 }  // namespace
@@ -76,11 +77,11 @@ std::optional<std::int64_t> number_after(std::string_view text, std::string_view
   return std::nullopt;
 }
 
-std::optional<GroupLimit> smallest_limit(const GroupFiles& files) {
-  std::optional<GroupLimit> best;
-  for (const std::string& step : steps_to(own_group("")))
+std::optional<CgroupLimit> smallest_limit(const CgroupFiles& files) {
+  std::optional<CgroupLimit> best;
+  for (const std::string& step : steps_to(own_cgroup("")))
     best = smaller(std::move(best), "/sys/fs/cgroup" + step, files.limit, files.used);
-  for (const std::string& step : steps_to(own_group(files.controller)))
+  for (const std::string& step : steps_to(own_cgroup(files.controller)))
     best = smaller(std::move(best), fmt::format("/sys/fs/cgroup/{}{}", files.controller, step),
                    files.old_limit, files.old_used);
   return best;

@@ -14,7 +14,7 @@ std::optional<std::int64_t> file_number(const std::string& path);
 // The number after "NAME:" at the start of a line, as in /proc/meminfo.
 std::optional<std::int64_t> number_after(std::string_view text, std::string_view name);
 
-struct GroupFiles {
+struct CgroupFiles {
   std::string_view controller;  // "memory"
   // Names of the files, for version 2 and for version 1.
   std::string_view limit;
@@ -22,12 +22,12 @@ struct GroupFiles {
   std::string_view old_limit;
   std::string_view old_used;
 };
-struct GroupLimit {
+struct CgroupLimit {
   std::int64_t limit = 0;
   std::int64_t used = 0;
   std::string path;  // the file that contains the limit
 };
 // The smallest limit of the control groups that we are in; empty if there is none.
-std::optional<GroupLimit> smallest_limit(const GroupFiles& files);
+std::optional<CgroupLimit> smallest_limit(const CgroupFiles& files);
 
 }  // namespace farandole

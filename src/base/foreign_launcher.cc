@@ -133,18 +133,19 @@ Result<std::string> rendezvous_id_of(const Environment& environment, const Launc
 
 }  // namespace
 
-Result<std::optional<ForeignJob>> find_foreign_job(const Environment& environment) {
+Result<std::optional<ForeignLaunchersJob>> find_foreign_launchers_job(
+    const Environment& environment) {
   for (const Launcher& launcher : kLaunchers) {
     if (text_of(environment, launcher.rank).empty() || text_of(environment, launcher.size).empty())
       continue;
-    ForeignJob job;
+    ForeignLaunchersJob job;
     FARANDOLE_TRY_ASSIGN(job.topology, topology_of(environment, launcher));
     if (job.topology.size > 1) {
       FARANDOLE_TRY_ASSIGN(job.rendezvous_id, rendezvous_id_of(environment, launcher));
     }
     return std::optional(std::move(job));
   }
-  return std::optional<ForeignJob>();
+  return std::optional<ForeignLaunchersJob>();
 }
 
 }  // namespace farandole

@@ -12,7 +12,7 @@
 
 namespace farandole {
 
-struct ForeignJob {
+struct ForeignLaunchersJob {
   RankTopology topology;
   // the same text on all ranks of the job, and different from every other job's
   std::string rendezvous_id;
@@ -21,7 +21,7 @@ struct ForeignJob {
 // Returns the job, or empty if no other launcher has started this process. `environment` answers
 // like getenv; an empty value counts as not set. Errors: kFixCall if the numbers make no sense, if
 // the job spans several hosts, or if no variable tells it from other jobs.
-Result<std::optional<ForeignJob>> find_foreign_job(
+Result<std::optional<ForeignLaunchersJob>> find_foreign_launchers_job(
     const std::function<const char*(const char*)>& environment);
 
 }  // namespace farandole

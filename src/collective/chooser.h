@@ -71,7 +71,8 @@ Progress advance(CollectiveStep& step);
 // The input and the output, if the step of this call may let the others see them.
 std::array<std::span<const std::byte>, 2> exposable(const Group& group, const CollectiveCall& call);
 
-// What a step that has entered lets the others write, if its entry on the board has an output.
+// The memory of an entered step that the others may write. The step's entry on the board must have
+// an output.
 std::span<const std::byte> exposed_output(const CollectiveStep& step);
 
 }  // namespace farandole

@@ -132,7 +132,8 @@ std::optional<std::int64_t> TwoShotAllreduce::all_arrived() {
   return passes() * windows();
 }
 
-// Windows are small enough to be reduced in one call; a whole tensor is not.
+// Reduces all of our slice of a window, but only a chunk of a whole tensor. False while some is
+// left.
 bool TwoShotAllreduce::reduce(std::int64_t index) {
   if (is_multiplied(index)) return multiply(index);
   Range own = slice(window(index), shots_.entry_barrier().group().member);

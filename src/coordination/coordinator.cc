@@ -178,7 +178,7 @@ Status Coordinator::note(int from, const Signature& signature, std::uint32_t id,
   const auto index = static_cast<std::size_t>(from);
   const auto size = members_.size();
   auto& candidates = pending_[signature.name];
-  if (std::ranges::any_of(candidates, [&](const auto& one) { return one.is_of[index]; }))
+  if (std::ranges::any_of(candidates, [&](const auto& one) { return one.announced_by[index]; }))
     return Status::stop(fmt::format("it announces `{}` a second time",
                                     shortened(signature.name, kNameShownBytesMax)));
   auto same = std::ranges::find(candidates, signature, &Candidate::signature);
@@ -186,7 +186,7 @@ Status Coordinator::note(int from, const Signature& signature, std::uint32_t id,
     same = candidates.insert(
         same, {signature, id, {}, std::vector<SubmissionContext>(size), std::vector<bool>(size)});
   same->members.push_back(from);
-  same->is_of[index] = true;
+  same->announced_by[index] = true;
   same->contexts[index] = context;
   if (mode_ == Mode::kPlan) {
     if (is_complete(candidates) ||
@@ -202,7 +202,7 @@ Status Coordinator::note(int from, const Signature& signature, std::uint32_t id,
 std::vector<int> Coordinator::missing(const Candidates& candidates) const {
   std::vector<int> members;
   for (std::size_t member = 0; member < members_.size(); ++member)
-    if (std::ranges::none_of(candidates, [&](const auto& one) { return one.is_of[member]; }))
+    if (std::ranges::none_of(candidates, [&](const auto& one) { return one.announced_by[member]; }))
       members.push_back(static_cast<int>(member));
   return members;
 }

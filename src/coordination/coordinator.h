@@ -47,7 +47,7 @@ class Coordinator {
     std::uint32_t id;  // the id by which they announced it; 0 if in full
     std::vector<int> members;
     std::vector<SubmissionContext> contexts;  // by member
-    std::vector<bool> is_of;                  // by member: whether it has announced this signature
+    std::vector<bool> announced_by;           // by member: whether it has announced this signature
   };
   using Candidates = std::vector<Candidate>;
 

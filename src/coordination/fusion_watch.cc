@@ -30,7 +30,7 @@ void FusionWatch::end_superstep() {
   steps_ = 0;
 }
 
-bool FusionWatch::is_full() const { return (items_.size() + 1) * sizeof(Item) > kTraceBytesMax; }
+bool FusionWatch::is_full() const { return (items_.size() + 1) * sizeof(Item) > kHistoryBytesMax; }
 
 bool FusionWatch::wastes_steps() const {
   std::vector<FusionItem> items;

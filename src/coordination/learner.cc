@@ -76,7 +76,7 @@ bool Learner::all_passed_quiescent_point(const std::vector<SubmissionContext>& c
 }
 
 void Learner::note(std::uint32_t id, const std::vector<SubmissionContext>& contexts) {
-  if (trace_bytes() + kTraceBytesOfOne > kTraceBytesMax) forget_run();
+  if (history_bytes() + kHistoryBytesOfStep > kHistoryBytesMax) forget_run();
   run_.push_back({id, contexts.front().batch, digest_of_waits(contexts)});
   ids_of_run_.insert(id);
   if (quiescent_points_.empty())

@@ -59,8 +59,8 @@ class Learner {
   void forget(std::uint32_t id);
 
   // Approximate memory for what came since the last synchronization point. Before it would exceed
-  // kTraceBytesMax, the learner forgets all of that.
-  std::size_t trace_bytes() const { return run_.size() * kTraceBytesOfOne; }
+  // kHistoryBytesMax, the learner forgets all of that.
+  std::size_t history_bytes() const { return run_.size() * kHistoryBytesOfStep; }
 
  private:
   struct Issued {
@@ -69,7 +69,7 @@ class Learner {
     std::uint64_t waits;  // FusionItem::waits
   };
   // In `run_`, and a node and its bucket in `ids_of_run_`.
-  static constexpr std::size_t kTraceBytesOfOne = sizeof(Issued) + 5 * sizeof(void*);
+  static constexpr std::size_t kHistoryBytesOfStep = sizeof(Issued) + 5 * sizeof(void*);
   using Ids = std::vector<std::uint32_t>;
   using Buckets = std::vector<Ids>;
 

@@ -84,7 +84,7 @@ TEST_F(LearnerOfTwo, AProgramWithoutRepetitionIsForgottenAndALoopIsLearnedBehind
   superstep({8});
   for (std::uint32_t id = kFirst; id < kFirst + kIds; ++id) {
     issue({id});
-    ASSERT_LE(learner_.trace_bytes(), kTraceBytesMax);
+    ASSERT_LE(learner_.history_bytes(), kHistoryBytesMax);
   }
   EXPECT_THAT(fragments(), IsEmpty());
   for (int round = 0; round < 3; ++round) EXPECT_TRUE(superstep({1, 2, 3}));

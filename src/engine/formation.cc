@@ -178,7 +178,7 @@ class Rendezvous {
     announce_end(record.failure);
   }
 
-  // On every way out; the last one to depart clears up. An error leaves a few keys behind, no more.
+  // On every way out; the last one to depart clears up. An error leaves at most a few keys behind.
   void depart(bool formed) {
     const auto departed = store_.add(keys::departed(epoch_), 1);
     if (!departed.ok() || *departed != size()) return;

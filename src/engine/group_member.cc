@@ -236,7 +236,7 @@ bool GroupMember::finish_ended(std::vector<Record*>& finished) {
   return moved;
 }
 
-// Whatever they write from now on is seen by nobody. May have to wait for steps in the same pages.
+// After this, nobody sees what others still write there. Waits while steps use the same pages.
 void GroupMember::take_memory_back(TimePoint now) {
   if (!writers_deadline_ || now < *writers_deadline_) return;
   if (formation_.heap->take_back(exposed_output_).ok())

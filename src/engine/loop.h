@@ -18,8 +18,8 @@
 
 namespace farandole {
 
-// Only the holder of the progress lock calls these: take_arrived() with the guard, all others
-// without it.
+// Only the holder of the progress lock calls these: take_arrived() while it has locked
+// SharedState::guarded, all others while it has not.
 class Loop {
  public:
   struct Options {

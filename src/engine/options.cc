@@ -22,7 +22,7 @@ Result<EngineOptions> EngineOptions::from_environment(bool topology_is_known) {
                       .cross_size = number(Knob::kCrossSize)};
   options.rendezvous_descriptor = number(Knob::kRendezvousDescriptor);
   if (!topology_is_known && !knobs.is_set(Knob::kRank) && !knobs.is_set(Knob::kSize)) {
-    FARANDOLE_TRY_ASSIGN(auto foreign, find_foreign_job(environment));
+    FARANDOLE_TRY_ASSIGN(auto foreign, find_foreign_launchers_job(environment));
     if (foreign) {
       options.topology = foreign->topology;
       options.rendezvous_id = std::move(foreign->rendezvous_id);

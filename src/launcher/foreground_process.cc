@@ -62,7 +62,7 @@ void block(const sigset_t& taken) {
 }
 
 // A job of many workers needs more descriptors than the usual soft limit.
-OriginalState take_over_state() {
+OriginalState save_and_adjust_state() {
   OriginalState state{};
   ::signal(SIGCHLD, SIG_DFL);  // if it is ignored, the kernel reports no ends
   ::sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
@@ -125,7 +125,7 @@ int run_job(const JobOptions& options) {
     return problem->exit_code;
   }
   keep_from_workers(options.caller);
-  const OriginalState state = take_over_state();
+  const OriginalState state = save_and_adjust_state();
   const sigset_t taken = forwarded_signals();
   block(taken);
   const Descriptor foreground(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));

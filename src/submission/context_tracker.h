@@ -16,7 +16,7 @@ namespace farandole {
 
 class ContextTracker {
  public:
-  // Must come before anything else of a group. When std::bad_alloc comes out nothing has changed.
+  // Must come before anything else of a group. If it throws std::bad_alloc, nothing has changed.
   void know(GroupId group) { groups_.try_emplace(group); }
   // The number of a batch that is about to be submitted.
   std::uint32_t next_batch() { return ++batches_; }

@@ -27,7 +27,7 @@ class InternedSignatures {
   explicit InternedSignatures(std::size_t names_max = kNamesMax) : names_max_(names_max) {}
 
   // Of a checked submission; null when its name is in use. Stays as it is until give_back() or
-  // give_up(). When std::bad_alloc comes out the name is not in use.
+  // give_up(). If it throws std::bad_alloc, the name is not in use.
   Entry* take(const Submission& submission);
   static void give_back(Entry& entry) { entry.in_use = false; }
   // The name is in use for good, and the entry is gone. Only a digest of the name stays, of about

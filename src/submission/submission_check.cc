@@ -68,7 +68,7 @@ Status check_memory(const Submission& submission, std::span<const int> ranks, in
 }
 
 // Of those whose first dimension is divided among the members, or follows from theirs.
-Status check_rows(const Submission& submission) {
+Status check_has_rows(const Submission& submission) {
   const bool by_rows = submission.operation == Operation::kAllgather ||
                        submission.operation == Operation::kAlltoall ||
                        submission.operation == Operation::kReducescatter;
@@ -156,7 +156,7 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
 
 Status call_error_of(const Submission& submission, std::span<const int> ranks, int rank) {
   if (!submission.call_error.empty()) return Status::fix_call(submission.call_error);
-  FARANDOLE_TRY(check_rows(submission));
+  FARANDOLE_TRY(check_has_rows(submission));
   FARANDOLE_TRY(check_memory(submission, ranks, rank));
   FARANDOLE_TRY(check_reduction_of(submission, ranks.size()));
   FARANDOLE_TRY(check_splits(submission, ranks.size()));

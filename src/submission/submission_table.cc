@@ -180,7 +180,8 @@ void SubmissionTable::drop(Handle handle) {
   if (record->finished) lose(*record);
 }
 
-// Of a dropped record that is finished: the agreement borrows what is known of its name no more.
+// Erases a dropped record that has finished. The agreement no longer borrows its signature, so its
+// name can be forgotten, too.
 void SubmissionTable::lose(Record& record) {
   Calls& calls = groups_.at(record.submission.group);
   if (record.automatic_index) {

@@ -41,7 +41,7 @@ class SubmissionTable {
   SubmissionTable();
 
   // Gives a checked one a handle and, if it has none, a name. Errors: kFixCall when the name is in
-  // use, or this rank has joined the group. When std::bad_alloc comes out nothing has changed.
+  // use, or this rank has joined the group. If it throws std::bad_alloc, nothing has changed.
   Result<Record*> add(const Submission& submission);
   // Takes back what add() has just given; nobody has seen it yet.
   void roll_back(Record& record);

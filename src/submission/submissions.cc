@@ -68,7 +68,7 @@ Status Submissions::add_all(std::span<const Submission> batch, std::span<Handle>
   };
   try {
     for (; added < batch.size(); ++added) {
-      const Status rejection = rejection_of(batch[added].group);
+      const Status rejection = why_closed(batch[added].group);
       const auto record = rejection.ok() ? table_.add(batch[added]) : Result<Record*>(rejection);
       if (record.ok()) {
         handles[added] = (*record)->handle;
@@ -85,7 +85,7 @@ Status Submissions::add_all(std::span<const Submission> batch, std::span<Handle>
 }
 
 // Why nothing can be submitted to a group; ok when it can.
-Status Submissions::rejection_of(GroupId group) const {
+Status Submissions::why_closed(GroupId group) const {
   if (const auto over = over_.find(group); over != over_.end()) return over->second;
   if (const auto open = open_.find(group); open != open_.end() && open->second) return {};
   return Status::fix_call(

@@ -61,7 +61,7 @@ class Submissions {
   const Record* oldest() { return table_.oldest(); }
 
  private:
-  Status rejection_of(GroupId group) const;
+  Status why_closed(GroupId group) const;
   Status add_all(std::span<const Submission> batch, std::span<Handle> handles);
   void set_open(GroupId group, bool open);
   // Notes that the user has seen that the call is done, if it is; `record` may be null. When that

@@ -1,4 +1,5 @@
-"""Sum and average sparse tensors: the part of torch. See farandole.sparse_rows."""
+"""Sum and average sparse tensors: what torch does otherwise than the other frameworks. The rest is
+in farandole.sparse_rows."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ PREFIX = "[{rank}]<{stream}>:"  # before each line of a worker
 
 
 def worker_variables() -> dict[str, str]:
-    """Return the variables besides the ranks. Scripts read the controller from them."""
+    """Return Horovod's variables for workers, except ranks and sizes. Scripts look at the
+    controller."""
     way = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
     return {"HOROVOD_HOSTNAME": socket.gethostname(), **way}

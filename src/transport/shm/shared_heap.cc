@@ -28,7 +28,7 @@ bool overlap(std::span<const std::byte> one, std::span<const std::byte> other) {
   return one.data() < other.data() + other.size() && other.data() < one.data() + one.size();
 }
 
-// Allocates ordinary memory, which peers cannot see, if the heap has no room.
+// Allocates ordinary memory, which peers cannot see.
 Result<std::shared_ptr<std::byte>> allocate_private(std::size_t bytes) {
   void* const memory =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

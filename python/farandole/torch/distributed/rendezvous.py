@@ -52,7 +52,7 @@ def _by_the_engine(url: str, **options: Any) -> Iterator[Rendezvous]:
 
 
 class _Joined:
-    """What this process has for torch.distributed."""
+    """The engine and the file of stores that torch.distributed's groups in this process share."""
 
     # The engine, if it exists only for torch.distributed: the program has not called init().
     engine: core.Engine | None = None
