@@ -30,18 +30,20 @@ struct RankTopology {
   int cross_size = 1;
 };
 
-// What the engines of one process share, whether they live one after another or at the same time:
-// the memory of allocate(), the connection to the launcher, and the flight record. So memory that
-// was allocated with one engine is shared in the jobs of all. If several engines live at the same
-// time, the launcher sees the calls of the first one. It keeps nothing that no engine or tensor
-// uses. A forked child may use it for engines of its own, with new memory.
+// What the engines of one process share, one after another or at the same time: the memory of
+// allocate(), the connection to the launcher, and the flight record. Memory that was allocated with
+// one engine is shared in the jobs of the others, unless one of them asks for a smaller heap. The
+// launcher sees the calls of one engine at a time. The context owns none of these: each goes with
+// the last engine or tensor that uses it. A forked child may use it for engines of its own, which
+// get new memory; only one of parent and child may use the launcher.
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
 
 struct EngineOptions {
   RankTopology topology;
-  std::shared_ptr<ProcessContext>
-      context;  // shared by the process and its engines; null: a new one
+  // Shared by the process and its engines. Null: a new one. Engines of one launcher that live at
+  // the same time must have the same one, or they read each other's answers.
+  std::shared_ptr<ProcessContext> context;
   // Our end of the Unix socket to the launcher; −1 if there is none. Borrowed: it must stay open
   // while the engine lives.
   int rendezvous_descriptor = -1;
@@ -65,12 +67,12 @@ struct EngineOptions {
   // the engine checks that.
   std::size_t bucket_bytes = 0;
   // The settings that only the frontends use, by environment variable; one that is missing counts
-  // as 0. Must be equal on all ranks;
-  // the engine checks that.
+  // as 0. Must be equal on all ranks; the engine checks that.
   std::map<std::string, std::int64_t> frontend_settings;
   // The size of this rank's memory that the other ranks of the host can see. Only touched pages
   // cost memory. 0 means as much as the machine has, or less if this process could not map the
-  // heaps of all ranks then. If the context's memory is smaller and in use, it stays so.
+  // heaps of all ranks then. If the context has a smaller heap in use, it
+  // stays so; a larger one is replaced.
   std::size_t heap_bytes = 0;
   // If not empty, a timeline is written to this file from the beginning. If the file cannot be
   // written, the log says so and the job goes on.

@@ -1,4 +1,4 @@
-"""Join and leave the job. Holds the engine and the context of this process, the only globals."""
+"""Join and leave the job. Holds the engine and the context of this process."""
 
 from __future__ import annotations
 

@@ -12,14 +12,14 @@ PIECE = 100_000_007
 
 
 def values_of(tensor: torch.Tensor, first: int = 0) -> list[tuple[int, int]]:
-    """The smallest and the largest value in each piece of a tensor that begins at row `first`."""
+    """Return the smallest and the largest value in each piece. The tensor begins at row `first`."""
     head = min(-first % PIECE, len(tensor))
     parts = [tensor[:head], *tensor[head:].split(PIECE)]
     return [(int(part.min()), int(part.max())) for part in parts if len(part)]
 
 
 class LargeWords:
-    """The words of these checks."""
+    """What the checks of large tensors share."""
 
     def __init__(self) -> None:
         hvd.init()
@@ -27,7 +27,7 @@ class LargeWords:
         self.memory = torch.empty(0, dtype=torch.uint8)
 
     def filled(self, rows: int) -> torch.Tensor:
-        """Bytes: 1, 2, 3 … in the pieces of rank 0, and 4, 5, 6 … in those of rank 1."""
+        """Return bytes: 1, 2, 3 … in the pieces of rank 0, and 4, 5, 6 … in those of rank 1."""
         if len(self.memory) < rows:
             self.memory = torch.empty(rows, dtype=torch.uint8)
         tensor = self.memory[:rows]
@@ -36,11 +36,11 @@ class LargeWords:
         return tensor
 
     def expect(self, tensor: torch.Tensor, first: int, values: list[int]) -> None:
-        """That these are the values of the pieces from the row `first` on."""
+        """Check the values of the pieces from the row `first` on."""
         assert values_of(tensor, first) == [(value, value) for value in values]
 
     def pieces(self, begin: int, end: int, rank: int) -> list[int]:
-        """The values of the rank's pieces in these rows."""
+        """Return the values of the rank's pieces in these rows."""
         return [number + 3 * rank + 1 for number in range(begin // PIECE, -(-end // PIECE))]
 
 

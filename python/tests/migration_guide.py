@@ -9,7 +9,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "migration.md"
 
 
 def rows(heading: str) -> list[tuple[list[str], str]]:
-    """Of the table below a heading: what stands in `code` in the first cell, and the second."""
+    """Return, for each row of the table below a heading, what its first cell has in `code`, and the
+    text of its second."""
     text = re.split(r"^#+ ", PAGE.read_text(), flags=re.MULTILINE)
     (part,) = [part for part in text if part.startswith(heading + "\n")]
     lines = [line for line in part.splitlines() if line.startswith("|")][2:]

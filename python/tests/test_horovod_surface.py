@@ -45,7 +45,7 @@ def found(module: str, name: str) -> Any:
 
 
 def default_of(node: ast.expr) -> Any:
-    """Of an argument: a literal, or a name that horovod.torch has, such as Compression.none."""
+    """Return the default of an argument: a literal, or what horovod.torch has under that name."""
     if isinstance(node, ast.Attribute):
         return getattr(default_of(node.value), node.attr)
     return getattr(horovod.torch, node.id) if isinstance(node, ast.Name) else ast.literal_eval(node)

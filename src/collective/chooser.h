@@ -68,7 +68,8 @@ CollectiveStep choose(Group& group, const StepIdentity& identity, CollectiveCall
 
 Progress advance(CollectiveStep& step);
 
-// The input and the output, if the step of this call may let the others see them.
+// The input and the output of the call, if its step may let other members see them; otherwise
+// empty. May name memory that the step does not expose in the end, but never too little.
 std::array<std::span<const std::byte>, 2> exposable(const Group& group, const CollectiveCall& call);
 
 // The memory of an entered step that the others may write. The step's entry on the board must have

@@ -218,8 +218,17 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     return tensor.count_of_others_than(value) == 0 ? kExpected : 4;
   }
 
+  // Continues the stopped rank after an early return, too.
+  struct Continues {
+    const JobSnapshot* snapshot;
+    ~Continues() {
+      if (snapshot->pids[1] > 0) ::kill(snapshot->pids[1], SIGCONT);
+    }
+  };
+
   int survive(Engine& engine, SharedTensor& tensor, bool other_leaves) {
     const auto handle = engine.submit(tensor.allreduce("all"));
+    const Continues continues{snapshot_};
     if (!wait_until([&] { return is_stopped(snapshot_->pids[1]); })) return 2;
     ++snapshot_->filled;  // rank 2 may go
     if (!other_leaves) ::kill(snapshot_->pids[2], SIGKILL);
@@ -246,6 +255,7 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
   int fill_all_memory_of_the_next_engine(Engine& engine, SharedTensor& tensor) {
     const SharedTensor beside(engine, 100'000);
     const auto handle = engine.submit(tensor.allreduce("all"));
+    const Continues continues{snapshot_};
     if (!wait_until([&] { return is_stopped(snapshot_->pids[1]); })) return 2;
     ::kill(snapshot_->pids[2], SIGKILL);
     if (const int seen = expects(finish(engine, handle).status, "rank 2 (pid "); seen != kExpected)

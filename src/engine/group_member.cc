@@ -22,7 +22,7 @@ constexpr std::uint64_t kNothing = 0;
 // How long a failed call waits for members that may still write into its memory. All that live and
 // are not stopped say within milliseconds that they do not.
 constexpr std::chrono::milliseconds kWritersTime(1000);
-// When something stands against taking the memory back: how long until the next try.
+// How long until the next try, if the memory could not be taken back.
 constexpr std::chrono::milliseconds kRetryTime(50);
 
 CallId call_id_of(Record& record) { return reinterpret_cast<std::uintptr_t>(&record); }

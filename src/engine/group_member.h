@@ -12,10 +12,10 @@
 
 #include "base/clock.h"
 #include "collective/chooser.h"
+#include "collective/fusion_buffer.h"
 #include "collective/group.h"
 #include "coordination/agreement.h"
 #include "engine/formation.h"
-#include "engine/fusion_buffer.h"
 #include "submission/submission_table.h"
 #include "timeline/flight_record.h"
 #include "transport/shm/message_ring.h"

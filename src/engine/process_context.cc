@@ -14,7 +14,8 @@ namespace farandole {
 Result<std::shared_ptr<SharedHeap>> ProcessContext::heap(std::size_t bytes) {
   auto parts = parts_.lock();
   auto heap = parts->heap.lock();
-  if (heap && heap->is_of_this_process() && heap->size() <= bytes) return heap;
+  // create() rounds up to whole huge pages.
+  if (heap && heap->is_of_this_process() && heap->size() < bytes + kHugePageBytes) return heap;
   FARANDOLE_TRY_ASSIGN(heap, SharedHeap::create(bytes));
   parts->heap = heap;
   return heap;

@@ -14,7 +14,7 @@ namespace farandole {
 
 // The memory of an engine's flight record.
 struct FlightMemory {
-  std::shared_ptr<Segment> segment;
+  std::shared_ptr<Segment> segment;  // shared with nobody
   std::shared_ptr<void> claim;  // no other engine of this process writes there while this lives
 };
 
@@ -22,9 +22,11 @@ struct FlightMemory {
 class ProcessContext {
  public:
   // The heap that engines or tensors of this process use already, unless it has more than `bytes`,
-  // which peers might not be able to map; otherwise a new one. Errors: as SharedHeap::create().
+  // which peers might not be able to map; otherwise a new one. Owned by its engines and blocks.
+  // Errors: as SharedHeap::create().
   Result<std::shared_ptr<SharedHeap>> heap(std::size_t bytes);
-  // The connection over the launcher's descriptor. Errors: as StoreClient::connect().
+  // The connection over the launcher's descriptor, owned by its engines. Errors: as
+  // StoreClient::connect().
   Result<std::shared_ptr<Store>> launcher_store(int descriptor);
   // The launcher's memory, or some that nobody reads: without a descriptor (−1), and while another
   // engine writes there. Errors: kFixCall, kStop.

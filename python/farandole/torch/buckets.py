@@ -241,7 +241,8 @@ class Bucket(_Shipment):
         self._touched = False  # the program wrote to it between its completion and its start
 
     def _fits(self, gradients: Sequence[Gradient], planned: PlannedBucket) -> bool:
-        """Can these gradients have the same places again, where the peers see them?"""
+        """Return whether these gradients can have the same places again, in memory that the peers
+        see."""
         return (
             self.gradients == gradients
             and self._offsets == [offset for _, offset in planned.places]

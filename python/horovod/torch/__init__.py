@@ -7,4 +7,6 @@ from horovod.torch import functions as functions
 from horovod.torch import mpi_ops as mpi_ops
 from horovod.torch import optimizer as optimizer
 from horovod.torch import sync_batch_norm as sync_batch_norm
-from horovod.torch.elastic import run as _run  # noqa: F401 - `elastic` becomes this package's module
+
+# Imports the submodule, so that the name elastic means it and not farandole.torch.elastic.
+from horovod.torch.elastic import run as _run  # noqa: F401

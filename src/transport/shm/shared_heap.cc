@@ -155,7 +155,11 @@ Status SharedHeap::take_back(std::span<const std::byte> memory) {
       for (const auto& pinned : pin->pinned_)
         if (overlap(pages, pinned))
           return Status::retry("another step exposes memory in these pages");
-    exposure->taken_back.push_back(pages);
+    const auto is_same = [&](const auto& other) {
+      return other.data() == pages.data() && other.size() == pages.size();
+    };
+    // The system may have refused it before.
+    if (!std::ranges::any_of(exposure->taken_back, is_same)) exposure->taken_back.push_back(pages);
     some_taken_back_ = true;
   }
   return segment_->make_private(const_cast<std::byte*>(pages.data()), pages.size());

@@ -95,8 +95,8 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   std::atomic<bool> some_taken_back_ = false;  // so that the usual check needs no lock
 };
 
-// Keeps SharedHeap::take_back() from memory that a step exposes, so that no peer's store into it is
-// lost. Of one group, which runs one step at a time. One thread at a time.
+// Keeps SharedHeap::take_back() from memory that a step exposes, because a peer's store into it
+// would be lost. Each group has one, and runs one step at a time. Used by one thread at a time.
 class HeapPin {
  public:
   using Memory = std::array<std::span<const std::byte>, 2>;
@@ -106,8 +106,7 @@ class HeapPin {
   HeapPin(const HeapPin&) = delete;
   HeapPin& operator=(const HeapPin&) = delete;
 
-  // From now on this is pinned, and nothing else. What peers see of it, and what was taken back
-  // before, stays so until it is unpinned. Costs next to nothing if none of it is in the heap.
+  // Replaces what was pinned. Takes no lock if none of it is in the heap and nothing was pinned.
   void pin(const Memory& memory);
   void unpin();
 

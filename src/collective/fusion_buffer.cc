@@ -1,4 +1,4 @@
-#include "engine/fusion_buffer.h"
+#include "collective/fusion_buffer.h"
 
 #include <algorithm>
 #include <bit>
