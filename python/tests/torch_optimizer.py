@@ -7,7 +7,6 @@ dtype is the point.
 from __future__ import annotations
 
 import copy
-import gc
 import itertools
 import os
 import warnings
@@ -615,8 +614,6 @@ class OptimizerChecks:
         model = network()
         first = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         self.train(model, first, range(2))
-        del first
-        gc.collect()
         second = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         self.train(model, second, range(2, 4))
         reference = network()

@@ -3,9 +3,12 @@ optimizers, and optimizers of one rank only."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import gc
 import itertools
 import pickle
+import weakref
 
 import torch
 from torch import nn
@@ -71,6 +74,55 @@ class PairingChecks(OptimizerWords):
         self.train_reference(reference, plain, range(4, 6))
         self.expect_same_everywhere(again)
         self.expect_equal(again, reference)
+
+    def check_another_optimizer_after_an_error(self) -> None:
+        """The program keeps the error, whose traceback keeps the old optimizer alive."""
+        if self.size == 1:
+            return
+        model, reference = network(), network()
+        for formed_anew in (False, True):
+            old = wrapped(model)
+            model[0].weight.requires_grad_(self.rank != 1)
+            try:
+                square_loss(model, self.rank, 0).backward()
+                old.step()
+            except hvd.CallError as error:
+                kept = error
+            model[0].weight.requires_grad_(True)
+            old.zero_grad()
+            if formed_anew:
+                hvd.shutdown()
+                hvd.init()
+            optimizer = wrapped(model)
+            self.train(model, optimizer, range(3))
+            self.train_reference(
+                reference, torch.optim.SGD(reference.parameters(), lr=0.1), range(3)
+            )
+            self.expect_same_everywhere(model)
+            self.expect_equal(model, reference)
+            square_loss(model, self.rank, 0).backward()
+            self.expect_error("that was made later has parameters of this one", old.step)
+            optimizer.zero_grad()
+            assert kept.__traceback__ is not None
+
+    def check_an_error_keeps_no_optimizer(self) -> None:
+        """Without garbage collection, too."""
+        if self.size == 1:
+            return
+        model = network()
+        gc.collect()
+        gc.disable()
+        try:
+            optimizer = wrapped(model)
+            gradients = weakref.ref(optimizer._gradients)
+            model[0].weight.requires_grad_(self.rank != 1)
+            with contextlib.suppress(hvd.CallError):
+                square_loss(model, self.rank, 0).backward()
+                optimizer.step()
+            del optimizer
+            assert gradients() is None
+        finally:
+            gc.enable()
 
     def check_old_and_new_optimizers_at_once(self) -> None:
         """Both have gradients in flight after a job was formed anew. They hold the same."""

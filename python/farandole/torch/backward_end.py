@@ -71,7 +71,7 @@ def _call_all() -> None:
         except Exception as error:  # finish the others first
             errors.append(error)
     if errors:
-        raise errors[0]
+        raise errors.pop(0)  # the error keeps this frame, which must not keep the error
 
 
 def _enclosing(frame: FrameType | None) -> tuple[list[Any], int]:

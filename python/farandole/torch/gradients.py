@@ -20,7 +20,7 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -52,9 +52,20 @@ class _Errors:
             return False
         return True
 
+    def first(self) -> Exception:
+        """Return the first error, and forget it: its traceback keeps the frame that keeps this,
+        and then only garbage collection could end an optimizer."""
+        return self.found.pop(0)
+
 
 class Gradients:
-    """The gradients of one optimizer. Use it only from the thread that calls backward()."""
+    """The gradients of one optimizer. Use it only from the thread that calls backward().
+
+    A parameter belongs to the optimizer that was made last. An older one may still live, as in the
+    traceback of an error that the program keeps, and must not combine the gradients a second time.
+    """
+
+    _newest: ClassVar[weakref.WeakValueDictionary[int, Gradients]] = weakref.WeakValueDictionary()
 
     def __init__(
         self,
@@ -96,15 +107,32 @@ class Gradients:
         self._end = BackwardEnd(self)
         # Whether no gradient was computed since the last reduce().
         self.reduced = False
+        self._retired = False
         weakref.finalize(self, _remove_hooks, self._hooks)
 
     def add(self, parameters: Sequence[torch.Tensor]) -> None:
         for parameter in parameters:
             check(parameter)
+        for parameter in parameters:
+            former = self._newest.get(id(parameter))
+            if former is not None and former is not self:
+                former._retire()
+            self._newest[id(parameter)] = self
         added = [Gradient(parameter, self._passes) for parameter in parameters]
         self._all += added
         self._unplaced += added
         self._watch()
+
+    def _retire(self) -> None:
+        self._retired = True
+        _remove_hooks(self._hooks)
+
+    def _check_not_retired(self) -> None:
+        if self._retired:
+            raise MisuseError(
+                "a DistributedOptimizer that was made later has parameters of this one, and "
+                "combines their gradients: use that one, or make a new one for these parameters"
+            )
 
     def _watch(self) -> None:
         """Add hooks to the trained parameters. A frozen parameter cannot have a hook yet."""
@@ -167,7 +195,7 @@ class Gradients:
 
     def backward_has_ended(self) -> None:
         """Wait for all full buckets."""
-        if not self._counting:
+        if not self._counting or self._retired:
             return
         errors = _Errors()
         last = self._last
@@ -179,7 +207,7 @@ class Gradients:
             errors.attempt(bucket.wait)
         if errors.found:
             self._reset()
-            raise errors.found[0]
+            raise errors.first()
         if self._is_unfinished():
             for bucket in self._buckets:
                 bucket.note()
@@ -201,6 +229,7 @@ class Gradients:
 
     def reduce(self) -> None:
         """Combine what is left, in the same order on all ranks."""
+        self._check_not_retired()
         errors = _Errors()
         self._follow()
         left = [bucket for bucket in self._buckets if bucket.is_left()]
@@ -222,7 +251,7 @@ class Gradients:
                 break
         self._reset()
         if errors.found:
-            raise errors.found[0]
+            raise errors.first()
         self._watch()
         self._former.clear()
         self.reduced = True
