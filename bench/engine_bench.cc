@@ -4,7 +4,6 @@
 // --completions each call has a completion that takes it, and the program sleeps until the last
 // one.
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <atomic>
@@ -18,19 +17,14 @@
 
 #include "base/check.h"
 #include "farandole/engine.h"
+#include "job.h"
 #include "measure.h"
-#include "ranks.h"
-#include "rendezvous/store_server.h"
+#include "transport/shm/segment.h"
 
 namespace farandole::bench {
 namespace {
 
 constexpr std::chrono::milliseconds kLimit = std::chrono::minutes(1);
-
-struct Shared {
-  SharedResults shared_results;
-  std::atomic<int> left;  // how many ranks are not done, for the process that serves them
-};
 
 // One rank's calls. It repeats the same calls, as a training does.
 class Caller {
@@ -126,18 +120,6 @@ bool run_rank(int rank, const BenchOptions& options, int rendezvous,
   return good;
 }
 
-bool serve(StoreServer& server, const std::atomic<int>& left, int ranks) {
-  while (left.load() < ranks) {
-    pollfd polled{server.readiness(), POLLIN, 0};
-    ::poll(&polled, 1, 50);
-    for (const std::string& complaint : server.serve_ready()) {
-      std::fprintf(stderr, "%s\n", complaint.c_str());
-      return false;
-    }
-  }
-  return true;
-}
-
 int run(int count, char** words) {
   const BenchOptions options =
       parse_options(count, words, {.pin = true, .pieces = 1, .library = "farandole/engine"});
@@ -145,19 +127,10 @@ int run(int count, char** words) {
     std::fprintf(stderr, "only allreduce is measured here\n");
     return 2;
   }
-  const auto memory = Segment::create("bench-shared", sizeof(Shared)).value();
-  auto& shared = *reinterpret_cast<Shared*>(memory->data());
-  const auto server = StoreServer::create("the bench").value();
-  std::vector<Descriptor> ends;
-  for (int rank = 0; rank < options.ranks; ++rank)
-    ends.push_back(server->add_client(fmt::format("rank {}", rank)).value());
-  // One more process serves the Store while the ranks connect.
-  const bool good = in_processes(options.ranks + 1, [&](int rank) {
-    if (rank == options.ranks) return serve(*server, shared.left, options.ranks);
-    const int rendezvous = ends[static_cast<std::size_t>(rank)].get();
-    const bool well = run_rank(rank, options, rendezvous, shared.shared_results);
-    ++shared.left;
-    return well;
+  const auto memory = Segment::create("bench-shared", sizeof(SharedResults)).value();
+  auto& shared_results = *reinterpret_cast<SharedResults*>(memory->data());
+  const bool good = in_job(options.ranks, [&](int rank, int rendezvous) {
+    return run_rank(rank, options, rendezvous, shared_results);
   });
   return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

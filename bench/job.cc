@@ -1,0 +1,47 @@
+#include "job.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <atomic>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "ranks.h"
+#include "rendezvous/store_server.h"
+#include "transport/shm/segment.h"
+
+namespace farandole::bench {
+namespace {
+
+bool serve(StoreServer& server, const std::atomic<int>& left, int ranks) {
+  while (left.load() < ranks) {
+    pollfd polled{server.readiness(), POLLIN, 0};
+    ::poll(&polled, 1, 50);
+    for (const std::string& complaint : server.serve_ready()) {
+      std::fprintf(stderr, "%s\n", complaint.c_str());
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool in_job(int ranks, const std::function<bool(int rank, int rendezvous)>& function) {
+  const auto memory = Segment::create("bench-job", sizeof(std::atomic<int>)).value();
+  auto& left = *reinterpret_cast<std::atomic<int>*>(memory->data());  // how many ranks are done
+  const auto server = StoreServer::create("the bench").value();
+  std::vector<Descriptor> ends;
+  for (int rank = 0; rank < ranks; ++rank)
+    ends.push_back(server->add_client(fmt::format("rank {}", rank)).value());
+  return in_processes(ranks + 1, [&](int rank) {
+    if (rank == ranks) return serve(*server, left, ranks);
+    const bool good = function(rank, ends[static_cast<std::size_t>(rank)].get());
+    ++left;
+    return good;
+  });
+}
+
+}  // namespace farandole::bench
