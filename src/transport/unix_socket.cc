@@ -42,6 +42,12 @@ Status closed_peer() {
   return Status::rebuild_group("the process at the other end of the Unix socket is gone");
 }
 
+Status receive_error(const char* call) {
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::retry("no message has come yet");
+  if (errno == ECONNRESET) return closed_peer();
+  return system_error(call);
+}
+
 Status check_outgoing(std::size_t bytes, std::size_t descriptors) {
   if (bytes == 0) return Status::fix_call("a message over a Unix socket cannot be empty");
   if (bytes > kUnixMessageBytesMax)
@@ -173,10 +179,15 @@ Status UnixSocket::try_send(std::span<const std::byte> bytes,
   return {};
 }
 
+// First asks how long the message is: clearing room for the longest one costs much more.
 Result<UnixMessage> UnixSocket::try_receive() const {
   ControlBuffer control;
   UnixMessage message;
-  message.bytes.resize(kUnixMessageBytesMax);
+  ssize_t length = -1;
+  while ((length = ::recv(descriptor_.get(), nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT)) < 0)
+    if (errno != EINTR) return receive_error("recv");
+  if (length == 0) return closed_peer();
+  message.bytes.resize(std::min(static_cast<std::size_t>(length), kUnixMessageBytesMax));
   Ancillary ancillary;
   ancillary.descriptors.reserve(kUnixMessageDescriptorsMax);
   iovec part{message.bytes.data(), message.bytes.size()};
@@ -187,10 +198,7 @@ Result<UnixMessage> UnixSocket::try_receive() const {
   header.msg_controllen = control.bytes.size();
   ssize_t count = -1;
   while ((count = ::recvmsg(descriptor_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0) {
-    if (errno == EINTR) continue;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::retry("no message has come yet");
-    if (errno == ECONNRESET) return closed_peer();
-    return system_error("recvmsg");
+    if (errno != EINTR) return receive_error("recvmsg");
   }
   // Take ownership at once, so that a rejected message leaves no descriptor open.
   take_ancillary(header, ancillary);
