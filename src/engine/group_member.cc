@@ -147,10 +147,12 @@ GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
   group_.costs = memory.costs();
   for (int member = 0; member < group_.members(); ++member)
     group_.stagings.push_back(memory.staging(member));
+  if (group_.member == 0) sent_to_us_ = memory.sent_to_coordinator();
   Doorbells& doorbells = *formation.doorbells;
   if (group_.member > 0) {
     const int me = group_.member;
-    lines_.emplace(0, Line{{memory.ring_to_coordinator(me), doorbells, formed.ranks[0]},
+    lines_.emplace(0, Line{{memory.ring_to_coordinator(me), doorbells, formed.ranks[0],
+                            memory.sent_to_coordinator()},
                            {memory.ring_from_coordinator(me), doorbells, formed.ranks[0]},
                            {}});
     return;
@@ -250,12 +252,12 @@ void GroupMember::drop_step() {
   pin_.unpin();
 }
 
-bool GroupMember::has_unsent() const {
-  return !ended_ &&
-         std::ranges::any_of(lines_, [](const auto& line) { return !line.second.waiting.empty(); });
-}
-
 bool GroupMember::receive_messages(std::vector<Record*>& finished) {
+  if (sent_to_us_ != nullptr) {
+    const std::uint32_t sent = sent_to_us_->messages.load(std::memory_order_seq_cst);
+    if (sent == received_) return false;
+    received_ = sent;
+  }
   bool moved = false;
   for (auto& [member, line] : lines_) {
     while (const auto message = line.in.try_receive()) {
@@ -270,16 +272,19 @@ bool GroupMember::receive_messages(std::vector<Record*>& finished) {
 }
 
 bool GroupMember::send_messages() {
-  while (auto message = agreement_.next_message())
+  while (auto message = agreement_.next_message()) {
     lines_.at(message->to).waiting.push_back(std::move(message->bytes));
-  bool moved = false;
+    ++unsent_;
+  }
+  if (unsent_ == 0) return false;
+  const std::size_t unsent = unsent_;
   for (auto& [member, line] : lines_) {
     while (!line.waiting.empty() && line.out.try_send(line.waiting.front())) {
       line.waiting.pop_front();
-      moved = true;
+      --unsent_;
     }
   }
-  return moved;
+  return unsent_ < unsent;
 }
 
 // Each round either enters a new step or goes on with an entered one. A rank that has seen our

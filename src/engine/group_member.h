@@ -63,7 +63,7 @@ class GroupMember {
   const std::optional<Status>& ended() const { return ended_; }
 
   // Messages wait for room in a ring: advance() must come again when the bell has rung.
-  bool has_unsent() const;
+  bool has_unsent() const { return !ended_ && unsent_ > 0; }
 
  private:
   struct Line {  // to and from one peer
@@ -108,6 +108,9 @@ class GroupMember {
   FusionBuffer fusion_;
   Agreement agreement_;        // borrows the signatures of the records
   std::map<int, Line> lines_;  // by member: the coordinator has all, a follower member 0 only
+  MessageRing::Counter* sent_to_us_ = nullptr;  // on the coordinator
+  std::uint32_t received_ = 0;                  // what it counted when we looked last
+  std::size_t unsent_ = 0;                      // messages in `waiting`
   std::vector<Record*> in_flight_;
   const Decision* decision_ = nullptr;  // borrowed from agreement_, until it is done or rolled back
   Stage stage_ = Stage::kNone;

@@ -1,5 +1,6 @@
-// GroupMemory: what lies where in a group's segment: the costs, the flag board, two message rings
-// per follower (to the coordinator and back), and the members' staging memory.
+// GroupMemory: what lies where in a group's segment: the costs, the count of messages to the
+// coordinator, the flag board, two message rings per follower (to the coordinator and back), and
+// the members' staging memory.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,10 @@ class GroupMemory {
 
   // Written once, before another member sees the segment.
   Costs& costs() const { return *reinterpret_cast<Costs*>(memory_); }
-  std::byte* board() const { return memory_ + kCostsBytes; }
+  MessageRing::Counter* sent_to_coordinator() const {
+    return reinterpret_cast<MessageRing::Counter*>(memory_ + kCostsBytes);
+  }
+  std::byte* board() const { return memory_ + kBoardBegin; }
   // Members 1 … members − 1.
   std::byte* ring_to_coordinator(int member) const { return ring(2 * (member - 1)); }
   std::byte* ring_from_coordinator(int member) const { return ring(2 * (member - 1) + 1); }
@@ -32,10 +36,11 @@ class GroupMemory {
  private:
   static constexpr std::size_t kCostsBytes = kFlagLineBytes;
   static_assert(sizeof(Costs) <= kCostsBytes);
+  static constexpr std::size_t kBoardBegin = kCostsBytes + sizeof(MessageRing::Counter);
   static_assert(kStagingBytes % kHugePageBytes == 0);
 
   static std::size_t rings_begin(int members) {
-    return kCostsBytes + FlagBoard::bytes_needed(members);
+    return kBoardBegin + FlagBoard::bytes_needed(members);
   }
   // In huge pages of their own, if there are any.
   static std::size_t stagings_begin(int members) {

@@ -17,10 +17,19 @@ constexpr std::size_t kRingBytes = 32;  // two messages of one word each
 using ModelDoorbells = BasicDoorbells<ModelAtomics>;
 using Ring = BasicMessageRing<ModelAtomics, kRingBytes>;
 
-enum class Bug : std::uint8_t { kNone, kWeakPosition, kPositionBeforeBytes, kRoomWithoutBell };
+enum class Bug : std::uint8_t {
+  kNone,
+  kWeakPosition,
+  kPositionBeforeBytes,
+  kRoomWithoutBell,
+  kCountBeforePosition,
+  kCountSeenLate,
+};
 
 struct Ends {
-  explicit Ends(Bug planted) : bug(planted) {
+  Ends(Bug planted, bool counts) : bug(planted) {
+    if (counts) sent = reinterpret_cast<Ring::Counter*>(arena.allocate(sizeof(Ring::Counter)));
+    if (counts) arena.mark(&sent->messages, "sent");
     const auto* bytes = memory + 2 * sizeof(Ring::Position);
     arena.mark(memory, "written", Site::kWord);
     arena.mark(memory + sizeof(Ring::Position), "read", Site::kDone);
@@ -41,6 +50,7 @@ struct Ends {
   std::byte* memory = arena.allocate(Ring::bytes_needed());
   ModelDoorbells sender{bells, 0, 2};
   ModelDoorbells receiver{bells, 1, 2};
+  Ring::Counter* sent = nullptr;
 };
 
 // One end: sends, or receives and checks, the numbers 1 … count; sleeps when it cannot.
@@ -56,6 +66,7 @@ class End final : public CopiedThread<End> {
     for (const bool flag : {sends_, prepared_, looked_}) key.put(flag);
     key.put(next_);
     key.put(ticket_);
+    key.put(seen_);
   }
   bool finished() const override { return next_ > count_; }
 
@@ -65,8 +76,9 @@ class End final : public CopiedThread<End> {
       prepared_ = true;
     } else if (!looked_) {
       looked_ = true;
-      if (!move()) return;
-      ++next_;
+      const Value moved = move();
+      if (moved == 0) return;
+      next_ += moved;
       wake_up();
       doorbells_->cancel_sleep();
     } else {
@@ -76,23 +88,38 @@ class End final : public CopiedThread<End> {
   }
 
  private:
-  bool move() {
-    Ring ring(ends_->memory, *doorbells_, sends_ ? 1 : 0);
-    return sends_ ? send(ring) : receive(ring);
+  Value move() {
+    const bool early = ends_->bug == Bug::kCountBeforePosition;
+    Ring ring(ends_->memory, *doorbells_, sends_ ? 1 : 0, early ? nullptr : ends_->sent);
+    if (sends_) return send(ring) ? 1 : 0;
+    return ends_->sent == nullptr ? (receive(ring, next_) ? 1 : 0) : receive_counted(ring);
   }
   bool send(Ring& ring) {
+    if (ends_->bug == Bug::kCountBeforePosition)
+      ends_->sent->messages.fetch_add(1, std::memory_order_seq_cst);
     Bytes message(sizeof(Value));
     std::memcpy(message.data(), &next_, sizeof(Value));
     return ring.try_send(message);
   }
-  bool receive(Ring& ring) {
+  // As the engine's: looks into the ring only when the count has changed, and then empties it.
+  Value receive_counted(Ring& ring) {
+    const auto count = [this] { return ends_->sent->messages.load(std::memory_order_seq_cst); };
+    const std::uint32_t sent = count();
+    if (sent == seen_) return 0;
+    seen_ = sent;
+    Value received = 0;
+    while (next_ + received <= count_ && receive(ring, next_ + received)) ++received;
+    if (ends_->bug == Bug::kCountSeenLate) seen_ = count();
+    return received;
+  }
+  bool receive(Ring& ring, Value expected) {
     ends_->arena.execution().mute(ends_->bug == Bug::kRoomWithoutBell);
     const auto message = ring.try_receive();
     ends_->arena.execution().mute(false);
     if (!message) return false;
     Value value = 0;
     if (message->size() == sizeof(Value)) std::memcpy(&value, message->data(), sizeof(Value));
-    require(ends_->arena, value == next_, "another message was received than was sent");
+    require(ends_->arena, value == expected, "another message was received than was sent");
     return true;
   }
   void wake_up() {
@@ -107,18 +134,22 @@ class End final : public CopiedThread<End> {
   Value count_;
   Value next_ = 1;
   std::uint32_t ticket_ = 0;
+  std::uint32_t seen_ = 0;  // of the messages sent
   bool prepared_ = false;
   bool looked_ = false;
 };
 
-Finding explore_ring(Bug bug, bool partial_store_order = false) {
-  Ends ends(bug);
+Finding explore_ring(Bug bug, bool partial_store_order = false, bool counts = false) {
+  Ends ends(bug, counts);
   Scenario scenario;
   scenario.arena = &ends.arena;
-  scenario.threads.push_back({.name = "sender", .start = std::make_unique<End>(ends, true, 5)});
+  const Value messages = counts ? 3 : 5;
   scenario.threads.push_back(
-      {.name = "receiver", .member = 1, .start = std::make_unique<End>(ends, false, 5)});
-  const Finding finding = explore(scenario, {.partial_store_order = partial_store_order});
+      {.name = "sender", .start = std::make_unique<End>(ends, true, messages)});
+  scenario.threads.push_back(
+      {.name = "receiver", .member = 1, .start = std::make_unique<End>(ends, false, messages)});
+  const Finding finding = explore(scenario, {.partial_store_order = partial_store_order,
+                                             .depth_first = counts && bug != Bug::kNone});
   std::cout << "message ring: " << name_of(finding.verdict) << " " << finding.text << " ("
             << finding.states << " states)\n";
   return finding;
@@ -127,6 +158,13 @@ Finding explore_ring(Bug bug, bool partial_store_order = false) {
 TEST(RingModel, NoMessageIsLostOrTornAndNobodySleepsForEver) {
   EXPECT_EQ(explore_ring(Bug::kNone).verdict, Verdict::kHolds);
   EXPECT_EQ(explore_ring(Bug::kNone, true).verdict, Verdict::kHolds);
+}
+
+TEST(RingModel, NobodySleepsForEverWhereMessagesAreCounted) {
+  EXPECT_EQ(explore_ring(Bug::kNone, false, true).verdict, Verdict::kHolds);
+  EXPECT_EQ(explore_ring(Bug::kNone, true, true).verdict, Verdict::kHolds);
+  EXPECT_EQ(explore_ring(Bug::kCountBeforePosition, false, true).verdict, Verdict::kDeadlock);
+  EXPECT_EQ(explore_ring(Bug::kCountSeenLate, false, true).verdict, Verdict::kDeadlock);
 }
 
 TEST(RingModel, PlantedBugsAreFound) {

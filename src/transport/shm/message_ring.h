@@ -1,6 +1,7 @@
 // MessageRing: a bounded queue in shared memory for the control messages from one member of a group
 // to another. It has one sender and one receiver. A message is a length and its bytes, both padded
-// to whole units, so that the end of the buffer never cuts a length.
+// to whole units, so that the end of the buffer never cuts a length. A receiver of many rings may
+// share a counter with their senders: it looks into its rings only when the counter has changed.
 #pragma once
 
 #include <algorithm>
@@ -29,16 +30,24 @@ class BasicMessageRing {
     Atomic<std::uint64_t> bytes;  // written or read since the beginning; only grows
   };
 
+  // How many messages the senders of some rings have sent.
+  struct alignas(kFlagLineBytes) Counter {
+    Atomic<std::uint32_t> messages;
+  };
+
   static constexpr std::size_t bytes_needed() { return 2 * sizeof(Position) + Capacity; }
 
   // Both ends map the same bytes_needed() zeroed bytes. `peer` is the world rank at the other end.
-  // Its bell is rung after a send, and after a receive that makes room.
-  BasicMessageRing(std::byte* memory, BasicDoorbells<Atomics>& doorbells, int peer)
+  // Its bell is rung after a send, and after a receive that makes room. `sent` counts what is sent;
+  // null if the receiver needs no count.
+  BasicMessageRing(std::byte* memory, BasicDoorbells<Atomics>& doorbells, int peer,
+                   Counter* sent = nullptr)
       : written_(reinterpret_cast<Position*>(memory)),
         read_(written_ + 1),
         buffer_(memory + 2 * sizeof(Position)),
         doorbells_(&doorbells),
-        peer_(peer) {}
+        peer_(peer),
+        sent_(sent) {}
 
   // Returns false if there is no room now; try again after the bell has rung. A message has at most
   // kCapacityBytes / 2.
@@ -61,6 +70,7 @@ class BasicMessageRing {
   std::byte* buffer_;
   BasicDoorbells<Atomics>* doorbells_;
   int peer_;
+  Counter* sent_;
 };
 
 template <class Atomics, std::size_t Capacity>
@@ -74,6 +84,7 @@ bool BasicMessageRing<Atomics, Capacity>::try_send(std::span<const std::byte> me
   copy_in(written, reinterpret_cast<const std::byte*>(&length), kUnit);
   copy_in(written + kUnit, message.data(), message.size());
   written_->bytes.store(written + needed, std::memory_order_seq_cst);
+  if (sent_ != nullptr) sent_->messages.fetch_add(1, std::memory_order_seq_cst);
   doorbells_->ring(peer_);
   return true;
 }
