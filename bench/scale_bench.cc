@@ -163,14 +163,21 @@ class Rank {
   double measure_idle(Idle idle) {
     barrier();
     Handle handle = 0;
-    if (rank_ == 0) std::this_thread::sleep_for(kSettle);
-    const double begin = processor_time_of_all();
-    if (rank_ == 0 || idle == Idle::kBetweenCalls) std::this_thread::sleep_for(kIdle);
-    const double used = processor_time_of_all() - begin;
-    if (idle != Idle::kBetweenCalls)
+    if (rank_ > 0 && idle != Idle::kBetweenCalls)
       handle = engine_->submit(submission(Operation::kAllreduce, kWorld)).value();
-    if (idle == Idle::kSubmitted && rank_ > 0) std::this_thread::sleep_for(kIdle + kSettle);
-    if (idle != Idle::kBetweenCalls) finish(handle);
+    if (rank_ > 0 && idle == Idle::kWaiting) finish(handle);
+    double used = 0;
+    if (rank_ == 0) {
+      std::this_thread::sleep_for(kSettle);
+      used = -processor_time_of_all();
+      std::this_thread::sleep_for(kIdle);
+      used += processor_time_of_all();
+    } else if (idle != Idle::kWaiting) {
+      std::this_thread::sleep_for(kIdle + 2 * kSettle);
+    }
+    if (rank_ == 0 && idle != Idle::kBetweenCalls)
+      handle = engine_->submit(submission(Operation::kAllreduce, kWorld)).value();
+    if (idle == Idle::kSubmitted || (rank_ == 0 && idle == Idle::kWaiting)) finish(handle);
     return 1e3 * used / std::chrono::duration<double>(kIdle).count();
   }
 

@@ -19,7 +19,7 @@
 #include "base/descriptor_limit.h"
 #include "base/try.h"
 #include "collective/group.h"
-#include "engine/group_memory.h"
+#include "collective/group_memory.h"
 #include "engine/process_context.h"
 #include "rendezvous/keys.h"
 #include "transport/shm/heap_size.h"

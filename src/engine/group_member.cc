@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "engine/group_memory.h"
+#include "collective/group_memory.h"
 #include "submission/submission_check.h"
 
 namespace farandole {

@@ -11,7 +11,7 @@
 #include "base/allocation.h"
 #include "base/check.h"
 #include "base/try.h"
-#include "engine/group_memory.h"
+#include "collective/group_memory.h"
 #include "rendezvous/keys.h"
 
 namespace farandole {

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "engine/group_memory.h"
+#include "collective/group_memory.h"
 #include "engine/job_in_test.h"
 #include "rendezvous/memory_store.h"
 #include "transport/shm/segment.h"

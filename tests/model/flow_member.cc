@@ -26,11 +26,18 @@ void PlantedBoard<Slots>::publish_phase(std::uint32_t phase) {
 }
 
 template <std::uint32_t Slots>
-bool PlantedBoard<Slots>::all_reached(std::uint32_t phase) const {
+bool PlantedBoard<Slots>::all_entered() {
+  begin_look();
+  return ModelBoard<Slots>::all_entered();
+}
+
+template <std::uint32_t Slots>
+bool PlantedBoard<Slots>::all_reached(std::uint32_t phase) {
   if (job_->has(Bug::kTakesUnseen)) return true;
   if (job_->has(Bug::kExposerDoesNotWait) && phase == job_->flow().rounds) return true;
   if (phase > 0 && job_->has(phase % 2 == 0 ? Bug::kReducesUnseen : Bug::kFetchesUnseen))
     return true;
+  begin_look();
   return ModelBoard<Slots>::all_reached(phase);
 }
 
@@ -101,6 +108,7 @@ void FlowMember<Slots>::write_key(ByteWriter& key) const {
     key.put(flag);
   for (const auto value : {ticket_, step_, hooks_, moves_, board_.generation(), board_.sequence()})
     key.put(value);
+  board_.write_key(key);
   for (const auto& window : memory_)
     for (const Value value : window) key.put(value);
 }

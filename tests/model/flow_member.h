@@ -24,14 +24,24 @@ class PlantedBoard : public ModelBoard<Slots> {
   PlantedBoard(FlowJob& job, int member);
 
   void publish_phase(std::uint32_t phase);
-  bool all_reached(std::uint32_t phase) const;
+  bool all_entered();
+  bool all_reached(std::uint32_t phase);
   bool any_member_gone() const;
   bool may_run();
   bool try_close();
+  void write_key(ByteWriter& key) const {
+    if (!job_->options().spins) write_look(key, this->look_);
+  }
 
  private:
   // Exchanged without the shipped board, for bugs.
   ModelAtomics::Atomic<std::uint64_t>& closing_word() const;
+
+  // Who spins tells nobody whom it awaits, and begins each look with the first member: that saves
+  // states, and matters only for who sleeps.
+  void begin_look() {
+    if (job_->options().spins) this->look_ = {.is_told = false};
+  }
 
   FlowJob* job_;  // borrowed
 };

@@ -22,6 +22,7 @@ void plant(Bug bug, Plants& plants) {
   plants.weak(Site::kWord) = bug == Bug::kWeakWord;
   plants.weak(Site::kAsleep) = bug == Bug::kWeakAsleep;
   plants.weak(Site::kPhase) = bug == Bug::kWeakPhase;
+  plants.weak(Site::kAwaited) = bug == Bug::kWeakAwaited;
   plants.phase_before_data = bug == Bug::kPhaseBeforeData;
   plants.word_before_payload = bug == Bug::kWordBeforePayload;
   plants.split_word = bug == Bug::kSplitWord;
@@ -97,6 +98,14 @@ void Job::mark_board() {
     arena_.mark(&closing->word, "closing of the group");
   else
     arena_.mark_constant(&closing->word, "closing of the group", 0);
+  for (std::uint32_t member = 0; member < members; ++member)
+    mark(&awaited(static_cast<int>(member)), "awaited", Site::kAwaited, member);
+}
+
+ModelAtomics::Atomic<std::uint32_t>& Job::awaited(int member) {
+  std::byte* const end = board_ + board_bytes(options_);
+  auto* const all = reinterpret_cast<ModelBoard<kSlots>::Waiting*>(end) - options_.members;
+  return all[member].awaited;
 }
 
 ModelDoorbells::Line& Job::bell_line(int member) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "model_atomics.h"
 #include "transport/shm/flag_board.h"
 
@@ -16,6 +17,13 @@ namespace farandole::model {
 using ModelDoorbells = BasicDoorbells<ModelAtomics>;
 template <std::uint32_t Slots>
 using ModelBoard = BasicFlagBoard<ModelAtomics, Slots>;
+
+// What the key of a state has of a board's own state.
+template <class Look>
+void write_look(ByteWriter& key, const Look& look) {
+  key.put(look.missing);
+  key.put(look.awaited);
+}
 
 enum class Bug : std::uint8_t {
   kNone,
@@ -33,6 +41,9 @@ enum class Bug : std::uint8_t {
   kLeaveWithoutBell,
   kSubmitWithoutBell,
   kWeakPhase,
+  kWeakAwaited,
+  kAwaitsUnseen,
+  kAwaitsOneAtItsEnd,
   // These break a promise.
   kOneSlot,
   kWordBeforePayload,
@@ -102,6 +113,8 @@ class Job {
   Arena& arena() { return arena_; }
   ModelDoorbells& doorbells(int member) { return doorbells_[static_cast<std::size_t>(member)]; }
   ModelDoorbells::Line& bell_line(int member);
+  // For whom a member says that it waits.
+  ModelAtomics::Atomic<std::uint32_t>& awaited(int member);
   std::byte* board_memory() const { return board_; }
   std::vector<int> ranks() const;
   // Rings without looking who is asleep, as close() does.

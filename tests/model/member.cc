@@ -2,6 +2,21 @@
 
 namespace farandole::model {
 
+// The bug: says whom it waits for, and does not look once more whether that one has come.
+template <std::uint32_t Slots>
+bool MixedBoard<Slots>::all_entered() {
+  if (!job_->has(Bug::kAwaitsUnseen)) return Base::all_entered();
+  const auto* lines = reinterpret_cast<typename Base::Line*>(job_->board_memory());
+  const Value expected = Value{this->generation()} << 32 | this->sequence();
+  for (std::uint32_t other = 0; other < static_cast<std::uint32_t>(this->members()); ++other) {
+    const auto& line = lines[other * Slots + this->sequence() % Slots];
+    if (line.word.load(std::memory_order_seq_cst) == expected) continue;
+    job_->awaited(this->member()).store(other + 1, std::memory_order_seq_cst);
+    return false;
+  }
+  return true;
+}
+
 template <std::uint32_t Slots>
 Member<Slots>::Member(Job& job, int number)
     : job_(&job),
@@ -21,6 +36,7 @@ void Member<Slots>::write_key(ByteWriter& key) const {
   for (const auto value :
        {prefix_, step_, ticket_, taken_step_, board_.generation(), board_.sequence()})
     key.put(value);
+  board_.write_key(key);
   for (const auto value : taken_) key.put(value);
 }
 

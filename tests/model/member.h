@@ -29,6 +29,8 @@ class MixedBoard : public ModelBoard<Slots> {
   std::uint64_t identity(int member) const {
     return Base::identity(member) ^ unmixed(this->generation(), this->sequence());
   }
+  bool all_entered();
+  void write_key(ByteWriter& key) const { write_look(key, this->look_); }
 
  private:
   std::uint64_t unmixed(std::uint32_t generation, std::uint32_t sequence) const {

@@ -52,6 +52,7 @@ enum class Site : std::uint8_t {
   kPhase,
   kDone,
   kData,
+  kAwaited,
   kCount
 };
 

@@ -33,7 +33,7 @@ const std::vector<Case>& whole_jobs() {
       {"TwoTwoPhase", {.steps = 3, .two_phase = true}},
       {"TwoTwoPhaseTwoSlots", {.steps = 4, .two_phase = true}},
       {"TwoTwoPhasePolling", {.steps = 3, .two_phase = true, .polls = true}},
-      {"ThreeInline", {.members = 3, .steps = 2}},
+      {"ThreeInline", {.members = 3, .steps = 1}},
       {"FirstLeaves", {.steps = 2, .leaver = 0}},
       {"SecondLeavesTwoPhase", {.steps = 2, .two_phase = true, .leaver = 1}},
       {"SubmitWhileAsleep", {.steps = 2, .late_submit = true}},
@@ -55,6 +55,7 @@ const std::vector<Case>& whole_jobs() {
 // Jobs with more states than a unit test can visit.
 const std::vector<Case>& large_jobs() {
   static const std::vector<Case> jobs = {
+      {"ThreeTwoSteps", {.members = 3, .steps = 2}},
       {"ThreeTwoSlots", {.members = 3, .steps = 3}},
       {"ThreeTwoPhase", {.members = 3, .steps = 2, .two_phase = true}},
       {"OneOfThreeDies", {.members = 3, .steps = 1, .mortal = 2}},
@@ -131,6 +132,7 @@ const std::vector<PlantedBug>& planted_bugs() {
   const Options rollback = {.steps = 1, .rollback = true};
   const Options reentry = {.steps = 1, .rollback = true, .differ_from = 1};
   const Options death = {.steps = 2, .mortal = 1};
+  const Options three = {.members = 3, .steps = 1};
   static const std::vector<PlantedBug> bugs = {
       {"weak flag store", kWeakWord, kStuck, kSleeps},
       {"weak asleep store", kWeakAsleep, kStuck, kSleeps},
@@ -144,6 +146,8 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"close: bell before the closing word", kCloseBellFirst, kStuck, kSleeps, death},
       {"leave without a bell", kLeaveWithoutBell, kStuck, kSleeps, {.leaver = 1}},
       {"submit without a bell", kSubmitWithoutBell, kStuck, kSleeps, {.late_submit = true}},
+      {"weak store of who is awaited", kWeakAwaited, kStuck, kSleeps, three, true},
+      {"no second look at who is awaited", kAwaitsUnseen, kStuck, kSleeps, three, true},
       {"one slot only", kOneSlot, kBroken, "wrong identity"},
       {"word before payload", kWordBeforePayload, kBroken, "wrong identity"},
       {"sequence and generation in two words", kSplitWord, kBroken, "wrong identity", {.steps = 3}},

@@ -55,7 +55,13 @@ class BasicDoorbells {
 
   // Wakes `other` if it may be asleep. Call it after the store that `other` waits for, which must
   // be seq_cst.
-  void ring(int other);
+  void ring(int other) {
+    if (is_asleep(other)) wake(other);
+  }
+  bool is_asleep(int other) const {
+    return line(other).asleep.load(std::memory_order_seq_cst) != 0;
+  }
+  void wake(int other);
   // Wakes the sleeping thread of our own rank, after a submit or from the watch thread. Any thread
   // may call it.
   void ring_self();
@@ -115,9 +121,8 @@ BasicDoorbells<Atomics>::BasicDoorbells(std::byte* memory, int rank, int size)
 }
 
 template <class Atomics>
-void BasicDoorbells<Atomics>::ring(int other) {
+void BasicDoorbells<Atomics>::wake(int other) {
   Line& sleeper = line(other);
-  if (sleeper.asleep.load(std::memory_order_seq_cst) == 0) return;
   sleeper.bell.fetch_add(1, std::memory_order_seq_cst);
   Atomics::futex_wake(sleeper.bell);
 }

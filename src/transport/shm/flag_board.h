@@ -10,6 +10,11 @@
 // again under a newer generation. A slow member may then still read the old entry. So the identity
 // is stored mixed with its word, and a new entry never looks like the old one.
 //
+// A member that cannot go on says for which other member it waits. Only that one wakes it, so with
+// p sleeping members a step takes about p wake-ups instead of p². A look at the members begins with
+// the one that was missing last, so it costs one load while that one is missing. Who comes last in
+// one step often does so in the next one, too.
+//
 // The members also agree here on how a group ends. If a member must end in the middle of a step, it
 // needs to know whether the others may still run that step. try_close() and may_run() decide this
 // once for all members, by compare-and-swap on one shared word.
@@ -67,8 +72,15 @@ class BasicFlagBoard {
     Atomic<std::uint64_t> word;  // sequence << 2 | State; 0 until a member wants to end a step
   };
 
+  // One per member, after the closing word; only this member writes it. Not in its line, which the
+  // others poll.
+  struct alignas(kFlagLineBytes) Waiting {
+    Atomic<std::uint32_t> awaited;  // 1 + the only member whose stores matter to it; 0: all do
+  };
+
   static std::size_t bytes_needed(int members) {
-    return static_cast<std::size_t>(members) * Slots * sizeof(Line) + sizeof(Closing);
+    return static_cast<std::size_t>(members) * (Slots * sizeof(Line) + sizeof(Waiting)) +
+           sizeof(Closing);
   }
 
   // `memory` is bytes_needed(members) zeroed bytes, shared by the members. `ranks` are the members'
@@ -93,7 +105,7 @@ class BasicFlagBoard {
   // identities are equal, the rest of the entries may be read, too. If they differ, a member may
   // already have rolled back and entered again; its identity then reads as a number that no member
   // has published.
-  bool all_entered() const;
+  bool all_entered();
   std::uint64_t identity(int member) const {
     return line(member).identity.load(std::memory_order_relaxed) ^ word();
   }
@@ -110,7 +122,7 @@ class BasicFlagBoard {
   void publish_phase(std::uint32_t phase);
   // A member's phase in the current step (seq_cst). Needs all_entered().
   std::uint32_t phase(int member) const;
-  bool all_reached(std::uint32_t phase) const;
+  bool all_reached(std::uint32_t phase);
 
   // True if a member has left the job or a rank has died, so that the group ends. If it is false,
   // memory that others exposed for the current step was still exposed when we last read it.
@@ -138,6 +150,15 @@ class BasicFlagBoard {
   // under a newer generation. No user memory may have been written for it.
   void roll_back();
 
+ protected:
+  // The member that was not done when we looked last, and what our `Waiting` says.
+  struct Look {
+    int missing = 0;
+    std::uint32_t awaited = 0;
+    bool is_told = true;  // whether we say whom we await
+  };
+  Look look_;  // not private, for the model explorer
+
  private:
   enum class State : std::uint8_t {
     kOpen,
@@ -154,7 +175,10 @@ class BasicFlagBoard {
   std::int32_t ahead(std::uint64_t closing) const {
     return static_cast<std::int32_t>(sequence_ - static_cast<std::uint32_t>(closing >> 2));
   }
-  bool all_entered_alike() const;
+  bool all_entered_alike();
+  template <class Done>  // bool(member)
+  bool all_done(Done done);
+  void await(std::uint32_t awaited);
 
   // The line of a member for the current step.
   Line& line(int member) const {
@@ -172,6 +196,7 @@ class BasicFlagBoard {
 
   Line* lines_;
   Closing* closing_;
+  Waiting* waiting_;
   int member_;
   std::vector<int> ranks_;
   BasicDoorbells<Atomics>* doorbells_;
@@ -186,12 +211,15 @@ BasicFlagBoard<Atomics, Slots>::BasicFlagBoard(std::byte* memory, int member,
                                                BasicDoorbells<Atomics>& doorbells)
     : lines_(reinterpret_cast<Line*>(memory)),
       closing_(reinterpret_cast<Closing*>(lines_ + ranks.size() * Slots)),
+      waiting_(reinterpret_cast<Waiting*>(closing_ + 1)),
       member_(member),
       ranks_(std::move(ranks)),
       doorbells_(&doorbells) {
   CHECK(member >= 0 && member < members(), "a member's number lies inside its group");
   CHECK(ranks_[static_cast<std::size_t>(member)] == doorbells.rank(),
         "the bells must be those of the member's own rank");
+  look_.missing = (member + 1) % members();
+  look_.is_told = members() > 2;  // of two, each can only await the other
 }
 
 template <class Atomics, std::uint32_t Slots>
@@ -212,13 +240,37 @@ void BasicFlagBoard<Atomics, Slots>::enter(std::uint32_t generation, std::uint32
 }
 
 template <class Atomics, std::uint32_t Slots>
-bool BasicFlagBoard<Atomics, Slots>::all_entered() const {
+bool BasicFlagBoard<Atomics, Slots>::all_entered() {
   const std::uint64_t expected = word();
-  for (int other = 0; other < members(); ++other)
-    if (line(other).word.load(std::memory_order_seq_cst) != expected) return false;
+  const bool all = all_done(
+      [&](int other) { return line(other).word.load(std::memory_order_seq_cst) == expected; });
   // No member reads our other line any more: fetch it for writing while there is other work to do.
-  __builtin_prefetch(&slot(member_, sequence_ + 1), 1);
+  if (all) __builtin_prefetch(&slot(member_, sequence_ + 1), 1);
+  return all;
+}
+
+template <class Atomics, std::uint32_t Slots>
+template <class Done>
+bool BasicFlagBoard<Atomics, Slots>::all_done(Done done) {
+  int other = look_.missing;
+  for (int looks = 0; looks < members(); ++looks) {
+    if (!done(other)) {
+      look_.missing = other;
+      const auto awaited = static_cast<std::uint32_t>(other) + 1;
+      if (!look_.is_told || look_.awaited == awaited) return false;
+      await(awaited);
+      // It may have found us waiting for another member: look again.
+      if (!done(other)) return false;
+    }
+    if (++other == members()) other = 0;
+  }
   return true;
+}
+
+template <class Atomics, std::uint32_t Slots>
+void BasicFlagBoard<Atomics, Slots>::await(std::uint32_t awaited) {
+  look_.awaited = awaited;
+  waiting_[member_].awaited.store(awaited, std::memory_order_seq_cst);
 }
 
 template <class Atomics, std::uint32_t Slots>
@@ -242,10 +294,8 @@ std::uint32_t BasicFlagBoard<Atomics, Slots>::phase(int member) const {
 }
 
 template <class Atomics, std::uint32_t Slots>
-bool BasicFlagBoard<Atomics, Slots>::all_reached(std::uint32_t phase) const {
-  for (int other = 0; other < members(); ++other)
-    if (this->phase(other) < phase) return false;
-  return true;
+bool BasicFlagBoard<Atomics, Slots>::all_reached(std::uint32_t phase) {
+  return all_done([&](int other) { return this->phase(other) >= phase; });
 }
 
 template <class Atomics, std::uint32_t Slots>
@@ -259,7 +309,7 @@ bool BasicFlagBoard<Atomics, Slots>::any_member_gone() const {
 }
 
 template <class Atomics, std::uint32_t Slots>
-bool BasicFlagBoard<Atomics, Slots>::all_entered_alike() const {
+bool BasicFlagBoard<Atomics, Slots>::all_entered_alike() {
   if (!all_entered()) return false;
   for (int other = 0; other < members(); ++other)
     if (identity(other) != identity(member_)) return false;
@@ -305,6 +355,7 @@ bool BasicFlagBoard<Atomics, Slots>::try_close() {
 
 template <class Atomics, std::uint32_t Slots>
 void BasicFlagBoard<Atomics, Slots>::abandon() {
+  await(0);  // from now on we may wait for what any of them does
   line(member_).abandoned.store(1, std::memory_order_seq_cst);
   ring_others();
 }
@@ -325,8 +376,13 @@ void BasicFlagBoard<Atomics, Slots>::roll_back() {
 
 template <class Atomics, std::uint32_t Slots>
 void BasicFlagBoard<Atomics, Slots>::ring_others() {
-  for (const int rank : ranks_)
-    if (rank != doorbells_->rank()) doorbells_->ring(rank);
+  const auto own = static_cast<std::uint32_t>(member_) + 1;
+  for (int other = 0; other < members(); ++other) {
+    const int rank = ranks_[static_cast<std::size_t>(other)];
+    if (other == member_ || !doorbells_->is_asleep(rank)) continue;
+    const auto awaited = waiting_[other].awaited.load(std::memory_order_seq_cst);
+    if (awaited == 0 || awaited == own) doorbells_->wake(rank);
+  }
 }
 
 using FlagBoard = BasicFlagBoard<HardwareAtomics>;

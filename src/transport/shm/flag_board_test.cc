@@ -61,6 +61,56 @@ TEST(FlagBoard, AnotherGenerationOrSequenceIsNotTheSameStep) {
   EXPECT_FALSE(boards[0].all_entered() || boards[1].all_entered());
 }
 
+// Member 1 is missing first, then member 2. What others do in between wakes nobody.
+TEST(FlagBoard, OnlyTheAwaitedMemberWakesASleeper) {
+  Boards boards(4);
+  Doorbells& doorbells = boards.doorbells(0);
+  boards[0].enter(1, 1, {});
+  EXPECT_FALSE(boards[0].all_entered());
+  const auto bell = doorbells.prepare_sleep();
+  boards[3].enter(1, 1, {});
+  EXPECT_EQ(doorbells.prepare_sleep(), bell);
+  boards[1].enter(1, 1, {});
+  EXPECT_EQ(doorbells.prepare_sleep(), bell + 1);
+  EXPECT_FALSE(boards[0].all_entered());
+  boards[1].publish_phase(1);
+  EXPECT_EQ(doorbells.prepare_sleep(), bell + 1);
+  boards[2].enter(1, 1, {});
+  EXPECT_EQ(doorbells.prepare_sleep(), bell + 2);
+  EXPECT_TRUE(boards[0].all_entered());
+}
+
+// Who has abandoned a step may wait for what any other member does.
+TEST(FlagBoard, AllWakeOneThatHasAbandonedItsStep) {
+  Boards boards(3);
+  Doorbells& doorbells = boards.doorbells(0);
+  for (int rank = 0; rank < 3; ++rank) boards[rank].enter(1, 1, {});
+  EXPECT_TRUE(boards[2].all_entered());
+  boards[2].publish_phase(1);
+  EXPECT_FALSE(boards[0].all_reached(1));
+  boards[0].abandon();
+  const auto bell = doorbells.prepare_sleep();
+  boards[2].publish_phase(2);
+  EXPECT_EQ(doorbells.prepare_sleep(), bell + 1);
+  boards[1].publish_phase(1);
+  EXPECT_EQ(doorbells.prepare_sleep(), bell + 2);
+}
+
+// The look goes on with the member that was missing last, and comes to all of them.
+TEST(FlagBoard, EveryMemberMayComeLast) {
+  constexpr int kMembers = 4;
+  Boards boards(kMembers);
+  for (std::uint32_t step = 1; step <= kMembers * kMembers; ++step) {
+    const int last = static_cast<int>(step) * 3 % kMembers;
+    for (int rank = 0; rank < kMembers; ++rank)
+      if (rank != last) boards[rank].enter(1, step, {});
+    for (int rank = 0; rank < kMembers; ++rank)
+      EXPECT_TRUE(rank == last || !boards[rank].all_entered()) << step;
+    boards[last].enter(1, step, {});
+    for (int rank = 0; rank < kMembers; ++rank) EXPECT_TRUE(boards[rank].all_entered()) << step;
+  }
+}
+
 // A member that completes step 2 and enters step 3 reuses the line of step 1. The slowest member
 // may still be reading step 2.
 TEST(FlagBoard, TheNextStepLeavesTheLineOfThisOneAlone) {
