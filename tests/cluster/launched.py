@@ -28,6 +28,12 @@ def command() -> str:
     return found
 
 
+def shared_files() -> list[str]:
+    """What lies in /dev/shm, but what PyTorch's and Python's own processes of other tests put there
+    for a moment."""
+    return sorted(n for n in os.listdir("/dev/shm") if not n.startswith(("torch_", "sem.", "psm_")))
+
+
 @contextmanager
 def command_for_all_users() -> Iterator[str]:
     """A copy of the command where every user can run it and write: a clone may lie in a home

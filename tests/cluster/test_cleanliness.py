@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from launched import Launched, run, run_shell
+from launched import Launched, run, run_shell, shared_files
 
 # A worker with a child, a grandchild in a session of its own, and one that lost its parent.
 FAMILY = (
@@ -45,10 +45,6 @@ def test_nothing_outlives_a_failure() -> None:
     assert job.process.returncode == 9
 
 
-def files_in(*folders: str | Path) -> dict[str, list[str]]:
-    return {str(folder): sorted(os.listdir(folder)) for folder in folders}
-
-
 ALLREDUCE = (
     "import torch, farandole.torch as hvd; hvd.init();"
     "print(int(hvd.allreduce(torch.ones(1_000_000), op=hvd.Sum)[0]))"
@@ -57,9 +53,10 @@ ALLREDUCE = (
 
 @pytest.mark.skipif(find_spec("farandole") is None, reason="the package is not installed")
 def test_no_files_are_left(tmp_path: Path) -> None:
-    before = files_in("/dev/shm", tmp_path)
+    before = shared_files()
     job = run(
         *("run", "-n", "2", sys.executable, "-c", ALLREDUCE), environment={"TMPDIR": str(tmp_path)}
     )
     assert sorted(job.output.splitlines()) == ["[0] 2", "[1] 2"]
-    assert files_in("/dev/shm", tmp_path) == before
+    assert shared_files() == before
+    assert not os.listdir(tmp_path)

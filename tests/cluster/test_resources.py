@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from launched import Launched
+from launched import Launched, shared_files
 
 HERE = Path(__file__).parent
 SMALL = (sys.executable, str(HERE / "small_worker.py"))
@@ -296,7 +296,7 @@ def test_kill_everything_at_any_moment(victims: str, tmp_path: Path) -> None:
 
     def files() -> list[list[str]]:
         ours = [name for name in os.listdir("/tmp") if name.startswith("farandole")]
-        return [sorted(os.listdir("/dev/shm")), sorted(os.listdir(tmp_path)), sorted(ours)]
+        return [shared_files(), sorted(os.listdir(tmp_path)), sorted(ours)]
 
     before = files()
     for _ in range(10):
