@@ -380,8 +380,7 @@ def changed(name: str) -> CallError:
         f"gradients were changed between backward() and step(), but those{of} were not combined "
         "yet: this rank had not computed all of them in backward(), or they were written to while "
         "backward() was running. To clip or scale gradients call optimizer.synchronize() first, "
-        "and step() within `with optimizer.skip_synchronize():`. A parameter has one "
-        "DistributedOptimizer at a time"
+        "and step() within `with optimizer.skip_synchronize():`"
     )
 
 
