@@ -580,8 +580,7 @@ class ErrorTexts:
             "gradients were changed between backward() and step(), but those were not combined "
             "yet: this rank had not computed all of them in backward(), or they were written to "
             "while backward() was running. To clip or scale gradients call optimizer.synchronize() "
-            "first, and step() within `with optimizer.skip_synchronize():`. A parameter has one "
-            "DistributedOptimizer at a time",
+            "first, and step() within `with optimizer.skip_synchronize():`",
         )
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
