@@ -597,6 +597,13 @@ class ErrorTexts:
             "a parameter is torch.float64 [2] on cpu now, and was torch.float32 [2] on cpu in the "
             "first step of its optimizer: make a new DistributedOptimizer after such a change",
         )
+        newer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+        yield (
+            optimizer.step,
+            "a DistributedOptimizer that was made later has parameters of this one, and combines "
+            "their gradients: use that one, or make a new one for these parameters",
+        )
+        newer.zero_grad()
 
     def optimizers_in_flight(self) -> Iterator[Case]:
         torch.manual_seed(3)
