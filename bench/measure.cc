@@ -167,7 +167,7 @@ class Measurement {
   const BenchRank& bench_rank_;
   const Call& call_;
   const Allocate& allocate_;
-  Pattern pattern_;
+  BenchPattern pattern_;
   bool own_core_;
   Shape shape_;
   Buffers buffers_;

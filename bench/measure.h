@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "options.h"
-#include "pattern.h"
+#include "shape.h"
 #include "shared_results.h"
 
 namespace farandole::bench {

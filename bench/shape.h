@@ -1,0 +1,30 @@
+// Shape: the sizes of one rank's buffers in a benchmark of one operation, and whether the output is
+// what it must be. The contents are those of `farandole bench`.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "../apps/farandole/bench_pattern.h"
+
+namespace farandole::bench {
+
+struct Shape {
+  std::string operation;  // a name of kOperations, or memcpy
+  std::size_t bytes = 0;  // like BenchOptions::sizes, rounded up to whole elements for each rank
+  int ranks = 1;
+  int rank = 0;
+  std::size_t element_bytes = 4;
+  bool adasum = false;  // all ranks use rank 0's input, which is then also the result
+
+  // The rank whose pattern is our input.
+  int source() const { return adasum ? 0 : rank; }
+
+  std::size_t input_bytes() const;
+  std::size_t output_bytes() const;
+};
+
+bool is_expected(const BenchPattern& pattern, const Shape& shape, const std::byte* output,
+                 std::size_t first);
+
+}  // namespace farandole::bench
