@@ -44,14 +44,18 @@ class Tensor {
     return engine.is_shared(values_.data(), values_.size_bytes());
   }
   Status sum_up(Engine& engine, const std::string& name = "") {
+    return finish(engine, begin_to_sum_up(engine, name)).status;
+  }
+  Result<Handle> begin_to_sum_up(Engine& engine, const std::string& name = "") {
     Submission submission;
     submission.operation = Operation::kAllreduce;
     submission.name = name;
     submission.dtype = DType::kFloat32;
     submission.shape = {static_cast<std::int64_t>(values_.size())};
     submission.input = submission.output = values_.data();
-    return finish(engine, engine.submit(submission, kHangGuard)).status;
+    return engine.submit(submission);
   }
+  std::span<const std::byte> bytes() const { return std::as_bytes(values_); }
   void fill(float value) { std::ranges::fill(values_, value); }
   bool all_are(float value) const {
     return std::ranges::all_of(values_, [value](float each) { return each == value; });
@@ -79,6 +83,36 @@ TEST(ProcessContext, MemoryStaysSharedFromOneEngineToTheNext) {
       const Tensor other(*engine);
       ASSERT_TRUE(other.data() + kCount <= tensor.data() || tensor.data() + kCount <= other.data());
     }
+  });
+}
+
+// A step that was learned begins without the other rank, which may then write into its output.
+TEST(ProcessContext, MemoryThatAStepExposesIsNotTakenBackForAnotherEngine) {
+  std::atomic<bool> is_checked = false;
+  run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
+    const auto context = make_process_context();
+    const auto engine = must(assemble(options_with(context, rank, 2), store));
+    Tensor tensor(*engine);
+    for (int turn = 0; turn < 30; ++turn) {
+      tensor.fill(1);
+      ASSERT_EQ(tensor.sum_up(*engine, "sum"), Status());
+    }
+    tensor.fill(1);
+    if (rank == 1) {
+      while (!is_checked) std::this_thread::yield();
+      ASSERT_EQ(tensor.sum_up(*engine, "sum"), Status());
+    } else {
+      const Handle handle = tensor.begin_to_sum_up(*engine, "sum").value();
+      const bool is_done = engine->poll(handle);
+      const auto heap = context->heap((64 << 20) + 1).value();
+      const Status status = heap->take_back(tensor.bytes());
+      is_checked = true;
+      EXPECT_FALSE(is_done);
+      EXPECT_EQ(status.code(), StatusCode::kRetry) << status.message();
+      ASSERT_EQ(finish(*engine, handle).status, Status());
+      EXPECT_EQ(heap->take_back(tensor.bytes()), Status());
+    }
+    EXPECT_TRUE(tensor.all_are(2));
   });
 }
 
