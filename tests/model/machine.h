@@ -14,7 +14,7 @@
 
 namespace farandole::model {
 
-inline constexpr std::size_t kWordsMax = 160;
+inline constexpr std::size_t kWordsMax = 176;
 inline constexpr std::size_t kThreadsMax = 8;
 inline constexpr std::size_t kBufferedMax = 8;  // stores of one thread that others do not see yet
 
