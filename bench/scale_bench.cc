@@ -5,13 +5,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/check.h"
 #include "farandole/engine.h"
@@ -98,6 +101,7 @@ class Rank {
     submission.group = group;
     submission.name = "scale";
     if (operation == Operation::kBarrier) return submission;
+    submission.dtype = DType::kFloat32;
     submission.shape = {2};
     submission.input = input_.data();
     submission.output = output_.data();
@@ -148,6 +152,8 @@ class Rank {
     for (int one = 0; one < kCalls; ++one) call(Operation::kAllreduce, kWorld);
     shared_.sleeps += sleeps_of_this_rank() - sleeps;
     barrier();
+    const auto sum = static_cast<float>(ranks_);  // exact for kRanksMax ranks
+    CHECK((output_ == std::array{sum, 2 * sum}), "the result of the allreduce is right");
     return fmt::format(" {:9.1f} | {:12.1f} | {:11.2f} |", 1e3 * milliseconds_since(begin) / kCalls,
                        1e6 * (processor_time_of_all() - processor_time) / kCalls / ranks_,
                        static_cast<double>(shared_.sleeps) / kCalls / ranks_);
@@ -191,9 +197,8 @@ class Rank {
 
 int run(const std::vector<int>& sizes) {
   std::puts(
-      "| ranks | created | first barrier | processor time, s | new group | allreduce | processor "
-      "µs "
-      "| sleeps/call | between | waiting | submitted |");
+      "| ranks | created | first barrier | processor time, s | new group | allreduce "
+      "| processor µs | sleeps/call | between | waiting | submitted |");
   std::fflush(stdout);
   for (const int ranks : sizes) {
     const auto memory = Segment::create("bench-shared", sizeof(Shared)).value();
