@@ -135,13 +135,19 @@ TEST(Allgather, a_member_without_memory_for_the_result_still_serves_the_others) 
   EXPECT_TRUE(with_memory.output == one.expected());
 }
 
+// The call of member 0, for results that no memory can hold.
+Allgather call_without_memory(GroupInTest& group) {
+  return {group.group(0),
+          step_number(1),
+          {.row_bytes = kRowBytes, .allocate = [](std::span<const std::int64_t>) {
+             ADD_FAILURE() << "there can be no memory for this";
+             return static_cast<std::byte*>(nullptr);
+           }}};
+}
+
 TEST(Allgather, more_bytes_than_a_number_can_hold_are_a_mismatch) {
   GroupInTest group(2);
-  Allgather step(group.group(0), step_number(1),
-                 {.row_bytes = kRowBytes, .allocate = [](std::span<const std::int64_t>) {
-                    ADD_FAILURE() << "there can be no memory for this";
-                    return static_cast<std::byte*>(nullptr);
-                  }});
+  Allgather step = call_without_memory(group);
   EXPECT_EQ(step.advance(), Progress::kPending);
   // No member can bring that much memory, so the test writes the other entry by hand.
   group.group(1).board->enter(
@@ -153,11 +159,7 @@ TEST(Allgather, more_bytes_than_a_number_can_hold_are_a_mismatch) {
 TEST(Allgather, members_that_together_have_more_bytes_than_a_number_can_hold_are_a_mismatch) {
   constexpr std::int64_t kMostRows = std::numeric_limits<std::int64_t>::max() / kRowBytes;
   GroupInTest group(3);
-  Allgather step(group.group(0), step_number(1),
-                 {.row_bytes = kRowBytes, .allocate = [](std::span<const std::int64_t>) {
-                    ADD_FAILURE() << "there can be no memory for this";
-                    return static_cast<std::byte*>(nullptr);
-                  }});
+  Allgather step = call_without_memory(group);
   EXPECT_EQ(step.advance(), Progress::kPending);
   for (const int member : {1, 2})
     group.group(member).board->enter(1, 1,

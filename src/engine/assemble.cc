@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/allocation.h"
+#include "base/check.h"
 #include "base/cores.h"
 #include "base/digest.h"
 #include "base/try.h"
@@ -122,8 +123,9 @@ Status report_end(const EngineOptions& options, const std::string& reason, Leave
   return {};
 }
 
-Result<std::unique_ptr<Engine>> assemble(EngineOptions options, std::shared_ptr<Store> store) {
-  if (!options.context) options.context = make_process_context();
+Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
+                                         std::shared_ptr<Store> store) {
+  CHECK(options.context, "Engine::create() gives a context to options without one");
   FARANDOLE_TRY_ASSIGN(const Level level, level_named(options.log_level));
   auto parts = std::make_unique<Engine::Parts>();
   parts->topology = options.topology;

@@ -39,8 +39,10 @@ struct Engine::Parts {
   std::atomic<bool> abandoned = false;  // we are a forked child
 };
 
-// With a Store chosen by the caller: several members in one process share a MemoryStore.
-Result<std::unique_ptr<Engine>> assemble(EngineOptions options, std::shared_ptr<Store> store);
+// The options have a context. The caller chooses the Store: several members in one process share a
+// MemoryStore.
+Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
+                                         std::shared_ptr<Store> store);
 
 // The Store that the options, which have a context, ask for: the launcher's, or one of our own for
 // a job of one.

@@ -31,6 +31,7 @@ inline std::unique_ptr<Engine> must(Result<std::unique_ptr<Engine>> engine) {
 
 inline EngineOptions options_of(int rank, int size, std::vector<std::vector<int>> groups = {}) {
   EngineOptions options;
+  options.context = make_process_context();
   options.heap_bytes = 64 << 20;
   options.topology = {.rank = rank, .size = size, .local_rank = rank, .local_size = size};
   options.groups = std::move(groups);
