@@ -1,8 +1,7 @@
 // BenchPattern: the contents of the ranks' buffers in `farandole bench` and in the programs of
-// bench/, and the expected results.
-// The values are small whole numbers, so a sum over all ranks is exact in every type. The period is
-// a prime number of elements, so a piece at a wrong place is noticed. Every repetition starts at
-// another place of the period.
+// bench/, and the expected results. The values are small whole numbers, so a sum over all ranks is
+// exact in every type. The period is a prime number of elements, so a piece at a wrong place is
+// noticed. Every repetition starts at another place of the period.
 #pragma once
 
 #include <cstddef>

@@ -65,9 +65,8 @@ class Handle(_Number, Generic[Result]):
 
     _prepared: PreparedCall[Result] | None  # None when the outcome is here
     # Attributes of the class until they are set, because setting them on each object costs time.
-    _unreleased: tuple[core.Engine, int] | None = (
-        None  # set while the outcome is here and the name in use
-    )
+    # _unreleased is not None while the outcome is here and the name in use.
+    _unreleased: tuple[core.Engine, int] | None = None
     _result: Result | None = None
     _error: Exception | None = None
 

@@ -105,6 +105,16 @@ class Job {
       for (const int number : calls) submit(worker, number);
     }
   }
+  // Pauses before each call. Leaves the calls in the order of the last worker.
+  void submit_slowly(Calls& calls, Time between) {
+    for (int worker = 0; worker < kWorkers; ++worker) {
+      random_.shuffle(calls);
+      for (const int number : calls) {
+        compute(worker, between);
+        submit(worker, number);
+      }
+    }
+  }
   void submit_batch(const Calls& calls) {
     for (int worker = 0; worker < kWorkers; ++worker)
       if (makes(worker, calls.front())) actions(worker).emplace_back(SubmitBatch{calls});
@@ -393,13 +403,7 @@ void slow_layers(Job& job) {
   for (int step = 0; step < 40; ++step) {
     const auto gradients = job.calls("gradient", 8);
     auto order = gradients;
-    for (int worker = 0; worker < kWorkers; ++worker) {
-      job.random().shuffle(order);
-      for (const int number : order) {
-        job.compute(worker, 15000);
-        job.submit(worker, number);
-      }
-    }
+    job.submit_slowly(order, 15000);
     job.wait(gradients);
   }
 }
@@ -441,13 +445,7 @@ void checkpoints(Job& job) {
 void slow_at_first(Job& job) {
   for (int step = 0; step < 8; ++step) {
     auto gradients = job.calls("gradient", 4);
-    for (int worker = 0; worker < kWorkers; ++worker) {
-      job.random().shuffle(gradients);
-      for (const int number : gradients) {
-        job.compute(worker, step < 3 ? 0 : 15000 * (step - 2));
-        job.submit(worker, number);
-      }
-    }
+    job.submit_slowly(gradients, step < 3 ? 0 : 15000 * (step - 2));
     job.wait(gradients);
   }
   clipped_by_part(job);

@@ -162,9 +162,8 @@ class _Shipment:
         self.name = name
         self.gradients = gradients
         self.late = False  # some rank lacked a part, so step() starts it on all ranks
-        self.missing: int | None = (
-            None  # gradients that are not complete; None before the first one
-        )
+        # How many gradients are not complete; None before the first one.
+        self.missing: int | None = None
         self.finish: Callable[[], Any] | None = None  # None before the start
         self.combined = False
         self._note: Any = None  # the state when backward() returned

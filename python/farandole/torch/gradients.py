@@ -127,13 +127,6 @@ class Gradients:
         self._retired = True
         _remove_hooks(self._hooks)
 
-    def _check_not_retired(self) -> None:
-        if self._retired:
-            raise MisuseError(
-                "a DistributedOptimizer that was made later has parameters of this one, and "
-                "combines their gradients: use that one, or make a new one for these parameters"
-            )
-
     def _watch(self) -> None:
         """Add hooks to the trained parameters. A frozen parameter cannot have a hook yet."""
         for gradient in self._unplaced:
@@ -229,7 +222,11 @@ class Gradients:
 
     def reduce(self) -> None:
         """Combine what is left, in the same order on all ranks."""
-        self._check_not_retired()
+        if self._retired:
+            raise MisuseError(
+                "a DistributedOptimizer that was made later has parameters of this one, and "
+                "combines their gradients: use that one, or make a new one for these parameters"
+            )
         errors = _Errors()
         self._follow()
         left = [bucket for bucket in self._buckets if bucket.is_left()]

@@ -99,9 +99,8 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
         values.clear()
         values.update(loaded_values)
     for name, value in (("param_groups", groups), ("state", values)):
-        with contextlib.suppress(
-            AttributeError
-        ):  # an optimizer within this one may have it as a property
+        # An optimizer within this one may have it as a property.
+        with contextlib.suppress(AttributeError):
             setattr(optimizer, name, value)
 
 
