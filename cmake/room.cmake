@@ -97,6 +97,9 @@ function(farandole_test)
     farandole_test_flags)
   target_precompile_headers(${program} REUSE_FROM farandole_test_headers)
   add_test(NAME ${TEST_LABEL}.${name} COMMAND ${program})
+  # ctest starts the most expensive tests first, so that none runs alone at the end. The number of
+  # files is a rough estimate.
+  list(LENGTH TEST_SOURCES cost)
   set_tests_properties(${TEST_LABEL}.${name} PROPERTIES
-    LABELS ${TEST_LABEL} TIMEOUT ${FARANDOLE_TEST_TIMEOUT})
+    LABELS ${TEST_LABEL} TIMEOUT ${FARANDOLE_TEST_TIMEOUT} COST ${cost})
 endfunction()

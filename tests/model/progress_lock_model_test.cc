@@ -18,9 +18,6 @@ using testing::HasSubstr;
 using enum CallerKind;
 using Before = ProgressOptions::Before;
 
-constexpr std::uint64_t kWholeMax = MODEL_WHOLE;
-constexpr bool kCutsShort = kWholeMax < Limits{}.states_max;  // with the sanitizers
-
 Finding explore_progress(const std::string& name, const ProgressOptions& options,
                          const Limits& limits = {}) {
   ProgressJob job(options);
@@ -65,12 +62,8 @@ const std::vector<Case>& cases() {
 class ProgressCase : public testing::TestWithParam<Case> {};
 
 TEST_P(ProgressCase, Holds) {
-  const Finding finding = explore_progress(GetParam().name, GetParam().options,
-                                           {.states_max = kWholeMax, .must_end = true});
-  EXPECT_TRUE(finding.verdict == Verdict::kHolds ||
-              (kCutsShort && finding.verdict == Verdict::kBounded))
-      << finding.text << "\n"
-      << finding.trace;
+  const Finding finding = explore_progress(GetParam().name, GetParam().options, {.must_end = true});
+  EXPECT_EQ(finding.verdict, Verdict::kHolds) << finding.text << "\n" << finding.trace;
 }
 
 std::string printed(const testing::TestParamInfo<Case>& info) { return info.param.name; }
@@ -141,10 +134,7 @@ TEST(ProgressLock, EveryPlantedBugIsFound) {
 // The jobs of the bugs hold when no bug is planted: what is found is the bug.
 TEST(ProgressLock, TheJobsOfTheBugsHoldWithoutThem) {
   for (const PlantedBug& planted : planted_bugs()) {
-    const Finding finding =
-        explore_progress(planted.name, planted.options, {.states_max = kWholeMax});
-    EXPECT_TRUE(finding.verdict == Verdict::kHolds ||
-                (kCutsShort && finding.verdict == Verdict::kBounded))
+    EXPECT_EQ(explore_progress(planted.name, planted.options).verdict, Verdict::kHolds)
         << planted.name;
   }
 }
