@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/cores.h"
-#include "base/time_slice.h"
+#include "base/thread_setup.h"
 #include "transport/shm/heap_size.h"
 
 namespace farandole::bench {

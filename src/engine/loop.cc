@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/time_slice.h"
+#include "base/thread_setup.h"
 
 namespace farandole {
 namespace {

@@ -6,7 +6,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/own_thread.h"
+#include "base/thread_setup.h"
 #include "base/try.h"
 
 namespace farandole {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/own_thread.h"
+#include "base/thread_setup.h"
 #include "base/try.h"
 
 namespace farandole {

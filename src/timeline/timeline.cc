@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/allocation.h"
-#include "base/own_thread.h"
+#include "base/thread_setup.h"
 #include "base/try.h"
 
 namespace farandole {

@@ -1,12 +1,19 @@
-// Time slices: how long the kernel lets a thread compute before it runs others of the same
-// priority.
+// How the calling thread appears to the kernel: its name, its signals, its time slices.
 #pragma once
 
 #include <cstdint>
 
 namespace farandole {
 
-// the shortest slice that the kernel grants
+// Each of our threads calls this first: it runs inside the user's program and must not disturb it.
+// Names the calling thread (at most 15 characters) and blocks signals in it, so that the user's
+// threads receive them: a handler that runs in our thread would not interrupt a system call in
+// which the program waits. Signals that the thread itself causes (such as SIGSEGV) still arrive, so
+// that Python's faulthandler can report them.
+void begin_own_thread(const char* name);
+
+// A time slice is how long the kernel lets a thread compute before it runs others of the same
+// priority. This is the shortest one that it grants.
 inline constexpr std::uint64_t kShortestTimeSliceNs = 100'000;
 
 // Asks for the shortest time slices for the calling thread, permanently. The thread gets no more

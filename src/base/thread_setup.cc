@@ -1,9 +1,12 @@
-#include "base/time_slice.h"
+#include "base/thread_setup.h"
 
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <initializer_list>
 #include <optional>
 
 namespace farandole {
@@ -31,6 +34,15 @@ std::optional<Attributes> fair_attributes() {
 }
 
 }  // namespace
+
+void begin_own_thread(const char* name) {
+  ::pthread_setname_np(::pthread_self(), name);
+  sigset_t blocked;
+  sigfillset(&blocked);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF})
+    sigdelset(&blocked, fault);
+  ::pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
+}
 
 void take_short_time_slices() {
   auto attributes = fair_attributes();
