@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -214,7 +215,9 @@ int run(const std::vector<int>& sizes) {
 }  // namespace farandole::bench
 
 int main(int count, char** words) {
+  CLI::App app("Measures what grows with the number of ranks");
   std::vector<int> sizes;
-  for (int word = 1; word < count; ++word) sizes.push_back(std::atoi(words[word]));
+  app.add_option("ranks", sizes, "Processes of each job")->required()->check(CLI::Range(2, 512));
+  CLI11_PARSE(app, count, words);
   return farandole::bench::run(sizes);
 }
