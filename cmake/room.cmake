@@ -2,6 +2,8 @@
 #   farandole_room(NAME collective SOURCES a.cc b.cc LINKS base device transport)
 #   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
 # OWN_OPTIONS: sources of the room have their own options. ONE_THREAD: the test starts no threads.
+# TSAN_FILTER: the thread sanitizer only runs these tests, because they run all code that threads
+# share; a pattern of GoogleTest.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
@@ -84,7 +86,7 @@ endif()
 
 # LABEL is unit or sim (house rule). A room has one program per label; a further one needs a NAME.
 function(farandole_test)
-  cmake_parse_arguments(TEST "ONE_THREAD" "ROOM;LABEL;NAME" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(TEST "ONE_THREAD" "ROOM;LABEL;NAME;TSAN_FILTER" "SOURCES;LINKS" ${ARGN})
   if(NOT FARANDOLE_DEVELOPER OR (TEST_ONE_THREAD AND FARANDOLE_ONLY_THREADS))
     return()
   endif()
@@ -102,4 +104,8 @@ function(farandole_test)
   list(LENGTH TEST_SOURCES cost)
   set_tests_properties(${TEST_LABEL}.${name} PROPERTIES
     LABELS ${TEST_LABEL} TIMEOUT ${FARANDOLE_TEST_TIMEOUT} COST ${cost})
+  if(TEST_TSAN_FILTER AND FARANDOLE_ONLY_THREADS)
+    set_tests_properties(${TEST_LABEL}.${name} PROPERTIES
+      ENVIRONMENT "GTEST_FILTER=${TEST_TSAN_FILTER}")
+  endif()
 endfunction()
