@@ -44,7 +44,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     run(
         *(sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "--wheel-dir", folder),
-        f"--config-settings=build-dir={folder / 'build'}",
         "--config-settings=build.tool-args=-j2",
         "--config-settings=cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache",
     )
