@@ -16,23 +16,23 @@ constexpr int kCoordinator = 0;
 
 }  // namespace
 
-// Connects a member's follower with the coordinator: by messages through the caller, or directly if
-// the coordinator is on the same member.
+// Connects a member's follower with the coordinator: directly on the coordinator's own member,
+// otherwise by messages that the caller carries.
 class Agreement::Parts {
  public:
   Parts(int member, std::vector<int> ranks, const AgreementOptions& options)
       : member_(member), ranks_(std::move(ranks)), follower_(rank_of(member), options) {
     if (member != kCoordinator) return;
     coordinator_.emplace(ranks_, options);
-    if (ranks_.size() > 1 && options.fusion_bytes > 0) follower_.expect_fusion();
+    if (ranks_.size() > 1 && options.fusion_bytes > 0) follower_.enable_fusion_watch();
   }
 
   Follower& follower() { return follower_; }
 
-  void time_is(TimePoint now) { now_ = now; }
+  void set_time(TimePoint now) { now_ = now; }
 
   Status receive(int from, std::span<const std::byte> message) {
-    const auto status = hand_over(from, message);
+    const auto status = dispatch(from, message);
     if (status.ok()) return status;
     return Status::stop(fmt::format(
         "rank {} got a control message from rank {} that is wrong: {}. Do all ranks run the same "
@@ -55,11 +55,11 @@ class Agreement::Parts {
 
  private:
   int rank_of(int member) const {
-    CHECK(member >= 0 && static_cast<std::size_t>(member) < ranks_.size(), "this is a member");
+    CHECK(member >= 0 && static_cast<std::size_t>(member) < ranks_.size(), "it is a member");
     return ranks_[static_cast<std::size_t>(member)];
   }
 
-  Status hand_over(int from, std::span<const std::byte> message) {
+  Status dispatch(int from, std::span<const std::byte> message) {
     if (from == member_) return Status::stop("it comes from this rank itself");
     if (coordinator_) return coordinator_->receive(from, message);
     if (from != kCoordinator)
@@ -67,14 +67,14 @@ class Agreement::Parts {
     return follower_.receive(message, now_);
   }
 
-  // Sends announcements (or hands them to our own coordinator), then the coordinator's decisions. A
-  // decision may make our follower announce again, hence the loop.
+  // Sends the follower's announcements (or passes them to the coordinator of this member), then the
+  // coordinator's decisions. It loops because a decision may cause new announcements.
   void flush() {
     while (follower_.has_message() || (coordinator_ && coordinator_->has_message())) {
       auto message = follower_.next_message();
       if (message && coordinator_) {
         const auto announced = coordinator_->receive(kCoordinator, *message);
-        CHECK(announced.ok(), "our own announcements are right");
+        CHECK(announced.ok(), "our own announcements are valid");
       } else if (message) {
         outgoing_.push_back({kCoordinator, *std::move(message)});
       } else {
@@ -88,7 +88,7 @@ class Agreement::Parts {
     for (int to = 0; to < members; ++to)
       if (to != kCoordinator) outgoing_.push_back({to, stream});
     const auto decided = follower_.receive(stream, now_);
-    CHECK(decided.ok(), "our own decisions are right");
+    CHECK(decided.ok(), "our own decisions are valid");
   }
 
   int member_;
@@ -110,12 +110,12 @@ void Agreement::submit(CallId call_id, const InternedSignature& interned,
 }
 
 Status Agreement::receive(int from, std::span<const std::byte> message, TimePoint now) {
-  parts_->time_is(now);
+  parts_->set_time(now);
   return parts_->receive(from, message);
 }
 
 void Agreement::tick(TimePoint now) {
-  parts_->time_is(now);
+  parts_->set_time(now);
   parts_->follower().tick(now);
 }
 

@@ -1,23 +1,24 @@
-// Agreement: one member's part in deciding what its group runs next. Pure: messages, submissions
-// and times go in, messages and decisions come out; no socket, thread, clock or shared memory.
+// Agreement: one member's part in deciding what its group runs next. It takes messages, submissions
+// and times, and returns messages and decisions. It uses no socket, thread, clock or shared memory.
 //
-// Members predict the next step, enter it and compare ("The life of one allreduce" in
+// Members predict the next step, enter it, and compare its identity ("Life of one allreduce" in
 // docs/architecture.md). If all members have entered a step with the same identity, they agree, and
-// no message was sent. Otherwise they replan: the coordinator (member 0) stops all members, learns
-// how far each has come, and begins the next generation. What all have entered stays; the rest is
-// rolled back and is predicted or announced again. A group is in one of three modes:
+// no message was sent. Otherwise they replan: the coordinator (member 0) stops all members, asks
+// how far each has come, and begins the next generation. Steps that all members have entered stay.
+// Other entries are rolled back, and their calls are predicted or announced again. A group is in
+// one of three modes:
 // - queue: the mode at the beginning. A member predicts its own oldest submission, or the batch
-// that
-//   it belongs to.
-// - learn: after a misprediction. Followers announce what is ready, and the coordinator decides.
-// - plan: the coordinator has learned what repeats as fragments (sets of submissions, in an order,
-//   in buckets) and the edges between them. A member predicts the next bucket.
+//   to which that submission belongs.
+// - learn: the mode after a misprediction. Followers announce the calls that are ready, and the
+//   coordinator decides which one runs next.
+// - plan: the coordinator has learned which submissions repeat. They form fragments, which have an
+//   order and buckets, with edges between them. A member predicts the next bucket.
 // A call that cannot run (Signature::call_error) is never predicted. Its member raises a replan and
-// announces it. When all members have announced the name, the call is rejected on all. A member
-// that has submitted a kJoin counts as having announced every operation that runs joined
-// (runs_joined in operation.h). Other operations are rejected on all members, and the error names
-// the joined ranks. When all have joined, all joins complete at once. While any member has joined,
-// the group stays in learn mode.
+// announces it. When all members have announced the name, the call is rejected on all members. A
+// member that has submitted a kJoin counts as having announced every operation that may run without
+// it (runs_joined in operation.h). Other operations are rejected on all members, and the error
+// names the joined ranks. When all members have joined, all joins complete together. While any
+// member has joined, the group stays in learn mode.
 #pragma once
 
 #include <cstddef>
@@ -39,37 +40,37 @@ namespace farandole {
 
 class Agreement {
  public:
-  // `ranks` are the world ranks of the members, ascending, for error texts. `member` is our index.
+  // `ranks`: the members' world ranks, ascending, for error texts. `member`: our index among them.
   Agreement(int member, std::vector<int> ranks, const AgreementOptions& options = {});
   ~Agreement();
   Agreement(const Agreement&) = delete;
   Agreement& operator=(const Agreement&) = delete;
 
-  // Adds a call of our user. `interned` is borrowed until a decision with this call id was
-  // completed(). All calls of a batch must be submitted before next_decision() is called again. The
+  // Adds a call of this member. `interned` is borrowed until completed() is called for a decision
+  // with this call id. All calls of a batch must be submitted before next_decision() is called. The
   // signature must be valid, no call of this name may be in flight on this member, and this member
-  // must not have joined, unless it was released: SubmissionTable rejects such calls.
+  // must not have joined without being released since: SubmissionTable rejects such calls.
   void submit(CallId call_id, const InternedSignature& interned, const SubmissionContext& context,
               TimePoint now);
   // Takes a message of a peer. Messages of one peer must come in order, each once. Errors: kStop if
-  // the bytes are not a valid message; the group must not be used any more then.
+  // the bytes are not a valid message; after that, the group must not be used any more.
   Status receive(int from, std::span<const std::byte> message, TimePoint now);
-  // Advances the time. Must be called at deadline() at the latest.
+  // Advances the time. The caller must call it at deadline() at the latest, if there is one.
   void tick(TimePoint now);
   std::optional<TimePoint> deadline() const;
 
-  // The next message to send, in order per receiver; empty if there is none. It packs what has come
-  // together, so call it until it is empty, after each round of the other calls.
+  // Returns the next message to send; empty if there is none. A receiver must get its messages in
+  // this order. To send few messages, call it after a round of the other calls, until it is empty.
   std::optional<OutgoingMessage> next_message();
 
-  // What this member must enter now. Null if there is nothing, or if the last decision is neither
-  // completed nor rolled back. A returned decision counts as entered. Agreement owns it; it is
-  // valid until completed() or a rollback.
+  // Returns the decision that this member must enter now. Null if there is none, or if the last
+  // decision is neither completed nor rolled back. A returned decision counts as entered. Agreement
+  // owns it; it is valid until completed() or a rollback.
   const Decision* next_decision();
-  // All members have entered it with the same identity, and it is done on this member. Its call ids
-  // are no longer in flight.
+  // Call it when all members have entered the decision with the same identity, and this member has
+  // done what it says. Its call ids are no longer in flight.
   void completed();
-  // All members have entered the step number, but not with the same identity.
+  // Call it when all members have entered this step number, but not all with the same identity.
   void mispredicted();
   // True once if the last entered decision was rolled back: the caller must forget that entry. Its
   // call ids are still in flight, and later decisions will contain them again.

@@ -9,14 +9,14 @@
 namespace farandole {
 
 struct AgreementOptions {
-  // How many names of a group may have an id at the same time. If there are more, the least
+  // How many signatures of a group may have an id at the same time. If there are more, the least
   // recently used one loses its id.
   std::size_t names_max = 65536;
-  // Submissions of up to this many bytes in total may share a step; with 0 each has its own step.
+  // Submissions of up to this many bytes in total may share a step. If 0, each has its own step.
   // Must be equal on all members.
   std::int64_t fusion_bytes = 0;
-  // How long a planned submission waits in vain for the predicted step before this member raises a
-  // replan. Doubled, up to 16 times, whenever a raise proves to have been needless.
+  // How long a planned submission waits for the predicted step before this member raises a replan.
+  // Needless raises double the time, up to 16 times this value; a needed raise sets it back.
   Duration grace = std::chrono::milliseconds(10);
 };
 

@@ -1,5 +1,5 @@
-// Runs whole programs through all members of a group. Users submit and wait, each at its own pace
-// and in its own order; messages and steps take any time. Programs that repeat must need no
+// Runs whole programs on all members of a group. Each program submits and waits at its own pace and
+// in its own order; messages and steps take random times. Programs that repeat must need no
 // messages in the end.
 #include <gtest/gtest.h>
 
@@ -34,10 +34,10 @@ using Program = std::vector<Action>;
 Action submit(std::string name) { return {Action::Kind::kSubmit, std::move(name)}; }
 Action wait(std::string name) { return {Action::Kind::kWait, std::move(name)}; }
 Action wait_for_all() { return {Action::Kind::kWaitForAll, ""}; }
-// The test counts messages from here on.
+// When all programs have passed their mark, the test begins to count messages.
 Action mark() { return {Action::Kind::kMark, ""}; }
 
-// The user's program on one member.
+// The user's program on one member, while it runs.
 class User {
  public:
   User(int member, Program program) : member_(member), program_(std::move(program)) {}
@@ -45,24 +45,24 @@ class User {
   bool is_done() const { return next_ == program_.size(); }
   int marks() const { return marks_; }
 
-  // Does the next action if that is possible now; true if it was.
+  // Does the next action if that is possible now. Returns true if it was.
   bool act(Members& members) {
     if (is_done()) return false;
     const auto& action = program_[next_];
-    see(members);
-    if (action.kind == Action::Kind::kWait && !seen(action.name)) return false;
+    find_completed(members);
+    if (action.kind == Action::Kind::kWait && !has_observed(action.name)) return false;
     if (action.kind == Action::Kind::kWaitForAll && !members.nothing_in_flight(member_))
       return false;
     ++next_;
     if (action.kind == Action::Kind::kMark) ++marks_;
     if (action.kind == Action::Kind::kWaitForAll) {
-      context_.waits += static_cast<std::uint32_t>(unseen_.size());
-      unseen_.clear();
+      context_.waits += static_cast<std::uint32_t>(unobserved_.size());
+      unobserved_.clear();
     }
-    if (action.kind == Action::Kind::kWait && unseen_.erase(action.name) == 1) ++context_.waits;
+    if (action.kind == Action::Kind::kWait && unobserved_.erase(action.name) == 1) ++context_.waits;
     if (action.kind != Action::Kind::kSubmit) return true;
-    if (unseen_.empty()) ++context_.quiescent_points;
-    unseen_.insert(action.name);
+    if (unobserved_.empty()) ++context_.quiescent_points;
+    unobserved_.insert(action.name);
     context_.batch = action.batch;
     const Signature signature = {.name = action.name,
                                  .operation = action.operation,
@@ -73,20 +73,20 @@ class User {
   }
 
  private:
-  void see(Members& members) {
+  void find_completed(Members& members) {
     completed_.clear();
-    for (const auto& name : unseen_)
+    for (const auto& name : unobserved_)
       if (!members.is_in_flight(member_, name)) completed_.insert(name);
   }
-  bool seen(const std::string& name) const {
-    return !unseen_.contains(name) || completed_.contains(name);
+  bool has_observed(const std::string& name) const {
+    return !unobserved_.contains(name) || completed_.contains(name);
   }
 
   int member_;
   Program program_;
   std::size_t next_ = 0;
   int marks_ = 0;
-  std::set<std::string> unseen_;
+  std::set<std::string> unobserved_;
   std::set<std::string> completed_;
   SubmissionContext context_;
 };
@@ -97,7 +97,7 @@ struct Run {
 };
 
 // Runs all programs to their end and checks that all members have completed the same steps. Time
-// passes if nothing else can happen, and also `impatience` times in 1000.
+// passes if nothing else can happen, and also, on average, in `impatience` of 1000 rounds.
 Run run(std::vector<Program> programs, Random& random, const AgreementOptions& options = {},
         unsigned impatience = 0) {
   std::vector<int> ranks;
@@ -111,21 +111,22 @@ Run run(std::vector<Program> programs, Random& random, const AgreementOptions& o
   Run result;
   std::vector<std::vector<std::string>> logs(users.size());
   bool marked = false;
-  const auto any = [&] { return static_cast<int>(random() % users.size()); };
+  const auto random_member = [&] { return static_cast<int>(random() % users.size()); };
   int idle = 0;
   const auto all_done = [&] { return std::ranges::all_of(users, &User::is_done); };
   for (int round = 0; !all_done() && !testing::Test::HasFailure(); ++round) {
     if (round > 2000000 || idle > 100000) {
-      ADD_FAILURE() << "nothing moves any more";
+      ADD_FAILURE() << "the programs make no progress any more";
       break;
     }
-    bool moved = false;
-    const auto one = static_cast<std::size_t>(any());
-    if (random() % 2 == 0) moved |= users[one].act(members);
-    const auto member = any();
-    if (random() % 2 == 0) moved |= members.advance(member);
+    bool progress = false;
+    const auto user = static_cast<std::size_t>(random_member());
+    if (random() % 2 == 0) progress |= users[user].act(members);
+    const auto member = random_member();
+    if (random() % 2 == 0) progress |= members.advance(member);
     result.messages_after_mark += members.collect();
-    moved |= members.deliver_some(any(), any(), static_cast<int>(random() % 3));
+    progress |=
+        members.deliver_some(random_member(), random_member(), static_cast<int>(random() % 3));
     if (!marked && std::ranges::all_of(users, [](const User& user) { return user.marks() > 0; })) {
       marked = true;
       result.messages_after_mark = 0;
@@ -133,7 +134,7 @@ Run run(std::vector<Program> programs, Random& random, const AgreementOptions& o
     for (std::size_t index = 0; index < users.size(); ++index)
       for (auto& text : members.take_log(static_cast<int>(index)))
         logs[index].push_back(std::move(text));
-    idle = moved ? 0 : idle + 1;
+    idle = progress ? 0 : idle + 1;
     if (idle > 60 * static_cast<int>(users.size()))
       members.pass_time(std::chrono::milliseconds(11));
     if (random() % 1000 < impatience) members.pass_time(std::chrono::milliseconds(6));
@@ -146,8 +147,8 @@ Run run(std::vector<Program> programs, Random& random, const AgreementOptions& o
   return result;
 }
 
-// Programs of this many iterations. In each, a member submits the names of one superstep in any
-// order and then waits for all.
+// Makes one program per member. In each iteration, a member submits the names of one superstep in a
+// random order and then waits for all.
 std::vector<Program> in_supersteps(int members, int iterations, int mark_at,
                                    const std::function<Names(int)>& superstep, Random& random) {
   std::vector<Program> programs(static_cast<std::size_t>(members));
@@ -164,7 +165,7 @@ std::vector<Program> in_supersteps(int members, int iterations, int mark_at,
   return programs;
 }
 
-// Appends three submissions in any order and a wait for one of them.
+// Appends three submissions in a random order and a wait for one of them.
 void append_part(Program& program, const std::string& part, Random& random) {
   Program actions = {submit(part + "0"), submit(part + "1"), submit(part + "2")};
   std::shuffle(actions.begin(), actions.end(), random);
@@ -193,8 +194,8 @@ TEST_P(Programs, OneSuperstepIsFused) {
   EXPECT_EQ(result.log.back().size(), 7U);
 }
 
-// All members submit in the same order, so predictions are always right.
-TEST_P(Programs, WhatTheQueueBringsAgainAndAgainIsFused) {
+// All members submit in the same order, so no misprediction makes the group learn.
+TEST_P(Programs, ARepeatedQueueIsFused) {
   Program program;
   for (int iteration = 0; iteration < 30; ++iteration) {
     if (iteration == 15) program.push_back(mark());
@@ -207,7 +208,7 @@ TEST_P(Programs, WhatTheQueueBringsAgainAndAgainIsFused) {
   EXPECT_EQ(result.log.back().size() + result.log[result.log.size() - 2].size(), 4U);
 }
 
-TEST_P(Programs, SuperstepsInTurnEndWithoutMessages) {
+TEST_P(Programs, AlternatingSuperstepsEndWithoutMessages) {
   const auto programs = in_supersteps(
       members(), 60, 40,
       [](int iteration) {
@@ -219,8 +220,8 @@ TEST_P(Programs, SuperstepsInTurnEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, {.fusion_bytes = 1000}).messages_after_mark, 0);
 }
 
-// Training, and now and then an evaluation that uses some of the same names.
-TEST_P(Programs, SuperstepsThatOverlapEndWithoutMessages) {
+// For example a training with a regular evaluation that uses some of the same names.
+TEST_P(Programs, OverlappingSuperstepsEndWithoutMessages) {
   const auto programs = in_supersteps(
       members(), 120, 80,
       [](int iteration) {
@@ -230,7 +231,7 @@ TEST_P(Programs, SuperstepsThatOverlapEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, {.fusion_bytes = 100}).messages_after_mark, 0);
 }
 
-TEST_P(Programs, SuperstepsOfWhichOneIsPartOfAnotherEndWithoutMessages) {
+TEST_P(Programs, NestedSuperstepsEndWithoutMessages) {
   const auto programs = in_supersteps(
       members(), 120, 80,
       [](int iteration) { return iteration % 3 == 2 ? Names{"a"} : Names{"a", "b", "c"}; },
@@ -238,9 +239,8 @@ TEST_P(Programs, SuperstepsOfWhichOneIsPartOfAnotherEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_).messages_after_mark, 0);
 }
 
-// A random program of up to four supersteps of up to six names, distinct or not, in a random cycle
-// of up to six supersteps.
-TEST_P(Programs, AnyDisjointSuperstepsInAnyTurnEndWithoutMessages) {
+// Up to four supersteps of up to six names each come in a random cycle of up to six supersteps.
+TEST_P(Programs, DisjointSuperstepsInARandomCycleEndWithoutMessages) {
   std::vector<Names> supersteps;
   for (auto count = 1 + random_() % 4; count > 0; --count) {
     Names names;
@@ -261,8 +261,8 @@ TEST_P(Programs, AnyDisjointSuperstepsInAnyTurnEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, options).messages_after_mark, 0);
 }
 
-// Within a superstep, each member waits for some submissions before it makes others, always in the
-// same way.
+// Within a superstep, each member waits for some submissions before it makes others, in the same
+// way in every iteration.
 TEST_P(Programs, WaitsInsideASuperstepEndWithoutMessages) {
   std::vector<Program> programs(static_cast<std::size_t>(members()));
   for (int iteration = 0; iteration < 60; ++iteration) {
@@ -277,8 +277,8 @@ TEST_P(Programs, WaitsInsideASuperstepEndWithoutMessages) {
   EXPECT_EQ(run(programs, random_, {.fusion_bytes = 1000}).messages_after_mark, 0);
 }
 
-// Only names repeat. The test only asks that the program makes progress.
-TEST_P(Programs, WhatDoesNotRepeatGoesOn) {
+// Names repeat, but supersteps do not. The test only checks that the programs run to their end.
+TEST_P(Programs, SuperstepsThatDoNotRepeatComplete) {
   Random sets(random_());
   const auto programs = in_supersteps(
       members(), 60, 0,
@@ -292,8 +292,8 @@ TEST_P(Programs, WhatDoesNotRepeatGoesOn) {
   run(programs, random_, {.names_max = 1 + random_() % 12, .fusion_bytes = 100}, 5);
 }
 
-// Each name is waited for before it comes again, but the program never waits for all names.
-TEST_P(Programs, WithoutQuiescentPointsGoesOn) {
+// Each program waits for a name before it submits it again, but it never waits for all names.
+TEST_P(Programs, ProgramsWithoutQuiescentPointsComplete) {
   std::vector<Program> programs(static_cast<std::size_t>(members()));
   for (auto& program : programs) {
     for (int iteration = 0; iteration < 60; ++iteration) {
@@ -313,8 +313,9 @@ TEST_P(Programs, WithoutQuiescentPointsGoesOn) {
   run(sooner, random_, {.fusion_bytes = 100}, 5);
 }
 
-// Users that compute for longer than the grace period.
-TEST_P(Programs, ImpatienceOnlyCosts) {
+// Programs that compute for longer than the grace period cause needless raises. The test only
+// checks that they run to their end.
+TEST_P(Programs, ProgramsSlowerThanTheGraceTimeComplete) {
   const auto programs =
       in_supersteps(members(), 60, 0, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
   run(programs, random_, {.fusion_bytes = 100}, 100);

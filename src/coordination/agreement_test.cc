@@ -36,7 +36,7 @@ Signature join(std::string name = "join") { return call(Operation::kJoin, std::m
 
 using Log = std::vector<std::string>;
 
-// Switches the group to learn mode: two tensors come in different orders.
+// Switches the group to learn mode: its members submit two tensors in different orders.
 void learn(Members& members) {
   for (int member = 0; member < members.size(); ++member)
     for (const auto* name : {member == 0 ? "p" : "q", member == 0 ? "q" : "p"})
@@ -51,7 +51,7 @@ void expect_everywhere(Members& members, const Log& log) {
     EXPECT_EQ(members.take_log(member), log) << member;
 }
 
-TEST(Agreement, WhatAllSubmitInOneOrderTakesNoMessage) {
+TEST(Agreement, SubmissionsInTheSameOrderTakeNoMessage) {
   Members members({0, 1, 2});
   for (int round = 0; round < 3; ++round) {
     for (const auto* name : {"c", "a", "b"}) members.submit_everywhere(tensor(name));
@@ -71,7 +71,7 @@ TEST(Agreement, BatchesAreFusedWithoutAMessage) {
   expect_everywhere(members, {"a+b", "c", "d"});
 }
 
-TEST(Agreement, OtherOrdersAreAMispredictionOnce) {
+TEST(Agreement, DifferentOrdersCauseOnlyOneMisprediction) {
   Members members({0, 1, 2});
   learn(members);
   EXPECT_EQ(members.generation(0), 2U);
@@ -88,7 +88,7 @@ TEST(Agreement, OtherOrdersAreAMispredictionOnce) {
   EXPECT_EQ(members.generation(0), 2U);
 }
 
-TEST(Agreement, NothingRunsBeforeTheLastMember) {
+TEST(Agreement, NothingRunsBeforeTheLastMemberSubmits) {
   Members members({0, 1, 2});
   for (const bool learns : {false, true}) {
     if (learns) learn(members);
@@ -102,7 +102,7 @@ TEST(Agreement, NothingRunsBeforeTheLastMember) {
   }
 }
 
-TEST(Agreement, Alone) {
+TEST(Agreement, AGroupOfOneNeedsNoMessages) {
   Members alone({0});
   for (const auto* name : {"a", "b", "a"}) {
     alone.submit(0, tensor(name));
@@ -114,7 +114,7 @@ TEST(Agreement, Alone) {
   EXPECT_THAT(alone.take_log(0), ElementsAre("j released by 0"));
 }
 
-// Both as the first call of a group and later.
+// Both for the first call of a group, in queue mode, and later, in learn mode.
 TEST(Agreement, AMismatchIsRejectedOnAllMembersWithOneText) {
   Members members({0, 1, 2, 3});
   for (int round = 0; round < 2; ++round) {
@@ -133,13 +133,13 @@ TEST(Agreement, AMismatchIsRejectedOnAllMembersWithOneText) {
                   "  rank 1          float64   [10, 3]\n"
                   "Submit the same on every rank, or give different tensors different names",
                   "y"});
-    members.submit_everywhere(tensor("x"));  // the name is free again
+    members.submit_everywhere(tensor("x"));  // the name may be used again
     members.run();
     expect_everywhere(members, {"x"});
   }
 }
 
-TEST(Agreement, AMismatchWaitsForTheLastMemberWhileOthersGoOn) {
+TEST(Agreement, AMismatchWaitsForTheLastMemberWhileOtherCallsRun) {
   Members members({0, 1, 2});
   learn(members);
   members.submit(0, tensor("x", DType::kInt8));
@@ -174,9 +174,9 @@ Signature with_call_error(std::string name, std::string call_error) {
           .call_error = std::move(call_error)};
 }
 
-// Also if the invalid call is the same on all members: equal entries must not count as an agreement
-// to run it.
-TEST(Agreement, WhatIsWrongAnywhereIsRejectedEverywhere) {
+// This includes a call that is invalid in the same way on all members: equal entries must not count
+// as an agreement to run it.
+TEST(Agreement, ACallThatIsInvalidOnOneMemberIsRejectedOnAll) {
   for (const int wrong_members : {1, 3}) {
     Members members({0, 2, 5});
     for (int round = 0; round < 2; ++round) {  // in queue mode and in learn mode
@@ -194,7 +194,7 @@ TEST(Agreement, WhatIsWrongAnywhereIsRejectedEverywhere) {
   }
 }
 
-TEST(Agreement, WhatIsWrongIsRejectedInAGroupOfOne) {
+TEST(Agreement, AnInvalidCallIsRejectedInAGroupOfOne) {
   Members members({4});
   for (int round = 0; round < 3; ++round) {
     members.submit_everywhere(with_call_error("a", "no"));
@@ -204,7 +204,7 @@ TEST(Agreement, WhatIsWrongIsRejectedInAGroupOfOne) {
   }
 }
 
-TEST(Agreement, OtherScalesAreAMismatch) {
+TEST(Agreement, DifferentScalesAreAMismatch) {
   Members members({0, 1});
   auto scaled = tensor("x");
   scaled.postscale = 0.5;
@@ -223,7 +223,7 @@ TEST(Agreement, OtherScalesAreAMismatch) {
   expect_everywhere(members, {"x"});
 }
 
-TEST(Agreement, NamesCrossTheWireOnce) {
+TEST(Agreement, NamesAreSentOnlyOnce) {
   Members members({0, 1});
   learn(members);
   const std::string name(1000, 'n');
@@ -241,7 +241,7 @@ TEST(Agreement, NamesCrossTheWireOnce) {
   EXPECT_LT(step->bytes.size(), 20U);
 }
 
-TEST(Agreement, ManyDecisionsShareAMessageAndManyBytesAreSplit) {
+TEST(Agreement, ManyDecisionsShareAMessageAndLongOnesAreSplit) {
   Members members({0, 1});
   learn(members);
   for (int index = 0; index < 100; ++index)
@@ -259,7 +259,7 @@ TEST(Agreement, ManyDecisionsShareAMessageAndManyBytesAreSplit) {
   EXPECT_EQ(members.take_log(1).size(), 100U);
 }
 
-// Member 1 announces by an id while the Forget of that id is still on its way.
+// Member 1 announces a call by an id before it receives the Forget of that id.
 TEST(Agreement, AForgottenNameIsAnnouncedAgain) {
   Members members({0, 1}, {.names_max = 1});
   learn(members);
@@ -288,7 +288,7 @@ TEST(Agreement, TheSameNameMayChangeItsShape) {
   }
 }
 
-TEST(Join, AJoinedMemberTakesPartInWhatTheOthersReduce) {
+TEST(Join, AJoinedMemberTakesPartInAllreducesOfTheOthers) {
   Members members({2, 5, 8});
   for (int round = 0; round < 2; ++round) {
     members.submit(1, join("j"));
@@ -306,7 +306,7 @@ TEST(Join, AJoinedMemberTakesPartInWhatTheOthersReduce) {
   }
 }
 
-TEST(Join, WhatIsPendingIsExaminedWhenSomebodyJoins) {
+TEST(Join, AJoinCompletesPendingNames) {
   Members members({2, 5, 8});
   learn(members);
   for (const int member : {0, 2})
@@ -318,7 +318,7 @@ TEST(Join, WhatIsPendingIsExaminedWhenSomebodyJoins) {
   EXPECT_THAT(members.take_log(1), ElementsAre("joined a", "joined b"));
 }
 
-TEST(Join, TheLastToJoinReleasesAllAndTheyGoOnAsBefore) {
+TEST(Join, TheLastJoinReleasesAllMembers) {
   Members members({2, 5, 8});
   for (int round = 0; round < 3; ++round) {
     for (const int member : {1, 2, 0}) {
@@ -333,7 +333,7 @@ TEST(Join, TheLastToJoinReleasesAllAndTheyGoOnAsBefore) {
   }
 }
 
-TEST(Join, WhatAMemberSubmittedBeforeItJoinedRunsWithItsData) {
+TEST(Join, CallsSubmittedBeforeAJoinRunWithTheirData) {
   Members members({0, 1});
   members.submit(1, tensor("a"));
   members.submit(1, call(Operation::kBroadcast, "b"));
@@ -345,7 +345,7 @@ TEST(Join, WhatAMemberSubmittedBeforeItJoinedRunsWithItsData) {
   expect_everywhere(members, {"b", "a"});
 }
 
-TEST(Join, WhatOnlyMembersThatHaveJoinedSubmittedIsDecidedBeforeTheRelease) {
+TEST(Join, CallsOfJoinedMembersAreDecidedBeforeTheRelease) {
   Members members({0, 1, 2});
   members.submit(1, tensor("a"));
   members.submit(1, call(Operation::kBarrier, "b"));
@@ -358,10 +358,10 @@ TEST(Join, WhatOnlyMembersThatHaveJoinedSubmittedIsDecidedBeforeTheRelease) {
   EXPECT_THAT(members.take_log(1), ElementsAre("a", rejection, StartsWith("join released by ")));
   for (const int member : {0, 2})
     EXPECT_THAT(members.take_log(member),
-                ElementsAre("joined a", "pass", StartsWith("join released by ")));
+                ElementsAre("joined a", "no-op", StartsWith("join released by ")));
 }
 
-TEST(Join, WhatDoesNotRunJoinedIsRejectedOnThoseThatSubmittedIt) {
+TEST(Join, OtherOperationsAreRejectedWhileAMemberHasJoined) {
   for (const auto& row : kOperations) {
     if (row.runs_joined || row.operation == Operation::kJoin) continue;
     Members members({3, 4, 6, 9});
@@ -378,11 +378,11 @@ TEST(Join, WhatDoesNotRunJoinedIsRejectedOnThoseThatSubmittedIt) {
                       std::string(row.name) +
                       " before the first rank joins, or after join has returned";
     for (const int member : {0, 3}) EXPECT_THAT(members.take_log(member), ElementsAre(text));
-    for (const int member : {1, 2}) EXPECT_THAT(members.take_log(member), ElementsAre("pass"));
+    for (const int member : {1, 2}) EXPECT_THAT(members.take_log(member), ElementsAre("no-op"));
   }
 }
 
-TEST(Join, AfterTheReleaseItMaySubmitAgain) {
+TEST(Join, AfterTheReleaseAMemberMaySubmitAgain) {
   Members members({3, 7});
   members.submit(1, join("mine"));
   members.submit(0, join());
@@ -394,7 +394,7 @@ TEST(Join, AfterTheReleaseItMaySubmitAgain) {
 }
 
 // Member 1 announces `a` by an id that the coordinator has forgotten, and joins. Its join must not
-// count until it has announced `a` again, because it has data for it.
+// count until it has announced `a` again, because it has data for `a`.
 TEST(Join, AForgottenNameIsAnnouncedAgainBeforeTheJoinCounts) {
   Members members({0, 1, 2}, {.names_max = 1});
   learn(members);
@@ -406,7 +406,7 @@ TEST(Join, AForgottenNameIsAnnouncedAgainBeforeTheJoinCounts) {
   members.collect();
   members.deliver(1, 0);
   members.deliver(2, 0);
-  members.collect();  // a was forgotten; only the coordinator knows it yet
+  members.collect();  // `a` was forgotten; only the coordinator knows that yet
   members.submit(1, tensor("a"));
   members.submit(1, join());
   members.collect();
@@ -420,7 +420,7 @@ TEST(Join, AForgottenNameIsAnnouncedAgainBeforeTheJoinCounts) {
   expect_everywhere(members, {"b", "a"});
 }
 
-TEST(Agreement, MessagesThatMakeNoSenseStopTheGroup) {
+TEST(Agreement, InvalidMessagesAreErrors) {
   const std::vector<std::byte> nonsense(5, std::byte{0xEE});
   Members members({3, 5, 8});
   const auto wrong = [](int to, int from, const std::string& problem) {
@@ -437,8 +437,8 @@ TEST(Agreement, MessagesThatMakeNoSenseStopTheGroup) {
   EXPECT_EQ(receive(1, 1), wrong(5, 5, "it comes from this rank itself"));
 }
 
-// The members submit the same names in one round, each in its own order. Some names differ in a
-// scale on one member, and some members join after a part of theirs.
+// In a round, all members submit the same names, each in its own order. Some names have another
+// scale on one member. In one test, the members join one after another.
 class Shuffled : public testing::TestWithParam<int> {
  protected:
   static constexpr int kNames = 12;
@@ -465,9 +465,9 @@ class Shuffled : public testing::TestWithParam<int> {
         members.submit(member, signature);
       }
       members.collect();
-      const auto any = [&] { return static_cast<int>(random_() % submitted.size()); };
-      members.deliver(any(), 0, static_cast<int>(random_() % 3));
-      members.deliver(0, any(), static_cast<int>(random_() % 3));
+      const auto random_member = [&] { return static_cast<int>(random_() % submitted.size()); };
+      members.deliver(random_member(), 0, static_cast<int>(random_() % 3));
+      members.deliver(0, random_member(), static_cast<int>(random_() % 3));
       for (const auto& rest : submitted) again = again || !rest.empty();
     }
     members.run();
@@ -497,7 +497,7 @@ TEST_P(Shuffled, TheOrderOfSubmissionsNeverMatters) {
   }
 }
 
-// In part p member p joins; the members after it submit three more names.
+// In each part, the member of that number joins; the members after it submit three more names.
 TEST_P(Shuffled, JoinsAfterUnevenNumbersOfCalls) {
   const std::vector<Log> parts = {{"a0", "a1", "a2"}, {"b0", "b1", "b2"}, {"c0", "c1", "c2"}, {}};
   Members members({0, 1, 2, 3}, {.names_max = 4});

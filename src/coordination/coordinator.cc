@@ -38,7 +38,8 @@ Status Coordinator::receive(int from, std::span<const std::byte> message) {
     if (replan_ && replan_->has(from)) return Status::stop("it goes on after its report");
     if (announces && mode_ == Mode::kQueue)
       return Status::stop("it announces something in generation 1");
-    // Belongs to the old generation: the sender announces it again if it still needs it.
+    // It belongs to the old generation: the sender repeats it after the answer if it still needs
+    // it.
     if (announces && replan_) continue;
     if (announces && member(from).joined && !std::holds_alternative<AnnounceAgain>(item))
       return Status::stop("it announces something new after it has joined");
@@ -71,7 +72,7 @@ Status Coordinator::apply(int from, const Report& item) {
   return {};
 }
 
-// Drops all announcements; members repeat those that they still need.
+// Ends the replan. Drops all announcements; members repeat those that they still need.
 void Coordinator::answer() {
   const auto replan = *std::exchange(replan_, std::nullopt);
   const bool planned = mode_ == Mode::kPlan;
@@ -88,7 +89,7 @@ void Coordinator::answer() {
   stream_.add(StreamItem(Answer{generation_, replan.common_prefix(), fragment}));
 }
 
-// Returns the fragment with which the plan goes on at once; 0 if the group must learn again.
+// Returns the fragment with which the plan goes on after the raise; 0 for learn mode.
 std::uint32_t Coordinator::learn_from(const Replan& replan) {
   const auto& raise = replan.raise();
   if (raise.cause == Raise::Cause::kBucket)
@@ -103,13 +104,14 @@ std::uint32_t Coordinator::learn_from(const Replan& replan) {
     learner_.learn_wait(raise.fragment, raise.bucket, {});
     return 0;
   }
-  const auto next = learner_.add_edge(raise.fragment, raise.ready, raise.where);
-  // The plan can go on only if all members are where the raise was, at the end of its fragment.
+  const auto next = learner_.add_edge(raise.fragment, raise.ready, raise.edge_kind);
+  // The plan can go on only if all members are where the raise was, at the end of the same
+  // fragment.
   return replan.rolls_back() || replan.common_prefix() != raise.completed ? 0 : next;
 }
 
-// If a plan broke soon, it would probably break soon again, so wait for some synchronization points
-// before the next one.
+// After a plan that failed early, the next one would probably fail early, too. So the coordinator
+// lets some synchronization points pass first.
 void Coordinator::back_off(std::uint32_t fragments_run) {
   constexpr std::uint32_t kFragmentsOfALongRun = 4;
   constexpr int kSyncPointsMax = 16;
@@ -120,7 +122,7 @@ void Coordinator::back_off(std::uint32_t fragments_run) {
 }
 
 Status Coordinator::apply(int from, const AnnounceInFull& item) {
-  return note_in_full(from, item.signature, item.context);
+  return record_announcement_in_full(from, item.signature, item.context);
 }
 
 Status Coordinator::apply(int from, const AnnounceById& item) {
@@ -128,11 +130,11 @@ Status Coordinator::apply(int from, const AnnounceById& item) {
     return Status::stop(fmt::format("it announces the id {}, the last that was given is {}",
                                     item.id, id_defined_last_));
   const auto* known = names_.find(item.id);
-  if (known == nullptr) {  // forgotten meanwhile
+  if (known == nullptr) {  // forgotten while the announcement was on its way
     ++member(from).announcements_due;
     return {};
   }
-  return note(from, known->signature, item.id, item.context);
+  return record_announcement(from, known->signature, item.id, item.context);
 }
 
 Status Coordinator::apply(int from, const AnnounceAgain& item) {
@@ -140,8 +142,8 @@ Status Coordinator::apply(int from, const AnnounceAgain& item) {
     return Status::stop(fmt::format("it announces `{}` again, which was not forgotten",
                                     shortened(item.signature.name, kNameShownBytesMax)));
   --member(from).announcements_due;
-  FARANDOLE_TRY(note_in_full(from, item.signature, item.context));
-  if (member(from).counts_as_joined()) examine_again();
+  FARANDOLE_TRY(record_announcement_in_full(from, item.signature, item.context));
+  if (member(from).counts_as_joined()) recheck_pending();
   return {};
 }
 
@@ -156,24 +158,24 @@ Status Coordinator::apply(int from, const AnnounceJoin& item) {
   if (mode_ == Mode::kPlan)
     stop({});
   else if (member(from).counts_as_joined())
-    examine_again();
+    recheck_pending();
   return {};
 }
 
-// No member may announce a signature in full that has an id. Each member has received the id with
-// the definition: together with the step that it had announced, or, if it has joined, before the
-// release.
-Status Coordinator::note_in_full(int from, const Signature& signature,
-                                 const SubmissionContext& context) {
+// A signature that has an id must not be announced in full. Every member has received that id
+// before it can announce the signature again: with the step that it had announced or, if it had
+// joined, before its release.
+Status Coordinator::record_announcement_in_full(int from, const Signature& signature,
+                                                const SubmissionContext& context) {
   if (const auto id = names_.id_of(digest_of(signature)); id != 0)
     return Status::stop(fmt::format("it announces `{}` in full, which has the id {}",
                                     shortened(signature.name, kNameShownBytesMax), id));
-  return note(from, signature, 0, context);
+  return record_announcement(from, signature, 0, context);
 }
 
-Status Coordinator::note(int from, const Signature& signature, std::uint32_t id,
-                         const SubmissionContext& context) {
-  // It was sent before the sender knew that the plan begins.
+Status Coordinator::record_announcement(int from, const Signature& signature, std::uint32_t id,
+                                        const SubmissionContext& context) {
+  // The sender did not know yet that the plan had begun. A planned call needs no announcement.
   if (mode_ == Mode::kPlan && id != 0 && fragment_of(id) != 0) return {};
   const auto index = static_cast<std::size_t>(from);
   const auto size = members_.size();
@@ -199,7 +201,7 @@ Status Coordinator::note(int from, const Signature& signature, std::uint32_t id,
   return {};
 }
 
-std::vector<int> Coordinator::missing(const Candidates& candidates) const {
+std::vector<int> Coordinator::missing_members(const Candidates& candidates) const {
   std::vector<int> members;
   for (std::size_t member = 0; member < members_.size(); ++member)
     if (std::ranges::none_of(candidates, [&](const auto& one) { return one.announced_by[member]; }))
@@ -214,17 +216,16 @@ bool Coordinator::is_complete(const Candidates& candidates) const {
     return members_[static_cast<std::size_t>(number)].counts_as_joined();
   };
   return announced == members_.size() ||
-         (joined_last_ && std::ranges::all_of(missing(candidates), joined));
+         (joined_last_ && std::ranges::all_of(missing_members(candidates), joined));
 }
 
-// After one more member counts as joined, pending names may be complete.
-void Coordinator::examine_again() {
+// Call it when one more member counts as joined: no pending name waits for that member any more.
+void Coordinator::recheck_pending() {
   std::vector<std::string> names;
   for (const auto& [name, candidates] : pending_) names.push_back(name);
   std::ranges::sort(names);
   for (const auto& name : names) {
-    // Deciding one name may forget the id of another, and with it announcements of a later name in
-    // this list.
+    // A decision may make the coordinator forget the id of a later name, and its announcements.
     const auto found = pending_.find(name);
     if (found == pending_.end() || !is_complete(found->second)) continue;
     const auto complete = pending_.extract(found);
@@ -244,7 +245,7 @@ void Coordinator::release_when_all_joined() {
 
 void Coordinator::decide(const std::string& name, const Candidates& candidates) {
   const auto& first = candidates.front();
-  const auto joined = missing(candidates);
+  const auto joined = missing_members(candidates);
   const auto has_error = [](const Candidate& one) { return one.signature.has_call_error(); };
   if (std::ranges::any_of(candidates, has_error))
     reject(name, call_error_text(variants_of(candidates)));
@@ -265,16 +266,15 @@ void Coordinator::issue(const Candidate& candidate) {
   names_.touch(id);
   if (!joined_last_) {
     const auto fragment =
-        learner_.is_sync_point(id, candidate.contexts) ? fragment_to_follow(id) : 0;
+        learner_.try_end_superstep(id, candidate.contexts) ? fragment_to_follow(id) : 0;
     publish_edits();
     if (fragment != 0) return follow(fragment);
-    learner_.note(id, candidate.contexts);
+    learner_.record(id, candidate.contexts);
   }
   stream_.add(StreamItem(Issue{generation_, sequence_next_++, id}));
 }
 
-// Called at a synchronization point before this id. Returns the fragment with which the plan
-// begins; 0 if it does not begin here.
+// The fragment with which the plan begins at a synchronization point before this id; 0 if none.
 std::uint32_t Coordinator::fragment_to_follow(std::uint32_t id) {
   if (sync_points_to_pass_ > 0) {
     --sync_points_to_pass_;
@@ -286,13 +286,13 @@ std::uint32_t Coordinator::fragment_to_follow(std::uint32_t id) {
       if (candidate.id != 0 && fragment_of(candidate.id) != 0)
         announced.push_back(candidate.id);
       else if (learner_.plan().has_name(digest_of(std::string_view(name))))
-        return 0;  // the prediction would be wrong
+        return 0;  // this name is planned with another signature, so the plan would mispredict
     }
   }
-  return learner_.start_for(id, announced);
+  return learner_.choose_start(id, announced);
 }
 
-// Starts the plan in place of the next step. Planned submissions need not be announced any more.
+// Starts the plan instead of issuing the next step. Drops announcements of planned submissions.
 void Coordinator::follow(std::uint32_t fragment) {
   stream_.add(StreamItem(Follow{generation_, sequence_next_ - 1, fragment}));
   mode_ = Mode::kPlan;
@@ -323,14 +323,14 @@ std::uint32_t Coordinator::define(const Signature& signature) {
 }
 
 void Coordinator::forget(std::uint32_t id) {
-  // A member that has announced it by this id will announce it again when it receives the Forget.
+  // A member that has announced a call by this id announces it again when it receives the Forget.
   const auto& signature = names_.find(id)->signature;
   if (const auto pending = pending_.find(signature.name); pending != pending_.end()) {
     auto& candidates = pending->second;
-    const auto fallen = std::ranges::find(candidates, id, &Candidate::id);
-    if (fallen != candidates.end()) {
-      for (const int from : fallen->members) ++member(from).announcements_due;
-      candidates.erase(fallen);
+    const auto dropped = std::ranges::find(candidates, id, &Candidate::id);
+    if (dropped != candidates.end()) {
+      for (const int from : dropped->members) ++member(from).announcements_due;
+      candidates.erase(dropped);
     }
     if (candidates.empty()) pending_.erase(pending);
   }

@@ -1,9 +1,9 @@
 // Coordinator: leads the agreement of a group; it lives on member 0. It matches the announcements
 // of all members by name and writes one ordered stream for all of them. In learn mode, a name that
-// all have announced becomes the next step, or is rejected; a member that has joined counts as
-// having announced it. Meanwhile it learns what repeats, and begins the plan where the repetition
-// begins again. While the group follows the plan, members announce only what is not planned; when
-// all have announced such a name, the group must replan. In a replan, a member raises, the
+// all members have announced becomes the next step, or is rejected; a member that has joined counts
+// as having announced it. Meanwhile the coordinator learns which steps repeat, and starts the plan
+// when a repetition begins. While the group follows the plan, members announce only other calls;
+// when all have announced such a name, the group must replan. In a replan, a member raises, the
 // coordinator stops all members, each reports how far it has come, and the answer says what stays.
 #pragma once
 
@@ -32,10 +32,10 @@ class Coordinator {
   // `ranks` are the world ranks of the members, for error texts.
   Coordinator(std::vector<int> ranks, const AgreementOptions& options);
 
-  // Takes a message from member `from`, 0 … members − 1. After a stop, our own member's messages
-  // must come first. Errors: kStop, saying what is wrong with the message.
+  // Takes a message from member `from`, 0 … members − 1. After a stop, the messages of the
+  // coordinator's own member must come first. Errors: kStop, saying what is wrong with the message.
   Status receive(int from, std::span<const std::byte> message);
-  // The next message of the stream. Every member must get each of them, in this order.
+  // The next message of the stream; empty if there is none. Every member must get all, in order.
   std::optional<Bytes> next_message() { return stream_.take(); }
   bool has_message() const { return !stream_.empty(); }
 
@@ -44,7 +44,7 @@ class Coordinator {
   // One signature that was announced under a name, and the members that announced it.
   struct Candidate {
     Signature signature;
-    std::uint32_t id;  // the id by which they announced it; 0 if in full
+    std::uint32_t id;  // the id by which the members announced it; 0 if in full
     std::vector<int> members;
     std::vector<SubmissionContext> contexts;  // by member
     std::vector<bool> announced_by;           // by member: whether it has announced this signature
@@ -53,10 +53,10 @@ class Coordinator {
 
   struct Member {
     bool joined = false;
-    std::uint64_t joined_at = 0;  // as the member reports it
-    // How many of its announcements used an id that was forgotten. It will announce them again.
-    // Until then it does not count as joined, because it has submitted something that is not known
-    // here.
+    std::uint64_t joined_at = 0;  // AnnounceJoin::time
+    // How many announcements the member must still repeat, because they used an id that the
+    // coordinator had forgotten. Until then the member does not count as joined: it has submitted a
+    // call that the coordinator does not know yet.
     std::size_t announcements_due = 0;
 
     bool counts_as_joined() const { return joined && announcements_due == 0; }
@@ -72,12 +72,13 @@ class Coordinator {
   void answer();
   std::uint32_t learn_from(const Replan& replan);
   void back_off(std::uint32_t fragments_run);
-  Status note_in_full(int from, const Signature& signature, const SubmissionContext& context);
-  Status note(int from, const Signature& signature, std::uint32_t id,
-              const SubmissionContext& context);
-  std::vector<int> missing(const Candidates& candidates) const;
+  Status record_announcement_in_full(int from, const Signature& signature,
+                                     const SubmissionContext& context);
+  Status record_announcement(int from, const Signature& signature, std::uint32_t id,
+                             const SubmissionContext& context);
+  std::vector<int> missing_members(const Candidates& candidates) const;
   bool is_complete(const Candidates& candidates) const;
-  void examine_again();
+  void recheck_pending();
   void release_when_all_joined();
   void decide(const std::string& name, const Candidates& candidates);
   void reject(const std::string& name, std::string text);
@@ -94,9 +95,9 @@ class Coordinator {
 
   std::vector<int> ranks_;
   std::vector<Member> members_;
-  // The member with the latest time of joining; if times are equal, the last of these. Empty if no
-  // member has joined. Not the last one received: our own joins arrive at once, and after a replan
-  // all arrive again.
+  // The member that joined last, by AnnounceJoin::time; if times are equal, the one with the
+  // highest number. Empty if no member has joined. The order of arrival does not count: joins of
+  // the coordinator's own member arrive without delay, and after a replan all joins arrive again.
   std::optional<int> joined_last_;
   std::size_t names_max_;
   NameTable names_;
@@ -107,8 +108,8 @@ class Coordinator {
   std::optional<Replan> replan_;  // set while all members are stopped
   std::uint32_t generation_ = 1;
   std::uint32_t sequence_next_ = 1;  // in learn mode
-  // How many synchronization points to pass before the plan is followed again, and how many it was
-  // after the last plan.
+  // How many more synchronization points the coordinator lets pass before it starts the plan again,
+  // and how many it let pass after the last plan had failed.
   int sync_points_to_pass_ = 0;
   int sync_points_passed_last_ = 0;
 

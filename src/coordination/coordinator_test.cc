@@ -54,7 +54,7 @@ void decide(Coordinator& coordinator, const std::string& name) {
     ASSERT_EQ(feed(coordinator, member, {in_full(named(name))}), Status());
 }
 
-TEST(Coordinator, IssuesWhatAllHaveAnnounced) {
+TEST(Coordinator, IssuesCallsThatAllHaveAnnounced) {
   Coordinator coordinator({0, 1}, {.names_max = 10});
   learn(coordinator, 2);
   ASSERT_EQ(feed(coordinator, 1, {in_full(named("a")), in_full(named("b"))}), Status());
@@ -93,7 +93,7 @@ TEST(Coordinator, IgnoresAnnouncementsOfForgottenIds) {
   decide(coordinator, "a");
   ASSERT_EQ(feed(coordinator, 0, {by_id(1)}), Status());  // before `a` is forgotten
   decide(coordinator, "b");
-  ASSERT_EQ(feed(coordinator, 1, {by_id(1)}), Status());  // after it
+  ASSERT_EQ(feed(coordinator, 1, {by_id(1)}), Status());  // after `a` was forgotten
   stream(coordinator);
   ASSERT_EQ(feed(coordinator, 1, {again(named("a"))}), Status());
   EXPECT_THAT(stream(coordinator), IsEmpty());
@@ -117,7 +117,7 @@ TEST(Coordinator, AMismatchMayMixIdsAndFullAnnouncements) {
   EXPECT_EQ(std::get<Reject>(items[0]).name, "a");
 }
 
-TEST(Coordinator, AnnouncementsThatCannotBeStop) {
+TEST(Coordinator, ImpossibleAnnouncementsAreErrors) {
   const struct {
     std::vector<Announcement> items;
     std::string problem;
@@ -139,7 +139,7 @@ TEST(Coordinator, AnnouncementsThatCannotBeStop) {
   }
 }
 
-TEST(Coordinator, TheAnswerKeepsWhatAllHaveEnteredAlike) {
+TEST(Coordinator, TheAnswerKeepsStepsThatAllHaveEntered) {
   const struct {
     std::vector<Report> reports;
     std::uint32_t common_prefix;
@@ -164,7 +164,7 @@ TEST(Coordinator, TheAnswerKeepsWhatAllHaveEnteredAlike) {
   }
 }
 
-TEST(Coordinator, WhatWasAnnouncedBeforeTheReportIsForgotten) {
+TEST(Coordinator, AnnouncementsBeforeTheReportAreDropped) {
   Coordinator coordinator({0, 1}, {.names_max = 10});
   learn(coordinator, 2);
   const auto a = in_full(named("a"));
@@ -178,7 +178,7 @@ TEST(Coordinator, WhatWasAnnouncedBeforeTheReportIsForgotten) {
               ElementsAre(StreamItem(Define{1, named("a")}), StreamItem(Issue{3, 1, 1})));
 }
 
-TEST(Coordinator, ReplansThatCannotBeStop) {
+TEST(Coordinator, ImpossibleReplansAreErrors) {
   const Raise raise{.generation = 2};
   const struct {
     std::vector<Announcement> items;
@@ -201,7 +201,7 @@ TEST(Coordinator, ReplansThatCannotBeStop) {
             Status::stop("it announces something in generation 1"));
 }
 
-TEST(Coordinator, ReportsThatContradictEachOtherStop) {
+TEST(Coordinator, ContradictoryReportsAreErrors) {
   const std::pair<Report, std::string> cases[] = {
       {{1, 6, 0, 0, 0, 0}, "it reports 6 completed and 0 entered, rank 3 reported 4 and 1"},
       {{1, 3, 0, 0, 0, 0}, "it reports 3 completed and 0 entered, rank 3 reported 4 and 1"},
@@ -220,8 +220,8 @@ TEST(Coordinator, ReportsThatContradictEachOtherStop) {
             Status::stop("it reports 5 completed and 0 entered, rank 3 reported 4 and 0"));
 }
 
-// The member whose join arrives last may have joined first.
-TEST(Coordinator, ReleasesAllByTheRankThatJoinedLast) {
+// The order of arrival does not count: the member whose join arrives last may have joined first.
+TEST(Coordinator, ReleaseNamesTheRankThatJoinedLast) {
   Coordinator coordinator({3, 5, 8}, {.names_max = 10});
   learn(coordinator, 3);
   struct Case {
@@ -239,7 +239,7 @@ TEST(Coordinator, ReleasesAllByTheRankThatJoinedLast) {
   }
 }
 
-TEST(Coordinator, ExaminesWhatIsPendingWhenSomebodyJoins) {
+TEST(Coordinator, AJoinCompletesPendingNames) {
   Coordinator coordinator({3, 5, 8}, {.names_max = 10});
   learn(coordinator, 3);
   const auto reduced = allreduce("b");
@@ -258,8 +258,8 @@ TEST(Coordinator, ExaminesWhatIsPendingWhenSomebodyJoins) {
                   StreamItem(Define{1, reduced}), StreamItem(Issue{2, 2, 1})));
 }
 
-// Member 1 has announced `a` by an id that is forgotten, before or after its join arrives.
-TEST(Coordinator, AJoinCountsOnceWhatWasForgottenIsAnnouncedAgain) {
+// Member 1 announces a name by an id that the coordinator has forgotten, and joins.
+TEST(Coordinator, AJoinCountsOnlyAfterForgottenAnnouncementsAreRepeated) {
   for (const bool joins_first : {false, true}) {
     Coordinator coordinator({0, 1, 2}, {.names_max = 1});
     learn(coordinator, 3);
@@ -287,8 +287,9 @@ TEST(Coordinator, AJoinCountsOnceWhatWasForgottenIsAnnouncedAgain) {
   }
 }
 
-// `a` and `b` wait for the joining member. Deciding `a` forgets `b`, so `b` must wait again.
-TEST(Coordinator, ADecisionMayTakeBackAnnouncementsOfTheNext) {
+// `a` and `b` wait for member 2, which joins. The decision on `a` makes the coordinator forget the
+// id of `b`, so members must announce `b` again.
+TEST(Coordinator, ADecisionMayDropAnnouncementsOfThePendingNameAfterIt) {
   Coordinator coordinator({0, 1, 2}, {.names_max = 1});
   learn(coordinator, 3);
   for (const int member : {0, 1, 2})
@@ -307,9 +308,9 @@ TEST(Coordinator, ADecisionMayTakeBackAnnouncementsOfTheNext) {
                           StreamItem(Issue{2, 3, 3})));
 }
 
-// Member 1 has announced by an id that is forgotten, and the group replans before it can announce
-// that again. After the answer it announces everything that it still needs.
-TEST(Coordinator, AfterAnAnswerNoAnnouncementIsDue) {
+// Member 1 has announced a call by an id that is forgotten, and the group replans before the member
+// repeats the announcement. After the answer the members announce all calls afresh.
+TEST(Coordinator, AfterAnAnswerNoRepetitionIsDue) {
   Coordinator coordinator({0, 1}, {.names_max = 1});
   learn(coordinator, 2);
   decide(coordinator, "a");
@@ -324,12 +325,12 @@ TEST(Coordinator, AfterAnAnswerNoAnnouncementIsDue) {
   EXPECT_THAT(stream(coordinator), ElementsAre(StreamItem(ReleaseAll{3, 3, 1})));
 }
 
-// Otherwise plans that fail at once could follow one another for ever.
-TEST(Coordinator, BetweenTwoPlansAStepIsIssued) {
+// Without this, plans that fail immediately could follow one another forever.
+TEST(Coordinator, IssuesAStepBetweenTwoPlans) {
   Coordinator coordinator({0, 1}, {});
   learn(coordinator, 2);
   std::uint32_t quiescent_points = 0;
-  // Both members announce the name behind a synchronization point. Returns whether a plan begins.
+  // Both members announce the name after a synchronization point. Returns whether a plan begins.
   const auto begins_plan = [&] {
     const SubmissionContext context{.quiescent_points = ++quiescent_points};
     for (const int member : {0, 1}) {

@@ -1,6 +1,6 @@
-// What a group does next: a step, the rejection of a submission that cannot run, or the release of
-// joined members. All members enter every decision, also one that moves no data. A member that has
-// completed one therefore knows that all have received it, and may leave.
+// Decision: what a group does next. It is a step, the rejection of a submission that cannot run, or
+// the release of the joined members. All members enter every decision, even if it moves no data. So
+// a member that has completed a decision knows that all members have received it, and may leave.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace farandole {
 
-// The number by which the owner of an Agreement knows a submission.
+// The number by which the owner of an Agreement identifies a submission.
 using CallId = std::uint64_t;
 
-// The number of an entry. The sequence starts at 1, has no gaps in what a group completes, and
-// continues with 0 after 2^32 − 1. The generation starts at 1 and grows by 1 with each replan.
+// The number of a decision. The sequence numbers of completed decisions start at 1, have no gaps,
+// and continue with 0 after 2^32 − 1. The generation starts at 1 and grows by 1 with each replan.
 struct StepNumber {
   std::uint32_t generation = 1;
   std::uint32_t sequence = 1;
@@ -25,23 +25,24 @@ struct StepNumber {
   friend bool operator==(const StepNumber&, const StepNumber&) = default;
 };
 
-// The step that runs next. As long as not all members have entered it with the same identity, it is
-// only this member's prediction.
+// The step that runs next. Until all members have entered it with the same identity, it is only
+// this member's prediction.
 struct Step {
   StepNumber step_number;
-  // Digest of all that the step does: members that enter a step with the same identity enter the
-  // same step.
+  // A digest of everything that the step does: members that enter equal identities enter the same
+  // step.
   std::uint64_t identity = 0;
-  // Our submissions, in the order in which they lie in the step. More than one are fused into one
-  // transfer.
+  // This member's submissions, in the order of their data in the step. If there are several, one
+  // transfer moves them together.
   std::vector<CallId> call_ids;
-  // Set if this member has joined and so has not submitted the call: it takes part without data.
-  std::optional<Signature> joined = std::nullopt;
+  // Set if this member has joined: it has not submitted the call and takes part without data.
+  std::optional<Signature> signature_if_joined = std::nullopt;
 
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-// This submission cannot run: kFixCall, with the same text on every member that has submitted it.
+// A submission that cannot run. `status` is kFixCall, with the same text on every member that has
+// submitted it.
 struct Rejection {
   StepNumber step_number;
   CallId call_id = 0;
@@ -50,7 +51,7 @@ struct Rejection {
   friend bool operator==(const Rejection&, const Rejection&) = default;
 };
 
-// All members have joined, so their joins complete. The same on every member.
+// All members have joined, so their joins complete. `last_rank` is the same on every member.
 struct Release {
   StepNumber step_number;
   CallId call_id = 0;  // the call id of this member's join
@@ -59,8 +60,7 @@ struct Release {
   friend bool operator==(const Release&, const Release&) = default;
 };
 
-// The other members' submission is rejected. This member has joined and did not submit it: it only
-// enters.
+// A joined member enters this while the others enter the rejection of a call that it did not make.
 struct NoOp {
   StepNumber step_number;
 

@@ -32,7 +32,7 @@ void Follower::submit(CallId call_id, const InternedSignature& interned,
   CHECK(!join_, "a member that has joined submits nothing");
   CHECK(in_flight_.find(interned) == InFlight::kNone, "a name is in flight only once");
   grace_.submitted(context.waits);
-  grace_.moved(now);
+  grace_.restart(now);
   waits_last_ = context.waits;
   if (interned.signature.operation == Operation::kJoin) {
     const auto time = std::chrono::nanoseconds(now.time_since_epoch()).count();
@@ -55,9 +55,9 @@ void Follower::submit(CallId call_id, const InternedSignature& interned,
 void Follower::announce(InFlight::Slot slot) {
   auto& submission = in_flight_[slot];
   submission.announced = true;
-  submission.as_id = names_.id_of(submission.interned->digest);
-  if (submission.as_id != 0)
-    messages_.add(Announcement(AnnounceById{submission.as_id, submission.context}));
+  submission.announced_id = names_.id_of(submission.interned->digest);
+  if (submission.announced_id != 0)
+    messages_.add(Announcement(AnnounceById{submission.announced_id, submission.context}));
   else
     messages_.add(Announcement(AnnounceInFull{submission.interned->signature, submission.context}));
 }
@@ -78,8 +78,8 @@ void Follower::announce_what_is_not_planned() {
   }
 }
 
-// Raises once per generation: the coordinator stops all members, and if the problem is still there
-// after the answer, this member raises again.
+// Raises only once per generation, because one raise is enough to stop all members. If the problem
+// persists after the coordinator's answer, this member raises again.
 void Follower::raise(Raise item) {
   if (raised_ || stopped_) return;
   raised_ = true;
@@ -90,7 +90,7 @@ void Follower::raise(Raise item) {
 
 void Follower::tick(TimePoint now) {
   if (!is_stuck()) {
-    grace_.moved(now);
+    grace_.restart(now);
   } else if (grace_.is_over(now)) {
     raise(walk_.describe_wait());
     grace_.raised(waits_last_);
@@ -102,15 +102,15 @@ std::optional<TimePoint> Follower::deadline() {
   return grace_.end();
 }
 
-// True if a planned submission is ready here, but not the predicted one. Members that have entered
-// the predicted step wait for the others, and they may be stuck.
+// True if planned submissions are ready here, but the predicted bucket is not. Other members may
+// have entered that bucket and wait for this member, so the group may be stuck.
 bool Follower::is_stuck() {
   return planned_queued_ > 0 && mode_ == Mode::kPlan && !stopped_ && !raised_ && !entered_ &&
          !rolled_back_ && issued_.empty() && walk_.next() == nullptr;
 }
 
 Status Follower::receive(std::span<const std::byte> message, TimePoint now) {
-  grace_.time_is(now);
+  grace_.set_time(now);
   FARANDOLE_TRY_ASSIGN(const auto items, decode_stream(message));
   for (const auto& item : items)
     FARANDOLE_TRY(std::visit([this](const auto& alternative) { return apply(alternative); }, item));
@@ -129,25 +129,25 @@ Status Follower::apply(const Define& item) {
   return {};
 }
 
-// An announcement by an id that is being forgotten may have reached the coordinator after it forgot
-// the id, and then it was dropped: repeat it in full.
+// The coordinator drops undecided announcements by a forgotten id, whether they arrive before or
+// after it forgets the id. So this member repeats its announcement in full.
 Status Follower::apply(const Forget& item) {
   const auto* interned = names_.find(item.id);
   if (interned == nullptr)
     return Status::stop(fmt::format("it forgets the id {}, which has no signature", item.id));
   if (plan_.fragment_of(interned->digest) != nullptr)
     return Status::stop(fmt::format("it forgets the id {}, which is planned", item.id));
-  const auto slot = announced(interned->name_digest, interned->signature.name);
+  const auto slot = find_announced(interned->name_digest, interned->signature.name);
   names_.forget(item.id);
-  if (slot == InFlight::kNone || in_flight_[slot].as_id != item.id) return {};
+  if (slot == InFlight::kNone || in_flight_[slot].announced_id != item.id) return {};
   auto& submission = in_flight_[slot];
-  submission.as_id = 0;
+  submission.announced_id = 0;
   messages_.add(Announcement(AnnounceAgain{submission.interned->signature, submission.context}));
   return {};
 }
 
-// Our submission of that name that waits for the coordinator's decision.
-InFlight::Slot Follower::announced(std::uint64_t name_digest, const std::string& name) const {
+// Our submission of that name, if it waits for the coordinator's decision; otherwise kNone.
+InFlight::Slot Follower::find_announced(std::uint64_t name_digest, const std::string& name) const {
   const auto slot = in_flight_.find(name_digest, name);
   if (slot == InFlight::kNone || in_flight_[slot].taken || !in_flight_[slot].announced)
     return InFlight::kNone;
@@ -163,14 +163,14 @@ Status Follower::apply(const Issue& item) {
   Step step;
   step.step_number = {item.generation, item.sequence};
   step.identity = interned->digest;
-  const auto slot = announced(interned->name_digest, interned->signature.name);
+  const auto slot = find_announced(interned->name_digest, interned->signature.name);
   const bool joined =
       join_ && !join_->released && row_of(interned->signature.operation).runs_joined;
   if (slot != InFlight::kNone && in_flight_[slot].interned->digest == interned->digest) {
     step.call_ids.push_back(in_flight_[slot].call_id);
     in_flight_[slot].taken = true;
   } else if (slot == InFlight::kNone && joined) {
-    step.joined = interned->signature;
+    step.signature_if_joined = interned->signature;
   } else {
     return Status::stop(fmt::format("step {} is `{}`, which rank {} has not announced like this",
                                     item.sequence, name_for_texts(interned->signature), rank_));
@@ -181,7 +181,7 @@ Status Follower::apply(const Issue& item) {
 
 Status Follower::expect_next(std::uint32_t generation, std::uint32_t sequence) {
   if (mode_ != Mode::kLearn || stopped_)
-    return Status::stop(fmt::format("it decides number {}, which is not its to decide", sequence));
+    return Status::stop(fmt::format("it decides number {} at a wrong time", sequence));
   const std::uint32_t expected = ++sequence_issued_last_;
   if (generation == generation_ && sequence == expected) return {};
   return Status::stop(fmt::format("it decides number {} of generation {}, expected is {} of {}",
@@ -191,7 +191,7 @@ Status Follower::expect_next(std::uint32_t generation, std::uint32_t sequence) {
 Status Follower::apply(const Reject& item) {
   FARANDOLE_TRY(expect_next(item.generation, item.sequence));
   const StepNumber step_number{item.generation, item.sequence};
-  const auto slot = announced(digest_of(std::string_view(item.name)), item.name);
+  const auto slot = find_announced(digest_of(std::string_view(item.name)), item.name);
   if (slot != InFlight::kNone) {
     in_flight_[slot].taken = true;
     issued_.push_back(
@@ -242,7 +242,7 @@ Status Follower::apply(const Answer& item) {
   raised_ = false;
   mode_ = item.fragment == 0 ? Mode::kLearn : Mode::kPlan;
   walk_.go_to(plan_.find(item.fragment));
-  grace_.moved();
+  grace_.restart();
   for (auto slot = in_flight_.first(); slot != InFlight::kNone; slot = in_flight_[slot].later)
     in_flight_[slot].announced = false;
   announce_what_is_not_planned();
@@ -254,8 +254,8 @@ Status Follower::apply(const Answer& item) {
   return {};
 }
 
-// Not all members have entered what is beyond the common prefix, so none has written anything for
-// it: it goes back to the submissions in flight.
+// Takes back the entered decision, because it is beyond the common prefix: not all members have
+// entered it, so no member has written anything for it. Its submissions may be entered again.
 void Follower::roll_back() {
   entered_ = false;
   rolled_back_ = true;
@@ -278,7 +278,7 @@ Status Follower::apply(const Follow& item) {
   mode_ = Mode::kPlan;
   walk_.go_to(plan_.find(item.fragment));
   walk_.count_from_zero();
-  grace_.moved();
+  grace_.restart();
   announce_what_is_not_planned();
   return {};
 }
@@ -286,7 +286,7 @@ Status Follower::apply(const Follow& item) {
 template <class Edit>
 Status Follower::apply_edit(const Edit& edit) {
   if (mode_ == Mode::kPlan && !stopped_)
-    return Status::stop("it changes the plan while that is followed");
+    return Status::stop("it changes the plan while the members follow it");
   if (mode_ == Mode::kPlan) walk_.go_to(nullptr);
   return plan_.apply(edit);
 }
@@ -319,7 +319,7 @@ bool Follower::enter_issued() {
   auto& next = issued_.front();
   decision_ = std::move(next.decision);
   slots_.clear();
-  if (next.slot != InFlight::kNone) note_entered(next.slot);
+  if (next.slot != InFlight::kNone) record_entry(next.slot);
   issued_.pop_front();
   return true;
 }
@@ -360,23 +360,23 @@ bool Follower::enter_planned() {
   return true;
 }
 
-// Reuses the memory of our last step.
+// Reuses the memory of the last step.
 void Follower::begin_step() {
   auto* step = std::get_if<Step>(&decision_);
   if (step == nullptr) step = &decision_.emplace<Step>();
   step->step_number = next_step_number();
   step->call_ids.clear();
-  step->joined.reset();
+  step->signature_if_joined.reset();
   slots_.clear();
 }
 
 void Follower::add_to_step(InFlight::Slot slot) {
   in_flight_[slot].taken = true;
   std::get<Step>(decision_).call_ids.push_back(in_flight_[slot].call_id);
-  note_entered(slot);
+  record_entry(slot);
 }
 
-void Follower::note_entered(InFlight::Slot slot) {
+void Follower::record_entry(InFlight::Slot slot) {
   slots_.push_back(slot);
   const auto quiescent_points = in_flight_[slot].context.quiescent_points;
   if (static_cast<std::int32_t>(quiescent_points - quiescent_points_last_) > 0)
@@ -384,11 +384,11 @@ void Follower::note_entered(InFlight::Slot slot) {
 }
 
 void Follower::completed() {
-  CHECK(entered_, "only what was entered is completed");
+  CHECK(entered_, "only an entered decision is completed");
   if (fusion_watch_ && mode_ == Mode::kQueue) watch_for_fusion();
   entered_ = false;
   ++completed_;
-  grace_.moved();
+  grace_.restart();
   for (const auto slot : slots_) in_flight_.remove(slot);
   if (std::holds_alternative<Release>(decision_)) join_.reset();
 }

@@ -1,6 +1,6 @@
-// Follower: one member's part in the agreement. It predicts what comes next and takes part in
-// replans. In learn mode it announces what its user submits and turns the coordinator's stream into
-// decisions. Every member has one, also the coordinator's.
+// Follower: one member's part in the agreement. It predicts the next step and takes part in
+// replans. In learn mode it announces the submissions of its program and turns the coordinator's
+// stream into decisions. Every member has a follower, also the member with the coordinator.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +29,14 @@ namespace farandole {
 
 class Follower {
  public:
-  // `rank` is our rank in the world, for error texts.
+  // `rank` is this member's rank in the world, for error texts.
   Follower(int rank, const AgreementOptions& options);
 
   // Makes this member raise a replan if the queue repeats calls that could be fused. Call it on one
   // member only.
-  void expect_fusion() { fusion_watch_.emplace(options_.fusion_bytes); }
+  void enable_fusion_watch() { fusion_watch_.emplace(options_.fusion_bytes); }
 
-  // As in Agreement. Messages come from the coordinator and go to it.
+  // These functions do the same as those of Agreement; all messages are from or to the coordinator.
   void submit(CallId call_id, const InternedSignature& interned, const SubmissionContext& context,
               TimePoint now);
   Status receive(std::span<const std::byte> message, TimePoint now);
@@ -58,7 +58,7 @@ class Follower {
   struct Join {
     CallId call_id;
     AnnounceJoin announcement;
-    bool released = false;  // received in the stream; becomes false when the release was completed
+    bool released = false;  // the release was received; false again if a replan takes it back
   };
 
   void announce(InFlight::Slot slot);
@@ -79,7 +79,7 @@ class Follower {
   template <class Edit>
   Status apply_edit(const Edit& edit);
   Status problem_of_answer(const Answer& item) const;
-  InFlight::Slot announced(std::uint64_t name_digest, const std::string& name) const;
+  InFlight::Slot find_announced(std::uint64_t name_digest, const std::string& name) const;
   Status expect_next(std::uint32_t generation, std::uint32_t sequence);
   void roll_back();
   void take_back(const Decision& decision, std::span<const InFlight::Slot> slots);
@@ -88,7 +88,7 @@ class Follower {
   bool enter_planned();
   void begin_step();
   void add_to_step(InFlight::Slot slot);
-  void note_entered(InFlight::Slot slot);
+  void record_entry(InFlight::Slot slot);
   void watch_for_fusion();
   StepNumber next_step_number() const { return {generation_, completed_ + 1}; }
 
@@ -97,16 +97,16 @@ class Follower {
   Mode mode_ = Mode::kQueue;
   std::uint32_t generation_ = 1;
   bool stopped_ = false;
-  bool raised_ = false;  // whether we have raised in this generation
+  bool raised_ = false;  // whether this member has raised in this generation
 
-  std::uint32_t completed_ = 0;  // sequence
-  bool entered_ = false;
+  std::uint32_t completed_ = 0;        // sequence of the last completed decision
+  bool entered_ = false;               // whether decision_ was entered and is not completed
   bool rolled_back_ = false;           // until take_rollback() was called
   Decision decision_;                  // the entered decision, or the one before
   std::vector<InFlight::Slot> slots_;  // the submissions of the entered decision
 
   InFlight in_flight_;
-  // how many submissions are planned and not entered, while we follow the plan
+  // in plan mode: how many submissions in flight are planned and not entered
   std::size_t planned_queued_ = 0;
   std::uint32_t quiescent_points_last_ = 0;  // the highest among the entered submissions
   std::uint32_t waits_last_ = 0;             // `waits` of the last submission

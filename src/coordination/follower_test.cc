@@ -42,10 +42,10 @@ Step joined_step(StepNumber step_number, const Signature& signature) {
   return {step_number, digest_of(signature), {}, signature};
 }
 
-// The follower of rank 4, and the submissions that it borrows.
-class One {
+// The follower of rank 4, with the submissions that it borrows.
+class TestFollower {
  public:
-  explicit One(const AgreementOptions& options = {}) : follower_(4, options) {}
+  explicit TestFollower(const AgreementOptions& options = {}) : follower_(4, options) {}
 
   Follower& follower() { return follower_; }
 
@@ -60,13 +60,13 @@ class One {
     return follower_.receive(*packer.take(), now_);
   }
 
-  std::vector<Announcement> said() {
+  std::vector<Announcement> sent() {
     const auto message = follower_.next_message();
     if (!message) return {};
     return decode_announcements(*message).value();
   }
 
-  // Enters all that can be entered and completes each at once.
+  // Enters all decisions that can be entered, and completes each immediately.
   std::vector<Decision> run() {
     std::vector<Decision> all;
     while (const auto* decision = follower_.next_decision()) {
@@ -79,14 +79,14 @@ class One {
   // Switches the follower to learn mode, in generation 2.
   void learn() {
     ASSERT_EQ(feed({Stop{1}, Answer{2, 0, 0}}), Status());
-    ASSERT_THAT(said(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0})));
+    ASSERT_THAT(sent(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0})));
   }
 
   // Switches to learn mode and runs step 1, `a` with id 1.
   void run_one_step() {
     learn();
     submit(named("a"), {1, 2, 3});
-    EXPECT_THAT(said(), ElementsAre(Announcement(AnnounceInFull{named("a"), {1, 2, 3}})));
+    EXPECT_THAT(sent(), ElementsAre(Announcement(AnnounceInFull{named("a"), {1, 2, 3}})));
     ASSERT_EQ(feed({Define{1, named("a")}, Issue{2, 1, 1}}), Status());
     EXPECT_THAT(run(), ElementsAre(Decision(step_of({2, 1}, {named("a")}, {1}))));
   }
@@ -98,39 +98,39 @@ class One {
   Follower follower_;
 };
 
-TEST(Follower, RunsItsOwnQueueAtFirstAndSaysNothing) {
-  One one;
-  EXPECT_EQ(one.follower().next_decision(), nullptr);
-  one.submit(named("b"));
-  one.submit(named("a"));
-  const auto* decision = one.follower().next_decision();
+TEST(Follower, RunsItsOwnQueueAtFirstWithoutMessages) {
+  TestFollower member;
+  EXPECT_EQ(member.follower().next_decision(), nullptr);
+  member.submit(named("b"));
+  member.submit(named("a"));
+  const auto* decision = member.follower().next_decision();
   ASSERT_NE(decision, nullptr);
   EXPECT_EQ(*decision, Decision(step_of({1, 1}, {named("b")}, {1})));
-  EXPECT_EQ(one.follower().next_decision(), nullptr);
-  one.follower().completed();
-  EXPECT_THAT(one.run(), ElementsAre(Decision(step_of({1, 2}, {named("a")}, {2}))));
-  EXPECT_THAT(one.said(), IsEmpty());
+  EXPECT_EQ(member.follower().next_decision(), nullptr);
+  member.follower().completed();
+  EXPECT_THAT(member.run(), ElementsAre(Decision(step_of({1, 2}, {named("a")}, {2}))));
+  EXPECT_THAT(member.sent(), IsEmpty());
 }
 
-TEST(Follower, WhatIsOfOneBatchIsFusedAsFarAsItMayBe) {
+TEST(Follower, FusesCallsOfABatchWithEqualKeysUpToTheLimit) {
   const SubmissionContext batch{.batch = 5};
   const SubmissionContext other{.batch = 6};
-  One one({.fusion_bytes = 20});
+  TestFollower member({.fusion_bytes = 20});
   const auto halves = [](const std::string& name) {
     auto signature = allreduce(name);
     signature.dtype = DType::kFloat16;
     return signature;
   };
-  for (const auto* name : {"a", "b", "c"}) one.submit(allreduce(name), batch);
-  one.submit(halves("d"), batch);
-  one.submit(halves("e"), other);
-  one.submit(allreduce("f"), other);
-  one.submit(allreduce("g"));
-  one.submit(allreduce("h"));
-  one.submit(named("i"), batch);
-  one.submit(named("j"), batch);
+  for (const auto* name : {"a", "b", "c"}) member.submit(allreduce(name), batch);
+  member.submit(halves("d"), batch);
+  member.submit(halves("e"), other);
+  member.submit(allreduce("f"), other);
+  member.submit(allreduce("g"));
+  member.submit(allreduce("h"));
+  member.submit(named("i"), batch);
+  member.submit(named("j"), batch);
   EXPECT_THAT(
-      one.run(),
+      member.run(),
       ElementsAre(step_of({1, 1}, {allreduce("a"), allreduce("b")}, {1, 2}),
                   step_of({1, 2}, {allreduce("c")}, {3}), step_of({1, 3}, {halves("d")}, {4}),
                   step_of({1, 4}, {halves("e")}, {5}), step_of({1, 5}, {allreduce("f")}, {6}),
@@ -138,173 +138,174 @@ TEST(Follower, WhatIsOfOneBatchIsFusedAsFarAsItMayBe) {
                   step_of({1, 8}, {named("i")}, {9}), step_of({1, 9}, {named("j")}, {10})));
 }
 
-TEST(Follower, WithoutFusionEveryOneOfABatchHasItsOwnStep) {
-  One one;
-  for (const auto* name : {"a", "b"}) one.submit(allreduce(name, {0}), {.batch = 1});
-  EXPECT_EQ(one.run().size(), 2U);
+TEST(Follower, WithoutFusionEachCallOfABatchHasItsOwnStep) {
+  TestFollower member;
+  for (const auto* name : {"a", "b"}) member.submit(allreduce(name, {0}), {.batch = 1});
+  EXPECT_EQ(member.run().size(), 2U);
 }
 
 TEST(Follower, AMispredictionIsRaisedOnceAndReportedWhenAllStop) {
-  One one;
-  one.submit(named("a"));
-  ASSERT_NE(one.follower().next_decision(), nullptr);
-  one.follower().mispredicted();
-  one.follower().mispredicted();
-  EXPECT_THAT(one.said(), ElementsAre(Announcement(Raise{.generation = 1})));
-  ASSERT_EQ(one.feed({Stop{1}}), Status());
-  one.follower().mispredicted();
-  EXPECT_THAT(one.said(), ElementsAre(Announcement(Report{1, 0, 1, digest_of(named("a")), 0, 0})));
-  one.submit(named("b"));
-  EXPECT_EQ(one.follower().next_decision(), nullptr);
-  EXPECT_THAT(one.said(), IsEmpty());
+  TestFollower member;
+  member.submit(named("a"));
+  ASSERT_NE(member.follower().next_decision(), nullptr);
+  member.follower().mispredicted();
+  member.follower().mispredicted();
+  EXPECT_THAT(member.sent(), ElementsAre(Announcement(Raise{.generation = 1})));
+  ASSERT_EQ(member.feed({Stop{1}}), Status());
+  member.follower().mispredicted();
+  EXPECT_THAT(member.sent(),
+              ElementsAre(Announcement(Report{1, 0, 1, digest_of(named("a")), 0, 0})));
+  member.submit(named("b"));
+  EXPECT_EQ(member.follower().next_decision(), nullptr);
+  EXPECT_THAT(member.sent(), IsEmpty());
 }
 
-TEST(Follower, WhatWasEnteredBeyondThePrefixComesBackToItsPlace) {
-  One one({.fusion_bytes = 100});
-  one.submit(allreduce("a"), {.batch = 1});
-  one.submit(allreduce("b"), {.batch = 1});
-  one.submit(allreduce("c"));
-  ASSERT_NE(one.follower().next_decision(), nullptr);
-  ASSERT_EQ(one.feed({Stop{1}, Answer{2, 0, 0}}), Status());
-  EXPECT_EQ(one.follower().next_decision(), nullptr);
-  EXPECT_TRUE(one.follower().take_rollback());
-  EXPECT_FALSE(one.follower().take_rollback());
-  const auto said = one.said();
-  ASSERT_EQ(said.size(), 4U);  // the report comes first
-  EXPECT_EQ(said[1], Announcement(AnnounceInFull{allreduce("a"), {.batch = 1}}));
-  EXPECT_EQ(said[2], Announcement(AnnounceInFull{allreduce("b"), {.batch = 1}}));
-  EXPECT_EQ(said[3], Announcement(AnnounceInFull{allreduce("c"), {}}));
-  ASSERT_EQ(one.feed({Define{1, allreduce("c")}, Issue{2, 1, 1}}), Status());
-  EXPECT_THAT(one.run(), ElementsAre(Decision(step_of({2, 1}, {allreduce("c")}, {3}))));
+TEST(Follower, ARolledBackEntryIsAnnouncedInItsOldOrder) {
+  TestFollower member({.fusion_bytes = 100});
+  member.submit(allreduce("a"), {.batch = 1});
+  member.submit(allreduce("b"), {.batch = 1});
+  member.submit(allreduce("c"));
+  ASSERT_NE(member.follower().next_decision(), nullptr);
+  ASSERT_EQ(member.feed({Stop{1}, Answer{2, 0, 0}}), Status());
+  EXPECT_EQ(member.follower().next_decision(), nullptr);
+  EXPECT_TRUE(member.follower().take_rollback());
+  EXPECT_FALSE(member.follower().take_rollback());
+  const auto sent = member.sent();
+  ASSERT_EQ(sent.size(), 4U);  // the report comes first
+  EXPECT_EQ(sent[1], Announcement(AnnounceInFull{allreduce("a"), {.batch = 1}}));
+  EXPECT_EQ(sent[2], Announcement(AnnounceInFull{allreduce("b"), {.batch = 1}}));
+  EXPECT_EQ(sent[3], Announcement(AnnounceInFull{allreduce("c"), {}}));
+  ASSERT_EQ(member.feed({Define{1, allreduce("c")}, Issue{2, 1, 1}}), Status());
+  EXPECT_THAT(member.run(), ElementsAre(Decision(step_of({2, 1}, {allreduce("c")}, {3}))));
 }
 
-TEST(Follower, WhatAllHaveEnteredGoesOnThroughAReplan) {
-  One one;
-  one.submit(named("a"));
-  one.submit(named("b"));
-  ASSERT_NE(one.follower().next_decision(), nullptr);
-  ASSERT_EQ(one.feed({Stop{1}, Answer{2, 1, 0}}), Status());
-  EXPECT_FALSE(one.follower().take_rollback());
-  EXPECT_EQ(one.follower().next_decision(), nullptr);
-  const auto said = one.said();
-  ASSERT_EQ(said.size(), 2U);
-  EXPECT_EQ(said[1], Announcement(AnnounceInFull{named("b"), {}}));
-  one.follower().completed();
-  ASSERT_EQ(one.feed({Define{1, named("b")}, Issue{2, 2, 1}}), Status());
-  EXPECT_THAT(one.run(), ElementsAre(Decision(step_of({2, 2}, {named("b")}, {2}))));
+TEST(Follower, AStepThatAllHaveEnteredGoesOnThroughAReplan) {
+  TestFollower member;
+  member.submit(named("a"));
+  member.submit(named("b"));
+  ASSERT_NE(member.follower().next_decision(), nullptr);
+  ASSERT_EQ(member.feed({Stop{1}, Answer{2, 1, 0}}), Status());
+  EXPECT_FALSE(member.follower().take_rollback());
+  EXPECT_EQ(member.follower().next_decision(), nullptr);
+  const auto sent = member.sent();
+  ASSERT_EQ(sent.size(), 2U);
+  EXPECT_EQ(sent[1], Announcement(AnnounceInFull{named("b"), {}}));
+  member.follower().completed();
+  ASSERT_EQ(member.feed({Define{1, named("b")}, Issue{2, 2, 1}}), Status());
+  EXPECT_THAT(member.run(), ElementsAre(Decision(step_of({2, 2}, {named("b")}, {2}))));
 }
 
-TEST(Follower, WhatIsCompletedAfterTheReportCounts) {
-  One one;
-  one.submit(named("a"));
-  ASSERT_NE(one.follower().next_decision(), nullptr);
-  ASSERT_EQ(one.feed({Stop{1}}), Status());
-  one.follower().completed();
-  ASSERT_EQ(one.feed({Answer{2, 1, 0}}), Status());
-  one.submit(named("a"));
-  ASSERT_EQ(one.feed({Define{1, named("a")}, Issue{2, 2, 1}}), Status());
-  EXPECT_THAT(one.run(), ElementsAre(Decision(step_of({2, 2}, {named("a")}, {2}))));
+TEST(Follower, AStepCompletedAfterTheReportCounts) {
+  TestFollower member;
+  member.submit(named("a"));
+  ASSERT_NE(member.follower().next_decision(), nullptr);
+  ASSERT_EQ(member.feed({Stop{1}}), Status());
+  member.follower().completed();
+  ASSERT_EQ(member.feed({Answer{2, 1, 0}}), Status());
+  member.submit(named("a"));
+  ASSERT_EQ(member.feed({Define{1, named("a")}, Issue{2, 2, 1}}), Status());
+  EXPECT_THAT(member.run(), ElementsAre(Decision(step_of({2, 2}, {named("a")}, {2}))));
 }
 
-TEST(Follower, WhatWasIssuedAndNotEnteredIsAnnouncedAfresh) {
-  One one;
-  one.learn();
-  one.submit(named("a"));
-  one.submit(named("b"));
-  one.said();
-  ASSERT_EQ(one.feed({Define{1, named("b")}, Issue{2, 1, 1}, Reject{2, 2, "a", "why"}, Stop{2},
-                      Answer{3, 0, 0}}),
+TEST(Follower, IssuedCallsThatWereNotEnteredAreAnnouncedAfresh) {
+  TestFollower member;
+  member.learn();
+  member.submit(named("a"));
+  member.submit(named("b"));
+  member.sent();
+  ASSERT_EQ(member.feed({Define{1, named("b")}, Issue{2, 1, 1}, Reject{2, 2, "a", "why"}, Stop{2},
+                         Answer{3, 0, 0}}),
             Status());
-  EXPECT_THAT(one.said(), ElementsAre(Announcement(Report{2, 0, 0, 0, 0, 0}),
-                                      Announcement(AnnounceInFull{named("a"), {}}),
-                                      Announcement(AnnounceById{1, {}})));
-  EXPECT_THAT(one.run(), IsEmpty());
+  EXPECT_THAT(member.sent(), ElementsAre(Announcement(Report{2, 0, 0, 0, 0, 0}),
+                                         Announcement(AnnounceInFull{named("a"), {}}),
+                                         Announcement(AnnounceById{1, {}})));
+  EXPECT_THAT(member.run(), IsEmpty());
 }
 
 TEST(Follower, AJoinIsAMispredictionUntilTheGroupLearns) {
-  One one;
-  one.submit(named("a"));
-  one.submit(join("j"));
-  EXPECT_THAT(one.said(), ElementsAre(Announcement(Raise{.generation = 1})));
-  ASSERT_EQ(one.feed({Stop{1}, Answer{2, 0, 0}}), Status());
-  EXPECT_THAT(one.said(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0}),
-                                      Announcement(AnnounceInFull{named("a"), {}}),
-                                      Announcement(AnnounceJoin{})));
+  TestFollower member;
+  member.submit(named("a"));
+  member.submit(join("j"));
+  EXPECT_THAT(member.sent(), ElementsAre(Announcement(Raise{.generation = 1})));
+  ASSERT_EQ(member.feed({Stop{1}, Answer{2, 0, 0}}), Status());
+  EXPECT_THAT(member.sent(), ElementsAre(Announcement(Report{1, 0, 0, 0, 0, 0}),
+                                         Announcement(AnnounceInFull{named("a"), {}}),
+                                         Announcement(AnnounceJoin{})));
 }
 
 TEST(Follower, ASubmissionOrAJoinWhileAllAreStoppedIsAnnouncedAfterTheAnswer) {
-  One one;
-  one.learn();
-  ASSERT_EQ(one.feed({Stop{2}}), Status());
-  one.said();
-  one.submit(named("a"));
-  one.submit(join("j"));
-  EXPECT_THAT(one.said(), IsEmpty());
-  ASSERT_EQ(one.feed({Answer{3, 0, 0}}), Status());
-  EXPECT_THAT(one.said(), ElementsAre(Announcement(AnnounceInFull{named("a"), {}}),
-                                      Announcement(AnnounceJoin{})));
+  TestFollower member;
+  member.learn();
+  ASSERT_EQ(member.feed({Stop{2}}), Status());
+  member.sent();
+  member.submit(named("a"));
+  member.submit(join("j"));
+  EXPECT_THAT(member.sent(), IsEmpty());
+  ASSERT_EQ(member.feed({Answer{3, 0, 0}}), Status());
+  EXPECT_THAT(member.sent(), ElementsAre(Announcement(AnnounceInFull{named("a"), {}}),
+                                         Announcement(AnnounceJoin{})));
 }
 
-// Both if it was entered and if not.
-TEST(Follower, AReleaseThatIsRolledBackIsNone) {
+// This holds whether or not this member has entered the release.
+TEST(Follower, ARolledBackReleaseDoesNotCount) {
   for (const bool entered : {false, true}) {
-    One one;
-    one.learn();
-    one.submit(join("j"));
-    ASSERT_EQ(one.feed({ReleaseAll{2, 1, 0}}), Status());
+    TestFollower member;
+    member.learn();
+    member.submit(join("j"));
+    ASSERT_EQ(member.feed({ReleaseAll{2, 1, 0}}), Status());
     if (entered) {
-      ASSERT_NE(one.follower().next_decision(), nullptr);
+      ASSERT_NE(member.follower().next_decision(), nullptr);
     }
-    one.said();
-    ASSERT_EQ(one.feed({Stop{2}, Answer{3, 0, 0}}), Status());
-    EXPECT_EQ(one.follower().take_rollback(), entered);
-    EXPECT_THAT(one.said(),
+    member.sent();
+    ASSERT_EQ(member.feed({Stop{2}, Answer{3, 0, 0}}), Status());
+    EXPECT_EQ(member.follower().take_rollback(), entered);
+    EXPECT_THAT(member.sent(),
                 ElementsAre(Announcement(
                                 Report{2, 0, entered ? std::uint8_t{1} : std::uint8_t{0}, 0, 0, 0}),
                             Announcement(AnnounceJoin{})));
-    ASSERT_EQ(one.feed({ReleaseAll{3, 1, 4}}), Status());
-    EXPECT_THAT(one.run(), ElementsAre(Decision(Release{{3, 1}, 1, 4})));
-    one.submit(named("a"));
+    ASSERT_EQ(member.feed({ReleaseAll{3, 1, 4}}), Status());
+    EXPECT_THAT(member.run(), ElementsAre(Decision(Release{{3, 1}, 1, 4})));
+    member.submit(named("a"));
   }
 }
 
-TEST(Follower, AnnouncesByIdOnceThereIsOne) {
-  One one;
-  one.run_one_step();
-  one.submit(named("a"));
-  EXPECT_THAT(one.said(), ElementsAre(Announcement(AnnounceById{1, {}})));
+TEST(Follower, AnnouncesByIdOnceTheSignatureHasOne) {
+  TestFollower member;
+  member.run_one_step();
+  member.submit(named("a"));
+  EXPECT_THAT(member.sent(), ElementsAre(Announcement(AnnounceById{1, {}})));
 }
 
 TEST(Follower, AnnouncesAgainWhenTheIdIsForgottenBeforeTheDecision) {
-  One one;
-  one.run_one_step();
-  one.submit(named("a"), {7, 8, 9});
-  one.said();
-  ASSERT_EQ(one.feed({Forget{1}}), Status());
-  EXPECT_THAT(one.said(), ElementsAre(Announcement(AnnounceAgain{named("a"), {7, 8, 9}})));
+  TestFollower member;
+  member.run_one_step();
+  member.submit(named("a"), {7, 8, 9});
+  member.sent();
+  ASSERT_EQ(member.feed({Forget{1}}), Status());
+  EXPECT_THAT(member.sent(), ElementsAre(Announcement(AnnounceAgain{named("a"), {7, 8, 9}})));
 }
 
-TEST(Follower, DoesNotAnnounceAgainWhatIsDecided) {
-  One one;
-  one.run_one_step();
-  one.submit(named("a"));
-  one.said();
-  ASSERT_EQ(one.feed({Issue{2, 2, 1}, Forget{1}}), Status());
-  EXPECT_THAT(one.said(), IsEmpty());
+TEST(Follower, DoesNotAnnounceADecidedCallAgain) {
+  TestFollower member;
+  member.run_one_step();
+  member.submit(named("a"));
+  member.sent();
+  ASSERT_EQ(member.feed({Issue{2, 2, 1}, Forget{1}}), Status());
+  EXPECT_THAT(member.sent(), IsEmpty());
 }
 
-TEST(Follower, DoesNotAnnounceAgainWhatItAnnouncedInFull) {
-  One one;
-  one.run_one_step();
+TEST(Follower, DoesNotRepeatAnAnnouncementInFull) {
+  TestFollower member;
+  member.run_one_step();
   auto changed = named("a");
   changed.dimensions = {2};
-  one.submit(changed);
-  one.said();
-  ASSERT_EQ(one.feed({Forget{1}}), Status());
-  EXPECT_THAT(one.said(), IsEmpty());
+  member.submit(changed);
+  member.sent();
+  ASSERT_EQ(member.feed({Forget{1}}), Status());
+  EXPECT_THAT(member.sent(), IsEmpty());
 }
 
-TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
+TEST(Follower, AContradictoryStreamIsAnError) {
   const struct {
     std::vector<StreamItem> items;
     std::string problem;
@@ -323,7 +324,7 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
       {{ReleaseAll{2, 2, 4}}, "it releases rank 4, which has not joined"},
       {{Stop{3}}, "it stops generation 3, rank 4 is in 2"},
       {{Stop{2}, Stop{2}}, "it stops generation 2, rank 4 has stopped in 2"},
-      {{Stop{2}, Issue{2, 2, 1}}, "it decides number 2, which is not its to decide"},
+      {{Stop{2}, Issue{2, 2, 1}}, "it decides number 2 at a wrong time"},
       {{Answer{3, 1, 0}}, "it begins generation 3, rank 4 is in 2"},
       {{Stop{2}, Answer{4, 1, 0}}, "it begins generation 4, rank 4 has stopped in 2"},
       {{Stop{2}, Answer{3, 1, 7}}, "it goes on with fragment 7, which does not exist"},
@@ -333,153 +334,157 @@ TEST(Follower, AStreamThatContradictsWhatWeKnowStops) {
       {{AddBucket{1, {1}}, Follow{2, 0, 1}},
        "it begins fragment 1 after number 0 of generation 2, rank 4 expects no plan there"},
       {{AddBucket{1, {1}}, Follow{2, 1, 1}, DropFragment{1}},
-       "it changes the plan while that is followed"},
+       "it changes the plan while the members follow it"},
       {{Stop{2}, Answer{3, 2, 0}},
        "it says that number 2 is entered by all, rank 4 has completed 1"},
       {{Stop{2}, Answer{3, 0, 0}},
        "it says that number 0 is entered by all, rank 4 has completed 1"},
   };
   for (const auto& [items, problem] : cases) {
-    One one;
-    one.run_one_step();
-    EXPECT_EQ(one.feed(items), Status::stop(problem));
+    TestFollower member;
+    member.run_one_step();
+    EXPECT_EQ(member.feed(items), Status::stop(problem));
   }
-  One one;
-  one.submit(named("a"));
-  ASSERT_NE(one.follower().next_decision(), nullptr);
-  EXPECT_EQ(one.feed({Reject{1, 1, "a", "why"}}),
-            Status::stop("it decides number 1, which is not its to decide"));
-  EXPECT_EQ(one.feed({Stop{1}, Answer{2, 2, 0}}),
+  TestFollower member;
+  member.submit(named("a"));
+  ASSERT_NE(member.follower().next_decision(), nullptr);
+  EXPECT_EQ(member.feed({Reject{1, 1, "a", "why"}}),
+            Status::stop("it decides number 1 at a wrong time"));
+  EXPECT_EQ(member.feed({Stop{1}, Answer{2, 2, 0}}),
             Status::stop("it says that number 2 is entered by all, rank 4 has entered 1"));
 }
 
-TEST(Follower, FollowsThePlanAndAnnouncesWhatIsNotInIt) {
-  One one;
-  one.run_one_step();
-  ASSERT_EQ(one.feed({Define{2, named("b")}, AddBucket{1, {1, 2}}, AddEdge{1, 1, Where::kAnywhere},
-                      Follow{2, 1, 1}}),
+TEST(Follower, FollowsThePlanAndAnnouncesOtherCalls) {
+  TestFollower member;
+  member.run_one_step();
+  ASSERT_EQ(member.feed({Define{2, named("b")}, AddBucket{1, {1, 2}},
+                         AddEdge{1, 1, EdgeKind::kBoth}, Follow{2, 1, 1}}),
             Status());
-  one.submit(named("c"));
-  one.submit(named("b"));
-  EXPECT_THAT(one.run(), IsEmpty());
-  EXPECT_THAT(one.said(), ElementsAre(Announcement(AnnounceInFull{named("c"), {}})));
-  one.submit(named("a"));
-  EXPECT_THAT(one.run(), ElementsAre(Decision(step_of({2, 2}, {named("a"), named("b")}, {4, 3}))));
-  one.submit(join("j"));
-  EXPECT_THAT(one.said(), ElementsAre(Announcement(Raise{.generation = 2, .completed = 2})));
-  ASSERT_EQ(one.feed({Stop{2}, Answer{3, 2, 1}}), Status());
-  const auto said = one.said();  // the report, what is not planned, and the join once more
-  ASSERT_EQ(said.size(), 3U);
-  EXPECT_EQ(std::get<Report>(said[0]).fragments_run, 1U);
-  EXPECT_EQ(said[1], Announcement(AnnounceInFull{named("c"), {}}));
-  EXPECT_EQ(said[2], Announcement(Raise{.generation = 3, .completed = 2}));
+  member.submit(named("c"));
+  member.submit(named("b"));
+  EXPECT_THAT(member.run(), IsEmpty());
+  EXPECT_THAT(member.sent(), ElementsAre(Announcement(AnnounceInFull{named("c"), {}})));
+  member.submit(named("a"));
+  EXPECT_THAT(member.run(),
+              ElementsAre(Decision(step_of({2, 2}, {named("a"), named("b")}, {4, 3}))));
+  member.submit(join("j"));
+  EXPECT_THAT(member.sent(), ElementsAre(Announcement(Raise{.generation = 2, .completed = 2})));
+  ASSERT_EQ(member.feed({Stop{2}, Answer{3, 2, 1}}), Status());
+  const auto sent = member.sent();  // the report, the call outside the plan, and the join again
+  ASSERT_EQ(sent.size(), 3U);
+  EXPECT_EQ(std::get<Report>(sent[0]).fragments_run, 1U);
+  EXPECT_EQ(sent[1], Announcement(AnnounceInFull{named("c"), {}}));
+  EXPECT_EQ(sent[2], Announcement(Raise{.generation = 3, .completed = 2}));
 }
 
-TEST(Follower, RaisesWhenWhatIsPlannedWaitsTooLong) {
-  One one({.grace = std::chrono::milliseconds(10)});
-  one.run_one_step();
-  ASSERT_EQ(one.feed({Define{2, named("b")}, AddBucket{1, {1, 2}}, Follow{2, 1, 1}}), Status());
-  EXPECT_EQ(one.follower().deadline(), std::nullopt);
-  one.submit(named("b"));
-  const auto deadline = one.follower().deadline();
+TEST(Follower, RaisesWhenAPlannedCallWaitsTooLong) {
+  TestFollower member({.grace = std::chrono::milliseconds(10)});
+  member.run_one_step();
+  ASSERT_EQ(member.feed({Define{2, named("b")}, AddBucket{1, {1, 2}}, Follow{2, 1, 1}}), Status());
+  EXPECT_EQ(member.follower().deadline(), std::nullopt);
+  member.submit(named("b"));
+  const auto deadline = member.follower().deadline();
   ASSERT_TRUE(deadline.has_value());
   EXPECT_EQ(*deadline - TimePoint(), std::chrono::milliseconds(10));
-  one.follower().tick(*deadline - std::chrono::milliseconds(1));
-  EXPECT_THAT(one.said(), IsEmpty());
-  one.follower().tick(*deadline);
-  EXPECT_THAT(one.said(), ElementsAre(Announcement(Raise{.generation = 2,
-                                                         .completed = 1,
-                                                         .cause = Raise::Cause::kBucket,
-                                                         .fragment = 1,
-                                                         .bucket = 0,
-                                                         .ready = {2}})));
-  EXPECT_EQ(one.follower().deadline(), std::nullopt);
+  member.follower().tick(*deadline - std::chrono::milliseconds(1));
+  EXPECT_THAT(member.sent(), IsEmpty());
+  member.follower().tick(*deadline);
+  EXPECT_THAT(member.sent(), ElementsAre(Announcement(Raise{.generation = 2,
+                                                            .completed = 1,
+                                                            .cause = Raise::Cause::kBucket,
+                                                            .fragment = 1,
+                                                            .bucket = 0,
+                                                            .ready = {2}})));
+  EXPECT_EQ(member.follower().deadline(), std::nullopt);
 }
 
-TEST(Follower, AStepForAnotherSignatureOfTheNameStops) {
+TEST(Follower, AStepWithAnotherSignatureOfTheNameIsAnError) {
   const Status wrong = Status::stop("step 2 is `a`, which rank 4 has not announced like this");
   for (const bool joins : {false, true}) {
-    One one;
-    one.run_one_step();
+    TestFollower member;
+    member.run_one_step();
     auto changed = named("a");
     changed.root_rank = 3;
-    one.submit(changed);
+    member.submit(changed);
     if (joins) {
-      one.submit(join("j"));
+      member.submit(join("j"));
     }
-    EXPECT_EQ(one.feed({Issue{2, 2, 1}}), wrong);
+    EXPECT_EQ(member.feed({Issue{2, 2, 1}}), wrong);
   }
 }
 
-// What the table of submissions rejects.
-TEST(FollowerDeathTest, CallsThatCannotBeSubmittedDoNotReachIt) {
-  One one;
-  EXPECT_DEATH(one.submit(named("")), "has checked the signature");
-  one.submit(named("a"));
-  EXPECT_DEATH(one.submit(named("a")), "in flight only once");
-  EXPECT_DEATH(one.submit(join("a")), "in flight only once");
-  one.submit(join("j"));
-  EXPECT_DEATH(one.submit(named("b")), "has joined submits nothing");
+// SubmissionTable rejects such calls before they reach a follower.
+TEST(FollowerDeathTest, SubmissionsThatBreakTheContractAbort) {
+  TestFollower member;
+  EXPECT_DEATH(member.submit(named("")), "has checked the signature");
+  member.submit(named("a"));
+  EXPECT_DEATH(member.submit(named("a")), "in flight only once");
+  EXPECT_DEATH(member.submit(join("a")), "in flight only once");
+  member.submit(join("j"));
+  EXPECT_DEATH(member.submit(named("b")), "has joined submits nothing");
 }
 
-TEST(Follower, TakesStepsOfOthersOnceItHasJoined) {
-  One one;
-  one.learn();
+TEST(Follower, EntersStepsOfOthersAfterItHasJoined) {
+  TestFollower member;
+  member.learn();
   const auto reduced = allreduce("j");  // only our own join uses this name
-  one.submit(join("j"));
-  EXPECT_THAT(one.said(), ElementsAre(Announcement(AnnounceJoin{})));
-  ASSERT_EQ(one.feed({Define{1, reduced}, Issue{2, 1, 1}, Issue{2, 2, 1}, Forget{1},
-                      Define{2, allreduce("b")}, Issue{2, 3, 2}, ReleaseAll{2, 4, 0}}),
+  member.submit(join("j"));
+  EXPECT_THAT(member.sent(), ElementsAre(Announcement(AnnounceJoin{})));
+  ASSERT_EQ(member.feed({Define{1, reduced}, Issue{2, 1, 1}, Issue{2, 2, 1}, Forget{1},
+                         Define{2, allreduce("b")}, Issue{2, 3, 2}, ReleaseAll{2, 4, 0}}),
             Status());
-  EXPECT_THAT(one.run(), ElementsAre(joined_step({2, 1}, reduced), joined_step({2, 2}, reduced),
-                                     joined_step({2, 3}, allreduce("b")), Release{{2, 4}, 1, 0}));
-  EXPECT_THAT(one.said(), IsEmpty());
-  one.submit(allreduce("b"));
-  EXPECT_THAT(one.said(), ElementsAre(Announcement(AnnounceById{2, {}})));
+  EXPECT_THAT(member.run(),
+              ElementsAre(joined_step({2, 1}, reduced), joined_step({2, 2}, reduced),
+                          joined_step({2, 3}, allreduce("b")), Release{{2, 4}, 1, 0}));
+  EXPECT_THAT(member.sent(), IsEmpty());
+  member.submit(allreduce("b"));
+  EXPECT_THAT(member.sent(), ElementsAre(Announcement(AnnounceById{2, {}})));
 }
 
-// The others have completed it and announced it again, and need no other member for it.
-TEST(Follower, TakesAStepWithoutDataWhileItsOwnOfThatNameIsUnderWay) {
-  One one;
-  one.learn();
-  one.submit(allreduce("a"));
-  one.submit(join("j"));
-  ASSERT_EQ(one.feed({Define{1, allreduce("a")}, Issue{2, 1, 1}}), Status());
-  ASSERT_NE(one.follower().next_decision(), nullptr);
-  ASSERT_EQ(one.feed({Issue{2, 2, 1}}), Status());
-  one.follower().completed();
-  EXPECT_THAT(one.run(), ElementsAre(Decision(joined_step({2, 2}, allreduce("a")))));
+// The others have completed the step of this name and announced the name again. Since this member
+// has joined, the coordinator issues the step without its announcement.
+TEST(Follower, EntersAStepWithoutDataAfterItsOwnStepOfThatName) {
+  TestFollower member;
+  member.learn();
+  member.submit(allreduce("a"));
+  member.submit(join("j"));
+  ASSERT_EQ(member.feed({Define{1, allreduce("a")}, Issue{2, 1, 1}}), Status());
+  ASSERT_NE(member.follower().next_decision(), nullptr);
+  ASSERT_EQ(member.feed({Issue{2, 2, 1}}), Status());
+  member.follower().completed();
+  EXPECT_THAT(member.run(), ElementsAre(Decision(joined_step({2, 2}, allreduce("a")))));
 }
 
-TEST(Follower, OnlyWhatRunsJoinedComesToAMemberThatHasJoined) {
-  One one;
-  one.learn();
-  one.submit(join("j"));
-  EXPECT_EQ(one.feed({Define{1, named("a")}, Issue{2, 1, 1}}),
+TEST(Follower, AStepThatCannotRunJoinedIsAnErrorForAJoinedMember) {
+  TestFollower member;
+  member.learn();
+  member.submit(join("j"));
+  EXPECT_EQ(member.feed({Define{1, named("a")}, Issue{2, 1, 1}}),
             Status::stop("step 1 is `a`, which rank 4 has not announced like this"));
 }
 
-TEST(Follower, WhatOthersAreRejectedIsPassedByAMemberThatHasJoined) {
-  One one;
-  one.learn();
-  one.submit(named("mine"));
-  one.submit(join("j"));
-  ASSERT_EQ(one.feed({Reject{2, 1, "theirs", "why"}, Reject{2, 2, "mine", "why"}}), Status());
-  EXPECT_THAT(one.run(), ElementsAre(NoOp{{2, 1}}, Rejection{{2, 2}, 1, Status::fix_call("why")}));
+TEST(Follower, AJoinedMemberEntersRejectionsOfOthersAsNoOps) {
+  TestFollower member;
+  member.learn();
+  member.submit(named("mine"));
+  member.submit(join("j"));
+  ASSERT_EQ(member.feed({Reject{2, 1, "theirs", "why"}, Reject{2, 2, "mine", "why"}}), Status());
+  EXPECT_THAT(member.run(),
+              ElementsAre(NoOp{{2, 1}}, Rejection{{2, 2}, 1, Status::fix_call("why")}));
 }
 
-TEST(Follower, AfterTheReleaseItIsAMemberLikeOthers) {
+TEST(Follower, AfterTheReleaseItNoLongerCountsAsJoined) {
   const std::pair<StreamItem, std::string> cases[] = {
       {Issue{2, 2, 1}, "step 2 is `a`, which rank 4 has not announced like this"},
       {Reject{2, 2, "a", "why"}, "it rejects `a`, which rank 4 has not announced"},
       {ReleaseAll{2, 2, 4}, "it releases rank 4, which has not joined"},
   };
   for (const auto& [item, problem] : cases) {
-    One one;
-    one.learn();
-    one.submit(join("j"));
-    ASSERT_EQ(one.feed({Define{1, allreduce("a")}, ReleaseAll{2, 1, 4}}), Status());
-    EXPECT_EQ(one.feed({item}), Status::stop(problem));
+    TestFollower member;
+    member.learn();
+    member.submit(join("j"));
+    ASSERT_EQ(member.feed({Define{1, allreduce("a")}, ReleaseAll{2, 1, 4}}), Status());
+    EXPECT_EQ(member.feed({item}), Status::stop(problem));
   }
 }
 

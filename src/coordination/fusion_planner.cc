@@ -24,7 +24,7 @@ class FusionPlanner {
     std::int64_t bytes = items_[first].bytes;
     if (items_[first].fusion_key == 0 || fusion_bytes_ == 0) return bucket;
     std::int64_t bytes_passed = 0;
-    std::size_t passed = 0;
+    std::size_t skipped = 0;
     for (std::size_t next = first + 1; next < items_.size(); ++next) {
       if (taken_[next]) continue;
       if (may_share(first, next) && fits(bucket, next, bytes)) {
@@ -33,9 +33,9 @@ class FusionPlanner {
         bytes += items_[next].bytes;
       } else {
         bytes_passed += items_[next].bytes;
-        ++passed;
+        ++skipped;
       }
-      if (bytes_passed > fusion_bytes_ || passed > kListMax || bucket.size() == kListMax) break;
+      if (bytes_passed > fusion_bytes_ || skipped > kListMax || bucket.size() == kListMax) break;
     }
     return bucket;
   }
@@ -44,17 +44,17 @@ class FusionPlanner {
     return items_[a].fusion_key == items_[b].fusion_key && items_[a].waits == items_[b].waits;
   }
 
-  // Whether `next` fits behind this many bytes in a bucket. A batch does not begin in a bucket that
-  // cannot hold all of it if a bucket of its own could.
+  // Whether `next` fits into the bucket, which has `bytes` bytes so far. A batch must not begin in
+  // a bucket that cannot hold all of it, unless no bucket could.
   bool fits(const std::vector<std::size_t>& bucket, std::size_t next, std::int64_t bytes) const {
     if (bytes + items_[next].bytes > fusion_bytes_) return false;
     const auto batch = items_[next].batch;
     if (batch == 0 || batch == items_[bucket.back()].batch) return true;
-    std::int64_t whole = 0;
+    std::int64_t batch_bytes = 0;
     for (std::size_t index = bucket.front(); index < items_.size(); ++index)
       if (items_[index].batch == batch && !taken_[index] && may_share(next, index))
-        whole += items_[index].bytes;
-    return bytes + whole <= fusion_bytes_ || whole > fusion_bytes_;
+        batch_bytes += items_[index].bytes;
+    return bytes + batch_bytes <= fusion_bytes_ || batch_bytes > fusion_bytes_;
   }
 
   std::span<const FusionItem> items_;

@@ -13,7 +13,7 @@ using testing::ElementsAre;
 
 FusionItem item(std::int64_t bytes, std::uint64_t fusion_key = 1, std::uint32_t batch = 0,
                 std::uint64_t waits = 0) {
-  return {fusion_key, bytes, batch, std::move(waits)};
+  return {fusion_key, bytes, batch, waits};
 }
 
 TEST(FusionPlanner, FillsBucketsInOrder) {
@@ -22,14 +22,14 @@ TEST(FusionPlanner, FillsBucketsInOrder) {
               ElementsAre(ElementsAre(0, 1, 3), ElementsAre(2), ElementsAre(4)));
 }
 
-TEST(FusionPlanner, WhatIsLargerThanABucketIsAlone) {
+TEST(FusionPlanner, AnItemLargerThanABucketIsAlone) {
   const std::vector<FusionItem> items = {item(10), item(500), item(10)};
   EXPECT_THAT(plan_buckets(items, 1000), ElementsAre(ElementsAre(0, 1, 2)));
   EXPECT_THAT(plan_buckets(items, 100),
               ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2)));
 }
 
-TEST(FusionPlanner, NothingIsFusedWithoutRoomOrWithoutAKey) {
+TEST(FusionPlanner, FusesNothingWithoutFusionBytesOrWithoutAKey) {
   const std::vector<FusionItem> same = {item(0), item(0)};
   EXPECT_THAT(plan_buckets(same, 0), ElementsAre(ElementsAre(0), ElementsAre(1)));
   const std::vector<FusionItem> without = {item(1, 0), item(1, 0)};
@@ -37,7 +37,7 @@ TEST(FusionPlanner, NothingIsFusedWithoutRoomOrWithoutAKey) {
   EXPECT_THAT(plan_buckets({}, 100), ElementsAre());
 }
 
-TEST(FusionPlanner, ReachesPastOthersButNotTooFar) {
+TEST(FusionPlanner, AnItemMovesPastOthersButNotTooFar) {
   const std::vector<FusionItem> items = {item(10), item(60, 2), item(10), item(60, 2), item(10)};
   EXPECT_THAT(plan_buckets(items, 100),
               ElementsAre(ElementsAre(0, 2), ElementsAre(1), ElementsAre(3), ElementsAre(4)));
@@ -50,7 +50,7 @@ TEST(FusionPlanner, NeverFusesAcrossAWaitOfAnyMember) {
   EXPECT_THAT(plan_buckets(items, 100), ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
 }
 
-TEST(FusionPlanner, ABatchStaysTogetherWhereItFits) {
+TEST(FusionPlanner, ABatchStaysTogetherIfItFits) {
   const std::vector<FusionItem> items = {item(50), item(30, 1, 7), item(30, 1, 7), item(30, 1, 7)};
   EXPECT_THAT(plan_buckets(items, 100), ElementsAre(ElementsAre(0), ElementsAre(1, 2, 3)));
   EXPECT_THAT(plan_buckets(items, 80), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));

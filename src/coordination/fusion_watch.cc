@@ -6,11 +6,12 @@
 #include "coordination/limits.h"
 
 namespace farandole {
+
 void FusionWatch::add(const InternedSignature& interned, const SubmissionContext& context) {
   if (context.quiescent_points != quiescent_points_) end_superstep();
   quiescent_points_ = context.quiescent_points;
-  digests_ += interned.digest;
-  // Larger supersteps are not watched: they hardly repeat and take too long to look at.
+  digest_sum_ += interned.digest;
+  // Larger supersteps are ignored: they rarely repeat, and planning their buckets takes too long.
   if (!is_full())
     items_.push_back({interned.fusion_key, interned.bytes, context.batch, context.waits});
 }
@@ -22,11 +23,11 @@ bool FusionWatch::end_step() {
 
 void FusionWatch::end_superstep() {
   if (steps_ > 1 && !is_full()) {
-    if (seen_.size() >= kDigestsMax) seen_.clear();
-    wasteful_ = ++seen_[digests_] == 2 && wastes_steps();
+    if (times_seen_.size() >= kDigestsMax) times_seen_.clear();
+    wasteful_ = ++times_seen_[digest_sum_] == 2 && wastes_steps();
   }
   items_.clear();
-  digests_ = 0;
+  digest_sum_ = 0;
   steps_ = 0;
 }
 

@@ -1,5 +1,5 @@
-// FusionWatch: in queue mode, only batches are fused. This detects whether it would pay to learn:
-// whether a sequence that repeats could run in fewer steps.
+// FusionWatch: detects in queue mode, where only batches are fused, that the group should learn a
+// plan. This is so if a superstep repeats and could run in fewer steps with more fusion.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@ class FusionWatch {
  public:
   explicit FusionWatch(std::int64_t fusion_bytes) : fusion_bytes_(fusion_bytes) {}
 
-  // A submission of the step that was completed.
+  // Adds a submission of the step that has completed.
   void add(const InternedSignature& interned, const SubmissionContext& context);
-  // All submissions of the step were added. Returns true if a superstep between two of our
-  // quiescent points has come before, and took more steps than needed.
+  // Call it when all submissions of the step were added. Returns true if the superstep before this
+  // step (between two quiescent points of this member) came the second time with too many steps.
   bool end_step();
 
  private:
@@ -35,12 +35,12 @@ class FusionWatch {
   bool wastes_steps() const;
 
   std::int64_t fusion_bytes_;
-  std::vector<Item> items_;    // of this superstep
-  std::uint64_t digests_ = 0;  // of this superstep: a sum, because the order does not count
-  std::size_t steps_ = 0;      // of this superstep
+  std::vector<Item> items_;       // of this superstep
+  std::uint64_t digest_sum_ = 0;  // of this superstep: a sum, because the order does not matter
+  std::size_t steps_ = 0;         // of this superstep
   std::uint32_t quiescent_points_ = 0;
-  bool wasteful_ = false;
-  std::unordered_map<std::uint64_t, int> seen_;  // how often each superstep has come
+  bool wasteful_ = false;  // whether the last superstep repeats and takes too many steps
+  std::unordered_map<std::uint64_t, int> times_seen_;  // of supersteps, by digest_sum_
 };
 
 }  // namespace farandole

@@ -11,7 +11,7 @@ InternedSignature tensor(const std::string& name) {
   return InternedSignature({.name = name, .operation = Operation::kAllreduce, .dimensions = {10}});
 }
 
-// Runs a superstep in steps of one submission each. Returns true if it would pay to learn.
+// Runs a superstep in steps of one submission each. Returns true if the group should learn a plan.
 bool pays(FusionWatch& watch, std::uint32_t quiescent_points,
           std::initializer_list<const char*> names, std::uint32_t waits_between = 0) {
   bool pays = false;
@@ -24,7 +24,7 @@ bool pays(FusionWatch& watch, std::uint32_t quiescent_points,
   return pays;
 }
 
-TEST(FusionWatch, SaysOnceThatASuperstepThatCameTwiceCouldBeFused) {
+TEST(FusionWatch, ReportsOnceThatARepeatedSuperstepCouldBeFused) {
   FusionWatch watch(100);
   EXPECT_FALSE(pays(watch, 1, {"a", "b"}));
   EXPECT_FALSE(pays(watch, 2, {"b", "a"}));
@@ -33,7 +33,7 @@ TEST(FusionWatch, SaysOnceThatASuperstepThatCameTwiceCouldBeFused) {
   EXPECT_FALSE(pays(watch, 5, {"a", "b"}));
 }
 
-TEST(FusionWatch, IsSilentWhereNothingCanBeFused) {
+TEST(FusionWatch, ReportsNothingIfNothingCanBeFused) {
   FusionWatch small(10);
   FusionWatch waiting(100);
   FusionWatch changing(100);
@@ -46,7 +46,7 @@ TEST(FusionWatch, IsSilentWhereNothingCanBeFused) {
   }
 }
 
-TEST(FusionWatch, IsSilentWhereABatchIsFusedAlready) {
+TEST(FusionWatch, ReportsNothingIfABatchIsFusedAlready) {
   FusionWatch watch(100);
   const auto a = tensor("a");
   const auto b = tensor("b");

@@ -1,5 +1,5 @@
-// Grace: how long a planned submission may wait in vain for the predicted step. The time grows if a
-// wait turns out to have been the program's own pace, so that no member was stuck.
+// Grace: how long a planned submission may wait for the predicted step before its member raises.
+// The time grows after a needless raise: the program was only slow, and no member was stuck.
 #pragma once
 
 #include <algorithm>
@@ -14,12 +14,12 @@ class Grace {
  public:
   explicit Grace(Duration shortest) : shortest_(shortest), grace_(shortest) {}
 
-  // There was progress: at this time, or at a time that only the next look() will know.
-  void moved(TimePoint now) { since_ = now_ = now; }
-  void moved() { since_.reset(); }
-  void time_is(TimePoint now) { now_ = now; }
+  // Restarts the period after progress: now or, if the time is not known, at the next is_over().
+  void restart(TimePoint now) { since_ = now_ = now; }
+  void restart() { since_.reset(); }
+  void set_time(TimePoint now) { now_ = now; }
 
-  // When the grace period ends. Call it only while a submission waits.
+  // Returns when the grace period ends. Call it only while a submission waits.
   TimePoint end() const { return since_.value_or(now_) + grace_; }
   bool is_over(TimePoint now) {
     now_ = now;
@@ -27,18 +27,18 @@ class Grace {
     return now >= end();
   }
 
-  // We have raised, because the grace period was over. Until then the user had seen this many
-  // completions.
+  // Call it when this member raises, with SubmissionContext::waits of its last submission.
   void raised(std::uint32_t waits) { waits_at_raise_ = waits; }
-  // If the user submits without having seen another completion, it was not stuck.
+  // Call it for every submission. If the program submits without having seen another completion
+  // since the raise, it was not stuck, and the raise was needless.
   void submitted(std::uint32_t waits) {
     if (!waits_at_raise_) return;
-    grace_ = *waits_at_raise_ == waits ? std::min(2 * grace_, kLongest * shortest_) : shortest_;
+    grace_ = *waits_at_raise_ == waits ? std::min(2 * grace_, kFactorMax * shortest_) : shortest_;
     waits_at_raise_.reset();
   }
 
  private:
-  static constexpr int kLongest = 16;
+  static constexpr int kFactorMax = 16;
 
   Duration shortest_;
   Duration grace_;

@@ -7,34 +7,34 @@ namespace {
 
 constexpr auto kShort = std::chrono::milliseconds(10);
 
-// How long the grace period is, from the beginning of a wait.
+// Returns how long the grace period is now.
 Duration length(Grace& grace) {
   const TimePoint now(std::chrono::hours(1));
-  grace.moved(now);
+  grace.restart(now);
   return grace.end() - now;
 }
 
-TEST(Grace, BeginsWithTheLastThatMoved) {
+TEST(Grace, BeginsWithTheLastProgress) {
   Grace grace(kShort);
   const TimePoint start(std::chrono::hours(1));
-  grace.moved(start);
+  grace.restart(start);
   EXPECT_FALSE(grace.is_over(start + kShort / 2));
-  grace.moved(start + kShort / 2);
+  grace.restart(start + kShort / 2);
   EXPECT_FALSE(grace.is_over(start + kShort));
   EXPECT_TRUE(grace.is_over(start + kShort / 2 + kShort));
 }
 
-TEST(Grace, WhatMovedAtAnUnknownTimeMovedAtTheNextLook) {
+TEST(Grace, ARestartAtAnUnknownTimeBeginsAtTheNextCheck) {
   Grace grace(kShort);
   const TimePoint start(std::chrono::hours(1));
-  grace.moved(start);
-  grace.moved();
+  grace.restart(start);
+  grace.restart();
   EXPECT_EQ(grace.end(), start + kShort);
   EXPECT_FALSE(grace.is_over(start + 5 * kShort));
   EXPECT_TRUE(grace.is_over(start + 6 * kShort));
 }
 
-TEST(Grace, DoublesWhenNobodyWasStuckAndIsShortAgainWhenSomebodyWas) {
+TEST(Grace, DoublesAfterANeedlessRaiseAndIsShortAgainAfterAnother) {
   Grace grace(kShort);
   EXPECT_EQ(length(grace), kShort);
   for (int doubled = 2; doubled <= 16; doubled *= 2) {

@@ -8,7 +8,7 @@ namespace farandole {
 
 InFlight::Slot InFlight::add(CallId call_id, const InternedSignature& interned,
                              const SubmissionContext& context) {
-  if (2 * (size_ + 1) > places_.size()) grow();
+  if (2 * (size_ + 1) > table_.size()) grow();
   Slot slot = static_cast<Slot>(calls_.size());
   if (unused_.empty()) {
     calls_.emplace_back();
@@ -25,12 +25,12 @@ InFlight::Slot InFlight::add(CallId call_id, const InternedSignature& interned,
   (last_ == kNone ? first_ : calls_[last_].later) = slot;
   last_ = slot;
   ++size_;
-  insert_place(interned.name_digest, slot);
+  insert_entry(interned.name_digest, slot);
   return slot;
 }
 
 void InFlight::remove(Slot slot) {
-  erase_place(slot);
+  erase_entry(slot);
   const Call& gone = calls_[slot];
   (gone.earlier == kNone ? first_ : calls_[gone.earlier].later) = gone.later;
   (gone.later == kNone ? last_ : calls_[gone.later].earlier) = gone.earlier;
@@ -39,44 +39,44 @@ void InFlight::remove(Slot slot) {
 }
 
 InFlight::Slot InFlight::find(std::uint64_t name_digest, std::string_view name) const {
-  for (auto place = home_of(name_digest); places_[place].slot != kNone; place = after(place)) {
-    if (places_[place].name_digest != name_digest) continue;
-    const Slot slot = places_[place].slot;
+  for (auto index = home_of(name_digest); table_[index].slot != kNone; index = next_index(index)) {
+    if (table_[index].name_digest != name_digest) continue;
+    const Slot slot = table_[index].slot;
     if (calls_[slot].interned->signature.name == name) return slot;
   }
   return kNone;
 }
 
-void InFlight::insert_place(std::uint64_t name_digest, Slot slot) {
-  auto place = home_of(name_digest);
-  while (places_[place].slot != kNone) place = after(place);
-  places_[place] = {name_digest, slot};
+void InFlight::insert_entry(std::uint64_t name_digest, Slot slot) {
+  auto index = home_of(name_digest);
+  while (table_[index].slot != kNone) index = next_index(index);
+  table_[index] = {name_digest, slot};
 }
 
-// Moves the following entries up, unless one would then be before its home place. So a search may
-// end at the first free place.
-void InFlight::erase_place(Slot slot) {
+// Moves later entries of the probe sequence into the hole, unless an entry would then be before its
+// home index. So a search may end at the first unused entry.
+void InFlight::erase_entry(Slot slot) {
   auto hole = home_of(calls_[slot].interned->name_digest);
-  while (places_[hole].slot != slot) {
-    CHECK(places_[hole].slot != kNone, "only what is in flight is removed");
-    hole = after(hole);
+  while (table_[hole].slot != slot) {
+    CHECK(table_[hole].slot != kNone, "only a submission in flight is removed");
+    hole = next_index(hole);
   }
   const auto distance = [this](std::size_t from, std::size_t to) {
-    return (to - from) & (places_.size() - 1);
+    return (to - from) & (table_.size() - 1);
   };
-  for (auto place = after(hole); places_[place].slot != kNone; place = after(place)) {
-    const auto home = home_of(places_[place].name_digest);
-    if (distance(home, place) < distance(hole, place)) continue;
-    places_[hole] = places_[place];
-    hole = place;
+  for (auto index = next_index(hole); table_[index].slot != kNone; index = next_index(index)) {
+    const auto home = home_of(table_[index].name_digest);
+    if (distance(home, index) < distance(hole, index)) continue;
+    table_[hole] = table_[index];
+    hole = index;
   }
-  places_[hole] = {};
+  table_[hole] = {};
 }
 
 void InFlight::grow() {
-  const auto before = std::exchange(places_, std::vector<Place>(2 * places_.size()));
-  for (const auto& place : before)
-    if (place.slot != kNone) insert_place(place.name_digest, place.slot);
+  const auto before = std::exchange(table_, std::vector<TableEntry>(2 * table_.size()));
+  for (const auto& entry : before)
+    if (entry.slot != kNone) insert_entry(entry.name_digest, entry.slot);
 }
 
 }  // namespace farandole

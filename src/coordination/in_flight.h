@@ -1,5 +1,5 @@
-// InFlight: what this member has submitted and not completed, in the order of submission. Finds
-// submissions by name in constant time and copies nothing, because every step passes through here.
+// InFlight: the submissions of this member that are not completed, in the order of submission. It
+// finds submissions by name in constant time and copies nothing, because every step uses it.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace farandole {
 
 class InFlight {
  public:
-  // The place of a submission. After it was removed, another submission may use it.
+  // The index of a submission. After the submission was removed, another one may get it.
   using Slot = std::uint32_t;
   static constexpr Slot kNone = std::numeric_limits<Slot>::max();
 
@@ -24,10 +24,10 @@ class InFlight {
     CallId call_id = 0;
     const InternedSignature* interned = nullptr;
     SubmissionContext context;
-    bool taken = false;       // a decision contains it
-    bool announced = false;   // it was announced, and the announcement still counts
-    std::uint32_t as_id = 0;  // the id by which it was announced; 0 if in full
-    Slot earlier = kNone;
+    bool taken = false;              // a decision contains it
+    bool announced = false;          // it was announced, and the announcement is still valid
+    std::uint32_t announced_id = 0;  // the id by which it was announced; 0 if in full
+    Slot earlier = kNone;            // its neighbours in the order of submission
     Slot later = kNone;
   };
 
@@ -35,7 +35,7 @@ class InFlight {
   InFlight(const InFlight&) = delete;
   InFlight& operator=(const InFlight&) = delete;
 
-  // Adds a submission. Its name must not be in flight; `interned` is borrowed until it is removed.
+  // Adds a submission, whose name must not be in flight. `interned` is borrowed until remove().
   Slot add(CallId call_id, const InternedSignature& interned, const SubmissionContext& context);
   void remove(Slot slot);
 
@@ -52,17 +52,15 @@ class InFlight {
   std::size_t size() const { return size_; }
 
  private:
-  struct Place {
+  struct TableEntry {
     std::uint64_t name_digest = 0;
     Slot slot = kNone;
   };
 
-  std::size_t home_of(std::uint64_t name_digest) const {
-    return name_digest & (places_.size() - 1);
-  }
-  std::size_t after(std::size_t place) const { return (place + 1) & (places_.size() - 1); }
-  void insert_place(std::uint64_t name_digest, Slot slot);
-  void erase_place(Slot slot);
+  std::size_t home_of(std::uint64_t name_digest) const { return name_digest & (table_.size() - 1); }
+  std::size_t next_index(std::size_t index) const { return (index + 1) & (table_.size() - 1); }
+  void insert_entry(std::uint64_t name_digest, Slot slot);
+  void erase_entry(Slot slot);
   void grow();
 
   std::vector<Call> calls_;
@@ -70,9 +68,9 @@ class InFlight {
   Slot first_ = kNone;
   Slot last_ = kNone;
   std::size_t size_ = 0;
-  // Open addressing with linear probing. The size is a power of two, and at most half of the places
-  // are taken.
-  std::vector<Place> places_ = std::vector<Place>(64);
+  // A hash table with open addressing and linear probing. Its size is a power of two, and at most
+  // half of its entries are used.
+  std::vector<TableEntry> table_ = std::vector<TableEntry>(64);
 };
 
 }  // namespace farandole

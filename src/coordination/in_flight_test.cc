@@ -50,7 +50,7 @@ TEST(InFlight, KeepsTheOrderOfSubmission) {
   EXPECT_THAT(call_ids(in_flight), ElementsAre(5));
 }
 
-TEST(InFlight, NamesOfOneDigestAreToldApart) {
+TEST(InFlight, DistinguishesNamesWithEqualDigests) {
   const auto a = named("a");
   auto b = named("b");
   b.name_digest = a.name_digest;
@@ -65,9 +65,9 @@ TEST(InFlight, NamesOfOneDigestAreToldApart) {
   EXPECT_EQ(in_flight.find(b), second);
 }
 
-// Compares with a list that is searched from its beginning. Digests are close together, so that
-// places collide.
-TEST(InFlight, FindsWhatIsThereAfterAnyAddsAndRemoves) {
+// Compares the table with a plain list. Half of the digests are small, so that their entries
+// collide.
+TEST(InFlight, FindsSubmissionsAfterRandomAddsAndRemoves) {
   std::mt19937_64 random(7);
   std::vector<std::unique_ptr<InternedSignature>> interned;
   for (int index = 0; index < 300; ++index) {

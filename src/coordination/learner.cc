@@ -11,8 +11,9 @@
 namespace farandole {
 namespace {
 
+// How often a sequence must come in a row until it is learned without a synchronization point.
 constexpr int kRoundsAlike = 3;
-// A wait for the same submissions is learned the second time it is seen.
+// How often members must raise the same wait until the learner changes the plan.
 constexpr int kWaitsAlike = 2;
 
 std::uint64_t digest_of_set(std::vector<std::uint32_t> ids) {
@@ -36,7 +37,7 @@ bool contains(const Range& range, const Value& value) {
 }  // namespace
 
 void Learner::edit(const auto& item) {
-  CHECK(plan_.apply(item).ok(), "what is learned fits to what is planned");
+  CHECK(plan_.apply(item).ok(), "an edit of the learner fits the plan");
   edits_.emplace_back(item);
 }
 
@@ -54,7 +55,7 @@ void Learner::forget_run() {
   rounds_alike_ = 0;
 }
 
-bool Learner::is_sync_point(std::uint32_t id, const std::vector<SubmissionContext>& contexts) {
+bool Learner::try_end_superstep(std::uint32_t id, const std::vector<SubmissionContext>& contexts) {
   if (all_passed_quiescent_point(contexts)) {
     end_superstep();
     const auto fragment_last = fragment_last_;
@@ -75,7 +76,7 @@ bool Learner::all_passed_quiescent_point(const std::vector<SubmissionContext>& c
   return true;
 }
 
-void Learner::note(std::uint32_t id, const std::vector<SubmissionContext>& contexts) {
+void Learner::record(std::uint32_t id, const std::vector<SubmissionContext>& contexts) {
   if (history_bytes() + kHistoryBytesOfStep > kHistoryBytesMax) forget_run();
   run_.push_back({id, contexts.front().batch, digest_of_waits(contexts)});
   ids_of_run_.insert(id);
@@ -102,8 +103,8 @@ void Learner::end_superstep() {
     fragment_last_ = 0;
 }
 
-// An id comes again although the program has not waited for all. So perhaps the steps between the
-// two repeat.
+// An id comes again without a synchronization point, so the steps since then may be a sequence that
+// repeats. Returns true if it has repeated often enough.
 bool Learner::end_round() {
   const auto round = digest_of_run();
   rounds_alike_ = round == round_last_ ? rounds_alike_ + 1 : 1;
@@ -115,10 +116,9 @@ bool Learner::end_round() {
     if (!is_known(fragments_of_run())) learn_run();
     const auto fragments = fragments_of_run();
     follow(fragments);
-    // Anywhere, because each member decides for itself whether it waits for all submissions in
-    // between.
-    add_one_edge(fragment_last_, choose(fragment_last_, fragments, Where::kSameSuperstep),
-                 Where::kAnywhere);
+    // Of both kinds, because members decide on their own whether they wait for all submissions.
+    add_one_edge(fragment_last_, choose(fragment_last_, fragments, EdgeKind::kSameSuperstep),
+                 EdgeKind::kBoth);
   }
   run_.clear();
   ids_of_run_.clear();
@@ -131,7 +131,7 @@ std::uint64_t Learner::digest_of_run() const {
   return digest_of_set(std::move(ids));
 }
 
-// True if it was seen before.
+// Returns true if this superstep was seen before.
 bool Learner::remember(std::uint64_t superstep) {
   if (supersteps_seen_.size() >= kDigestsMax) supersteps_seen_.clear();
   return !supersteps_seen_.insert(superstep).second;
@@ -143,7 +143,7 @@ std::uint32_t Learner::fragment_of(std::uint32_t id) const {
   return fragment == nullptr ? 0 : fragment->number;
 }
 
-// In their order, with a 0 if a submission is in no fragment.
+// The fragments of the run in the order of their first ids; 0 stands for ids in no fragment.
 Learner::Ids Learner::fragments_of_run() const {
   Ids fragments;
   for (const auto& issued : run_)
@@ -152,7 +152,7 @@ Learner::Ids Learner::fragments_of_run() const {
   return fragments;
 }
 
-// Whether these fragments together are the run.
+// Whether these fragments together have exactly the ids of the run.
 bool Learner::is_known(const Ids& fragments) const {
   std::size_t ids = 0;
   for (const auto fragment : fragments) {
@@ -181,8 +181,8 @@ void Learner::learn_run() {
   if (!buckets.empty()) define(buckets);
 }
 
-// Cuts the fragment into what the run contains and the rest. The shared part comes first: when it
-// comes, it is still unknown whether the rest will.
+// Cuts the fragment into the part that is also in the run and the rest. The shared part comes
+// first, because it does not show yet whether the rest follows.
 void Learner::cut(std::uint32_t fragment) {
   Buckets inside;
   Buckets outside;
@@ -202,11 +202,11 @@ void Learner::split(std::uint32_t fragment, const Buckets& first, const Buckets&
   edit(DropFragment{fragment});
   const auto front = define(first);
   const auto back = define(second);
-  for (auto& [one, where] : before)
+  for (auto& [one, kind] : before)
     if (one == fragment) one = back;
-  for (auto& [one, where] : after)
+  for (auto& [one, kind] : after)
     if (one == fragment) one = front;
-  add_one_edge(front, back, Where::kSameSuperstep);
+  add_one_edge(front, back, EdgeKind::kSameSuperstep);
   connect(before, front, back, after);
   if (fragment_last_ == fragment) fragment_last_ = back;
 }
@@ -220,8 +220,8 @@ void Learner::replace(std::uint32_t fragment, const Buckets& buckets, const Neig
 
 void Learner::connect(const Neighbours& before, std::uint32_t first, std::uint32_t last,
                       const Neighbours& after) {
-  for (const auto& [one, where] : before) add_one_edge(one, first, where);
-  for (const auto& [one, where] : after) add_one_edge(last, one, where);
+  for (const auto& [one, kind] : before) add_one_edge(one, first, kind);
+  for (const auto& [one, kind] : after) add_one_edge(last, one, kind);
 }
 
 std::uint32_t Learner::define(const Buckets& buckets) {
@@ -234,80 +234,80 @@ Learner::Neighbours Learner::predecessors(std::uint32_t fragment) const {
   Neighbours all;
   for (const auto& [number, from] : plan_.fragments())
     for (const auto& edge : from.successors)
-      if (edge.to->number == fragment) all.emplace_back(number, edge.where);
+      if (edge.to->number == fragment) all.emplace_back(number, edge.kind);
   std::ranges::sort(all);
   return all;
 }
 
 Learner::Neighbours Learner::successors(std::uint32_t fragment) const {
   Neighbours all;
-  for (const auto& [to, where] : plan_.find(fragment)->successors)
-    all.emplace_back(to->number, where);
+  for (const auto& [to, kind] : plan_.find(fragment)->successors)
+    all.emplace_back(to->number, kind);
   return all;
 }
 
-void Learner::add_one_edge(std::uint32_t from, std::uint32_t to, Where where) {
+void Learner::add_one_edge(std::uint32_t from, std::uint32_t to, EdgeKind kind) {
   const auto& known = plan_.find(from)->successors;
   const auto same = std::ranges::find(known, plan_.find(to), &Plan::Edge::to);
-  if (same == known.end() ? known.size() < kSuccessorsMax : !same->holds(where))
-    edit(AddEdge{from, to, where});
+  if (same == known.end() ? known.size() < kSuccessorsMax : !same->includes(kind))
+    edit(AddEdge{from, to, kind});
 }
 
-// These fragments came behind a synchronization point, in any order.
+// Learns the edges between these fragments, which came after a synchronization point in any order.
 void Learner::follow(Ids fragments) {
-  for (auto where = Where::kNextSuperstep; !fragments.empty(); where = Where::kSameSuperstep) {
-    const auto next = choose(fragment_last_, fragments, where);
-    if (fragment_last_ != 0) add_one_edge(fragment_last_, next, where);
+  for (auto kind = EdgeKind::kNextSuperstep; !fragments.empty(); kind = EdgeKind::kSameSuperstep) {
+    const auto next = choose(fragment_last_, fragments, kind);
+    if (fragment_last_ != 0) add_one_edge(fragment_last_, next, kind);
     fragment_last_ = next;
     std::erase(fragments, next);
   }
 }
 
-// Which of the fragments comes next: one that is already known as a successor. Otherwise, to learn
-// few edges, the oldest one that follows none of the others within its superstep.
-std::uint32_t Learner::choose(std::uint32_t from, const Ids& fragments, Where where) const {
+// Chooses which of the fragments comes next: one that is known as a successor of `from`. Otherwise,
+// to learn few edges, the oldest one that follows none of the others within a superstep.
+std::uint32_t Learner::choose(std::uint32_t from, const Ids& fragments, EdgeKind kind) const {
   if (from != 0)
     for (const auto& edge : plan_.find(from)->successors)
-      if (edge.holds(where) && contains(fragments, edge.to->number)) return edge.to->number;
+      if (edge.includes(kind) && contains(fragments, edge.to->number)) return edge.to->number;
   auto sorted = fragments;
   std::ranges::sort(sorted);
   const auto follows_another = [&](std::uint32_t fragment) {
     return std::ranges::any_of(sorted, [&](std::uint32_t other) {
       const auto& known = plan_.find(other)->successors;
       const auto same = std::ranges::find(known, plan_.find(fragment), &Plan::Edge::to);
-      return other != fragment && same != known.end() && same->holds(Where::kSameSuperstep);
+      return other != fragment && same != known.end() && same->includes(EdgeKind::kSameSuperstep);
     });
   };
   const auto first = std::ranges::find_if_not(sorted, follows_another);
   return first == sorted.end() ? sorted.front() : *first;
 }
 
-std::uint32_t Learner::start_for(std::uint32_t id, const Ids& announced) {
+std::uint32_t Learner::choose_start(std::uint32_t id, const Ids& announced) {
   Ids fragments = {fragment_of(id)};
   if (fragments.front() == 0) return 0;
   for (const auto other : announced)
     if (const auto fragment = fragment_of(other); fragment != 0) fragments.push_back(fragment);
-  const auto next = choose(fragment_last_, fragments, Where::kNextSuperstep);
-  // A fragment that only follows others inside their supersteps does not begin one. The one that
-  // does is not announced yet.
+  const auto next = choose(fragment_last_, fragments, EdgeKind::kNextSuperstep);
+  // A fragment that only follows others inside a superstep does not begin a superstep. The fragment
+  // that does is not announced yet.
   bool leads = true;
-  for (const auto& [before, where] : predecessors(next)) {
-    if (before == fragment_last_ && where != Where::kSameSuperstep) return next;
-    leads &= before == next || where != Where::kSameSuperstep;
+  for (const auto& [before, kind] : predecessors(next)) {
+    if (before == fragment_last_ && kind != EdgeKind::kSameSuperstep) return next;
+    leads &= before == next || kind != EdgeKind::kSameSuperstep;
   }
   if (!leads) return 0;
-  if (fragment_last_ != 0) add_one_edge(fragment_last_, next, Where::kNextSuperstep);
+  if (fragment_last_ != 0) add_one_edge(fragment_last_, next, EdgeKind::kNextSuperstep);
   return next;
 }
 
-std::uint32_t Learner::add_edge(std::uint32_t from, const Ids& to, Where where) {
+std::uint32_t Learner::add_edge(std::uint32_t from, const Ids& to, EdgeKind kind) {
   Ids fragments;
   for (const auto fragment : to)
     if (plan_.find(fragment) != nullptr && !contains(fragments, fragment))
       fragments.push_back(fragment);
   if (plan_.find(from) == nullptr || fragments.empty()) return 0;
-  const auto next = choose(from, fragments, where);
-  add_one_edge(from, next, where);
+  const auto next = choose(from, fragments, kind);
+  add_one_edge(from, next, kind);
   return next;
 }
 
@@ -342,24 +342,24 @@ void Learner::learn_wait(std::uint32_t fragment, std::uint32_t bucket, const Ids
 
 // From now on the fragment follows other fragments only inside a superstep: the ready ones, and
 // those that it followed there before. It no longer follows itself, and the ready fragments follow
-// it only behind a synchronization point.
+// it only after a synchronization point.
 void Learner::learn_order(std::uint32_t fragment, const Ids& ready) {
   const auto* found = plan_.find(fragment);
   if (found == nullptr) return;
   Neighbours before;
   for (const auto other : ready)
     if (other != fragment && plan_.find(other) != nullptr)
-      before.emplace_back(other, Where::kSameSuperstep);
+      before.emplace_back(other, EdgeKind::kSameSuperstep);
   if (before.empty()) return;
   if (waits_seen_.size() >= kDigestsMax) waits_seen_.clear();
-  // Does not share its count with the waits at that bucket.
+  // The complement keeps this count apart from the counts of learn_wait().
   if (++waits_seen_[~digest_of_set(found->buckets.front().ids)] % kWaitsAlike != 0) return;
-  for (const auto& [one, where] : predecessors(fragment))
-    if (where != Where::kNextSuperstep) before.emplace_back(one, Where::kSameSuperstep);
+  for (const auto& [one, kind] : predecessors(fragment))
+    if (kind != EdgeKind::kNextSuperstep) before.emplace_back(one, EdgeKind::kSameSuperstep);
   auto after = successors(fragment);
   std::erase_if(after, [fragment](const auto& one) { return one.first == fragment; });
-  for (auto& [one, where] : after)
-    if (contains(ready, one)) where = Where::kNextSuperstep;
+  for (auto& [one, kind] : after)
+    if (contains(ready, one)) kind = EdgeKind::kNextSuperstep;
   Buckets buckets;
   for (const auto& bucket : found->buckets) buckets.push_back(bucket.ids);
   replace(fragment, buckets, before, after);

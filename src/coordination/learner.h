@@ -1,10 +1,10 @@
-// Learner: watches the steps that the coordinator issues, finds what repeats, and makes a plan of
-// it. What it concludes is only a prediction. A synchronization point is a step before which every
-// member had seen the completion of all earlier ones; a superstep is what lies between two
+// Learner: watches the steps that the coordinator issues, finds repetitions, and makes a plan of
+// them. A plan is only a prediction. A synchronization point is a step before which every member
+// had seen the completion of all earlier steps; a superstep is what lies between two
 // synchronization points. A superstep that was seen twice becomes a fragment. Fragments are
-// disjoint: if a new one overlaps another in part, both are cut into the shared part and the rests.
-// If a program has no synchronization points, a sequence without inner repetition becomes a
-// fragment when it was seen three times in a row.
+// disjoint: if a new one overlaps an old one in part, both are cut into the shared part and what
+// remains of each. If a program has no synchronization points, a sequence in which no id repeats
+// becomes a fragment when it was seen three times in a row.
 #pragma once
 
 #include <cstddef>
@@ -23,52 +23,53 @@ namespace farandole {
 
 class Learner {
  public:
-  // `names` must outlive this object. Signatures with an id may be planned.
+  // `names` must outlive this object. It has the signatures that may be planned, by id.
   Learner(const NameTable& names, std::int64_t fusion_bytes)
       : names_(names), fusion_bytes_(fusion_bytes), plan_(names) {}
 
   const Plan& plan() const { return plan_; }
-  // The edits of the plan since the last call. Applied in this order, they bring a copy up to date.
+  // Returns the edits since the last call. To update a copy of the plan, apply them in this order.
   std::vector<StreamItem> take_edits() { return std::exchange(edits_, {}); }
 
-  // Begins again, because unexpected steps follow. The learner must find a synchronization point
-  // first. The first step may be one, if the members have entered nothing since these quiescent
-  // points.
+  // Forgets the steps since the last synchronization point, because the learner does not see every
+  // step. `quiescent_points`, by member, are the counts of the last entered submissions. If they
+  // are given, even the next step may be a synchronization point; otherwise only a later one.
   void restart(std::vector<std::uint32_t> quiescent_points = {});
-  // The step of this id comes next; `contexts` are those of every member's submission. Returns true
-  // if what came before it is complete, so that a plan may begin here.
-  bool is_sync_point(std::uint32_t id, const std::vector<SubmissionContext>& contexts);
-  // The step was issued.
-  void note(std::uint32_t id, const std::vector<SubmissionContext>& contexts);
-  // The fragment with which the plan begins, at a synchronization point before this id; 0 if no
-  // fragment contains the id. If members have also `announced` ids of other fragments, one of these
-  // may have to come first.
-  std::uint32_t start_for(std::uint32_t id, const std::vector<std::uint32_t>& announced);
+  // Call it before the step of this id is issued; `contexts` are those of the members' submissions.
+  // Returns true if a superstep, or a sequence that has repeated often enough, ends there. Then the
+  // learner has learned from it, and a plan may begin before this step.
+  bool try_end_superstep(std::uint32_t id, const std::vector<SubmissionContext>& contexts);
+  // Call it when the step was issued.
+  void record(std::uint32_t id, const std::vector<SubmissionContext>& contexts);
+  // Chooses the fragment with which a plan begins at this id; 0 if none can. It may be the fragment
+  // of another id that members have `announced`, if that one comes first.
+  std::uint32_t choose_start(std::uint32_t id, const std::vector<std::uint32_t>& announced);
 
-  // After a raise: learns that one of `to` may follow this fragment. Returns which; 0 if none of
-  // them is planned.
-  std::uint32_t add_edge(std::uint32_t from, const std::vector<std::uint32_t>& to, Where where);
-  // For a long time only these ids of this bucket (and of those after it) were ready. If that
-  // happens twice, they come first from now on, in buckets of their own.
+  // Learns from a raise that a fragment of `to` may follow `from`. Returns it; 0 if none is
+  // planned.
+  std::uint32_t add_edge(std::uint32_t from, const std::vector<std::uint32_t>& to, EdgeKind kind);
+  // Learns from a raise that only the `ready` ids of this bucket and of later ones became ready in
+  // the grace time. The second time, these ids get their own buckets before the other ids.
   void learn_wait(std::uint32_t fragment, std::uint32_t bucket,
                   const std::vector<std::uint32_t>& ready);
-  // The plan began with this fragment. For a long time none of it was ready, but some of `ready`
-  // was. If that happens twice, the fragment follows these from now on.
+  // Learns from a raise at the beginning of this fragment that no id of it became ready in the
+  // grace time, but ids of the `ready` fragments did. The second time, the fragment is put after
+  // these.
   void learn_order(std::uint32_t fragment, const std::vector<std::uint32_t>& ready);
-  // The id loses its signature, so it must not be planned any more.
+  // Drops the fragment of this id, because the id loses its signature.
   void forget(std::uint32_t id);
 
-  // Approximate memory for what came since the last synchronization point. Before it would exceed
-  // kHistoryBytesMax, the learner forgets all of that.
+  // The approximate memory for the steps since the last synchronization point. Before it exceeds
+  // kHistoryBytesMax, the learner forgets these steps.
   std::size_t history_bytes() const { return run_.size() * kHistoryBytesOfStep; }
 
  private:
   struct Issued {
     std::uint32_t id;
     std::uint32_t batch;
-    std::uint64_t waits;  // FusionItem::waits
+    std::uint64_t waits;  // as in FusionItem
   };
-  // In `run_`, and a node and its bucket in `ids_of_run_`.
+  // One element of `run_`, and one node and its bucket in `ids_of_run_`.
   static constexpr std::size_t kHistoryBytesOfStep = sizeof(Issued) + 5 * sizeof(void*);
   using Ids = std::vector<std::uint32_t>;
   using Buckets = std::vector<Ids>;
@@ -86,8 +87,8 @@ class Learner {
   void learn_run();
   void cut(std::uint32_t fragment);
   void split(std::uint32_t fragment, const Buckets& first, const Buckets& second);
-  // The fragments that one fragment follows, or those that follow it; each with where it does so.
-  using Neighbours = std::vector<std::pair<std::uint32_t, Where>>;
+  // The predecessors or the successors of a fragment, each with the kind of the edge between them.
+  using Neighbours = std::vector<std::pair<std::uint32_t, EdgeKind>>;
   void replace(std::uint32_t fragment, const Buckets& buckets, const Neighbours& before,
                const Neighbours& after);
   std::uint32_t define(const Buckets& buckets);
@@ -95,9 +96,9 @@ class Learner {
   Neighbours successors(std::uint32_t fragment) const;
   void connect(const Neighbours& before, std::uint32_t first, std::uint32_t last,
                const Neighbours& after);
-  void add_one_edge(std::uint32_t from, std::uint32_t to, Where where);
+  void add_one_edge(std::uint32_t from, std::uint32_t to, EdgeKind kind);
   void follow(Ids fragments);
-  std::uint32_t choose(std::uint32_t from, const Ids& fragments, Where where) const;
+  std::uint32_t choose(std::uint32_t from, const Ids& fragments, EdgeKind kind) const;
 
   const NameTable& names_;
   std::int64_t fusion_bytes_;
@@ -105,19 +106,19 @@ class Learner {
   std::vector<StreamItem> edits_;
   std::uint32_t fragment_defined_last_ = 0;
 
-  // The steps since the last synchronization point, or since an id came again.
+  // The steps since the last synchronization point, or since the last repetition of an id.
   std::vector<Issued> run_;
   std::unordered_set<std::uint32_t> ids_of_run_;
-  std::vector<std::uint32_t>
-      quiescent_points_;  // by member, the highest since the last synchronization point
+  // by member: the highest count since the last synchronization point; empty if unknown
+  std::vector<std::uint32_t> quiescent_points_;
   bool began_at_sync_point_ = false;
   bool has_repetition_ = false;
   std::uint32_t fragment_last_ = 0;  // the fragment that ended the last superstep; 0 if unknown
-  std::uint64_t round_last_ = 0;
-  int rounds_alike_ = 0;
+  std::uint64_t round_last_ = 0;     // the digest of the last sequence that ended with a repetition
+  int rounds_alike_ = 0;             // how many such sequences in a row were equal
 
-  std::unordered_set<std::uint64_t> supersteps_seen_;
-  std::unordered_map<std::uint64_t, int> waits_seen_;
+  std::unordered_set<std::uint64_t> supersteps_seen_;  // digests
+  std::unordered_map<std::uint64_t, int> waits_seen_;  // how often each wait was raised, by digest
 };
 
 }  // namespace farandole

@@ -16,7 +16,7 @@ using testing::SizeIs;
 
 using Ids = std::vector<std::uint32_t>;
 
-// Two members that submit alike. Ids 1 to 9 have names; otherwise their signatures are equal.
+// Two members submit the same calls. The signatures of ids 1 to 9 differ only in their names.
 class LearnerOfTwo : public testing::Test {
  protected:
   LearnerOfTwo() {
@@ -25,19 +25,19 @@ class LearnerOfTwo : public testing::Test {
           id, {.name = std::to_string(id), .operation = Operation::kAllreduce, .dimensions = {10}});
   }
 
-  // A superstep behind a quiescent point. Returns whether the plan may begin with its first step.
+  // Issues a superstep after a quiescent point. Returns whether a plan may begin before it.
   bool superstep(const Ids& ids) {
     ++quiescent_points_;
     return issue(ids);
   }
-  // Returns whether there was a synchronization point.
+  // Issues the steps of these ids. Returns whether a plan may begin before any of them.
   bool issue(const Ids& ids) {
     bool synchronization_point = false;
     for (const auto id : ids) {
       const std::vector<SubmissionContext> contexts(
           2, {.waits = 0, .quiescent_points = quiescent_points_});
-      synchronization_point |= learner_.is_sync_point(id, contexts);
-      learner_.note(id, contexts);
+      synchronization_point |= learner_.try_end_superstep(id, contexts);
+      learner_.record(id, contexts);
     }
     return synchronization_point;
   }
@@ -52,19 +52,19 @@ class LearnerOfTwo : public testing::Test {
     }
     return all;
   }
-  Ids successors(std::uint32_t fragment, Where where) const {
+  Ids successors(std::uint32_t fragment, EdgeKind kind) const {
     Ids all;
     for (const auto& edge : learner_.plan().find(fragment)->successors)
-      if (edge.holds(where)) all.push_back(edge.to->number);
+      if (edge.includes(kind)) all.push_back(edge.to->number);
     return all;
   }
 
   NameTable names_;
-  Learner learner_{names_, 20};  // room for two of them in a bucket
+  Learner learner_{names_, 20};  // a bucket has room for two of these tensors
   std::uint32_t quiescent_points_ = 0;
 };
 
-TEST_F(LearnerOfTwo, ASuperstepThatCameTwiceIsAFragment) {
+TEST_F(LearnerOfTwo, ARepeatedSuperstepBecomesAFragment) {
   EXPECT_FALSE(superstep({9}));
   EXPECT_TRUE(superstep({1, 2, 3}));
   EXPECT_TRUE(superstep({3, 1, 2}));
@@ -73,8 +73,8 @@ TEST_F(LearnerOfTwo, ASuperstepThatCameTwiceIsAFragment) {
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{3, 1}, Ids{2})));
 }
 
-// A program that is longer than what the learner remembers, without a synchronization point.
-TEST_F(LearnerOfTwo, AProgramWithoutRepetitionIsForgottenAndALoopIsLearnedBehindIt) {
+// Without a synchronization point, the program is longer than the history of the learner.
+TEST_F(LearnerOfTwo, ALoopIsLearnedAfterALongProgramWithoutRepetition) {
   constexpr std::uint32_t kFirst = 100;
   constexpr std::uint32_t kIds = 65000;
   for (std::uint32_t id = kFirst; id < kFirst + kIds; ++id)
@@ -91,8 +91,8 @@ TEST_F(LearnerOfTwo, AProgramWithoutRepetitionIsForgottenAndALoopIsLearnedBehind
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
 }
 
-// The end of a superstep that was forgotten in the middle is not a superstep.
-TEST_F(LearnerOfTwo, OfWhatIsTooLongNothingIsLearned) {
+// The learner forgets the beginning of such a superstep, and must not learn only its end.
+TEST_F(LearnerOfTwo, ATooLongSuperstepIsNotLearned) {
   constexpr std::uint32_t kFirst = 100;
   Ids all;
   for (std::uint32_t id = kFirst; id < kFirst + 20000; ++id) {
@@ -108,22 +108,22 @@ TEST_F(LearnerOfTwo, OfWhatIsTooLongNothingIsLearned) {
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{9})));
 }
 
-TEST_F(LearnerOfTwo, WhatAnyMemberWaitedBetweenIsNotFused) {
+TEST_F(LearnerOfTwo, CallsAreNotFusedAcrossAWaitOfAnyMember) {
   for (int round = 0; round < 3; ++round) {
     ++quiescent_points_;
     for (const std::uint32_t id : {1U, 2U, 3U}) {
       const std::vector<SubmissionContext> contexts = {
           {.waits = 5, .quiescent_points = quiescent_points_},
           {.waits = id == 1 ? 5U : 6U, .quiescent_points = quiescent_points_}};
-      learner_.is_sync_point(id, contexts);
-      learner_.note(id, contexts);
+      learner_.try_end_superstep(id, contexts);
+      learner_.record(id, contexts);
     }
   }
   superstep({9});
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1}, Ids{2, 3})));
 }
 
-TEST_F(LearnerOfTwo, EditsMakeTheSamePlanOfAnother) {
+TEST_F(LearnerOfTwo, EditsUpdateACopyOfThePlan) {
   for (int round = 0; round < 5; ++round) superstep({1, 2, 3});
   Plan copy(names_);
   for (const auto& item : learner_.take_edits()) {
@@ -140,7 +140,7 @@ TEST_F(LearnerOfTwo, EditsMakeTheSamePlanOfAnother) {
   EXPECT_THAT(learner_.take_edits(), IsEmpty());
 }
 
-TEST_F(LearnerOfTwo, WhatDoesNotBeginAtASynchronizationPointDoesNotCount) {
+TEST_F(LearnerOfTwo, AnIncompleteSuperstepIsNotLearned) {
   for (int round = 0; round < 3; ++round) {
     learner_.restart();
     superstep({1, 2});
@@ -150,14 +150,14 @@ TEST_F(LearnerOfTwo, WhatDoesNotBeginAtASynchronizationPointDoesNotCount) {
   EXPECT_THAT(fragments(), IsEmpty());
 }
 
-TEST_F(LearnerOfTwo, AfterARestartTheFirstMayBeASynchronizationPoint) {
+TEST_F(LearnerOfTwo, AfterARestartTheFirstStepMayBeASynchronizationPoint) {
   learner_.restart({0, 0});
   EXPECT_TRUE(superstep({1}));
   learner_.restart({1, 5});
   EXPECT_FALSE(superstep({1}));
 }
 
-TEST_F(LearnerOfTwo, FragmentsThatFollowOneAnotherAreEdges) {
+TEST_F(LearnerOfTwo, SuccessiveFragmentsBecomeEdges) {
   superstep({9});
   for (int round = 0; round < 3; ++round) {
     superstep({1, 2});
@@ -165,13 +165,13 @@ TEST_F(LearnerOfTwo, FragmentsThatFollowOneAnotherAreEdges) {
   }
   superstep({1, 2});
   superstep({9});
-  EXPECT_THAT(successors(1, Where::kNextSuperstep), ElementsAre(2));
-  EXPECT_THAT(successors(2, Where::kNextSuperstep), ElementsAre(1));
-  EXPECT_THAT(successors(1, Where::kSameSuperstep), IsEmpty());
+  EXPECT_THAT(successors(1, EdgeKind::kNextSuperstep), ElementsAre(2));
+  EXPECT_THAT(successors(2, EdgeKind::kNextSuperstep), ElementsAre(1));
+  EXPECT_THAT(successors(1, EdgeKind::kSameSuperstep), IsEmpty());
 }
 
-// The shared part comes first, since it is not yet known which of the two it will be.
-TEST_F(LearnerOfTwo, SuperstepsThatOverlapAreCut) {
+// The shared part comes first, because the learner does not know yet which superstep it begins.
+TEST_F(LearnerOfTwo, OverlappingSuperstepsAreCut) {
   superstep({9});
   for (int round = 0; round < 3; ++round) {
     superstep({1, 2, 3});
@@ -180,21 +180,21 @@ TEST_F(LearnerOfTwo, SuperstepsThatOverlapAreCut) {
   superstep({9});
   EXPECT_THAT(fragments(),
               ElementsAre(ElementsAre(Ids{2}), ElementsAre(Ids{1}, Ids{3}), ElementsAre(Ids{4})));
-  EXPECT_THAT(successors(2, Where::kSameSuperstep), ElementsAre(3, 4));
+  EXPECT_THAT(successors(2, EdgeKind::kSameSuperstep), ElementsAre(3, 4));
 }
 
-TEST_F(LearnerOfTwo, WithoutSynchronizationPointsWhatComesThreeTimesInARowIsAFragment) {
+TEST_F(LearnerOfTwo, WithoutSynchronizationPointsASequenceIsLearnedTheThirdTime) {
   EXPECT_FALSE(issue({7, 1, 2, 3}));
   EXPECT_FALSE(issue({1, 3, 2}));
   EXPECT_FALSE(issue({3, 1, 2}));
   EXPECT_FALSE(issue({2, 1, 3}));
   EXPECT_TRUE(issue({1}));
   ASSERT_THAT(fragments(), SizeIs(1));
-  EXPECT_THAT(successors(1, Where::kSameSuperstep), ElementsAre(1));
-  EXPECT_THAT(successors(1, Where::kNextSuperstep), ElementsAre(1));
+  EXPECT_THAT(successors(1, EdgeKind::kSameSuperstep), ElementsAre(1));
+  EXPECT_THAT(successors(1, EdgeKind::kNextSuperstep), ElementsAre(1));
 }
 
-TEST_F(LearnerOfTwo, ThePlanStartsWithTheFragmentThatIsExpected) {
+TEST_F(LearnerOfTwo, ThePlanStartsWithTheExpectedFragment) {
   superstep({9});
   for (int round = 0; round < 3; ++round) {
     superstep({1, 2, 3});
@@ -202,10 +202,10 @@ TEST_F(LearnerOfTwo, ThePlanStartsWithTheFragmentThatIsExpected) {
   }
   superstep({1, 2, 3});
   EXPECT_TRUE(superstep({2}));
-  EXPECT_EQ(learner_.start_for(5, {}), 0U);
-  EXPECT_EQ(learner_.start_for(2, {4}), 2U);
-  EXPECT_EQ(learner_.start_for(4, {2}), 2U);
-  EXPECT_EQ(learner_.start_for(4, {}), 0U);  // no superstep begins with it
+  EXPECT_EQ(learner_.choose_start(5, {}), 0U);
+  EXPECT_EQ(learner_.choose_start(2, {4}), 2U);
+  EXPECT_EQ(learner_.choose_start(4, {2}), 2U);
+  EXPECT_EQ(learner_.choose_start(4, {}), 0U);  // no superstep begins with it
 }
 
 TEST_F(LearnerOfTwo, AWaitIsLearnedTheSecondTime) {
@@ -218,18 +218,18 @@ TEST_F(LearnerOfTwo, AWaitIsLearnedTheSecondTime) {
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{2}, Ids{1}, Ids{3})));
   for (int time = 0; time < 2; ++time) learner_.learn_wait(1, 1, {3});
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{2}, Ids{3}, Ids{1})));
-  EXPECT_THAT(successors(1, Where::kNextSuperstep), ElementsAre(1));
+  EXPECT_THAT(successors(1, EdgeKind::kNextSuperstep), ElementsAre(1));
   for (int time = 0; time < 2; ++time) learner_.learn_wait(1, 0, {});  // nothing to learn
   for (int time = 0; time < 2; ++time) learner_.learn_wait(1, 9, {2});
   for (int time = 0; time < 2; ++time) learner_.learn_wait(7, 0, {2});
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{2}, Ids{3}, Ids{1})));
   for (int time = 0; time < 2; ++time) learner_.learn_wait(1, 2, {});
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{2}, Ids{3}), ElementsAre(Ids{1})));
-  EXPECT_THAT(successors(2, Where::kSameSuperstep), ElementsAre(3));
-  EXPECT_THAT(successors(3, Where::kNextSuperstep), ElementsAre(2));
+  EXPECT_THAT(successors(2, EdgeKind::kSameSuperstep), ElementsAre(3));
+  EXPECT_THAT(successors(3, EdgeKind::kNextSuperstep), ElementsAre(2));
 }
 
-TEST_F(LearnerOfTwo, WaitsForAllOfTwoBucketsAreTwoWaits) {
+TEST_F(LearnerOfTwo, WaitsForDifferentBucketsAreCountedSeparately) {
   superstep({9});
   for (int round = 0; round < 5; ++round) superstep({1, 2, 3});
   ASSERT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}, Ids{3})));
@@ -240,33 +240,33 @@ TEST_F(LearnerOfTwo, WaitsForAllOfTwoBucketsAreTwoWaits) {
   EXPECT_THAT(fragments(), ElementsAre(ElementsAre(Ids{1, 2}), ElementsAre(Ids{3})));
 }
 
-TEST_F(LearnerOfTwo, AFragmentThatWasWaitedForInVainIsLearnedToFollow) {
+TEST_F(LearnerOfTwo, AFragmentThatIsNotReadyIsPutAfterTheReadyOnes) {
   superstep({9});
   for (int round = 0; round < 3; ++round) superstep({1, 2, 3});
   for (int round = 0; round < 3; ++round) superstep({2, 3});
   superstep({1, 2, 3});
-  ASSERT_THAT(successors(2, Where::kSameSuperstep), ElementsAre(3));
-  ASSERT_EQ(learner_.start_for(1, {2}), 2U);
+  ASSERT_THAT(successors(2, EdgeKind::kSameSuperstep), ElementsAre(3));
+  ASSERT_EQ(learner_.choose_start(1, {2}), 2U);
   for (int time = 0; time < 2; ++time) learner_.learn_order(2, {2, 77});  // nothing to learn
   for (int time = 0; time < 2; ++time) learner_.learn_order(77, {3});
   learner_.learn_order(2, {3});
-  EXPECT_EQ(learner_.start_for(1, {2}), 2U);
+  EXPECT_EQ(learner_.choose_start(1, {2}), 2U);
   learner_.learn_order(2, {3});
-  EXPECT_EQ(learner_.start_for(1, {2}), 3U);
-  EXPECT_THAT(successors(3, Where::kSameSuperstep), ElementsAre(2));
-  EXPECT_THAT(successors(2, Where::kSameSuperstep), IsEmpty());
-  EXPECT_THAT(successors(2, Where::kNextSuperstep), ElementsAre(3));
+  EXPECT_EQ(learner_.choose_start(1, {2}), 3U);
+  EXPECT_THAT(successors(3, EdgeKind::kSameSuperstep), ElementsAre(2));
+  EXPECT_THAT(successors(2, EdgeKind::kSameSuperstep), IsEmpty());
+  EXPECT_THAT(successors(2, EdgeKind::kNextSuperstep), ElementsAre(3));
 }
 
-TEST_F(LearnerOfTwo, EdgesAreLearnedFromARaise) {
+TEST_F(LearnerOfTwo, AnEdgeIsLearnedFromARaise) {
   superstep({9});
   for (int round = 0; round < 3; ++round) superstep({1, 2});
   for (int round = 0; round < 3; ++round) superstep({3});
   superstep({9});
-  EXPECT_EQ(learner_.add_edge(2, {77, 1}, Where::kNextSuperstep), 1U);
-  EXPECT_THAT(successors(2, Where::kNextSuperstep), testing::Contains(1));
-  EXPECT_EQ(learner_.add_edge(2, {77}, Where::kSameSuperstep), 0U);
-  EXPECT_EQ(learner_.add_edge(77, {1}, Where::kSameSuperstep), 0U);
+  EXPECT_EQ(learner_.add_edge(2, {77, 1}, EdgeKind::kNextSuperstep), 1U);
+  EXPECT_THAT(successors(2, EdgeKind::kNextSuperstep), testing::Contains(1));
+  EXPECT_EQ(learner_.add_edge(2, {77}, EdgeKind::kSameSuperstep), 0U);
+  EXPECT_EQ(learner_.add_edge(77, {1}, EdgeKind::kSameSuperstep), 0U);
 }
 
 TEST_F(LearnerOfTwo, ForgettingANameDropsItsFragment) {
@@ -276,7 +276,7 @@ TEST_F(LearnerOfTwo, ForgettingANameDropsItsFragment) {
   learner_.forget(1);
   EXPECT_THAT(fragments(), IsEmpty());
   learner_.forget(8);
-  EXPECT_FALSE(superstep({1}));  // what ran before is forgotten
+  EXPECT_FALSE(superstep({1}));  // the learner has forgotten the steps before
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Members: all members of a group in one thread, for tests. Messages wait in channels until they
-// are delivered. Entries meet on a board that compares them as the flag board does.
+// Members: all members of a group in one thread, for tests. Messages wait in channels until a test
+// delivers them. Each member has two lines for its entries, which the others read, as on the flag
+// board.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,20 +29,20 @@ class Members {
   int size() const { return static_cast<int>(members_.size()); }
 
   void submit(int member, const Signature& signature, const SubmissionContext& context = {}) {
-    auto& one = at(member);
-    auto& interned = one.interned[digest_of(signature)];
+    auto& state = at(member);
+    auto& interned = state.interned[digest_of(signature)];
     if (!interned) interned = std::make_unique<InternedSignature>(signature);
-    const CallId call_id = ++one.call_id_last;
-    now_ += std::chrono::nanoseconds(1);  // so that no two times are equal
-    one.agreement.submit(call_id, *interned, context, now_);
-    one.submitted[call_id] = signature.name;
+    const CallId call_id = ++state.call_id_last;
+    now_ += std::chrono::nanoseconds(1);  // no two submissions have the same time
+    state.agreement.submit(call_id, *interned, context, now_);
+    state.submitted[call_id] = signature.name;
   }
 
   void submit_everywhere(const Signature& signature) {
     for (int member = 0; member < size(); ++member) submit(member, signature);
   }
 
-  // Collects the messages to send; returns their number.
+  // Moves the messages of all members into the channels; returns their number.
   int collect() {
     int count = 0;
     for (int member = 0; member < size(); ++member) {
@@ -54,71 +55,71 @@ class Members {
     return count;
   }
 
-  // Delivers at most `most` messages.
-  void deliver(int from, int to, int most = 1 << 30) {
+  // Delivers at most `messages_max` messages from one member to another.
+  void deliver(int from, int to, int messages_max = 1 << 30) {
     auto& channel = channels_[{from, to}];
-    for (; !channel.empty() && most > 0; channel.pop_front(), --most)
+    for (; !channel.empty() && messages_max > 0; channel.pop_front(), --messages_max)
       ASSERT_EQ(at(to).agreement.receive(from, channel.front(), now_), Status());
   }
 
-  // Delivers at most `most` messages; true if there was one.
-  bool deliver_some(int from, int to, int most) {
-    const bool some = most > 0 && !channels_[{from, to}].empty();
-    deliver(from, to, most);
+  // Delivers at most `messages_max` messages; returns true if it delivered any.
+  bool deliver_some(int from, int to, int messages_max) {
+    const bool some = messages_max > 0 && !channels_[{from, to}].empty();
+    deliver(from, to, messages_max);
     return some;
   }
 
-  // Delivers until no message is left; returns how many there were.
+  // Delivers all messages, and those that they cause; returns their number.
   int deliver_all() {
     int messages = 0;
-    for (bool again = true; again;) {
+    for (bool progress = true; progress;) {
       messages += collect();
-      again = false;
+      progress = false;
       for (auto& [ends, channel] : channels_) {
         if (channel.empty()) continue;
-        again = true;
+        progress = true;
         deliver(ends.first, ends.second);
       }
     }
     return messages;
   }
 
-  // Lets one member look once at its agreement and at the board; true if anything moved.
+  // Lets one member take one step: roll back, enter, or complete. Returns true if it made progress.
   bool advance(int member) {
-    auto& one = at(member);
-    if (one.agreement.take_rollback()) {
-      EXPECT_TRUE(one.entry.has_value());
-      one.lines[one.entry->step_number.sequence % 2] = {};
-      one.entry.reset();
+    auto& state = at(member);
+    if (state.agreement.take_rollback()) {
+      EXPECT_TRUE(state.entry.has_value());
+      state.lines[state.entry->step_number.sequence % 2] = {};
+      state.entry.reset();
       return true;
     }
-    if (!one.entry) {
-      const auto* decision = one.agreement.next_decision();
+    if (!state.entry) {
+      const auto* decision = state.agreement.next_decision();
       if (decision == nullptr) return false;
-      one.entry = entry_of(*decision);
-      one.decision = decision;
-      EXPECT_EQ(one.entry->step_number.sequence, one.completed + 1);
-      one.lines[one.entry->step_number.sequence % 2] = *one.entry;
+      state.entry = entry_of(*decision);
+      state.decision = decision;
+      EXPECT_EQ(state.entry->step_number.sequence, state.completed + 1);
+      state.lines[state.entry->step_number.sequence % 2] = *state.entry;
       return true;
     }
-    return meet(one);
+    return compare_and_complete(state);
   }
 
-  // Runs until nothing moves; returns the number of messages.
+  // Runs until no member makes progress; returns the number of messages.
   int run() {
     int messages = 0;
-    for (bool again = true; again;) {
-      again = false;
-      for (int member = 0; member < size(); ++member) again |= advance(member);
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (int member = 0; member < size(); ++member) progress |= advance(member);
       const int delivered = deliver_all();
       messages += delivered;
-      again |= delivered > 0;
+      progress |= delivered > 0;
     }
     return messages;
   }
 
-  // What was completed since the last call, as "a", "a+b", "joined a", "rejected x: why", "pass" or
-  // "released by 3".
+  // Returns the decisions that this member has completed since the last call, as "a", "a+b",
+  // "joined a", "rejected x: why", "no-op" or "j released by 3".
   std::vector<std::string> take_log(int member) { return std::exchange(at(member).log, {}); }
   // Whether this member's submission of this name is neither completed nor rejected.
   bool is_in_flight(int member, const std::string& name) {
@@ -167,45 +168,45 @@ class Members {
     return {step_number, step == nullptr ? 0 : step->identity};
   }
 
-  bool meet(Member& one) {
+  bool compare_and_complete(Member& state) {
     bool alike = true;
     for (const auto& other : members_) {
-      const auto& line = other->lines[one.entry->step_number.sequence % 2];
-      if (line.step_number != one.entry->step_number) return false;
-      alike &= line.identity == one.entry->identity;
+      const auto& line = other->lines[state.entry->step_number.sequence % 2];
+      if (line.step_number != state.entry->step_number) return false;
+      alike &= line.identity == state.entry->identity;
     }
     if (!alike) {
-      if (std::exchange(one.entry->mispredicted, true)) return false;
-      one.agreement.mispredicted();
+      if (std::exchange(state.entry->mispredicted, true)) return false;
+      state.agreement.mispredicted();
       return true;
     }
-    complete(one);
+    complete(state);
     return true;
   }
 
-  static void complete(Member& one) {
-    one.completed = one.entry->step_number.sequence;
-    one.generation = one.entry->step_number.generation;
-    one.entry.reset();
-    const auto take = [&one](CallId call_id) {
-      const auto submitted = one.submitted.extract(call_id);
+  static void complete(Member& state) {
+    state.completed = state.entry->step_number.sequence;
+    state.generation = state.entry->step_number.generation;
+    state.entry.reset();
+    const auto take = [&state](CallId call_id) {
+      const auto submitted = state.submitted.extract(call_id);
       EXPECT_FALSE(submitted.empty());
       return submitted.mapped();
     };
     std::string text;
-    if (const auto* step = std::get_if<Step>(one.decision)) {
+    if (const auto* step = std::get_if<Step>(state.decision)) {
       for (const auto call_id : step->call_ids) text += (text.empty() ? "" : "+") + take(call_id);
-      if (step->joined) text = "joined " + step->joined->name;
-    } else if (const auto* rejection = std::get_if<Rejection>(one.decision)) {
+      if (step->signature_if_joined) text = "joined " + step->signature_if_joined->name;
+    } else if (const auto* rejection = std::get_if<Rejection>(state.decision)) {
       EXPECT_EQ(rejection->status.code(), StatusCode::kFixCall);
       text = "rejected " + take(rejection->call_id) + ": " + rejection->status.message();
-    } else if (const auto* release = std::get_if<Release>(one.decision)) {
+    } else if (const auto* release = std::get_if<Release>(state.decision)) {
       text = take(release->call_id) + " released by " + std::to_string(release->last_rank);
     } else {
-      text = "pass";
+      text = "no-op";
     }
-    one.log.push_back(text);
-    one.agreement.completed();
+    state.log.push_back(text);
+    state.agreement.completed();
   }
 
   std::vector<std::unique_ptr<Member>> members_;

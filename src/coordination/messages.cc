@@ -12,8 +12,8 @@
 namespace farandole {
 namespace {
 
-// The first byte of a message. Each item begins with its tag; tags are distinct over both kinds of
-// messages.
+// The kind is the first byte of a message. Each item begins with its tag; no tag occurs in both
+// kinds of messages.
 enum class Kind : std::uint8_t { kAnnouncements = 1, kStream = 2 };
 
 template <class Item>
@@ -70,7 +70,7 @@ class Reader {
   ByteReader& reader_;
 };
 
-// The fields of each item, in the order in which they are written and read.
+// These functions visit the fields of each item, in the order in which they are written and read.
 void fields(auto& each, Signature& item) {
   each(item.name, item.operation, item.dtype, item.device, item.reduce_op, item.root_rank,
        item.prescale, item.postscale, item.dimensions, item.call_error);
@@ -93,7 +93,7 @@ void fields(auto& each, AnnounceAgain& item) {
 void fields(auto& each, AnnounceJoin& item) { each(item.time); }
 void fields(auto& each, Raise& item) {
   each(item.generation, item.completed, item.cause, item.fragment, item.bucket, item.ready,
-       item.where);
+       item.edge_kind);
 }
 void fields(auto& each, Report& item) {
   each(item.generation, item.completed, item.entered, item.identity, item.quiescent_points,
@@ -113,7 +113,7 @@ void fields(auto& each, Stop& item) { each(item.generation); }
 void fields(auto& each, Answer& item) { each(item.generation, item.common_prefix, item.fragment); }
 void fields(auto& each, AddBucket& item) { each(item.fragment, item.ids); }
 void fields(auto& each, DropFragment& item) { each(item.fragment); }
-void fields(auto& each, AddEdge& item) { each(item.from, item.to, item.where); }
+void fields(auto& each, AddEdge& item) { each(item.from, item.to, item.kind); }
 void fields(auto& each, Follow& item) { each(item.generation, item.sequence, item.fragment); }
 
 template <class Item>
@@ -125,7 +125,7 @@ Bytes encode(Item item) {
 }
 
 // Says what is wrong with an item whose bytes could be read; empty if it is valid.
-struct Examiner {
+struct ItemValidator {
   std::string operator()(const auto& /*item*/) const { return {}; }
   std::string operator()(const AnnounceInFull& item) const {
     return problem_of_call(item.signature);
@@ -138,10 +138,10 @@ struct Examiner {
     if (item.cause > Raise::Cause::kMissingEdge)
       return fmt::format("a raise has the cause {}", static_cast<int>(item.cause));
     auto problem = problem_of_list(item.ready);
-    return problem.empty() ? problem_of_where(item.where) : problem;
+    return problem.empty() ? problem_of_edge_kind(item.edge_kind) : problem;
   }
   std::string operator()(const Report& item) const {
-    if (item.entered > 1) return fmt::format("a report has {} entries", item.entered);
+    if (item.entered > 1) return fmt::format("a report has the entered flag {}", item.entered);
     return {};
   }
   std::string operator()(const Define& item) const {
@@ -165,10 +165,10 @@ struct Examiner {
     if (item.fragment == 0) return "a bucket is in the fragment 0";
     return item.ids.empty() ? "a bucket is empty" : problem_of_list(item.ids);
   }
-  std::string operator()(const AddEdge& item) const { return problem_of_where(item.where); }
+  std::string operator()(const AddEdge& item) const { return problem_of_edge_kind(item.kind); }
 
  private:
-  // For calls, which are matched by name; a join is not.
+  // A join must not come with a signature, because it has a message of its own: AnnounceJoin.
   static std::string problem_of_call(const Signature& signature) {
     auto problem = problem_of(signature);
     if (problem.empty() && signature.operation == Operation::kJoin)
@@ -180,16 +180,16 @@ struct Examiner {
     return list.size() > kListMax ? fmt::format("a list has {} numbers", list.size())
                                   : std::string();
   }
-  static std::string problem_of_where(Where where) {
-    if (where >= Where::kSameSuperstep && where <= Where::kAnywhere) return {};
-    return fmt::format("a fragment follows at {}", static_cast<int>(where));
+  static std::string problem_of_edge_kind(EdgeKind kind) {
+    if (kind >= EdgeKind::kSameSuperstep && kind <= EdgeKind::kBoth) return {};
+    return fmt::format("an edge has the kind {}", static_cast<int>(kind));
   }
   static std::string problem_of_id(std::uint32_t id) {
     return id == 0 ? "an item has the id 0" : std::string();
   }
 };
 
-// Empty if the tag is unknown.
+// Reads the item that has this tag; empty if the tag is unknown.
 template <class Item, std::size_t... Index>
 std::optional<Item> read_item(ByteReader& bytes, std::size_t tag,
                               std::index_sequence<Index...> /*all*/) {
@@ -226,7 +226,7 @@ Result<std::vector<Item>> decode(Kind kind, std::span<const std::byte> message) 
       return Status::stop(fmt::format("item {} has the unknown tag {}", items.size() + 1, tag));
     if (!reader.ok())
       return Status::stop(fmt::format("item {} (tag {}) is cut off", items.size() + 1, tag));
-    if (const auto problem = std::visit(Examiner(), *item); !problem.empty())
+    if (const auto problem = std::visit(ItemValidator(), *item); !problem.empty())
       return Status::stop(fmt::format("item {} (tag {}): {}", items.size() + 1, tag, problem));
     items.push_back(*std::move(item));
   }

@@ -28,12 +28,12 @@ struct OutgoingMessage {
   Bytes bytes;  // at most kMessageBytesMax
 };
 
-// Where one fragment follows another: inside a superstep, or behind a synchronization point.
-// Submissions after a quiescent point are behind a synchronization point, so a member that looks
-// for the next fragment knows which of the two applies. A set of bits.
-enum class Where : std::uint8_t { kSameSuperstep = 1, kNextSuperstep = 2, kAnywhere = 3 };
+// Whether a fragment follows another in the same superstep or, after a synchronization point, in
+// the next one. A set of bits. A member that looks for the next fragment knows which of the two it
+// needs: the next superstep if its oldest submission was made after a newer quiescent point.
+enum class EdgeKind : std::uint8_t { kSameSuperstep = 1, kNextSuperstep = 2, kBoth = 3 };
 
-// Follower → coordinator: "this is ready here".
+// Follower → coordinator: "this call is ready here".
 struct AnnounceInFull {
   Signature signature;
   SubmissionContext context;
@@ -50,57 +50,56 @@ struct AnnounceAgain {  // repeats an announcement whose id was forgotten before
   friend bool operator==(const AnnounceAgain&, const AnnounceAgain&) = default;
 };
 struct AnnounceJoin {      // the member has joined: it submits nothing until all are released
-  std::uint64_t time = 0;  // when it was submitted, in ns on the monotonic clock that members share
+  std::uint64_t time = 0;  // of the join's submission, in ns of the monotonic clock of the host
   friend bool operator==(const AnnounceJoin&, const AnnounceJoin&) = default;
 };
-// Asks for a replan, because what is predicted here differs from what is happening.
+// Asks for a replan, because the prediction of the sender does not fit what the group does.
 struct Raise {
   enum class Cause : std::uint8_t {
     kMisprediction,  // members have entered a step with different identities, or a member joins
-    kBucket,         // the plan's next bucket is not ready, but something of its fragment is
-    kMissingEdge,    // nothing of the expected fragments is ready, but something of others
+    kBucket,         // the plan's next bucket is not ready, but some calls of its fragment are
+    kMissingEdge,    // no call of the expected fragments is ready, but calls of other fragments are
   };
   std::uint32_t generation = 1;
-  std::uint32_t completed = 0;  // its last completed sequence
+  std::uint32_t completed = 0;  // the sender's last completed sequence
   Cause cause = Cause::kMisprediction;
   std::uint32_t fragment = 0;  // the expected or current fragment; 0 if none
-  std::uint32_t bucket =
-      0;  // index of the bucket in the fragment; the number of buckets means its end
+  std::uint32_t bucket = 0;    // index of the next bucket; at the end, the number of buckets
   // kBucket: the ready ids of the bucket and of later buckets of the fragment. kMissingEdge: the
-  // fragments of which anything is ready, in the order of submission.
+  // fragments that have ready calls, in the order of submission.
   std::vector<std::uint32_t> ready = {};
-  Where where = Where::kAnywhere;  // for kMissingEdge: where we look for the next fragment
+  EdgeKind edge_kind = EdgeKind::kBoth;  // for kMissingEdge: the kind of the missing edge
   friend bool operator==(const Raise&, const Raise&) = default;
 };
 struct Report {  // how far a member has come when it was stopped
   std::uint32_t generation;
   std::uint32_t completed;         // last completed sequence
   std::uint8_t entered;            // whether it has entered the next one: 0 or 1
-  std::uint64_t identity;          // identity of what it has entered
-  std::uint32_t quiescent_points;  // the highest among the submissions of all that it has entered
+  std::uint64_t identity;          // of the step that it has entered; 0 if none
+  std::uint32_t quiescent_points;  // the highest count among the submissions that it has entered
   std::uint32_t fragments_run;     // how many fragments of the plan it has entered completely
   friend bool operator==(const Report&, const Report&) = default;
 };
 using Announcement =
     std::variant<AnnounceInFull, AnnounceById, AnnounceAgain, AnnounceJoin, Raise, Report>;
 
-// Coordinator → every member, in the group's order.
+// Coordinator → every member; all members receive these in the same order.
 struct Define {  // from now on this id stands for this signature
   std::uint32_t id;
   Signature signature;
   friend bool operator==(const Define&, const Define&) = default;
 };
-struct Forget {  // from now on the id is unused, for good
+struct Forget {  // from now on the id stands for nothing, and it is never used again
   std::uint32_t id;
   friend bool operator==(const Forget&, const Forget&) = default;
 };
-struct Issue {  // the next step
+struct Issue {  // the next step: all members run this call
   std::uint32_t generation;
   std::uint32_t sequence;
   std::uint32_t id;
   friend bool operator==(const Issue&, const Issue&) = default;
 };
-struct Reject {
+struct Reject {  // the next decision: the calls of this name fail with this text
   std::uint32_t generation;
   std::uint32_t sequence;
   std::string name;
@@ -117,33 +116,33 @@ struct Stop {  // members must enter nothing more in this generation, and report
   std::uint32_t generation;
   friend bool operator==(const Stop&, const Stop&) = default;
 };
-// ends a replan: entries up to the common prefix stay, all others are rolled back, and the group
-// goes on
+// Ends a replan: entries up to the common prefix stay, all others are rolled back, and the group
+// goes on.
 struct Answer {
   std::uint32_t generation;
-  std::uint32_t common_prefix;  // last sequence that all have entered alike
-  std::uint32_t fragment;       // the plan goes on with this fragment; 0: announce everything
+  std::uint32_t common_prefix;  // the last sequence that all have entered with equal identities
+  std::uint32_t fragment;       // the plan goes on with this fragment; 0: learn mode
   friend bool operator==(const Answer&, const Answer&) = default;
 };
-// Edits of the plan. There are none while the plan is followed.
+// Edits of the plan. The coordinator sends none while the members follow the plan.
 struct AddBucket {  // the next bucket of this fragment; makes the fragment if it is new
   std::uint32_t fragment;
   std::vector<std::uint32_t> ids;  // at least one
   friend bool operator==(const AddBucket&, const AddBucket&) = default;
 };
-struct DropFragment {  // also removes its edges, from it and to it
+struct DropFragment {  // also removes the edges from it and to it
   std::uint32_t fragment;
   friend bool operator==(const DropFragment&, const DropFragment&) = default;
 };
 struct AddEdge {
-  std::uint32_t from;  // fragments
-  std::uint32_t to;
-  Where where;
+  std::uint32_t from;  // a fragment
+  std::uint32_t to;    // a fragment
+  EdgeKind kind;
   friend bool operator==(const AddEdge&, const AddEdge&) = default;
 };
-struct Follow {  // from here on, follow the plan, beginning with this fragment
+struct Follow {  // from here on, the members follow the plan, beginning with this fragment
   std::uint32_t generation;
-  std::uint32_t sequence;  // the last one that was decided
+  std::uint32_t sequence;  // of the last decision before the plan
   std::uint32_t fragment;
   friend bool operator==(const Follow&, const Follow&) = default;
 };
@@ -155,7 +154,7 @@ class MessagePacker {
  public:
   void add(const Announcement& announcement);
   void add(const StreamItem& item);
-  // The next message. Closes the one that is being filled if there is no other.
+  // Returns the oldest full message; if there is none, the one that is being filled.
   std::optional<Bytes> take();
   bool empty() const { return full_.empty() && open_.empty(); }
 

@@ -33,7 +33,7 @@ std::vector<Announcement> all_announcements() {
           AnnounceById{0xFFFFFFFF, {4, 5, 6}},
           AnnounceAgain{sample(), {7, 8, 9}},
           AnnounceJoin{},
-          Raise{2, 3, Raise::Cause::kBucket, 7, 1, {5, 6}, Where::kSameSuperstep},
+          Raise{2, 3, Raise::Cause::kBucket, 7, 1, {5, 6}, EdgeKind::kSameSuperstep},
           Report{2, 9, 1, 0x123456789abcdef0, 5, 4}};
 }
 
@@ -58,7 +58,7 @@ Bytes bytes_of(std::initializer_list<int> values) {
   return bytes;
 }
 
-TEST(Messages, ComeBackAsTheyWere) {
+TEST(Messages, DecodingReturnsTheEncodedItems) {
   EXPECT_EQ(decode_announcements(packed(all_announcements())).value(), all_announcements());
   EXPECT_EQ(decode_stream(packed(all_stream_items())).value(), all_stream_items());
 }
@@ -106,7 +106,7 @@ Bytes one(const Item& item) {
   return packed(std::vector<StreamItem>{item});
 }
 
-TEST(Messages, WhatIsWrongIsSaid) {
+TEST(Messages, ErrorsSayWhatIsWrong) {
   const std::pair<Bytes, std::string> cases[] = {
       {{}, "it is empty"},
       {bytes_of({2}), "it contains no item"},
@@ -116,7 +116,7 @@ TEST(Messages, WhatIsWrongIsSaid) {
       {bytes_of({2, 8, 1, 0, 0}), "item 1 (tag 8) is cut off"},
       {bytes_of({2, 8, 1, 0, 0, 0, 8, 0, 0, 0, 0}), "item 2 (tag 8): an item has the id 0"},
       {Bytes(kMessageBytesMax + 1, std::byte{2}), "it has 16385 bytes, at most 16384 are allowed"},
-      // A name that claims to be longer than the message.
+      // The length of this name is greater than the message.
       {bytes_of({2, 10, 1, 0, 0, 0, 1, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 'x'}),
        "item 1 (tag 10) is cut off"},
       {one(Define{0, sample()}), "item 1 (tag 7): an item has the id 0"},
@@ -125,7 +125,7 @@ TEST(Messages, WhatIsWrongIsSaid) {
       {one(Reject{1, 1, "x", ""}), "item 1 (tag 10): a rejection has a text of 0 bytes"},
       {one(AddBucket{0, {1}}), "item 1 (tag 14): a bucket is in the fragment 0"},
       {one(AddBucket{1, {}}), "item 1 (tag 14): a bucket is empty"},
-      {one(AddEdge{1, 1, static_cast<Where>(0)}), "item 1 (tag 16): a fragment follows at 0"},
+      {one(AddEdge{1, 1, static_cast<EdgeKind>(0)}), "item 1 (tag 16): an edge has the kind 0"},
       {one(ReleaseAll{1, 1, -3}), "item 1 (tag 11): a release names the rank -3"},
   };
   for (const auto& [bytes, text] : cases)
@@ -137,7 +137,7 @@ TEST(Messages, WhatIsWrongIsSaid) {
       {AnnounceById{0, {}}, "item 1 (tag 2): an item has the id 0"},
       {Raise{1, 0, static_cast<Raise::Cause>(3), 0, 0, {}},
        "item 1 (tag 5): a raise has the cause 3"},
-      {Report{1, 1, 2, 0, 0, 0}, "item 1 (tag 6): a report has 2 entries"},
+      {Report{1, 1, 2, 0, 0, 0}, "item 1 (tag 6): a report has the entered flag 2"},
   };
   for (const auto& [item, text] : announcements) {
     const auto bytes = packed(std::vector<Announcement>{item});
@@ -149,7 +149,7 @@ TEST(Messages, WhatIsWrongIsSaid) {
             Status::stop("item 1 (tag 5): a list has 1025 numbers"));
 }
 
-TEST(Messages, ASignatureOutOfBoundsIsNotAccepted) {
+TEST(Messages, AnInvalidSignatureIsNotAccepted) {
   auto signature = sample();
   signature.dtype = static_cast<DType>(77);
   auto endless = sample();
@@ -172,7 +172,7 @@ TEST(Messages, ASignatureOutOfBoundsIsNotAccepted) {
   }
 }
 
-TEST(Messages, EveryPrefixOfAMessageIsEitherWholeItemsOrAnError) {
+TEST(Messages, APrefixOfAMessageIsEitherWholeItemsOrAnError) {
   const auto bytes = packed(all_stream_items());
   int whole = 0;
   for (std::size_t size = 0; size < bytes.size(); ++size) {
@@ -186,8 +186,8 @@ TEST(Messages, EveryPrefixOfAMessageIsEitherWholeItemsOrAnError) {
   EXPECT_EQ(whole, static_cast<int>(all_stream_items().size()) - 1);
 }
 
-// Random bytes must not make the decoders misbehave (the sanitizers watch). If they accept a
-// message, packing the result must give the same items.
+// The sanitizers check that the decoders read damaged bytes safely. If a decoder accepts a message,
+// packing its result must give the same bytes.
 TEST(Messages, DamagedBytesAreHarmless) {
   std::mt19937_64 random(1);
   const auto announcements = packed(all_announcements());

@@ -1,5 +1,5 @@
-// NameTable: which 32-bit id stands for which signature, and which one was used least recently. The
-// coordinator decides what it contains; followers keep a copy from the stream.
+// NameTable: which 32-bit id stands for which signature, and which id was used least recently. The
+// coordinator decides what the table contains; followers apply the same changes to their copies.
 #pragma once
 
 #include <cstddef>
@@ -18,18 +18,17 @@ class NameTable {
   NameTable& operator=(const NameTable&) = delete;
 
   std::size_t size() const { return ids_.size(); }
-  // The signature of an id; null if there is none. Valid until the id is forgotten.
+  // The signature of an id; null if it has none. The pointer is valid until the id is forgotten.
   const InternedSignature* find(std::uint32_t id) const;
   // The id of the signature with this digest; 0 if there is none.
   std::uint32_t id_of(std::uint64_t digest) const;
 
   // Neither the id nor the signature may be in the table. A new entry is the most recent one.
   const InternedSignature& define(std::uint32_t id, Signature signature);
-  // For both, the id must be in the table.
+  // Makes the id the most recently used one. It must be in the table.
   void touch(std::uint32_t id);
-  void forget(std::uint32_t id);
-  // The table must not be empty.
-  std::uint32_t least_recent() const;
+  void forget(std::uint32_t id);       // the id must be in the table
+  std::uint32_t least_recent() const;  // the table must not be empty
 
  private:
   using Uses = std::list<std::uint32_t>;  // ids, least recent first

@@ -30,7 +30,7 @@ TEST(NameTable, FindsBothWays) {
   EXPECT_EQ(names.id_of(digest_of(named("a"))), 7U);
 }
 
-TEST(NameTable, TheLeastRecentIsTheOneNotUsedLongest) {
+TEST(NameTable, FindsTheLeastRecentlyUsedId) {
   NameTable names;
   for (std::uint32_t id = 1; id <= 3; ++id) names.define(id, named(std::to_string(id)));
   EXPECT_EQ(names.least_recent(), 1U);
@@ -45,7 +45,7 @@ TEST(NameTable, TheLeastRecentIsTheOneNotUsedLongest) {
   EXPECT_EQ(names.least_recent(), 1U);
 }
 
-TEST(NameTable, KeepsWhatItWasGivenThroughGrowth) {
+TEST(NameTable, SignaturesStayInPlaceWhenTheTableGrows) {
   NameTable names;
   const auto& first = names.define(1, named("first"));
   for (std::uint32_t id = 2; id < 5000; ++id) names.define(id, named(std::to_string(id)));
@@ -55,7 +55,7 @@ TEST(NameTable, KeepsWhatItWasGivenThroughGrowth) {
 
 using NameTableDeathTest = testing::Test;
 
-TEST(NameTableDeathTest, MisuseStops) {
+TEST(NameTableDeathTest, MisuseAborts) {
   NameTable names;
   names.define(1, named("a"));
   EXPECT_DEATH(names.define(2, named("a")), "one id at a time");

@@ -17,13 +17,13 @@ Status Plan::apply(const AddBucket& edit) {
         std::ranges::find(bucket.ids, id) != bucket.ids.end())
       return Status::stop(fmt::format("it plans the id {} a second time", id));
     bucket.ids.push_back(id);
-    bucket.members.push_back(interned);
+    bucket.signatures.push_back(interned);
     identity.add(*interned);
   }
   bucket.identity = identity.value();
   auto& fragment = fragments_[edit.fragment];
   fragment.number = edit.fragment;
-  for (const auto* interned : bucket.members) {
+  for (const auto* interned : bucket.signatures) {
     fragments_by_digest_[interned->digest] = &fragment;
     ++names_planned_[interned->name_digest];
   }
@@ -37,7 +37,7 @@ Status Plan::apply(const DropFragment& edit) {
     return Status::stop(
         fmt::format("it drops the fragment {}, which does not exist", edit.fragment));
   for (const auto& bucket : found->second.buckets) {
-    for (const auto* interned : bucket.members) {
+    for (const auto* interned : bucket.signatures) {
       fragments_by_digest_.erase(interned->digest);
       const auto name = names_planned_.find(interned->name_digest);
       if (--name->second == 0) names_planned_.erase(name);
@@ -58,9 +58,9 @@ Status Plan::apply(const AddEdge& edit) {
   auto& known = from->second.successors;
   const auto same = std::ranges::find(known, to, &Edge::to);
   if (same == known.end())
-    known.push_back({to, edit.where});
+    known.push_back({to, edit.kind});
   else
-    same->where = static_cast<Where>(static_cast<int>(same->where) | static_cast<int>(edit.where));
+    same->kind = static_cast<EdgeKind>(static_cast<int>(same->kind) | static_cast<int>(edit.kind));
   return {};
 }
 

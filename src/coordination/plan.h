@@ -1,7 +1,7 @@
-// Plan: what was seen to repeat. Fragments are disjoint sets of signatures that come together, each
-// in an order and in buckets. Edges say which fragment may follow which. The coordinator edits the
-// plan; followers keep a copy from the stream. It is only a prediction: a wrong plan costs time,
-// but no result depends on it.
+// Plan: the steps that the group expects, because they have repeated. Fragments are disjoint sets
+// of signatures that come together, in an order and in buckets. Edges say which fragment may follow
+// which. The coordinator edits the plan; followers apply the same edits to their copies. A plan is
+// only a prediction: a wrong plan costs time, but no result depends on it.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 
 namespace farandole {
 
-// Computes a step's identity: 64 bits from the digests of its signatures, in their order. It is the
-// same on every member, whatever the prediction was based on.
+// Computes a step's identity: 64 bits from the digests of its signatures, in their order. It
+// depends only on these, so all members compute the same identity for the same step.
 class ContentIdentity {
  public:
   void add(const InternedSignature& interned) {
@@ -44,15 +44,15 @@ class Plan {
   struct Bucket {  // submissions that share a step
     std::vector<std::uint32_t> ids;
     // the signatures of `ids`, owned by the table of names
-    std::vector<const InternedSignature*> members;
+    std::vector<const InternedSignature*> signatures;
     std::uint64_t identity = 0;
   };
   struct Fragment;
   struct Edge {
     const Fragment* to;
-    Where where;
-    bool holds(Where place) const {
-      return (static_cast<int>(where) & static_cast<int>(place)) == static_cast<int>(place);
+    EdgeKind kind;
+    bool includes(EdgeKind wanted) const {
+      return (static_cast<int>(kind) & static_cast<int>(wanted)) == static_cast<int>(wanted);
     }
   };
   struct Fragment {
@@ -71,7 +71,7 @@ class Plan {
   Status apply(const DropFragment& edit);
   Status apply(const AddEdge& edit);
 
-  // Null if there is none. The pointer is valid until the fragment is dropped.
+  // By number, or by signature; null if there is none. Valid until the fragment is dropped.
   const Fragment* find(std::uint32_t fragment) const;
   const Fragment* fragment_of(std::uint64_t digest) const;
   // Whether a signature of this name is planned.
@@ -82,7 +82,7 @@ class Plan {
   const NameTable& names_;
   std::unordered_map<std::uint32_t, Fragment> fragments_;  // by number
   std::unordered_map<std::uint64_t, const Fragment*> fragments_by_digest_;
-  // how many planned signatures have that name
+  // how many planned signatures have a name, by its digest
   std::unordered_map<std::uint64_t, int> names_planned_;
 };
 

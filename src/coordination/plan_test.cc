@@ -25,14 +25,14 @@ class PlanOfFour : public testing::Test {
   Plan plan_{names_};
 };
 
-TEST_F(PlanOfFour, HoldsFragmentsInBuckets) {
+TEST_F(PlanOfFour, HasFragmentsInBuckets) {
   ASSERT_EQ(plan_.apply(AddBucket{7, {2, 1}}), Status());
   ASSERT_EQ(plan_.apply(AddBucket{7, {3}}), Status());
   const auto* fragment = plan_.find(7);
   ASSERT_NE(fragment, nullptr);
   EXPECT_EQ(fragment->number, 7U);
   ASSERT_EQ(fragment->buckets.size(), 2U);
-  EXPECT_EQ(fragment->buckets[0].members[0], names_.find(2));
+  EXPECT_EQ(fragment->buckets[0].signatures[0], names_.find(2));
   ContentIdentity fused;
   fused.add(*names_.find(2));
   fused.add(*names_.find(1));
@@ -48,25 +48,25 @@ TEST_F(PlanOfFour, HoldsFragmentsInBuckets) {
   EXPECT_FALSE(plan_.has_name(names_.find(3)->name_digest));
 }
 
-TEST_F(PlanOfFour, EdgesHoldAtTheirPlaces) {
+TEST_F(PlanOfFour, EdgesHaveKinds) {
   ASSERT_EQ(plan_.apply(AddBucket{1, {1}}), Status());
   ASSERT_EQ(plan_.apply(AddBucket{2, {2}}), Status());
-  ASSERT_EQ(plan_.apply(AddEdge{1, 2, Where::kSameSuperstep}), Status());
-  ASSERT_EQ(plan_.apply(AddEdge{1, 1, Where::kNextSuperstep}), Status());
+  ASSERT_EQ(plan_.apply(AddEdge{1, 2, EdgeKind::kSameSuperstep}), Status());
+  ASSERT_EQ(plan_.apply(AddEdge{1, 1, EdgeKind::kNextSuperstep}), Status());
   const auto& successors = plan_.find(1)->successors;
   ASSERT_EQ(successors.size(), 2U);
-  EXPECT_TRUE(successors[0].holds(Where::kSameSuperstep));
-  EXPECT_FALSE(successors[0].holds(Where::kNextSuperstep));
-  ASSERT_EQ(plan_.apply(AddEdge{1, 2, Where::kNextSuperstep}), Status());
+  EXPECT_TRUE(successors[0].includes(EdgeKind::kSameSuperstep));
+  EXPECT_FALSE(successors[0].includes(EdgeKind::kNextSuperstep));
+  ASSERT_EQ(plan_.apply(AddEdge{1, 2, EdgeKind::kNextSuperstep}), Status());
   EXPECT_EQ(successors.size(), 2U);
-  EXPECT_TRUE(successors[0].holds(Where::kSameSuperstep));
-  EXPECT_TRUE(successors[0].holds(Where::kNextSuperstep));
+  EXPECT_TRUE(successors[0].includes(EdgeKind::kSameSuperstep));
+  EXPECT_TRUE(successors[0].includes(EdgeKind::kNextSuperstep));
   ASSERT_EQ(plan_.apply(DropFragment{2}), Status());
   ASSERT_EQ(successors.size(), 1U);
   EXPECT_EQ(successors[0].to, plan_.find(1));
 }
 
-TEST_F(PlanOfFour, EditsThatContradictItStop) {
+TEST_F(PlanOfFour, ContradictoryEditsAreErrors) {
   ASSERT_EQ(plan_.apply(AddBucket{1, {1}}), Status());
   EXPECT_EQ(plan_.apply(AddBucket{1, {9}}),
             Status::stop("it plans the id 9, which has no signature"));
@@ -76,7 +76,7 @@ TEST_F(PlanOfFour, EditsThatContradictItStop) {
             Status::stop("it drops the fragment 2, which does not exist"));
   const auto problem =
       Status::stop("it says that fragment 2 follows 1, but one of them does not exist");
-  EXPECT_EQ(plan_.apply(AddEdge{1, 2, Where::kSameSuperstep}), problem);
+  EXPECT_EQ(plan_.apply(AddEdge{1, 2, EdgeKind::kSameSuperstep}), problem);
 }
 
 }  // namespace

@@ -11,39 +11,39 @@ namespace farandole {
 void PlanWalk::go_to(const Plan::Fragment* fragment) {
   fragment_ = fragment;
   bucket_ = 0;
-  forget_what_is_ready();
+  bucket_checked_ = nullptr;
 }
 
 const Plan::Bucket* PlanWalk::next() {
   if (fragment_ == nullptr) return nullptr;
   if (bucket_ < fragment_->buckets.size()) {
     next_fragment_ = fragment_;
-    return is_ready(fragment_->buckets[bucket_]) ? looked_at_ : nullptr;
+    return is_ready(fragment_->buckets[bucket_]) ? bucket_checked_ : nullptr;
   }
-  const auto here = place();
+  const auto wanted = wanted_edge_kind();
   for (const auto& edge : fragment_->successors) {
     next_fragment_ = edge.to;
-    if (edge.holds(here) && is_ready(edge.to->buckets.front())) return looked_at_;
+    if (edge.includes(wanted) && is_ready(edge.to->buckets.front())) return bucket_checked_;
   }
   return nullptr;
 }
 
-// Where the queued submission is, seen from the one that was entered last.
-Where PlanWalk::place() const {
+// Whether the oldest submission in flight is in the superstep of the last entered one, or later.
+EdgeKind PlanWalk::wanted_edge_kind() const {
   const auto oldest = in_flight_.first();
-  if (oldest == InFlight::kNone) return Where::kSameSuperstep;
+  if (oldest == InFlight::kNone) return EdgeKind::kSameSuperstep;
   const auto ahead = in_flight_[oldest].context.quiescent_points - quiescent_points_;
-  return static_cast<std::int32_t>(ahead) > 0 ? Where::kNextSuperstep : Where::kSameSuperstep;
+  return static_cast<std::int32_t>(ahead) > 0 ? EdgeKind::kNextSuperstep : EdgeKind::kSameSuperstep;
 }
 
-// Looks up each member once, because what is ready stays ready until it is entered. A bucket is not
-// ready if the user has waited between its submissions, also if the plan was learned without that
-// wait: such submissions are never fused.
+// Looks up each submission only once, because a ready submission stays ready until it is entered. A
+// bucket is not ready if the program has waited for a completion between its submissions, because
+// such submissions must not be fused. The plan may have been learned without that wait.
 bool PlanWalk::is_ready(const Plan::Bucket& bucket) {
-  if (looked_at_ != &bucket) slots_.clear();
-  looked_at_ = &bucket;
-  while (slots_.size() < bucket.members.size()) {
-    const auto slot = slot_of(*bucket.members[slots_.size()]);
+  if (bucket_checked_ != &bucket) slots_.clear();
+  bucket_checked_ = &bucket;
+  while (slots_.size() < bucket.signatures.size()) {
+    const auto slot = slot_of(*bucket.signatures[slots_.size()]);
     if (slot == InFlight::kNone) return false;
     const auto first = slots_.empty() ? slot : slots_.front();
     if (in_flight_[slot].context.waits != in_flight_[first].context.waits) return false;
@@ -56,18 +56,18 @@ void PlanWalk::enter() {
   bucket_ = next_fragment_ == fragment_ && bucket_ < fragment_->buckets.size() ? bucket_ + 1 : 1;
   fragment_ = next_fragment_;
   if (bucket_ == fragment_->buckets.size()) ++fragments_run_;
-  forget_what_is_ready();
+  bucket_checked_ = nullptr;
 }
 
-// The queued ids of this bucket and of those after it, without those that were submitted after
-// another wait of the user.
+// The ids of this bucket and of later ones that are in flight. If the program has waited for a
+// completion between their submissions, only the ids that were submitted before that wait.
 std::vector<std::uint32_t> PlanWalk::queued_of(const Plan::Fragment& fragment,
                                                std::size_t bucket) const {
   std::vector<std::uint32_t> ids;
   std::uint32_t waits = 0;
   for (auto later = bucket; later < fragment.buckets.size(); ++later) {
     for (std::size_t index = 0; index < fragment.buckets[later].ids.size(); ++index) {
-      const auto slot = slot_of(*fragment.buckets[later].members[index]);
+      const auto slot = slot_of(*fragment.buckets[later].signatures[index]);
       if (slot == InFlight::kNone || ids.size() == kListMax) continue;
       const auto its_waits = in_flight_[slot].context.waits;
       if (ids.empty() || static_cast<std::int32_t>(its_waits - waits) < 0) ids.clear();
@@ -96,12 +96,12 @@ std::vector<std::uint32_t> PlanWalk::queued_fragments() const {
 }
 
 Raise PlanWalk::describe_wait() const {
-  CHECK(fragment_ != nullptr, "nobody waits for a plan that there is not");
+  CHECK(fragment_ != nullptr, "a member waits only while it follows a plan");
   std::vector<std::pair<const Plan::Fragment*, std::size_t>> expected = {{fragment_, bucket_}};
   if (bucket_ == fragment_->buckets.size()) {
     expected.clear();
     for (const auto& edge : fragment_->successors)
-      if (edge.holds(place())) expected.emplace_back(edge.to, 0);
+      if (edge.includes(wanted_edge_kind())) expected.emplace_back(edge.to, 0);
   }
   Raise raise;
   raise.cause = Raise::Cause::kBucket;
@@ -115,7 +115,7 @@ Raise PlanWalk::describe_wait() const {
   raise.fragment = fragment_->number;
   raise.bucket = static_cast<std::uint32_t>(bucket_);
   raise.ready = queued_fragments();
-  raise.where = place();
+  raise.edge_kind = wanted_edge_kind();
   return raise;
 }
 

@@ -28,8 +28,8 @@ class PlanOfThreeFragments : public testing::Test {
     edit(AddBucket{1, {3}});
     edit(AddBucket{2, {4}});
     edit(AddBucket{3, {5}});
-    edit(AddEdge{1, 2, Where::kSameSuperstep});
-    edit(AddEdge{1, 1, Where::kNextSuperstep});
+    edit(AddEdge{1, 2, EdgeKind::kSameSuperstep});
+    edit(AddEdge{1, 1, EdgeKind::kNextSuperstep});
     walk_.go_to(plan_.find(1));
   }
 
@@ -40,7 +40,7 @@ class PlanOfThreeFragments : public testing::Test {
   void submit(std::uint32_t id, std::uint32_t quiescent_points = 0, std::uint32_t waits = 0) {
     in_flight_.add(id, *known_[id - 1], {.waits = waits, .quiescent_points = quiescent_points});
   }
-  // Enters all that comes next and completes it at once. Returns the call ids.
+  // Enters the next bucket, if there is one, and completes it. Returns the call ids.
   std::vector<CallId> run() {
     std::vector<CallId> call_ids;
     if (walk_.next() == nullptr) return call_ids;
@@ -61,7 +61,7 @@ class PlanOfThreeFragments : public testing::Test {
   PlanWalk walk_{plan_, in_flight_, quiescent_points_};
 };
 
-TEST_F(PlanOfThreeFragments, BucketsComeWholeAndInOrder) {
+TEST_F(PlanOfThreeFragments, BucketsAreEnteredWholeAndInOrder) {
   submit(2);
   EXPECT_THAT(run(), IsEmpty());
   submit(3);
@@ -74,7 +74,7 @@ TEST_F(PlanOfThreeFragments, BucketsComeWholeAndInOrder) {
   EXPECT_THAT(run(), IsEmpty());
 }
 
-TEST_F(PlanOfThreeFragments, WhatFollowsDependsOnThePlace) {
+TEST_F(PlanOfThreeFragments, TheSuccessorDependsOnTheKindOfTheEdge) {
   for (const std::uint32_t id : {1U, 2U, 3U}) submit(id);
   run();
   run();
@@ -85,7 +85,7 @@ TEST_F(PlanOfThreeFragments, WhatFollowsDependsOnThePlace) {
   EXPECT_THAT(run(), IsEmpty());
 }
 
-TEST_F(PlanOfThreeFragments, BehindASynchronizationPointAFragmentMayFollowItself) {
+TEST_F(PlanOfThreeFragments, AfterASynchronizationPointAFragmentMayFollowItself) {
   for (const std::uint32_t id : {1U, 2U, 3U}) submit(id);
   run();
   run();
@@ -98,7 +98,7 @@ TEST_F(PlanOfThreeFragments, BehindASynchronizationPointAFragmentMayFollowItself
   EXPECT_THAT(run(), ElementsAre(3));
 }
 
-TEST_F(PlanOfThreeFragments, AnotherSignatureOfANameIsNotWhatIsPlanned) {
+TEST_F(PlanOfThreeFragments, AnotherSignatureOfAPlannedNameIsNotReady) {
   auto other = known_[0]->signature;
   other.root_rank = 2;
   const InternedSignature changed(other);
@@ -108,7 +108,7 @@ TEST_F(PlanOfThreeFragments, AnotherSignatureOfANameIsNotWhatIsPlanned) {
   EXPECT_THAT(walk_.describe_wait().ready, ElementsAre(2));
 }
 
-TEST_F(PlanOfThreeFragments, WhatWasWaitedBetweenIsNotFused) {
+TEST_F(PlanOfThreeFragments, CallsAreNotFusedAcrossAWait) {
   submit(2, 0, 4);
   submit(1, 0, 5);
   EXPECT_THAT(run(), IsEmpty());
@@ -119,13 +119,13 @@ TEST_F(PlanOfThreeFragments, WhatWasWaitedBetweenIsNotFused) {
   EXPECT_THAT(run(), ElementsAre(1, 2));
 }
 
-TEST_F(PlanOfThreeFragments, NowhereNothingComes) {
+TEST_F(PlanOfThreeFragments, OutsideThePlanNoBucketComes) {
   walk_.go_to(nullptr);
   submit(4);
   EXPECT_THAT(run(), IsEmpty());
 }
 
-TEST_F(PlanOfThreeFragments, AWaitIsDescribed) {
+TEST_F(PlanOfThreeFragments, DescribesAWait) {
   const auto bucket = [](std::uint32_t fragment, std::uint32_t index,
                          std::vector<std::uint32_t> ready) {
     Raise raise;
@@ -148,7 +148,7 @@ TEST_F(PlanOfThreeFragments, AWaitIsDescribed) {
   elsewhere.cause = Raise::Cause::kMissingEdge;
   elsewhere.fragment = 1;
   elsewhere.ready = {3, 2};
-  elsewhere.where = Where::kSameSuperstep;
+  elsewhere.edge_kind = EdgeKind::kSameSuperstep;
   EXPECT_EQ(walk_.describe_wait(), elsewhere);
 
   while (in_flight_.size() > 0) in_flight_.remove(in_flight_.first());
@@ -161,12 +161,12 @@ TEST_F(PlanOfThreeFragments, AWaitIsDescribed) {
   submit(5, 1);
   elsewhere.bucket = 2;
   elsewhere.ready = {3};
-  elsewhere.where = Where::kNextSuperstep;
+  elsewhere.edge_kind = EdgeKind::kNextSuperstep;
   EXPECT_EQ(walk_.describe_wait(), elsewhere);
 }
 
-// The plan begins with the id 1, and more ids behind it than an item of a message can name. All are
-// queued except the first.
+// The plan begins with the id 1. After it come more ids than a raise can list. All submissions are
+// in flight except the first.
 class LongPlan : public testing::TestWithParam<bool> {
  protected:
   static constexpr std::uint32_t kIds = kListMax + 10;
@@ -188,7 +188,7 @@ class LongPlan : public testing::TestWithParam<bool> {
   PlanWalk walk_{plan_, in_flight_, quiescent_points_};
 };
 
-TEST_P(LongPlan, ARaiseNamesWhatFitsIntoAMessage) {
+TEST_P(LongPlan, ARaiseListsAsManyIdsAsFitIntoAMessage) {
   ASSERT_EQ(walk_.next(), nullptr);
   const auto raise = walk_.describe_wait();
   EXPECT_EQ(raise.cause, GetParam() ? Raise::Cause::kBucket : Raise::Cause::kMissingEdge);
@@ -197,7 +197,7 @@ TEST_P(LongPlan, ARaiseNamesWhatFitsIntoAMessage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fragments, LongPlan, testing::Bool(), [](const auto& instance) {
-  return instance.param ? "InOneFragment" : "EachOfItsOwn";
+  return instance.param ? "InOneFragment" : "InManyFragments";
 });
 
 }  // namespace

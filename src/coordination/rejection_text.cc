@@ -22,13 +22,13 @@ constexpr std::size_t kCallErrorsShownMax = 4;
 constexpr std::size_t kValueBytesMax = 200;
 constexpr std::size_t kRanksBytesMax = 60;
 
-// One property that may differ; it becomes a column of the table. Two values are equal if their
-// texts are.
+// One property of a signature that may differ; it becomes a column of the table. Two values are
+// equal if their texts are equal.
 struct Attribute {
   std::string_view name;
   std::string (*value)(const Signature& signature);
   bool (*applies)(const OperationRow& row);
-  // shown even if it does not differ, because it says which tensor this is
+  // whether it is shown even if it does not differ, because it helps to recognize the tensor
   bool shown_always = false;
 };
 
@@ -92,9 +92,9 @@ Attributes columns_of(const std::vector<Variant>& variants, const Attributes& di
   return columns;
 }
 
-// Makes "dtype and shape differ". If the operation differs, everything else does as well, so only
-// the operation is named.
-std::string words_of(const Attributes& differing) {
+// Returns "dtype and shape differ", for example. If the operation differs, it names only that,
+// because other properties are then not comparable.
+std::string difference_text(const Attributes& differing) {
   if (differing.size() == 1 || differing.front()->name == "operation")
     return fmt::format("the {} differs", differing.front()->name);
   std::string text;
@@ -105,7 +105,7 @@ std::string words_of(const Attributes& differing) {
   return text + " differ";
 }
 
-// Lists as many ranks as fit into a line of the table. If that is not all, their number follows.
+// Lists as many ranks as fit into a line of the table. If not all fit, their total number follows.
 std::string short_rank_list(std::vector<int> ranks) {
   std::ranges::sort(ranks);
   auto whole = name_ranks(ranks);
@@ -114,7 +114,8 @@ std::string short_rank_list(std::vector<int> ranks) {
   return whole.substr(0, whole.rfind(',', kRanksBytesMax - count.size()) + 1) + count;
 }
 
-// The ranks that are not in the majority, if there is one. The largest variant must come first.
+// Names the ranks outside the majority; empty if there is no majority. The variant with the most
+// ranks must come first.
 std::string minority_of(const std::vector<Variant>& variants) {
   std::vector<int> others;
   for (const auto& variant : std::span(variants).subspan(1))
@@ -185,7 +186,7 @@ std::string rejection_text(std::vector<Variant> variants) {
   return fmt::format(
       "{}`{}` was submitted differently on different ranks: {}{}\n{}{}"
       "Submit the same on every rank, or give different tensors different names",
-      of_operation, shortened(first.name, kNameShownBytesMax), words_of(differing),
+      of_operation, shortened(first.name, kNameShownBytesMax), difference_text(differing),
       minority_of(variants),
       table_of(std::span(variants).first(shown), columns_of(variants, differing)),
       rest.empty() ? "" : rest_of(rest));
@@ -210,16 +211,16 @@ std::string call_error_text(std::vector<Variant> variants) {
 
 std::string joined_text(const Signature& signature, const std::vector<int>& joined_ranks) {
   CHECK(!joined_ranks.empty(), "at least one rank has joined");
-  std::vector<std::string_view> going_on;
+  std::vector<std::string_view> operations_left;
   for (const auto& row : kOperations)
-    if (row.runs_joined) going_on.push_back(row.name);
+    if (row.runs_joined) operations_left.push_back(row.name);
   const auto& row = row_of(signature.operation);
   const bool one = joined_ranks.size() == 1;
   return fmt::format(
       "{0} `{1}` cannot run: {2} {3} joined and {3} no more data; until all have joined, only {4} "
       "goes on. Call {0} before the first rank joins, or after join has returned",
       row.name, shortened(signature.name, kNameShownBytesMax), short_rank_list(joined_ranks),
-      one ? "has" : "have", fmt::join(going_on, ", "));
+      one ? "has" : "have", fmt::join(operations_left, ", "));
 }
 
 }  // namespace farandole

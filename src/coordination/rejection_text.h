@@ -1,5 +1,5 @@
-// Error texts for calls that are rejected: because ranks have submitted different things under one
-// name, because the call is invalid on some ranks, or because it cannot run while some have joined.
+// Error texts for rejected calls. There are three reasons: ranks have submitted different calls
+// under one name, the call is invalid on some ranks, or it cannot run while some ranks have joined.
 #pragma once
 
 #include <span>
@@ -17,17 +17,17 @@ struct Variant {
 };
 
 // Names the tensor and the properties that differ, shows in a table of several lines which ranks
-// have which values, and says what to do. At most kRejectionTextBytesMax bytes. `variants` must be
-// at least two, all with the same name.
+// have which values, and says what to do. At most kRejectionTextBytesMax bytes. There must be at
+// least two variants, all with the same name.
 std::string rejection_text(std::vector<Variant> variants);
 
 // For a call that is invalid on some ranks: says in one line per variant what is wrong on which
-// ranks. At most kRejectionTextBytesMax bytes. At least one of them must have a text in
+// ranks. At most kRejectionTextBytesMax bytes. At least one variant must have a text in
 // `call_error`.
 std::string call_error_text(std::vector<Variant> variants);
 
-// For a call whose operation does not run joined, when `joined_ranks` have not submitted it. Names
-// these ranks, what still runs, and what to do. At most kRejectionTextBytesMax bytes.
+// For a call that cannot run because `joined_ranks` have joined. Names these ranks, the operations
+// that still run, and what to do. At most kRejectionTextBytesMax bytes.
 std::string joined_text(const Signature& signature, const std::vector<int>& joined_ranks);
 
 }  // namespace farandole

@@ -30,7 +30,7 @@ Signature allreduce(std::vector<std::int64_t> dimensions) {
   return tensor(Operation::kAllreduce, DType::kFloat32, std::move(dimensions));
 }
 
-// The error text for `x`. The lines of the table are given without their indentation.
+// Returns the error text for `x`. The lines of `table` come without their indentation.
 std::string mismatch(const std::string& which, const std::string& differing,
                      const std::vector<std::string>& table) {
   return which + " was submitted differently on different ranks: " + differing + "\n  " +
@@ -45,7 +45,7 @@ std::vector<int> ranks_without(int ranks, const std::vector<int>& left_out) {
   return all;
 }
 
-// The texts that a user sees with 2, 4 and 64 ranks.
+// The next tests show whole texts for 2, 4 and 64 ranks.
 
 TEST(RejectionText, OfTwoRanks) {
   EXPECT_EQ(rejection_text({{tensor(Operation::kAllreduce, DType::kFloat64, {10, 3}), {1}},
@@ -112,7 +112,7 @@ TEST(RejectionText, OfEverySecondRank) {
                 "ranks 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, … (32 ranks)   float32   [1]"}));
 }
 
-// Varies one property at a time.
+// Each of the next tests varies one property.
 
 TEST(RejectionText, Scales) {
   for (const auto operation : {Operation::kAllreduce, Operation::kReducescatter}) {
@@ -135,7 +135,7 @@ TEST(RejectionText, Scales) {
   }
 }
 
-TEST(RejectionText, OfWhatIsWrong) {
+TEST(CallErrorText, NamesTheRanksOfEachError) {
   const Signature right = allreduce({8});
   const auto wrong = [](const std::string& call_error) {
     return Signature{.name = "x", .dimensions = {}, .call_error = call_error};
@@ -189,7 +189,7 @@ TEST(RejectionText, Devices) {
                       "rank 1       float32   cuda     [8]"}));
 }
 
-TEST(RejectionText, AReceivedTensorHasAFreeFirstDimension) {
+TEST(RejectionText, TheFirstDimensionOfAGatheredTensorIsShownAsAStar) {
   for (const auto operation : {Operation::kAllgather, Operation::kAlltoall}) {
     const auto one = tensor(operation, DType::kInt64, {7});
     const auto two = tensor(operation, DType::kInt64, {});
@@ -201,7 +201,7 @@ TEST(RejectionText, AReceivedTensorHasAFreeFirstDimension) {
   }
 }
 
-TEST(RejectionText, AnotherOperationComesFirst) {
+TEST(RejectionText, IfOperationsDifferOnlyTheyAreNamed) {
   const auto barrier = tensor(Operation::kBarrier, DType::kUInt8, {});
   auto averaged = allreduce({2});
   averaged.reduce_op = ReduceOp::kAverage;
@@ -239,7 +239,7 @@ TEST(RejectionText, StaysWithinItsBounds) {
   EXPECT_THAT(text, HasSubstr("000…\n  and 56 more variants: ranks 8-63\nSubmit the same"));
 }
 
-TEST(RejectionText, EvenManyLoneRanksFit) {
+TEST(RejectionText, LongRankListsAreShortened) {
   std::vector<Variant> variants(2);
   for (int rank = 0; rank < 100'000; ++rank)
     variants[static_cast<std::size_t>(rank % 2)].ranks.push_back(rank);
@@ -251,7 +251,7 @@ TEST(RejectionText, EvenManyLoneRanksFit) {
               HasSubstr("  ranks 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, … (50000 ranks)   float32"));
 }
 
-TEST(JoinedText, NamesTheJoinedRanksWhatGoesOnAndWhatToDo) {
+TEST(JoinedText, NamesTheJoinedRanksTheOperationsThatRunAndWhatToDo) {
   EXPECT_EQ(joined_text(tensor(Operation::kAlltoall, DType::kBool, {3}), {3}),
             "alltoall `x` cannot run: rank 3 has joined and has no more data; until all have "
             "joined, only allreduce goes on. Call alltoall before the first rank joins, or after "

@@ -14,15 +14,16 @@ Replan::Replan(std::vector<int> ranks, Raise raise)
       reports_(ranks_.size()),
       missing_(ranks_.size()) {}
 
-// A member enters a sequence number after it has completed the one before, which all have entered.
+// A member is ahead of another by at most one completion, and only if the other has entered that
+// sequence: a step completes only after all members have entered it.
 Status Replan::add(int member, const Report& report) {
-  constexpr auto kOneLess = std::numeric_limits<std::uint32_t>::max();
+  constexpr auto kOneBehind = std::numeric_limits<std::uint32_t>::max();
   for (std::size_t index = 0; index < reports_.size(); ++index) {
     const auto& other = reports_[index];
     if (!other) continue;
     const auto ahead = report.completed - other->completed;
     const bool possible = ahead == 0 || (ahead == 1 && other->entered == 1) ||
-                          (ahead == kOneLess && report.entered == 1);
+                          (ahead == kOneBehind && report.entered == 1);
     if (possible) continue;
     return Status::stop(fmt::format(
         "it reports {} completed and {} entered, rank {} reported {} and {}", report.completed,
@@ -33,7 +34,7 @@ Status Replan::add(int member, const Report& report) {
   return {};
 }
 
-// One member may have completed what another has only entered. Then all have entered it.
+// If one member has completed a sequence that another has only entered, then all have entered it.
 std::uint32_t Replan::common_prefix() const {
   const auto& first = *reports_.front();
   bool alike = true;

@@ -17,7 +17,7 @@ Report report(std::uint32_t completed, std::uint8_t entered, std::uint64_t ident
           .fragments_run = 0};
 }
 
-TEST(Replan, KnowsWhoHasReportedAndWhatItIsFor) {
+TEST(Replan, KnowsItsReasonAndWhichMembersHaveReported) {
   Replan replan({3, 5}, {.generation = 1, .fragment = 4});
   EXPECT_EQ(replan.raise().fragment, 4U);
   EXPECT_FALSE(replan.has(1));
@@ -29,7 +29,7 @@ TEST(Replan, KnowsWhoHasReportedAndWhatItIsFor) {
   EXPECT_THAT(replan.quiescent_points(), testing::ElementsAre(9, 8));
 }
 
-TEST(Replan, RollsBackWhatNotAllHaveEnteredAlike) {
+TEST(Replan, RollsBackStepsThatNotAllHaveEntered) {
   const struct {
     std::vector<Report> reports;
     std::uint32_t common_prefix;

@@ -1,6 +1,6 @@
-// SubmissionContext: what the program has done and seen when it submits. Of it the coordinator
-// learns what belongs together, and what must not be fused. Only polls and dropped handles make it
-// depend on time: that costs predictions, and changes no name and no result.
+// SubmissionContext: what the program had done and seen when it submitted a call. From it, the
+// coordinator learns which calls belong together and which must not be fused. Polls and dropped
+// handles make it depend on time. That may cost predictions, but it changes no name or result.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 namespace farandole {
 
 struct SubmissionContext {
-  // How many completions the user has seen, in any group: by a wait(), or by a poll() that returned
-  // true.
+  // How many completions the program had seen, in any group: by a wait(), or by a poll() that
+  // returned true.
   std::uint32_t waits = 0;
-  // How often the user had, when it submitted to this group, seen the completion of all its earlier
-  // submissions to it.
+  // How many of the program's submissions to this group, this one included, were quiescent points:
+  // the program had seen the completion of all its earlier submissions to the group.
   std::uint32_t quiescent_points = 0;
-  // 0: submitted alone. Otherwise the number of the batch on this rank, the same for all its calls.
+  // The number of the batch on this rank, the same for all its calls; 0 if submitted alone.
   std::uint32_t batch = 0;
 
   friend bool operator==(const SubmissionContext&, const SubmissionContext&) = default;

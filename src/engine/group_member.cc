@@ -398,7 +398,7 @@ CollectiveStep GroupMember::make_step(const Decision& decision) {
 }
 
 CollectiveCall GroupMember::call_of(const Step& step) {
-  if (step.joined) return call_without_data(*step.joined);
+  if (step.signature_if_joined) return call_without_data(*step.signature_if_joined);
   CollectiveCall call = call_of_one(record_of(step.call_ids.front()), group_.ranks);
   if (step.call_ids.size() < 2) return call;
   call.count = fusion_.bytes() / static_cast<std::int64_t>(row_of(call.dtype).bytes);

@@ -263,10 +263,10 @@ void Referee::check_own(int worker, int number, const Entered& entered) {
   const auto& call = call_of(number);
   const bool joined = std::ranges::binary_search(call.joined, worker);
   if (const auto* step = std::get_if<Step>(&entered.decision)) {
-    if (joined != step->joined.has_value() || joined != entered.calls.empty())
+    if (joined != step->signature_if_joined.has_value() || joined != entered.calls.empty())
       blow(fmt::format("{}: worker {} {} joined", words(step->step_number), worker,
                        joined ? "has" : "has not"));
-    else if (joined && !(*step->joined == call.common))
+    else if (joined && !(*step->signature_if_joined == call.common))
       blow(fmt::format("{}: worker {} gets another signature", words(step->step_number), worker));
   } else if (const auto* rejection = std::get_if<Rejection>(&entered.decision)) {
     check_rejection(worker, number, *rejection);

@@ -201,10 +201,10 @@ void SimulatedWorker::tell_of(const Seat& seat, const Attempt& attempt) {
   const auto calls = fmt::format("{}", fmt::join(attempt.entered.calls, " "));
   const auto& decision = attempt.entered.decision;
   if (const auto* step = std::get_if<Step>(&decision)) {
-    dependencies_.story.tell(now, "worker {} enters {} of group {}: {}{} ({:04x})", number_,
-                             step_number, seat.group,
-                             step->joined ? "without data, as it has joined" : "calls ", calls,
-                             attempt.identity & 0xffffU);
+    dependencies_.story.tell(
+        now, "worker {} enters {} of group {}: {}{} ({:04x})", number_, step_number, seat.group,
+        step->signature_if_joined ? "without data, as it has joined" : "calls ", calls,
+        attempt.identity & 0xffffU);
   } else if (const auto* rejection = std::get_if<Rejection>(&decision)) {
     dependencies_.story.tell(now, "worker {} enters {} of group {}: call {} is rejected, {}",
                              number_, step_number, seat.group, calls, rejection->status.message());
