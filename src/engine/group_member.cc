@@ -171,7 +171,7 @@ void GroupMember::take_huge_pages() {
 }
 
 void GroupMember::submit(Record& record) {
-  record.place = in_flight_.size();
+  record.index_in_flight = in_flight_.size();
   in_flight_.push_back(&record);
   agreement_.submit(call_id_of(record), record.interned->interned, record.context,
                     record.submitted);
@@ -429,8 +429,8 @@ void GroupMember::finish_decision(std::vector<Record*>& finished) {
 }
 
 void GroupMember::finish(Record& record, std::vector<Record*>& finished) {
-  in_flight_[record.place] = in_flight_.back();
-  in_flight_[record.place]->place = record.place;
+  in_flight_[record.index_in_flight] = in_flight_.back();
+  in_flight_[record.index_in_flight]->index_in_flight = record.index_in_flight;
   in_flight_.pop_back();
   finished.push_back(&record);
 }

@@ -22,7 +22,7 @@ bool Loop::take_arrived(Submissions& submissions) {
   return true;
 }
 
-std::size_t Loop::drive(const Wanted& wanted, std::size_t missing, TimePoint deadline) {
+std::size_t Loop::drive(const HandleRange& wanted, std::size_t missing, TimePoint deadline) {
   wanted_ = wanted;
   missing_ = missing;
   int moves = 0;
@@ -152,7 +152,7 @@ void Loop::publish() {
         state->submissions.end_group(group, status);
     state->published = now;
     for (Record* const record : finished_) {
-      if (wanted_.has(record->handle)) --missing_;
+      if (wanted_.contains(record->handle)) --missing_;
       recorder_.finished(record->handle, record->outcome.status.ok(), now);
       completions_.add(record->handle, record->submission.completion);
       state->submissions.finish(*record);

@@ -45,7 +45,7 @@ class Loop {
   void look() { (void)advance(); }
   // Until nothing of what is wanted is missing, the time is over, or somebody else must have the
   // progress lock. Returns how much is missing.
-  std::size_t drive(const Wanted& wanted, std::size_t missing, TimePoint deadline);
+  std::size_t drive(const HandleRange& wanted, std::size_t missing, TimePoint deadline);
   // As the thread "progress": until somebody else must have the lock, or there is no work.
   void drive_in_background();
   // Changes the memberships between two rounds, and publishes what that has finished.
@@ -79,7 +79,7 @@ class Loop {
   WaitPolicy policy_;
   const std::chrono::seconds stall_limit_;
   TimePoint next_stall_check_{};
-  Wanted wanted_;                  // what the driver waits for
+  HandleRange wanted_;             // what the driver waits for
   std::size_t missing_ = 0;        // how many of these are not done
   std::vector<Record*> arrived_;   // what it has submitted itself, or taken in
   std::vector<Record*> finished_;  // and not published; kept to save the allocations

@@ -97,7 +97,8 @@ void ProgressThreads::arrive(Contents& state, Handle waits_for, TimePoint now) {
 
 // Of a caller that has arrived. One that has the progress lock has just submitted all that is
 // wanted. True when all of it is done.
-bool ProgressThreads::wait_for(const Wanted& wanted, TimePoint deadline, bool has_progress_lock) {
+bool ProgressThreads::wait_for(const HandleRange& wanted, TimePoint deadline,
+                               bool has_progress_lock) {
   std::size_t missing = wanted.count;
   auto next_one = ProgressLock::Wake::kNobody;
   for (;;) {

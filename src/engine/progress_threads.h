@@ -69,7 +69,7 @@ class ProgressThreads {
   using Contents = SharedState::Contents;
 
   void arrive(Contents& state, Handle waits_for, TimePoint now);
-  bool wait_for(const Wanted& wanted, TimePoint deadline, bool has_progress_lock);
+  bool wait_for(const HandleRange& wanted, TimePoint deadline, bool has_progress_lock);
   void take_progress_lock();
   void release_progress_lock();
   void run();  // of the thread "progress"

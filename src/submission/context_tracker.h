@@ -1,9 +1,9 @@
-// ContextTracker: what the program has done and seen, counted at its submissions. From this the
-// agreement learns what belongs together (coordination/submission_context.h). What a program sees
-// by poll(), and when it drops a handle, depends on time, and may differ between the ranks. That is
-// no harm: contexts steer predictions and what shares a transfer, which all ranks agree on, never
-// names or results.
-// A plain container: the engine guards it.
+// ContextTracker: counts what the program has submitted and which completions it has seen, and
+// makes a SubmissionContext for each submission. From the contexts, the agreement learns which
+// calls belong together. What a program sees by poll(), and when it drops a handle, depends on time
+// and may differ between ranks. This is harmless: contexts influence only predictions and fusion,
+// on which all ranks agree, and never names or results. It is not thread-safe: the engine guards it
+// with a lock.
 #pragma once
 
 #include <cstdint>
@@ -16,25 +16,26 @@ namespace farandole {
 
 class ContextTracker {
  public:
-  // Must come before anything else of a group. If it throws std::bad_alloc, nothing has changed.
-  void know(GroupId group) { groups_.try_emplace(group); }
-  // The number of a batch that is about to be submitted.
+  // Must be called before the other functions for this group. If it throws std::bad_alloc, nothing
+  // has changed.
+  void add_group(GroupId group) { groups_.try_emplace(group); }
+  // Returns a number for the batch that is submitted next.
   std::uint32_t next_batch() { return ++batches_; }
-  // A submission to the group, now. `batch`: 0 for one alone.
+  // Counts a submission to the group and returns its context. `batch` is 0 if it is in no batch.
   SubmissionContext submitted(GroupId group, std::uint32_t batch) {
     Counts& counts = groups_[group];
     if (counts.unobserved++ == 0) ++counts.quiescent_points;
     return {.waits = waits_, .quiescent_points = counts.quiescent_points, .batch = batch};
   }
-  // The user has learnt that a submission to the group is complete, for the first time.
+  // The program has seen for the first time that a certain submission to the group is complete.
   void observed(GroupId group) {
     --groups_[group].unobserved;
     ++waits_;
   }
-  // The user will never learn it. So the submission no longer holds back the next quiescent point.
+  // The program has dropped a submission without seeing its completion. The next quiescent point
+  // does not wait for it any more.
   void dropped(GroupId group) { --groups_[group].unobserved; }
-  // The group is gone: nothing is unseen there.
-  void forget(GroupId group) { groups_.erase(group); }
+  void remove_group(GroupId group) { groups_.erase(group); }
 
  private:
   struct Counts {

@@ -9,12 +9,12 @@ constexpr GroupId kOther = 3;
 
 ContextTracker of_two_groups() {
   ContextTracker contexts;
-  contexts.know(kWorld);
-  contexts.know(kOther);
+  contexts.add_group(kWorld);
+  contexts.add_group(kOther);
   return contexts;
 }
 
-TEST(ContextTracker, AQuiescentPointIsASubmissionWithNothingUnseen) {
+TEST(ContextTracker, AQuiescentPointIsASubmissionAfterAllOthersWereObserved) {
   ContextTracker contexts = of_two_groups();
   EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 0, .quiescent_points = 1}));
   EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 0, .quiescent_points = 1}));
@@ -25,7 +25,7 @@ TEST(ContextTracker, AQuiescentPointIsASubmissionWithNothingUnseen) {
   EXPECT_EQ(contexts.submitted(kWorld, 0), (SubmissionContext{.waits = 3, .quiescent_points = 2}));
 }
 
-TEST(ContextTracker, QuiescentPointsAreOfAGroupWaitsOfTheRank) {
+TEST(ContextTracker, CountsQuiescentPointsPerGroupAndWaitsPerRank) {
   ContextTracker contexts = of_two_groups();
   (void)contexts.submitted(kWorld, 0);
   EXPECT_EQ(contexts.submitted(kOther, 0), (SubmissionContext{.waits = 0, .quiescent_points = 1}));
@@ -34,7 +34,7 @@ TEST(ContextTracker, QuiescentPointsAreOfAGroupWaitsOfTheRank) {
   EXPECT_EQ(contexts.submitted(kOther, 0), (SubmissionContext{.waits = 1, .quiescent_points = 2}));
 }
 
-TEST(ContextTracker, WhatIsDroppedIsNotWaitedForAndWasNotSeen) {
+TEST(ContextTracker, ADroppedCallCountsAsNoWaitAndDelaysNoQuiescentPoint) {
   ContextTracker contexts = of_two_groups();
   (void)contexts.submitted(kWorld, 0);
   contexts.dropped(kWorld);

@@ -7,11 +7,11 @@
 
 namespace farandole {
 
-InternedSignatures::Entry* InternedSignatures::take(const Submission& submission) {
+InternedSignatures::Entry* InternedSignatures::acquire(const Submission& submission) {
   const auto found = entries_.find(submission.name);
   if (found == entries_.end()) {
-    if (!given_up_.empty() && given_up_.contains(digest_of(submission.name))) return nullptr;
-    if (entries_.size() >= names_max_) forget_unused();
+    if (!retired_.empty() && retired_.contains(digest_of(submission.name))) return nullptr;
+    if (entries_.size() >= names_max_) erase_unused();
     InternedSignature interned(signature_of(submission));
     return &entries_.emplace(submission.name, Entry{std::move(interned)}).first->second;
   }
@@ -23,20 +23,20 @@ InternedSignatures::Entry* InternedSignatures::take(const Submission& submission
   return &entry;
 }
 
-void InternedSignatures::give_up(Entry& entry) noexcept {
+void InternedSignatures::retire(Entry& entry) noexcept {
   try {
-    given_up_.insert(entry.interned.name_digest);
+    retired_.insert(entry.interned.name_digest);
   } catch (const std::bad_alloc&) {
     return;
   }
-  forget(entry);
+  erase(entry);
 }
 
-void InternedSignatures::forget(Entry& entry) noexcept {
+void InternedSignatures::erase(Entry& entry) noexcept {
   entries_.erase(entries_.find(entry.interned.signature.name));
 }
 
-void InternedSignatures::forget_unused() {
+void InternedSignatures::erase_unused() {
   std::erase_if(entries_, [](const auto& entry) { return !entry.second.in_use; });
 }
 

@@ -1,5 +1,5 @@
-// InternedSignatures: the names that a group's calls have, and what was submitted under each the
-// last time, so that a call that repeats computes no digest and takes no memory. A plain container.
+// InternedSignatures: the names of a group's calls, each with the signature that was submitted last
+// under it. So a repeated call computes no digest and allocates no memory. It is not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-// How many names of a group have an id, and a signature that is kept.
+// How many names of a group may have an id, and a signature that is kept after the call.
 inline constexpr std::size_t kNamesMax = 65536;
 
 class InternedSignatures {
@@ -23,28 +23,30 @@ class InternedSignatures {
     bool in_use = true;
   };
 
-  // About `names_max` are kept, and what is in use; of a name that is in use for good, 64 bits.
+  // Keeps about `names_max` entries, and all that are in use.
   explicit InternedSignatures(std::size_t names_max = kNamesMax) : names_max_(names_max) {}
 
-  // Of a checked submission; null when its name is in use. Stays as it is until give_back() or
-  // give_up(). If it throws std::bad_alloc, the name is not in use.
-  Entry* take(const Submission& submission);
-  static void give_back(Entry& entry) { entry.in_use = false; }
-  // The name is in use for good, and the entry is gone. Only a digest of the name stays, of about
-  // 40 bytes: two names are alike with a chance of 2^-64, and then the other one is rejected on all
-  // ranks alike. Throws nothing: without memory the whole entry stays.
-  void give_up(Entry& entry) noexcept;
-  // The same, of a name that nobody can take again: nothing of it stays.
-  void forget(Entry& entry) noexcept;
+  // Returns the entry for a checked submission, whose name is in use from now on; null if it was in
+  // use already. The entry does not change until release(), retire() or erase(). If this throws
+  // std::bad_alloc, the name is not in use.
+  Entry* acquire(const Submission& submission);
+  static void release(Entry& entry) { entry.in_use = false; }
+  // Erases the entry, but its name stays in use forever. To save memory, only a digest of the name
+  // is kept (about 40 bytes). Another name has the same digest with a probability of 2^-64; then it
+  // is rejected on all ranks. Throws nothing: if there is no memory for the digest, the entry
+  // stays.
+  void retire(Entry& entry) noexcept;
+  // Erases the entry of a name that no later call can have.
+  void erase(Entry& entry) noexcept;
 
   std::size_t size() const { return entries_.size(); }
 
  private:
-  void forget_unused();
+  void erase_unused();
 
   std::size_t names_max_;
   std::unordered_map<std::string, Entry> entries_;
-  std::unordered_set<std::uint64_t> given_up_;  // digests of names
+  std::unordered_set<std::uint64_t> retired_;  // digests of the names that stay in use forever
 };
 
 }  // namespace farandole

@@ -19,67 +19,68 @@ Submission allreduce_of(std::int64_t rows, const std::string& name = "x") {
   return submission;
 }
 
-TEST(InternedSignatures, ACallThatRepeatsFindsItsSignatureWhereItWas) {
+TEST(InternedSignatures, ARepeatedCallFindsItsEntryAgain) {
   InternedSignatures interned(8);
-  InternedSignatures::Entry& first = *interned.take(allreduce_of(3));
+  InternedSignatures::Entry& first = *interned.acquire(allreduce_of(3));
   EXPECT_EQ(first.interned.signature, signature_of(allreduce_of(3)));
   EXPECT_EQ(first.interned.digest, digest_of(first.interned.signature));
-  InternedSignatures::give_back(first);
-  EXPECT_EQ(interned.take(allreduce_of(3)), &first);
+  InternedSignatures::release(first);
+  EXPECT_EQ(interned.acquire(allreduce_of(3)), &first);
 }
 
-TEST(InternedSignatures, ACallThatHasChangedGetsWhatItIsNow) {
+TEST(InternedSignatures, AChangedCallGetsANewSignature) {
   InternedSignatures interned(8);
-  InternedSignatures::give_back(*interned.take(allreduce_of(3)));
-  const InternedSignatures::Entry& changed = *interned.take(allreduce_of(4));
+  InternedSignatures::release(*interned.acquire(allreduce_of(3)));
+  const InternedSignatures::Entry& changed = *interned.acquire(allreduce_of(4));
   EXPECT_EQ(changed.interned.signature, signature_of(allreduce_of(4)));
   EXPECT_EQ(changed.interned.digest, digest_of(changed.interned.signature));
   EXPECT_EQ(interned.size(), 1U);
 }
 
-TEST(InternedSignatures, WhatIsInUseStaysWhenThereAreTooMany) {
+TEST(InternedSignatures, EntriesInUseStayWhenThereAreTooMany) {
   InternedSignatures interned(2);
-  InternedSignatures::Entry& a = *interned.take(allreduce_of(1, "a"));
-  InternedSignatures::give_back(*interned.take(allreduce_of(1, "b")));
-  (void)interned.take(allreduce_of(1, "c"));
+  InternedSignatures::Entry& a = *interned.acquire(allreduce_of(1, "a"));
+  InternedSignatures::release(*interned.acquire(allreduce_of(1, "b")));
+  (void)interned.acquire(allreduce_of(1, "c"));
   EXPECT_EQ(interned.size(), 2U);
   EXPECT_EQ(a.interned.signature.name, "a");
 }
 
-TEST(InternedSignatures, ANameIsInUseOnce) {
+TEST(InternedSignatures, ANameInUseCannotBeAcquired) {
   InternedSignatures interned(2);
-  InternedSignatures::Entry* const first = interned.take(allreduce_of(1));
-  EXPECT_EQ(interned.take(allreduce_of(2)), nullptr);
+  InternedSignatures::Entry* const first = interned.acquire(allreduce_of(1));
+  EXPECT_EQ(interned.acquire(allreduce_of(2)), nullptr);
   EXPECT_EQ(first->interned.signature, signature_of(allreduce_of(1)));
 }
 
-TEST(InternedSignatures, ANameThatIsGivenUpIsInUseWithoutAnEntry) {
+TEST(InternedSignatures, ARetiredNameStaysInUseWithoutAnEntry) {
   InternedSignatures interned(2);
-  interned.give_up(*interned.take(allreduce_of(1, "a")));
+  interned.retire(*interned.acquire(allreduce_of(1, "a")));
   EXPECT_EQ(interned.size(), 0U);
-  EXPECT_EQ(interned.take(allreduce_of(2, "a")), nullptr);
-  InternedSignatures::Entry& b = *interned.take(allreduce_of(1, "b"));
-  interned.forget(b);
+  EXPECT_EQ(interned.acquire(allreduce_of(2, "a")), nullptr);
+  InternedSignatures::Entry& b = *interned.acquire(allreduce_of(1, "b"));
+  interned.erase(b);
   EXPECT_EQ(interned.size(), 0U);
-  EXPECT_NE(interned.take(allreduce_of(1, "b")), nullptr);
+  EXPECT_NE(interned.acquire(allreduce_of(1, "b")), nullptr);
 }
 
-TEST(InternedSignatures, AnInvalidCallIsNeverTakenForOneThatCanRun) {
+TEST(InternedSignatures, AnInvalidCallDoesNotShareTheSignatureOfAValidOne) {
   InternedSignatures interned(8);
   Submission call = allreduce_of(3);
   Submission wrong = call;
   wrong.call_error = "no";
-  InternedSignatures::give_back(*interned.take(wrong));
-  InternedSignatures::Entry& right = *interned.take(call);
+  InternedSignatures::release(*interned.acquire(wrong));
+  InternedSignatures::Entry& right = *interned.acquire(call);
   EXPECT_EQ(right.interned.signature, signature_of(call));
-  InternedSignatures::give_back(right);
+  InternedSignatures::release(right);
   wrong.shape = {};
   wrong.call_error = std::string(2 * kCallErrorBytesMax, 'n');
-  EXPECT_EQ(interned.take(wrong)->interned.problem, "");
+  EXPECT_EQ(interned.acquire(wrong)->interned.problem, "");
 }
 
-// Every field that a signature has, and some that it has not.
-TEST(InternedSignatures, ASignatureDescribesWhatItWasMadeOf) {
+// Compares submissions that differ in one field or in several. Some of these fields are not part of
+// the signature.
+TEST(InternedSignatures, DescribesIsTrueForEqualSignaturesOnly) {
   Submission base = allreduce_of(3);
   std::vector<Submission> all(10, base);
   all[1].name = "y";

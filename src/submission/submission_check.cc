@@ -15,7 +15,7 @@
 namespace farandole {
 namespace {
 
-// Bindings make these from numbers.
+// The bindings convert plain numbers to these enumerations, so any value may come.
 Status check_enumerations(const Submission& submission) {
   const auto operation = static_cast<std::size_t>(submission.operation);
   const auto dtype = static_cast<std::size_t>(submission.dtype);
@@ -67,7 +67,8 @@ Status check_memory(const Submission& submission, std::span<const int> ranks, in
   return {};
 }
 
-// Of those whose first dimension is divided among the members, or follows from theirs.
+// These operations divide the first dimension among the members, or concatenate the members' rows
+// along it. So their tensors need a first dimension.
 Status check_has_rows(const Submission& submission) {
   const bool by_rows = submission.operation == Operation::kAllgather ||
                        submission.operation == Operation::kAlltoall ||
@@ -145,12 +146,12 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
     return Status::fix_call(
         fmt::format("the name `{}` has {} bytes; at most {} are possible: give it a shorter one",
                     shortened(submission.name, 80), submission.name.size(), kNameBytesMax));
-  if (submission.name.starts_with(kOwnNames) ||
-      submission.name.find(kAutomaticNames) != std::string::npos)
+  if (submission.name.starts_with(kReservedPrefix) ||
+      submission.name.find(kAutomaticInfix) != std::string::npos)
     return Status::fix_call(fmt::format(
         "{} has a name of Farandole's own: no name of a program may begin with `{}`, or have `{}` "
         "in it",
-        title(submission), kOwnNames, kAutomaticNames));
+        title(submission), kReservedPrefix, kAutomaticInfix));
   return {};
 }
 

@@ -1,5 +1,5 @@
-// What can be said about a submission without asking anybody: whether the call is right, and its
-// Signature. Pure.
+// What a rank can check about a submission on its own: whether the call is valid. And the Signature
+// of a submission. All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,30 @@
 
 namespace farandole {
 
-// How the names of the engine's own calls begin.
-inline constexpr std::string_view kOwnNames = "farandole.";
-// What is between operation and number in the names that the engine gives to calls without one.
-inline constexpr std::string_view kAutomaticNames = ".noname.";
+// The names of the engine's own calls begin with this.
+inline constexpr std::string_view kReservedPrefix = "farandole.";
+// A call without a name gets its operation, this text and a number as its name.
+inline constexpr std::string_view kAutomaticInfix = ".noname.";
 
-// Whether the group can hear of it. Errors: kFixCall naming the value: a number that is in no
-// table, a name or a shape out of bounds, a name of the engine's own, or a group whose `ranks` this
-// `rank` is not among.
+// Checks whether the submission can be announced to its group at all. Errors: kFixCall with the
+// value, for an unknown number of an operation, dtype, device or reduce op, for a name or shape out
+// of bounds, for a reserved name, and if `rank` is not one of the group's `ranks`.
 Status check_submission(const Submission& submission, std::span<const int> ranks, int rank);
-// Whether it can run, as far as this rank sees; of a submission that passed the check above.
-// Errors: kFixCall naming the value. The others will submit theirs, so all must hear of it.
+// Checks whether a submission that has passed check_submission() can run, as far as this rank can
+// see. Errors: kFixCall with the value. The error must be announced, because the other ranks submit
+// this call, too, and would wait for it.
 Status call_error_of(const Submission& submission, std::span<const int> ranks, int rank);
 
-// "allreduce `x`", for texts.
+// Returns "allreduce `x`", for example, for error texts.
 std::string title(const Submission& submission);
 
-// What must be equal on all ranks. Needs a name and a checked submission, with its call error if it
-// has one.
+// Returns the properties that must be equal on all ranks. The submission must be checked, and must
+// have a name and, if there is one, its call error.
 Signature signature_of(const Submission& submission);
-// Whether `signature` is signature_of(submission), without making it.
+// Whether `signature` equals signature_of(submission); computed without an allocation.
 bool describes(const Signature& signature, const Submission& submission);
 
-// Elements, and bytes of one index of the first dimension. Of a checked submission.
+// Both are for checked submissions. A row is one index of the first dimension.
 std::int64_t element_count(const Submission& submission);
 std::int64_t row_bytes(const Submission& submission);
 

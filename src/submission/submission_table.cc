@@ -13,17 +13,16 @@
 namespace farandole {
 namespace {
 
-// How many calls are found without a search, and how many are kept for later ones.
-constexpr std::size_t kRecent = 4096;
-constexpr std::size_t kSparesMax = 4096;
+constexpr std::size_t kRecentSlots = 4096;  // slots for records that are found without a search
+constexpr std::size_t kSparesMax = 4096;    // unused records that are kept
 constexpr std::size_t kSpareNameBytesMax = 256;
 
 }  // namespace
 
-SubmissionTable::SubmissionTable() : recent_(kRecent) { spares_.reserve(kSparesMax); }
+SubmissionTable::SubmissionTable() : recent_(kRecentSlots) { spare_records_.reserve(kSparesMax); }
 
 Result<Record*> SubmissionTable::add(const Submission& submission) {
-  Calls& calls = groups_[submission.group];
+  GroupCalls& calls = groups_[submission.group];
   if (calls.joined)
     return Status::fix_call(
         fmt::format("{} was called after join() in group {}: wait until join() has returned, which "
@@ -31,13 +30,13 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
                     row_of(submission.operation).name, submission.group));
   Record& record = make(submission);
   const auto take_back = [&] {
-    give_index_back(record);
+    release_index(record);
     erase(record);
   };
   Status rejection;
   try {
     if (record.submission.name.empty()) choose_name(calls, record);
-    record.interned = calls.names.take(record.submission);
+    record.interned = calls.names.acquire(record.submission);
     if (record.interned == nullptr)
       rejection = Status::fix_call(
           fmt::format("`{}` is in use by an earlier call whose result was not waited for: keep "
@@ -61,28 +60,28 @@ Result<Record*> SubmissionTable::add(const Submission& submission) {
 
 Record& SubmissionTable::make(const Submission& submission) {
   std::unique_ptr<Record> record;
-  if (spares_.empty()) {
+  if (spare_records_.empty()) {
     record = std::make_unique<Record>();
   } else {
-    record = std::move(spares_.back());
-    spares_.pop_back();
+    record = std::move(spare_records_.back());
+    spare_records_.pop_back();
   }
   record->submission = submission;
   const Handle handle = last_handle_ + 1;
-  std::unique_ptr<Record>& place = recent_[handle % kRecent];
-  if (place != nullptr) {
-    std::unique_ptr<Record>& older = older_[place->handle];
-    older = std::move(place);
+  std::unique_ptr<Record>& slot = recent_[handle % kRecentSlots];
+  if (slot != nullptr) {
+    std::unique_ptr<Record>& older = older_[slot->handle];
+    older = std::move(slot);
   }
   record->handle = last_handle_ = handle;
   record->interned = nullptr;
   record->automatic_index.reset();
   record->finished = record->dropped = record->observed = false;
-  place = std::move(record);
-  return *place;
+  slot = std::move(record);
+  return *slot;
 }
 
-std::int64_t SubmissionTable::Indices::take() {
+std::int64_t SubmissionTable::Indices::acquire() {
   if (free_.empty()) {
     if (free_.capacity() <= live_) free_.reserve(2 * live_ + 1);
     ++live_;
@@ -94,34 +93,35 @@ std::int64_t SubmissionTable::Indices::take() {
   return index;
 }
 
-void SubmissionTable::Indices::give_back(std::int64_t index) noexcept {
-  free_.push_back(index);  // there is room
+void SubmissionTable::Indices::release(std::int64_t index) noexcept {
+  free_.push_back(index);  // does not allocate: acquire() has reserved the memory
   std::ranges::push_heap(free_, std::greater());
 }
 
-void SubmissionTable::choose_name(Calls& calls, Record& record) {
+void SubmissionTable::choose_name(GroupCalls& calls, Record& record) {
   Submission& submission = record.submission;
-  record.automatic_index = calls.automatic_indices[submission.operation].take();
-  submission.name = fmt::format("{}{}{}", row_of(submission.operation).name, kAutomaticNames,
+  record.automatic_index = calls.automatic_indices[submission.operation].acquire();
+  submission.name = fmt::format("{}{}{}", row_of(submission.operation).name, kAutomaticInfix,
                                 *record.automatic_index);
 }
 
-void SubmissionTable::give_index_back(const Record& record) {
+void SubmissionTable::release_index(const Record& record) {
   if (!record.automatic_index) return;
   auto& indices = groups_.at(record.submission.group).automatic_indices;
-  indices.at(record.submission.operation).give_back(*record.automatic_index);
+  indices.at(record.submission.operation).release(*record.automatic_index);
 }
 
 void SubmissionTable::erase(Record& record) {
-  std::unique_ptr<Record>& place = recent_[record.handle % kRecent];
+  std::unique_ptr<Record>& slot = recent_[record.handle % kRecentSlots];
   std::unique_ptr<Record> gone;
-  if (place.get() == &record)
-    gone = std::move(place);
+  if (slot.get() == &record)
+    gone = std::move(slot);
   else
     gone = std::move(older_.extract(record.handle).mapped());
-  if (spares_.size() == kSparesMax || gone->submission.name.size() > kSpareNameBytesMax) return;
+  if (spare_records_.size() == kSparesMax || gone->submission.name.size() > kSpareNameBytesMax)
+    return;
   gone->outcome = {};
-  spares_.push_back(std::move(gone));
+  spare_records_.push_back(std::move(gone));
 }
 
 void SubmissionTable::roll_back(Record& record) {
@@ -130,7 +130,7 @@ void SubmissionTable::roll_back(Record& record) {
 }
 
 Record* SubmissionTable::find(Handle handle) {
-  Record* const recent = recent_[handle % kRecent].get();
+  Record* const recent = recent_[handle % kRecentSlots].get();
   if (recent != nullptr && recent->handle == handle) return recent;
   const auto older = older_.find(handle);
   return older == older_.end() ? nullptr : older->second.get();
@@ -140,7 +140,7 @@ void SubmissionTable::finish(Record& record) {
   --in_flight_;
   with_completion_ -= record.submission.completion.function == nullptr ? 0 : 1;
   record.finished = true;
-  if (record.dropped) lose(record);
+  if (record.dropped) retire(record);
 }
 
 std::size_t SubmissionTable::not_taken(GroupId group) const {
@@ -150,24 +150,24 @@ std::size_t SubmissionTable::not_taken(GroupId group) const {
 
 Record* SubmissionTable::oldest() {
   Record* oldest = nullptr;
-  const auto look = [&](Record* record) {
+  const auto consider = [&](Record* record) {
     if (record == nullptr || record->finished) return;
     if (record->submission.operation == Operation::kJoin) return;
     if (oldest == nullptr || record->handle < oldest->handle) oldest = record;
   };
-  for (const auto& record : recent_) look(record.get());
-  for (const auto& [handle, record] : older_) look(record.get());
+  for (const auto& record : recent_) consider(record.get());
+  for (const auto& [handle, record] : older_) consider(record.get());
   return oldest;
 }
 
 Outcome SubmissionTable::take(Handle handle) {
   Record* const record = find(handle);
-  CHECK(record != nullptr && record->finished, "only finished records are taken");
-  Calls& calls = groups_.at(record->submission.group);
+  CHECK(record != nullptr && record->finished, "only the result of a finished call is taken");
+  GroupCalls& calls = groups_.at(record->submission.group);
   --calls.not_taken;
   if (record->submission.operation == Operation::kJoin) calls.joined = false;
-  InternedSignatures::give_back(*record->interned);
-  give_index_back(*record);
+  InternedSignatures::release(*record->interned);
+  release_index(*record);
   Outcome outcome = std::move(record->outcome);
   erase(*record);
   return outcome;
@@ -177,18 +177,18 @@ void SubmissionTable::drop(Handle handle) {
   Record* const record = find(handle);
   if (record == nullptr) return;
   record->dropped = true;
-  if (record->finished) lose(*record);
+  if (record->finished) retire(*record);
 }
 
-// Erases a dropped record that has finished. The agreement no longer borrows its signature, so its
-// name can be forgotten, too.
-void SubmissionTable::lose(Record& record) {
-  Calls& calls = groups_.at(record.submission.group);
+// Erases a dropped record that has finished, and the entry of its name, because the agreement
+// borrows its signature no longer.
+void SubmissionTable::retire(Record& record) {
+  GroupCalls& calls = groups_.at(record.submission.group);
   if (record.automatic_index) {
-    calls.automatic_indices.at(record.submission.operation).lose();
-    calls.names.forget(*record.interned);
+    calls.automatic_indices.at(record.submission.operation).retire();
+    calls.names.erase(*record.interned);
   } else {
-    calls.names.give_up(*record.interned);
+    calls.names.retire(*record.interned);
   }
   erase(record);
 }

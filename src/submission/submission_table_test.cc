@@ -21,7 +21,7 @@ std::string name_of_next(SubmissionTable& table) {
   return record.ok() ? (*record)->submission.name : record.status().message();
 }
 
-TEST(SubmissionTable, AnAutomaticNameIsTheLowestThatIsFree) {
+TEST(SubmissionTable, AnAutomaticNameHasTheLowestFreeIndex) {
   SubmissionTable table;
   std::vector<Record*> records;
   for (int i = 0; i < 4; ++i) records.push_back(*table.add(unnamed()));
@@ -36,7 +36,7 @@ TEST(SubmissionTable, AnAutomaticNameIsTheLowestThatIsFree) {
   EXPECT_EQ(name_of_next(table), "allreduce.noname.4");
 }
 
-TEST(SubmissionTable, AutomaticNamesRepeatForEver) {
+TEST(SubmissionTable, AutomaticNamesRepeat) {
   SubmissionTable table;
   constexpr std::size_t kInFlight = 8;
   std::vector<Handle> handles(kInFlight);
@@ -54,8 +54,8 @@ TEST(SubmissionTable, AutomaticNamesRepeatForEver) {
   EXPECT_EQ(names.size(), kInFlight);
 }
 
-// The index of a dropped call stays in use, and costs later calls nothing.
-TEST(SubmissionTable, ManyDroppedCallsLeaveNothingButTheirIndices) {
+// The index of a dropped call stays in use, but needs no memory.
+TEST(SubmissionTable, DroppedCallsLeaveOnlyTheirIndices) {
   SubmissionTable table;
   constexpr int kDropped = 100'000;
   for (int i = 0; i < kDropped; ++i) {
@@ -83,7 +83,7 @@ bool is_free(SubmissionTable& table, const Submission& submission) {
   return record.ok();
 }
 
-// When it is over depends on time, when its result is taken does not.
+// The time at which a call finishes does not matter, because it differs between ranks.
 TEST(SubmissionTable, ANameIsInUseUntilItsResultIsTaken) {
   SubmissionTable table;
   Record& record = **table.add(named("loss"));
@@ -109,7 +109,7 @@ TEST(SubmissionTable, TheNameOfADroppedCallStaysInUseInItsGroup) {
   }
 }
 
-TEST(SubmissionTable, WhoHasJoinedCallsNothingUntilTheJoinIsTaken) {
+TEST(SubmissionTable, AfterAJoinCallsAreRejectedUntilItsResultIsTaken) {
   SubmissionTable table;
   Record& join = **table.add(unnamed(Operation::kJoin));
   EXPECT_FALSE(is_free(table, unnamed()));
@@ -119,8 +119,8 @@ TEST(SubmissionTable, WhoHasJoinedCallsNothingUntilTheJoinIsTaken) {
   EXPECT_TRUE(is_free(table, unnamed()));
 }
 
-// A program, and how it goes on one rank: when each call finishes and when a handle that is never
-// waited for is dropped. Returns what its submissions were called, or that they were rejected.
+// Runs a random program. `timing` decides when each call finishes, and when a handle that is never
+// waited for is dropped. Returns the names of its submissions, or their errors.
 std::vector<std::string> names_in(unsigned program, unsigned timing) {
   std::mt19937 choices(program);
   std::mt19937 times(timing);
@@ -162,21 +162,21 @@ std::vector<std::string> names_in(unsigned program, unsigned timing) {
   return names;
 }
 
-TEST(SubmissionTable, NamesFollowTheProgramNotTheTime) {
+TEST(SubmissionTable, NamesDependOnTheProgramAndNotOnTiming) {
   for (unsigned program = 0; program < 200; ++program)
     ASSERT_EQ(names_in(program, 1), names_in(program, 2)) << "program " << program;
 }
 
-TEST(SubmissionTable, AGroupThatIsGoneLeavesNothing) {
+TEST(SubmissionTable, ARemovedGroupLeavesNoState) {
   SubmissionTable table;
-  table.forget_group(7);  // nobody has called anything there
+  table.forget_group(7);  // there was no call in this group
   table.roll_back(**table.add(named("x", 7)));
   table.forget_group(7);
   EXPECT_EQ(table.not_taken(7), 0U);
 }
 
-// Some take their results late, or never.
-TEST(SubmissionTable, AHandleIsFoundHoweverManyCameAfterIt) {
+// One call of a thousand stays in flight while many newer ones come and go.
+TEST(SubmissionTable, AnOldHandleIsFoundAfterManyNewerOnes) {
   SubmissionTable table;
   constexpr Handle kEach = 1000;
   std::vector<Record*> kept;
@@ -201,7 +201,7 @@ TEST(SubmissionTable, AHandleIsFoundHoweverManyCameAfterIt) {
   EXPECT_EQ(table.in_flight(), 0U);
 }
 
-TEST(SubmissionTable, WhatIsRolledBackWasNeverThere) {
+TEST(SubmissionTable, ARolledBackSubmissionLeavesNoState) {
   SubmissionTable table;
   table.roll_back(**table.add(unnamed(Operation::kJoin)));
   EXPECT_EQ(table.in_flight(), 0U);
@@ -210,7 +210,7 @@ TEST(SubmissionTable, WhatIsRolledBackWasNeverThere) {
   EXPECT_EQ(table.not_taken(7), 0U);
 }
 
-TEST(SubmissionTable, TheOldestIsNoJoin) {
+TEST(SubmissionTable, TheOldestCallIsNotAJoin) {
   SubmissionTable table;
   Submission join = unnamed(Operation::kJoin);
   join.group = 1;

@@ -10,8 +10,8 @@
 namespace farandole {
 namespace {
 
-// What peek() and take() answer when there is no outcome yet, or no call; ok when there is one.
-Status absence_of(Handle handle, const Record* record) {
+// The error of peek() and take() if there is no outcome yet, or no such call; ok if there is one.
+Status outcome_error(Handle handle, const Record* record) {
   if (record == nullptr)
     return Status::fix_call(
         fmt::format("the handle {} is unknown: its result was taken already, or it is not ours; "
@@ -37,19 +37,19 @@ Status Submissions::close_group(GroupId group) {
 void Submissions::forget_group(GroupId group) {
   open_.erase(group);
   over_.erase(group);
-  contexts_.forget(group);
+  contexts_.remove_group(group);
   table_.forget_group(group);
 }
 
 void Submissions::set_open(GroupId group, bool open) {
   const auto found = open_.find(group);
-  if (found != open_.end()) found->second = open;  // this rank may not be in it
+  if (found != open_.end()) found->second = open;  // this rank may not be a member
 }
 
 Status Submissions::add(std::span<const Submission> batch, std::span<Handle> handles,
                         TimePoint now) {
   arrived_.reserve(arrived_.size() + batch.size());
-  for (const Submission& submission : batch) contexts_.know(submission.group);
+  for (const Submission& submission : batch) contexts_.add_group(submission.group);
   FARANDOLE_TRY(add_all(batch, handles));
   const std::uint32_t number = batch.size() > 1 ? contexts_.next_batch() : 0;
   for (std::size_t i = 0; i < batch.size(); ++i) {
@@ -68,7 +68,7 @@ Status Submissions::add_all(std::span<const Submission> batch, std::span<Handle>
   };
   try {
     for (; added < batch.size(); ++added) {
-      const Status rejection = why_closed(batch[added].group);
+      const Status rejection = rejection_of(batch[added].group);
       const auto record = rejection.ok() ? table_.add(batch[added]) : Result<Record*>(rejection);
       if (record.ok()) {
         handles[added] = (*record)->handle;
@@ -84,8 +84,8 @@ Status Submissions::add_all(std::span<const Submission> batch, std::span<Handle>
   return {};
 }
 
-// Why nothing can be submitted to a group; ok when it can.
-Status Submissions::why_closed(GroupId group) const {
+// The error of submissions to a group that accepts none; ok if it accepts them.
+Status Submissions::rejection_of(GroupId group) const {
   if (const auto over = over_.find(group); over != over_.end()) return over->second;
   if (const auto open = open_.find(group); open != open_.end() && open->second) return {};
   return Status::fix_call(
@@ -105,16 +105,16 @@ void Submissions::observe(Record* record) {
 
 Outcome Submissions::peek(Handle handle) {
   Record* const record = table_.find(handle);
-  if (Status absence = absence_of(handle, record); !absence.ok())
-    return {.status = std::move(absence)};
+  if (Status error = outcome_error(handle, record); !error.ok())
+    return {.status = std::move(error)};
   observe(record);
   return record->outcome;
 }
 
 Outcome Submissions::take(Handle handle) {
   Record* const record = table_.find(handle);
-  if (Status absence = absence_of(handle, record); !absence.ok())
-    return {.status = std::move(absence)};
+  if (Status error = outcome_error(handle, record); !error.ok())
+    return {.status = std::move(error)};
   observe(record);
   return table_.take(handle);
 }
@@ -126,9 +126,9 @@ void Submissions::drop(Handle handle) {
   table_.drop(handle);
 }
 
-std::size_t Submissions::unfinished(const Wanted& wanted) {
+std::size_t Submissions::unfinished(const HandleRange& range) {
   std::size_t unfinished = 0;
-  for (Handle handle = wanted.first; wanted.has(handle); ++handle) {
+  for (Handle handle = range.first; range.contains(handle); ++handle) {
     const Record* const record = table_.find(handle);
     unfinished += record == nullptr || record->finished ? 0 : 1;
   }

@@ -1,5 +1,5 @@
-// Submissions: what the program has submitted, from submit to take, and which groups accept more.
-// A plain container: the engine guards it. Handles, outcomes and errors are those of
+// Submissions: the calls of the program from submit to take, and which groups accept more calls. It
+// is not thread-safe: the engine guards it with a lock. Handles, outcomes and errors are those of
 // farandole/engine.h.
 #pragma once
 
@@ -15,64 +15,65 @@
 
 namespace farandole {
 
-// What a caller waits for: a call, or those of a batch, whose handles follow one another.
-struct Wanted {
+// The calls for which a thread waits: one call, or a batch, which has consecutive handles.
+struct HandleRange {
   Handle first = 0;
   std::size_t count = 0;
 
-  bool has(Handle handle) const { return handle - first < count; }
+  bool contains(Handle handle) const { return handle - first < count; }
 };
 
 class Submissions {
  public:
   void open_group(GroupId group) { open_.emplace(group, true); }
-  // Rejects further submissions to the group, for good or until reopen_group(). Errors: kFixCall
-  // when some of ours there were not taken: whether they are still in flight depends on time.
+  // Rejects further submissions to the group until reopen_group(). Errors: kFixCall if results of
+  // the group were not taken, even of finished calls, because when a call finishes depends on time.
   Status close_group(GroupId group);
   void reopen_group(GroupId group) { set_open(group, true); }
-  // The group has ended: further submissions get `status`. Only the first one counts.
+  // The group has ended: further submissions are rejected with `status`. Only the first call
+  // counts.
   void end_group(GroupId group, const Status& status) { over_.emplace(group, status); }
   bool is_over(GroupId group) const { return over_.contains(group); }
   void forget_group(GroupId group);
 
-  // All of the batch or, on an error, none. They arrive at the holder of the progress lock by
-  // take_arrived().
+  // Adds all calls of the batch or, on an error, none. The holder of the progress lock gets them
+  // from take_arrived().
   Status add(std::span<const Submission> batch, std::span<Handle> handles, TimePoint now);
-  // The last `count` of those.
+  // The last `count` records that were added.
   std::span<Record* const> newest(std::size_t count) const {
     return std::span(arrived_).last(count);
   }
-  // `into` is empty; its memory is kept for those that come.
+  // Moves the added records to `into`, which must be empty; its memory is reused for later ones.
   void take_arrived(std::vector<Record*>& into) { into.swap(arrived_); }
 
   bool poll(Handle handle);
   Outcome peek(Handle handle);
   Outcome take(Handle handle);
   void drop(Handle handle);
-  // How many of them; unknown handles count as finished.
-  std::size_t unfinished(const Wanted& wanted);
+  // How many calls of the range are not finished; unknown handles count as finished.
+  std::size_t unfinished(const HandleRange& range);
 
-  // The record's outcome is written.
+  // Call it when the record's outcome is set.
   void finish(Record& record) { table_.finish(record); }
 
   std::size_t in_flight() const { return table_.in_flight(); }
   std::size_t with_completion() const { return table_.with_completion(); }
-  // The one that has waited longest (SubmissionTable::oldest()); may be null.
+  // As SubmissionTable::oldest().
   const Record* oldest() { return table_.oldest(); }
 
  private:
-  Status why_closed(GroupId group) const;
+  Status rejection_of(GroupId group) const;
   Status add_all(std::span<const Submission> batch, std::span<Handle> handles);
   void set_open(GroupId group, bool open);
-  // Notes that the user has seen that the call is done, if it is; `record` may be null. When that
-  // happens depends on time, so it steers only predictions (`contexts_`), never a name or a result.
+  // Records that the program has seen the end of the call, if it has ended; `record` may be null.
+  // When that happens depends on time, so it influences only predictions, never a name or a result.
   void observe(Record* record);
 
   SubmissionTable table_;
   ContextTracker contexts_;
-  std::vector<Record*> arrived_;    // not yet seen by the holder of the progress lock
-  std::map<GroupId, bool> open_;    // our groups; false: one that is being removed
-  std::map<GroupId, Status> over_;  // our groups that have ended, and why
+  std::vector<Record*> arrived_;    // the holder of the progress lock has not taken these yet
+  std::map<GroupId, bool> open_;    // this rank's groups; false if the group is being removed
+  std::map<GroupId, Status> over_;  // this rank's groups that have ended, with the reason
 };
 
 }  // namespace farandole

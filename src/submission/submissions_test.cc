@@ -29,7 +29,7 @@ class SubmissionsTest : public testing::Test {
     handles_.assign(batch.size(), 0);
     return submissions_.add(batch, handles_, TimePoint{});
   }
-  // What arrives is finished at once.
+  // Takes all added calls and finishes them.
   void finish_all() {
     std::vector<Record*> arrived;
     submissions_.take_arrived(arrived);
@@ -80,8 +80,8 @@ TEST_F(SubmissionsTest, ResultsAreTakenOnce) {
   EXPECT_EQ(submissions_.unfinished({handle, 1}), 0U);
 }
 
-// A quiescent point needs all earlier calls seen, or dropped.
-TEST_F(SubmissionsTest, ContextsFollowWhatTheProgramHasSeen) {
+// At a quiescent point the program has seen the end of all earlier calls, or has dropped them.
+TEST_F(SubmissionsTest, ContextsDependOnWhatTheProgramHasSeen) {
   const auto points = [&] { return submissions_.newest(1).front()->context.quiescent_points; };
   ASSERT_TRUE(add({named("a")}).ok());
   const std::uint32_t first = points();
@@ -95,7 +95,7 @@ TEST_F(SubmissionsTest, ContextsFollowWhatTheProgramHasSeen) {
   EXPECT_EQ(points(), first + 1);
 }
 
-TEST_F(SubmissionsTest, AGroupIsClosedOnlyWithoutCalls) {
+TEST_F(SubmissionsTest, AGroupIsClosedOnlyAfterAllResultsAreTaken) {
   ASSERT_TRUE(add({named("a", kGroup)}).ok());
   const Handle handle = handles_[0];
   EXPECT_EQ(submissions_.close_group(kGroup).code(), StatusCode::kFixCall);
@@ -110,7 +110,7 @@ TEST_F(SubmissionsTest, AGroupIsClosedOnlyWithoutCalls) {
   EXPECT_TRUE(add({named("b", kGroup)}).ok());
 }
 
-TEST_F(SubmissionsTest, AGroupThatIsOverGivesItsFirstReason) {
+TEST_F(SubmissionsTest, AnEndedGroupRejectsCallsWithItsFirstReason) {
   const Status over = Status::rebuild_group("over");
   submissions_.end_group(kGroup, over);
   submissions_.end_group(kGroup, Status::stop("later"));
