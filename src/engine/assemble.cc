@@ -43,7 +43,7 @@ Result<std::shared_ptr<Store>> open_store_by_id(const EngineOptions& options) {
   digest.add(options.rendezvous_id);
   const WaitLimit limit{std::chrono::steady_clock::now() + options.start_timeout,
                         options.interrupted};
-  // The user is in the name, since users share the names of a host.
+  // The name contains the user id, because all users of a host share these names.
   return open_named_store(fmt::format("farandole.{}.{:016x}", ::getuid(), digest.value()),
                           options.topology.size, limit);
 }
@@ -76,7 +76,7 @@ Result<std::unique_ptr<ProgressThreads>> make_progress(const Engine::Parts& part
                     .stall_limit = stall_limit});
 }
 
-// A mistake in the path is the same on all ranks: one says it.
+// An error in the path is the same on all ranks, so only local rank 0 logs it.
 void start_timeline(Engine::Parts& parts, const EngineOptions& options) {
   if (options.timeline_path.empty()) return;
   const auto job = job_name(*parts.store);
@@ -164,7 +164,7 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
     return {};
   });
   if (!started.ok()) {
-    // The others count on us already.
+    // The other ranks have already seen this rank join.
     parts->formation.doorbells->leave(started.message());
     parts->recorder->left(started.message(), LeaveCause::kOrderly, {}, parts->clock->now());
     return started;

@@ -1,5 +1,5 @@
-// The composition root of the engine: the one place where the parts of an engine are chosen and put
-// together. Constructors start nothing; start() does, at the end.
+// The composition root of the engine: it alone makes the parts of an engine and connects them.
+// Constructors start no thread. When all parts are made, assemble() starts the threads.
 #pragma once
 
 #include <atomic>
@@ -21,13 +21,13 @@
 
 namespace farandole {
 
-// Everything that an engine consists of. Destroyed from the end: first the threads stop, then the
-// memory that they used goes.
+// All parts of an engine. C++ destroys members in reverse order, so the threads stop before the
+// memory that they use is unmapped.
 struct Engine::Parts {
   RankTopology topology;
   std::unique_ptr<const Clock> clock;
   std::unique_ptr<const Log> log;
-  std::shared_ptr<Store> store;  // shared by the ranks of one process, if there are several
+  std::shared_ptr<Store> store;  // shared by the engines of this process that use it
   FlightMemory flight_memory;
   std::unique_ptr<Timeline> timeline;
   std::unique_ptr<FlightRecorder> recorder;
@@ -36,16 +36,16 @@ struct Engine::Parts {
   std::unique_ptr<ProgressThreads> progress;
   std::unique_ptr<Groups> groups;
   std::once_flag left;
-  std::atomic<bool> abandoned = false;  // we are a forked child
+  std::atomic<bool> abandoned = false;  // this process is a forked child
 };
 
-// The options have a context. The caller chooses the Store: several members in one process share a
-// MemoryStore.
+// Makes an engine and joins the job. `options.context` must be set. Tests give several ranks of one
+// process the same MemoryStore. Errors: as Engine::create().
 Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
                                          std::shared_ptr<Store> store);
 
-// The Store that the options, which have a context, ask for: the launcher's, or one of our own for
-// a job of one.
+// Returns the Store for these options: the launcher's, the one under the rendezvous id, or a new
+// MemoryStore for a job of one rank. `options.context` must be set.
 Result<std::shared_ptr<Store>> choose_store(const EngineOptions& options);
 
 }  // namespace farandole

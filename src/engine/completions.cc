@@ -9,7 +9,8 @@ thread_local bool running_here = false;
 
 bool Completions::is_running_here() { return running_here; }
 
-// A completion may submit to another engine, which then runs completions of its own in here.
+// Keeps the old flag, because calls nest: a completion may submit to another engine, which then
+// runs its own completions on this thread.
 void Completions::run_all() {
   const bool was_running = std::exchange(running_here, true);
   for (const auto& [handle, completion] : waiting_) completion.function(completion.context, handle);

@@ -1,5 +1,5 @@
-// Completions: the functions that callers have given with their calls. The holder of the progress
-// lock collects those of finished calls while it has the guard, and runs them without it.
+// Completions: the completion functions of finished calls. The holder of the progress lock adds
+// them while it has locked SharedState::guarded, and runs them after it has unlocked it.
 #pragma once
 
 #include <utility>
@@ -14,12 +14,12 @@ class Completions {
   void add(Handle handle, const Completion& completion) {
     if (completion.function != nullptr) waiting_.emplace_back(handle, completion);
   }
-  // Runs those that were added, each once.
+  // Runs the completions that were added since the last call, each once.
   void run() {
     if (!waiting_.empty()) run_all();
   }
 
-  // Whether this thread is inside a completion, of any engine.
+  // Whether this thread is running a completion of any engine.
   static bool is_running_here();
 
  private:

@@ -1,4 +1,5 @@
-// Completions: each call is told of once, however it ends, and nobody has to wait for it.
+// Completions: the completion of each call runs once, however the call ends, even if no thread
+// waits.
 #include "engine/completions.h"
 
 #include <fmt/format.h>
@@ -19,55 +20,55 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Calls over all tests of this kind; more on record: FARANDOLE_TEST_CALLS=1000000.
+// How many calls each thread makes. FARANDOLE_TEST_CALLS=1000000 sets the total for a long run.
 int calls_per_thread(int threads) {
   const char* const calls = std::getenv("FARANDOLE_TEST_CALLS");
   return (calls == nullptr ? 20'000 : std::atoi(calls)) / threads;
 }
 
-// A call of its own: counts how often it is told of, and takes its outcome there.
-struct Told {
-  explicit Told(Engine& owner) : engine(owner) {}
+// A call whose completion takes its outcome and counts how often it runs.
+struct CountedCall {
+  explicit CountedCall(Engine& owner) : engine(owner) {}
 
-  Completion completion() { return {.function = &Told::is_done, .context = this}; }
+  Completion completion() { return {.function = &CountedCall::is_done, .context = this}; }
   void wait() { done.wait(); }
 
   static void is_done(void* context, Handle handle) noexcept {
-    auto& told = *static_cast<Told*>(context);
-    told.status = told.engine.take(handle).status;
-    ++told.times;
-    told.done.count_down();
+    auto& call = *static_cast<CountedCall*>(context);
+    call.status = call.engine.take(handle).status;
+    ++call.times;
+    call.done.count_down();
   }
 
   Engine& engine;
   std::vector<float> values = {0};
-  Status status = Status::stop("nobody has told");
+  Status status = Status::stop("the completion has not run");
   std::atomic<int> times = 0;
   std::latch done{1};
 };
 
-Submission told_allreduce(Told& told, std::string name = "") {
-  Submission submission = allreduce_of(told.values, std::move(name));
-  submission.completion = told.completion();
+Submission counted_allreduce(CountedCall& call, std::string name = "") {
+  Submission submission = allreduce_of(call.values, std::move(name));
+  submission.completion = call.completion();
   return submission;
 }
 
-TEST(Completions, NobodyNeedsToWait) {
+TEST(Completions, RunWithoutAWaitingThread) {
   run_job(3, {}, [](Engine& engine) {
     for (int turn = 0; turn < 200; ++turn) {
-      Told told(engine);
-      told.values = {static_cast<float>(engine.topology().rank + turn)};
-      ASSERT_TRUE(engine.submit(told_allreduce(told, "call")).ok());
-      told.wait();
-      ASSERT_EQ(told.status, Status());
-      ASSERT_EQ(told.values[0], static_cast<float>(3 * turn + 3));
-      ASSERT_EQ(told.times, 1);
+      CountedCall call(engine);
+      call.values = {static_cast<float>(engine.topology().rank + turn)};
+      ASSERT_TRUE(engine.submit(counted_allreduce(call, "call")).ok());
+      call.wait();
+      ASSERT_EQ(call.status, Status());
+      ASSERT_EQ(call.values[0], static_cast<float>(3 * turn + 3));
+      ASSERT_EQ(call.times, 1);
     }
   });
 }
 
-// Submits its next call from inside the completion of the last one, as a framework's operation
-// does.
+// A chain of calls: each completion submits the next call, as an asynchronous operation of a
+// framework may do.
 class Chain {
  public:
   Chain(Engine& engine, int number, int calls)
@@ -130,13 +131,13 @@ TEST(Completions, ChainsOfCallsRunWhileOtherThreadsWait) {
   });
 }
 
-TEST(Completions, EachCallOfABatchIsToldOf) {
+TEST(Completions, RunForEachCallOfABatch) {
   run_job(2, {}, [](Engine& engine) {
-    Told first(engine);
-    Told second(engine);
+    CountedCall first(engine);
+    CountedCall second(engine);
     first.values = {1};
     second.values = {2};
-    const std::vector<Submission> batch = {told_allreduce(first), told_allreduce(second)};
+    const std::vector<Submission> batch = {counted_allreduce(first), counted_allreduce(second)};
     ASSERT_TRUE(engine.submit_batch(batch, kHangGuard).ok());
     first.wait();
     second.wait();
@@ -146,59 +147,59 @@ TEST(Completions, EachCallOfABatchIsToldOf) {
   });
 }
 
-TEST(Completions, AFailedCallIsToldOfOnce) {
+TEST(Completions, RunOnceForAFailedCall) {
   run_job(2, {}, [](Engine& engine) {
-    Told told(engine);
+    CountedCall call(engine);
     if (engine.topology().rank == 1) {
       (void)engine.shutdown("enough");
-      const auto rejected = engine.submit(told_allreduce(told));
+      const auto rejected = engine.submit(counted_allreduce(call));
       EXPECT_FALSE(rejected.ok());
-      EXPECT_EQ(told.times, 0);  // there is no call
+      EXPECT_EQ(call.times, 0);  // a rejected submission is not a call
       return;
     }
-    const auto handle = engine.submit(told_allreduce(told));
+    const auto handle = engine.submit(counted_allreduce(call));
     if (handle.ok()) {
-      told.wait();
-      EXPECT_EQ(told.status.code(), StatusCode::kRebuildGroup);
-      EXPECT_THAT(told.status.message(), HasSubstr("enough"));
+      call.wait();
+      EXPECT_EQ(call.status.code(), StatusCode::kRebuildGroup);
+      EXPECT_THAT(call.status.message(), HasSubstr("enough"));
     }
     (void)engine.shutdown("done");
-    EXPECT_EQ(told.times, handle.ok() ? 1 : 0);
+    EXPECT_EQ(call.times, handle.ok() ? 1 : 0);
   });
 }
 
-TEST(Completions, ShutdownTellsOfWhatIsInFlight) {
+TEST(Completions, RunAtShutdownForCallsInFlight) {
   run_job(2, {}, [](Engine& engine) {
     if (engine.topology().rank == 1) return (void)barrier(engine);
-    Told told(engine);
-    ASSERT_TRUE(engine.submit(told_allreduce(told, "only here")).ok());
+    CountedCall call(engine);
+    ASSERT_TRUE(engine.submit(counted_allreduce(call, "only here")).ok());
     (void)barrier(engine);
     (void)engine.shutdown("done");
-    EXPECT_EQ(told.times, 1);
-    EXPECT_EQ(told.status.code(), StatusCode::kRebuildGroup);
+    EXPECT_EQ(call.times, 1);
+    EXPECT_EQ(call.status.code(), StatusCode::kRebuildGroup);
   });
 }
 
-TEST(Completions, ADroppedCallIsToldOfWithAHandleThatIsUnknown) {
+TEST(Completions, RunWithAnUnknownHandleForADroppedCall) {
   run_job(2, {}, [](Engine& engine) {
-    Told told(engine);
+    CountedCall call(engine);
     if (engine.topology().rank == 1) {
       ASSERT_EQ(barrier(engine), Status());
     }
-    const auto handle = engine.submit(told_allreduce(told, "dropped"));
+    const auto handle = engine.submit(counted_allreduce(call, "dropped"));
     ASSERT_TRUE(handle.ok());
     if (engine.topology().rank == 0) {
-      engine.drop(*handle);  // not done: the other rank comes after the barrier
+      engine.drop(*handle);  // in flight, because the other rank submits after the barrier
       ASSERT_EQ(barrier(engine), Status());
     }
-    told.wait();
-    EXPECT_EQ(told.times, 1);
-    EXPECT_EQ(told.status.code(),
+    call.wait();
+    EXPECT_EQ(call.times, 1);
+    EXPECT_EQ(call.status.code(),
               engine.topology().rank == 0 ? StatusCode::kFixCall : StatusCode::kOk);
   });
 }
 
-TEST(Completions, NothingBlocksInside) {
+TEST(Completions, BlockingCallsAreRejectedInside) {
   struct Inside {
     Engine* engine = nullptr;
     std::vector<Status> statuses;

@@ -1,5 +1,5 @@
-// Every operation in every dtype, size, group and form against the plain reference; one to eight
-// ranks as threads.
+// Compares every operation with the reference, in all dtypes, for several sizes and groups, in
+// place and not in place. One to eight ranks run as threads.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,13 +13,13 @@ namespace farandole {
 namespace {
 
 constexpr std::array<std::int64_t, 4> kCounts = {0, 1, 7, 1000};
-// Several windows with a rest.
+// A tensor of several whole windows and a part of one.
 constexpr std::int64_t kLarge = 140'001;
 constexpr std::array<DType, 4> kLargeDTypes = {DType::kFloat16, DType::kBFloat16, DType::kFloat32,
                                                DType::kFloat64};
 constexpr std::int64_t kColumns = 3;
 
-// One rank's part in one group, with a buffer that says when something is written beyond it.
+// One rank's part in one group. Its output buffer has guard bytes that show writes behind its end.
 class Member {
  public:
   Member(Engine& engine, GroupId group)
@@ -46,8 +46,8 @@ class Member {
     return all;
   }
 
-  // Runs it on a copy of `input`; out of place the result goes to memory of its own, and the input
-  // must be as it was. Every other call is waited for by polling.
+  // Runs the call on a copy of `input` and returns the result. If it is not in place, the input
+  // must not change. Every second call is polled instead of waited for.
   Values run(Submission submission, const Values& input, std::size_t results, bool in_place) {
     const DType dtype = submission.dtype;
     auto source = encoded(dtype, input);
@@ -84,7 +84,7 @@ void check_allreduce(Member& member, DType dtype, std::int64_t count) {
        {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
     if (dtype == DType::kBool && op == ReduceOp::kAverage) continue;
     const auto inputs = member.of_all(dtype, count, static_cast<int>(op));
-    const Values expected = as_held(dtype, reduced(dtype, op, inputs));
+    const Values expected = rounded_to(dtype, reduced(dtype, op, inputs));
     for (const bool in_place : {false, true}) {
       Submission submission = member.call(Operation::kAllreduce, dtype, {count});
       submission.reduce_op = op;
@@ -95,7 +95,8 @@ void check_allreduce(Member& member, DType dtype, std::int64_t count) {
   }
 }
 
-// Powers of two, which every dtype multiplies exactly; integers are cut off after each scaling.
+// The scales are powers of two, which are exact in every dtype. Integers are truncated after each
+// scaling.
 void check_scales(Member& member, DType dtype) {
   if (dtype == DType::kBool) return;
   const auto inputs = member.of_all(dtype, 100);
@@ -114,7 +115,7 @@ void check_scales(Member& member, DType dtype) {
     const auto rows = whole ? 100 : scattered_rows(100, member.size(), member.index());
     const Values part(expected.begin() + begin, expected.begin() + begin + rows);
     const auto& own = inputs[static_cast<std::size_t>(member.index())];
-    ASSERT_EQ(member.run(submission, own, part.size(), false), as_held(dtype, part))
+    ASSERT_EQ(member.run(submission, own, part.size(), false), rounded_to(dtype, part))
         << row_of(dtype).name;
   }
 }
@@ -130,7 +131,7 @@ void check_broadcast(Member& member, DType dtype, std::int64_t count) {
   }
 }
 
-// Member m brings m times as many rows as are asked for.
+// Member m contributes m × `rows` rows.
 void check_allgather(Member& member, DType dtype, std::int64_t rows) {
   Values expected;
   std::vector<std::int64_t> counts;
@@ -149,7 +150,7 @@ void check_allgather(Member& member, DType dtype, std::int64_t rows) {
 
 void check_reducescatter(Member& member, DType dtype, std::int64_t rows) {
   const auto inputs = member.of_all(dtype, rows * kColumns);
-  const Values whole = as_held(dtype, reduced(dtype, ReduceOp::kSum, inputs));
+  const Values whole = rounded_to(dtype, reduced(dtype, ReduceOp::kSum, inputs));
   const auto begin = first_scattered_row(rows, member.size(), member.index()) * kColumns;
   const auto count = scattered_rows(rows, member.size(), member.index()) * kColumns;
   const Values expected(whole.begin() + begin, whole.begin() + begin + count);
@@ -159,8 +160,8 @@ void check_reducescatter(Member& member, DType dtype, std::int64_t rows) {
   ASSERT_EQ(found, expected) << row_of(dtype).name << " × " << rows;
 }
 
-// Member s sends (s + 2 r) mod 4 times `rows` rows to member r, and keeps one row back; or, with
-// equal shares, `rows` to each.
+// Member s sends ((s + 2 r) mod 4) × `rows` rows to member r and has one more row that it does not
+// send. If `equal`, it sends `rows` rows to each member.
 void check_alltoall(Member& member, DType dtype, std::int64_t rows, bool equal) {
   const auto split = [&](int from, int to) { return equal ? rows : (from + 2 * to) % 4 * rows; };
   const auto sent_before = [&](int from, int to) {
@@ -224,8 +225,8 @@ TEST_P(Conformance, ManyWindows) {
   });
 }
 
-// Shapes without elements, though with rows; and tensors without dimensions.
-TEST_P(Conformance, WhatHasNoElementsOrNoDimensions) {
+// Some of these shapes have rows but no elements.
+TEST_P(Conformance, TensorsWithoutElementsOrDimensions) {
   run_job(GetParam(), {}, [](Engine& engine) {
     Member member(engine, kWorld);
     const int size = member.size();

@@ -1,5 +1,5 @@
-// Real processes: a rank is killed, exits or leaves in the middle of its collectives; every other
-// one must end with an error that names it.
+// Ranks as real processes. One rank is killed, exits or leaves during its collective calls. Every
+// other rank must get an error that names it.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Allreduces for ever, until one fails; returns why.
+// Runs allreduces until one fails; returns its error.
 Status reduce_until_it_fails(Engine& engine, const std::function<void(int round)>& before) {
   std::vector<float> values(400'000, 1.0F);
   for (int round = 0;; ++round) {
@@ -38,61 +38,62 @@ Status reduce_until_it_fails(Engine& engine, const std::function<void(int round)
   }
 }
 
-TEST(Death, OfAKilledRankReachesEverySleeper) {
+TEST(Death, EndsTheWaitOfEveryOtherRank) {
   const auto statuses = run_processes(4, [](int rank, Engine& engine) {
-    return expects(reduce_until_it_fails(engine,
-                                         [rank](int round) {
-                                           if (rank == 2 && round == 5) ::raise(SIGKILL);
-                                         }),
-                   "rank 2 (pid ");
+    return check_status(reduce_until_it_fails(engine,
+                                              [rank](int round) {
+                                                if (rank == 2 && round == 5) ::raise(SIGKILL);
+                                              }),
+                        "rank 2 (pid ");
   });
   for (std::size_t rank = 0; rank < statuses.size(); ++rank) {
     if (rank == 2)
       EXPECT_TRUE(WIFSIGNALED(statuses[rank]));
     else
-      EXPECT_EQ(WEXITSTATUS(statuses[rank]), kExpected) << "rank " << rank;
+      EXPECT_EQ(WEXITSTATUS(statuses[rank]), kPassed) << "rank " << rank;
   }
 }
 
 TEST(Death, InTheMiddleOfAStep) {
-  // The killer strikes from another thread's signal at an arbitrary point of the copying.
+  // The signal kills the rank at an arbitrary point of its copying.
   const auto statuses = run_processes(3, [](int rank, Engine& engine) {
     if (rank == 1) ::alarm(1);  // SIGALRM kills
-    return expects(reduce_until_it_fails(engine, [](int) {}), "rank 1 (pid ");
+    return check_status(reduce_until_it_fails(engine, [](int) {}), "rank 1 (pid ");
   });
   EXPECT_TRUE(WIFSIGNALED(statuses[1]) && WTERMSIG(statuses[1]) == SIGALRM);
-  EXPECT_EQ(WEXITSTATUS(statuses[0]), kExpected);
-  EXPECT_EQ(WEXITSTATUS(statuses[2]), kExpected);
+  EXPECT_EQ(WEXITSTATUS(statuses[0]), kPassed);
+  EXPECT_EQ(WEXITSTATUS(statuses[2]), kPassed);
 }
 
 TEST(Death, AnExitWithoutShutdownIsADeathToo) {
   const auto statuses = run_processes(2, [](int rank, Engine& engine) {
-    return expects(reduce_until_it_fails(engine,
-                                         [rank](int round) {
-                                           if (rank == 1 && round == 3) ::_exit(7);
-                                         }),
-                   "rank 1 (pid ");
+    return check_status(reduce_until_it_fails(engine,
+                                              [rank](int round) {
+                                                if (rank == 1 && round == 3) ::_exit(7);
+                                              }),
+                        "rank 1 (pid ");
   });
-  EXPECT_EQ(WEXITSTATUS(statuses[0]), kExpected);
+  EXPECT_EQ(WEXITSTATUS(statuses[0]), kPassed);
   EXPECT_EQ(WEXITSTATUS(statuses[1]), 7);
 }
 
 TEST(Death, TheReasonOfALeaveIsPassedOn) {
   const auto statuses = run_processes(3, [](int rank, Engine& engine) {
-    return expects(reduce_until_it_fails(engine,
-                                         [&](int round) {
-                                           if (rank != 0 || round != 4) return;
-                                           (void)engine.shutdown("uncaught ValueError: bad data");
-                                           ::_exit(7);
-                                         }),
-                   "has left the job (uncaught ValueError: bad data)");
+    return check_status(
+        reduce_until_it_fails(engine,
+                              [&](int round) {
+                                if (rank != 0 || round != 4) return;
+                                (void)engine.shutdown("uncaught ValueError: bad data");
+                                ::_exit(7);
+                              }),
+        "has left the job (uncaught ValueError: bad data)");
   });
   EXPECT_EQ(WEXITSTATUS(statuses[0]), 7);
-  EXPECT_EQ(WEXITSTATUS(statuses[1]), kExpected);
-  EXPECT_EQ(WEXITSTATUS(statuses[2]), kExpected);
+  EXPECT_EQ(WEXITSTATUS(statuses[1]), kPassed);
+  EXPECT_EQ(WEXITSTATUS(statuses[2]), kPassed);
 }
 
-// One call of every operation with tensors, of several windows.
+// A call of this operation, with tensors of several windows.
 Submission call_of(Operation operation, int size, std::vector<float>& input,
                    std::vector<float>& output) {
   Submission submission;
@@ -106,7 +107,7 @@ Submission call_of(Operation operation, int size, std::vector<float>& input,
   return submission;
 }
 
-// Calls it for ever. Rank `victim` kills itself from a thread, at a moment that the seed chooses.
+// Repeats the call until it fails. A thread of rank `victim` kills that rank at a random time.
 int call_until_the_victim_dies(Engine& engine, Operation operation, int victim, unsigned seed) {
   const int size = engine.topology().size;
   std::vector<float> input(200'000, 1.0F);
@@ -122,18 +123,19 @@ int call_until_the_victim_dies(Engine& engine, Operation operation, int victim, 
     if (handle.ok() && !engine.wait(*handle, kHangGuard)) return 1;
     const Status status = handle.ok() ? engine.take(*handle).status : handle.status();
     if (status.ok()) continue;
-    return expects(status, "rank " + std::to_string(victim) + " (pid ");
+    return check_status(status, "rank " + std::to_string(victim) + " (pid ");
   }
 }
 
 class DeathInJobsOf : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, DeathInJobsOf, ::testing::Values(2, 4, 8));
 
-// The coordinator, the last one and one in the middle, anywhere in every operation.
+// The victim is the coordinator, the last rank or one in the middle. It dies at a random point of
+// every operation.
 TEST_P(DeathInJobsOf, AnyRoleInAnyOperation) {
   const int size = GetParam();
   for (const OperationRow& row : kOperations) {
-    if (row.operation == Operation::kJoin) continue;  // nobody waits in it alone
+    if (row.operation == Operation::kJoin) continue;  // the next test kills a rank during joins
     for (const int victim : {0, size / 2, size - 1}) {
       const auto seed =
           static_cast<unsigned>(100 * size + 10 * static_cast<int>(row.operation) + victim);
@@ -144,29 +146,29 @@ TEST_P(DeathInJobsOf, AnyRoleInAnyOperation) {
       });
       for (int rank = 0; rank < size; ++rank) {
         const int status = statuses[static_cast<std::size_t>(rank)];
-        EXPECT_TRUE(rank == victim ? WIFSIGNALED(status) : WEXITSTATUS(status) == kExpected)
+        EXPECT_TRUE(rank == victim ? WIFSIGNALED(status) : WEXITSTATUS(status) == kPassed)
             << "rank " << rank;
       }
     }
   }
 }
 
-// A member that waits in join() is needed by the others, and needs them.
-TEST(Death, ReachesWhoHasJoined) {
+// Members that wait in join() still take part in allreduces.
+TEST(Death, EndsTheWaitOfJoinedMembers) {
   const auto statuses = run_processes(3, [](int rank, Engine& engine) {
     if (rank == 1) return call_until_the_victim_dies(engine, Operation::kAllreduce, 1, 5);
     Submission join;
     join.operation = Operation::kJoin;
     const auto handle = engine.submit(join);
     if (!handle.ok() || !engine.wait(*handle, kHangGuard)) return 1;
-    return expects(engine.take(*handle).status, "rank 1 (pid ");
+    return check_status(engine.take(*handle).status, "rank 1 (pid ");
   });
   EXPECT_TRUE(WIFSIGNALED(statuses[1]));
-  EXPECT_EQ(WEXITSTATUS(statuses[0]), kExpected);
-  EXPECT_EQ(WEXITSTATUS(statuses[2]), kExpected);
+  EXPECT_EQ(WEXITSTATUS(statuses[0]), kPassed);
+  EXPECT_EQ(WEXITSTATUS(statuses[2]), kPassed);
 }
 
-// A group is being added while a rank dies.
+// Rank 2 dies while the ranks add and remove a group.
 TEST(Death, EndsAChangeOfGroups) {
   const auto statuses = run_processes(3, [](int rank, Engine& engine) {
     std::thread killer;
@@ -177,17 +179,17 @@ TEST(Death, EndsAChangeOfGroups) {
       });
     for (;;) {
       const auto group = engine.add_group({0, 1});
-      if (!group.ok()) return expects(group.status(), "rank 2 (pid ");
+      if (!group.ok()) return check_status(group.status(), "rank 2 (pid ");
       if (const Status removed = engine.remove_group(*group); !removed.ok())
-        return expects(removed, "rank 2 (pid ");
+        return check_status(removed, "rank 2 (pid ");
     }
   });
   EXPECT_TRUE(WIFSIGNALED(statuses[2]));
-  EXPECT_EQ(WEXITSTATUS(statuses[0]), kExpected);
-  EXPECT_EQ(WEXITSTATUS(statuses[1]), kExpected);
+  EXPECT_EQ(WEXITSTATUS(statuses[0]), kPassed);
+  EXPECT_EQ(WEXITSTATUS(statuses[1]), kPassed);
 }
 
-TEST(Fork, TheChildIsToldAndTheParentGoesOn) {
+TEST(Fork, TheChildGetsAnErrorAndTheParentGoesOn) {
   const auto statuses = run_processes(2, [](int, Engine& engine) {
     std::vector<float> values(1000, 1.0F);
     Submission submission;
@@ -199,22 +201,22 @@ TEST(Fork, TheChildIsToldAndTheParentGoesOn) {
     if (forked == 0) {
       engine.abandon_after_fork();
       const auto rejected = engine.submit(submission);
-      const bool told =
+      const bool got_error =
           !rejected.ok() && rejected.status().message().find("forked child") != std::string::npos;
       (void)engine.shutdown("from the child");  // must not reach the others
-      ::_exit(told ? kExpected : 1);
+      ::_exit(got_error ? kPassed : 1);
     }
     int status = 0;
     ::waitpid(forked, &status, 0);
-    if (WEXITSTATUS(status) != kExpected) return 1;
+    if (WEXITSTATUS(status) != kPassed) return 1;
     const auto handle = engine.submit(submission);
     const bool done = handle.ok() && engine.wait(*handle, kHangGuard) &&
                       engine.take(*handle).status.ok() && values[0] == 2.0F;
     (void)engine.shutdown("done");
-    return done ? kExpected : 2;
+    return done ? kPassed : 2;
   });
-  EXPECT_EQ(WEXITSTATUS(statuses[0]), kExpected);
-  EXPECT_EQ(WEXITSTATUS(statuses[1]), kExpected);
+  EXPECT_EQ(WEXITSTATUS(statuses[0]), kPassed);
+  EXPECT_EQ(WEXITSTATUS(statuses[1]), kPassed);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// How a rank ends in the middle of a call: the call has the same outcome on all ranks, and once it
-// has failed nobody writes into its memory any more.
+// A rank ends in the middle of a call. The call must have the same outcome on all ranks. After it
+// has failed, no other rank may write to its memory.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Memory that the other ranks can see.
+// A tensor in the shared heap, which the other ranks can read and write.
 class SharedTensor {
  public:
   SharedTensor(Engine& engine, std::size_t count)
@@ -37,7 +37,7 @@ class SharedTensor {
   }
   const float* data() const { return values_.data(); }
 
-  // In place.
+  // An allreduce in place.
   Submission allreduce(std::string name, GroupId group = kWorld) const {
     Submission submission;
     submission.operation = Operation::kAllreduce;
@@ -59,14 +59,14 @@ bool names_the_leave(const Status& status, const std::string& reason) {
          status.message().find("has left the job (" + reason) != std::string::npos;
 }
 
-// The second rank comes when the first one has given up the same call.
+// The second rank submits the call after the first rank has given up on it.
 TEST(Ending, ACallThatOneRankHasGivenUpFailsOnTheOthersToo) {
   for (const std::size_t count : {std::size_t{2}, std::size_t{300'000}}) {
     std::latch given_up(1);
     run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
       EngineOptions options = options_of(rank, 2);
       if (rank == 0) options.stall_limit = std::chrono::seconds(1);
-      const auto engine = must(assemble(options, store));
+      const auto engine = value_or_abort(assemble(options, store));
       std::vector<float> values(count, 1.0F);
       if (rank == 1) given_up.wait();
       const Status status = allreduce(*engine, values, "gradients");
@@ -78,7 +78,7 @@ TEST(Ending, ACallThatOneRankHasGivenUpFailsOnTheOthersToo) {
   }
 }
 
-TEST(Ending, ACallThatOneRankHasShutDownFailsOnTheOthersToo) {
+TEST(Ending, ACallThatOneRankEndsByShutdownFailsOnTheOthersToo) {
   std::latch left(1);
   run_job(2, {}, [&](Engine& engine) {
     const bool leaves = engine.topology().rank == 0;
@@ -94,8 +94,8 @@ TEST(Ending, ACallThatOneRankHasShutDownFailsOnTheOthersToo) {
   });
 }
 
-// Rank 2 leaves in the middle of a call of all. What the others combine next, in the same memory,
-// is theirs alone.
+// Rank 2 leaves in the middle of a call of the world. Then the others reduce in the same memory, in
+// a group without rank 2, which must not change their result.
 TEST(Ending, AGroupWithoutTheLeaverGoesOnInTheSameMemory) {
   constexpr std::size_t kCount = 6 << 20;
   for (int round = 0; round < 8; ++round) {
@@ -118,8 +118,8 @@ TEST(Ending, AGroupWithoutTheLeaverGoesOnInTheSameMemory) {
   }
 }
 
-// Stops this process at the first access to a page, in whichever heap of the job, as a failpoint in
-// the middle of a reduction would.
+// Stops this process at its first access to the page of `address`, or to the page at the same
+// offset in another rank's heap. It works as a failpoint in the middle of a reduction.
 class StopAtAccess {
  public:
   explicit StopAtAccess(const void* address) {
@@ -176,11 +176,11 @@ bool is_stopped(pid_t pid) {
   return text.str().find(") T ") != std::string::npos;
 }
 
-// What the processes of a test tell one another.
+// Shared state of the processes of a test.
 struct JobSnapshot {
   std::atomic<pid_t> pids[3];
-  std::atomic<int> filled;    // how many of them have new values in their memory
-  std::atomic<bool> resumed;  // the stopped one has gone on, and its call has ended
+  std::atomic<int> filled;    // how many processes have stored new values in their memory
+  std::atomic<bool> resumed;  // the call of the stopped process has ended
 };
 
 template <class Condition>
@@ -202,23 +202,24 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
                              MAP_SHARED | MAP_ANONYMOUS, -1, 0)) JobSnapshot{}) {}
   ~MemoryOfAStoppedSurvivor() override { ::munmap(snapshot_, sizeof(JobSnapshot)); }
 
-  // In the middle of its slice, which it stores into the memory of all.
+  // Rank 1: is stopped in the middle of its slice, which it stores in the memory of all ranks.
   int be_stopped(Engine& engine, SharedTensor& tensor) {
     const StopAtAccess failpoint(tensor.data() + kCount / 2);
     const Status status = finish(engine, engine.submit(tensor.allreduce("all"))).status;
     snapshot_->resumed = true;
-    return expects(status, "rank 2 (pid ");
+    return check_status(status, "rank 2 (pid ");
   }
 
-  // Its call has failed: the memory is its own, whatever the stopped rank does.
+  // After the failure of its call, this rank stores new values. The stopped rank must not change
+  // them when it goes on.
   int refill(SharedTensor& tensor, float value) {
     tensor.fill(value);
     ++snapshot_->filled;
     if (!wait_until([&] { return snapshot_->resumed.load(); })) return 3;
-    return tensor.count_of_others_than(value) == 0 ? kExpected : 4;
+    return tensor.count_of_others_than(value) == 0 ? kPassed : 4;
   }
 
-  // Continues the stopped rank after an early return, too.
+  // Continues the stopped rank at the end of the scope, also after an early return.
   struct Continues {
     const JobSnapshot* snapshot;
     ~Continues() {
@@ -230,9 +231,10 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     const auto handle = engine.submit(tensor.allreduce("all"));
     const Continues continues{snapshot_};
     if (!wait_until([&] { return is_stopped(snapshot_->pids[1]); })) return 2;
-    ++snapshot_->filled;  // rank 2 may go
+    ++snapshot_->filled;  // lets rank 2 leave
     if (!other_leaves) ::kill(snapshot_->pids[2], SIGKILL);
-    if (const int seen = expects(finish(engine, handle).status, "rank 2 (pid "); seen != kExpected)
+    if (const int seen = check_status(finish(engine, handle).status, "rank 2 (pid ");
+        seen != kPassed)
       return seen;
     if (other_leaves && !wait_until([&] { return snapshot_->filled == 2; })) return 5;
     std::thread resume([&, fills = snapshot_->filled.load()] {
@@ -247,7 +249,7 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
   int go(Engine& engine, SharedTensor& tensor, bool leaves) {
     const auto handle = engine.submit(tensor.allreduce("all"));
     if (!wait_until([&] { return snapshot_->filled == 1; })) return 2;
-    if (!leaves) return finish(engine, handle).status.ok() ? 6 : 7;  // is killed meanwhile
+    if (!leaves) return finish(engine, handle).status.ok() ? 6 : 7;  // rank 0 kills it meanwhile
     (void)engine.shutdown("enough");
     return refill(tensor, 9);
   }
@@ -258,15 +260,16 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     const Continues continues{snapshot_};
     if (!wait_until([&] { return is_stopped(snapshot_->pids[1]); })) return 2;
     ::kill(snapshot_->pids[2], SIGKILL);
-    if (const int seen = expects(finish(engine, handle).status, "rank 2 (pid "); seen != kExpected)
+    if (const int seen = check_status(finish(engine, handle).status, "rank 2 (pid ");
+        seen != kPassed)
       return seen;
     (void)engine.shutdown("enough");
     EngineOptions alone;
     alone.context = context_in_test();
     alone.heap_bytes = 64 << 20;
-    const auto next = must(Engine::create(alone));
+    const auto next = value_or_abort(Engine::create(alone));
     if (!next->is_shared(beside.data(), 1) || next->is_shared(tensor.data(), 1)) return 9;
-    tensor = SharedTensor(*next, kCount);  // frees the old one
+    tensor = SharedTensor(*next, kCount);  // frees the old memory
     std::vector<SharedTensor> others;
     do {
       others.emplace_back(*next, kCount / 64);
@@ -277,14 +280,14 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     if (!wait_until([&] { return snapshot_->resumed.load(); })) return 3;
     for (const SharedTensor& other : others)
       if (other.count_of_others_than(8) != 0) return 11;
-    return tensor.count_of_others_than(0) == 0 ? kExpected : 4;
+    return tensor.count_of_others_than(0) == 0 ? kPassed : 4;
   }
 
   int combine_as_pair(Engine& engine, SharedTensor& tensor) {
     tensor.fill(static_cast<float>(engine.topology().rank + 3));
     const Status status = finish(engine, engine.submit(tensor.allreduce("pair", 1))).status;
     if (!status.ok()) std::fprintf(stderr, "the pair: %s\n", status.message().c_str());
-    return status.ok() && tensor.count_of_others_than(7) == 0 ? kExpected : 8;
+    return status.ok() && tensor.count_of_others_than(7) == 0 ? kPassed : 8;
   }
 
   JobSnapshot* snapshot_;
@@ -303,15 +306,16 @@ TEST_P(ASurvivorIsStopped, AndWritesNothingIntoMemoryThatWasGivenBack) {
         tensor.fill(1);
         if (rank == 2) return go(engine, tensor, leaves);
         const int seen = rank == 1 ? be_stopped(engine, tensor) : survive(engine, tensor, leaves);
-        return seen == kExpected && leaves ? combine_as_pair(engine, tensor) : seen;
+        return seen == kPassed && leaves ? combine_as_pair(engine, tensor) : seen;
       },
       {{0, 1}});
   for (std::size_t rank = 0; rank < statuses.size(); ++rank)
-    EXPECT_TRUE(WEXITSTATUS(statuses[rank]) == kExpected || (rank == 2 && !leaves))
+    EXPECT_TRUE(WEXITSTATUS(statuses[rank]) == kPassed || (rank == 2 && !leaves))
         << "rank " << rank << " ended with " << WEXITSTATUS(statuses[rank]);
 }
 
-// The rest of the memory stays shared, and the next engine of the process allocates there.
+// The next engine of the process reuses the heap, but not the memory to which the stopped rank may
+// write.
 TEST_F(MemoryOfAStoppedSurvivor, IsNotGivenToTheNextEngine) {
   const auto statuses = run_processes(3, [&](int rank, Engine& engine) {
     snapshot_->pids[rank] = ::getpid();
@@ -323,7 +327,7 @@ TEST_F(MemoryOfAStoppedSurvivor, IsNotGivenToTheNextEngine) {
     return fill_all_memory_of_the_next_engine(engine, tensor);
   });
   for (const std::size_t rank : {0U, 1U})
-    EXPECT_EQ(WEXITSTATUS(statuses[rank]), kExpected) << "rank " << rank;
+    EXPECT_EQ(WEXITSTATUS(statuses[rank]), kPassed) << "rank " << rank;
 }
 
 INSTANTIATE_TEST_SUITE_P(AndAnother, ASurvivorIsStopped, ::testing::Bool(),

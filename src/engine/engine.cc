@@ -1,6 +1,5 @@
 // The methods of the public interface. Malformed calls are rejected here. Calls that are
-// well-formed but invalid are announced, so that every rank gets the same error. The rest is in
-// progress_threads.h.
+// well-formed but invalid are announced, so that every rank gets the same error.
 #include "farandole/engine.h"
 
 #include <fmt/format.h>
@@ -19,13 +18,14 @@
 namespace farandole {
 namespace {
 
-Status forked(int rank) {
+Status forked_child_error(int rank) {
   return Status::stop(fmt::format(
       "called in a forked child of rank {}: only the process that called init() can use farandole",
       rank));
 }
 
-// What blocks is rejected in a completion: this rank makes no progress while one runs.
+// Rejects blocking functions inside a completion: while a completion runs, this rank makes no
+// progress, so such a function could wait forever.
 Status check_may_block(std::string_view what) {
   if (!Completions::is_running_here()) return {};
   return Status::fix_call(fmt::format(
@@ -34,8 +34,8 @@ Status check_may_block(std::string_view what) {
       what));
 }
 
-// Errors: as check_submission(). `with_call_errors`: empty, becomes the batch with the call errors
-// that are found in it, if there are any.
+// Checks a batch. If calls in it are invalid, `with_call_errors`, which must be empty, becomes a
+// copy of the batch with these call errors. Errors: as check_submission().
 Status check_and_find_call_errors(const Engine::Parts& parts, std::span<const Submission> batch,
                                   std::vector<Submission>& with_call_errors) {
   const int rank = parts.topology.rank;
@@ -92,7 +92,8 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
 Engine::Engine(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 Engine::~Engine() {
-  // The threads of a forked parent do not exist here, nor can their locks be trusted.
+  // In a forked child, the engine's threads do not exist, and its locks may be locked forever. So
+  // the parts are leaked.
   if (parts_->abandoned) {
     (void)parts_.release();
     return;
@@ -112,19 +113,19 @@ std::vector<int> Engine::ranks_of(GroupId group) const {
 }
 
 Result<GroupId> Engine::add_group(const std::vector<int>& ranks) {
-  if (parts_->abandoned) return forked(parts_->topology.rank);
+  if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
   FARANDOLE_TRY(check_may_block("add_group()"));
   return parts_->groups->add(ranks);
 }
 
 Status Engine::remove_group(GroupId group) {
-  if (parts_->abandoned) return forked(parts_->topology.rank);
+  if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
   FARANDOLE_TRY(check_may_block("remove_group()"));
   return parts_->groups->remove(group);
 }
 
 Result<Handle> Engine::submit(const Submission& submission, std::chrono::milliseconds wait_limit) {
-  if (parts_->abandoned) return forked(parts_->topology.rank);
+  if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
   Handle handle = 0;
   FARANDOLE_TRY(submit_all(*parts_, {&submission, 1}, {&handle, 1}, wait_limit));
   return handle;
@@ -132,7 +133,7 @@ Result<Handle> Engine::submit(const Submission& submission, std::chrono::millise
 
 Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> batch,
                                                  std::chrono::milliseconds wait_limit) {
-  if (parts_->abandoned) return forked(parts_->topology.rank);
+  if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
   std::vector<Handle> handles;
   const auto what = [&] {
     return fmt::format("a batch of rank {} was not submitted", parts_->topology.rank);
@@ -153,12 +154,12 @@ bool Engine::wait(Handle handle, std::chrono::milliseconds limit) {
 }
 
 Outcome Engine::peek(Handle handle) {
-  if (parts_->abandoned) return {.status = forked(parts_->topology.rank)};
+  if (parts_->abandoned) return {.status = forked_child_error(parts_->topology.rank)};
   return parts_->progress->peek(handle);
 }
 
 Outcome Engine::take(Handle handle) {
-  if (parts_->abandoned) return {.status = forked(parts_->topology.rank)};
+  if (parts_->abandoned) return {.status = forked_child_error(parts_->topology.rank)};
   return parts_->progress->take(handle);
 }
 
@@ -167,7 +168,7 @@ void Engine::drop(Handle handle) {
 }
 
 Result<std::shared_ptr<std::byte>> Engine::allocate(std::size_t bytes) {
-  if (parts_->abandoned) return forked(parts_->topology.rank);
+  if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
   const auto what = [&] {
     return fmt::format("rank {} cannot allocate {} bytes", parts_->topology.rank, bytes);
   };
@@ -179,7 +180,7 @@ bool Engine::is_shared(const void* memory, std::size_t bytes) const {
 }
 
 Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
-  if (parts_->abandoned) return forked(parts_->topology.rank);
+  if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
   FARANDOLE_TRY(check_may_block("start_timeline()"));
   const auto what = [&] { return fmt::format("rank {} has no timeline", parts_->topology.rank); };
   return catch_bad_alloc(what, [&]() -> Status {
@@ -189,7 +190,7 @@ Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
 }
 
 Status Engine::stop_timeline() {
-  if (parts_->abandoned) return forked(parts_->topology.rank);
+  if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
   FARANDOLE_TRY(check_may_block("stop_timeline()"));
   parts_->timeline->stop();
   return {};
@@ -199,15 +200,15 @@ Status Engine::shutdown(const std::string& reason, LeaveCause cause, const std::
   if (parts_->abandoned) return {};
   FARANDOLE_TRY(check_may_block("shutdown()"));
   std::call_once(parts_->left, [&] {
-    parts_->watch->stop();  // the others' death must not reach us any more
+    parts_->watch->stop();  // later deaths of other ranks must not change how this rank ends
     parts_->progress->stop(reason);
     parts_->recorder->left(reason, cause, traceback, parts_->clock->now());
-    parts_->flight_memory.claim.reset();  // the next engine of this process may begin
+    parts_->flight_memory.claim.reset();  // the next engine of this process may write there
     parts_->timeline->close();
     try {
       (*parts_->log)(Level::kInfo, "left the job: " + reason);
     } catch (const std::bad_alloc&) {
-      return;  // the line is missing, no more
+      return;  // only the log line is lost
     }
   });
   return {};

@@ -1,4 +1,4 @@
-// Whole engines in one process: every rank is a thread, all meet in one MemoryStore.
+// Whole engines in one process: every rank is a thread, and all ranks share one MemoryStore.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST_P(EngineOfSize, AllgatherTakesUnevenAndEmptyParts) {
   const int size = GetParam();
   run_job(size, {}, [size](Engine& engine) {
     const int rank = engine.topology().rank;
-    std::vector<std::int32_t> part(static_cast<std::size_t>(2 * rank), rank);  // rank × 2 numbers
+    std::vector<std::int32_t> part(static_cast<std::size_t>(2 * rank), rank);  // `rank` rows of 2
     Submission submission;
     submission.operation = Operation::kAllgather;
     submission.dtype = DType::kInt32;
@@ -77,7 +77,7 @@ TEST_P(EngineOfSize, BroadcastFromEveryRoot) {
   });
 }
 
-TEST_P(EngineOfSize, AnySubmissionOrderOfManyAtOnce) {
+TEST_P(EngineOfSize, ManyCallsInAnyOrder) {
   const int size = GetParam();
   run_job(size, {}, [size](Engine& engine) {
     constexpr int kTensors = 60;
@@ -107,9 +107,9 @@ TEST_P(EngineOfSize, AnySubmissionOrderOfManyAtOnce) {
   });
 }
 
-// Each rank starts with another group and waits for that one first. (Blocking calls in such a ring
-// would be a deadlock of the program itself.)
-TEST(Engine, OverlappingGroupsEachRankStartingWithAnother) {
+// Each rank submits to another group first and waits for that call first. With blocking calls, this
+// program would deadlock.
+TEST(Engine, OverlappingGroupsInDifferentOrders) {
   const std::vector<std::vector<int>> groups = {{0, 1}, {1, 2}, {0, 2}};
   run_job(3, groups, [&](Engine& engine) {
     const int rank = engine.topology().rank;
@@ -150,7 +150,7 @@ TEST(Engine, ANameInFlightTwiceIsRejectedAtSubmit) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> first(3, 1.0F);
     std::vector<float> second(3, 1.0F);
-    if (engine.topology().rank == 1) {  // only after rank 0 has tried can anything complete
+    if (engine.topology().rank == 1) {  // `x` cannot complete before rank 0 has tried both
       EXPECT_EQ(allreduce(engine, first, "go"), Status());
       EXPECT_EQ(allreduce(engine, second, "x"), Status());
       return;
@@ -165,7 +165,7 @@ TEST(Engine, ANameInFlightTwiceIsRejectedAtSubmit) {
   });
 }
 
-TEST(Engine, WhoLeavesIsNamedToThoseWhoNeedIt) {
+TEST(Engine, CallsThatNeedALeaverFailWithItsName) {
   run_job(3, {}, [](Engine& engine) {
     std::vector<float> values(100'000, 1.0F);
     EXPECT_EQ(allreduce(engine, values, "first"), Status());
@@ -182,7 +182,7 @@ TEST(Engine, WhoLeavesIsNamedToThoseWhoNeedIt) {
   });
 }
 
-TEST(Engine, WhoIsNotNeededMayLeave) {
+TEST(Engine, ARankThatIsNotInTheGroupMayLeave) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
     if (engine.topology().rank == 2) return;
     for (int round = 0; round < 100; ++round) {
@@ -193,7 +193,7 @@ TEST(Engine, WhoIsNotNeededMayLeave) {
 }
 
 // A rank that leaves right after its last step must not take the result from the others.
-TEST(Engine, LeavingAfterTheLastStepHarmsNobody) {
+TEST(Engine, LeavingAfterTheLastStepKeepsTheResult) {
   for (int round = 0; round < 30; ++round)
     run_job(3, {}, [](Engine& engine) {
       std::vector<float> values(200'000, 1.0F);
@@ -202,8 +202,8 @@ TEST(Engine, LeavingAfterTheLastStepHarmsNobody) {
     });
 }
 
-// Nor may the others' leaves take it from one whose memory is still being read.
-TEST(Engine, LeavingAfterTheLastStepHarmsNobodyWhoExposesMemory) {
+// The same with exposed memory, which other ranks may still read when the first ones leave.
+TEST(Engine, LeavingAfterTheLastStepKeepsExposedMemory) {
   for (int round = 0; round < 30; ++round)
     run_job(4, {}, [](Engine& engine) {
       constexpr std::int64_t kBytes = 3 << 20;
@@ -216,7 +216,7 @@ TEST(Engine, LeavingAfterTheLastStepHarmsNobodyWhoExposesMemory) {
     });
 }
 
-TEST(Engine, ShutdownEndsWhatIsPending) {
+TEST(Engine, ShutdownEndsPendingCalls) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(10, 1.0F);
     if (engine.topology().rank == 1) {
@@ -248,7 +248,7 @@ TEST(Engine, ManyThreadsOfOneRank) {
   });
 }
 
-TEST(Engine, NobodyWaitsAndStillItIsDone) {
+TEST(Engine, ACallCompletesWithoutAWaitingThread) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(500'000, 1.0F);
     const auto handle = engine.submit(allreduce_of(values, "background"));
@@ -262,7 +262,7 @@ TEST(Engine, NobodyWaitsAndStillItIsDone) {
   });
 }
 
-// Nanoseconds that the threads of this name have spent on a core, from the scheduler's own count.
+// The nanoseconds that threads of this name have run, as the scheduler counts them.
 std::int64_t core_time_of(const std::string& thread_name) {
   std::int64_t total = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -275,7 +275,8 @@ std::int64_t core_time_of(const std::string& thread_name) {
   return total;
 }
 
-// A wait that succeeded once must not leave the progress thread spinning for later calls.
+// After a call that completed quickly, the progress thread must not spin while it waits for
+// another.
 TEST(Engine, TheProgressThreadSleepsWhileAPeerIsLate) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(10, 1.0F);
@@ -292,7 +293,7 @@ TEST(Engine, TheProgressThreadSleepsWhileAPeerIsLate) {
     const auto give_up = std::chrono::steady_clock::now() + kHangGuard;
     while (!slept && std::chrono::steady_clock::now() < give_up) {
       const std::int64_t before = core_time_of("farandole-prog");
-      std::this_thread::sleep_for(milliseconds(50));  // in which a spinning thread would show
+      std::this_thread::sleep_for(milliseconds(50));  // a spinning thread would use core time
       slept = core_time_of("farandole-prog") == before;
     }
     EXPECT_TRUE(slept);
@@ -302,7 +303,7 @@ TEST(Engine, TheProgressThreadSleepsWhileAPeerIsLate) {
 }
 
 // The progress threads of this process: how many there are, whether all are asleep, and how often
-// they have gone to sleep, which is once after each time that they were woken.
+// they have gone to sleep. A thread that is woken goes to sleep once more.
 struct ProgressThreads {
   int count = 0;
   bool asleep = true;
@@ -311,7 +312,7 @@ struct ProgressThreads {
   friend bool operator==(const ProgressThreads&, const ProgressThreads&) = default;
 };
 
-ProgressThreads look_at_progress_threads() {
+ProgressThreads read_progress_threads() {
   ProgressThreads found;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
@@ -331,13 +332,13 @@ ProgressThreads look_at_progress_threads() {
   return found;
 }
 
-// Until so many progress threads have started, and sleep. One that only waits for a core does not
-// count as asleep.
-void settle(int threads) {
+// Waits until this many progress threads have started and sleep. A thread that only waits for a
+// core is not asleep.
+void wait_until_asleep(int threads) {
   const auto give_up = std::chrono::steady_clock::now() + kHangGuard;
   ProgressThreads before;
   for (;;) {
-    const ProgressThreads now = look_at_progress_threads();
+    const ProgressThreads now = read_progress_threads();
     if (now.count == threads && now.asleep && now == before) return;
     ASSERT_LT(std::chrono::steady_clock::now(), give_up);
     before = now;
@@ -345,27 +346,27 @@ void settle(int threads) {
   }
 }
 
-TEST(Engine, NobodyIsWokenForCallsWhoseCallersWait) {
+TEST(Engine, TheProgressThreadIsNotWokenForCallsWithWaiters) {
   constexpr int kRounds = 500;
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(10, 0.0F);
-    const std::vector<Submission> batch(3);  // barriers, which get names of their own
-    if (engine.topology().rank == 0) settle(2);
+    const std::vector<Submission> batch(3);  // barriers; the engine chooses their names
+    if (engine.topology().rank == 0) wait_until_asleep(2);
     EXPECT_EQ(barrier(engine), Status());
-    const std::int64_t before = look_at_progress_threads().sleeps;
+    const std::int64_t before = read_progress_threads().sleeps;
     for (int round = 0; round < kRounds; ++round) {
       ASSERT_EQ(allreduce(engine, values, "values"), Status());
       const auto handles = engine.submit_batch(batch, kHangGuard);
       ASSERT_TRUE(handles.ok());
       for (const Handle handle : *handles) ASSERT_EQ(engine.take(handle).status, Status());
     }
-    // Woken for some of the calls, they would have slept in between again and again.
-    EXPECT_LT(look_at_progress_threads().sleeps - before, kRounds / 10);
+    // If the calls had woken the threads, these would have gone to sleep again each time.
+    EXPECT_LT(read_progress_threads().sleeps - before, kRounds / 10);
     EXPECT_EQ(barrier(engine), Status());
   });
 }
 
-TEST(Engine, WhatALimitLeavesOverIsDoneAllTheSame) {
+TEST(Engine, ACallIsCompletedAfterTheWaitLimit) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(10, 1.0F);
     const bool first = engine.topology().rank == 0;
@@ -386,7 +387,7 @@ TEST(Engine, WhatALimitLeavesOverIsDoneAllTheSame) {
   });
 }
 
-TEST(Engine, WaitingForEverIsALimitLikeAnother) {
+TEST(Engine, AnInfiniteLimitIsAccepted) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(10, 1.0F);
     const auto handle = engine.submit(allreduce_of(values));
@@ -396,7 +397,7 @@ TEST(Engine, WaitingForEverIsALimitLikeAnother) {
   });
 }
 
-TEST(Engine, WhatIsNotDoneCannotBeTaken) {
+TEST(Engine, AnUnfinishedCallCannotBeTaken) {
   run_job(2, {}, [](Engine& engine) {
     const bool first = engine.topology().rank == 0;
     Submission late;
@@ -442,13 +443,14 @@ TEST(Engine, ABatchStartsAsAWholeOrNotAtAll) {
   });
 }
 
-TEST(Engine, ABatchThatFailsGivesItsAutomaticNamesBack) {
+TEST(Engine, AFailedBatchReleasesItsAutomaticNames) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> first(3, 1.0F);
     std::vector<float> second(3, 1.0F);
     std::vector<Submission> batch = {allreduce_of(first), allreduce_of(second, "x"),
                                      allreduce_of(second, "x")};
-    // Only on one rank: if a name had been lost, the ranks would choose different ones now.
+    // Only on one rank. If it did not release the name, the ranks would choose different names
+    // next.
     if (engine.topology().rank == 1) {
       EXPECT_FALSE(engine.submit_batch(batch).ok());
     }
@@ -463,7 +465,7 @@ Submission join_call() {
   return submission;
 }
 
-// Rank r has 3 r tensors; whoever runs out joins.
+// Rank r has 3 r tensors. A rank without more tensors joins.
 void run_uneven_epoch(Engine& engine) {
   const int size = engine.topology().size;
   const int rank = engine.topology().rank;
@@ -490,8 +492,8 @@ TEST_P(EngineOfSize, RanksWithLessDataJoin) {
   });
 }
 
-TEST(Engine, WhoHasJoinedCallsNothingElse) {
-  std::latch rejected(1);  // before the last one joins
+TEST(Engine, AfterAJoinOtherCallsAreRejected) {
+  std::latch rejected(1);  // rank 1 joins after the rejection
   run_job(2, {}, [&](Engine& engine) {
     std::vector<float> values(10, 1.0F);
     if (engine.topology().rank == 1) {
@@ -511,9 +513,8 @@ TEST(Engine, WhoHasJoinedCallsNothingElse) {
   });
 }
 
-// Every rank once is the last one, also the one that decides. It has read nothing of the others'
-// joins until then.
-TEST(Engine, AllLearnWhoJoinedLast) {
+// Each rank joins last once, also the coordinator, which has then not yet received the other joins.
+TEST(Engine, AllRanksGetTheRankThatJoinedLast) {
   constexpr int kRanks = 3;
   std::array<std::latch, kRanks> joined{std::latch(kRanks - 1), std::latch(kRanks - 1),
                                         std::latch(kRanks - 1)};
@@ -529,7 +530,7 @@ TEST(Engine, AllLearnWhoJoinedLast) {
   });
 }
 
-TEST(Engine, WhatCannotRunJoinedIsRejected) {
+TEST(Engine, OtherOperationsAreRejectedWhileARankHasJoined) {
   run_job(3, {}, [](Engine& engine) {
     if (engine.topology().rank != 2) {
       const Status status = barrier(engine);
@@ -546,7 +547,7 @@ TEST(Engine, ACallThatWaitsTooLongEndsTheJob) {
   run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
     auto options = options_of(rank, 2);
     options.stall_limit = std::chrono::seconds(rank == 0 ? 1 : 0);
-    const auto engine = must(assemble(options, store));
+    const auto engine = value_or_abort(assemble(options, store));
     std::vector<float> values(10, 1.0F);
     if (rank == 0) {
       EXPECT_EQ(allreduce(*engine, values, "loss"),
@@ -563,13 +564,13 @@ TEST(Engine, ACallThatWaitsTooLongEndsTheJob) {
   });
 }
 
-TEST(Engine, TheFlightRecordTellsWhatHappens) {
+TEST(Engine, TheFlightRecordShowsCallsAndTheEnd) {
   run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
     const auto memory = Segment::create("record", FlightRecorder::bytes_needed());
     ASSERT_TRUE(memory.ok());
     auto options = options_of(rank, 2, {{0}});
     options.flight_record_descriptor = (*memory)->descriptor().get();
-    const auto engine = must(assemble(options, store));
+    const auto engine = value_or_abort(assemble(options, store));
     std::vector<float> values(6, 1.0F);
     EXPECT_EQ(allreduce(*engine, values, "grad"), Status());
     FlightReport report = read_flight_record((*memory)->data());
@@ -585,7 +586,7 @@ TEST(Engine, TheFlightRecordTellsWhatHappens) {
     EXPECT_TRUE(report.wait.until.has_value());
     EXPECT_LE(report.counts.blocked, std::chrono::steady_clock::now() - report.since);
     if (rank == 1) {
-      EXPECT_EQ(barrier(*engine), Status());  // the other one's call is on its way
+      EXPECT_EQ(barrier(*engine), Status());  // rank 0 has submitted its next call
       (void)engine->shutdown("raised ValueError: x", LeaveCause::kException, "Traceback: here");
       report = read_flight_record((*memory)->data());
       EXPECT_EQ(report.life, FlightLife::kLeft);
@@ -610,7 +611,7 @@ TEST(Engine, ADroppedCallIsForgottenButNotItsName) {
     std::vector<float> dropped(1000, 1.0F);
     const auto handle = engine.submit(allreduce_of(dropped));
     ASSERT_TRUE(handle.ok());
-    // One rank drops it in flight or after, the other after it is done.
+    // Rank 0 drops the call in flight or later; rank 1 drops it when it is finished.
     if (engine.topology().rank == 0) engine.drop(*handle);
     EXPECT_TRUE(engine.wait(*handle, kHangGuard));
     engine.drop(*handle);
@@ -622,15 +623,15 @@ TEST(Engine, ADroppedCallIsForgottenButNotItsName) {
   });
 }
 
-void look_at(Engine& engine, const std::vector<Handle>& handles) {
+void poll_and_peek(Engine& engine, const std::vector<Handle>& handles) {
   for (const Handle handle : handles) {
     if (!engine.poll(handle)) continue;
     EXPECT_EQ(engine.peek(handle).status, Status());
   }
 }
 
-// Each rank looks at its calls when it likes, and drops others when it likes.
-TEST(Engine, WhatIsDoneWhenChangesNoName) {
+// Each rank polls and drops calls at its own random times.
+TEST(Engine, AutomaticNamesDoNotDependOnPollsAndDrops) {
   constexpr int kRounds = 50;
   run_job(3, {}, [](Engine& engine) {
     const int rank = engine.topology().rank;
@@ -645,7 +646,7 @@ TEST(Engine, WhatIsDoneWhenChangesNoName) {
         ASSERT_TRUE(handle.ok());
         handles.push_back(*handle);
         if (random() % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
-        look_at(engine, handles);
+        poll_and_peek(engine, handles);
       }
       if (random() % 2 == 0) engine.drop(handles.back());
       not_taken.push_back(handles.back());
@@ -658,7 +659,7 @@ TEST(Engine, WhatIsDoneWhenChangesNoName) {
   });
 }
 
-TEST(Engine, WhatWasLookedAtIsThereToBeTaken) {
+TEST(Engine, APeekedOutcomeCanStillBeTaken) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(10, 1.0F);
     const auto handle = engine.submit(allreduce_of(values, "x"));
@@ -676,7 +677,7 @@ TEST(Engine, HeapMemoryOutlivesTheEngine) {
   std::shared_ptr<std::byte> memory;
   {
     const auto store = std::make_shared<MemoryStore>();
-    const auto engine = must(assemble(options_of(0, 1), store));
+    const auto engine = value_or_abort(assemble(options_of(0, 1), store));
     auto allocated = engine->allocate(1 << 20);
     ASSERT_TRUE(allocated.ok());
     memory = *allocated;
@@ -715,7 +716,7 @@ TEST(Formation, AMissingRankIsNamed) {
   EXPECT_THAT(engine.status().message(), HasSubstr("ranks 1, 2"));
 }
 
-TEST(Formation, ABadGroupOnOneRankIsToldToAll) {
+TEST(Formation, AnInvalidGroupOnOneRankIsAnErrorOnAll) {
   run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
     auto options = options_of(rank, 2);
     if (rank == 1) options.groups = {{1, 0}};
@@ -728,7 +729,7 @@ TEST(Formation, ABadGroupOnOneRankIsToldToAll) {
   });
 }
 
-// Whoever was too late for one formation finds its end, and the next one works.
+// A rank that comes too late finds the failure of that formation. The next formation works.
 TEST(Formation, AfterAFailureTheNextOneWorks) {
   const auto store = std::make_shared<MemoryStore>();
   auto hasty = options_of(0, 2);
@@ -736,15 +737,15 @@ TEST(Formation, AfterAFailureTheNextOneWorks) {
   EXPECT_FALSE(assemble(hasty, store).ok());
   EXPECT_FALSE(assemble(options_of(1, 2), store).ok());
   std::thread other([&] {
-    const auto engine = must(assemble(options_of(1, 2), store));
+    const auto engine = value_or_abort(assemble(options_of(1, 2), store));
     EXPECT_EQ(barrier(*engine), Status());
   });
-  const auto engine = must(assemble(options_of(0, 2), store));
+  const auto engine = value_or_abort(assemble(options_of(0, 2), store));
   EXPECT_EQ(barrier(*engine), Status());
   other.join();
 }
 
-TEST(Formation, InterruptionEndsTheWaiting) {
+TEST(Formation, AnInterruptionEndsTheWait) {
   const auto store = std::make_shared<MemoryStore>();
   std::atomic<int> questions = 0;
   auto options = options_of(0, 2);
@@ -754,10 +755,10 @@ TEST(Formation, InterruptionEndsTheWaiting) {
   EXPECT_EQ(engine.status().code(), StatusCode::kRetry);
 }
 
-TEST(Formation, AgainAndAgainInOneProcess) {
+TEST(Formation, CanBeRepeatedInOneProcess) {
   run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
     for (int cycle = 0; cycle < 20; ++cycle) {
-      const auto engine = must(assemble(options_of(rank, 2), store));
+      const auto engine = value_or_abort(assemble(options_of(rank, 2), store));
       std::vector<float> values(10, 1.0F);
       ASSERT_EQ(allreduce(*engine, values), Status());
     }

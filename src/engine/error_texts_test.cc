@@ -1,6 +1,6 @@
-// The texts of all errors that one rank can bring about alone, or several by saying different
-// things: what was wrong, the value, which rank, and what to do. Compared as a whole, so that they
-// change only on purpose.
+// The texts of all errors that one rank can cause alone, or several ranks by different calls. Each
+// text says what was wrong, the value, which rank, and what to do. The tests compare whole texts,
+// so that these change only on purpose.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace farandole {
 namespace {
 
 struct BadCall {
-  std::function<void(Submission&)> spoil;  // of an allreduce `x` of three floats on rank 1 of 2
+  std::function<void(Submission&)> spoil;  // makes an allreduce `x` of three floats invalid
   std::string text;
 };
 
@@ -51,7 +51,7 @@ std::vector<BadCall> bad_calls() {
   };
 }
 
-// The others have to hear of these, for they wait for the call.
+// These errors must reach all ranks, because the other ranks wait for the call.
 std::vector<BadCall> invalid_calls() {
   return {
       {[](Submission& s) { s.call_error = "this is what the frontend says"; },
@@ -139,7 +139,7 @@ TEST(ErrorTexts, OfBadCalls) {
   });
 }
 
-TEST(ErrorTexts, OfFaultyCallsOnAllRanks) {
+TEST(ErrorTexts, OfInvalidCallsOnAllRanks) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);
     std::vector<BadCall> calls = invalid_calls();
@@ -159,7 +159,7 @@ TEST(ErrorTexts, OfFaultyCallsOnAllRanks) {
   });
 }
 
-// Tests have no groups as large as that.
+// This calls the check alone, because a group of 256 ranks is too large for a test.
 TEST(ErrorTexts, OfAdasumInALargeGroup) {
   std::vector<float> values(3, 1.0F);
   Submission submission = allreduce_of(values, "x");
@@ -200,7 +200,7 @@ TEST(ErrorTexts, OfHandles) {
   });
 }
 
-TEST(ErrorTexts, OfPlacesThatCannotBe) {
+TEST(ErrorTexts, OfImpossibleTopologies) {
   auto options = options_of(2, 2);
   EXPECT_EQ(Engine::create(options).status(),
             Status::fix_call("rank 2 does not lie in a job of size 2; FARANDOLE_RANK and "
@@ -226,7 +226,7 @@ TEST(ErrorTexts, OfPlacesThatCannotBe) {
       << text;
 }
 
-// What rank 0 and rank 1 say to each other's different wishes.
+// Starts rank 0 with `first` and rank 1 with `second`, and expects these errors.
 void expect_rejections(EngineOptions first, EngineOptions second, const std::string& text_of_first,
                        const std::string& text_of_second) {
   run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
@@ -297,7 +297,7 @@ TEST(ErrorTexts, OfTensorsOnDifferentDevices) {
                   "  ranks 0, 2   float32   cpu      [3]\n"
                   "  rank 1       float32   cuda     [3]\n"
                   "Submit the same on every rank, or give different tensors different names"));
-    call.device = DeviceType::kCuda;  // the same everywhere, with memory that we can read
+    call.device = DeviceType::kCuda;  // the same on all ranks; the memory is still the host's
     EXPECT_EQ(finish(engine, engine.submit(call, kHangGuard)).status, Status());
     EXPECT_EQ(values[0], 3.0F);
   });
@@ -313,7 +313,7 @@ TEST(ErrorTexts, OfAMissingRank) {
                 "(seconds)"));
 }
 
-TEST(ErrorTexts, OfAJobThatHasLostAMember) {
+TEST(ErrorTexts, OfCallsAfterALeave) {
   run_job(3, {}, [](Engine& engine) {
     const int rank = engine.topology().rank;
     std::vector<float> values(3, 1.0F);

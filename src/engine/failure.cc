@@ -31,23 +31,25 @@ std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vecto
   return failure;
 }
 
-GivingUp giving_up_broken(const Status& ended) {
+GiveUpReason reason_of_broken_group(const Status& ended) {
   return {ended, "its engine had to stop: " + ended.message()};
 }
 
-std::optional<GivingUp> giving_up_stalled(const Record* oldest, TimePoint now,
-                                          std::chrono::seconds limit) {
+std::optional<GiveUpReason> reason_of_stall(const Record* oldest, TimePoint now,
+                                            std::chrono::seconds limit) {
   if (oldest == nullptr || now - oldest->submitted < limit) return std::nullopt;
   const std::string name = title(oldest->submission);
-  return GivingUp{Status::rebuild_group(fmt::format(
-                      "{} has waited {} s for other ranks, which is the FARANDOLE_STALL_LIMIT; the "
+  return GiveUpReason{
+      Status::rebuild_group(
+          fmt::format("{} has waited {} s for other ranks, which is the FARANDOLE_STALL_LIMIT; the "
                       "launcher's report says for which",
                       name, limit.count())),
-                  fmt::format("it gave up: {} had waited {} s, the FARANDOLE_STALL_LIMIT", name,
-                              limit.count())};
+      fmt::format("it gave up: {} had waited {} s, the FARANDOLE_STALL_LIMIT", name,
+                  limit.count())};
 }
 
-// The death is read first, and what it has read stays read: what comes meanwhile is news.
+// Reads the death first and remembers only what was read, so that has_changed() reports any change
+// that comes meanwhile.
 EndedRanks FailureWatch::read() {
   EndedRanks ended;
   ended.dead = doorbells_.closed_by();

@@ -1,5 +1,5 @@
-// Failure: which ranks have died or left, and what that means for a group; and when this rank gives
-// up by itself. The decisions are pure; only FailureWatch reads shared memory.
+// Failure: decides whether a group ends because ranks have died or left, and whether this rank
+// gives up by itself. The decisions are pure functions; only FailureWatch reads shared memory.
 #pragma once
 
 #include <chrono>
@@ -18,53 +18,54 @@ struct Record;
 
 // Which ranks of the job have ended, as read at one time.
 struct EndedRanks {
-  std::optional<int> dead;                             // the first one
-  std::uint32_t leavers_before_death = 0;              // how many tickets were drawn before
+  std::optional<int> dead;                             // the rank that died first
+  std::uint32_t leavers_before_death = 0;              // how many ranks had left before it died
   std::vector<std::optional<Doorbells::Leaver>> left;  // by rank
 };
 
-// Why a group is over, and the rank whose end it was.
+// Why a group is over, and the rank whose death or leave ended it.
 struct GroupFailure {
   Status status;
   int failed_rank;
 };
 
-// Nothing while the group goes on. A death ends all groups, a leave those that the rank was in, but
-// for its own. The first cause is named: a leave that came before the death explains what the group
-// waits for; a leave after it is only its consequence. `pids` are by rank, for the text.
+// Returns why the group of these ranks is over; empty if it goes on. A death ends all groups. The
+// leave of another rank ends the groups of which that rank was a member. The earliest cause counts,
+// because later leaves are often its consequences. `pids` are by rank, for the text.
 std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vector<int>& ranks,
                                        int own_rank, const std::vector<std::int64_t>& pids);
 
-// Why this rank ends all its groups by itself, and what the others hear of it.
-struct GivingUp {
-  Status status;
-  std::string reason;
+// Why this rank ends all its groups and leaves the job.
+struct GiveUpReason {
+  Status status;       // the error of its calls
+  std::string reason;  // what the other ranks show in their errors
 };
 
-// A group that has ended by itself has met a bug. Then this rank is no use to the others any more,
-// and they must hear of it.
+// Whether a group has ended with an internal error, which is a bug. Then this rank must give up, so
+// that the other ranks do not wait for it.
 inline bool is_broken(const std::optional<Status>& ended) {
   return ended && ended->code() == StatusCode::kStop;
 }
-GivingUp giving_up_broken(const Status& ended);
+GiveUpReason reason_of_broken_group(const Status& ended);
 
-// Gives up if the oldest call in flight has waited for `limit`; `oldest` may be null.
-std::optional<GivingUp> giving_up_stalled(const Record* oldest, TimePoint now,
-                                          std::chrono::seconds limit);
+// Returns why to give up if the oldest call in flight has waited for `limit`; `oldest` may be null.
+std::optional<GiveUpReason> reason_of_stall(const Record* oldest, TimePoint now,
+                                            std::chrono::seconds limit);
 
-// Finds out whether ranks have ended since the last look. One thread at a time.
+// Tells whether ranks have died or left since the last read(). One thread at a time may use it.
 class FailureWatch {
  public:
-  // `doorbells` outlives this.
+  // `doorbells` must outlive this object.
   explicit FailureWatch(const Doorbells& doorbells) : doorbells_(doorbells) {}
 
-  // Cheap: two loads.
-  bool has_news() const {
+  // Whether there is something new to read. Cheap: two loads.
+  bool has_changed() const {
     return doorbells_.closed_by().has_value() != death_seen_ ||
            doorbells_.leavers() != leaves_seen_;
   }
-  // A rank that has drawn its ticket, and has not stored yet that it left, is not there yet: it
-  // stays news until it is.
+  // Returns which ranks have ended. A rank that leaves first draws a ticket and then stores that it
+  // has left. If this reads in between, the rank is not in the result, and has_changed() stays
+  // true.
   EndedRanks read();
 
  private:

@@ -40,7 +40,7 @@ TEST(Failure, AGroupGoesOnUntilADeathOrALeaveOfAMember) {
             "rank 3 (pid 103) has died; this job is over: shut down, and start it again");
 }
 
-TEST(Failure, OfSeveralCausesTheFirstIsNamed) {
+TEST(Failure, NamesTheFirstOfSeveralCauses) {
   EndedRanks ended = nobody();
   ended.dead = 1;
   ended.leavers_before_death = 1;
@@ -71,47 +71,48 @@ class FailureWatchTest : public ::testing::Test {
     return reinterpret_cast<Doorbells::Line*>(memory_->data() + sizeof(Doorbells::Header))[rank];
   }
 
-  std::shared_ptr<Segment> memory_;  // ours alone
+  std::shared_ptr<Segment> memory_;  // has no other owner
   Doorbells doorbells_;
   FailureWatch watch_;
 };
 
 TEST_F(FailureWatchTest, ReadsEachEndOnce) {
-  EXPECT_FALSE(watch_.has_news());
+  EXPECT_FALSE(watch_.has_changed());
   Doorbells(memory_->data(), 1, kSize).leave("enough");
-  EXPECT_TRUE(watch_.has_news());
+  EXPECT_TRUE(watch_.has_changed());
   EXPECT_EQ(watch_.read().left[1]->reason, "enough");
-  EXPECT_FALSE(watch_.has_news());
+  EXPECT_FALSE(watch_.has_changed());
   doorbells_.close(2);
-  EXPECT_TRUE(watch_.has_news());
+  EXPECT_TRUE(watch_.has_changed());
   const EndedRanks ended = watch_.read();
   EXPECT_EQ(ended.dead, 2);
   EXPECT_EQ(ended.leavers_before_death, 1u);
-  EXPECT_FALSE(watch_.has_news());
+  EXPECT_FALSE(watch_.has_changed());
 }
 
-// Between the two stores of a leave: it must not count as read.
-TEST_F(FailureWatchTest, ALeaveOfWhichOnlyTheTicketIsDrawnStaysNews) {
+// A rank that leaves draws a ticket before it stores that it has left. Between the two, a read must
+// not count.
+TEST_F(FailureWatchTest, AnUnfinishedLeaveIsReadAgain) {
   header().leavers.store(1);
-  EXPECT_TRUE(watch_.has_news());
+  EXPECT_TRUE(watch_.has_changed());
   EXPECT_FALSE(watch_.read().left[1].has_value());
-  EXPECT_TRUE(watch_.has_news());
+  EXPECT_TRUE(watch_.has_changed());
   line(1).left.store(1);
-  EXPECT_TRUE(watch_.has_news());
+  EXPECT_TRUE(watch_.has_changed());
   EXPECT_EQ(watch_.read().left[1]->ticket, 1u);
-  EXPECT_FALSE(watch_.has_news());
+  EXPECT_FALSE(watch_.has_changed());
 }
 
 TEST(Failure, ARankGivesUpWhenItsOldestCallHasWaitedForTheLimit) {
   using std::chrono::seconds;
   const TimePoint now = TimePoint(seconds(1000));
-  EXPECT_FALSE(giving_up_stalled(nullptr, now, seconds(1)));
+  EXPECT_FALSE(reason_of_stall(nullptr, now, seconds(1)));
   Record record;
   record.submission.operation = Operation::kAllreduce;
   record.submission.name = "x";
   record.submitted = now - seconds(5);
-  EXPECT_FALSE(giving_up_stalled(&record, now, seconds(6)));
-  const auto stalled = giving_up_stalled(&record, now, seconds(5));
+  EXPECT_FALSE(reason_of_stall(&record, now, seconds(6)));
+  const auto stalled = reason_of_stall(&record, now, seconds(5));
   ASSERT_TRUE(stalled);
   EXPECT_EQ(stalled->status,
             Status::rebuild_group("allreduce `x` has waited 5 s for other ranks, which is the "
@@ -123,7 +124,7 @@ TEST(Failure, OnlyAGroupThatHasMetABugIsBroken) {
   EXPECT_FALSE(is_broken(std::nullopt));
   EXPECT_FALSE(is_broken(Status::rebuild_group("left")));
   ASSERT_TRUE(is_broken(Status::stop("a bug")));
-  const GivingUp why = giving_up_broken(Status::stop("a bug"));
+  const GiveUpReason why = reason_of_broken_group(Status::stop("a bug"));
   EXPECT_EQ(why.status, Status::stop("a bug"));
   EXPECT_EQ(why.reason, "its engine had to stop: a bug");
 }

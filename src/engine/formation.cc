@@ -29,8 +29,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 365);
 
-// What a rank opens: its heap, a handle of every process, two for the watch; and for a moment, now
-// and when a group is added later, a segment and its duplicate.
+// The descriptors that a rank opens: its heap, a pidfd of every process, and two for the watch. For
+// a short time, here and when a group is added later, also a segment and its duplicate.
 int descriptors_needed(int size) { return size + 5; }
 
 Result<Descriptor> open_own_process() {
@@ -57,8 +57,8 @@ Status publish_segment(Store& store, const std::string& key, const Segment& segm
   return store.set(key, std::move(value));
 }
 
-// The groups' ranks by GroupId. Errors: kFixCall for a list that is not ascending, not inside the
-// job, empty or given twice, and for too many groups.
+// Returns the ranks of each group, by GroupId. Errors: kFixCall for a list that is not ascending,
+// not inside the job, empty or given twice, and for too many groups.
 Result<std::vector<std::vector<int>>> all_groups(const EngineOptions& options) {
   std::vector<std::vector<int>> groups(1);
   for (int rank = 0; rank < options.topology.size; ++rank) groups[0].push_back(rank);
@@ -76,7 +76,7 @@ Result<std::vector<std::vector<int>>> all_groups(const EngineOptions& options) {
   return groups;
 }
 
-// The steps of one formation, in order. Lives for the time of form().
+// The steps of one formation, in the order in which form() calls them.
 class Rendezvous {
  public:
   Rendezvous(const EngineOptions& options, Store& store)
@@ -85,7 +85,7 @@ class Rendezvous {
         limit_{std::chrono::steady_clock::now() + std::min(options.start_timeout, kStartTimeoutMax),
                options.interrupted} {}
 
-  // The number of this formation, the same on all ranks.
+  // Returns the number of this formation, the same on all ranks.
   Result<std::int64_t> begin() {
     FARANDOLE_TRY_ASSIGN(epoch_, store_.add(keys::formations(rank()), 1));
     return epoch_;
@@ -101,7 +101,7 @@ class Rendezvous {
     return {};
   }
 
-  // Memory first, the member record last: who has met a member can count on its memory.
+  // Publishes the memory before the member record: if a rank finds the record, the memory is there.
   Status publish(Formation& formation) {
     formation.costs = costs_on(options_.topology.local_size, usable_cores());
     formation.bucket_bytes = options_.bucket_bytes;
@@ -140,7 +140,7 @@ class Rendezvous {
 
   Status attach(Formation& formation) {
     for (int other = 0; other < size(); ++other) {
-      FARANDOLE_TRY_ASSIGN(auto peer, meet(other));
+      FARANDOLE_TRY_ASSIGN(auto peer, attach_peer(other));
       formation.peers.push_back(std::move(peer));
     }
     FARANDOLE_TRY_ASSIGN(formation.doorbells_segment,
@@ -156,14 +156,15 @@ class Rendezvous {
     return {};
   }
 
-  // Returns when everybody has attached everything, or with the reason of the first that failed.
+  // Returns when all ranks have attached everything, or the error of the first rank that failed.
   Status complete() {
     FARANDOLE_TRY_ASSIGN(const std::int64_t attached, store_.add(keys::attached(epoch_), 1));
     if (attached == size()) announce_end("");
     auto verdict = store_.wait(keys::complete(epoch_), limit_);
     if (verdict.ok()) return read_end(*verdict);
-    const Status own = late("the other ranks to map the shared memory", verdict.status());
-    // Giving up must be heard; but if all was complete meanwhile, we are in.
+    const Status own = timeout_error("the other ranks to map the shared memory", verdict.status());
+    // The others must know that this rank gives up. But if the formation was completed meanwhile,
+    // this rank is part of the job.
     announce_end(failure_text(own));
     verdict = store_.wait(keys::complete(epoch_), {TimePoint{}, never_});
     const Status end = verdict.ok() ? read_end(*verdict) : own;
@@ -173,16 +174,16 @@ class Rendezvous {
   // Tells the others why this rank cannot take part, so that they need not wait for the time-out.
   void announce_failure(const Status& status) {
     const keys::MemberRecord record{failure_text(status), ::getpid(), size(), 0, {}, {}};
-    // The first word counts: an error here means that it was said already.
+    // If this key exists already, another reason came first, and the error may be ignored.
     if (!member_published_) (void)store_.set(keys::member(epoch_, rank()), {record.encode(), {}});
     announce_end(record.failure);
   }
 
-  // On every way out; the last one to depart clears up. An error leaves at most a few keys behind.
+  // Every rank calls this in the end; the last one removes the keys. An error leaves a few keys.
   void depart(bool formed) {
     const auto departed = store_.add(keys::departed(epoch_), 1);
     if (!departed.ok() || *departed != size()) return;
-    // In a failed formation others may have published groups of which we know nothing.
+    // In a failed formation, other ranks may have published groups that this rank does not know.
     (void)remove_keys(formed ? groups_.size() : kGroupsMax);
   }
 
@@ -194,12 +195,12 @@ class Rendezvous {
     return fmt::format("rank {} could not start: {}", rank(), status.message());
   }
 
-  // The launcher may have taken our place in the table because another rank has ended before we
-  // came; then it has also said why.
+  // The launcher may have published this rank's record already, because another rank had ended
+  // before this one came. Then it has also published the reason, which is returned.
   Status announced_failure_or(const Status& status) {
     const auto end = store_.wait(keys::complete(epoch_), {TimePoint{}, never_});
-    const Status told = end.ok() ? read_end(*end) : Status();
-    return told.ok() ? status : told;
+    const Status announced = end.ok() ? read_end(*end) : Status();
+    return announced.ok() ? status : announced;
   }
 
   static Status read_end(const StoreValue& value) {
@@ -211,19 +212,19 @@ class Rendezvous {
   void announce_end(const std::string& failure) {
     ByteWriter writer;
     writer.put_text(failure);
-    // Set once: if somebody was first, the others hear that one.
+    // The Store keeps the first value, so all ranks read the first reason.
     (void)store_.set(keys::complete(epoch_), {writer.take(), {}});
   }
 
   Result<std::shared_ptr<Segment>> attach_segment(const std::string& key, std::size_t bytes) {
     auto segment = take_segment(store_, key, bytes, limit_);
     if (segment.status().code() != StatusCode::kRetry) return segment;
-    return late(fmt::format("shared memory (`{}`)", key), segment.status());
+    return timeout_error(fmt::format("shared memory (`{}`)", key), segment.status());
   }
 
-  Result<Peer> meet(int other) {
+  Result<Peer> attach_peer(int other) {
     auto value = store_.wait(keys::member(epoch_, other), limit_);
-    if (!value.ok()) return late(missing_ranks(other), value.status());
+    if (!value.ok()) return timeout_error(missing_ranks(other), value.status());
     FARANDOLE_TRY_ASSIGN(const auto record, keys::MemberRecord::decode(value->bytes));
     if (!record.failure.empty()) return Status::rebuild_group(record.failure);
     FARANDOLE_TRY(compare(other, record));
@@ -271,7 +272,7 @@ class Rendezvous {
     return fmt::format("rank{} {}", missing.size() > 1 ? "s" : "", fmt::join(missing, ", "));
   }
 
-  Status late(const std::string& what, const Status& status) const {
+  Status timeout_error(const std::string& what, const Status& status) const {
     const bool interrupted = options_.interrupted && options_.interrupted();
     if (status.code() != StatusCode::kRetry || interrupted) return status;
     return Status::rebuild_group(fmt::format(
@@ -293,7 +294,7 @@ class Rendezvous {
 
   const EngineOptions& options_;
   Store& store_;
-  const std::function<bool()> never_;  // empty: nobody ends a look that does not wait
+  const std::function<bool()> never_;  // empty, for reads that do not wait
   WaitLimit limit_;
   std::vector<std::vector<int>> groups_;
   std::int64_t epoch_ = 0;
@@ -339,7 +340,7 @@ Result<Formation> form(const EngineOptions& options, Store& store) {
   Rendezvous rendezvous(options, store);
   Formation formation;
   FARANDOLE_TRY_ASSIGN(formation.epoch, rendezvous.begin());
-  const auto meet = [&]() -> Status {
+  const auto join = [&]() -> Status {
     FARANDOLE_TRY(rendezvous.check_limits());
     FARANDOLE_TRY(rendezvous.choose_groups(formation));
     FARANDOLE_TRY(rendezvous.publish(formation));
@@ -347,9 +348,9 @@ Result<Formation> form(const EngineOptions& options, Store& store) {
     return rendezvous.complete();
   };
   const auto why = [&] { return fmt::format("rank {} cannot join", options.topology.rank); };
-  const Status status = catch_bad_alloc(why, meet);
+  const Status status = catch_bad_alloc(why, join);
   if (!status.ok()) rendezvous.announce_failure(status);
-  // Who has seen everybody arrive counts on us already.
+  // Ranks that have completed the formation expect this rank to take part.
   if (!status.ok() && formation.doorbells) formation.doorbells->leave(status.message());
   rendezvous.depart(status.ok());
   if (!status.ok()) return status;

@@ -1,5 +1,5 @@
-// Formations that fail and formations that do not: nothing but the counters of the ranks may stay
-// in the Store, for it lives as long as the job.
+// After each formation, successful or not, only the ranks' counters may stay in the Store, because
+// the Store lives as long as the job.
 #include "engine/formation.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Knows which keys there are.
+// A Store that remembers which keys exist.
 class WatchedStore final : public Store {
  public:
   Status set(const std::string& key, StoreValue value) override {
@@ -46,15 +46,15 @@ class WatchedStore final : public Store {
   Guarded<std::set<std::string>> keys_;
 };
 
-// What rank 0 and rank 1 ask for; and whether they meet.
+// The options of rank 0 and rank 1, and whether their formation succeeds.
 struct Attempt {
   std::vector<std::vector<int>> groups[2];
   std::size_t bucket_bytes[2] = {1, 1};
-  bool interrupted = false;  // rank 0, which then waits for nobody
+  bool interrupted = false;  // whether rank 0 is interrupted before rank 1 starts
   bool succeeds = false;
 };
 
-void try_once(const Attempt& attempt, const std::shared_ptr<WatchedStore>& store) {
+void form_once(const Attempt& attempt, const std::shared_ptr<WatchedStore>& store) {
   const auto join = [&](int rank) {
     EngineOptions options = options_of(rank, 2, attempt.groups[rank]);
     options.bucket_bytes = attempt.bucket_bytes[rank];
@@ -65,14 +65,14 @@ void try_once(const Attempt& attempt, const std::shared_ptr<WatchedStore>& store
     EXPECT_TRUE((*engine)->add_group({1}).ok());
     EXPECT_FALSE((*engine)->add_group({rank}).ok());
   };
-  if (attempt.interrupted) join(0);  // alone: nobody comes before it has given up
+  if (attempt.interrupted) join(0);  // rank 1 starts after rank 0 has given up
   std::thread first;
   if (!attempt.interrupted) first = std::thread(join, 0);
   join(1);
   if (first.joinable()) first.join();
 }
 
-TEST(Formation, LeavesNothingInTheStoreWhateverHappens) {
+TEST(Formation, LeavesOnlyCountersInTheStore) {
   const auto store = std::make_shared<WatchedStore>();
   const std::vector<Attempt> attempts = {
       {.groups = {{}, {}}, .succeeds = true},
@@ -88,13 +88,13 @@ TEST(Formation, LeavesNothingInTheStoreWhateverHappens) {
   };
   for (int round = 0; round < 20; ++round) {
     for (const auto& attempt : attempts) {
-      try_once(attempt, store);
+      form_once(attempt, store);
       ASSERT_THAT(store->keys(), ElementsAre(keys::formations(0), keys::formations(1)));
     }
   }
 }
 
-TEST(Formation, WhatComesWithoutItsDescriptorsIsRejected) {
+TEST(Formation, ValuesWithoutTheirDescriptorsAreErrors) {
   const auto store = std::make_shared<MemoryStore>();
   const keys::MemberRecord record{"", 1, 2, 0, {}, {}};
   ASSERT_TRUE(store->set(keys::member(1, 1), {record.encode(), {}}).ok());

@@ -1,4 +1,4 @@
-// Fused steps: several allreduces as one transfer give what each of them gives alone, bit by bit.
+// Fused steps: several allreduces in one transfer must give the same bits as each of them alone.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,7 +16,7 @@ using Buffers = std::vector<std::vector<std::byte>>;
 
 constexpr int kSize = 3;
 constexpr std::size_t kBucketBytes = 1 << 20;
-// Some begin where a vector of the processor would not.
+// In the fused buffer, some of these tensors begin at unaligned addresses.
 constexpr std::array<std::int64_t, 6> kCounts = {3, 1, 0, 5000, 70'001, 64};
 
 struct Kind {
@@ -38,7 +38,7 @@ std::vector<Kind> kinds() {
   return all;
 }
 
-// Small enough numbers in every dtype for sums that are rounded, and never not-a-number.
+// Random values whose sums are rounded, but never overflow to infinity or NaN.
 Buffers inputs_of(const Kind& kind, int rank) {
   std::mt19937 random(static_cast<unsigned>(rank));
   Buffers buffers;
@@ -76,7 +76,7 @@ void run_batch(Engine& engine, const std::vector<Submission>& batch) {
   for (const Handle handle : *handles) ASSERT_EQ(engine.take(handle).status, Status());
 }
 
-TEST(Fusion, ResultsAreThoseOfSingleSteps) {
+TEST(Fusion, GivesTheResultsOfSingleSteps) {
   std::barrier<> together(kSize);
   run_spied_job(kSize, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
     for (const Kind& kind : kinds()) {
@@ -91,13 +91,13 @@ TEST(Fusion, ResultsAreThoseOfSingleSteps) {
       run_batch(engine, batch_of(kind, inputs, fused));
       ASSERT_EQ(fused, alone) << row_of(kind.dtype).name << " " << name_of(kind.op);
       together.arrive_and_wait();
-      EXPECT_EQ(spy.steps(), before + 1) << "the batch was no single step";
+      EXPECT_EQ(spy.steps(), before + 1) << "the batch was not one step";
       together.arrive_and_wait();
     }
   });
 }
 
-TEST(Fusion, InPlaceInOneBlockOrNot) {
+TEST(Fusion, InPlaceWithAndWithoutContiguousTensors) {
   run_spied_job(kSize, kBucketBytes, [&](Engine& engine, const GroupSpy&) {
     constexpr std::size_t kTensors = 8;
     constexpr std::size_t kEach = 10'000;
@@ -108,7 +108,7 @@ TEST(Fusion, InPlaceInOneBlockOrNot) {
       std::vector<Submission> batch;
       std::vector<std::vector<float>> apart(kTensors, std::vector<float>(kEach));
       for (std::size_t t = 0; t < kTensors; ++t) {
-        // From round to round another rank has its tensors somewhere else, and one backwards.
+        // In each round, one rank has separate tensors and another has them in reverse order.
         const std::size_t place = rank == (round + 1) % kSize ? kTensors - 1 - t : t;
         float* const memory = rank == round ? apart[t].data() : values + place * kEach;
         std::fill_n(memory, kEach, static_cast<float>(t + 1));
@@ -131,8 +131,8 @@ TEST(Fusion, InPlaceInOneBlockOrNot) {
   });
 }
 
-// What is more than a bucket takes several steps, and another dtype its own.
-TEST(Fusion, ABucketHasItsBounds) {
+// More tensors than fit into a bucket take several steps, and another dtype takes its own step.
+TEST(Fusion, ABucketHasALimit) {
   std::barrier<> together(2);
   run_spied_job(2, 4000, [&](Engine& engine, const GroupSpy& spy) {
     std::vector<std::vector<float>> values(6, std::vector<float>(500, 1.0F));
@@ -150,8 +150,9 @@ TEST(Fusion, ABucketHasItsBounds) {
   });
 }
 
-// What is orthogonal adds up, and what is the same does not, whatever else is in the batch.
-TEST(Fusion, EveryTensorHasAnAdasumOfItsOwn) {
+// The adasum of orthogonal vectors is their sum, and that of equal vectors is the vector itself. A
+// step must not mix the two tensors.
+TEST(Fusion, AdasumIsNotFused) {
   std::barrier<> together(kSize);
   run_spied_job(kSize, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
     std::vector<std::vector<float>> values(2, std::vector<float>(kSize, 1.0F));

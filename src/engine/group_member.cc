@@ -17,17 +17,17 @@
 namespace farandole {
 namespace {
 
-// What a decision that moves no data does, as its identity.
-constexpr std::uint64_t kNothing = 0;
-// How long a failed call waits for members that may still write into its memory. All that live and
-// are not stopped say within milliseconds that they do not.
-constexpr std::chrono::milliseconds kWritersTime(1000);
+// The identity of a decision that moves no data.
+constexpr std::uint64_t kNoDataIdentity = 0;
+// How long a failed call waits for members that may still write to its memory. Unless their process
+// is stopped, they say within milliseconds that they do not write any more.
+constexpr std::chrono::milliseconds kWritersTimeout(1000);
 // How long until the next try, if the memory could not be taken back.
-constexpr std::chrono::milliseconds kRetryTime(50);
+constexpr std::chrono::milliseconds kRetryDelay(50);
 
 CallId call_id_of(Record& record) { return reinterpret_cast<std::uintptr_t>(&record); }
 
-// The record stays where it is as long as it is in flight.
+// The call id is the address of the record, which does not change while the call is in flight.
 Record& record_of(CallId call_id) { return *reinterpret_cast<Record*>(call_id); }
 
 int member_of(const std::vector<int>& ranks, int rank) {
@@ -36,8 +36,8 @@ int member_of(const std::vector<int>& ranks, int rank) {
   return static_cast<int>(found - ranks.begin());
 }
 
-// Where fresh memory is large, huge pages for it: to touch small ones costs more than to fill them.
-// The memory's first page may be an allocator's as well, which does not mind.
+// Asks for huge pages for large new memory, because the page faults of small pages cost more than
+// the copy itself. The first page may also contain memory of the allocator; that is harmless.
 void ask_for_huge_pages(std::byte* memory, std::size_t bytes) {
   constexpr std::size_t kPageBytes = 4096;
   if (bytes < kHugePageBytes) return;
@@ -45,8 +45,8 @@ void ask_for_huge_pages(std::byte* memory, std::size_t bytes) {
   ::madvise(begin, static_cast<std::size_t>(memory + bytes - begin), MADV_HUGEPAGE);
 }
 
-// Memory of ours for what the others bring; null if there is none. Not from the heap: a child that
-// the program forks would see it change when it is used again.
+// Allocates memory for the received rows; null if there is none. It is not from the shared heap,
+// where a forked child of the program would see changes when the memory is reused.
 std::byte* memory_for_received(Record& record, std::span<const std::int64_t> rows,
                                std::int64_t bytes_per_row) {
   record.outcome.received_rows.assign(rows.begin(), rows.end());
@@ -62,7 +62,7 @@ std::byte* memory_for_received(Record& record, std::span<const std::int64_t> row
   return memory;
 }
 
-CollectiveCall call_of_one(Record& record, const std::vector<int>& ranks) {
+CollectiveCall single_call_of(Record& record, const std::vector<int>& ranks) {
   const Submission& submission = record.submission;
   const OperationRow& row = row_of(submission.operation);
   CollectiveCall call;
@@ -90,7 +90,7 @@ CollectiveCall call_of_one(Record& record, const std::vector<int>& ranks) {
   return call;
 }
 
-// Of a step that this rank has not submitted because it has joined.
+// The arguments of a step that this rank has not submitted, because it has joined.
 CollectiveCall call_without_data(const Signature& signature) {
   CollectiveCall call;
   call.operation = signature.operation;
@@ -147,21 +147,21 @@ GroupMember::GroupMember(const FormedGroup& formed, const Formation& formation,
   group_.costs = memory.costs();
   for (int member = 0; member < group_.members(); ++member)
     group_.stagings.push_back(memory.staging(member));
-  if (group_.member == 0) sent_to_us_ = memory.sent_to_coordinator();
+  if (group_.member == 0) messages_sent_ = memory.sent_to_coordinator();
   Doorbells& doorbells = *formation.doorbells;
   if (group_.member > 0) {
     const int me = group_.member;
-    lines_.emplace(0, Line{{memory.ring_to_coordinator(me), doorbells, formed.ranks[0],
-                            memory.sent_to_coordinator()},
-                           {memory.ring_from_coordinator(me), doorbells, formed.ranks[0]},
-                           {}});
+    rings_.emplace(0, PeerRings{{memory.ring_to_coordinator(me), doorbells, formed.ranks[0],
+                                 memory.sent_to_coordinator()},
+                                {memory.ring_from_coordinator(me), doorbells, formed.ranks[0]},
+                                {}});
     return;
   }
   for (int member = 1; member < group_.members(); ++member) {
     const int rank = formed.ranks[static_cast<std::size_t>(member)];
-    lines_.emplace(member, Line{{memory.ring_from_coordinator(member), doorbells, rank},
-                                {memory.ring_to_coordinator(member), doorbells, rank},
-                                {}});
+    rings_.emplace(member, PeerRings{{memory.ring_from_coordinator(member), doorbells, rank},
+                                     {memory.ring_to_coordinator(member), doorbells, rank},
+                                     {}});
   }
 }
 
@@ -179,12 +179,12 @@ void GroupMember::submit(Record& record) {
 
 bool GroupMember::advance(std::vector<Record*>& finished) {
   if (ended_) return finish_ended(finished);
-  bool moved = receive_messages(finished);
+  bool progressed = receive_messages(finished);
   if (ended_) return true;
-  moved |= run_decision(finished);
+  progressed |= run_decision(finished);
   if (ended_) return true;
-  moved |= send_messages();
-  return moved;
+  progressed |= send_messages();
+  return progressed;
 }
 
 void GroupMember::tick(TimePoint now) {
@@ -197,7 +197,7 @@ std::optional<TimePoint> GroupMember::deadline() const {
 }
 
 bool GroupMember::stop_entering() {
-  enters_ = false;
+  may_enter_ = false;
   if (ended_ || decision_ == nullptr || stage_ == Stage::kPack) return true;
   return stage_ != Stage::kUnpack && board_.try_close();
 }
@@ -207,7 +207,7 @@ void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   if (!stop_entering() && step_) {
     board_.abandon();
     if (board_.entry(board_.member()).output != kNowhere) {
-      writers_deadline_ = clock_.now() + kWritersTime;
+      writers_deadline_ = clock_.now() + kWritersTimeout;
       exposed_output_ = farandole::exposed_output(*step_);
     }
   }
@@ -220,7 +220,7 @@ void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
   finish_ended(finished);
 }
 
-// A process that has ended can have left before, or have died.
+// A process that has ended, by death or after a leave, writes nothing any more.
 bool GroupMember::any_member_may_write() const {
   for (int member = 0; member < group_.members(); ++member) {
     const auto rank = static_cast<std::size_t>(group_.ranks[static_cast<std::size_t>(member)]);
@@ -232,19 +232,20 @@ bool GroupMember::any_member_may_write() const {
 bool GroupMember::finish_ended(std::vector<Record*>& finished) {
   if (writers_deadline_ && any_member_may_write()) return false;
   writers_deadline_.reset();
-  const bool moved = !in_flight_.empty();
+  const bool progressed = !in_flight_.empty();
   finished.insert(finished.end(), in_flight_.begin(), in_flight_.end());
   in_flight_.clear();
-  return moved;
+  return progressed;
 }
 
-// After this, nobody sees what others still write there. Waits while steps use the same pages.
+// Gives the exposed memory new private pages, so that later writes of other ranks do not change it.
+// Tries again later while other steps use the same pages.
 void GroupMember::take_memory_back(TimePoint now) {
   if (!writers_deadline_ || now < *writers_deadline_) return;
   if (formation_.heap->take_back(exposed_output_).ok())
     writers_deadline_.reset();
   else
-    writers_deadline_ = now + kRetryTime;
+    writers_deadline_ = now + kRetryDelay;
 }
 
 void GroupMember::drop_step() {
@@ -253,46 +254,46 @@ void GroupMember::drop_step() {
 }
 
 bool GroupMember::receive_messages(std::vector<Record*>& finished) {
-  if (sent_to_us_ != nullptr) {
-    const std::uint32_t sent = sent_to_us_->messages.load(std::memory_order_seq_cst);
+  if (messages_sent_ != nullptr) {
+    const std::uint32_t sent = messages_sent_->messages.load(std::memory_order_seq_cst);
     if (sent == received_) return false;
     received_ = sent;
   }
-  bool moved = false;
-  for (auto& [member, line] : lines_) {
-    while (const auto message = line.in.try_receive()) {
-      moved = true;
+  bool progressed = false;
+  for (auto& [member, rings] : rings_) {
+    while (const auto message = rings.in.try_receive()) {
+      progressed = true;
       const Status status = agreement_.receive(member, *message, clock_.now());
       if (status.ok()) continue;
       end(status, finished);
       return true;
     }
   }
-  return moved;
+  return progressed;
 }
 
 bool GroupMember::send_messages() {
   while (auto message = agreement_.next_message()) {
-    lines_.at(message->to).waiting.push_back(std::move(message->bytes));
+    rings_.at(message->to).waiting.push_back(std::move(message->bytes));
     ++unsent_;
   }
   if (unsent_ == 0) return false;
   const std::size_t unsent = unsent_;
-  for (auto& [member, line] : lines_) {
-    while (!line.waiting.empty() && line.out.try_send(line.waiting.front())) {
-      line.waiting.pop_front();
+  for (auto& [member, rings] : rings_) {
+    while (!rings.waiting.empty() && rings.out.try_send(rings.waiting.front())) {
+      rings.waiting.pop_front();
       --unsent_;
     }
   }
   return unsent_ < unsent;
 }
 
-// Each round either enters a new step or goes on with an entered one. A rank that has seen our
-// entry may rely on it, although we pack the step first.
+// Each call either enters a new step or continues an entered one. A fused step is packed before
+// this rank enters it, so its data is ready when other ranks see the entry.
 bool GroupMember::run_decision(std::vector<Record*>& finished) {
-  forget_what_is_rolled_back();
-  if (decision_ == nullptr && (!enters_ || !begin_decision(finished))) return false;
-  if (stage_ == Stage::kMispredicted || (stage_ == Stage::kPack && !enters_)) return false;
+  drop_rolled_back_step();
+  if (decision_ == nullptr && (!may_enter_ || !begin_decision(finished))) return false;
+  if (stage_ == Stage::kMispredicted || (stage_ == Stage::kPack && !may_enter_)) return false;
   if (stage_ == Stage::kPack) {
     if (!fusion_.pack()) return true;
     step_.emplace(make_step(*decision_));
@@ -304,7 +305,7 @@ bool GroupMember::run_decision(std::vector<Record*>& finished) {
   return true;
 }
 
-void GroupMember::forget_what_is_rolled_back() {
+void GroupMember::drop_rolled_back_step() {
   if (!agreement_.take_rollback()) return;
   if (step_) board_.roll_back();
   drop_step();
@@ -315,7 +316,7 @@ void GroupMember::forget_what_is_rolled_back() {
 bool GroupMember::begin_decision(std::vector<Record*>& finished) {
   decision_ = agreement_.next_decision();
   if (decision_ == nullptr) return false;
-  runs_ = false;
+  running_recorded_ = false;
   const auto* const step = std::get_if<Step>(decision_);
   if (step == nullptr || step->call_ids.size() < 2) {
     step_.emplace(make_step(*decision_));
@@ -323,7 +324,7 @@ bool GroupMember::begin_decision(std::vector<Record*>& finished) {
     return true;
   }
   stage_ = Stage::kPack;
-  const Status status = settle_fusion(*step);
+  const Status status = prepare_fusion(*step);
   if (!status.ok()) end(status, finished);
   return status.ok();
 }
@@ -334,7 +335,7 @@ bool GroupMember::run_step(std::vector<Record*>& finished) {
     case Progress::kPending:
       return false;
     case Progress::kMoved:
-      note_that_it_runs();
+      record_running();
       return true;
     case Progress::kMisprediction:
       stage_ = Stage::kMispredicted;
@@ -357,21 +358,21 @@ bool GroupMember::run_step(std::vector<Record*>& finished) {
   return true;
 }
 
-// All have entered it: what the launcher sees as waiting for others does so no more. Where it is
-// done at once, nobody needs to know.
-void GroupMember::note_that_it_runs() {
+// Records that the step's calls are running, because all members have entered it: the launcher must
+// not report them as waiting any more. Steps that finish immediately are not recorded as running.
+void GroupMember::record_running() {
   const auto* const step = std::get_if<Step>(decision_);
-  if (std::exchange(runs_, true) || step == nullptr) return;
+  if (std::exchange(running_recorded_, true) || step == nullptr) return;
   const TimePoint now = clock_.now();
   for (const CallId call_id : step->call_ids) recorder_.running(record_of(call_id).handle, now);
 }
 
-Status GroupMember::settle_fusion(const Step& step) {
+Status GroupMember::prepare_fusion(const Step& step) {
   fusion_.clear();
   for (const CallId call_id : step.call_ids) {
     const Submission& submission = record_of(call_id).submission;
     CHECK(may_be_fused(submission.operation, submission.reduce_op),
-          "only what may share a transfer is fused");
+          "only calls that may share a transfer are fused");
     const auto element_bytes = static_cast<std::int64_t>(row_of(submission.dtype).bytes);
     fusion_.add({.input = static_cast<const std::byte*>(submission.input),
                  .output = static_cast<std::byte*>(submission.output),
@@ -380,14 +381,14 @@ Status GroupMember::settle_fusion(const Step& step) {
   return fusion_.settle();
 }
 
-// What moves no data is entered like a barrier: in the end all have heard of it.
+// A decision that moves no data is entered like a barrier, so that all members receive it.
 CollectiveStep GroupMember::make_step(const Decision& decision) {
   const auto* const step = std::get_if<Step>(&decision);
   if (step == nullptr)
     return std::visit(
         [this](const auto& other) -> CollectiveStep {
-          return Barrier(group_,
-                         {other.step_number.generation, other.step_number.sequence, kNothing});
+          return Barrier(
+              group_, {other.step_number.generation, other.step_number.sequence, kNoDataIdentity});
         },
         decision);
   CollectiveCall call = call_of(*step);
@@ -399,7 +400,7 @@ CollectiveStep GroupMember::make_step(const Decision& decision) {
 
 CollectiveCall GroupMember::call_of(const Step& step) {
   if (step.signature_if_joined) return call_without_data(*step.signature_if_joined);
-  CollectiveCall call = call_of_one(record_of(step.call_ids.front()), group_.ranks);
+  CollectiveCall call = single_call_of(record_of(step.call_ids.front()), group_.ranks);
   if (step.call_ids.size() < 2) return call;
   call.count = fusion_.bytes() / static_cast<std::int64_t>(row_of(call.dtype).bytes);
   call.input = fusion_.memory();

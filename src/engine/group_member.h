@@ -1,6 +1,6 @@
-// GroupMember: our part in one group. Carries messages between Agreement and the message rings, and
-// runs what it decides, one decision after another, each entered on the flag board. Never blocks;
-// only the holder of the progress lock comes in here.
+// GroupMember: this rank's part in one group. It carries messages between Agreement and the message
+// rings, enters each decision on the flag board, and runs it. It never blocks. Only the holder of
+// the progress lock may call it.
 #pragma once
 
 #include <deque>
@@ -24,7 +24,7 @@ namespace farandole {
 
 class GroupMember {
  public:
-  // `formation`, `recorder` and `clock` outlive this.
+  // `formation`, `recorder` and `clock` must outlive this object.
   GroupMember(const FormedGroup& formed, const Formation& formation, FlightRecorder& recorder,
               const Clock& clock);
   GroupMember(const GroupMember&) = delete;
@@ -33,63 +33,64 @@ class GroupMember {
   GroupId id() const { return id_; }
   const std::vector<int>& ranks() const { return group_.ranks; }
 
-  // For our staging memory, before the first step: it takes memory at once.
+  // Asks for huge pages for this rank's staging memory, which are allocated immediately. Call it
+  // before the first step.
   void take_huge_pages();
 
-  // Takes part in it from now on. The record stays where it is until it comes out of advance().
+  // Adds a call. The record must keep its address until advance() has returned it.
   void submit(Record& record);
 
-  // One round: messages in, the current decision, messages out. Records that got their outcome are
-  // appended to `finished`. True if anything moved.
+  // Runs one round: receives messages, advances the current decision, sends messages. Appends
+  // records that got their outcome to `finished`. Returns true if it made progress.
   bool advance(std::vector<Record*>& finished);
-  // Time passes, of which advance() knows nothing. Needed at deadline() at the latest.
+  // Sets the time, because advance() does not read the clock. The caller must call it at deadline()
+  // at the latest.
   void tick(TimePoint now);
   std::optional<TimePoint> deadline() const;
 
-  // This rank wants to end its part in the group: it enters no further step. True if none is under
-  // way for it, or no member ever runs the one that is. False if all members have entered it:
-  // advance() goes on with it.
+  // Makes this rank enter no further step, because it wants to end its part in the group. Returns
+  // false if all members have entered the current step: then advance() must finish it. Returns true
+  // if there is no current step, or if it is certain that no member runs it.
   bool stop_entering();
-  // A member has left, or a rank has died: what it has not stored by now it never will.
+  // Whether a member has left or a rank has died. It will store nothing any more.
   bool any_member_gone() const { return board_.any_member_gone(); }
 
-  // Ends everything in flight with kRebuildGroup because of `status`; no step moves afterwards.
-  // While other members may still write into memory that this rank has exposed them, its calls wait
-  // for that in advance(), until deadline() at most; then tick() takes the memory back. Only the
-  // first end counts.
+  // Ends all calls in flight with kRebuildGroup because of `status`, and advances no step any more.
+  // While other members may still write to memory that this rank has exposed, the calls stay in
+  // flight in advance(). At deadline(), tick() takes the memory back. Only the first call counts.
   void end(const Status& status, std::vector<Record*>& finished);
   bool waits_for_writers() const { return writers_deadline_.has_value(); }
-  // Why the group is over, also when advance() found out by itself; nothing while it goes on.
+  // Why the group is over; empty while it goes on. advance() may end it, too.
   const std::optional<Status>& ended() const { return ended_; }
 
-  // Messages wait for room in a ring: advance() must come again when the bell has rung.
+  // Whether messages wait for room in a ring. Then advance() must be called again after a doorbell.
   bool has_unsent() const { return !ended_ && unsent_ > 0; }
 
  private:
-  struct Line {  // to and from one peer
+  struct PeerRings {  // the message rings to and from one peer
     MessageRing out;
     MessageRing in;
-    std::deque<Bytes> waiting;  // no room in the ring yet
+    std::deque<Bytes> waiting;  // messages for which the ring has no room yet
   };
 
-  // How far the current decision is.
+  // The stage of the current decision.
   enum class Stage : std::uint8_t {
-    kNone,          // there is none
-    kPack,          // before we enter a fused step
-    kRun,           // entered, or about to be
-    kMispredicted,  // all have entered, and not alike: it will be rolled back
-    kUnpack,        // a fused step is done
+    kNone,          // there is no decision
+    kPack,          // copies the tensors of a fused step together, before this rank enters it
+    kRun,           // enters the decision and runs it
+    kMispredicted,  // all have entered, but different steps: this one will be rolled back
+    kUnpack,        // copies the tensors of a fused step back
   };
 
   bool receive_messages(std::vector<Record*>& finished);
   bool run_decision(std::vector<Record*>& finished);
   bool begin_decision(std::vector<Record*>& finished);
-  void forget_what_is_rolled_back();
+  void drop_rolled_back_step();
   bool run_step(std::vector<Record*>& finished);
-  Status settle_fusion(const Step& step);
+  Status prepare_fusion(const Step& step);
   CollectiveStep make_step(const Decision& decision);
   CollectiveCall call_of(const Step& step);
-  void note_that_it_runs();
+  void record_running();
   void finish_decision(std::vector<Record*>& finished);
   void finish(Record& record, std::vector<Record*>& finished);
   bool send_messages();
@@ -106,21 +107,23 @@ class GroupMember {
   FlagBoard board_;
   Group group_;
   FusionBuffer fusion_;
-  Agreement agreement_;        // borrows the signatures of the records
-  std::map<int, Line> lines_;  // by member: the coordinator has all, a follower member 0 only
-  MessageRing::Counter* sent_to_us_ = nullptr;  // on the coordinator
-  std::uint32_t received_ = 0;                  // what it counted when we looked last
-  std::size_t unsent_ = 0;                      // messages in `waiting`
+  Agreement agreement_;             // borrows the signatures of the records
+  std::map<int, PeerRings> rings_;  // by member; a follower has only that to member 0
+  MessageRing::Counter* messages_sent_ =
+      nullptr;                  // counts messages to the coordinator; null elsewhere
+  std::uint32_t received_ = 0;  // the value of that counter at the last read
+  std::size_t unsent_ = 0;      // how many messages are in `waiting`
   std::vector<Record*> in_flight_;
-  const Decision* decision_ = nullptr;  // borrowed from agreement_, until it is done or rolled back
+  const Decision* decision_ = nullptr;  // borrowed from agreement_ until done or rolled back
   Stage stage_ = Stage::kNone;
-  bool runs_ = false;  // and the flight record knows
+  bool running_recorded_ = false;  // whether the flight record knows that the step is running
   std::optional<CollectiveStep> step_;
-  HeapPin pin_;         // of what the step may expose
-  bool enters_ = true;  // until this rank wants to end
+  HeapPin pin_;            // pins the memory that the step may expose
+  bool may_enter_ = true;  // false after stop_entering()
   std::optional<Status> ended_;
-  std::optional<TimePoint> writers_deadline_;  // ended, and others may still write what we exposed
-  std::span<const std::byte> exposed_output_;  // that
+  // set if the group has ended and other members may still write to `exposed_output_`
+  std::optional<TimePoint> writers_deadline_;
+  std::span<const std::byte> exposed_output_;
 };
 
 }  // namespace farandole

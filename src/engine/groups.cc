@@ -17,9 +17,9 @@
 namespace farandole {
 namespace {
 
-constexpr std::chrono::milliseconds kSlice(100);
-// What is waited for in the Store is there already.
-constexpr std::chrono::seconds kStoreTime(60);
+constexpr std::chrono::milliseconds kWaitSlice(100);
+// A limit for waits in the Store; the values are there already.
+constexpr std::chrono::seconds kStoreTimeout(60);
 constexpr const char* kExchangeName = "farandole.groups";
 
 std::string list_of(const std::vector<int>& ranks) {
@@ -33,7 +33,7 @@ Bytes bytes_of(const Status& status) {
   return writer.take();
 }
 
-// What another rank has sent; its own call may be wrong, or its system at its limits.
+// Decodes the status of another rank. Any error but kFixCall becomes kStop.
 Status status_in(const Bytes& bytes, int rank) {
   ByteReader reader(bytes);
   const auto code = reader.get<StatusCode>();
@@ -53,7 +53,7 @@ Result<std::unique_ptr<GroupMember>> make_group_member(const FormedGroup& group,
                                                        FlightRecorder& recorder,
                                                        const Clock& clock) {
   auto member = std::make_unique<GroupMember>(group, formation, recorder, clock);
-  // The world is worth the memory from the start; of other groups there may be many.
+  // Only the world gets huge pages from the start, because there may be many other groups.
   if (group.id == kWorld) member->take_huge_pages();
   return member;
 }
@@ -67,7 +67,7 @@ Groups::Groups(Dependencies dependencies)
                    std::make_shared<const std::vector<int>>(dependencies_.formation.ranks_of[id]));
 }
 
-// The world never changes: most calls are in it, and need no lock.
+// The world never changes. So calls in it, which are most calls, need no lock here.
 std::shared_ptr<const std::vector<int>> Groups::find(GroupId group) {
   if (group == kWorld) return {std::shared_ptr<void>(), &dependencies_.formation.ranks_of[kWorld]};
   auto table = table_.lock();
@@ -76,15 +76,15 @@ std::shared_ptr<const std::vector<int>> Groups::find(GroupId group) {
 }
 
 Result<GroupId> Groups::add(const std::vector<int>& ranks) {
-  return in_turn([&] { return add_now(ranks); });
+  return run_exclusively([&] { return add_now(ranks); });
 }
 
 Status Groups::remove(GroupId group) {
-  return in_turn([&] { return remove_now(group); });
+  return run_exclusively([&] { return remove_now(group); });
 }
 
 template <class Change>
-auto Groups::in_turn(Change change) -> decltype(change()) {
+auto Groups::run_exclusively(Change change) -> decltype(change()) {
   FARANDOLE_TRY(begin_change());
   auto result = [&]() -> decltype(change()) {
     try {
@@ -97,7 +97,8 @@ auto Groups::in_turn(Change change) -> decltype(change()) {
   return result;
 }
 
-// In the middle of a change the others wait for this rank's next word, so it leaves the job.
+// The other ranks wait for this rank's next exchange of the change. So it leaves the job, and they
+// get an error.
 Status Groups::leave_out_of_memory() {
   try {
     const Status status = Status::stop(
@@ -117,19 +118,19 @@ void Groups::end_change() {
   changing_.notify_one();
 }
 
-// Waits for the turn of other threads, in slices.
+// Waits until no other thread makes a change, in slices, to notice interruptions.
 Status Groups::begin_change() {
   for (bool ours = false; !ours;) {
     {
       auto changing = changing_.lock();
-      ours =
-          changing.wait_until(dependencies_.clock.now() + kSlice, [](bool busy) { return !busy; });
+      ours = changing.wait_until(dependencies_.clock.now() + kWaitSlice,
+                                 [](bool busy) { return !busy; });
       if (ours) *changing = true;
     }
     if (!ours && is_interrupted())
       return Status::retry("interrupted while another thread changes the groups");
   }
-  if (!lent_) return {};
+  if (!abandoned_input_) return {};
   end_change();
   return Status::rebuild_group(
       fmt::format("a change of groups was interrupted on rank {}, and the others still wait for "
@@ -138,14 +139,14 @@ Status Groups::begin_change() {
 }
 
 Result<GroupId> Groups::add_now(const std::vector<int>& ranks) {
-  FARANDOLE_TRY(same_everywhere("adds the group " + list_of(ranks)));
+  FARANDOLE_TRY(check_same_request("adds the group " + list_of(ranks)));
   FARANDOLE_TRY(check_new(ranks));
-  // Also when this fails: what is left of it must not be taken for the next one.
+  // The id is used up even if the change fails, so that no later group finds the old key.
   const GroupId id = next_id_++;
   const std::string key = keys::group(dependencies_.formation.epoch, id);
   const bool first = ranks.front() == rank();
   auto member = form(id, ranks, first ? key : "");
-  // Who was interrupted leaves the key to the others, who may still come for it.
+  // After an interruption the key stays, because other ranks may still read it.
   if (first && member.status().code() != StatusCode::kRetry) (void)dependencies_.store.remove(key);
   FARANDOLE_TRY(member.status());
   if (*member) dependencies_.progress.add_member(std::move(*member));
@@ -157,7 +158,7 @@ Result<std::unique_ptr<GroupMember>> Groups::form(GroupId id, const std::vector<
                                                   const std::string& publish_as) {
   const auto members = static_cast<int>(ranks.size());
   const auto why = [this] { return fmt::format("rank {} cannot add a group", rank()); };
-  FARANDOLE_TRY(agree(catch_bad_alloc(why, [&] {
+  FARANDOLE_TRY(first_error_of_all(catch_bad_alloc(why, [&] {
     return publish_as.empty() ? Status()
                               : publish_group(dependencies_.store, publish_as, members,
                                               dependencies_.formation.costs);
@@ -169,30 +170,30 @@ Result<std::unique_ptr<GroupMember>> Groups::form(GroupId id, const std::vector<
     attached = made.status();
     if (made.ok()) member = std::move(*made);
   }
-  FARANDOLE_TRY(agree(attached));
+  FARANDOLE_TRY(first_error_of_all(attached));
   return member;
 }
 
 Status Groups::remove_now(GroupId group) {
-  FARANDOLE_TRY(same_everywhere(fmt::format("removes group {}", group)));
+  FARANDOLE_TRY(check_same_request(fmt::format("removes group {}", group)));
   if (group == kWorld) return Status::fix_call("group 0 is the world and cannot be removed");
   const auto ranks = find(group);
   if (!ranks)
     return Status::fix_call(fmt::format(
         "there is no group {} to remove: it was never added, or removed before", group));
   const Status closed = dependencies_.progress.close_group(group);
-  const Status status = agree(closed);
+  const Status status = first_error_of_all(closed);
   if (!status.ok()) {
     if (closed.ok()) dependencies_.progress.reopen_group(group);
     return status;
   }
-  // It stays closed, for those who have looked it up already.
+  // The group stays closed, because other threads may have looked it up before this.
   table_.lock()->erase(group);
   dependencies_.progress.remove_member(group);
   return {};
 }
 
-// The arguments are the same on all ranks by now, so all come to the same answer.
+// All ranks have requested the same ranks, so this gives the same result on all of them.
 Status Groups::check_new(const std::vector<int>& ranks) {
   FARANDOLE_TRY(check_group(ranks, size()));
   auto table = table_.lock();
@@ -208,11 +209,11 @@ Status Groups::check_new(const std::vector<int>& ranks) {
 
 Result<std::unique_ptr<GroupMember>> Groups::make_member(GroupId id,
                                                          const std::vector<int>& ranks) {
-  // Whoever dies meanwhile may have taken the key along.
+  // If a rank has died, the key may never come.
   const std::function<bool()> interrupted = [this] {
     return is_interrupted() || dependencies_.progress.is_over(kWorld);
   };
-  const WaitLimit limit{dependencies_.clock.now() + kStoreTime, interrupted};
+  const WaitLimit limit{dependencies_.clock.now() + kStoreTimeout, interrupted};
   const auto bytes = GroupMemory::bytes_needed(static_cast<int>(ranks.size()));
   FARANDOLE_TRY_ASSIGN(auto segment,
                        take_segment(dependencies_.store,
@@ -221,12 +222,12 @@ Result<std::unique_ptr<GroupMember>> Groups::make_member(GroupId id,
                            dependencies_.recorder, dependencies_.clock);
 }
 
-Status Groups::same_everywhere(const std::string& wish) {
+Status Groups::check_same_request(const std::string& request) {
   ByteWriter writer;
-  writer.put_text(wish);
-  FARANDOLE_TRY_ASSIGN(const auto wishes, exchange(writer.take()));
+  writer.put_text(request);
+  FARANDOLE_TRY_ASSIGN(const auto requests, exchange(writer.take()));
   const auto text_of = [&](int rank) {
-    ByteReader reader(wishes[static_cast<std::size_t>(rank)]);
+    ByteReader reader(requests[static_cast<std::size_t>(rank)]);
     const std::string text = reader.get_text();
     return reader.ok() ? text : std::string("says nothing that belongs to a change of groups");
   };
@@ -239,7 +240,7 @@ Status Groups::same_everywhere(const std::string& wish) {
   return {};
 }
 
-Status Groups::agree(const Status& own) {
+Status Groups::first_error_of_all(const Status& own) {
   FARANDOLE_TRY_ASSIGN(const auto answers, exchange(bytes_of(own)));
   for (int other = 0; other < size(); ++other)
     FARANDOLE_TRY(status_in(answers[static_cast<std::size_t>(other)], other));
@@ -247,22 +248,22 @@ Status Groups::agree(const Status& own) {
 }
 
 Result<std::vector<Bytes>> Groups::exchange(const Bytes& own) {
-  auto lent = std::make_unique<Bytes>(own);
+  auto input = std::make_unique<Bytes>(own);
   Submission submission;
   submission.operation = Operation::kAllgather;
   submission.name = kExchangeName;
-  submission.shape = {static_cast<std::int64_t>(lent->size())};
-  submission.input = lent->data();
+  submission.shape = {static_cast<std::int64_t>(input->size())};
+  submission.input = input->data();
   Handle handle = 0;
-  FARANDOLE_TRY(dependencies_.progress.submit({&submission, 1}, {&handle, 1}, kSlice));
-  while (!dependencies_.progress.wait(handle, kSlice)) {
+  FARANDOLE_TRY(dependencies_.progress.submit({&submission, 1}, {&handle, 1}, kWaitSlice));
+  while (!dependencies_.progress.wait(handle, kWaitSlice)) {
     if (!is_interrupted()) continue;
     dependencies_.progress.drop(handle);
-    lent_ = std::move(lent);
+    abandoned_input_ = std::move(input);
     return Status::retry("interrupted while the groups were being changed");
   }
   const Outcome outcome = dependencies_.progress.take(handle);
-  // Without memory for what the others say this rank cannot go along.
+  // kStop means that there was no memory for the result.
   if (outcome.status.code() == StatusCode::kStop) throw std::bad_alloc();
   FARANDOLE_TRY(outcome.status);
   std::vector<Bytes> parts;

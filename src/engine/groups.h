@@ -1,6 +1,6 @@
-// Groups: which groups the job has, and how one comes or goes while the job runs. Every change is
-// collective over the world: all ranks exchange what they want and how far they have come through
-// all-gathers of the world, so a different wish, a failure or a death is the same error on all.
+// Groups: which groups the job has, and how groups are added and removed while the job runs. Every
+// change is collective over the world. The ranks all-gather the change that each requests and the
+// result of each step. So a different request, a failure or a death is the same error on all ranks.
 #pragma once
 
 #include <functional>
@@ -16,10 +16,10 @@
 
 namespace farandole {
 
-// Any thread; add() and remove() of several threads come one after another.
+// Any thread may call this; calls of add() and remove() from several threads run one after another.
 class Groups {
  public:
-  // What the engine consists of otherwise; outlives this.
+  // The other parts of the engine; they must outlive this object.
   struct Dependencies {
     const Formation& formation;
     Store& store;
@@ -30,8 +30,8 @@ class Groups {
   };
   explicit Groups(Dependencies dependencies);
 
-  // The ranks of a group; null for an unknown number. Shared with calls that are being checked,
-  // but for the world's, which are the formation's.
+  // Returns the ranks of a group; null if there is no such group. The result is shared with threads
+  // that check calls; the ranks of the world belong to the formation.
   std::shared_ptr<const std::vector<int>> find(GroupId group);
 
   // As Engine::add_group() and remove_group().
@@ -44,10 +44,11 @@ class Groups {
   int rank() const { return dependencies_.formation.doorbells->rank(); }
   int size() const { return dependencies_.formation.doorbells->size(); }
 
-  // Runs a change when it is our turn. Errors beyond its own: kRetry (interrupted), kRebuildGroup
-  // (an earlier change was interrupted), kStop (no memory: this rank has left the job).
+  // Runs a change while no other thread runs one. Errors besides those of the change: kRetry
+  // (interrupted), kRebuildGroup (an earlier change was interrupted), kStop (no memory: this rank
+  // has left the job).
   template <class Change>
-  auto in_turn(Change change) -> decltype(change());
+  auto run_exclusively(Change change) -> decltype(change());
   Status leave_out_of_memory();
   Status begin_change();
   void end_change();
@@ -55,26 +56,28 @@ class Groups {
   Result<GroupId> add_now(const std::vector<int>& ranks);
   Status remove_now(GroupId group);
   Status check_new(const std::vector<int>& ranks);
-  // Our member of the new group, null if we do not belong to it. `publish_as`: the key under which
-  // we give the group's memory to the others; empty if another rank does.
+  // Returns this rank's member of the new group; null if this rank does not belong to it.
+  // `publish_as`: the key under which this rank publishes the group's memory; empty if another rank
+  // does that.
   Result<std::unique_ptr<GroupMember>> form(GroupId id, const std::vector<int>& ranks,
                                             const std::string& publish_as);
   Result<std::unique_ptr<GroupMember>> make_member(GroupId id, const std::vector<int>& ranks);
-  // Errors when the ranks do not all say the same.
-  Status same_everywhere(const std::string& wish);
-  // The first error of all ranks, with its rank; ok when all are.
-  Status agree(const Status& own);
-  // What each rank says, by rank.
+  // Errors: kFixCall if not all ranks request the same.
+  Status check_same_request(const std::string& request);
+  // Returns the error of the first rank that has one, with its rank; ok if no rank has one.
+  Status first_error_of_all(const Status& own);
+  // All-gathers `own`; the result is by rank.
   Result<std::vector<Bytes>> exchange(const Bytes& own);
 
   Dependencies dependencies_;
-  Guarded<bool> changing_;  // somebody has its turn; what follows belongs to that one
+  Guarded<bool> changing_;  // true while a thread makes a change, which owns the next two members
   GroupId next_id_;
-  std::unique_ptr<Bytes> lent_;  // to the call that an interruption has left behind
+  std::unique_ptr<Bytes>
+      abandoned_input_;  // input of an interrupted exchange, which still reads it
   Guarded<Table> table_;
 };
 
-// A member of a group that we belong to, with staging memory of its own. Errors: kStop.
+// Makes this rank's member of a group to which it belongs. Errors: kStop.
 Result<std::unique_ptr<GroupMember>> make_group_member(const FormedGroup& group,
                                                        const Formation& formation,
                                                        FlightRecorder& recorder,

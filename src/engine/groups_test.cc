@@ -1,4 +1,4 @@
-// Groups that come and go while the job runs. Ranks are threads.
+// Groups are added and removed while the job runs. Ranks are threads.
 #include "engine/groups.h"
 
 #include <gtest/gtest.h>
@@ -47,21 +47,21 @@ TEST(Groups, AGroupIsAddedUsedRemovedAndAddedAgain) {
   });
 }
 
-// FARANDOLE_TEST_GROUPS=100000 is the run that is on record.
+// How many groups the test adds and removes. FARANDOLE_TEST_GROUPS=100000 makes a long run.
 int changes_of_groups() {
   const char* const groups = std::getenv("FARANDOLE_TEST_GROUPS");
   return groups == nullptr ? 2000 : std::max(std::atoi(groups), 2000);
 }
 
-// What this process holds, with all its ranks.
-struct Held {
+// Resources of this process, in which all ranks are threads.
+struct ProcessResources {
   std::ptrdiff_t descriptors = 0;
   std::ptrdiff_t mappings = 0;
   std::int64_t resident_bytes = 0;
 };
 
-Held held() {
-  Held found;
+ProcessResources resources_in_use() {
+  ProcessResources found;
   const std::filesystem::directory_iterator descriptors("/proc/self/fd");
   found.descriptors = std::distance(begin(descriptors), end(descriptors));
   std::ifstream maps("/proc/self/maps");
@@ -72,27 +72,28 @@ Held held() {
   return found;
 }
 
-// The address sanitizer keeps freed memory, and finds leaks by itself.
+// The address sanitizer does not reuse freed memory, and finds leaks itself.
 #ifdef __SANITIZE_ADDRESS__
 constexpr bool kMemoryIsReused = false;
 #else
 constexpr bool kMemoryIsReused = true;
 #endif
 
-// Every tenth of them is used.
-TEST(Groups, ComeAndGoWithoutATrace) {
+// Adds and removes many groups and runs a call in every twentieth. Descriptors, mappings and memory
+// must not grow.
+TEST(Groups, LeaveNoResourcesBehind) {
   constexpr int kWarmUp = 1000;
   const int changes = changes_of_groups();
-  Held early;
-  Held late;
+  ProcessResources early;
+  ProcessResources late;
   run_job(2, {}, [&](Engine& engine) {
-    const auto note = [&](Held& where) {
+    const auto record = [&](ProcessResources& where) {
       ASSERT_EQ(barrier(engine), Status());
-      if (engine.topology().rank == 0) where = held();
+      if (engine.topology().rank == 0) where = resources_in_use();
       ASSERT_EQ(barrier(engine), Status());
     };
     for (int change = 0; change < changes; ++change) {
-      if (change == kWarmUp) note(early);
+      if (change == kWarmUp) record(early);
       const auto group = engine.add_group({change % 2});
       ASSERT_EQ(error_of(group), Status());
       std::vector<float> values(3, 1.0F);
@@ -101,21 +102,21 @@ TEST(Groups, ComeAndGoWithoutATrace) {
       }
       ASSERT_EQ(engine.remove_group(*group), Status());
     }
-    note(late);
+    record(late);
   });
   std::printf("%d groups: %td descriptors, %td mappings, %.1f MiB; after %d: %td, %td, %.1f MiB\n",
               changes, late.descriptors, late.mappings,
               static_cast<double>(late.resident_bytes) / (1 << 20), kWarmUp, early.descriptors,
               early.mappings, static_cast<double>(early.resident_bytes) / (1 << 20));
   EXPECT_EQ(late.descriptors, early.descriptors);
-  EXPECT_LE(late.mappings, early.mappings + 20) << "some are the allocator's";
+  EXPECT_LE(late.mappings, early.mappings + 20) << "a few mappings may be the allocator's";
   if (kMemoryIsReused) {
     EXPECT_LE(late.resident_bytes, early.resident_bytes + (4 << 20));
   }
 }
 
-// Somebody who waits for the progress lock to change groups must not make a call of another thread
-// disappear.
+// A thread that takes the progress lock to change groups must not lose the submissions of another
+// thread.
 TEST(Groups, CallsOfOneThreadGoOnWhileAnotherChangesGroups) {
   run_job(2, {}, [](Engine& engine) {
     std::thread calls([&engine] {
@@ -134,7 +135,7 @@ TEST(Groups, CallsOfOneThreadGoOnWhileAnotherChangesGroups) {
   });
 }
 
-TEST(Groups, DifferentWishesAreRejectedOnAllRanks) {
+TEST(Groups, DifferentRequestsAreRejectedOnAllRanks) {
   run_job(2, {}, [](Engine& engine) {
     const bool first = engine.topology().rank == 0;
     EXPECT_EQ(error_of(engine.add_group(first ? std::vector{0} : std::vector{1})),
@@ -151,7 +152,7 @@ TEST(Groups, DifferentWishesAreRejectedOnAllRanks) {
   });
 }
 
-TEST(Groups, WhatMakesNoSenseIsRejected) {
+TEST(Groups, InvalidRequestsAreRejected) {
   run_job(2, {}, [](Engine& engine) {
     EXPECT_EQ(error_of(engine.add_group({1, 0})),
               Status::fix_call(
@@ -171,7 +172,7 @@ TEST(Groups, WhatMakesNoSenseIsRejected) {
   });
 }
 
-TEST(Groups, ThereIsAnEndToTheirNumber) {
+TEST(Groups, TheirNumberIsLimited) {
   run_job(6, {}, [](Engine& engine) {
     std::vector<GroupId> added;
     Status status;
@@ -201,8 +202,8 @@ Status not_waited_for(int rank, int calls) {
                           "of its calls was dropped)");
 }
 
-// Also when they are over: when that is depends on time.
-TEST(Groups, OneWithCallsThatWereNotTakenStays) {
+// This includes finished calls, because when a call finishes depends on time.
+TEST(Groups, AGroupWithUntakenResultsIsNotRemoved) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
     std::vector<float> values(3, 1.0F);
     const bool member = engine.topology().rank != 2;
@@ -221,15 +222,15 @@ TEST(Groups, OneWithCallsThatWereNotTakenStays) {
   });
 }
 
-TEST(Groups, OneWithDroppedCallsStays) {
+TEST(Groups, AGroupWithDroppedCallsIsNotRemoved) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
     std::vector<std::vector<float>> values(2, std::vector<float>(3, 1.0F));
-    if (engine.topology().rank == 2) values.clear();  // no member
+    if (engine.topology().rank == 2) values.clear();  // it is not a member
     for (auto& one : values) {
       const auto handle = engine.submit(allreduce_of(one, "", 1));
       ASSERT_TRUE(handle.ok());
       engine.drop(*handle);
-      EXPECT_TRUE(engine.wait(*handle, kHangGuard));  // the memory is ours again
+      EXPECT_TRUE(engine.wait(*handle, kHangGuard));  // the engine no longer uses the memory
     }
     EXPECT_EQ(engine.remove_group(1), not_waited_for(0, 2));
   });
@@ -245,12 +246,12 @@ TEST(Groups, ALeaverEndsTheChangeOnAllOthers) {
   });
 }
 
-TEST(Groups, AnInterruptionEndsTheWaiting) {
+TEST(Groups, AnInterruptionEndsTheWait) {
   run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
     auto options = options_of(rank, 2);
     std::atomic<bool> interrupted = false;
     options.interrupted = [&] { return interrupted.load(); };
-    const auto engine = must(assemble(options, store));
+    const auto engine = value_or_abort(assemble(options, store));
     if (rank == 1) {
       EXPECT_EQ(barrier(*engine), Status());
       return;
@@ -266,13 +267,14 @@ TEST(Groups, AnInterruptionEndsTheWaiting) {
   });
 }
 
-// Whoever is done first may leave at once: the others' calls in the new group end with its name.
+// A rank may leave immediately after it has added the group. Calls of others in the group then fail
+// with its name.
 TEST(Groups, ALeaveRightAfterTheChangeEndsCallsInTheNewGroup) {
   for (int round = 0; round < 30; ++round) {
     run_job(3, {}, [](Engine& engine) {
       const auto group = engine.add_group({0, 1});
       if (engine.topology().rank != 0) return (void)engine.shutdown("enough");
-      if (!group.ok()) return;  // the leave came before the last word
+      if (!group.ok()) return;  // the leave came before the end of the change
       std::vector<float> values(10, 1.0F);
       const Status status = allreduce(engine, values, "x", *group);
       EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
@@ -281,8 +283,8 @@ TEST(Groups, ALeaveRightAfterTheChangeEndsCallsInTheNewGroup) {
   }
 }
 
-// The change fails for the leaver, and the group with it: no call in it may wait for ever.
-TEST(Groups, AGroupWhoseRemovalFailedForALeaverIsOver) {
+// The leave makes the removal fail and ends the group: no call in the group may wait forever.
+TEST(Groups, AGroupWhoseRemovalFailsAfterALeaveIsOver) {
   run_job(3, {{0, 1}}, [](Engine& engine) {
     if (engine.topology().rank == 1) return (void)engine.shutdown("enough");
     EXPECT_EQ(engine.remove_group(1).code(), StatusCode::kRebuildGroup);
@@ -292,7 +294,7 @@ TEST(Groups, AGroupWhoseRemovalFailedForALeaverIsOver) {
   });
 }
 
-TEST(Groups, CallsThatMeetARemovalAreRejectedNotForgotten) {
+TEST(Groups, CallsDuringARemovalCompleteOrAreRejected) {
   run_job(2, {}, [](Engine& engine) {
     for (int round = 0; round < 30; ++round) {
       const auto group = engine.add_group({engine.topology().size - 2});
@@ -314,14 +316,14 @@ TEST(Groups, CallsThatMeetARemovalAreRejectedNotForgotten) {
   });
 }
 
-// Rank 1 agrees to the removal and holds up its last word until rank 0, which waits for that word
-// with the group closed, has had a call rejected.
+// Rank 1 delays its last exchange of the removal. Meanwhile rank 0, which has closed the group,
+// submits a call, which must be rejected.
 TEST(Groups, ACallInTheMiddleOfARemovalIsRejected) {
   std::atomic<bool> held_up = false;
   std::atomic<bool> was_rejected = false;
   run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
     auto options = options_of(rank, 2, {{0}});
-    Engine* own = nullptr;  // while it removes
+    Engine* own = nullptr;  // set during the removal
     options.interrupted = [&] {
       if (own == nullptr) return false;
       if (rank == 1) {
@@ -338,7 +340,7 @@ TEST(Groups, ACallInTheMiddleOfARemovalIsRejected) {
       was_rejected = true;
       return false;
     };
-    const auto engine = must(assemble(options, store));
+    const auto engine = value_or_abort(assemble(options, store));
     while (rank == 0 && !held_up) std::this_thread::yield();
     own = engine.get();
     EXPECT_EQ(engine->remove_group(1), Status());
@@ -348,8 +350,9 @@ TEST(Groups, ACallInTheMiddleOfARemovalIsRejected) {
   });
 }
 
-// Its turn has not come yet, so nobody waits for it, and the change of the other thread goes on.
-TEST(Groups, AnInterruptionEndsTheWaitingForAnotherThread) {
+// The interrupted thread waits for its turn. So no other rank waits for it, and the change of the
+// other thread goes on.
+TEST(Groups, AnInterruptionEndsTheWaitForAnotherThread) {
   std::atomic<bool> first_waits = false;
   std::atomic<bool> second_has_tried = false;
   run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
@@ -359,7 +362,7 @@ TEST(Groups, AnInterruptionEndsTheWaitingForAnotherThread) {
       if (armed && std::this_thread::get_id() != own) first_waits = true;
       return armed && std::this_thread::get_id() == own;
     };
-    const auto engine = must(assemble(options, store));
+    const auto engine = value_or_abort(assemble(options, store));
     if (rank == 1) {
       while (!second_has_tried) std::this_thread::yield();
       EXPECT_EQ(error_of(engine->add_group({0})), Status());
@@ -375,8 +378,9 @@ TEST(Groups, AnInterruptionEndsTheWaitingForAnotherThread) {
   });
 }
 
-// A group is added while another thread of the same rank waits for something that comes only later.
-TEST(Groups, AWaitingThreadDoesNotHoldUpAChange) {
+// Groups are added while another thread of the same rank waits for a call that completes only
+// later.
+TEST(Groups, AWaitingThreadDoesNotDelayAChange) {
   run_job(2, {}, [](Engine& engine) {
     std::vector<float> late(1000, 1.0F);
     const auto pending = engine.topology().rank == 0 ? engine.submit(allreduce_of(late, "late"))

@@ -1,4 +1,5 @@
-// Whole jobs in one process, for tests: every rank is a thread, all meet in one MemoryStore.
+// Whole jobs in one process, for tests: every rank is a thread, and all ranks share one
+// MemoryStore.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ inline void PrintTo(const Status& status, std::ostream* out) {
 
 inline constexpr std::chrono::milliseconds kHangGuard(60'000);
 
-inline std::unique_ptr<Engine> must(Result<std::unique_ptr<Engine>> engine) {
+inline std::unique_ptr<Engine> value_or_abort(Result<std::unique_ptr<Engine>> engine) {
   EXPECT_TRUE(engine.ok()) << engine.status().message();
   if (!engine.ok()) std::abort();
   return std::move(*engine);
@@ -52,7 +53,7 @@ void run_ranks(int size, Body body) {
 template <class Body>
 void run_job(int size, const std::vector<std::vector<int>>& groups, Body body) {
   run_ranks(size, [&](int rank, const std::shared_ptr<Store>& store) {
-    const auto engine = must(assemble(options_of(rank, size, groups), store));
+    const auto engine = value_or_abort(assemble(options_of(rank, size, groups), store));
     body(*engine);
   });
 }

@@ -8,11 +8,11 @@
 namespace farandole {
 namespace {
 
-// How often a waiting rank looks whether FARANDOLE_STALL_LIMIT has passed.
+// How often a waiting rank checks whether FARANDOLE_STALL_LIMIT has passed.
 constexpr std::chrono::milliseconds kStallCheck(250);
-// How often whoever moves something reads the clock, for its own limit and for the members: that
-// costs as much as a move.
-constexpr int kMovesPerReading = 16;
+// After how many rounds with progress the driving thread reads the clock. To read it after each
+// would cost as much as the round itself.
+constexpr int kRoundsPerClockRead = 16;
 
 }  // namespace
 
@@ -25,13 +25,13 @@ bool Loop::take_arrived(Submissions& submissions) {
 std::size_t Loop::drive(const HandleRange& wanted, std::size_t missing, TimePoint deadline) {
   wanted_ = wanted;
   missing_ = missing;
-  int moves = 0;
+  int rounds = 0;
   bool time_is_over = false;
   policy_.begin_wait(clock_);
   while (missing_ > 0 && !time_is_over && !state_.called_away) {
     if (advance()) {
       policy_.begin_wait(clock_);
-      if (++moves % kMovesPerReading != 0) continue;
+      if (++rounds % kRoundsPerClockRead != 0) continue;
       const TimePoint now = clock_.now();
       tick(now);
       time_is_over = now >= deadline;
@@ -45,11 +45,11 @@ std::size_t Loop::drive(const HandleRange& wanted, std::size_t missing, TimePoin
   return std::exchange(missing_, 0);
 }
 
-// Waits awake only for calls with completions, as their callers would. Otherwise the processor
-// belongs to the threads that compute.
+// Polls only while calls with completions are in flight, as a thread that waits for them would.
+// Otherwise it sleeps, to leave the processor to computing threads.
 void Loop::drive_in_background() {
   policy_.begin_wait(clock_);
-  for (int moves = 0;;) {
+  for (int rounds = 0;;) {
     bool has_completions = false;
     {
       auto state = state_.guarded.lock();
@@ -58,31 +58,31 @@ void Loop::drive_in_background() {
     }
     if (advance()) {
       policy_.begin_wait(clock_);
-      if (++moves % kMovesPerReading == 0) tick(clock_.now());
+      if (++rounds % kRoundsPerClockRead == 0) tick(clock_.now());
       continue;
     }
     if (!has_completions || !wait_awake(policy_, clock_)) sleep(clock_.now() + kNoLimit);
   }
-  advance();  // for the call that has come
+  advance();  // processes the submissions that came last
 }
 
 bool Loop::is_called_away(const SharedState::Contents& contents) const {
   return contents.progress_lock.is_called_away(state_.has_work(contents));
 }
 
-// What has arrived is no reason to stay awake: advance() looks for it after prepare_sleep(), and
-// whoever brings it later rings.
+// New submissions need no check here: advance() takes those that came before, and a thread that
+// submits later rings the bell.
 void Loop::sleep(TimePoint deadline) {
   const std::uint32_t ticket = doorbells_.prepare_sleep();
   tick(clock_.now());
-  const bool moved = advance();
+  const bool progress = advance();
   const bool wanted_is_done = wanted_.count > 0 && missing_ == 0;
   bool called_away = false;
   {
     auto state = state_.guarded.lock();
     called_away = is_called_away(*state);
   }
-  if (moved || wanted_is_done || called_away) return doorbells_.cancel_sleep();
+  if (progress || wanted_is_done || called_away) return doorbells_.cancel_sleep();
   Duration limit = memberships_.deadline(deadline) - clock_.now();
   if (stall_limit_.count() > 0) limit = std::min<Duration>(limit, kStallCheck);
   take_short_time_slices();
@@ -105,23 +105,23 @@ bool Loop::advance() {
 }
 
 bool Loop::advance_all() {
-  bool moved = accept_submissions();
-  moved |= memberships_.advance(finished_);
+  bool progress = accept_submissions();
+  progress |= memberships_.advance(finished_);
   if (stall_limit_.count() > 0) give_up_if_stalled();
   const bool unsent = memberships_.has_unsent();
   if (unsent != state_.has_unsent) state_.has_unsent = unsent;  // a load is cheaper than a store
-  moved |= !finished_.empty();
+  progress |= !finished_.empty();
   publish();
-  return moved;
+  return progress;
 }
 
 bool Loop::accept_submissions() {
-  bool moved = false;
+  bool progress = false;
   for (;;) {
     for (Record* const record : arrived_) memberships_.submit(*record, finished_);
-    moved |= !arrived_.empty();
+    progress |= !arrived_.empty();
     arrived_.clear();
-    if (!state_.has_arrivals) return moved;
+    if (!state_.has_arrivals) return progress;
     auto state = state_.guarded.lock();
     state_.has_arrivals = false;
     state->submissions.take_arrived(arrived_);
@@ -132,15 +132,15 @@ void Loop::give_up_if_stalled() {
   const TimePoint now = clock_.now();
   if (now < next_stall_check_) return;
   next_stall_check_ = now + kStallCheck;
-  std::optional<GivingUp> why;
+  std::optional<GiveUpReason> why;
   {
     auto state = state_.guarded.lock();
-    why = giving_up_stalled(state->submissions.oldest(), now, stall_limit_);
+    why = reason_of_stall(state->submissions.oldest(), now, stall_limit_);
   }
   if (why) memberships_.give_up(*why, finished_);
 }
 
-// What was finished, and which groups have ended.
+// Publishes the finished calls and the ended groups.
 void Loop::publish() {
   if (finished_.empty() && !memberships_.some_have_ended()) return;
   const TimePoint now = clock_.now();

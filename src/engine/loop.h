@@ -1,5 +1,5 @@
-// Loop: the engine's only loop. Whoever holds the progress lock drives it: takes submissions in,
-// moves all groups on, publishes what is finished, and sleeps by the rank's doorbell when there is
+// Loop: the engine's only loop. The holder of the progress lock drives it: it takes submissions,
+// advances all groups, publishes finished calls, and sleeps on the rank's doorbell if there is
 // nothing to do.
 #pragma once
 
@@ -18,15 +18,15 @@
 
 namespace farandole {
 
-// Only the holder of the progress lock calls these: take_arrived() while it has locked
-// SharedState::guarded, all others while it has not.
+// Only the holder of the progress lock may call these functions. It must have locked
+// SharedState::guarded for take_arrived(), and must not have locked it for the others.
 class Loop {
  public:
   struct Options {
     WaitPolicy policy;
     std::chrono::seconds stall_limit{0};  // see EngineOptions
   };
-  // All that is borrowed outlives this.
+  // All borrowed objects must outlive this one.
   Loop(SharedState& state, Doorbells& doorbells, Memberships& memberships, FlightRecorder& recorder,
        const Clock& clock, Options options)
       : state_(state),
@@ -39,16 +39,17 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  // Takes in what has arrived, under the guard that its submission needs anyway. False: not now.
+  // Takes the new submissions, while the submitting thread has locked the guard anyway. Returns
+  // false, and does nothing, if earlier ones are not processed yet.
   bool take_arrived(Submissions& submissions);
-  // Looks once.
-  void look() { (void)advance(); }
-  // Until nothing of what is wanted is missing, the time is over, or somebody else must have the
-  // progress lock. Returns how much is missing.
+  // Runs one round.
+  void advance_once() { (void)advance(); }
+  // Runs rounds until all wanted calls are finished, the deadline has passed, or the lock must be
+  // released. `missing`: how many of the wanted calls are unfinished. Returns how many still are.
   std::size_t drive(const HandleRange& wanted, std::size_t missing, TimePoint deadline);
-  // As the thread "progress": until somebody else must have the lock, or there is no work.
+  // For the thread "progress": runs rounds until the lock must be released or there is no work.
   void drive_in_background();
-  // Changes the memberships between two rounds, and publishes what that has finished.
+  // Changes the memberships between two rounds, and publishes the calls that this has finished.
   template <class Change>  // void(Memberships&, std::vector<Record*>& finished)
   void change(Change change) {
     try {
@@ -58,7 +59,8 @@ class Loop {
       memberships_.abort_out_of_memory();
     }
   }
-  // The last round: of what has arrived, too. As Memberships::end_by_shutdown().
+  // Runs the last round: takes new submissions and ends everything, as
+  // Memberships::end_by_shutdown().
   void end(std::optional<std::string_view> reason);
 
  private:
@@ -79,11 +81,11 @@ class Loop {
   WaitPolicy policy_;
   const std::chrono::seconds stall_limit_;
   TimePoint next_stall_check_{};
-  HandleRange wanted_;             // what the driver waits for
-  std::size_t missing_ = 0;        // how many of these are not done
-  std::vector<Record*> arrived_;   // what it has submitted itself, or taken in
-  std::vector<Record*> finished_;  // and not published; kept to save the allocations
-  Completions completions_;        // of what was published
+  HandleRange wanted_;             // the calls for which the driving thread waits
+  std::size_t missing_ = 0;        // how many of these are unfinished
+  std::vector<Record*> arrived_;   // submissions that are not passed to memberships_ yet
+  std::vector<Record*> finished_;  // finished calls that are not published yet
+  Completions completions_;        // of published calls
 };
 
 }  // namespace farandole

@@ -12,8 +12,8 @@
 namespace farandole {
 namespace {
 
-// How long a rank that ends its groups waits for the next move of a step that all have entered.
-constexpr std::chrono::milliseconds kFinishTime(1000);
+// How long a rank that ends its groups waits for the next progress of a step that all have entered.
+constexpr std::chrono::milliseconds kFinishTimeout(1000);
 
 }  // namespace
 
@@ -42,17 +42,17 @@ void Memberships::submit(Record& record, std::vector<Record*>& finished) {
 }
 
 bool Memberships::advance(std::vector<Record*>& finished) {
-  bool moved = false;
-  for (auto& member : members_) moved |= member->advance(finished);
+  bool progress = false;
+  for (auto& member : members_) progress |= member->advance(finished);
   const auto broken =
       std::ranges::find_if(members_, [](const auto& member) { return is_broken(member->ended()); });
-  if (broken != members_.end()) give_up(giving_up_broken(*(*broken)->ended()), finished);
-  if (std::exchange(members_are_new_, false) || failures_.has_news()) {
+  if (broken != members_.end()) give_up(reason_of_broken_group(*(*broken)->ended()), finished);
+  if (std::exchange(members_are_new_, false) || failures_.has_changed()) {
     end_failed_groups(finished);
-    moved = true;  // a sleeper looks once more, with everything of this written
+    progress = true;  // the driving thread must run another round before it sleeps
   }
   unsent_ = std::ranges::any_of(members_, [](const auto& member) { return member->has_unsent(); });
-  return moved;
+  return progress;
 }
 
 void Memberships::tick(TimePoint now) {
@@ -65,9 +65,10 @@ TimePoint Memberships::deadline(TimePoint at_most) const {
   return at_most;
 }
 
-// Somebody is gone. Whoever finished its last step before it went has stored all that the others
-// need for it: so one more look, until nothing moves, finishes what can be finished. What is known
-// of the ends is read first: a death that comes meanwhile is found by the next advance().
+// Ends the groups in which a rank has died or left. A rank that finished its last step before it
+// ended has stored everything that the others need for that step. So this first advances all groups
+// until they make no progress, which finishes such steps. It reads the ended ranks before that; the
+// next advance() finds a death that comes meanwhile.
 void Memberships::end_failed_groups(std::vector<Record*>& finished) {
   const EndedRanks ended = failures_.read();
   if (given_up_) end_all(*given_up_, finished);
@@ -77,9 +78,9 @@ void Memberships::end_failed_groups(std::vector<Record*>& finished) {
     if (failure) failures.emplace_back(member.get(), *failure);
   }
   for (auto& [member, failure] : failures) member->stop_entering();
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (auto& member : members_) moved |= member->advance(finished);
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (auto& member : members_) progress |= member->advance(finished);
   }
   for (auto& [member, failure] : failures) {
     recorder_.blame(failure.failed_rank);
@@ -87,7 +88,7 @@ void Memberships::end_failed_groups(std::vector<Record*>& finished) {
   }
 }
 
-void Memberships::give_up(const GivingUp& why, std::vector<Record*>& finished) {
+void Memberships::give_up(const GiveUpReason& why, std::vector<Record*>& finished) {
   if (given_up_) return;
   finish_running_steps(finished);
   end_all(why.status, finished);
@@ -114,25 +115,25 @@ void Memberships::end(GroupMember& member, const Status& status, std::vector<Rec
 }
 
 void Memberships::finish_running_steps(std::vector<Record*>& finished) {
-  for (TimePoint deadline = clock_.now() + kFinishTime;;) {
+  for (TimePoint deadline = clock_.now() + kFinishTimeout;;) {
     const std::uint32_t ticket = doorbells_.prepare_sleep();
-    bool may_move = false;
-    bool moved = false;
+    bool may_progress = false;
+    bool progress = false;
     for (auto& member : members_)
-      may_move |= !member->stop_entering() && !member->any_member_gone();
-    // After that: whoever is gone has stored everything that the others could use.
-    for (auto& member : members_) moved |= member->advance(finished);
+      may_progress |= !member->stop_entering() && !member->any_member_gone();
+    // This comes after any_member_gone(): a member that is gone has stored all that it ever will.
+    for (auto& member : members_) progress |= member->advance(finished);
     const TimePoint now = clock_.now();
-    if (moved) deadline = now + kFinishTime;
-    if (!moved && may_move && now < deadline)
+    if (progress) deadline = now + kFinishTimeout;
+    if (!progress && may_progress && now < deadline)
       doorbells_.sleep(ticket, deadline - now);
     else
       doorbells_.cancel_sleep();
-    if (!moved && (!may_move || now >= deadline)) return;
+    if (!progress && (!may_progress || now >= deadline)) return;
   }
 }
 
-// Until no other rank writes into memory of calls that have ended.
+// Waits until no other rank writes to memory of ended calls any more.
 void Memberships::wait_for_writers(std::vector<Record*>& finished) {
   for (;;) {
     const std::uint32_t ticket = doorbells_.prepare_sleep();

@@ -1,6 +1,6 @@
-// Memberships: this rank's part in all its groups: moves their calls on, and ends them, when a rank
-// has died or left, or when this rank gives up. Never blocks while the groups go on; only the
-// holder of the progress lock comes in here.
+// Memberships: this rank's members of all its groups. It advances their calls, and ends groups when
+// a rank has died or left, or when this rank gives up. It never blocks while the groups go on. Only
+// the holder of the progress lock may call it.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class Memberships {
  public:
   using EndedGroups = std::vector<std::pair<GroupId, Status>>;
 
-  // All that is borrowed outlives this. `pids` are those of the members, by rank, for texts.
+  // All borrowed objects must outlive this one. `pids` are by rank, for texts.
   Memberships(Doorbells& doorbells, FlightRecorder& recorder, const Clock& clock,
               std::vector<std::int64_t> pids)
       : doorbells_(doorbells),
@@ -35,30 +35,32 @@ class Memberships {
   void add(std::unique_ptr<GroupMember> member);
   void remove(GroupId group);
 
-  // These append the records that they finish to `finished`.
-  // Takes part in the call from now on; finishes it at once if its group has ended or is gone.
+  // The functions with a parameter `finished` append to it the records that they finish.
+  // Adds a call. Finishes it immediately if its group has ended or was removed.
   void submit(Record& record, std::vector<Record*>& finished);
-  // One round for all groups. True if anything moved.
+  // Runs one round for all groups. Returns true if it made progress.
   bool advance(std::vector<Record*>& finished);
-  // Tells the groups the time. advance() does not read the clock, because that costs as much as
-  // advance() itself. Must be called at deadline() at the latest.
+  // Sets the time of all groups. advance() does not read the clock, because that costs as much as
+  // advance() itself. The caller must call this at deadline() at the latest.
   void tick(TimePoint now);
-  // The earliest one, but not later than `at_most`.
+  // The earliest deadline of all groups, but not later than `at_most`.
   TimePoint deadline(TimePoint at_most) const;
-  // Messages wait for room, also with nothing in flight. As the last advance() has left it.
+  // Whether messages waited for room after the last advance(), even with no call in flight.
   bool has_unsent() const { return unsent_; }
 
-  // All groups end with this, and this rank leaves the job. It drives the steps that all have
-  // entered before, until they are done or do not move any more. Only the first call counts.
-  void give_up(const GivingUp& why, std::vector<Record*>& finished);
-  // The end of the engine. Returns when no other rank writes into memory of our calls any more.
-  // Without a reason the others do not hear that this rank leaves.
+  // Ends all groups, and this rank leaves the job. Before that, it drives the steps that all
+  // members have entered until they finish or make no progress any more. Only the first call
+  // counts.
+  void give_up(const GiveUpReason& why, std::vector<Record*>& finished);
+  // Ends all groups for the end of the engine. Returns when no other rank writes to memory of this
+  // rank's calls any more. Without a reason, the other ranks are not told that this rank leaves.
   void end_by_shutdown(std::optional<std::string_view> reason, std::vector<Record*>& finished);
-  // Groups that have ended since the last call.
+  // Returns the groups that have ended since the last call.
   EndedGroups take_ended() { return std::exchange(ended_, {}); }
   bool some_have_ended() const { return !ended_.empty(); }
 
-  // In the middle of a step there is no way back: the others get the reason, and this process ends.
+  // Ends this process, because a step that is half done cannot be undone. The other ranks get the
+  // reason.
   [[noreturn]] void abort_out_of_memory();
 
  private:
@@ -67,9 +69,9 @@ class Memberships {
   void end(GroupMember& member, const Status& status, std::vector<Record*>& finished);
   void finish_running_steps(std::vector<Record*>& finished);
   void wait_for_writers(std::vector<Record*>& finished);
-  // Tells the others that this rank leaves, and why. Only the first reason counts. After all groups
-  // have ended, since a rank that has left writes nothing any more; before the calls are published,
-  // since the others may still read their memory.
+  // Tells the other ranks that this rank leaves, and why. Only the first reason counts. Call it
+  // after all groups have ended, because a rank that has left must not write any more; and before
+  // the calls are published, because the other ranks may still read their memory.
   void leave(std::string_view reason);
 
   Doorbells& doorbells_;
@@ -78,10 +80,10 @@ class Memberships {
   const std::vector<std::int64_t> pids_;
   std::vector<std::unique_ptr<GroupMember>> members_;
   FailureWatch failures_;
-  bool members_are_new_ = false;  // and may have ended before they came
+  bool members_are_new_ = false;  // a member of a new group may have died before it was added
   bool unsent_ = false;
   bool has_left_ = false;
-  std::optional<Status> given_up_;  // why we have left, if we did so by ourselves
+  std::optional<Status> given_up_;  // the error with which this rank has given up
   EndedGroups ended_;
 };
 

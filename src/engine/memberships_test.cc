@@ -1,4 +1,4 @@
-// What needs no other rank; death_test.cc and ending_test.cc end groups whose members are real.
+// Tests that need no other rank. death_test.cc and ending_test.cc test groups with real members.
 #include "engine/memberships.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class MembershipsTest : public testing::Test {
   }
 };
 
-TEST_F(MembershipsTest, ACallOfAGroupThatIsGoneFinishesAtOnce) {
+TEST_F(MembershipsTest, ACallOfARemovedGroupFinishesImmediately) {
   Record record;
   record.submission.group = 3;
   record.submission.operation = Operation::kAllreduce;
@@ -40,7 +40,7 @@ TEST_F(MembershipsTest, ACallOfAGroupThatIsGoneFinishesAtOnce) {
             Status::fix_call("group 3 was removed before allreduce `x` could begin"));
 }
 
-TEST_F(MembershipsTest, NewsOfALeaveIsReadOnce) {
+TEST_F(MembershipsTest, ALeaveIsReadOnce) {
   EXPECT_FALSE(memberships_.advance(finished_));
   theirs_.leave("enough");
   EXPECT_TRUE(memberships_.advance(finished_));
@@ -48,7 +48,7 @@ TEST_F(MembershipsTest, NewsOfALeaveIsReadOnce) {
   EXPECT_FALSE(memberships_.some_have_ended());
 }
 
-TEST_F(MembershipsTest, OnlyTheFirstReasonToGiveUpIsTold) {
+TEST_F(MembershipsTest, OnlyTheFirstReasonToGiveUpIsPublished) {
   memberships_.give_up({Status::stop("broken"), "first"}, finished_);
   memberships_.give_up({Status::stop("broken again"), "second"}, finished_);
   memberships_.end_by_shutdown("third", finished_);
@@ -56,12 +56,12 @@ TEST_F(MembershipsTest, OnlyTheFirstReasonToGiveUpIsTold) {
   EXPECT_EQ(theirs_.leaver(0)->reason, "first");
 }
 
-TEST_F(MembershipsTest, WithoutAReasonNobodyHearsOfTheEnd) {
+TEST_F(MembershipsTest, WithoutAReasonTheEndIsNotPublished) {
   memberships_.end_by_shutdown({}, finished_);
   EXPECT_FALSE(theirs_.has_left(0));
 }
 
-TEST_F(MembershipsTest, TheDeadlineIsTheCallersWhereNoGroupHasOne) {
+TEST_F(MembershipsTest, WithoutGroupsTheDeadlineIsThatOfTheCaller) {
   const TimePoint limit = clock_.now();
   EXPECT_EQ(memberships_.deadline(limit), limit);
 }

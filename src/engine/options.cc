@@ -1,4 +1,4 @@
-// EngineOptions from the knobs of the environment.
+// Reads EngineOptions from the knobs in the environment.
 #include <cstdlib>
 #include <utility>
 
@@ -36,7 +36,7 @@ Result<EngineOptions> EngineOptions::from_environment(bool topology_is_known) {
     if (row.is_of_frontends) options.frontend_settings.emplace(row.name, knobs.integer(row.knob));
   options.heap_bytes = static_cast<std::size_t>(knobs.integer(Knob::kHeapBytes));
   options.timeline_path = knobs.text(Knob::kTimeline);
-  // As Horovod has it: start_timeline() may come later, which it always may here.
+  // In Horovod, DYNAMIC allows start_timeline() later. Here that is always allowed.
   if (options.timeline_path == "DYNAMIC") options.timeline_path.clear();
   options.timeline_bytes = static_cast<std::size_t>(knobs.integer(Knob::kTimelineBytes));
   options.timeline_mark_cycles = knobs.integer(Knob::kTimelineMarkCycles) != 0;

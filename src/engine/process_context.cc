@@ -14,14 +14,14 @@ namespace farandole {
 Result<std::shared_ptr<SharedHeap>> ProcessContext::heap(std::size_t bytes) {
   auto parts = parts_.lock();
   auto heap = parts->heap.lock();
-  // create() rounds up to whole huge pages.
+  // SharedHeap::create() rounds the size up to whole huge pages.
   if (heap && heap->is_of_this_process() && heap->size() < bytes + kHugePageBytes) return heap;
   FARANDOLE_TRY_ASSIGN(heap, SharedHeap::create(bytes));
   parts->heap = heap;
   return heap;
 }
 
-// Two clients on one socket would read each other's answers.
+// Engines share the connection, because two clients on one socket would read each other's replies.
 Result<std::shared_ptr<Store>> ProcessContext::launcher_store(int descriptor) {
   auto parts = parts_.lock();
   std::shared_ptr<Store> store = parts->stores[descriptor].lock();

@@ -1,5 +1,5 @@
-// ProcessContext: what the engines of one process share. It owns nothing: each part goes with the
-// last engine or tensor that uses it.
+// ProcessContext: finds what the engines of one process share. It owns nothing: each part is
+// destroyed with the last engine or tensor that uses it.
 #pragma once
 
 #include <map>
@@ -14,22 +14,22 @@ namespace farandole {
 
 // The memory of an engine's flight record.
 struct FlightMemory {
-  std::shared_ptr<Segment> segment;  // shared with nobody
-  std::shared_ptr<void> claim;  // no other engine of this process writes there while this lives
+  std::shared_ptr<Segment> segment;  // has no other owner
+  std::shared_ptr<void> claim;  // while this exists, no other engine of the process writes there
 };
 
-// Any thread.
+// Any thread may call its functions.
 class ProcessContext {
  public:
-  // The heap that engines or tensors of this process use already, unless it has more than `bytes`,
-  // which peers might not be able to map; otherwise a new one. Owned by its engines and blocks.
-  // Errors: as SharedHeap::create().
+  // Returns the heap that engines or tensors of this process already use, or a new one if there is
+  // none, or if that one has more than `bytes`, which peers might not be able to map. Its engines
+  // and blocks own it. Errors: as SharedHeap::create().
   Result<std::shared_ptr<SharedHeap>> heap(std::size_t bytes);
-  // The connection over the launcher's descriptor, owned by its engines. Errors: as
+  // Returns the connection to the launcher, which its engines own. Errors: as
   // StoreClient::connect().
   Result<std::shared_ptr<Store>> launcher_store(int descriptor);
-  // The launcher's memory, or some that nobody reads: without a descriptor (−1), and while another
-  // engine writes there. Errors: kFixCall, kStop.
+  // Returns the launcher's memory. Without a descriptor (−1), or while another engine writes there,
+  // returns private memory instead. Errors: kFixCall, kStop.
   Result<FlightMemory> flight_memory(int descriptor);
 
  private:
@@ -42,7 +42,8 @@ class ProcessContext {
   Guarded<Parts> parts_;
 };
 
-// The launcher's memory for a rank's flight record. Errors: kFixCall if it is something else.
+// Maps the launcher's memory for a rank's flight record. Errors: kFixCall if the descriptor is not
+// that.
 Result<std::shared_ptr<Segment>> attach_flight_memory(int descriptor);
 
 }  // namespace farandole

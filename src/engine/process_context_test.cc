@@ -1,5 +1,5 @@
-// What the engines of one process share: one after another, and several at once. Each rank is a
-// thread with a context of its own, as if it were a process.
+// What the engines of one process share, if they live one after another or at the same time. Each
+// rank is a thread with its own context, as if it were a process.
 #include "engine/process_context.h"
 
 #include <fcntl.h>
@@ -63,14 +63,14 @@ class Tensor {
   const float* data() const { return values_.data(); }
 
  private:
-  std::shared_ptr<std::byte> memory_;  // shared with nobody
+  std::shared_ptr<std::byte> memory_;  // has no other owner
   std::span<float> values_;
 };
 
 TEST(ProcessContext, MemoryStaysSharedFromOneEngineToTheNext) {
   run_ranks(3, [](int rank, const std::shared_ptr<Store>& store) {
     const auto context = make_process_context();
-    auto engine = must(assemble(options_with(context, rank, 3), store));
+    auto engine = value_or_abort(assemble(options_with(context, rank, 3), store));
     Tensor tensor(*engine);
     for (int life = 0; life < 5; ++life) {
       ASSERT_TRUE(tensor.is_shared_in(*engine)) << life;
@@ -79,19 +79,20 @@ TEST(ProcessContext, MemoryStaysSharedFromOneEngineToTheNext) {
       ASSERT_TRUE(tensor.all_are(static_cast<float>(3 + 3 * life))) << life;
       ASSERT_EQ(engine->shutdown("next"), Status());
       engine.reset();
-      engine = must(assemble(options_with(context, rank, 3), store));
+      engine = value_or_abort(assemble(options_with(context, rank, 3), store));
       const Tensor other(*engine);
       ASSERT_TRUE(other.data() + kCount <= tensor.data() || tensor.data() + kCount <= other.data());
     }
   });
 }
 
-// A step that was learned begins without the other rank, which may then write into its output.
+// When the step is predicted, rank 0 enters it and exposes its output before rank 1 submits the
+// call.
 TEST(ProcessContext, MemoryThatAStepExposesIsNotTakenBackForAnotherEngine) {
   std::atomic<bool> is_checked = false;
   run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
     const auto context = make_process_context();
-    const auto engine = must(assemble(options_with(context, rank, 2), store));
+    const auto engine = value_or_abort(assemble(options_with(context, rank, 2), store));
     Tensor tensor(*engine);
     for (int turn = 0; turn < 30; ++turn) {
       tensor.fill(1);
@@ -116,7 +117,7 @@ TEST(ProcessContext, MemoryThatAStepExposesIsNotTakenBackForAnotherEngine) {
   });
 }
 
-TEST(ProcessContext, WhatNothingUsesIsGone) {
+TEST(ProcessContext, AnUnusedHeapIsDestroyed) {
   const auto context = make_process_context();
   const auto heap_is = [&](const std::shared_ptr<SharedHeap>& known) {
     return context->heap(64 << 20).value() == known;
@@ -127,31 +128,31 @@ TEST(ProcessContext, WhatNothingUsesIsGone) {
   EXPECT_TRUE(heap_is(used));
 }
 
-// Peers might not be able to map more.
+// The peers of the second job might not be able to map the larger heap.
 TEST(ProcessContext, AJobThatWantsLessMemoryGetsANewHeap) {
   const auto context = make_process_context();
   auto larger = options_with(context, 0, 1);
   larger.heap_bytes = 128 << 20;
-  auto engine = must(Engine::create(larger));
+  auto engine = value_or_abort(Engine::create(larger));
   Tensor tensor(*engine);
-  engine = must(Engine::create(options_with(context, 0, 1)));
+  engine = value_or_abort(Engine::create(options_with(context, 0, 1)));
   EXPECT_FALSE(tensor.is_shared_in(*engine));
   const Tensor fresh(*engine);
   EXPECT_TRUE(fresh.is_shared_in(*engine));
-  engine = must(Engine::create(larger));
-  EXPECT_TRUE(fresh.is_shared_in(*engine)) << "a smaller one will do";
+  engine = value_or_abort(Engine::create(larger));
+  EXPECT_TRUE(fresh.is_shared_in(*engine)) << "a smaller heap than requested is reused";
 }
 
 TEST(ProcessContext, AFailedStartChangesNothing) {
   run_ranks(2, [](int rank, const std::shared_ptr<Store>& store) {
     const auto context = make_process_context();
-    auto engine = must(assemble(options_with(context, rank, 2), store));
+    auto engine = value_or_abort(assemble(options_with(context, rank, 2), store));
     Tensor tensor(*engine);
     engine.reset();
     auto refused = options_with(context, rank, 2);
     refused.bucket_bytes = static_cast<std::size_t>(1000 + rank);
     EXPECT_EQ(assemble(refused, store).status().code(), StatusCode::kFixCall);
-    engine = must(assemble(options_with(context, rank, 2), store));
+    engine = value_or_abort(assemble(options_with(context, rank, 2), store));
     ASSERT_TRUE(tensor.is_shared_in(*engine));
     tensor.fill(2);
     ASSERT_EQ(tensor.sum_up(*engine), Status());
@@ -159,18 +160,19 @@ TEST(ProcessContext, AFailedStartChangesNothing) {
   });
 }
 
-// Two jobs with different ranks and different members, at the same time, also in the same memory.
+// Two jobs with different members and ranks run at the same time, on tensors in the same heaps.
 TEST(ProcessContext, TwoEnginesAtOnceShareTheMemory) {
   constexpr int kRounds = 20;
   const auto other_store = std::make_shared<MemoryStore>();
   run_ranks(3, [&](int rank, const std::shared_ptr<Store>& store) {
     const auto context = make_process_context();
-    const auto all = must(assemble(options_with(context, rank, 3), store));
+    const auto all = value_or_abort(assemble(options_with(context, rank, 3), store));
     Tensor here(*all);
     std::jthread pair([&] {
       if (rank == 1) return;
-      // The ranks of the pair are the other way round.
-      const auto two = must(assemble(options_with(context, rank == 0 ? 1 : 0, 2), other_store));
+      // In the job of two, the ranks are swapped.
+      const auto two =
+          value_or_abort(assemble(options_with(context, rank == 0 ? 1 : 0, 2), other_store));
       Tensor there(*two);
       EXPECT_TRUE(there.is_shared_in(*all));
       EXPECT_TRUE(here.is_shared_in(*two));
@@ -212,7 +214,7 @@ class ServedStore {
   std::jthread thread_;
 };
 
-// Adding a group needs the Store while the job runs.
+// Adds and removes a group several times, which uses the Store.
 void change_groups(Engine& engine, int changes) {
   for (int change = 0; change < changes; ++change) {
     const auto group = engine.add_group({1});
@@ -226,8 +228,8 @@ TEST(ProcessContext, TwoEnginesAtOnceUseOneConnectionToTheLauncher) {
   run_ranks(2, [&](int rank, const std::shared_ptr<Store>&) {
     auto options = options_with(make_process_context(), rank, 2);
     options.rendezvous_descriptor = store.descriptor(rank);
-    const auto first = must(Engine::create(options));
-    const auto second = must(Engine::create(options));
+    const auto first = value_or_abort(Engine::create(options));
+    const auto second = value_or_abort(Engine::create(options));
     std::jthread changes([&] { change_groups(*first, 50); });
     change_groups(*second, 50);
   });
@@ -239,31 +241,31 @@ TEST(ProcessContext, OneEngineAtATimeWritesTheLaunchersFlightRecord) {
   auto options = options_with(make_process_context(), 0, 1);
   options.flight_record_descriptor = record->descriptor().get();
   const auto calls = [&] { return read_flight_record(record->data()).counts.calls; };
-  const auto first = must(Engine::create(options));
+  const auto first = value_or_abort(Engine::create(options));
   ASSERT_EQ(barrier(*first), Status());
-  const auto second = must(Engine::create(options));
+  const auto second = value_or_abort(Engine::create(options));
   ASSERT_EQ(barrier(*second), Status());
   EXPECT_EQ(calls(), 1u);
   ASSERT_EQ(second->shutdown("enough"), Status());
   EXPECT_EQ(read_flight_record(record->data()).life, FlightLife::kMember);
   ASSERT_EQ(first->shutdown("enough"), Status());
   EXPECT_EQ(read_flight_record(record->data()).life, FlightLife::kLeft);
-  const auto third = must(Engine::create(options));
+  const auto third = value_or_abort(Engine::create(options));
   EXPECT_EQ(read_flight_record(record->data()).life, FlightLife::kMember);
   for (int call = 0; call < 3; ++call) ASSERT_EQ(barrier(*third), Status());
   EXPECT_EQ(calls(), 3u);
 }
 
-// The parent's memory stays the parent's, whatever the child allocates and frees.
+// What a forked child allocates and frees must not change the parent's memory.
 TEST(ProcessContext, AForkedChildGetsMemoryOfItsOwn) {
   const auto context = make_process_context();
-  auto engine = must(Engine::create(options_with(context, 0, 1)));
+  auto engine = value_or_abort(Engine::create(options_with(context, 0, 1)));
   Tensor tensor(*engine);
   tensor.fill(3);
   engine.reset();
   const pid_t child = ::fork();
   if (child == 0) {
-    const auto own = must(Engine::create(options_with(context, 0, 1)));
+    const auto own = value_or_abort(Engine::create(options_with(context, 0, 1)));
     Tensor fresh(*own);
     fresh.fill(4);
     const bool is_apart = !tensor.is_shared_in(*own) && fresh.is_shared_in(*own) &&
@@ -274,7 +276,7 @@ TEST(ProcessContext, AForkedChildGetsMemoryOfItsOwn) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(WEXITSTATUS(status), 42);
   EXPECT_TRUE(tensor.all_are(3));
-  engine = must(Engine::create(options_with(context, 0, 1)));
+  engine = value_or_abort(Engine::create(options_with(context, 0, 1)));
   EXPECT_TRUE(tensor.is_shared_in(*engine));
 }
 

@@ -1,5 +1,5 @@
-// Jobs of real processes, for tests: every rank is a child of the test, which serves the store as
-// the launcher does.
+// Jobs of real processes, for tests: every rank is a child process of the test, which serves the
+// Store as the launcher does.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -22,11 +22,11 @@
 
 namespace farandole {
 
-inline constexpr int kExpected = 42;  // exit status of a child that saw what it should
+inline constexpr int kPassed = 42;  // exit status of a child whose checks have passed
 
 using RankGroups = std::vector<std::vector<int>>;
 
-// Of this process; a child must not have made it before the fork.
+// The context of this process. The first call must come after the fork, in the child.
 inline const std::shared_ptr<ProcessContext>& context_in_test() {
   static const auto context = make_process_context();
   return context;
@@ -47,7 +47,7 @@ inline std::unique_ptr<Engine> join_job(int rank, int size, const RankGroups& gr
   ::_exit(1);
 }
 
-// Runs rank r as child(r, engine) in a process of its own and returns the wait statuses.
+// Runs child(rank, engine) for every rank in its own process. Returns the wait statuses by rank.
 inline std::vector<int> run_processes(int size, const std::function<int(int, Engine&)>& child,
                                       const RankGroups& groups = {}) {
   auto server = StoreServer::create("the launcher");
@@ -82,11 +82,11 @@ inline std::vector<int> run_processes(int size, const std::function<int(int, Eng
   return statuses;
 }
 
-inline int expects(const Status& status, const std::string& text) {
+inline int check_status(const Status& status, const std::string& text) {
   const bool good = status.code() == StatusCode::kRebuildGroup &&
                     status.message().find(text) != std::string::npos;
   if (!good) std::fprintf(stderr, "unexpected: %s\n", status.message().c_str());
-  return good ? kExpected : 1;
+  return good ? kPassed : 1;
 }
 
 }  // namespace farandole

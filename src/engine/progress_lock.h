@@ -1,11 +1,12 @@
-// ProgressLock: who makes progress for all groups of an engine, who sleeps, and whom a change
-// wakes. One thread at a time holds it. Claims (a change of the groups, the end of the engine) go
-// first, then callers of wait() and submit(), and the thread "progress" only where no caller is:
-// waking it for a call that its caller waits for would cost more than the call.
+// ProgressLock: decides which thread makes progress for all groups of an engine, which threads
+// sleep, and which of them to wake. One thread at a time holds it. Claims (a change of the groups,
+// the end of the engine) go first, then callers of wait() and submit(). The thread "progress" gets
+// it only if there is no caller: to wake it for a call for which a caller waits would cost more
+// than the call.
 //
-// A plain state machine: the engine guards it with the lock of its submissions, does what it says,
-// and owns the threads and what they sleep on. So tests/model runs exactly these decisions in every
-// order.
+// It is a plain state machine. The engine guards it with the lock of its submissions, owns the
+// threads and their wait queues, and wakes the threads that it names. So tests/model can run
+// exactly these decisions in every order.
 #pragma once
 
 #include <cstdint>
@@ -16,79 +17,82 @@ namespace farandole {
 
 class ProgressLock {
  public:
-  // Whom the engine must wake after a change, as soon as its guard is open.
+  // Which threads the engine must wake after a change, as soon as it has unlocked its guard.
   enum class Wake : std::uint8_t {
     kNobody,
-    kCallers,   // all that wait for a call or have a claim
-    kProgress,  // the thread "progress", where it waits for work
+    kCallers,   // all threads that wait for a call or have a claim
+    kProgress,  // the thread "progress", if it waits for work
   };
 
-  // A caller may take it.
+  // Whether a caller may take the lock.
   bool is_free() const { return !held_ && !claimed_or_stopping(); }
   bool is_stopping() const { return stopping_; }
   int waiters() const { return waiters_; }
 
-  // A caller of submit() or wait() comes. One that waits counts as a waiter until end_wait().
+  // Call it when a thread calls submit() or wait(). If it waits, it is a waiter until end_wait().
   void arrive(bool waits) {
     ++calls_;
     waiters_ += waits ? 1 : 0;
   }
-  // True: the caller holds it now, since it was free.
+  // Takes the lock if it is free. Returns true if the caller holds it now.
   bool try_take() {
     if (!is_free()) return false;
     held_ = true;
     return true;
   }
-  // A caller has come that waits. True: the holder is to hear of it by its bell, and hands over.
+  // Call it when a waiter has come. Returns true if the thread "progress" holds the lock: ring its
+  // bell, and it will release the lock.
   bool holder_hands_over() const { return in_background_; }
-  // From a caller that goes on waiting.
+  // Releases the lock of a waiter that goes on waiting.
   [[nodiscard]] Wake give_way() {
-    CHECK(held_ && waiters_ > 0, "a caller that waits gives way");
+    CHECK(held_ && waiters_ > 0, "only a waiter that holds the lock gives way");
     held_ = false;
     return claimed_or_stopping() ? Wake::kCallers : Wake::kNobody;
   }
-  // From any holder that does not wait. `has_work`: something is in flight, or not sent yet.
+  // Releases the lock of any other holder. `has_work`: calls are in flight, or messages not sent.
   [[nodiscard]] Wake release(bool has_work) {
-    CHECK(held_, "who holds the progress lock releases it");
+    CHECK(held_, "only the holder releases the progress lock");
     held_ = false;
     in_background_ = false;
     return next(has_work);
   }
-  // A waiter that does not hold it goes. Its call may be done or not.
+  // Call it when a waiter that does not hold the lock stops waiting. Its call may be done or not.
   [[nodiscard]] Wake end_wait(bool has_work) {
-    CHECK(waiters_ > 0, "a waiter goes once");
+    CHECK(waiters_ > 0, "each waiter ends its wait once");
     --waiters_;
     return next(has_work);
   }
-  // The holder has finished calls: whom that concerns. `holder_waits`: it is a waiter itself.
+  // Call it when the holder has finished calls. `holder_waits`: whether the holder is a waiter.
   [[nodiscard]] Wake calls_finished(bool holder_waits) const {
     return waiters_ > (holder_waits ? 1 : 0) ? Wake::kCallers : Wake::kNobody;
   }
 
-  // A claim begins. True: somebody holds the lock, and is to hear of it by its bell.
+  // Begins a claim. Returns true if a thread holds the lock: ring its bell, and it will release it.
   bool begin_claim();
   bool can_be_claimed() const { return !held_; }
-  // Needs can_be_claimed(). Ends with release().
+  // Takes the lock for a claim, if can_be_claimed(). release() ends it.
   void take_claimed();
 
-  // No caller takes it any more. False if it was called before. Everybody is to wake up; the end
-  // itself then comes as a claim.
+  // From now on, no caller can take the lock. Returns false if it was called before. The engine
+  // must wake all threads, and then claims the lock for its end.
   bool stop();
 
-  // The thread "progress" has waited until this, or is_stopping().
+  // The thread "progress" waits for this, or for is_stopping().
   bool may_be_taken_in_background(bool has_work) const {
     return is_free() && waiters_ == 0 && has_work;
   }
-  // Then it naps before it looks: callers that keep coming make progress themselves.
+  // Then that thread sleeps for a short time, the nap, before it takes the lock: if callers keep
+  // coming, they make progress themselves.
   void begin_nap();
-  // A nap is over: true if calls have come meanwhile, so another one begins.
+  // Call it after each nap. Returns true if calls have come meanwhile, so that the thread naps
+  // again.
   bool naps_on(bool has_work);
-  // True: the thread holds it now.
+  // Call it after the last nap. Returns true if the thread holds the lock now.
   bool end_nap(bool has_work);
 
-  // A claim, or the end.
+  // Whether a thread claims the lock, or the engine ends.
   bool claimed_or_stopping() const { return stopping_ || claims_ > 0; }
-  // Whether the holder is to give it back. To be asked before it sleeps.
+  // Whether the holder must release the lock. The holder must ask before it sleeps.
   bool is_called_away(bool has_work) const;
 
   bool operator==(const ProgressLock&) const = default;
@@ -101,12 +105,12 @@ class ProgressLock {
   }
 
   int waiters_ = 0;               // callers inside wait(), or submit() with a limit
-  int claims_ = 0;                // threads that wait for it with a claim
-  std::uint64_t calls_ = 0;       // of submit() and wait(), who look or drive themselves
-  std::uint64_t calls_seen_ = 0;  // by the thread "progress"
+  int claims_ = 0;                // threads that wait with a claim
+  std::uint64_t calls_ = 0;       // calls of submit() and wait() so far
+  std::uint64_t calls_seen_ = 0;  // calls_ when the thread "progress" read it last
   bool held_ = false;
-  bool in_background_ = false;  // held by the thread "progress"
-  bool napping_ = false;        // that thread: it wakes by itself, soon
+  bool in_background_ = false;  // whether the thread "progress" holds it
+  bool napping_ = false;        // whether that thread naps, and so will wake soon
   bool stopping_ = false;
 };
 

@@ -1,4 +1,4 @@
-// One order of events at a time; tests/model runs all of them.
+// Each test runs one order of events. tests/model runs all orders.
 #include "engine/progress_lock.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ using Wake = ProgressLock::Wake;
 constexpr bool kWork = true;
 constexpr bool kNoWork = false;
 
-TEST(ProgressLock, TheFirstCallerTakesItAndTheLastWaiterLeavesTheRestToTheThread) {
+TEST(ProgressLock, ACallerTakesItAndTheLastWaiterWakesTheProgressThread) {
   ProgressLock lock;
   lock.arrive(true);
   EXPECT_TRUE(lock.try_take());
@@ -25,7 +25,7 @@ TEST(ProgressLock, TheFirstCallerTakesItAndTheLastWaiterLeavesTheRestToTheThread
   EXPECT_EQ(lock.end_wait(kWork), Wake::kProgress);
 }
 
-TEST(ProgressLock, WithoutWorkNobodyIsWoken) {
+TEST(ProgressLock, WithoutWorkNoThreadIsWoken) {
   ProgressLock lock;
   lock.arrive(false);
   ASSERT_TRUE(lock.try_take());
@@ -50,7 +50,7 @@ TEST(ProgressLock, AClaimGoesBeforeCallers) {
   EXPECT_TRUE(lock.try_take());
 }
 
-TEST(ProgressLock, TheThreadNapsWhileCallsComeAndIsNotWokenThen) {
+TEST(ProgressLock, TheProgressThreadNapsWhileCallsComeAndIsNotWoken) {
   ProgressLock lock;
   lock.begin_nap();
   lock.arrive(false);
@@ -68,7 +68,7 @@ TEST(ProgressLock, TheThreadNapsWhileCallsComeAndIsNotWokenThen) {
   EXPECT_FALSE(lock.holder_hands_over());
 }
 
-TEST(ProgressLock, AWaiterCallsTheThreadAway) {
+TEST(ProgressLock, TheProgressThreadReleasesItForAWaiter) {
   ProgressLock lock;
   lock.begin_nap();
   ASSERT_TRUE(lock.end_nap(kWork));
@@ -79,7 +79,7 @@ TEST(ProgressLock, AWaiterCallsTheThreadAway) {
   EXPECT_FALSE(lock.end_nap(kWork));
 }
 
-TEST(ProgressLock, AfterTheEndOnlyItsClaimIsServed) {
+TEST(ProgressLock, AfterStopOnlyAClaimTakesIt) {
   ProgressLock lock;
   lock.arrive(true);
   ASSERT_TRUE(lock.try_take());
@@ -96,10 +96,10 @@ TEST(ProgressLock, AfterTheEndOnlyItsClaimIsServed) {
   EXPECT_EQ(lock.end_wait(kNoWork), Wake::kCallers);
 }
 
-TEST(ProgressLockDeathTest, OnlyWhoHoldsItReleasesIt) {
+TEST(ProgressLockDeathTest, MisuseAborts) {
   ProgressLock lock;
-  EXPECT_DEATH((void)lock.release(kWork), "who holds the progress lock releases it");
-  EXPECT_DEATH((void)lock.end_wait(kWork), "a waiter goes once");
+  EXPECT_DEATH((void)lock.release(kWork), "only the holder releases the progress lock");
+  EXPECT_DEATH((void)lock.end_wait(kWork), "each waiter ends its wait once");
   lock.arrive(false);
   ASSERT_TRUE(lock.try_take());
   EXPECT_DEATH(lock.take_claimed(), "one thread at a time");

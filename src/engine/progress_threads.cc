@@ -12,8 +12,8 @@
 namespace farandole {
 namespace {
 
-// How long the thread "progress" leaves the looking to callers that keep coming: to wake it for
-// each of a thousand calls would cost more than the calls.
+// How long the thread "progress" naps while callers keep coming and make progress themselves. To
+// wake it for each call would cost more than the calls.
 constexpr std::chrono::microseconds kNap(50);
 
 }  // namespace
@@ -70,7 +70,7 @@ Status ProgressThreads::submit(std::span<const Submission> batch, std::span<Hand
     wait_for({handles.front(), handles.size()}, now + std::min(wait_limit, kNoLimit),
              progress_lock_is_ours);
   } else if (progress_lock_is_ours) {
-    loop_.look();
+    loop_.advance_once();
     release_progress_lock();
   }
   return {};
@@ -89,14 +89,15 @@ bool ProgressThreads::wait(Handle handle, std::chrono::milliseconds limit) {
   return done;
 }
 
-// `waits_for`: 0 if it does not wait. The record tells where the program waits, and for how long.
+// Counts a caller. `waits_for` is the handle for which it waits, or 0. Records in the flight record
+// that the program waits.
 void ProgressThreads::arrive(Contents& state, Handle waits_for, TimePoint now) {
   state.progress_lock.arrive(waits_for != 0);
   if (waits_for != 0 && state.progress_lock.waiters() == 1) recorder_.blocked(waits_for, now);
 }
 
-// Of a caller that has arrived. One that has the progress lock has just submitted all that is
-// wanted. True when all of it is done.
+// Waits for calls after arrive(). A caller that has the progress lock has just submitted these
+// calls, so all of them are unfinished. Returns true if all are finished.
 bool ProgressThreads::wait_for(const HandleRange& wanted, TimePoint deadline,
                                bool has_progress_lock) {
   std::size_t missing = wanted.count;
@@ -144,7 +145,7 @@ bool ProgressThreads::is_over(GroupId group) {
   return state->progress_lock.is_stopping() || state->submissions.is_over(group);
 }
 
-void ProgressThreads::give_up(const GivingUp& why) {
+void ProgressThreads::give_up(const GiveUpReason& why) {
   take_progress_lock();
   loop_.change([&](Memberships& memberships, std::vector<Record*>& finished) {
     memberships.give_up(why, finished);
@@ -203,7 +204,7 @@ void ProgressThreads::run() {
       });
       progress_lock.begin_nap();
       do {
-        if (state->submissions.with_completion() > 0) break;  // nobody else comes to look
+        if (state->submissions.with_completion() > 0) break;  // perhaps no caller makes progress
         state.wait_at(state_.nap_queue, clock_.now() + kNap,
                       [](Contents& contents) { return contents.progress_lock.is_stopping(); });
       } while (progress_lock.naps_on(state_.has_work(*state)));

@@ -1,6 +1,6 @@
-// ProgressThreads: the threads that make progress, which are the callers that submit and wait, and
-// the thread "progress". One at a time holds the progress lock and drives the loop; the others
-// sleep here. ProgressLock decides which one.
+// ProgressThreads: the threads that make progress: the callers that submit and wait, and the thread
+// "progress". ProgressLock decides which of them holds the progress lock. That thread drives the
+// loop, and the others sleep here.
 #pragma once
 
 #include <chrono>
@@ -19,11 +19,11 @@ namespace farandole {
 
 class ProgressThreads {
  public:
-  struct Dependencies {  // all that is borrowed outlives this
+  struct Dependencies {  // the borrowed objects must outlive this one
     Doorbells& doorbells;
     FlightRecorder& recorder;
     const Clock& clock;
-    std::vector<std::int64_t> pids;  // of the members, by rank, for texts
+    std::vector<std::int64_t> pids;  // by rank, for texts
   };
   ProgressThreads(Dependencies dependencies, std::vector<std::unique_ptr<GroupMember>> members,
                   Loop::Options options);
@@ -34,8 +34,8 @@ class ProgressThreads {
   // Starts the thread "progress". Errors: kStop.
   Status start();
 
-  // As in farandole/engine.h; any thread. The submissions are checked already, and there is one at
-  // least. `handles` has room for one of each.
+  // As in farandole/engine.h; any thread. There must be at least one submission, and all must be
+  // checked. `handles` must have one element for each.
   Status submit(std::span<const Submission> batch, std::span<Handle> handles,
                 std::chrono::milliseconds wait_limit);
   bool wait(Handle handle, std::chrono::milliseconds limit);
@@ -44,8 +44,8 @@ class ProgressThreads {
   Outcome take(Handle handle) { return state_.guarded.lock()->submissions.take(handle); }
   void drop(Handle handle) { state_.guarded.lock()->submissions.drop(handle); }
 
-  // A group of ours that comes or goes while the others run. Any thread; waits for the progress
-  // lock.
+  // Adds or removes this rank's member of a group while other groups run. Any thread; waits for the
+  // progress lock.
   void add_member(std::unique_ptr<GroupMember> member);
   void remove_member(GroupId group);
   // As in submission/submissions.h; any thread.
@@ -53,15 +53,15 @@ class ProgressThreads {
     return state_.guarded.lock()->submissions.close_group(group);
   }
   void reopen_group(GroupId group) { state_.guarded.lock()->submissions.reopen_group(group); }
-  // Whether calls in the group can come to no good end any more. Any thread.
+  // Whether all further calls in the group fail. Any thread.
   bool is_over(GroupId group);
-  // All groups of this rank end, and it leaves the job. Any thread.
-  void give_up(const GivingUp& why);
-  // The others get a reason, and this process ends. Any thread.
+  // As Memberships::give_up(). Any thread.
+  void give_up(const GiveUpReason& why);
+  // As Memberships::abort_out_of_memory(). Any thread.
   [[noreturn]] void abort_out_of_memory();
 
-  // Ends the thread, and what is in flight with kRebuildGroup; then nothing here touches shared
-  // memory any more. With a reason it tells the others, before that, that this rank leaves. Only
+  // Ends the thread, and all calls in flight with kRebuildGroup. With a reason, it tells the other
+  // ranks that this rank leaves. Afterwards this object does not touch shared memory any more. Only
   // the first call counts.
   void stop(std::optional<std::string_view> reason = {});
 
@@ -72,7 +72,7 @@ class ProgressThreads {
   bool wait_for(const HandleRange& wanted, TimePoint deadline, bool has_progress_lock);
   void take_progress_lock();
   void release_progress_lock();
-  void run();  // of the thread "progress"
+  void run();  // the thread "progress" runs this
 
   Doorbells& doorbells_;
   FlightRecorder& recorder_;

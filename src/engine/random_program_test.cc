@@ -1,6 +1,7 @@
-// Random programs: every rank submits the same calls in an order of its own, alone or in batches,
-// and waits in another one; some calls differ between the ranks and must be rejected on all; at the
-// end the ranks run out of data at different times and join. A seed repeats its program.
+// Random programs. Every rank submits the same calls in its own order, alone or in batches, and
+// waits for them in another order. Some calls differ between the ranks and must be rejected on all
+// ranks. At the end the ranks run out of data at different times and join. A seed always gives the
+// same program.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +29,7 @@ int between(Random& random, int low, int high) {
 
 enum class Deviation { kNone, kDType, kShape, kReduceOp, kScale, kOperation, kCallError };
 
-// What all ranks know of a call.
+// A call as all ranks plan it.
 struct Plan {
   std::string name;
   Operation operation = Operation::kAllreduce;
@@ -37,7 +38,7 @@ struct Plan {
   GroupId group = kWorld;
   std::int64_t rows = 0;
   int root_index = 0;
-  Deviation deviation = Deviation::kNone;  // of the group's last member
+  Deviation deviation = Deviation::kNone;  // how the call of the group's last member differs
 };
 
 Plan random_plan(Random& random, int number, int groups) {
@@ -63,7 +64,7 @@ Plan random_plan(Random& random, int number, int groups) {
   return plan;
 }
 
-// One call of one rank, and what must come of it.
+// One call of one rank, and its expected result.
 struct Call {
   const Plan* plan = nullptr;
   Submission submission;
@@ -74,7 +75,7 @@ struct Call {
   Handle handle = 0;
 };
 
-// The rows of a member: for alltoall one row goes to each member from every multiple of the rows.
+// How many rows a member's input has. In an alltoall, each member gets `plan.rows` of them.
 std::int64_t rows_of(const Plan& plan, int member, int members) {
   if (plan.operation == Operation::kAllgather) return plan.rows * (member % 3);
   if (plan.operation == Operation::kAlltoall) return plan.rows * members;
@@ -91,11 +92,11 @@ Values expected_of(const Plan& plan, int member, const std::vector<Values>& inpu
   Values result;
   switch (plan.operation) {
     case Operation::kAllreduce:
-      return as_held(plan.dtype, reduced(plan.dtype, plan.op, inputs));
+      return rounded_to(plan.dtype, reduced(plan.dtype, plan.op, inputs));
     case Operation::kBroadcast:
       return inputs[root];
     case Operation::kReducescatter:
-      return part_of(as_held(plan.dtype, reduced(plan.dtype, plan.op, inputs)),
+      return part_of(rounded_to(plan.dtype, reduced(plan.dtype, plan.op, inputs)),
                      first_scattered_row(plan.rows, members, member),
                      scattered_rows(plan.rows, members, member));
     default:
@@ -113,7 +114,7 @@ void deviate(Submission& submission, Deviation deviation) {
   switch (deviation) {
     case Deviation::kNone:
       return;
-    case Deviation::kDType:  // of the same size at most, so that the memory suffices
+    case Deviation::kDType:  // a dtype that is not larger, so that the memory suffices
       submission.dtype = submission.dtype == DType::kUInt8 ? DType::kInt8 : DType::kUInt8;
       return;
     case Deviation::kShape:
@@ -163,7 +164,7 @@ Call make_call(const Plan& plan, const std::vector<int>& ranks, int rank) {
   return call;
 }
 
-// Everything of a round, in an order of this rank's own, some of it in batches.
+// Submits all calls of a round in this rank's own order, some of them in batches.
 void submit_all(Engine& engine, std::vector<Call>& calls, Random& own) {
   std::ranges::shuffle(calls, own);
   for (std::size_t next = 0; next < calls.size();) {
@@ -206,7 +207,7 @@ void run_round(Engine& engine, const std::vector<Plan>& plans, Random& own) {
   for (const Call& call : calls) check_outcome(engine, call);
 }
 
-// Rank r has steps[r] more tensors; who has none left joins.
+// Rank r has steps[r] more tensors. A rank without more tensors joins.
 void run_out_of_data(Engine& engine, const std::vector<int>& steps) {
   const int rank = engine.topology().rank;
   for (int step = 0; step < steps[static_cast<std::size_t>(rank)]; ++step) {
@@ -229,7 +230,7 @@ void run_program(unsigned seed) {
   std::vector<std::vector<int>> groups;
   if (size > 2) groups = {{0, 1}, {1, size - 1}};
   run_job(size, groups, [&](Engine& engine) {
-    Random same(seed);  // on all ranks
+    Random same(seed);  // gives the same numbers on all ranks
     Random own(seed * 1000 + static_cast<unsigned>(engine.topology().rank));
     for (int round = 0; round < kRounds; ++round) {
       std::vector<Plan> plans;
@@ -243,7 +244,7 @@ void run_program(unsigned seed) {
   });
 }
 
-TEST(RandomProgram, EveryRankGetsWhatTheReferenceSays) {
+TEST(RandomProgram, EveryRankGetsTheReferenceResults) {
   for (unsigned seed = 1; seed <= 25; ++seed) {
     run_program(seed);
     if (HasFailure()) FAIL() << "seed " << seed;

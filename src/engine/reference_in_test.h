@@ -1,5 +1,5 @@
-// What every collective must give, computed plainly in doubles. All values of the tests are small
-// whole numbers, so that every dtype holds them and their sums exactly.
+// Reference results for collectives, computed in doubles. All test values are small whole numbers,
+// so every dtype represents them and their sums exactly.
 #pragma once
 
 #include <algorithm>
@@ -87,7 +87,7 @@ inline bool is_integer(DType dtype) {
   return code == DLPackCode::kInt || code == DLPackCode::kUInt;
 }
 
-// Small enough for a product of eight ranks in float16 and in int8; 0 and 1 for bool.
+// Values so small that a product over eight ranks fits into float16 and int8; 0 and 1 for bool.
 inline Values small_numbers(DType dtype, std::int64_t count, int rank, int seed) {
   Values values(static_cast<std::size_t>(count));
   const bool is_signed = dtype != DType::kBool && row_of(dtype).dlpack_code != DLPackCode::kUInt;
@@ -107,7 +107,7 @@ inline double combined(ReduceOp op, double a, double b) {
   return op == ReduceOp::kProduct ? a * b : a + b;
 }
 
-// The values of all members → their reduction, element by element, before it is put into memory.
+// Reduces the values of all members, element by element, without rounding to the dtype.
 inline Values reduced(DType dtype, ReduceOp op, const std::vector<Values>& inputs) {
   Values result = inputs.front();
   for (std::size_t member = 1; member < inputs.size(); ++member)
@@ -121,8 +121,8 @@ inline Values reduced(DType dtype, ReduceOp op, const std::vector<Values>& input
   return result;
 }
 
-// As a tensor of that dtype would hold it.
-inline Values as_held(DType dtype, const Values& values) {
+// Rounds the values as a tensor of that dtype does.
+inline Values rounded_to(DType dtype, const Values& values) {
   return decoded(dtype, encoded(dtype, values).data(), values.size());
 }
 

@@ -1,5 +1,5 @@
-// SharedState: what the threads of an engine share. Submissions and the progress lock have one
-// guard, since nearly every call changes both.
+// SharedState: the state that the threads of an engine share. The submissions and the progress lock
+// have one guard, because nearly every call changes both.
 #pragma once
 
 #include <atomic>
@@ -12,14 +12,14 @@
 
 namespace farandole {
 
-// How long a wait without a limit lasts.
+// The longest wait at once; a wait without a limit ends after this time.
 inline constexpr std::chrono::milliseconds kNoLimit = std::chrono::hours(24);
 
 struct SharedState {
   struct Contents {
     Submissions submissions;
     ProgressLock progress_lock;
-    TimePoint published{};  // when calls were finished last
+    TimePoint published{};  // when finished calls were published last
   };
 
   bool has_work(const Contents& contents) const {
@@ -31,12 +31,12 @@ struct SharedState {
   }
 
   Guarded<Contents> guarded;
-  WaitQueue progress_queue;  // where the thread "progress" waits for work
-  WaitQueue nap_queue;       // where it naps
-  // Hints, so that polling needs no guard.
-  std::atomic<bool> has_arrivals = false;  // submissions that the holder has not taken in
-  std::atomic<bool> called_away = false;   // somebody is ahead of whoever drives
-  std::atomic<bool> has_unsent = false;    // messages wait for room, also with nothing in flight
+  WaitQueue progress_queue;  // the thread "progress" waits here for work
+  WaitQueue nap_queue;       // the thread "progress" naps here
+  // These hints let the holder of the progress lock poll without the guard.
+  std::atomic<bool> has_arrivals = false;  // there are submissions that the holder has not taken
+  std::atomic<bool> called_away = false;   // the holder must release the lock: a claim, or the end
+  std::atomic<bool> has_unsent = false;    // messages wait for room, even if no call is in flight
 };
 
 }  // namespace farandole

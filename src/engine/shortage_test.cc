@@ -1,7 +1,7 @@
-// What a rank meets when the system gives no more: in a job of two processes the n-th allocation,
-// or the n-th system call, of one of them fails, for every n from joining to leaving. Every end is
-// one of three: all goes well; an error, with the other rank told; or the process ends with the
-// line that says that it has no memory left. Never a broken invariant, never a hang.
+// Shortage of memory and other resources. In a job of two processes, the n-th allocation or system
+// call of one rank fails, for every n from joining to leaving. Each run must end in one of three
+// ways: the job succeeds; both ranks get an error; or the process aborts and reports that it has no
+// memory left. A failed CHECK or a hang fails the test.
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -39,16 +39,16 @@
 namespace farandole {
 namespace {
 
-// Which call fails: of what kind, the how many-th, and how. Shared by all threads of a process.
+// Which call of a function fails, and with which error. All threads of a process share it.
 struct Injection {
-  std::atomic<const char*> kind = nullptr;  // null: none
-  std::atomic<int> left = 0;                // calls of this kind until the one that fails
+  std::atomic<const char*> kind = nullptr;  // the function; null: no call fails
+  std::atomic<int> left = 0;                // its calls up to and including the one that fails
   std::atomic<int> error = 0;
   std::atomic<bool> fired = false;
 };
 Injection injection;
 
-bool strikes(const char* kind) {
+bool must_fail(const char* kind) {
   const char* const wanted = injection.kind.load();
   if (wanted == nullptr || std::string_view(wanted) != kind) return false;
   if (injection.left.fetch_sub(1) != 1) return false;
@@ -65,10 +65,10 @@ Function* real(Function*, const char* name) {
 }  // namespace
 }  // namespace farandole
 
-// The program's own definitions come before the library's.
+// The linker prefers these definitions of the program to those of the C library.
 // NOLINTBEGIN(readability-inconsistent-declaration-parameter-name)
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
-  if (farandole::strikes("new")) throw std::bad_alloc();
+  if (farandole::must_fail("new")) throw std::bad_alloc();
   if (void* const memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
@@ -77,40 +77,40 @@ Function* real(Function*, const char* name) {
 
 extern "C" {
 int memfd_create(const char* name, unsigned int flags) noexcept {
-  if (farandole::strikes("memfd_create")) return -1;
+  if (farandole::must_fail("memfd_create")) return -1;
   return farandole::real(&::memfd_create, "memfd_create")(name, flags);
 }
 int ftruncate(int descriptor, off_t bytes) noexcept {
-  if (farandole::strikes("ftruncate")) return -1;
+  if (farandole::must_fail("ftruncate")) return -1;
   return farandole::real(&::ftruncate, "ftruncate")(descriptor, bytes);
 }
 void* mmap(void* at, std::size_t bytes, int rights, int flags, int descriptor,
            off_t offset) noexcept {
-  if (farandole::strikes("mmap")) return MAP_FAILED;
+  if (farandole::must_fail("mmap")) return MAP_FAILED;
   return farandole::real(&::mmap, "mmap")(at, bytes, rights, flags, descriptor, offset);
 }
 int eventfd(unsigned int count, int flags) noexcept {
-  if (farandole::strikes("eventfd")) return -1;
+  if (farandole::must_fail("eventfd")) return -1;
   return farandole::real(&::eventfd, "eventfd")(count, flags);
 }
 ssize_t sendmsg(int socket, const msghdr* message, int flags) {
-  if (farandole::strikes("sendmsg")) return -1;
+  if (farandole::must_fail("sendmsg")) return -1;
   return farandole::real(&::sendmsg, "sendmsg")(socket, message, flags);
 }
 ssize_t recvmsg(int socket, msghdr* message, int flags) {
-  if (farandole::strikes("recvmsg")) return -1;
+  if (farandole::must_fail("recvmsg")) return -1;
   return farandole::real(&::recvmsg, "recvmsg")(socket, message, flags);
 }
 int poll(pollfd* entries, nfds_t count, int limit_ms) {
-  if (farandole::strikes("poll")) return -1;
+  if (farandole::must_fail("poll")) return -1;
   return farandole::real(&::poll, "poll")(entries, count, limit_ms);
 }
 int epoll_wait(int epoll, struct epoll_event* events, int count, int limit_ms) {
-  if (farandole::strikes("epoll_wait")) return -1;
+  if (farandole::must_fail("epoll_wait")) return -1;
   return static_cast<int>(::syscall(SYS_epoll_wait, epoll, events, count, limit_ms));
 }
 ssize_t write(int descriptor, const void* bytes, std::size_t count) {
-  if (farandole::strikes("write")) return -1;
+  if (farandole::must_fail("write")) return -1;
   return ::syscall(SYS_write, descriptor, bytes, count);
 }
 int fcntl(int descriptor, int command, ...) {
@@ -118,7 +118,7 @@ int fcntl(int descriptor, int command, ...) {
   va_start(arguments, command);
   const long argument = va_arg(arguments, long);
   va_end(arguments);
-  if (farandole::strikes("fcntl")) return -1;
+  if (farandole::must_fail("fcntl")) return -1;
   return static_cast<int>(::syscall(SYS_fcntl, descriptor, command, argument));
 }
 }
@@ -132,23 +132,23 @@ using std::chrono::milliseconds;
 constexpr milliseconds kHangGuard(60'000);
 
 // How a rank ended, by its exit status.
-enum Ending : int { kWell = 40, kError, kWrongResult, kHangs, kNeverStruck };
+enum Ending : int { kWell = 40, kError, kWrongResult, kHangs, kNeverFailed };
 
-// What the struck rank says, and where the other one puts its error; seen by the parent.
-struct Told {
+// What a rank reports to the parent process: its last status, and how far it has come.
+struct RankReport {
   std::array<char, 2048> text{};
   std::atomic<bool> fired = false;
   std::atomic<bool> formed = false;
 };
 
-void note(Told& told, const Status& status) {
-  const auto bytes = std::min(status.message().size(), told.text.size() - 1);
-  std::copy_n(status.message().begin(), bytes, told.text.begin());
+void record_status(RankReport& report, const Status& status) {
+  const auto bytes = std::min(status.message().size(), report.text.size() - 1);
+  std::copy_n(status.message().begin(), bytes, report.text.begin());
 }
 
 struct Job {
-  std::array<Told, 2> told;
-  int errors = -1;  // what the struck rank writes on standard error
+  std::array<RankReport, 2> reports;
+  int errors = -1;  // a file that gets the standard error of the rank with the failure
 };
 
 std::string text_in(int file) {
@@ -180,7 +180,7 @@ Submission numbers_of(Operation operation, std::vector<float>& values) {
   return submission;
 }
 
-// Two tensors that lie apart, in one step.
+// Reduces two separate tensors in one step.
 Status reduce_together(Engine& engine) {
   std::vector<float> first(1000, 1.0F);
   std::vector<float> second(1000, 2.0F);
@@ -193,8 +193,8 @@ Status reduce_together(Engine& engine) {
   return first.back() == 2.0F && second.back() == 4.0F ? Status() : Status::stop("a wrong sum");
 }
 
-// Joins, reduces, gathers, adds a group, leaves.
-Ending take_part(int rank, int descriptor, Told& told) {
+// Joins the job, runs collectives, adds and removes a group, and leaves.
+Ending take_part(int rank, int descriptor, RankReport& report) {
   EngineOptions options;
   options.heap_bytes = 64 << 20;
   options.bucket_bytes = 1 << 20;
@@ -203,11 +203,11 @@ Ending take_part(int rank, int descriptor, Told& told) {
   options.start_timeout = kHangGuard;
   auto engine = Engine::create(options);
   const auto fails = [&](const Status& status) {
-    note(told, status);
+    record_status(report, status);
     return !status.ok();
   };
   if (fails(engine.status())) return kError;
-  told.formed = true;
+  report.formed = true;
   std::vector<float> values(100'000, 1.0F);
   Outcome reduced;
   if (!finishes(**engine, numbers_of(Operation::kAllreduce, values), reduced)) return kHangs;
@@ -228,16 +228,16 @@ Ending take_part(int rank, int descriptor, Told& told) {
   return kWell;
 }
 
-struct Strike {
+struct Failure {
   const char* kind;
   int nth;
   int error;
 };
 
-// Both ranks as processes of their own, of which rank `struck` is struck. Serves their rendezvous,
-// and, as the launcher does, ends the other one a while after one has failed; but only if it still
-// waits for it in create(): later it has to notice by itself.
-std::array<int, 2> run_struck(const Strike& strike, int struck, Job& job) {
+// Runs two ranks as processes; one call of rank `failing_rank` fails. Serves their Store. Like the
+// launcher, it ends the other rank some time after the first has failed, but only if that one still
+// waits in create(). Later, a rank must notice the failure itself.
+std::array<int, 2> run_with_failure(const Failure& failure, int failing_rank, Job& job) {
   auto server = StoreServer::create("the launcher");
   EXPECT_TRUE(server.ok());
   std::array<pid_t, 2> children{};
@@ -248,21 +248,21 @@ std::array<int, 2> run_struck(const Strike& strike, int struck, Job& job) {
     const auto index = static_cast<std::size_t>(rank);
     children[index] = ::fork();
     if (children[index] != 0) continue;
-    ::alarm(90);  // the last guard
-    if (rank == struck) {
+    ::alarm(90);  // kills a rank that hangs
+    if (rank == failing_rank) {
       ::dup2(job.errors, STDERR_FILENO);
-      injection.error = strike.error;
-      injection.left = strike.nth;
-      injection.kind = strike.kind;
+      injection.error = failure.error;
+      injection.left = failure.nth;
+      injection.kind = failure.kind;
     }
     Ending ending = kError;
     try {
-      ending = take_part(rank, ends[index].get(), job.told[index]);
+      ending = take_part(rank, ends[index].get(), job.reports[index]);
     } catch (const std::bad_alloc&) {
-      note(job.told[index], Status::stop("std::bad_alloc"));
+      record_status(job.reports[index], Status::stop("std::bad_alloc"));
     }
     injection.kind = nullptr;
-    job.told[index].fired = injection.fired.load();
+    job.reports[index].fired = injection.fired.load();
     ::_exit(ending);
   }
   ends.clear();
@@ -281,7 +281,7 @@ std::array<int, 2> run_struck(const Strike& strike, int struck, Job& job) {
     }
     if (std::chrono::steady_clock::now() < give_up) continue;
     for (std::size_t rank = 0; rank < 2; ++rank)
-      if (children[rank] != 0 && !job.told[rank].formed) ::kill(children[rank], SIGTERM);
+      if (children[rank] != 0 && !job.reports[rank].formed) ::kill(children[rank], SIGTERM);
     give_up = TimePoint::max();
   }
   return statuses;
@@ -294,36 +294,36 @@ class ShortageTest : public ::testing::Test {
                          -1, 0)) Job) {}
   ~ShortageTest() override { ::munmap(&job_, sizeof(Job)); }
 
-  // Strikes the calls one after another until there is none any more: all of them, or from a random
-  // one on every step-th. Which rank has to wait, and so to make such a call at all, may be chance.
-  void strike_all(const char* kind, int error, int step = 1) {
-    const int before = strikes_;
-    for (int struck = 0; struck < 2; ++struck) {
+  // Repeats the job and lets another call fail each time: every step-th call, beginning with a
+  // random one, until the job makes fewer calls than that. How many calls a rank makes may vary.
+  void fail_each_call(const char* kind, int error, int step = 1) {
+    const int before = failures_;
+    for (int failing_rank = 0; failing_rank < 2; ++failing_rank) {
       for (int nth = 1 + static_cast<int>(std::random_device()() % static_cast<unsigned>(step));;
            nth += step) {
         new (&job_) Job;
         const Descriptor errors(::memfd_create("errors", MFD_CLOEXEC));
         job_.errors = errors.get();
-        const auto statuses = run_struck({kind, nth, error}, struck, job_);
-        const auto mine = static_cast<std::size_t>(struck);
-        const bool reached = job_.told[mine].fired || !WIFEXITED(statuses[mine]);
+        const auto statuses = run_with_failure({kind, nth, error}, failing_rank, job_);
+        const auto mine = static_cast<std::size_t>(failing_rank);
+        const bool reached = job_.reports[mine].fired || !WIFEXITED(statuses[mine]);
         SCOPED_TRACE(fmt::format("{} number {} of rank {}; it says: {}; the other: {}", kind, nth,
-                                 struck, job_.told[mine].text.data(),
-                                 job_.told[1 - mine].text.data()));
+                                 failing_rank, job_.reports[mine].text.data(),
+                                 job_.reports[1 - mine].text.data()));
         judge(statuses, mine);
         if (HasFailure()) return;
         if (!reached) break;
-        ++strikes_;
+        ++failures_;
       }
     }
-    EXPECT_GT(strikes_, before) << "no rank ever called " << kind;
+    EXPECT_GT(failures_, before) << "no rank ever called " << kind;
   }
 
-  void judge(const std::array<int, 2>& statuses, std::size_t struck) {
-    const int mine = statuses[struck];
-    const int other = statuses[1 - struck];
+  void judge(const std::array<int, 2>& statuses, std::size_t failing_rank) {
+    const int mine = statuses[failing_rank];
+    const int other = statuses[1 - failing_rank];
     if (WIFSIGNALED(mine)) {
-      // The end for want of memory, which is said on standard error.
+      // The rank has aborted for lack of memory, and must have reported that on standard error.
       EXPECT_EQ(WTERMSIG(mine), SIGABRT);
       EXPECT_THAT(text_in(job_.errors), ::testing::HasSubstr("has no memory left (malloc failed)"));
       ++endings_["abort"];
@@ -331,12 +331,12 @@ class ShortageTest : public ::testing::Test {
       ASSERT_THAT(WEXITSTATUS(mine), ::testing::AnyOf(kWell, kError));
       ++endings_[WEXITSTATUS(mine) == kWell ? "well" : "error"];
       if (WEXITSTATUS(mine) == kError) {
-        EXPECT_STRNE(job_.told[struck].text.data(), "");
+        EXPECT_STRNE(job_.reports[failing_rank].text.data(), "");
       }
     }
     if (WIFSIGNALED(other)) {
       EXPECT_EQ(WTERMSIG(other), SIGTERM);
-      EXPECT_FALSE(job_.told[1 - struck].formed);
+      EXPECT_FALSE(job_.reports[1 - failing_rank].formed);
       ++endings_["other ended by the launcher"];
     } else {
       ASSERT_THAT(WEXITSTATUS(other), ::testing::AnyOf(kWell, kError));
@@ -344,29 +344,29 @@ class ShortageTest : public ::testing::Test {
   }
 
   void print() const {
-    std::printf("%d strikes:", strikes_);
+    std::printf("%d failures:", failures_);
     for (const auto& [ending, count] : endings_) std::printf(" %d %s;", count, ending.c_str());
     std::printf("\n");
   }
 
   Job& job_;
-  int strikes_ = 0;
+  int failures_ = 0;
   std::map<std::string, int> endings_;
 };
 
-TEST_F(ShortageTest, OfMemoryForOneAllocation) {
-  strike_all("new", ENOMEM, 5);  // of 800 a rank
+TEST_F(ShortageTest, OfMemoryForAnAllocation) {
+  fail_each_call("new", ENOMEM, 5);  // a rank makes about 800 allocations
   print();
   EXPECT_GT(endings_["error"], 20);
   EXPECT_GT(endings_["abort"], 3);
 }
 
 TEST_F(ShortageTest, OfSystemResources) {
-  strike_all("memfd_create", EMFILE);
-  strike_all("ftruncate", ENOMEM);
-  strike_all("mmap", ENOMEM);
-  strike_all("eventfd", EMFILE);
-  strike_all("fcntl", EMFILE);
+  fail_each_call("memfd_create", EMFILE);
+  fail_each_call("ftruncate", ENOMEM);
+  fail_each_call("mmap", ENOMEM);
+  fail_each_call("eventfd", EMFILE);
+  fail_each_call("fcntl", EMFILE);
   print();
   EXPECT_EQ(endings_["abort"], 0);
   EXPECT_GT(endings_["error"], 20);
@@ -374,11 +374,11 @@ TEST_F(ShortageTest, OfSystemResources) {
 
 TEST_F(ShortageTest, InterruptionsChangeNothing) {
   for (const char* const kind : {"sendmsg", "recvmsg", "poll", "write", "epoll_wait", "ftruncate"})
-    strike_all(kind, EINTR);
-  for (const char* const kind : {"sendmsg", "recvmsg"}) strike_all(kind, EAGAIN);
-  strike_all("sendmsg", ENOBUFS);
+    fail_each_call(kind, EINTR);
+  for (const char* const kind : {"sendmsg", "recvmsg"}) fail_each_call(kind, EAGAIN);
+  fail_each_call("sendmsg", ENOBUFS);
   print();
-  EXPECT_GT(strikes_, 50);
+  EXPECT_GT(failures_, 50);
   EXPECT_EQ(endings_["error"] + endings_["abort"], 0);
 }
 

@@ -1,5 +1,5 @@
-// For tests: looks into the memory of the world's group from outside. Ranks that are threads meet
-// in this store, which keeps the segment that the first member publishes.
+// For tests: reads the shared memory of the world's group. Ranks that are threads share this Store,
+// which keeps the segment that the first member publishes.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class GroupSpy final : public Store {
   }
   Status remove(const std::string& key) override { return store_.remove(key); }
 
-  // What all members have sent one another in control messages since the beginning.
+  // The bytes of all control messages that the members have sent so far.
   std::uint64_t message_bytes() const {
     const GroupMemory memory(segment_->data(), members_);
     std::uint64_t sum = 0;
@@ -40,7 +40,7 @@ class GroupSpy final : public Store {
              written(memory.ring_from_coordinator(member));
     return sum;
   }
-  // How many steps the first member has entered; at rest only.
+  // How many steps the first member has entered. Call it only while no step runs.
   std::uint32_t steps() const {
     const auto* const lines =
         reinterpret_cast<const FlagBoard::Line*>(GroupMemory(segment_->data(), members_).board());
@@ -58,7 +58,7 @@ class GroupSpy final : public Store {
 
   MemoryStore store_;
   int members_;
-  std::shared_ptr<Segment> segment_;  // shared by engines and us
+  std::shared_ptr<Segment> segment_;  // shared with the engines
 };
 
 // Runs body(engine, spy) on `size` threads, each with its own engine of one job.
@@ -70,7 +70,7 @@ void run_spied_job(int size, std::size_t bucket_bytes, Body body) {
     threads.emplace_back([&, rank] {
       auto options = options_of(rank, size);
       options.bucket_bytes = bucket_bytes;
-      const auto engine = must(assemble(options, spy));
+      const auto engine = value_or_abort(assemble(options, spy));
       body(*engine, *spy);
     });
   for (auto& thread : threads) thread.join();

@@ -1,5 +1,5 @@
-// What the agreement promises its users: any order of submissions, no messages once the program
-// repeats, and nothing lost or written when a prediction was wrong.
+// Tests the agreement in whole engines: calls may come in any order, a program that repeats needs
+// no messages, and a wrong prediction loses no call and writes no output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,8 +28,8 @@ struct Tensors {
   }
 };
 
-// One iteration of a training loop: everything once, in an order of this rank's own; then all of it
-// is waited for.
+// One iteration of a training loop: submits all tensors in this rank's own random order, and then
+// waits for all.
 void iterate(Engine& engine, int tensors, std::mt19937& random, GroupId group = kWorld) {
   Tensors all(tensors);
   std::vector<std::size_t> order(all.values.size());
@@ -49,7 +49,7 @@ void iterate(Engine& engine, int tensors, std::mt19937& random, GroupId group = 
   }
 }
 
-TEST(SteadyState, BlockingCallsInTheSameOrderSendNoMessageAtAll) {
+TEST(SteadyState, BlockingCallsInTheSameOrderSendNoMessages) {
   constexpr int kSize = 3;
   std::barrier<> together(kSize);
   run_spied_job(kSize, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
@@ -67,9 +67,9 @@ TEST(SteadyState, BlockingCallsInTheSameOrderSendNoMessageAtAll) {
 class InAnyOrder : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, InAnyOrder, ::testing::Values(2, 3, 4));
 
-// A rank that gets no core for longer than the grace time may raise a replan, so one stretch of
-// many has to do without.
-TEST_P(InAnyOrder, ALoopThatRepeatsSendsNoMessageOnceItIsLearnt) {
+// A rank that gets no core for longer than the grace time may raise a replan. So the test only
+// requires that one of many stretches needs no messages.
+TEST_P(InAnyOrder, ALearnedLoopSendsNoMessages) {
   const int size = GetParam();
   std::barrier<> together(size);
   run_spied_job(size, kBucketBytes, [&](Engine& engine, const GroupSpy& spy) {
@@ -95,8 +95,8 @@ TEST_P(InAnyOrder, ALoopThatRepeatsSendsNoMessageOnceItIsLearnt) {
   });
 }
 
-// Both predict what the other one has not got. Nothing is written, and what was rolled back comes
-// again.
+// Each rank predicts a step that the other has not submitted. Neither writes any output, and both
+// run the rolled back steps later.
 TEST(Replan, ARolledBackStepLeavesItsOutputsUntouched) {
   constexpr int kSize = 2;
   std::barrier<> together(kSize);
@@ -119,8 +119,7 @@ TEST(Replan, ARolledBackStepLeavesItsOutputsUntouched) {
       nothing_comes();
       for (const auto& tensor : values)
         EXPECT_EQ(std::ranges::count(tensor, 1.0F), std::ssize(tensor));
-      nothing_comes();  // whoever writes has had the progress lock from this thread, after it has
-                        // read
+      nothing_comes();  // takes the progress lock, so later writes are ordered after these reads
       together.arrive_and_wait();
       for (const Handle handle : submit(1 - rank)) handles.push_back(handle);
       for (const Handle handle : handles) {
@@ -140,7 +139,7 @@ struct GroupCall {
   Handle handle = 0;
 };
 
-// Five tensors in every group that this rank is in, in an order of its own.
+// Five calls in every group of this rank, in this rank's own order.
 std::vector<GroupCall> calls_of(const Engine& engine, GroupId groups, std::mt19937& random) {
   std::vector<GroupCall> calls;
   for (GroupId group = 0; group < groups; ++group)
@@ -153,7 +152,7 @@ std::vector<GroupCall> calls_of(const Engine& engine, GroupId groups, std::mt199
   return calls;
 }
 
-TEST(Replan, OverlappingGroupsEachInItsOwnOrder) {
+TEST(Replan, OverlappingGroupsInDifferentOrders) {
   const std::vector<std::vector<int>> groups = {{0, 1}, {1, 2}, {0, 2}};
   run_job(3, groups, [](Engine& engine) {
     std::mt19937 random(static_cast<unsigned>(engine.topology().rank) + 7);
@@ -171,8 +170,8 @@ TEST(Replan, OverlappingGroupsEachInItsOwnOrder) {
   });
 }
 
-// In a plan there is no announcement that could be compared: the deviation is a misprediction
-// first.
+// While the members follow a plan, they announce nothing that the coordinator could compare. So the
+// mismatch is a misprediction first.
 TEST(Replan, AMismatchInAPlanIsAnErrorOnEveryRankAndTheJobGoesOn) {
   constexpr int kSize = 3;
   run_spied_job(kSize, kBucketBytes, [](Engine& engine, const GroupSpy&) {
@@ -213,8 +212,9 @@ TEST(Replan, AMismatchInAPlanIsAnErrorOnEveryRankAndTheJobGoesOn) {
   });
 }
 
-// The last rank has more data than the others, first with nothing learnt, then in a plan.
-TEST(Replan, JoinsComeOutOfAnyMode) {
+// Ranks have different amounts of data and join, first before the group has learned a plan, then
+// after.
+TEST(Replan, RanksJoinInAnyMode) {
   constexpr int kSize = 3;
   run_spied_job(kSize, kBucketBytes, [](Engine& engine, const GroupSpy&) {
     const int rank = engine.topology().rank;

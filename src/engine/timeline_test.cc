@@ -36,12 +36,12 @@ class EngineTimelineTest : public ::testing::Test {
   std::string folder_ = "/tmp/farandole-timeline-XXXXXX";
 };
 
-TEST_F(EngineTimelineTest, TellsTheCallsOfAllRanks) {
+TEST_F(EngineTimelineTest, ShowsTheCallsOfAllRanks) {
   std::ofstream(path()) << "of yesterday";
   run_ranks(3, [&](int rank, const std::shared_ptr<Store>& store) {
     EngineOptions options = options_of(rank, 3, {{0, 2}});
     options.timeline_path = path();
-    const auto engine = must(assemble(options, store));
+    const auto engine = value_or_abort(assemble(options, store));
     std::vector<float> values(1000, 1);
     EXPECT_TRUE(allreduce(*engine, values, "first").ok());
     if (rank != 1) {
@@ -94,7 +94,7 @@ TEST_F(EngineTimelineTest, MarksCyclesFromTheBeginningIfAskedTo) {
     EngineOptions options = options_of(0, 1);
     options.timeline_path = path(marked ? "marked" : "plain");
     options.timeline_mark_cycles = marked;
-    const auto engine = must(assemble(options, std::make_shared<MemoryStore>()));
+    const auto engine = value_or_abort(assemble(options, std::make_shared<MemoryStore>()));
     std::vector<float> values(4, 1);
     EXPECT_TRUE(allreduce(*engine, values).ok());
   }
@@ -102,11 +102,11 @@ TEST_F(EngineTimelineTest, MarksCyclesFromTheBeginningIfAskedTo) {
   EXPECT_EQ(count(content("marked"), "CYCLE_START"), 1);
 }
 
-TEST_F(EngineTimelineTest, AWrongPathEndsNothing) {
+TEST_F(EngineTimelineTest, AWrongPathDoesNotEndTheJob) {
   run_ranks(2, [&](int rank, const std::shared_ptr<Store>& store) {
     EngineOptions options = options_of(rank, 2);
     options.timeline_path = path("no/trace.json");
-    const auto engine = must(assemble(options, store));
+    const auto engine = value_or_abort(assemble(options, store));
     std::vector<float> values(4, 1);
     EXPECT_TRUE(allreduce(*engine, values).ok());
     EXPECT_EQ(
@@ -116,12 +116,12 @@ TEST_F(EngineTimelineTest, AWrongPathEndsNothing) {
   });
 }
 
-TEST_F(EngineTimelineTest, AnotherLifeOfTheJobGoesOnInTheFile) {
+TEST_F(EngineTimelineTest, ARestartedJobContinuesTheFile) {
   const auto store = std::make_shared<MemoryStore>();
   for (int life = 0; life < 2; ++life) {
     EngineOptions options = options_of(0, 1);
     options.timeline_path = path();
-    const auto engine = must(assemble(options, store));
+    const auto engine = value_or_abort(assemble(options, store));
     std::vector<float> values(4, 1);
     EXPECT_TRUE(allreduce(*engine, values, "same").ok());
   }
@@ -129,7 +129,7 @@ TEST_F(EngineTimelineTest, AnotherLifeOfTheJobGoesOnInTheFile) {
   EXPECT_EQ(count(content(), kTraceEnd), 1);
 }
 
-TEST(JobName, IsTheSameForAllWhoShareAStore) {
+TEST(JobName, IsTheSameForAllUsersOfAStore) {
   MemoryStore store;
   const auto name = job_name(store);
   ASSERT_TRUE(name.ok());

@@ -17,7 +17,8 @@
 namespace farandole {
 namespace {
 
-constexpr std::uint32_t kStop = UINT32_MAX;  // beside the ranks
+constexpr std::uint32_t kStopEvent =
+    UINT32_MAX;  // the epoll data of stop_event_; others have ranks
 
 }  // namespace
 
@@ -33,7 +34,7 @@ Status Watch::start() {
     return Status::stop(fmt::format("cannot make an {} ({}); raise `ulimit -n`",
                                     stop_event_.valid() ? "epoll" : "eventfd",
                                     std::strerror(errno)));
-  FARANDOLE_TRY(add(stop_event_.get(), kStop));
+  FARANDOLE_TRY(add(stop_event_.get(), kStopEvent));
   for (const Process& process : processes_)
     FARANDOLE_TRY(add(process.descriptor, static_cast<std::uint32_t>(process.rank)));
   try {
@@ -47,10 +48,10 @@ Status Watch::start() {
   return {};
 }
 
-Status Watch::add(int descriptor, std::uint32_t what) {
+Status Watch::add(int descriptor, std::uint32_t data) {
   epoll_event interest{};
   interest.events = EPOLLIN;
-  interest.data.u32 = what;
+  interest.data.u32 = data;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &interest) == 0) return {};
   return Status::stop(
       fmt::format("cannot watch the other workers (epoll_ctl: {}); the limit is in "
@@ -62,14 +63,14 @@ void Watch::stop() {
   if (!thread_.joinable()) return;
   const std::uint64_t one = 1;
   while (::write(stop_event_.get(), &one, sizeof(one)) != sizeof(one))
-    CHECK(errno == EINTR, "an eventfd takes one more");
+    CHECK(errno == EINTR, "an eventfd can be incremented");
   thread_.join();
   stop_event_.reset();
   epoll_.reset();
 }
 
-// Nothing here may need memory: this thread could tell nobody that there is none. And poll() would
-// fail in a program that lowers its limit of descriptors.
+// This thread must not need memory, because it could not report that there is none. It uses epoll,
+// because poll() would fail in a program that lowers its limit of descriptors.
 void Watch::run() {
   begin_own_thread("farandole-watch");
   for (;;) {
@@ -79,7 +80,7 @@ void Watch::run() {
       CHECK(errno == EINTR, "epoll_wait fails for no other reason on a valid descriptor");
       continue;
     }
-    if (ready.data.u32 == kStop) return;
+    if (ready.data.u32 == kStopEvent) return;
     process_ended(static_cast<int>(ready.data.u32));
   }
 }
@@ -87,12 +88,12 @@ void Watch::run() {
 void Watch::process_ended(int rank) {
   for (const Process& process : processes_)
     if (process.rank == rank) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, process.descriptor, nullptr);
-  if (doorbells_.has_left(rank)) return;  // who left in order may end
+  if (doorbells_.has_left(rank)) return;  // a rank that has left may end
   doorbells_.close(rank);
   try {
     log_(Level::kInfo, fmt::format("rank {} has died", rank));
   } catch (const std::bad_alloc&) {
-    return;  // the line is missing, no more
+    return;  // only the log line is lost
   }
 }
 

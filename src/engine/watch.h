@@ -1,5 +1,6 @@
-// Watch: sleeps until another member's process ends and closes the epoch then. Death is decided by
-// pidfd alone: an end of file proves nothing while a forked data loader may hold the socket.
+// Watch: waits until the process of another rank ends, and closes the epoch if that was a death. It
+// uses only pidfds. A socket would not show the death, because a forked child of that process (such
+// as a data loader) may keep the socket open.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +21,24 @@ class Watch {
     int descriptor;  // pidfd, borrowed
   };
 
-  // `doorbells`, `log` and the descriptors outlive this.
+  // `doorbells`, `log` and the descriptors must outlive this object.
   Watch(Doorbells& doorbells, std::vector<Process> processes, const Log& log);
   ~Watch();  // stop()
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // Starts the thread "watch". Errors: kStop.
+  // Starts the thread "watch". Errors: kStopEvent.
   Status start();
-  // Ends it; idempotent.
+  // Ends the thread; idempotent.
   void stop();
-  // In the child of a fork: closes our descriptors; there is no thread here.
+  // For a forked child, which has no such thread: closes this object's descriptors.
   void abandon_after_fork() {
     stop_event_.reset();
     epoll_.reset();
   }
 
  private:
-  Status add(int descriptor, std::uint32_t what);
+  Status add(int descriptor, std::uint32_t data);
   void run();
   void process_ended(int rank);
 
