@@ -60,7 +60,7 @@ class Agreement {
   std::optional<TimePoint> deadline() const;
 
   // Returns the next message to send; empty if there is none. A receiver must get its messages in
-  // this order. To send few messages, call it after a round of the other calls, until it is empty.
+  // this order. To send few messages, call it after a round of other calls, until it returns none.
   std::optional<OutgoingMessage> next_message();
 
   // Returns the decision that this member must enter now. Null if there is none, or if the last

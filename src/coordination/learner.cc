@@ -103,8 +103,8 @@ void Learner::end_superstep() {
     fragment_last_ = 0;
 }
 
-// An id comes again without a synchronization point, so the steps since then may be a sequence that
-// repeats. Returns true if it has repeated often enough.
+// An id has come again without a synchronization point, so the steps in between may be a sequence
+// that repeats. Returns true if the sequence has repeated often enough.
 bool Learner::end_round() {
   const auto round = digest_of_run();
   rounds_alike_ = round == round_last_ ? rounds_alike_ + 1 : 1;
@@ -116,7 +116,7 @@ bool Learner::end_round() {
     if (!is_known(fragments_of_run())) learn_run();
     const auto fragments = fragments_of_run();
     follow(fragments);
-    // Of both kinds, because members decide on their own whether they wait for all submissions.
+    // The edge has both kinds, because each member decides alone whether it waits for all calls.
     add_one_edge(fragment_last_, choose(fragment_last_, fragments, EdgeKind::kSameSuperstep),
                  EdgeKind::kBoth);
   }
@@ -182,7 +182,7 @@ void Learner::learn_run() {
 }
 
 // Cuts the fragment into the part that is also in the run and the rest. The shared part comes
-// first, because it does not show yet whether the rest follows.
+// first, because another fragment may follow it instead of the rest.
 void Learner::cut(std::uint32_t fragment) {
   Buckets inside;
   Buckets outside;

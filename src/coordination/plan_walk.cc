@@ -28,7 +28,7 @@ const Plan::Bucket* PlanWalk::next() {
   return nullptr;
 }
 
-// Whether the oldest submission in flight is in the superstep of the last entered one, or later.
+// Returns the kind of edge that leads to the oldest submission in flight.
 EdgeKind PlanWalk::wanted_edge_kind() const {
   const auto oldest = in_flight_.first();
   if (oldest == InFlight::kNone) return EdgeKind::kSameSuperstep;

@@ -152,8 +152,10 @@ Result<std::unique_ptr<Engine>> assemble(const EngineOptions& options,
   }
   parts->formation = *std::move(formed);
   std::unique_ptr<Engine> engine;
-  const auto why = [&] { return fmt::format("rank {} cannot start", options.topology.rank); };
-  const Status started = catch_bad_alloc(why, [&]() -> Status {
+  const auto what_failed = [&] {
+    return fmt::format("rank {} cannot start", options.topology.rank);
+  };
+  const Status started = catch_bad_alloc(what_failed, [&]() -> Status {
     FARANDOLE_TRY(start(*parts, options));
     parts->recorder->formed(parts->clock->now());
     start_timeline(*parts, options);

@@ -35,7 +35,7 @@ struct Engine::Parts {
   std::unique_ptr<Watch> watch;
   std::unique_ptr<ProgressThreads> progress;
   std::unique_ptr<Groups> groups;
-  std::once_flag left;
+  std::once_flag leave_once;
   std::atomic<bool> abandoned = false;  // this process is a forked child
 };
 

@@ -40,7 +40,7 @@ class Member {
     return submission;
   }
 
-  std::vector<Values> of_all(DType dtype, std::int64_t count, int seed = 0) const {
+  std::vector<Values> inputs_of_all(DType dtype, std::int64_t count, int seed = 0) const {
     std::vector<Values> all;
     for (const int other : ranks_) all.push_back(small_numbers(dtype, count, other, seed));
     return all;
@@ -83,7 +83,7 @@ void check_allreduce(Member& member, DType dtype, std::int64_t count) {
   for (const ReduceOp op :
        {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
     if (dtype == DType::kBool && op == ReduceOp::kAverage) continue;
-    const auto inputs = member.of_all(dtype, count, static_cast<int>(op));
+    const auto inputs = member.inputs_of_all(dtype, count, static_cast<int>(op));
     const Values expected = rounded_to(dtype, reduced(dtype, op, inputs));
     for (const bool in_place : {false, true}) {
       Submission submission = member.call(Operation::kAllreduce, dtype, {count});
@@ -99,13 +99,15 @@ void check_allreduce(Member& member, DType dtype, std::int64_t count) {
 // scaling.
 void check_scales(Member& member, DType dtype) {
   if (dtype == DType::kBool) return;
-  const auto inputs = member.of_all(dtype, 100);
-  const auto cut = [dtype](double value) { return is_integer(dtype) ? std::trunc(value) : value; };
+  const auto inputs = member.inputs_of_all(dtype, 100);
+  const auto truncated = [dtype](double value) {
+    return is_integer(dtype) ? std::trunc(value) : value;
+  };
   auto scaled = inputs;
   for (Values& values : scaled)
-    for (double& value : values) value = cut(value * 0.5);
+    for (double& value : values) value = truncated(value * 0.5);
   Values expected = reduced(dtype, ReduceOp::kSum, scaled);
-  for (double& value : expected) value = cut(value * 4);
+  for (double& value : expected) value = truncated(value * 4);
   for (const Operation operation : {Operation::kAllreduce, Operation::kReducescatter}) {
     Submission submission = member.call(operation, dtype, {100});
     submission.prescale = 0.5;
@@ -121,7 +123,7 @@ void check_scales(Member& member, DType dtype) {
 }
 
 void check_broadcast(Member& member, DType dtype, std::int64_t count) {
-  const auto inputs = member.of_all(dtype, count);
+  const auto inputs = member.inputs_of_all(dtype, count);
   for (const std::size_t root : {std::size_t{0}, inputs.size() - 1}) {
     Submission submission = member.call(Operation::kBroadcast, dtype, {count});
     submission.root_rank = member.ranks()[root];
@@ -149,7 +151,7 @@ void check_allgather(Member& member, DType dtype, std::int64_t rows) {
 }
 
 void check_reducescatter(Member& member, DType dtype, std::int64_t rows) {
-  const auto inputs = member.of_all(dtype, rows * kColumns);
+  const auto inputs = member.inputs_of_all(dtype, rows * kColumns);
   const Values whole = rounded_to(dtype, reduced(dtype, ReduceOp::kSum, inputs));
   const auto begin = first_scattered_row(rows, member.size(), member.index()) * kColumns;
   const auto count = scattered_rows(rows, member.size(), member.index()) * kColumns;

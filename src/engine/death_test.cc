@@ -57,7 +57,7 @@ TEST(Death, EndsTheWaitOfEveryOtherRank) {
 TEST(Death, InTheMiddleOfAStep) {
   // The signal kills the rank at an arbitrary point of its copying.
   const auto statuses = run_processes(3, [](int rank, Engine& engine) {
-    if (rank == 1) ::alarm(1);  // SIGALRM kills
+    if (rank == 1) ::alarm(1);  // SIGALRM kills this process
     return check_status(reduce_until_it_fails(engine, [](int) {}), "rank 1 (pid ");
   });
   EXPECT_TRUE(WIFSIGNALED(statuses[1]) && WTERMSIG(statuses[1]) == SIGALRM);
@@ -203,7 +203,7 @@ TEST(Fork, TheChildGetsAnErrorAndTheParentGoesOn) {
       const auto rejected = engine.submit(submission);
       const bool got_error =
           !rejected.ok() && rejected.status().message().find("forked child") != std::string::npos;
-      (void)engine.shutdown("from the child");  // must not reach the others
+      (void)engine.shutdown("from the child");  // must not affect the other ranks
       ::_exit(got_error ? kPassed : 1);
     }
     int status = 0;

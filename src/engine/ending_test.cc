@@ -32,7 +32,7 @@ class SharedTensor {
         values_(reinterpret_cast<float*>(memory_.get()), count) {}
 
   void fill(float value) { std::ranges::fill(values_, value); }
-  std::size_t count_of_others_than(float value) const {
+  std::size_t count_not_equal(float value) const {
     return values_.size() - static_cast<std::size_t>(std::ranges::count(values_, value));
   }
   const float* data() const { return values_.data(); }
@@ -50,7 +50,7 @@ class SharedTensor {
   }
 
  private:
-  std::shared_ptr<std::byte> memory_;  // shared with the heap
+  std::shared_ptr<std::byte> memory_;  // the heap is the other owner
   std::span<float> values_;
 };
 
@@ -111,7 +111,7 @@ TEST(Ending, AGroupWithoutTheLeaverGoesOnInTheSameMemory) {
       tensor.fill(static_cast<float>(rank + 3));
       const Status status = finish(engine, engine.submit(tensor.allreduce("pair", 1))).status;
       EXPECT_TRUE(status.ok()) << status.message();
-      EXPECT_EQ(tensor.count_of_others_than(7), 0u) << "rank " << rank << ", round " << round;
+      EXPECT_EQ(tensor.count_not_equal(7), 0u) << "rank " << rank << ", round " << round;
     });
     EXPECT_EQ(codes[0], codes[1]);
     EXPECT_EQ(codes[0], codes[2]);
@@ -203,7 +203,7 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
   ~MemoryOfAStoppedSurvivor() override { ::munmap(snapshot_, sizeof(JobSnapshot)); }
 
   // Rank 1: is stopped in the middle of its slice, which it stores in the memory of all ranks.
-  int be_stopped(Engine& engine, SharedTensor& tensor) {
+  int run_stopped_rank(Engine& engine, SharedTensor& tensor) {
     const StopAtAccess failpoint(tensor.data() + kCount / 2);
     const Status status = finish(engine, engine.submit(tensor.allreduce("all"))).status;
     snapshot_->resumed = true;
@@ -216,20 +216,20 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     tensor.fill(value);
     ++snapshot_->filled;
     if (!wait_until([&] { return snapshot_->resumed.load(); })) return 3;
-    return tensor.count_of_others_than(value) == 0 ? kPassed : 4;
+    return tensor.count_not_equal(value) == 0 ? kPassed : 4;
   }
 
   // Continues the stopped rank at the end of the scope, also after an early return.
-  struct Continues {
+  struct ContinueGuard {
     const JobSnapshot* snapshot;
-    ~Continues() {
+    ~ContinueGuard() {
       if (snapshot->pids[1] > 0) ::kill(snapshot->pids[1], SIGCONT);
     }
   };
 
-  int survive(Engine& engine, SharedTensor& tensor, bool other_leaves) {
+  int run_survivor(Engine& engine, SharedTensor& tensor, bool other_leaves) {
     const auto handle = engine.submit(tensor.allreduce("all"));
-    const Continues continues{snapshot_};
+    const ContinueGuard continues{snapshot_};
     if (!wait_until([&] { return is_stopped(snapshot_->pids[1]); })) return 2;
     ++snapshot_->filled;  // lets rank 2 leave
     if (!other_leaves) ::kill(snapshot_->pids[2], SIGKILL);
@@ -246,7 +246,7 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     return result;
   }
 
-  int go(Engine& engine, SharedTensor& tensor, bool leaves) {
+  int run_ending_rank(Engine& engine, SharedTensor& tensor, bool leaves) {
     const auto handle = engine.submit(tensor.allreduce("all"));
     if (!wait_until([&] { return snapshot_->filled == 1; })) return 2;
     if (!leaves) return finish(engine, handle).status.ok() ? 6 : 7;  // rank 0 kills it meanwhile
@@ -257,7 +257,7 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
   int fill_all_memory_of_the_next_engine(Engine& engine, SharedTensor& tensor) {
     const SharedTensor beside(engine, 100'000);
     const auto handle = engine.submit(tensor.allreduce("all"));
-    const Continues continues{snapshot_};
+    const ContinueGuard continues{snapshot_};
     if (!wait_until([&] { return is_stopped(snapshot_->pids[1]); })) return 2;
     ::kill(snapshot_->pids[2], SIGKILL);
     if (const int seen = check_status(finish(engine, handle).status, "rank 2 (pid ");
@@ -279,36 +279,37 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     ::kill(snapshot_->pids[1], SIGCONT);
     if (!wait_until([&] { return snapshot_->resumed.load(); })) return 3;
     for (const SharedTensor& other : others)
-      if (other.count_of_others_than(8) != 0) return 11;
-    return tensor.count_of_others_than(0) == 0 ? kPassed : 4;
+      if (other.count_not_equal(8) != 0) return 11;
+    return tensor.count_not_equal(0) == 0 ? kPassed : 4;
   }
 
-  int combine_as_pair(Engine& engine, SharedTensor& tensor) {
+  int reduce_as_pair(Engine& engine, SharedTensor& tensor) {
     tensor.fill(static_cast<float>(engine.topology().rank + 3));
     const Status status = finish(engine, engine.submit(tensor.allreduce("pair", 1))).status;
     if (!status.ok()) std::fprintf(stderr, "the pair: %s\n", status.message().c_str());
-    return status.ok() && tensor.count_of_others_than(7) == 0 ? kPassed : 8;
+    return status.ok() && tensor.count_not_equal(7) == 0 ? kPassed : 8;
   }
 
   JobSnapshot* snapshot_;
 };
 
-class ASurvivorIsStopped : public MemoryOfAStoppedSurvivor,
-                           public ::testing::WithParamInterface<bool> {};
+class StoppedSurvivor : public MemoryOfAStoppedSurvivor,
+                        public ::testing::WithParamInterface<bool> {};
 
-TEST_P(ASurvivorIsStopped, AndWritesNothingIntoMemoryThatWasGivenBack) {
+TEST_P(StoppedSurvivor, DoesNotWriteToReturnedMemory) {
   const bool leaves = GetParam();
-  const auto statuses = run_processes(
-      3,
-      [&](int rank, Engine& engine) {
-        snapshot_->pids[rank] = ::getpid();
-        SharedTensor tensor(engine, kCount);
-        tensor.fill(1);
-        if (rank == 2) return go(engine, tensor, leaves);
-        const int seen = rank == 1 ? be_stopped(engine, tensor) : survive(engine, tensor, leaves);
-        return seen == kPassed && leaves ? combine_as_pair(engine, tensor) : seen;
-      },
-      {{0, 1}});
+  const auto statuses =
+      run_processes(3,
+                    [&](int rank, Engine& engine) {
+                      snapshot_->pids[rank] = ::getpid();
+                      SharedTensor tensor(engine, kCount);
+                      tensor.fill(1);
+                      if (rank == 2) return run_ending_rank(engine, tensor, leaves);
+                      const int seen = rank == 1 ? run_stopped_rank(engine, tensor)
+                                                 : run_survivor(engine, tensor, leaves);
+                      return seen == kPassed && leaves ? reduce_as_pair(engine, tensor) : seen;
+                    },
+                    {{0, 1}});
   for (std::size_t rank = 0; rank < statuses.size(); ++rank)
     EXPECT_TRUE(WEXITSTATUS(statuses[rank]) == kPassed || (rank == 2 && !leaves))
         << "rank " << rank << " ended with " << WEXITSTATUS(statuses[rank]);
@@ -321,8 +322,8 @@ TEST_F(MemoryOfAStoppedSurvivor, IsNotGivenToTheNextEngine) {
     snapshot_->pids[rank] = ::getpid();
     SharedTensor tensor(engine, kCount);
     tensor.fill(1);
-    if (rank == 2) return go(engine, tensor, false);
-    if (rank == 1) return be_stopped(engine, tensor);
+    if (rank == 2) return run_ending_rank(engine, tensor, false);
+    if (rank == 1) return run_stopped_rank(engine, tensor);
     ++snapshot_->filled;
     return fill_all_memory_of_the_next_engine(engine, tensor);
   });
@@ -330,7 +331,7 @@ TEST_F(MemoryOfAStoppedSurvivor, IsNotGivenToTheNextEngine) {
     EXPECT_EQ(WEXITSTATUS(statuses[rank]), kPassed) << "rank " << rank;
 }
 
-INSTANTIATE_TEST_SUITE_P(AndAnother, ASurvivorIsStopped, ::testing::Bool(),
+INSTANTIATE_TEST_SUITE_P(WhileRank2, StoppedSurvivor, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "leaves" : "dies"; });
 
 }  // namespace

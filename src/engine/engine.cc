@@ -66,11 +66,11 @@ Status check_and_submit(Engine::Parts& parts, std::span<const Submission> batch,
 
 Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
                   std::span<Handle> handles, std::chrono::milliseconds wait_limit) {
-  const auto what = [&] {
+  const auto what_failed = [&] {
     return fmt::format("a call of rank {} was not submitted", parts.topology.rank);
   };
-  const Status status =
-      catch_bad_alloc(what, [&] { return check_and_submit(parts, batch, handles, wait_limit); });
+  const Status status = catch_bad_alloc(
+      what_failed, [&] { return check_and_submit(parts, batch, handles, wait_limit); });
   if (status.code() != StatusCode::kFixCall) return status;
   return Status::fix_call(fmt::format("rank {}: {}", parts.topology.rank, status.message()));
 }
@@ -78,11 +78,11 @@ Status submit_all(Engine::Parts& parts, std::span<const Submission> batch,
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options) {
-  const auto what = [&] {
+  const auto what_failed = [&] {
     return fmt::format("rank {} cannot join the job", options.topology.rank);
   };
   FARANDOLE_TRY(check_may_block("Engine::create()"));
-  return catch_bad_alloc(what, [&]() -> Result<std::unique_ptr<Engine>> {
+  return catch_bad_alloc(what_failed, [&]() -> Result<std::unique_ptr<Engine>> {
     if (!options.context) options.context = make_process_context();
     FARANDOLE_TRY_ASSIGN(auto store, choose_store(options));
     return assemble(options, std::move(store));
@@ -135,10 +135,10 @@ Result<std::vector<Handle>> Engine::submit_batch(std::span<const Submission> bat
                                                  std::chrono::milliseconds wait_limit) {
   if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
   std::vector<Handle> handles;
-  const auto what = [&] {
+  const auto what_failed = [&] {
     return fmt::format("a batch of rank {} was not submitted", parts_->topology.rank);
   };
-  FARANDOLE_TRY(catch_bad_alloc(what, [&] {
+  FARANDOLE_TRY(catch_bad_alloc(what_failed, [&] {
     handles.resize(batch.size());
     return Status();
   }));
@@ -169,10 +169,10 @@ void Engine::drop(Handle handle) {
 
 Result<std::shared_ptr<std::byte>> Engine::allocate(std::size_t bytes) {
   if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
-  const auto what = [&] {
+  const auto what_failed = [&] {
     return fmt::format("rank {} cannot allocate {} bytes", parts_->topology.rank, bytes);
   };
-  return catch_bad_alloc(what, [&] { return parts_->formation.heap->allocate(bytes); });
+  return catch_bad_alloc(what_failed, [&] { return parts_->formation.heap->allocate(bytes); });
 }
 
 bool Engine::is_shared(const void* memory, std::size_t bytes) const {
@@ -182,8 +182,10 @@ bool Engine::is_shared(const void* memory, std::size_t bytes) const {
 Status Engine::start_timeline(const std::string& path, bool mark_cycles) {
   if (parts_->abandoned) return forked_child_error(parts_->topology.rank);
   FARANDOLE_TRY(check_may_block("start_timeline()"));
-  const auto what = [&] { return fmt::format("rank {} has no timeline", parts_->topology.rank); };
-  return catch_bad_alloc(what, [&]() -> Status {
+  const auto what_failed = [&] {
+    return fmt::format("rank {} has no timeline", parts_->topology.rank);
+  };
+  return catch_bad_alloc(what_failed, [&]() -> Status {
     FARANDOLE_TRY_ASSIGN(const std::string job, job_name(*parts_->store));
     return parts_->timeline->start(path, {job, parts_->formation.epoch}, mark_cycles);
   });
@@ -199,7 +201,7 @@ Status Engine::stop_timeline() {
 Status Engine::shutdown(const std::string& reason, LeaveCause cause, const std::string& traceback) {
   if (parts_->abandoned) return {};
   FARANDOLE_TRY(check_may_block("shutdown()"));
-  std::call_once(parts_->left, [&] {
+  std::call_once(parts_->leave_once, [&] {
     parts_->watch->stop();  // later deaths of other ranks must not change how this rank ends
     parts_->progress->stop(reason);
     parts_->recorder->left(reason, cause, traceback, parts_->clock->now());

@@ -13,11 +13,11 @@ namespace farandole {
 namespace {
 
 struct BadCall {
-  std::function<void(Submission&)> spoil;  // makes an allreduce `x` of three floats invalid
+  std::function<void(Submission&)> make_invalid;  // makes an allreduce `x` of three floats invalid
   std::string text;
 };
 
-Submission of(Submission submission, Operation operation) {
+Submission with_operation(Submission submission, Operation operation) {
   submission.operation = operation;
   return submission;
 }
@@ -87,37 +87,37 @@ std::vector<BadCall> invalid_calls() {
 std::vector<BadCall> invalid_calls_with_rows() {
   return {
       {[](Submission& s) {
-         s = of(s, Operation::kBroadcast);
+         s = with_operation(s, Operation::kBroadcast);
          s.root_rank = 5;
        },
        "broadcast `x` has root rank 5, which is not one of the group's ranks (0, 1)"},
       {[](Submission& s) {
-         s = of(s, Operation::kAllgather);
+         s = with_operation(s, Operation::kAllgather);
          s.shape = {};
        },
        "allgather `x` got a tensor without dimensions; give it one, of length 1 (`reshape(1)`)"},
       {[](Submission& s) {
-         s = of(s, Operation::kReducescatter);
+         s = with_operation(s, Operation::kReducescatter);
          s.shape = {};
        },
        "reducescatter `x` got a tensor without dimensions; give it one, of length 1 "
        "(`reshape(1)`)"},
-      {[](Submission& s) { s = of(s, Operation::kAlltoall); },
+      {[](Submission& s) { s = with_operation(s, Operation::kAlltoall); },
        "alltoall `x` got 3 rows, which 2 members cannot share equally; give it splits, the number "
        "of rows for each member"},
       {[](Submission& s) {
-         s = of(s, Operation::kAlltoall);
+         s = with_operation(s, Operation::kAlltoall);
          s.splits = {1, 1, 1};
        },
        "alltoall `x` got 3 splits (1, 1, 1) in a group of 2; give one for each"},
       {[](Submission& s) {
-         s = of(s, Operation::kAlltoall);
+         s = with_operation(s, Operation::kAlltoall);
          s.splits = {2, 2};
        },
        "alltoall `x` got the splits (2, 2) for 3 rows; each must be 0 or more, and their sum at "
        "most the number of rows"},
       {[](Submission& s) {
-         s = of(s, Operation::kAlltoall);
+         s = with_operation(s, Operation::kAlltoall);
          s.splits = {-1, 2};
        },
        "alltoall `x` got the splits (-1, 2) for 3 rows; each must be 0 or more, and their sum at "
@@ -131,7 +131,7 @@ TEST(ErrorTexts, OfBadCalls) {
     if (engine.topology().rank == 1) {
       for (const BadCall& bad : bad_calls()) {
         Submission submission = allreduce_of(values, "x");
-        bad.spoil(submission);
+        bad.make_invalid(submission);
         EXPECT_EQ(engine.submit(submission).status(), Status::fix_call("rank 1: " + bad.text));
       }
     }
@@ -146,11 +146,11 @@ TEST(ErrorTexts, OfInvalidCallsOnAllRanks) {
     for (const BadCall& call : invalid_calls_with_rows()) calls.push_back(call);
     for (const BadCall& bad : calls) {
       Submission submission = allreduce_of(values, "x");
-      if (engine.topology().rank == 1) bad.spoil(submission);
+      if (engine.topology().rank == 1) bad.make_invalid(submission);
       EXPECT_EQ(finish(engine, engine.submit(submission)).status,
                 Status::fix_call("rank 1: " + bad.text));
       submission = allreduce_of(values, "x");
-      bad.spoil(submission);
+      bad.make_invalid(submission);
       EXPECT_EQ(finish(engine, engine.submit(submission)).status,
                 Status::fix_call("ranks 0, 1: " + bad.text));
     }

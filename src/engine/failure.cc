@@ -9,23 +9,23 @@ namespace farandole {
 
 std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vector<int>& ranks,
                                        int own_rank, const std::vector<std::int64_t>& pids) {
-  const auto named = [&pids](int rank) {
+  const auto rank_with_pid = [&pids](int rank) {
     return fmt::format("rank {} (pid {})", rank, pids[static_cast<std::size_t>(rank)]);
   };
   std::uint32_t first_ticket = ended.dead ? ended.leavers_before_death + 1 : UINT32_MAX;
   std::optional<GroupFailure> failure;
   if (ended.dead)
-    failure = {
-        Status::rebuild_group(fmt::format(
-            "{} has died; this job is over: shut down, and start it again", named(*ended.dead))),
-        *ended.dead};
+    failure = {Status::rebuild_group(
+                   fmt::format("{} has died; this job is over: shut down, and start it again",
+                               rank_with_pid(*ended.dead))),
+               *ended.dead};
   for (const int rank : ranks) {
     const auto& leave = ended.left[static_cast<std::size_t>(rank)];
     if (rank == own_rank || !leave || leave->ticket >= first_ticket) continue;
     first_ticket = leave->ticket;
     failure = {Status::rebuild_group(fmt::format("{} has left the job ({}); all ranks must make "
                                                  "the same calls before any of them leaves",
-                                                 named(rank), leave->reason)),
+                                                 rank_with_pid(rank), leave->reason)),
                rank};
   }
   return failure;

@@ -347,8 +347,10 @@ Result<Formation> form(const EngineOptions& options, Store& store) {
     FARANDOLE_TRY(rendezvous.attach(formation));
     return rendezvous.complete();
   };
-  const auto why = [&] { return fmt::format("rank {} cannot join", options.topology.rank); };
-  const Status status = catch_bad_alloc(why, join);
+  const auto what_failed = [&] {
+    return fmt::format("rank {} cannot join", options.topology.rank);
+  };
+  const Status status = catch_bad_alloc(what_failed, join);
   if (!status.ok()) rendezvous.announce_failure(status);
   // Ranks that have completed the formation expect this rank to take part.
   if (!status.ok() && formation.doorbells) formation.doorbells->leave(status.message());

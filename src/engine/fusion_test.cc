@@ -45,7 +45,7 @@ Buffers inputs_of(const Kind& kind, int rank) {
   for (const std::int64_t count : kCounts) {
     const auto bytes = static_cast<std::size_t>(count) * row_of(kind.dtype).bytes;
     std::vector<std::byte> buffer(bytes);
-    // The high byte of a float16 stays below 0x7c, of a bfloat16 and wider ones below 0x7f.
+    // No value is infinite or NaN: these have high bytes of 0x7c or more.
     for (std::byte& byte : buffer) byte = static_cast<std::byte>(random() % 0x40);
     buffers.push_back(std::move(buffer));
   }

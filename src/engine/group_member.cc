@@ -22,7 +22,7 @@ constexpr std::uint64_t kNoDataIdentity = 0;
 // How long a failed call waits for members that may still write to its memory. Unless their process
 // is stopped, they say within milliseconds that they do not write any more.
 constexpr std::chrono::milliseconds kWritersTimeout(1000);
-// How long until the next try, if the memory could not be taken back.
+// The delay until the next try if the memory could not be taken back.
 constexpr std::chrono::milliseconds kRetryDelay(50);
 
 CallId call_id_of(Record& record) { return reinterpret_cast<std::uintptr_t>(&record); }
@@ -52,7 +52,7 @@ std::byte* memory_for_received(Record& record, std::span<const std::int64_t> row
   record.outcome.received_rows.assign(rows.begin(), rows.end());
   std::int64_t bytes = 0;
   for (const std::int64_t count : rows) bytes += count * bytes_per_row;
-  // An empty result still gets an address of its own.
+  // At least one byte, because null would mean that there is no memory.
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   auto* const memory = new (std::align_val_t{kHeapAlignment}, std::nothrow) std::byte[size];
   if (memory != nullptr) ask_for_huge_pages(memory, size);

@@ -157,8 +157,8 @@ Result<GroupId> Groups::add_now(const std::vector<int>& ranks) {
 Result<std::unique_ptr<GroupMember>> Groups::form(GroupId id, const std::vector<int>& ranks,
                                                   const std::string& publish_as) {
   const auto members = static_cast<int>(ranks.size());
-  const auto why = [this] { return fmt::format("rank {} cannot add a group", rank()); };
-  FARANDOLE_TRY(first_error_of_all(catch_bad_alloc(why, [&] {
+  const auto what_failed = [this] { return fmt::format("rank {} cannot add a group", rank()); };
+  FARANDOLE_TRY(first_error_of_all(catch_bad_alloc(what_failed, [&] {
     return publish_as.empty() ? Status()
                               : publish_group(dependencies_.store, publish_as, members,
                                               dependencies_.formation.costs);
@@ -166,7 +166,7 @@ Result<std::unique_ptr<GroupMember>> Groups::form(GroupId id, const std::vector<
   std::unique_ptr<GroupMember> member;
   Status attached;
   if (std::ranges::binary_search(ranks, rank())) {
-    auto made = catch_bad_alloc(why, [&] { return make_member(id, ranks); });
+    auto made = catch_bad_alloc(what_failed, [&] { return make_member(id, ranks); });
     attached = made.status();
     if (made.ok()) member = std::move(*made);
   }

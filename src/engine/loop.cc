@@ -144,7 +144,7 @@ void Loop::give_up_if_stalled() {
 void Loop::publish() {
   if (finished_.empty() && !memberships_.some_have_ended()) return;
   const TimePoint now = clock_.now();
-  auto next_one = ProgressLock::Wake::kNobody;
+  auto to_wake = ProgressLock::Wake::kNobody;
   {
     auto state = state_.guarded.lock();
     if (memberships_.some_have_ended())
@@ -157,10 +157,10 @@ void Loop::publish() {
       completions_.add(record->handle, record->submission.completion);
       state->submissions.finish(*record);
     }
-    next_one = state->progress_lock.calls_finished(wanted_.count > 0);
+    to_wake = state->progress_lock.calls_finished(wanted_.count > 0);
   }
   finished_.clear();
-  state_.wake(next_one);
+  state_.wake(to_wake);
   completions_.run();
 }
 

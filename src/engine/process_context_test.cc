@@ -29,7 +29,7 @@ constexpr std::size_t kCount = 300'000;
 EngineOptions options_with(const std::shared_ptr<ProcessContext>& context, int rank, int size) {
   EngineOptions options = options_of(rank, size);
   options.context = context;
-  options.heap_bytes = (64 << 20) + 1;  // heaps have whole huge pages
+  options.heap_bytes = (64 << 20) + 1;  // SharedHeap rounds it up to whole huge pages
   return options;
 }
 

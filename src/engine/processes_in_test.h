@@ -69,14 +69,14 @@ inline std::vector<int> run_processes(int size, const std::function<int(int, Eng
   }
   ends.clear();
   std::vector<int> statuses(children.size());
-  for (std::size_t left = children.size(); left > 0;) {
+  for (std::size_t running = children.size(); running > 0;) {
     pollfd polled{(*server)->readiness(), POLLIN, 0};
     ::poll(&polled, 1, 20);
     EXPECT_THAT((*server)->serve_ready(), ::testing::IsEmpty());
     for (std::size_t i = 0; i < children.size(); ++i)
       if (children[i] != 0 && ::waitpid(children[i], &statuses[i], WNOHANG) == children[i]) {
         children[i] = 0;
-        --left;
+        --running;
       }
   }
   return statuses;

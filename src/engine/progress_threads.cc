@@ -101,7 +101,7 @@ void ProgressThreads::arrive(Contents& state, Handle waits_for, TimePoint now) {
 bool ProgressThreads::wait_for(const HandleRange& wanted, TimePoint deadline,
                                bool has_progress_lock) {
   std::size_t missing = wanted.count;
-  auto next_one = ProgressLock::Wake::kNobody;
+  auto to_wake = ProgressLock::Wake::kNobody;
   for (;;) {
     if (has_progress_lock) missing = loop_.drive(wanted, missing, deadline);
     auto state = state_.guarded.lock();
@@ -112,13 +112,13 @@ bool ProgressThreads::wait_for(const HandleRange& wanted, TimePoint deadline,
     });
     const TimePoint now = missing == 0 ? state->published : clock_.now();
     if (missing == 0 || !woke || now >= deadline) {
-      next_one = state->progress_lock.end_wait(state_.has_work(*state));
+      to_wake = state->progress_lock.end_wait(state_.has_work(*state));
       if (state->progress_lock.waiters() == 0) recorder_.unblocked(now);
       break;
     }
     has_progress_lock = state->progress_lock.try_take();
   }
-  state_.wake(next_one);
+  state_.wake(to_wake);
   return missing == 0;
 }
 
@@ -184,12 +184,12 @@ void ProgressThreads::take_progress_lock() {
 }
 
 void ProgressThreads::release_progress_lock() {
-  auto next_one = ProgressLock::Wake::kNobody;
+  auto to_wake = ProgressLock::Wake::kNobody;
   {
     auto state = state_.guarded.lock();
-    next_one = state->progress_lock.release(state_.has_work(*state));
+    to_wake = state->progress_lock.release(state_.has_work(*state));
   }
-  state_.wake(next_one);
+  state_.wake(to_wake);
 }
 
 void ProgressThreads::run() {

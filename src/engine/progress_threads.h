@@ -27,7 +27,7 @@ class ProgressThreads {
   };
   ProgressThreads(Dependencies dependencies, std::vector<std::unique_ptr<GroupMember>> members,
                   Loop::Options options);
-  ~ProgressThreads();  // stop()
+  ~ProgressThreads();  // calls stop()
   ProgressThreads(const ProgressThreads&) = delete;
   ProgressThreads& operator=(const ProgressThreads&) = delete;
 

@@ -30,7 +30,7 @@ int between(Random& random, int low, int high) {
 enum class Deviation { kNone, kDType, kShape, kReduceOp, kScale, kOperation, kCallError };
 
 // A call as all ranks plan it.
-struct Plan {
+struct CallPlan {
   std::string name;
   Operation operation = Operation::kAllreduce;
   DType dtype = DType::kFloat32;
@@ -41,12 +41,12 @@ struct Plan {
   Deviation deviation = Deviation::kNone;  // how the call of the group's last member differs
 };
 
-Plan random_plan(Random& random, int number, int groups) {
+CallPlan random_plan(Random& random, int number, int groups) {
   constexpr std::array kOperationsHere = {Operation::kAllreduce, Operation::kBroadcast,
                                           Operation::kAllgather, Operation::kReducescatter,
                                           Operation::kAlltoall};
   constexpr std::array<std::int64_t, 6> kRows = {0, 1, 3, 40, 900, 20'000};
-  Plan plan;
+  CallPlan plan;
   plan.name = "call" + std::to_string(number);
   plan.operation = kOperationsHere[static_cast<std::size_t>(between(random, 0, 4))];
   plan.dtype = kDTypes[static_cast<std::size_t>(between(random, 0, 10))].dtype;
@@ -66,7 +66,7 @@ Plan random_plan(Random& random, int number, int groups) {
 
 // One call of one rank, and its expected result.
 struct Call {
-  const Plan* plan = nullptr;
+  const CallPlan* plan = nullptr;
   Submission submission;
   std::vector<std::byte> source;
   std::vector<std::byte> target;
@@ -76,7 +76,7 @@ struct Call {
 };
 
 // How many rows a member's input has. In an alltoall, each member gets `plan.rows` of them.
-std::int64_t rows_of(const Plan& plan, int member, int members) {
+std::int64_t rows_of(const CallPlan& plan, int member, int members) {
   if (plan.operation == Operation::kAllgather) return plan.rows * (member % 3);
   if (plan.operation == Operation::kAlltoall) return plan.rows * members;
   return plan.rows;
@@ -86,7 +86,7 @@ Values part_of(const Values& all, std::int64_t row, std::int64_t rows) {
   return {all.begin() + row * kColumns, all.begin() + (row + rows) * kColumns};
 }
 
-Values expected_of(const Plan& plan, int member, const std::vector<Values>& inputs) {
+Values expected_of(const CallPlan& plan, int member, const std::vector<Values>& inputs) {
   const int members = static_cast<int>(inputs.size());
   const auto root = static_cast<std::size_t>(plan.root_index % members);
   Values result;
@@ -138,7 +138,7 @@ void deviate(Submission& submission, Deviation deviation) {
   }
 }
 
-Call make_call(const Plan& plan, const std::vector<int>& ranks, int rank) {
+Call make_call(const CallPlan& plan, const std::vector<int>& ranks, int rank) {
   const int members = static_cast<int>(ranks.size());
   const int member = static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
   std::vector<Values> inputs;
@@ -168,8 +168,8 @@ Call make_call(const Plan& plan, const std::vector<int>& ranks, int rank) {
 void submit_all(Engine& engine, std::vector<Call>& calls, Random& own) {
   std::ranges::shuffle(calls, own);
   for (std::size_t next = 0; next < calls.size();) {
-    const auto left = static_cast<int>(calls.size() - next);
-    const int count = std::min(left, between(own, 1, 4));
+    const auto remaining = static_cast<int>(calls.size() - next);
+    const int count = std::min(remaining, between(own, 1, 4));
     std::vector<Submission> batch;
     for (int i = 0; i < count; ++i)
       batch.push_back(calls[next + static_cast<std::size_t>(i)].submission);
@@ -195,10 +195,10 @@ void check_outcome(Engine& engine, const Call& call) {
       << row_of(call.plan->dtype).name;
 }
 
-void run_round(Engine& engine, const std::vector<Plan>& plans, Random& own) {
+void run_round(Engine& engine, const std::vector<CallPlan>& plans, Random& own) {
   const int rank = engine.topology().rank;
   std::vector<Call> calls;
-  for (const Plan& plan : plans) {
+  for (const CallPlan& plan : plans) {
     const auto ranks = engine.ranks_of(plan.group);
     if (std::ranges::count(ranks, rank) > 0) calls.push_back(make_call(plan, ranks, rank));
   }
@@ -213,8 +213,8 @@ void run_out_of_data(Engine& engine, const std::vector<int>& steps) {
   for (int step = 0; step < steps[static_cast<std::size_t>(rank)]; ++step) {
     std::vector<float> values(1000, 1.0F);
     ASSERT_EQ(allreduce(engine, values), Status());
-    const auto left = std::ranges::count_if(steps, [&](int all) { return all > step; });
-    ASSERT_EQ(values.back(), static_cast<float>(left));
+    const auto remaining = std::ranges::count_if(steps, [&](int all) { return all > step; });
+    ASSERT_EQ(values.back(), static_cast<float>(remaining));
   }
   Submission join;
   join.operation = Operation::kJoin;
@@ -230,15 +230,15 @@ void run_program(unsigned seed) {
   std::vector<std::vector<int>> groups;
   if (size > 2) groups = {{0, 1}, {1, size - 1}};
   run_job(size, groups, [&](Engine& engine) {
-    Random same(seed);  // gives the same numbers on all ranks
-    Random own(seed * 1000 + static_cast<unsigned>(engine.topology().rank));
+    Random shared_random(seed);  // gives the same numbers on all ranks
+    Random own_random(seed * 1000 + static_cast<unsigned>(engine.topology().rank));
     for (int round = 0; round < kRounds; ++round) {
-      std::vector<Plan> plans;
+      std::vector<CallPlan> plans;
       for (int number = 0; number < kCallsPerRound; ++number)
-        plans.push_back(random_plan(same, number, 1 + static_cast<int>(groups.size())));
-      run_round(engine, plans, own);
+        plans.push_back(random_plan(shared_random, number, 1 + static_cast<int>(groups.size())));
+      run_round(engine, plans, own_random);
       std::vector<int> steps;
-      for (int rank = 0; rank < size; ++rank) steps.push_back(between(same, 0, 4));
+      for (int rank = 0; rank < size; ++rank) steps.push_back(between(shared_random, 0, 4));
       run_out_of_data(engine, steps);
     }
   });

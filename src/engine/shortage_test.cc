@@ -42,7 +42,7 @@ namespace {
 // Which call of a function fails, and with which error. All threads of a process share it.
 struct Injection {
   std::atomic<const char*> kind = nullptr;  // the function; null: no call fails
-  std::atomic<int> left = 0;                // its calls up to and including the one that fails
+  std::atomic<int> calls_left = 0;          // its calls up to and including the one that fails
   std::atomic<int> error = 0;
   std::atomic<bool> fired = false;
 };
@@ -51,7 +51,7 @@ Injection injection;
 bool must_fail(const char* kind) {
   const char* const wanted = injection.kind.load();
   if (wanted == nullptr || std::string_view(wanted) != kind) return false;
-  if (injection.left.fetch_sub(1) != 1) return false;
+  if (injection.calls_left.fetch_sub(1) != 1) return false;
   injection.fired = true;
   errno = injection.error;
   return true;
@@ -132,7 +132,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kHangGuard(60'000);
 
 // How a rank ended, by its exit status.
-enum Ending : int { kWell = 40, kError, kWrongResult, kHangs, kNeverFailed };
+enum Ending : int { kWell = 40, kError, kWrongResult, kHangs };
 
 // What a rank reports to the parent process: its last status, and how far it has come.
 struct RankReport {
@@ -252,7 +252,7 @@ std::array<int, 2> run_with_failure(const Failure& failure, int failing_rank, Jo
     if (rank == failing_rank) {
       ::dup2(job.errors, STDERR_FILENO);
       injection.error = failure.error;
-      injection.left = failure.nth;
+      injection.calls_left = failure.nth;
       injection.kind = failure.kind;
     }
     Ending ending = kError;
@@ -268,14 +268,14 @@ std::array<int, 2> run_with_failure(const Failure& failure, int failing_rank, Jo
   ends.clear();
   std::array<int, 2> statuses{};
   TimePoint give_up = TimePoint::max();
-  for (int left = 2; left > 0;) {
+  for (int running = 2; running > 0;) {
     pollfd polled{(*server)->readiness(), POLLIN, 0};
     ::poll(&polled, 1, 5);
     (void)(*server)->serve_ready();
     for (std::size_t rank = 0; rank < 2; ++rank) {
       if (children[rank] == 0 || ::waitpid(children[rank], &statuses[rank], WNOHANG) == 0) continue;
       children[rank] = 0;
-      --left;
+      --running;
       if (!WIFEXITED(statuses[rank]) || WEXITSTATUS(statuses[rank]) != kWell)
         give_up = std::chrono::steady_clock::now() + milliseconds(100);
     }

@@ -23,7 +23,7 @@ class Watch {
 
   // `doorbells`, `log` and the descriptors must outlive this object.
   Watch(Doorbells& doorbells, std::vector<Process> processes, const Log& log);
-  ~Watch();  // stop()
+  ~Watch();  // calls stop()
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 

@@ -94,14 +94,14 @@ Status check_splits(const Submission& submission, std::size_t members) {
     return Status::fix_call(fmt::format("{} got {} splits ({}) in a group of {}; give one for each",
                                         title(submission), splits.size(), fmt::join(splits, ", "),
                                         members));
-  std::int64_t left = rows;
+  std::int64_t rows_left = rows;
   for (const std::int64_t split : splits) {
-    if (split < 0 || split > left)
+    if (split < 0 || split > rows_left)
       return Status::fix_call(
           fmt::format("{} got the splits ({}) for {} rows; each must be 0 or more, and their sum "
                       "at most the number of rows",
                       title(submission), fmt::join(splits, ", "), rows));
-    left -= split;
+    rows_left -= split;
   }
   return {};
 }
