@@ -21,13 +21,13 @@ Status check_topology(const EngineOptions& options) {
   const RankTopology& topology = options.topology;
   if (topology.size < 1 || topology.rank < 0 || topology.rank >= topology.size)
     return Status::fix_call(fmt::format(
-        "rank {} does not lie in a job of size {}; FARANDOLE_RANK and FARANDOLE_SIZE are set by "
+        "rank {} is outside a job of size {}; FARANDOLE_RANK and FARANDOLE_SIZE are set by "
         "`farandole run`",
         topology.rank, topology.size));
   if (topology.local_size < 1 || topology.local_rank < 0 ||
       topology.local_rank >= topology.local_size)
     return Status::fix_call(fmt::format(
-        "local rank {} does not lie in a host's share of {} ranks; FARANDOLE_LOCAL_RANK and "
+        "local rank {} is outside its host's share of {} ranks; FARANDOLE_LOCAL_RANK and "
         "FARANDOLE_LOCAL_SIZE are set by `farandole run`",
         topology.local_rank, topology.local_size));
   if (topology.size > 1 && options.rendezvous_descriptor < 0 && options.rendezvous_id.empty())

@@ -107,8 +107,8 @@ TEST_P(EngineOfSize, ManyCallsInAnyOrder) {
   });
 }
 
-// Each rank submits to another group first and waits for that call first. With blocking calls, this
-// program would deadlock.
+// Each rank begins with a different group, and waits for its calls in that order. With blocking
+// calls, this program would deadlock.
 TEST(Engine, OverlappingGroupsInDifferentOrders) {
   const std::vector<std::vector<int>> groups = {{0, 1}, {1, 2}, {0, 2}};
   run_job(3, groups, [&](Engine& engine) {
@@ -430,7 +430,8 @@ TEST(Engine, ABatchStartsAsAWholeOrNotAtAll) {
     EXPECT_EQ(
         engine.submit_batch(batch).status(),
         Status::fix_call(rank + "allreduce `member1` has the shape [-1], which no tensor has: each "
-                                "dimension must be 0 or more, and all of it less than 2^62 bytes"));
+                                "dimension must be 0 or more, and the whole tensor smaller than "
+                                "2^62 bytes"));
     batch[1].shape = {1000};
     const auto handles = engine.submit_batch(batch);
     ASSERT_TRUE(handles.ok()) << handles.status().message();

@@ -25,10 +25,10 @@ Submission with_operation(Submission submission, Operation operation) {
 std::vector<BadCall> bad_calls() {
   return {
       {[](Submission& s) { s.dtype = static_cast<DType>(200); },
-       "operation 0, dtype 200, device 1 and reduce op 1: one of these numbers is in no table; do "
+       "operation 0, dtype 200, device 1 and reduce op 1: one of these numbers is unknown; do "
        "all parts of Farandole have the same version?"},
       {[](Submission& s) { s.device = static_cast<DeviceType>(0); },
-       "operation 0, dtype 9, device 0 and reduce op 1: one of these numbers is in no table; do "
+       "operation 0, dtype 9, device 0 and reduce op 1: one of these numbers is unknown; do "
        "all parts of Farandole have the same version?"},
       {[](Submission& s) { s.group = 7; },
        "there is no group 7; groups are given to init() on all ranks, or added later"},
@@ -36,18 +36,19 @@ std::vector<BadCall> bad_calls() {
        "it is not a member of group 1 (ranks 0); only members may call its operations"},
       {[](Submission& s) { s.shape = {-3}; },
        "allreduce `x` has the shape [-3], which no tensor has: each dimension must be 0 or more, "
-       "and all of it less than 2^62 bytes"},
+       "and the whole tensor smaller than 2^62 bytes"},
       {[](Submission& s) { s.shape = {1L << 40, 1L << 40}; },
        "allreduce `x` has the shape [1099511627776, 1099511627776], which no tensor has: each "
-       "dimension must be 0 or more, and all of it less than 2^62 bytes"},
+       "dimension must be 0 or more, and the whole tensor smaller than 2^62 bytes"},
       {[](Submission& s) { s.shape.assign(65, 1); },
        "allreduce `x` has 65 dimensions; at most 64 are possible: reshape it"},
       {[](Submission& s) { s.name = std::string(5000, 'n'); },
        "the name `" + std::string(77, 'n') +
            "…` has 5000 bytes; at most 4096 are possible: give it a shorter one"},
       {[](Submission& s) { s.name = "farandole.groups"; },
-       "allreduce `farandole.groups` has a name of Farandole's own: no name of a program may begin "
-       "with `farandole.`, or have `.noname.` in it"},
+       "allreduce `farandole.groups` has a reserved name: the names of a program must not begin "
+       "with "
+       "`farandole.` or contain `.noname.`"},
   };
 }
 
@@ -203,12 +204,12 @@ TEST(ErrorTexts, OfHandles) {
 TEST(ErrorTexts, OfImpossibleTopologies) {
   auto options = options_of(2, 2);
   EXPECT_EQ(Engine::create(options).status(),
-            Status::fix_call("rank 2 does not lie in a job of size 2; FARANDOLE_RANK and "
+            Status::fix_call("rank 2 is outside a job of size 2; FARANDOLE_RANK and "
                              "FARANDOLE_SIZE are set by `farandole run`"));
   options = options_of(0, 2);
   options.topology.local_rank = 5;
   EXPECT_EQ(Engine::create(options).status(),
-            Status::fix_call("local rank 5 does not lie in a host's share of 2 ranks; "
+            Status::fix_call("local rank 5 is outside its host's share of 2 ranks; "
                              "FARANDOLE_LOCAL_RANK and FARANDOLE_LOCAL_SIZE are set by `farandole "
                              "run`"));
   EXPECT_EQ(Engine::create(options_of(0, 2)).status(),

@@ -14,14 +14,14 @@ namespace {
 
 const std::vector<std::int64_t> kPids = {100, 101, 102, 103};
 
-EndedRanks nobody() {
+EndedRanks no_ended_ranks() {
   EndedRanks ended;
   ended.left.resize(kPids.size());
   return ended;
 }
 
 TEST(Failure, AGroupGoesOnUntilADeathOrALeaveOfAMember) {
-  EndedRanks ended = nobody();
+  EndedRanks ended = no_ended_ranks();
   EXPECT_FALSE(failure_of(ended, {0, 1}, 0, kPids));
   ended.left[2] = {1, "enough"};
   EXPECT_FALSE(failure_of(ended, {0, 1}, 0, kPids));
@@ -41,7 +41,7 @@ TEST(Failure, AGroupGoesOnUntilADeathOrALeaveOfAMember) {
 }
 
 TEST(Failure, NamesTheFirstOfSeveralCauses) {
-  EndedRanks ended = nobody();
+  EndedRanks ended = no_ended_ranks();
   ended.dead = 1;
   ended.leavers_before_death = 1;
   ended.left[2] = {2, "after the death"};
@@ -53,7 +53,7 @@ TEST(Failure, NamesTheFirstOfSeveralCauses) {
 }
 
 TEST(Failure, AMembersOwnLeaveIsNoFailureOfItsGroup) {
-  EndedRanks ended = nobody();
+  EndedRanks ended = no_ended_ranks();
   ended.left[0] = {1, "enough"};
   EXPECT_FALSE(failure_of(ended, {0, 1}, 0, kPids));
 }

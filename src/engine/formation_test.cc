@@ -101,9 +101,9 @@ TEST(Formation, ValuesWithoutTheirDescriptorsAreErrors) {
   const auto engine = assemble(options_of(0, 2), store);
   EXPECT_EQ(engine.status().code(), StatusCode::kStop);
   EXPECT_THAT(engine.status().message(), HasSubstr("rank 1 sent 0 descriptors instead of 2"));
-  const std::function<bool()> nobody;
+  const std::function<bool()> never;
   ASSERT_TRUE(store->set("segment", {}).ok());
-  const auto segment = take_segment(*store, "segment", 1, {TimePoint{}, nobody});
+  const auto segment = take_segment(*store, "segment", 1, {TimePoint{}, never});
   EXPECT_EQ(segment.status().code(), StatusCode::kStop);
   EXPECT_THAT(segment.status().message(),
               HasSubstr("`segment` came with 0 descriptors instead of 1"));

@@ -154,7 +154,7 @@ void Memberships::leave(std::string_view reason) {
 }
 
 void Memberships::abort_out_of_memory() {
-  constexpr const char* kReason = "it has no memory left for its own small needs";
+  constexpr const char* kReason = "it could not allocate memory for its own data";
   std::fprintf(
       stderr,
       "farandole: rank %d (pid %d) has no memory left (malloc failed); look at `ulimit -v` "

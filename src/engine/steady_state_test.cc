@@ -113,13 +113,14 @@ TEST(Replan, ARolledBackStepLeavesItsOutputsUntouched) {
         return std::vector{engine.submit(calls[0]).value(), engine.submit(calls[1]).value()};
       };
       auto handles = submit(rank);
-      const auto nothing_comes = [&] {
+      const auto expect_no_completion = [&] {
         for (const Handle handle : handles) EXPECT_FALSE(engine.wait(handle, milliseconds(50)));
       };
-      nothing_comes();
+      expect_no_completion();
       for (const auto& tensor : values)
         EXPECT_EQ(std::ranges::count(tensor, 1.0F), std::ssize(tensor));
-      nothing_comes();  // takes the progress lock, so later writes are ordered after these reads
+      expect_no_completion();  // takes the progress lock, so later writes are ordered after these
+                               // reads
       together.arrive_and_wait();
       for (const Handle handle : submit(1 - rank)) handles.push_back(handle);
       for (const Handle handle : handles) {

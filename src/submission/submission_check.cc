@@ -24,7 +24,7 @@ Status check_enumerations(const Submission& submission) {
       reduce_op < kReduceOpNames.size() && find_row(submission.device) != nullptr)
     return {};
   return Status::fix_call(fmt::format(
-      "operation {}, dtype {}, device {} and reduce op {}: one of these numbers is in no table; do "
+      "operation {}, dtype {}, device {} and reduce op {}: one of these numbers is unknown; do "
       "all parts of Farandole have the same version?",
       operation, dtype, static_cast<int>(submission.device), reduce_op));
 }
@@ -45,7 +45,7 @@ Status check_shape(const Submission& submission) {
   if (byte_count(submission.dtype, shape)) return {};
   return Status::fix_call(fmt::format(
       "{} has the shape [{}], which no tensor has: each dimension must be 0 or more, and "
-      "all of it less than 2^62 bytes",
+      "the whole tensor smaller than 2^62 bytes",
       title(submission), fmt::join(shape, ", ")));
 }
 
@@ -149,8 +149,7 @@ Status check_submission(const Submission& submission, std::span<const int> ranks
   if (submission.name.starts_with(kReservedPrefix) ||
       submission.name.find(kAutomaticInfix) != std::string::npos)
     return Status::fix_call(fmt::format(
-        "{} has a name of Farandole's own: no name of a program may begin with `{}`, or have `{}` "
-        "in it",
+        "{} has a reserved name: the names of a program must not begin with `{}` or contain `{}`",
         title(submission), kReservedPrefix, kAutomaticInfix));
   return {};
 }
