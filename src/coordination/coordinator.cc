@@ -35,7 +35,7 @@ Status Coordinator::receive(int from, std::span<const std::byte> message) {
   for (const auto& item : items) {
     const bool announces =
         !std::holds_alternative<Raise>(item) && !std::holds_alternative<Report>(item);
-    if (replan_ && replan_->has(from)) return Status::stop("it goes on after its report");
+    if (replan_ && replan_->has_reported(from)) return Status::stop("it goes on after its report");
     if (announces && mode_ == Mode::kQueue)
       return Status::stop("it announces something in generation 1");
     // It belongs to the old generation: the sender repeats it after the answer if it still needs

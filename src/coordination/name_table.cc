@@ -18,7 +18,7 @@ std::uint32_t NameTable::id_of(std::uint64_t digest) const {
 
 const InternedSignature& NameTable::define(std::uint32_t id, Signature signature) {
   const auto [at, is_new_id] = entries_.try_emplace(
-      id, Entry{InternedSignature(std::move(signature)), uses_.insert(uses_.end(), id)});
+      id, Entry{InternedSignature(std::move(signature)), recency_.insert(recency_.end(), id)});
   CHECK(is_new_id, "an id stands for one signature");
   const bool is_new = ids_.emplace(at->second.interned.digest, id).second;
   CHECK(is_new, "a signature has one id at a time");
@@ -28,20 +28,20 @@ const InternedSignature& NameTable::define(std::uint32_t id, Signature signature
 void NameTable::touch(std::uint32_t id) {
   const auto found = entries_.find(id);
   CHECK(found != entries_.end(), "only an id of the table can be used");
-  uses_.splice(uses_.end(), uses_, found->second.use);
+  recency_.splice(recency_.end(), recency_, found->second.position);
 }
 
 void NameTable::forget(std::uint32_t id) {
   const auto found = entries_.find(id);
   CHECK(found != entries_.end(), "only an id of the table can be forgotten");
-  uses_.erase(found->second.use);
+  recency_.erase(found->second.position);
   ids_.erase(found->second.interned.digest);
   entries_.erase(found);
 }
 
 std::uint32_t NameTable::least_recent() const {
-  CHECK(!uses_.empty(), "an empty table has no least recent id");
-  return uses_.front();
+  CHECK(!recency_.empty(), "an empty table has no least recent id");
+  return recency_.front();
 }
 
 }  // namespace farandole

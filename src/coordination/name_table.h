@@ -31,13 +31,13 @@ class NameTable {
   std::uint32_t least_recent() const;  // the table must not be empty
 
  private:
-  using Uses = std::list<std::uint32_t>;  // ids, least recent first
+  using RecencyList = std::list<std::uint32_t>;  // ids, least recent first
   struct Entry {
     InternedSignature interned;
-    Uses::iterator use;
+    RecencyList::iterator position;
   };
 
-  Uses uses_;
+  RecencyList recency_;
   std::unordered_map<std::uint64_t, std::uint32_t> ids_;  // by digest
   std::unordered_map<std::uint32_t, Entry> entries_;
 };

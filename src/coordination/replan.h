@@ -20,7 +20,9 @@ class Replan {
 
   // Adds a member's report. Errors: kStop, saying how it contradicts the report of another member.
   Status add(int member, const Report& report);
-  bool has(int member) const { return reports_[static_cast<std::size_t>(member)].has_value(); }
+  bool has_reported(int member) const {
+    return reports_[static_cast<std::size_t>(member)].has_value();
+  }
   bool is_complete() const { return missing_ == 0; }
 
   const Raise& raise() const { return raise_; }

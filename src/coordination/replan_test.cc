@@ -20,9 +20,9 @@ Report report(std::uint32_t completed, std::uint8_t entered, std::uint64_t ident
 TEST(Replan, KnowsItsReasonAndWhichMembersHaveReported) {
   Replan replan({3, 5}, {.generation = 1, .fragment = 4});
   EXPECT_EQ(replan.raise().fragment, 4U);
-  EXPECT_FALSE(replan.has(1));
+  EXPECT_FALSE(replan.has_reported(1));
   ASSERT_EQ(replan.add(1, report(2, 0, 0, 8)), Status());
-  EXPECT_TRUE(replan.has(1));
+  EXPECT_TRUE(replan.has_reported(1));
   EXPECT_FALSE(replan.is_complete());
   ASSERT_EQ(replan.add(0, report(2, 0, 0, 9)), Status());
   EXPECT_TRUE(replan.is_complete());

@@ -52,7 +52,7 @@ std::vector<Watch::Process> watched(const Formation& formation) {
   const std::int64_t own_pid = ::getpid();
   std::vector<Watch::Process> processes;
   for (const Peer& peer : formation.peers)
-    if (peer.pid != own_pid) processes.push_back({peer.rank, peer.process.get()});
+    if (peer.pid != own_pid) processes.push_back({peer.rank, peer.pidfd.get()});
   return processes;
 }
 

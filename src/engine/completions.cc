@@ -13,8 +13,8 @@ bool Completions::is_running_here() { return running_here; }
 // runs its own completions on this thread.
 void Completions::run_all() {
   const bool was_running = std::exchange(running_here, true);
-  for (const auto& [handle, completion] : waiting_) completion.function(completion.context, handle);
-  waiting_.clear();
+  for (const auto& [handle, completion] : pending_) completion.function(completion.context, handle);
+  pending_.clear();
   running_here = was_running;
 }
 

@@ -12,11 +12,11 @@ namespace farandole {
 class Completions {
  public:
   void add(Handle handle, const Completion& completion) {
-    if (completion.function != nullptr) waiting_.emplace_back(handle, completion);
+    if (completion.function != nullptr) pending_.emplace_back(handle, completion);
   }
   // Runs the completions that were added since the last call, each once.
   void run() {
-    if (!waiting_.empty()) run_all();
+    if (!pending_.empty()) run_all();
   }
 
   // Whether this thread is running a completion of any engine.
@@ -25,7 +25,7 @@ class Completions {
  private:
   void run_all();
 
-  std::vector<std::pair<Handle, Completion>> waiting_;
+  std::vector<std::pair<Handle, Completion>> pending_;
 };
 
 }  // namespace farandole

@@ -222,7 +222,7 @@ void Engine::abandon_after_fork() {
   parts_->timeline->abandon_after_fork();
   parts_->formation.heap->abandon_after_fork();
   parts_->store.reset();  // closes its socket
-  for (Peer& peer : parts_->formation.peers) peer.process.reset();
+  for (Peer& peer : parts_->formation.peers) peer.pidfd.reset();
 }
 
 }  // namespace farandole

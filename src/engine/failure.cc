@@ -12,15 +12,15 @@ std::optional<GroupFailure> failure_of(const EndedRanks& ended, const std::vecto
   const auto rank_with_pid = [&pids](int rank) {
     return fmt::format("rank {} (pid {})", rank, pids[static_cast<std::size_t>(rank)]);
   };
-  std::uint32_t first_ticket = ended.dead ? ended.leavers_before_death + 1 : UINT32_MAX;
+  std::uint32_t first_ticket = ended.dead_rank ? ended.leavers_before_death + 1 : UINT32_MAX;
   std::optional<GroupFailure> failure;
-  if (ended.dead)
+  if (ended.dead_rank)
     failure = {Status::rebuild_group(
                    fmt::format("{} has died; this job is over: shut down, and start it again",
-                               rank_with_pid(*ended.dead))),
-               *ended.dead};
+                               rank_with_pid(*ended.dead_rank))),
+               *ended.dead_rank};
   for (const int rank : ranks) {
-    const auto& leave = ended.left[static_cast<std::size_t>(rank)];
+    const auto& leave = ended.leavers[static_cast<std::size_t>(rank)];
     if (rank == own_rank || !leave || leave->ticket >= first_ticket) continue;
     first_ticket = leave->ticket;
     failure = {Status::rebuild_group(fmt::format("{} has left the job ({}); all ranks must make "
@@ -52,14 +52,14 @@ std::optional<GiveUpReason> reason_of_stall(const Record* oldest, TimePoint now,
 // that comes meanwhile.
 EndedRanks FailureWatch::read() {
   EndedRanks ended;
-  ended.dead = doorbells_.closed_by();
-  if (ended.dead) ended.leavers_before_death = doorbells_.leavers_before_closing();
+  ended.dead_rank = doorbells_.closed_by();
+  if (ended.dead_rank) ended.leavers_before_death = doorbells_.leavers_before_closing();
   std::uint32_t leaves = 0;
   for (int rank = 0; rank < doorbells_.size(); ++rank) {
-    ended.left.push_back(doorbells_.leaver(rank));
-    leaves += ended.left.back() ? 1 : 0;
+    ended.leavers.push_back(doorbells_.leaver(rank));
+    leaves += ended.leavers.back() ? 1 : 0;
   }
-  death_seen_ = ended.dead.has_value();
+  death_seen_ = ended.dead_rank.has_value();
   leaves_seen_ = leaves;
   return ended;
 }

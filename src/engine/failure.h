@@ -18,9 +18,9 @@ struct Record;
 
 // Which ranks of the job have ended, as read at one time.
 struct EndedRanks {
-  std::optional<int> dead;                             // the rank that died first
-  std::uint32_t leavers_before_death = 0;              // how many ranks had left before it died
-  std::vector<std::optional<Doorbells::Leaver>> left;  // by rank
+  std::optional<int> dead_rank;                           // the rank that died first
+  std::uint32_t leavers_before_death = 0;                 // how many ranks had left before it died
+  std::vector<std::optional<Doorbells::Leaver>> leavers;  // by rank
 };
 
 // Why a group is over, and the rank whose death or leave ended it.

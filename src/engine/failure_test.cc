@@ -16,14 +16,14 @@ const std::vector<std::int64_t> kPids = {100, 101, 102, 103};
 
 EndedRanks no_ended_ranks() {
   EndedRanks ended;
-  ended.left.resize(kPids.size());
+  ended.leavers.resize(kPids.size());
   return ended;
 }
 
 TEST(Failure, AGroupGoesOnUntilADeathOrALeaveOfAMember) {
   EndedRanks ended = no_ended_ranks();
   EXPECT_FALSE(failure_of(ended, {0, 1}, 0, kPids));
-  ended.left[2] = {1, "enough"};
+  ended.leavers[2] = {1, "enough"};
   EXPECT_FALSE(failure_of(ended, {0, 1}, 0, kPids));
   const auto left = failure_of(ended, {0, 2}, 0, kPids);
   ASSERT_TRUE(left);
@@ -31,7 +31,7 @@ TEST(Failure, AGroupGoesOnUntilADeathOrALeaveOfAMember) {
   EXPECT_EQ(left->status.message(),
             "rank 2 (pid 102) has left the job (enough); all ranks must make the same calls before "
             "any of them leaves");
-  ended.dead = 3;
+  ended.dead_rank = 3;
   ended.leavers_before_death = 1;
   const auto died = failure_of(ended, {0, 1}, 0, kPids);
   ASSERT_TRUE(died);
@@ -42,19 +42,19 @@ TEST(Failure, AGroupGoesOnUntilADeathOrALeaveOfAMember) {
 
 TEST(Failure, NamesTheFirstOfSeveralCauses) {
   EndedRanks ended = no_ended_ranks();
-  ended.dead = 1;
+  ended.dead_rank = 1;
   ended.leavers_before_death = 1;
-  ended.left[2] = {2, "after the death"};
+  ended.leavers[2] = {2, "after the death"};
   EXPECT_EQ(failure_of(ended, {0, 1, 2, 3}, 0, kPids)->failed_rank, 1);
-  ended.left[3] = {1, "before it"};
+  ended.leavers[3] = {1, "before it"};
   EXPECT_EQ(failure_of(ended, {0, 1, 2, 3}, 0, kPids)->failed_rank, 3);
-  ended.dead.reset();
+  ended.dead_rank.reset();
   EXPECT_EQ(failure_of(ended, {0, 1, 2, 3}, 0, kPids)->failed_rank, 3);
 }
 
 TEST(Failure, AMembersOwnLeaveIsNoFailureOfItsGroup) {
   EndedRanks ended = no_ended_ranks();
-  ended.left[0] = {1, "enough"};
+  ended.leavers[0] = {1, "enough"};
   EXPECT_FALSE(failure_of(ended, {0, 1}, 0, kPids));
 }
 
@@ -80,12 +80,12 @@ TEST_F(FailureWatchTest, ReadsEachEndOnce) {
   EXPECT_FALSE(watch_.has_changed());
   Doorbells(memory_->data(), 1, kSize).leave("enough");
   EXPECT_TRUE(watch_.has_changed());
-  EXPECT_EQ(watch_.read().left[1]->reason, "enough");
+  EXPECT_EQ(watch_.read().leavers[1]->reason, "enough");
   EXPECT_FALSE(watch_.has_changed());
   doorbells_.close(2);
   EXPECT_TRUE(watch_.has_changed());
   const EndedRanks ended = watch_.read();
-  EXPECT_EQ(ended.dead, 2);
+  EXPECT_EQ(ended.dead_rank, 2);
   EXPECT_EQ(ended.leavers_before_death, 1u);
   EXPECT_FALSE(watch_.has_changed());
 }
@@ -95,11 +95,11 @@ TEST_F(FailureWatchTest, ReadsEachEndOnce) {
 TEST_F(FailureWatchTest, AnUnfinishedLeaveIsReadAgain) {
   header().leavers.store(1);
   EXPECT_TRUE(watch_.has_changed());
-  EXPECT_FALSE(watch_.read().left[1].has_value());
+  EXPECT_FALSE(watch_.read().leavers[1].has_value());
   EXPECT_TRUE(watch_.has_changed());
   line(1).left.store(1);
   EXPECT_TRUE(watch_.has_changed());
-  EXPECT_EQ(watch_.read().left[1]->ticket, 1u);
+  EXPECT_EQ(watch_.read().leavers[1]->ticket, 1u);
   EXPECT_FALSE(watch_.has_changed());
 }
 

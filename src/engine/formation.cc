@@ -77,9 +77,9 @@ Result<std::vector<std::vector<int>>> all_groups(const EngineOptions& options) {
 }
 
 // The steps of one formation, in the order in which form() calls them.
-class Rendezvous {
+class FormationProtocol {
  public:
-  Rendezvous(const EngineOptions& options, Store& store)
+  FormationProtocol(const EngineOptions& options, Store& store)
       : options_(options),
         store_(store),
         limit_{std::chrono::steady_clock::now() + std::min(options.start_timeout, kStartTimeoutMax),
@@ -337,24 +337,24 @@ Result<std::shared_ptr<Segment>> take_segment(Store& store, const std::string& k
 }
 
 Result<Formation> form(const EngineOptions& options, Store& store) {
-  Rendezvous rendezvous(options, store);
+  FormationProtocol protocol(options, store);
   Formation formation;
-  FARANDOLE_TRY_ASSIGN(formation.epoch, rendezvous.begin());
+  FARANDOLE_TRY_ASSIGN(formation.epoch, protocol.begin());
   const auto join = [&]() -> Status {
-    FARANDOLE_TRY(rendezvous.check_limits());
-    FARANDOLE_TRY(rendezvous.choose_groups(formation));
-    FARANDOLE_TRY(rendezvous.publish(formation));
-    FARANDOLE_TRY(rendezvous.attach(formation));
-    return rendezvous.complete();
+    FARANDOLE_TRY(protocol.check_limits());
+    FARANDOLE_TRY(protocol.choose_groups(formation));
+    FARANDOLE_TRY(protocol.publish(formation));
+    FARANDOLE_TRY(protocol.attach(formation));
+    return protocol.complete();
   };
   const auto what_failed = [&] {
     return fmt::format("rank {} cannot join", options.topology.rank);
   };
   const Status status = catch_bad_alloc(what_failed, join);
-  if (!status.ok()) rendezvous.announce_failure(status);
+  if (!status.ok()) protocol.announce_failure(status);
   // Ranks that have completed the formation expect this rank to take part.
   if (!status.ok() && formation.doorbells) formation.doorbells->leave(status.message());
-  rendezvous.depart(status.ok());
+  protocol.depart(status.ok());
   if (!status.ok()) return status;
   return formation;
 }

@@ -21,7 +21,7 @@ namespace farandole {
 struct Peer {
   int rank = 0;
   std::int64_t pid = 0;
-  Descriptor process;  // pidfd, opened by that process itself, so that no reused pid is meant
+  Descriptor pidfd;  // opened by that process itself, so that no reused pid is meant
   std::unique_ptr<PeerHeap> heap;
 };
 

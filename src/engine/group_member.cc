@@ -224,7 +224,7 @@ void GroupMember::end(const Status& status, std::vector<Record*>& finished) {
 bool GroupMember::any_member_may_write() const {
   for (int member = 0; member < group_.members(); ++member) {
     const auto rank = static_cast<std::size_t>(group_.ranks[static_cast<std::size_t>(member)]);
-    if (board_.may_still_write(member) && !has_ended(formation_.peers[rank].process)) return true;
+    if (board_.may_still_write(member) && !has_ended(formation_.peers[rank].pidfd)) return true;
   }
   return false;
 }

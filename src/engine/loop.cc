@@ -9,7 +9,7 @@ namespace farandole {
 namespace {
 
 // How often a waiting rank checks whether FARANDOLE_STALL_LIMIT has passed.
-constexpr std::chrono::milliseconds kStallCheck(250);
+constexpr std::chrono::milliseconds kStallCheckInterval(250);
 // After how many rounds with progress the driving thread reads the clock. To read it after each
 // would cost as much as the round itself.
 constexpr int kRoundsPerClockRead = 16;
@@ -84,7 +84,7 @@ void Loop::sleep(TimePoint deadline) {
   }
   if (progress || wanted_is_done || called_away) return doorbells_.cancel_sleep();
   Duration limit = memberships_.deadline(deadline) - clock_.now();
-  if (stall_limit_.count() > 0) limit = std::min<Duration>(limit, kStallCheck);
+  if (stall_limit_.count() > 0) limit = std::min<Duration>(limit, kStallCheckInterval);
   take_short_time_slices();
   doorbells_.sleep(ticket, limit);
 }
@@ -131,7 +131,7 @@ bool Loop::accept_submissions() {
 void Loop::give_up_if_stalled() {
   const TimePoint now = clock_.now();
   if (now < next_stall_check_) return;
-  next_stall_check_ = now + kStallCheck;
+  next_stall_check_ = now + kStallCheckInterval;
   std::optional<GiveUpReason> why;
   {
     auto state = state_.guarded.lock();

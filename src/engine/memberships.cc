@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds kFinishTimeout(1000);
 void Memberships::add(std::unique_ptr<GroupMember> member) {
   recorder_.enter_group(member->id());
   members_.push_back(std::move(member));
-  members_are_new_ = true;
+  has_new_members_ = true;
 }
 
 void Memberships::remove(GroupId group) {
@@ -47,7 +47,7 @@ bool Memberships::advance(std::vector<Record*>& finished) {
   const auto broken =
       std::ranges::find_if(members_, [](const auto& member) { return is_broken(member->ended()); });
   if (broken != members_.end()) give_up(reason_of_broken_group(*(*broken)->ended()), finished);
-  if (std::exchange(members_are_new_, false) || failures_.has_changed()) {
+  if (std::exchange(has_new_members_, false) || failure_watch_.has_changed()) {
     end_failed_groups(finished);
     progress = true;  // the driving thread must run another round before it sleeps
   }
@@ -70,7 +70,7 @@ TimePoint Memberships::deadline(TimePoint at_most) const {
 // until they make no progress, which finishes such steps. It reads the ended ranks before that; the
 // next advance() finds a death that comes meanwhile.
 void Memberships::end_failed_groups(std::vector<Record*>& finished) {
-  const EndedRanks ended = failures_.read();
+  const EndedRanks ended = failure_watch_.read();
   if (given_up_) end_all(*given_up_, finished);
   std::vector<std::pair<GroupMember*, GroupFailure>> failures;
   for (auto& member : members_) {

@@ -28,7 +28,7 @@ class Memberships {
         recorder_(recorder),
         clock_(clock),
         pids_(std::move(pids)),
-        failures_(doorbells) {}
+        failure_watch_(doorbells) {}
   Memberships(const Memberships&) = delete;
   Memberships& operator=(const Memberships&) = delete;
 
@@ -79,8 +79,8 @@ class Memberships {
   const Clock& clock_;
   const std::vector<std::int64_t> pids_;
   std::vector<std::unique_ptr<GroupMember>> members_;
-  FailureWatch failures_;
-  bool members_are_new_ = false;  // a member of a new group may have died before it was added
+  FailureWatch failure_watch_;
+  bool has_new_members_ = false;  // a member of a new group may have died before it was added
   bool unsent_ = false;
   bool has_left_ = false;
   std::optional<Status> given_up_;  // the error with which this rank has given up

@@ -14,7 +14,7 @@ namespace {
 
 // How long the thread "progress" naps while callers keep coming and make progress themselves. To
 // wake it for each call would cost more than the calls.
-constexpr std::chrono::microseconds kNap(50);
+constexpr std::chrono::microseconds kNapDuration(50);
 
 }  // namespace
 
@@ -205,7 +205,7 @@ void ProgressThreads::run() {
       progress_lock.begin_nap();
       do {
         if (state->submissions.with_completion() > 0) break;  // perhaps no caller makes progress
-        state.wait_at(state_.nap_queue, clock_.now() + kNap,
+        state.wait_at(state_.nap_queue, clock_.now() + kNapDuration,
                       [](Contents& contents) { return contents.progress_lock.is_stopping(); });
       } while (progress_lock.naps_on(state_.has_work(*state)));
       const bool is_ours = progress_lock.end_nap(state_.has_work(*state));
