@@ -31,8 +31,8 @@ class Learner {
   // Returns the edits since the last call. To update a copy of the plan, apply them in this order.
   std::vector<StreamItem> take_edits() { return std::exchange(edits_, {}); }
 
-  // Forgets the steps since the last synchronization point, because others have run since. If given
-  // the members' counts so far, it can recognize the next step as a synchronization point.
+  // Forgets the steps since the last synchronization point, because the learner has not seen all
+  // steps. With the members' counts so far, the next step may already be a synchronization point.
   void restart(std::vector<std::uint32_t> quiescent_points = {});
   // Call it before the step of this id is issued; `contexts` are those of the members' submissions.
   // Returns true if a superstep, or a sequence that has repeated often enough, ends there. Then the
