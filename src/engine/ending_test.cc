@@ -233,9 +233,9 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     if (!wait_until([&] { return is_stopped(snapshot_->pids[1]); })) return 2;
     ++snapshot_->filled;  // lets rank 2 leave
     if (!other_leaves) ::kill(snapshot_->pids[2], SIGKILL);
-    if (const int seen = check_status(finish(engine, handle).status, "rank 2 (pid ");
-        seen != kPassed)
-      return seen;
+    if (const int result = check_status(finish(engine, handle).status, "rank 2 (pid ");
+        result != kPassed)
+      return result;
     if (other_leaves && !wait_until([&] { return snapshot_->filled == 2; })) return 5;
     std::thread resume([&, fills = snapshot_->filled.load()] {
       wait_until([&] { return snapshot_->filled > fills; });
@@ -260,9 +260,9 @@ class MemoryOfAStoppedSurvivor : public ::testing::Test {
     const ContinueGuard continues{snapshot_};
     if (!wait_until([&] { return is_stopped(snapshot_->pids[1]); })) return 2;
     ::kill(snapshot_->pids[2], SIGKILL);
-    if (const int seen = check_status(finish(engine, handle).status, "rank 2 (pid ");
-        seen != kPassed)
-      return seen;
+    if (const int result = check_status(finish(engine, handle).status, "rank 2 (pid ");
+        result != kPassed)
+      return result;
     (void)engine.shutdown("enough");
     EngineOptions alone;
     alone.context = context_in_test();
@@ -305,9 +305,9 @@ TEST_P(StoppedSurvivor, DoesNotWriteToReturnedMemory) {
                       SharedTensor tensor(engine, kCount);
                       tensor.fill(1);
                       if (rank == 2) return run_ending_rank(engine, tensor, leaves);
-                      const int seen = rank == 1 ? run_stopped_rank(engine, tensor)
-                                                 : run_survivor(engine, tensor, leaves);
-                      return seen == kPassed && leaves ? reduce_as_pair(engine, tensor) : seen;
+                      const int result = rank == 1 ? run_stopped_rank(engine, tensor)
+                                                   : run_survivor(engine, tensor, leaves);
+                      return result == kPassed && leaves ? reduce_as_pair(engine, tensor) : result;
                     },
                     {{0, 1}});
   for (std::size_t rank = 0; rank < statuses.size(); ++rank)

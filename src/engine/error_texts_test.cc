@@ -47,8 +47,7 @@ std::vector<BadCall> bad_calls() {
            "…` has 5000 bytes; at most 4096 are possible: give it a shorter one"},
       {[](Submission& s) { s.name = "farandole.groups"; },
        "allreduce `farandole.groups` has a reserved name: the names of a program must not begin "
-       "with "
-       "`farandole.` or contain `.noname.`"},
+       "with `farandole.` or contain `.noname.`"},
   };
 }
 

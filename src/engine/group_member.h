@@ -109,8 +109,8 @@ class GroupMember {
   FusionBuffer fusion_;
   Agreement agreement_;             // borrows the signatures of the records
   std::map<int, PeerRings> rings_;  // by member; a follower has only that to member 0
-  MessageRing::Counter* messages_sent_ =
-      nullptr;                  // counts messages to the coordinator; null elsewhere
+  // counts the messages to the coordinator; null on followers
+  MessageRing::Counter* messages_sent_ = nullptr;
   std::uint32_t received_ = 0;  // the value of that counter at the last read
   std::size_t unsent_ = 0;      // how many messages are in `waiting`
   std::vector<Record*> in_flight_;
