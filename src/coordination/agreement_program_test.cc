@@ -149,8 +149,9 @@ Run run(std::vector<Program> programs, Random& random, const AgreementOptions& o
 
 // Makes one program per member. In each iteration, a member submits the names of one superstep in a
 // random order and then waits for all.
-std::vector<Program> in_supersteps(int members, int iterations, int mark_at,
-                                   const std::function<Names(int)>& superstep, Random& random) {
+std::vector<Program> programs_in_supersteps(int members, int iterations, int mark_at,
+                                            const std::function<Names(int)>& superstep,
+                                            Random& random) {
   std::vector<Program> programs(static_cast<std::size_t>(members));
   for (int iteration = 0; iteration < iterations; ++iteration) {
     const auto names = superstep(iteration);
@@ -181,14 +182,14 @@ class Programs : public testing::TestWithParam<int> {
 };
 
 TEST_P(Programs, OneSuperstepInAnyOrderEndsWithoutMessages) {
-  const auto programs =
-      in_supersteps(members(), 30, 15, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
+  const auto programs = programs_in_supersteps(
+      members(), 30, 15, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
   EXPECT_EQ(run(programs, random_).messages_after_mark, 0);
 }
 
 TEST_P(Programs, OneSuperstepIsFused) {
-  const auto programs =
-      in_supersteps(members(), 30, 15, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
+  const auto programs = programs_in_supersteps(
+      members(), 30, 15, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
   const auto result = run(programs, random_, {.fusion_bytes = 1000});
   EXPECT_EQ(result.messages_after_mark, 0);
   EXPECT_EQ(result.log.back().size(), 7U);
@@ -209,7 +210,7 @@ TEST_P(Programs, ARepeatedQueueIsFused) {
 }
 
 TEST_P(Programs, AlternatingSuperstepsEndWithoutMessages) {
-  const auto programs = in_supersteps(
+  const auto programs = programs_in_supersteps(
       members(), 60, 40,
       [](int iteration) {
         return iteration % 3 == 0   ? Names{"a", "b", "c"}
@@ -222,7 +223,7 @@ TEST_P(Programs, AlternatingSuperstepsEndWithoutMessages) {
 
 // For example a training with a regular evaluation that uses some of the same names.
 TEST_P(Programs, OverlappingSuperstepsEndWithoutMessages) {
-  const auto programs = in_supersteps(
+  const auto programs = programs_in_supersteps(
       members(), 120, 80,
       [](int iteration) {
         return iteration % 4 == 3 ? Names{"a", "x", "y"} : Names{"a", "b", "c", "d"};
@@ -232,7 +233,7 @@ TEST_P(Programs, OverlappingSuperstepsEndWithoutMessages) {
 }
 
 TEST_P(Programs, NestedSuperstepsEndWithoutMessages) {
-  const auto programs = in_supersteps(
+  const auto programs = programs_in_supersteps(
       members(), 120, 80,
       [](int iteration) { return iteration % 3 == 2 ? Names{"a"} : Names{"a", "b", "c"}; },
       random_);
@@ -251,7 +252,7 @@ TEST_P(Programs, DisjointSuperstepsInARandomCycleEndWithoutMessages) {
   std::vector<std::size_t> turn;
   for (auto size = 1 + random_() % 6; size > 0; --size)
     turn.push_back(random_() % supersteps.size());
-  const auto programs = in_supersteps(
+  const auto programs = programs_in_supersteps(
       members(), 150, 110,
       [&](int iteration) {
         return supersteps[turn[static_cast<std::size_t>(iteration) % turn.size()]];
@@ -280,7 +281,7 @@ TEST_P(Programs, WaitsInsideASuperstepEndWithoutMessages) {
 // Names repeat, but supersteps do not. The test only checks that the programs run to their end.
 TEST_P(Programs, SuperstepsThatDoNotRepeatComplete) {
   Random sets(random_());
-  const auto programs = in_supersteps(
+  const auto programs = programs_in_supersteps(
       members(), 60, 0,
       [&](int) {
         Names names;
@@ -316,8 +317,8 @@ TEST_P(Programs, ProgramsWithoutQuiescentPointsComplete) {
 // Programs that compute for longer than the grace period cause needless raises. The test only
 // checks that they run to their end.
 TEST_P(Programs, ProgramsSlowerThanTheGraceTimeComplete) {
-  const auto programs =
-      in_supersteps(members(), 60, 0, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
+  const auto programs = programs_in_supersteps(
+      members(), 60, 0, [](int) { return Names{"a", "b", "c", "d"}; }, random_);
   run(programs, random_, {.fusion_bytes = 100}, 100);
 }
 

@@ -62,7 +62,7 @@ void Follower::announce(InFlight::Slot slot) {
     messages_.add(Announcement(AnnounceInFull{submission.interned->signature, submission.context}));
 }
 
-void Follower::announce_what_is_not_planned() {
+void Follower::announce_unplanned() {
   planned_queued_ = 0;
   for (auto slot = in_flight_.first(); slot != InFlight::kNone; slot = in_flight_[slot].later) {
     auto& submission = in_flight_[slot];
@@ -245,7 +245,7 @@ Status Follower::apply(const Answer& item) {
   grace_.restart();
   for (auto slot = in_flight_.first(); slot != InFlight::kNone; slot = in_flight_[slot].later)
     in_flight_[slot].announced = false;
-  announce_what_is_not_planned();
+  announce_unplanned();
   if (!join_ || join_->released) return {};
   if (mode_ == Mode::kPlan)
     raise({});
@@ -277,9 +277,9 @@ Status Follower::apply(const Follow& item) {
                     item.fragment, item.sequence, item.generation, rank_));
   mode_ = Mode::kPlan;
   walk_.go_to(plan_.find(item.fragment));
-  walk_.count_from_zero();
+  walk_.reset_fragments_run();
   grace_.restart();
-  announce_what_is_not_planned();
+  announce_unplanned();
   return {};
 }
 

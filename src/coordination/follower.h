@@ -62,7 +62,7 @@ class Follower {
   };
 
   void announce(InFlight::Slot slot);
-  void announce_what_is_not_planned();
+  void announce_unplanned();
   bool is_stuck();
   void raise(Raise item);
   Status apply(const Define& item);

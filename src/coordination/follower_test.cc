@@ -50,8 +50,8 @@ class TestFollower {
   Follower& follower() { return follower_; }
 
   void submit(const Signature& signature, const SubmissionContext& context = {}) {
-    known_.emplace_back(signature);
-    follower_.submit(++call_id_last_, known_.back(), context, now_);
+    interned_.emplace_back(signature);
+    follower_.submit(++call_id_last_, interned_.back(), context, now_);
   }
 
   Status feed(const std::vector<StreamItem>& items) {
@@ -92,7 +92,7 @@ class TestFollower {
   }
 
  private:
-  std::deque<InternedSignature> known_;
+  std::deque<InternedSignature> interned_;
   CallId call_id_last_ = 0;
   TimePoint now_;
   Follower follower_;

@@ -12,25 +12,25 @@ InternedSignature tensor(const std::string& name) {
 }
 
 // Runs a superstep in steps of one submission each. Returns true if the group should learn a plan.
-bool pays(FusionWatch& watch, std::uint32_t quiescent_points,
-          std::initializer_list<const char*> names, std::uint32_t waits_between = 0) {
-  bool pays = false;
+bool should_learn(FusionWatch& watch, std::uint32_t quiescent_points,
+                  std::initializer_list<const char*> names, std::uint32_t waits_between = 0) {
+  bool result = false;
   std::uint32_t waits = 0;
   for (const auto* name : names) {
     watch.add(tensor(name), {.waits = waits, .quiescent_points = quiescent_points});
     waits += waits_between;
-    pays |= watch.end_step();
+    result |= watch.end_step();
   }
-  return pays;
+  return result;
 }
 
 TEST(FusionWatch, ReportsOnceThatARepeatedSuperstepCouldBeFused) {
   FusionWatch watch(100);
-  EXPECT_FALSE(pays(watch, 1, {"a", "b"}));
-  EXPECT_FALSE(pays(watch, 2, {"b", "a"}));
-  EXPECT_TRUE(pays(watch, 3, {"a", "b"}));
-  EXPECT_FALSE(pays(watch, 4, {"a", "b"}));
-  EXPECT_FALSE(pays(watch, 5, {"a", "b"}));
+  EXPECT_FALSE(should_learn(watch, 1, {"a", "b"}));
+  EXPECT_FALSE(should_learn(watch, 2, {"b", "a"}));
+  EXPECT_TRUE(should_learn(watch, 3, {"a", "b"}));
+  EXPECT_FALSE(should_learn(watch, 4, {"a", "b"}));
+  EXPECT_FALSE(should_learn(watch, 5, {"a", "b"}));
 }
 
 TEST(FusionWatch, ReportsNothingIfNothingCanBeFused) {
@@ -39,10 +39,10 @@ TEST(FusionWatch, ReportsNothingIfNothingCanBeFused) {
   FusionWatch changing(100);
   FusionWatch alone(100);
   for (std::uint32_t round = 1; round < 10; ++round) {
-    EXPECT_FALSE(pays(small, round, {"a", "b"}));
-    EXPECT_FALSE(pays(waiting, round, {"a", "b"}, 1));
-    EXPECT_FALSE(pays(changing, round, {"a", std::to_string(round).c_str()}));
-    EXPECT_FALSE(pays(alone, round, {"a"}));
+    EXPECT_FALSE(should_learn(small, round, {"a", "b"}));
+    EXPECT_FALSE(should_learn(waiting, round, {"a", "b"}, 1));
+    EXPECT_FALSE(should_learn(changing, round, {"a", std::to_string(round).c_str()}));
+    EXPECT_FALSE(should_learn(alone, round, {"a"}));
   }
 }
 

@@ -31,9 +31,9 @@ InFlight::Slot InFlight::add(CallId call_id, const InternedSignature& interned,
 
 void InFlight::remove(Slot slot) {
   erase_entry(slot);
-  const Call& gone = calls_[slot];
-  (gone.earlier == kNone ? first_ : calls_[gone.earlier].later) = gone.later;
-  (gone.later == kNone ? last_ : calls_[gone.later].earlier) = gone.earlier;
+  const Call& removed = calls_[slot];
+  (removed.earlier == kNone ? first_ : calls_[removed.earlier].later) = removed.later;
+  (removed.later == kNone ? last_ : calls_[removed.later].earlier) = removed.earlier;
   --size_;
   unused_.push_back(slot);
 }

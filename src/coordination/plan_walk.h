@@ -32,7 +32,7 @@ class PlanWalk {
 
   // How many fragments have been entered completely.
   std::uint32_t fragments_run() const { return fragments_run_; }
-  void count_from_zero() { fragments_run_ = 0; }
+  void reset_fragments_run() { fragments_run_ = 0; }
 
   // Returns what to raise if a planned submission is in flight, but next() was null for too long.
   // The caller adds the generation and the completed sequence.

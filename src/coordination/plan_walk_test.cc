@@ -21,7 +21,7 @@ class PlanOfThreeFragments : public testing::Test {
     for (std::uint32_t id = 1; id <= 5; ++id) {
       Signature signature;
       signature.name = std::to_string(id);
-      known_.push_back(std::make_unique<InternedSignature>(signature));
+      interned_.push_back(std::make_unique<InternedSignature>(signature));
       names_.define(id, signature);
     }
     edit(AddBucket{1, {1, 2}});
@@ -38,7 +38,7 @@ class PlanOfThreeFragments : public testing::Test {
     EXPECT_EQ(plan_.apply(item), Status());
   }
   void submit(std::uint32_t id, std::uint32_t quiescent_points = 0, std::uint32_t waits = 0) {
-    in_flight_.add(id, *known_[id - 1], {.waits = waits, .quiescent_points = quiescent_points});
+    in_flight_.add(id, *interned_[id - 1], {.waits = waits, .quiescent_points = quiescent_points});
   }
   // Enters the next bucket, if there is one, and completes it. Returns the call ids.
   std::vector<CallId> run() {
@@ -53,7 +53,7 @@ class PlanOfThreeFragments : public testing::Test {
     return call_ids;
   }
 
-  std::vector<std::unique_ptr<InternedSignature>> known_;
+  std::vector<std::unique_ptr<InternedSignature>> interned_;
   NameTable names_;
   Plan plan_{names_};
   InFlight in_flight_;
@@ -99,7 +99,7 @@ TEST_F(PlanOfThreeFragments, AfterASynchronizationPointAFragmentMayFollowItself)
 }
 
 TEST_F(PlanOfThreeFragments, AnotherSignatureOfAPlannedNameIsNotReady) {
-  auto other = known_[0]->signature;
+  auto other = interned_[0]->signature;
   other.root_rank = 2;
   const InternedSignature changed(other);
   in_flight_.add(9, changed, {});

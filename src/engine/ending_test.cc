@@ -54,7 +54,7 @@ class SharedTensor {
   std::span<float> values_;
 };
 
-bool names_the_leave(const Status& status, const std::string& reason) {
+bool is_leave_error(const Status& status, const std::string& reason) {
   return status.code() == StatusCode::kRebuildGroup &&
          status.message().find("has left the job (" + reason) != std::string::npos;
 }
@@ -72,7 +72,7 @@ TEST(Ending, ACallThatOneRankHasGivenUpFailsOnTheOthersToo) {
       const Status status = allreduce(*engine, values, "gradients");
       if (rank == 0) given_up.count_down();
       EXPECT_EQ(status.code(), StatusCode::kRebuildGroup) << count;
-      EXPECT_TRUE(rank == 0 || names_the_leave(status, "it gave up")) << status.message();
+      EXPECT_TRUE(rank == 0 || is_leave_error(status, "it gave up")) << status.message();
       EXPECT_EQ(values, std::vector<float>(count, 1.0F));
     });
   }
@@ -90,7 +90,7 @@ TEST(Ending, ACallThatOneRankEndsByShutdownFailsOnTheOthersToo) {
     if (leaves) left.count_down();
     const Status status = finish(engine, handle).status;
     EXPECT_EQ(status.code(), StatusCode::kRebuildGroup);
-    EXPECT_TRUE(leaves || names_the_leave(status, "enough")) << status.message();
+    EXPECT_TRUE(leaves || is_leave_error(status, "enough")) << status.message();
   });
 }
 

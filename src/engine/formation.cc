@@ -129,7 +129,7 @@ class FormationProtocol {
     value.descriptors.push_back(std::move(heap));
     const Status published = store_.set(keys::member(epoch_, rank()), std::move(value));
     member_published_ = published.ok();
-    return published.ok() ? published : announced_failure_or(published);
+    return published.ok() ? published : prefer_announced_failure(published);
   }
 
   Status publish_doorbells() {
@@ -159,15 +159,15 @@ class FormationProtocol {
   // Returns when all ranks have attached everything, or the error of the first rank that failed.
   Status complete() {
     FARANDOLE_TRY_ASSIGN(const std::int64_t attached, store_.add(keys::attached(epoch_), 1));
-    if (attached == size()) announce_end("");
+    if (attached == size()) announce_result("");
     auto verdict = store_.wait(keys::complete(epoch_), limit_);
-    if (verdict.ok()) return read_end(*verdict);
+    if (verdict.ok()) return read_result(*verdict);
     const Status own = timeout_error("the other ranks to map the shared memory", verdict.status());
     // The others must know that this rank gives up. But if the formation was completed meanwhile,
     // this rank is part of the job.
-    announce_end(failure_text(own));
+    announce_result(failure_text(own));
     verdict = store_.wait(keys::complete(epoch_), {TimePoint{}, never_});
-    const Status end = verdict.ok() ? read_end(*verdict) : own;
+    const Status end = verdict.ok() ? read_result(*verdict) : own;
     return end.ok() ? end : own;
   }
 
@@ -176,7 +176,7 @@ class FormationProtocol {
     const keys::MemberRecord record{failure_text(status), ::getpid(), size(), 0, {}, {}};
     // If this key exists already, another reason came first, and the error may be ignored.
     if (!member_published_) (void)store_.set(keys::member(epoch_, rank()), {record.encode(), {}});
-    announce_end(record.failure);
+    announce_result(record.failure);
   }
 
   // Every rank calls this in the end; the last one removes the keys. An error leaves a few keys.
@@ -197,19 +197,19 @@ class FormationProtocol {
 
   // The launcher may have published this rank's record already, because another rank had ended
   // before this one came. Then it has also published the reason, which is returned.
-  Status announced_failure_or(const Status& status) {
+  Status prefer_announced_failure(const Status& status) {
     const auto end = store_.wait(keys::complete(epoch_), {TimePoint{}, never_});
-    const Status announced = end.ok() ? read_end(*end) : Status();
+    const Status announced = end.ok() ? read_result(*end) : Status();
     return announced.ok() ? status : announced;
   }
 
-  static Status read_end(const StoreValue& value) {
+  static Status read_result(const StoreValue& value) {
     ByteReader reader(value.bytes);
     const std::string failure = reader.get_text();
     return failure.empty() ? Status() : Status::rebuild_group(failure);
   }
 
-  void announce_end(const std::string& failure) {
+  void announce_result(const std::string& failure) {
     ByteWriter writer;
     writer.put_text(failure);
     // The Store keeps the first value, so all ranks read the first reason.

@@ -43,10 +43,10 @@ class Tensor {
   bool is_shared_in(const Engine& engine) const {
     return engine.is_shared(values_.data(), values_.size_bytes());
   }
-  Status sum_up(Engine& engine, const std::string& name = "") {
-    return finish(engine, begin_to_sum_up(engine, name)).status;
+  Status allreduce(Engine& engine, const std::string& name = "") {
+    return finish(engine, submit_allreduce(engine, name)).status;
   }
-  Result<Handle> begin_to_sum_up(Engine& engine, const std::string& name = "") {
+  Result<Handle> submit_allreduce(Engine& engine, const std::string& name = "") {
     Submission submission;
     submission.operation = Operation::kAllreduce;
     submission.name = name;
@@ -75,7 +75,7 @@ TEST(ProcessContext, MemoryStaysSharedFromOneEngineToTheNext) {
     for (int life = 0; life < 5; ++life) {
       ASSERT_TRUE(tensor.is_shared_in(*engine)) << life;
       tensor.fill(static_cast<float>(rank + life));
-      ASSERT_EQ(tensor.sum_up(*engine), Status());
+      ASSERT_EQ(tensor.allreduce(*engine), Status());
       ASSERT_TRUE(tensor.all_are(static_cast<float>(3 + 3 * life))) << life;
       ASSERT_EQ(engine->shutdown("next"), Status());
       engine.reset();
@@ -96,14 +96,14 @@ TEST(ProcessContext, MemoryThatAStepExposesIsNotTakenBackForAnotherEngine) {
     Tensor tensor(*engine);
     for (int turn = 0; turn < 30; ++turn) {
       tensor.fill(1);
-      ASSERT_EQ(tensor.sum_up(*engine, "sum"), Status());
+      ASSERT_EQ(tensor.allreduce(*engine, "sum"), Status());
     }
     tensor.fill(1);
     if (rank == 1) {
       while (!is_checked) std::this_thread::yield();
-      ASSERT_EQ(tensor.sum_up(*engine, "sum"), Status());
+      ASSERT_EQ(tensor.allreduce(*engine, "sum"), Status());
     } else {
-      const Handle handle = tensor.begin_to_sum_up(*engine, "sum").value();
+      const Handle handle = tensor.submit_allreduce(*engine, "sum").value();
       const bool is_done = engine->poll(handle);
       const auto heap = context->heap((64 << 20) + 1).value();
       const Status status = heap->take_back(tensor.bytes());
@@ -149,13 +149,13 @@ TEST(ProcessContext, AFailedStartChangesNothing) {
     auto engine = value_or_abort(assemble(options_with(context, rank, 2), store));
     Tensor tensor(*engine);
     engine.reset();
-    auto refused = options_with(context, rank, 2);
-    refused.bucket_bytes = static_cast<std::size_t>(1000 + rank);
-    EXPECT_EQ(assemble(refused, store).status().code(), StatusCode::kFixCall);
+    auto mismatched = options_with(context, rank, 2);
+    mismatched.bucket_bytes = static_cast<std::size_t>(1000 + rank);
+    EXPECT_EQ(assemble(mismatched, store).status().code(), StatusCode::kFixCall);
     engine = value_or_abort(assemble(options_with(context, rank, 2), store));
     ASSERT_TRUE(tensor.is_shared_in(*engine));
     tensor.fill(2);
-    ASSERT_EQ(tensor.sum_up(*engine), Status());
+    ASSERT_EQ(tensor.allreduce(*engine), Status());
     EXPECT_TRUE(tensor.all_are(4));
   });
 }
@@ -178,17 +178,17 @@ TEST(ProcessContext, TwoEnginesAtOnceShareTheMemory) {
       EXPECT_TRUE(here.is_shared_in(*two));
       for (int round = 0; round < kRounds; ++round) {
         there.fill(static_cast<float>(rank + round));
-        ASSERT_EQ(there.sum_up(*two, "x"), Status());
+        ASSERT_EQ(there.allreduce(*two, "x"), Status());
         ASSERT_TRUE(there.all_are(static_cast<float>(2 + 2 * round))) << round;
       }
     });
     for (int round = 0; round < kRounds; ++round) {
       here.fill(static_cast<float>(rank + round));
-      ASSERT_EQ(here.sum_up(*all, "x"), Status());
+      ASSERT_EQ(here.allreduce(*all, "x"), Status());
       ASSERT_TRUE(here.all_are(static_cast<float>(3 + 3 * round))) << round;
     }
     pair.join();
-    ASSERT_EQ(here.sum_up(*all, "the other engine is gone"), Status());
+    ASSERT_EQ(here.allreduce(*all, "the other engine is gone"), Status());
   });
 }
 

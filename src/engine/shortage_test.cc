@@ -132,7 +132,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kHangGuard(60'000);
 
 // How a rank ended, by its exit status.
-enum Ending : int { kWell = 40, kError, kWrongResult, kHangs };
+enum Ending : int { kSuccess = 40, kError, kWrongResult, kHangs };
 
 // What a rank reports to the parent process: its last status, and how far it has come.
 struct RankReport {
@@ -225,7 +225,7 @@ Ending take_part(int rank, int descriptor, RankReport& report) {
   if (!finishes(**engine, Submission{}, met)) return kHangs;
   if (fails(met.status)) return kError;
   (void)(*engine)->shutdown("done");
-  return kWell;
+  return kSuccess;
 }
 
 struct Failure {
@@ -276,7 +276,7 @@ std::array<int, 2> run_with_failure(const Failure& failure, int failing_rank, Jo
       if (children[rank] == 0 || ::waitpid(children[rank], &statuses[rank], WNOHANG) == 0) continue;
       children[rank] = 0;
       --running;
-      if (!WIFEXITED(statuses[rank]) || WEXITSTATUS(statuses[rank]) != kWell)
+      if (!WIFEXITED(statuses[rank]) || WEXITSTATUS(statuses[rank]) != kSuccess)
         give_up = std::chrono::steady_clock::now() + milliseconds(100);
     }
     if (std::chrono::steady_clock::now() < give_up) continue;
@@ -328,8 +328,8 @@ class ShortageTest : public ::testing::Test {
       EXPECT_THAT(text_in(job_.errors), ::testing::HasSubstr("has no memory left (malloc failed)"));
       ++endings_["abort"];
     } else {
-      ASSERT_THAT(WEXITSTATUS(mine), ::testing::AnyOf(kWell, kError));
-      ++endings_[WEXITSTATUS(mine) == kWell ? "well" : "error"];
+      ASSERT_THAT(WEXITSTATUS(mine), ::testing::AnyOf(kSuccess, kError));
+      ++endings_[WEXITSTATUS(mine) == kSuccess ? "success" : "error"];
       if (WEXITSTATUS(mine) == kError) {
         EXPECT_STRNE(job_.reports[failing_rank].text.data(), "");
       }
@@ -339,7 +339,7 @@ class ShortageTest : public ::testing::Test {
       EXPECT_FALSE(job_.reports[1 - failing_rank].formed);
       ++endings_["other ended by the launcher"];
     } else {
-      ASSERT_THAT(WEXITSTATUS(other), ::testing::AnyOf(kWell, kError));
+      ASSERT_THAT(WEXITSTATUS(other), ::testing::AnyOf(kSuccess, kError));
     }
   }
 

@@ -83,8 +83,8 @@ Record& SubmissionTable::make(const Submission& submission) {
 
 std::int64_t SubmissionTable::Indices::acquire() {
   if (free_.empty()) {
-    if (free_.capacity() <= live_) free_.reserve(2 * live_ + 1);
-    ++live_;
+    if (free_.capacity() <= recyclable_) free_.reserve(2 * recyclable_ + 1);
+    ++recyclable_;
     return next_++;
   }
   std::ranges::pop_heap(free_, std::greater());

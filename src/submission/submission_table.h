@@ -74,11 +74,11 @@ class SubmissionTable {
    public:
     std::int64_t acquire();  // returns the lowest free index
     void release(std::int64_t index) noexcept;
-    void retire() noexcept { --live_; }  // an acquired index will never be released
+    void retire() noexcept { --recyclable_; }  // an acquired index will never be released
 
    private:
     std::int64_t next_ = 0;           // the lowest index that was never acquired
-    std::size_t live_ = 0;            // how many indices may be in `free_`, which has room for them
+    std::size_t recyclable_ = 0;      // how many indices may be in `free_`, which has room for them
     std::vector<std::int64_t> free_;  // a heap, with the lowest index in front
   };
   struct GroupCalls {
