@@ -38,8 +38,7 @@ Status Coordinator::receive(int from, std::span<const std::byte> message) {
     if (replan_ && replan_->has_reported(from)) return Status::stop("it goes on after its report");
     if (announces && mode_ == Mode::kQueue)
       return Status::stop("it announces something in generation 1");
-    // It belongs to the old generation: the sender repeats it after the answer if it still needs
-    // it.
+    // It belongs to the old generation. If needed, the sender repeats it after the answer.
     if (announces && replan_) continue;
     if (announces && member(from).joined && !std::holds_alternative<AnnounceAgain>(item))
       return Status::stop("it announces something new after it has joined");
@@ -105,8 +104,7 @@ std::uint32_t Coordinator::learn_from(const Replan& replan) {
     return 0;
   }
   const auto next = learner_.add_edge(raise.fragment, raise.ready, raise.edge_kind);
-  // The plan can go on only if all members are where the raise was, at the end of the same
-  // fragment.
+  // The plan can go on only if all members are at the end of the fragment that the raise names.
   return replan.rolls_back() || replan.common_prefix() != raise.completed ? 0 : next;
 }
 

@@ -44,8 +44,7 @@ class Learner {
   // of another id that members have `announced`, if that one comes first.
   std::uint32_t choose_start(std::uint32_t id, const std::vector<std::uint32_t>& announced);
 
-  // Learns from a raise that a fragment of `to` may follow `from`. Returns it; 0 if none is
-  // planned.
+  // Learns from a raise that a fragment of `to` may follow `from`. Returns it; 0 if there is none.
   std::uint32_t add_edge(std::uint32_t from, const std::vector<std::uint32_t>& to, EdgeKind kind);
   // Learns from a raise that only the `ready` ids of this bucket and of later ones became ready in
   // the grace time. The second time, these ids get their own buckets before the other ids.

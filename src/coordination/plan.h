@@ -82,7 +82,7 @@ class Plan {
   const NameTable& names_;
   std::unordered_map<std::uint32_t, Fragment> fragments_;  // by number
   std::unordered_map<std::uint64_t, const Fragment*> fragments_by_digest_;
-  // how many planned signatures have a name, by its digest
+  // how many planned signatures each name has, by the digest of the name
   std::unordered_map<std::uint64_t, int> names_planned_;
 };
 

@@ -2,8 +2,8 @@
 // makes a SubmissionContext for each submission. From the contexts, the agreement learns which
 // calls belong together. What a program sees by poll(), and when it drops a handle, depends on time
 // and may differ between ranks. This is harmless: contexts influence only predictions and fusion,
-// on which all ranks agree, and never names or results. It is not thread-safe: the engine guards it
-// with a lock.
+// on which all ranks agree, and never names or results. ContextTracker is not thread-safe: the
+// engine guards it with a lock.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +27,13 @@ class ContextTracker {
     if (counts.unobserved++ == 0) ++counts.quiescent_points;
     return {.waits = waits_, .quiescent_points = counts.quiescent_points, .batch = batch};
   }
-  // The program has seen for the first time that a certain submission to the group is complete.
+  // Call it when the program sees for the first time that a submission to the group is complete.
   void observed(GroupId group) {
     --groups_[group].unobserved;
     ++waits_;
   }
-  // The program has dropped a submission without seeing its completion. The next quiescent point
-  // does not wait for it any more.
+  // Call it when the program drops a submission without having seen its completion. The next
+  // quiescent point does not depend on that submission any more.
   void dropped(GroupId group) { --groups_[group].unobserved; }
   void remove_group(GroupId group) { groups_.erase(group); }
 

@@ -26,9 +26,9 @@ class InternedSignatures {
   // Keeps about `names_max` entries, and all that are in use.
   explicit InternedSignatures(std::size_t names_max = kNamesMax) : names_max_(names_max) {}
 
-  // Returns the entry for a checked submission, whose name is in use from now on; null if it was in
-  // use already. The entry does not change until release(), retire() or erase(). If this throws
-  // std::bad_alloc, the name is not in use.
+  // Returns the entry for a checked submission, whose name is in use from now on; null if the
+  // name was in use already. The entry does not change until release(), retire() or erase(). If
+  // this throws std::bad_alloc, the name is not in use.
   Entry* acquire(const Submission& submission);
   static void release(Entry& entry) { entry.in_use = false; }
   // Erases the entry, but its name stays in use forever. To save memory, only a digest of the name

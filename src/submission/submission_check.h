@@ -1,5 +1,5 @@
-// What a rank can check about a submission on its own: whether the call is valid. And the Signature
-// of a submission. All functions are pure.
+// Checks that a rank can make on its own: whether a submission is valid. These functions also
+// compute a submission's Signature. All are pure.
 #pragma once
 
 #include <cstdint>
