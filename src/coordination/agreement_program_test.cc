@@ -120,8 +120,8 @@ Run run(std::vector<Program> programs, Random& random, const AgreementOptions& o
       break;
     }
     bool progress = false;
-    const auto user = static_cast<std::size_t>(random_member());
-    if (random() % 2 == 0) progress |= users[user].act(members);
+    const auto index_of_user = static_cast<std::size_t>(random_member());
+    if (random() % 2 == 0) progress |= users[index_of_user].act(members);
     const auto member = random_member();
     if (random() % 2 == 0) progress |= members.advance(member);
     result.messages_after_mark += members.collect();
