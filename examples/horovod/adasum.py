@@ -1,4 +1,4 @@
-"""Train with Adasum, which averages updates that point the same way and adds orthogonal ones.
+"""Train with Adasum, which averages updates of the same direction and adds orthogonal updates.
 
 horovodrun -np 2 python examples/horovod/adasum.py
 """
@@ -19,7 +19,7 @@ import horovod.torch as hvd
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train with Adasum.")
     parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--batch-size", type=int, default=32, help="of one worker")
+    parser.add_argument("--batch-size", type=int, default=32, help="points per worker and step")
     parser.add_argument("--lr", type=float, default=0.1)
     return parser.parse_args()
 
@@ -69,8 +69,8 @@ def main() -> None:
     points, arms = spirals(1000, torch.Generator().manual_seed(99))
     with torch.no_grad():
         accuracy = (model(points).argmax(1) == arms).float().mean().item()
-    everybody = hvd.allgather_object([parameter.tolist() for parameter in model.parameters()])
-    if any(parameters != everybody[0] for parameters in everybody):
+    of_all_ranks = hvd.allgather_object([parameter.tolist() for parameter in model.parameters()])
+    if any(parameters != of_all_ranks[0] for parameters in of_all_ranks):
         sys.exit("the parameters of the workers differ")
     if hvd.rank() == 0:
         print(f"accuracy {accuracy:.3f} after {arguments.steps} steps of {hvd.size()} workers")

@@ -1,5 +1,5 @@
-"""Train on Fashion-MNIST. Every worker has its part of the data. The learning rate is multiplied by
-the number of workers and is reached gradually.
+"""Train on Fashion-MNIST. Every worker trains on its part of the data. The learning rate is
+multiplied by the number of workers; during the warm-up epochs it rises to that value.
 
 horovodrun -np 2 python examples/horovod/fashion_mnist.py
 """
@@ -23,10 +23,12 @@ import horovod.torch as hvd
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train on Fashion-MNIST.")
-    parser.add_argument("--batch-size", type=int, default=32, help="of one worker")
+    parser.add_argument("--batch-size", type=int, default=32, help="images per worker and step")
     parser.add_argument("--test-batch-size", type=int, default=500)
     parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--base-lr", type=float, default=0.02, help="of one worker")
+    parser.add_argument(
+        "--base-lr", type=float, default=0.02, help="the learning rate with one worker"
+    )
     parser.add_argument("--warmup-epochs", type=float, default=1)
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--seed", type=int, default=42)
@@ -71,7 +73,7 @@ def metric_average(value: float, name: str) -> float:
 def adjust_learning_rate(
     optimizer: torch.optim.Optimizer, arguments: argparse.Namespace, progress: float
 ) -> None:
-    """Raise the learning rate from that of one worker to that of all. progress is in epochs."""
+    """Raise the learning rate gradually to its value for all workers. `progress` is in epochs."""
     share = min(1.0, progress / arguments.warmup_epochs) if arguments.warmup_epochs else 1.0
     for group in optimizer.param_groups:
         group["lr"] = arguments.base_lr * (1 + share * (hvd.size() - 1))

@@ -1,5 +1,5 @@
-"""Train two models at the same time: the ranks with even numbers train one, those with odd numbers
-the other. In the end all ranks use both.
+"""Train two models at the same time: the even ranks train one model, and the odd ranks the other.
+In the end, all ranks use both models.
 
 horovodrun -np 2 python examples/horovod/process_sets.py
 """
@@ -26,7 +26,7 @@ def network(width: int) -> nn.Module:
 
 
 def train(model: nn.Module, ranks: hvd.ProcessSet) -> float:
-    """Train on the ranks of the set, each with its own inputs. Return the average last loss."""
+    """Train on the ranks of the set. Each rank has its own inputs. Return the average last loss."""
     generator = torch.Generator().manual_seed(hvd.rank())
     root = ranks.ranks[0]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -46,7 +46,7 @@ def train(model: nn.Module, ranks: hvd.ProcessSet) -> float:
 
 
 def check_ranks(ranks: hvd.ProcessSet) -> None:
-    """Check that a sum over the set is that of its ranks, whatever the other ranks do."""
+    """Check that a sum over the set contains the values of its ranks only."""
     total = hvd.allreduce(torch.tensor(hvd.rank()), op=hvd.Sum, name="ranks", process_set=ranks)
     if total != sum(ranks.ranks):
         sys.exit(f"the sum over the ranks {ranks.ranks} is {total}")

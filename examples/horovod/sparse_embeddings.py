@@ -1,4 +1,4 @@
-"""Train word vectors. Each step uses a few of them, and only the gradients of these rows are sent.
+"""Train word vectors. A step uses only some of the vectors, and only their gradients are sent.
 
 horovodrun -np 2 python examples/horovod/sparse_embeddings.py
 """
@@ -30,8 +30,8 @@ class Classifier(nn.Module):
 
 
 def texts_of(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Make texts of random topics. A word's number modulo the number of topics is its topic. Half
-    of a text's words are among the 50 frequent words of the topic."""
+    """Make texts of random topics. The topic of a word is its number modulo TOPICS. Half of a
+    text's words are among the 50 most frequent words of its topic."""
     generator = torch.Generator().manual_seed(1000 * step + rank)
     topics = torch.randint(TOPICS, (TEXTS,), generator=generator)
     words = torch.randint(WORDS // TOPICS, (TEXTS, WORDS_IN_TEXT), generator=generator)
@@ -40,7 +40,7 @@ def texts_of(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def train(model: Classifier, distributed: bool) -> float:
-    """Train on this rank's texts or, if not distributed, on those of all ranks. Return the loss."""
+    """Train on this rank's texts or, if not distributed, on all ranks' texts. Return the loss."""
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
     if distributed:
         optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
@@ -57,7 +57,7 @@ def train(model: Classifier, distributed: bool) -> float:
 
 
 def count_touched_rows(model: Classifier) -> int:
-    """Check a sparse sum, and return how many different words the last texts of all ranks have."""
+    """Check a sparse sum, and return the number of different words in all ranks' last texts."""
     words, topics = texts_of(hvd.rank(), STEPS - 1)
     model.zero_grad()
     F.cross_entropy(model(words), topics).backward()
@@ -78,13 +78,13 @@ def main() -> None:
     loss = train(together, distributed=True)
     train(alone, distributed=False)
     pairs = zip(together.parameters(), alone.parameters(), strict=True)
-    off = max((ours - theirs).abs().max().item() for ours, theirs in pairs)
+    difference = max((ours - theirs).abs().max().item() for ours, theirs in pairs)
     rows = count_touched_rows(together)
     if hvd.rank() == 0:
         print(f"loss {loss:.4f} after {STEPS} steps of {hvd.size()} workers")
         print(f"a step touches {rows} of {WORDS} rows")
-        print(f"one process with all texts gets the same parameters, within {off:.1e}")
-    if off > 1e-3 or loss > 1.0:
+        print(f"one process with all texts gets the same parameters, within {difference:.1e}")
+    if difference > 1e-3 or loss > 1.0:
         sys.exit("the workers have not learned what one process does")
 
 

@@ -19,7 +19,7 @@ import horovod.torch as hvd
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure the speed of training.")
-    parser.add_argument("--batch-size", type=int, default=32, help="of one worker")
+    parser.add_argument("--batch-size", type=int, default=32, help="images per worker and step")
     parser.add_argument("--num-warmup-batches", type=int, default=4)
     parser.add_argument("--num-batches-per-iter", type=int, default=4)
     parser.add_argument("--num-iters", type=int, default=5)
@@ -61,9 +61,9 @@ def log(text: str) -> None:
 
 
 def check_equal(model: nn.Module) -> None:
-    mine = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    everybody = hvd.allgather(mine[None], name="check")
-    if not (everybody == mine).all():
+    own = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    of_all_ranks = hvd.allgather(own[None], name="check")
+    if not (of_all_ranks == own).all():
         sys.exit("the parameters of the workers differ")
     log(f"Parameters of {hvd.size()} worker(s) are equal")
 

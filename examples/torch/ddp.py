@@ -22,7 +22,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1)))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    torch.manual_seed(rank)  # so every rank has its own data
+    torch.manual_seed(rank)  # every rank trains on different data
     for _ in range(STEPS):
         data = torch.randn(64, 8)
         loss = nn.functional.mse_loss(model(data), data.square().sum(dim=1, keepdim=True))

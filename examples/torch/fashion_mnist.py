@@ -3,7 +3,7 @@
     farandole run -n 2 python examples/torch/fashion_mnist.py
     python examples/torch/fashion_mnist.py                     # alone
 
-The lines with `hvd` make it distributed.
+The lines that contain `hvd` make the training distributed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ import farandole.torch as hvd
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train on Fashion-MNIST.")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=128, help="of all workers together")
+    parser.add_argument(
+        "--batch-size", type=int, default=128, help="images per step, all workers together"
+    )
     parser.add_argument("--lr", type=float, default=0.1, help="the highest learning rate")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
@@ -46,8 +48,8 @@ def load(folder: Path, part: str, limit: int | None) -> TensorDataset:
         path = folder / f"{part}-{kind}-ubyte.gz"
         if not path.exists():
             sys.exit(
-                f"{path} is missing: get it by `./dev setup` or `apt-get install "
-                "dataset-fashion-mnist`, or say with --data where it is"
+                f"{path} is missing: install it by `./dev setup` or `apt-get install "
+                "dataset-fashion-mnist`, or give its folder by --data"
             )
         arrays.append(np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8, offset=header))
     images = torch.tensor(arrays[0], dtype=torch.float32).reshape(-1, 1, 28, 28)[:limit]
@@ -105,7 +107,7 @@ class Progress:
 
 def train(model: nn.Module, data: TensorDataset, options: argparse.Namespace) -> float:
     """Train, and return the seconds that the epochs took."""
-    # Each worker gets another part of the data.
+    # Each worker trains on its own part of the data.
     sampler = DistributedSampler(data, hvd.size(), hvd.rank(), seed=options.seed)
     batches = DataLoader(data, max(1, options.batch_size // hvd.size()), sampler=sampler)
     optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9, nesterov=True)

@@ -17,8 +17,7 @@ _RANK_MAX, _ROWS_MAX = 2**31 - 1, 2**63 - 1
 
 
 def call_name(name: str | None) -> str:
-    """Check a call's name; if it is None, return an empty one, so that the engine chooses a
-    name."""
+    """Check a call's name. For None, return an empty name, so that the engine chooses one."""
     if name is None:
         return ""
     if not isinstance(name, str):
@@ -26,7 +25,7 @@ def call_name(name: str | None) -> str:
     return name
 
 
-def member_names(name: str | None, count: int) -> list[str]:
+def batch_names(name: str | None, count: int) -> list[str]:
     """Return the names of the calls of a batch."""
     base = call_name(name)
     return [f"{base}_{i}of{count}" if base else "" for i in range(1, count + 1)]
@@ -41,7 +40,7 @@ def group_number(process_set: Group) -> int:
     number = checked(process_set).process_set_id
     if number is not None:
         return number
-    lifecycle.engine()  # raises an error outside a job, which says so
+    lifecycle.engine()  # outside a job, it raises an error that says so
     return process_set.number()
 
 
@@ -84,13 +83,13 @@ def rank_number(root_rank: int) -> int:
 
 
 def split_sizes(splits: Any) -> tuple[int, ...]:
-    """Return splits as a list of whole numbers; empty for None.
+    """Return splits as a tuple of whole numbers; it is empty for None.
 
     `splits` may be a list, or a tensor or array on any device.
     """
     if splits is None:
         return ()
-    # all at once, because they may be on a device
+    # tolist() copies all numbers from a device at once.
     listed = splits.tolist() if hasattr(splits, "tolist") else splits
     try:
         sizes = tuple(operator.index(rows) for rows in listed)

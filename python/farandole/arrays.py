@@ -1,9 +1,9 @@
-"""What a frontend says about the arrays of its framework.
+"""The functions on arrays that the shared modules need from a frontend.
 
-The shared modules work on any framework's arrays. They pass arrays through, use `shape`, `dtype`,
-`tolist()`, `len()`, slices of the first dimension and the product with a number, and ask the
-frontend for everything else. A frontend gives them an object with the functions below; its module
-can be that object, as farandole.torch.tensors is.
+The shared modules work on any framework's arrays. They use only `shape`, `dtype`, `tolist()`,
+`len()`, slices of the first dimension and the product with a number. The frontend provides
+everything else: an object with the functions below. The object can be a module, such as
+farandole.torch.tensors.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any, Protocol, TypeAlias
 from farandole import core
 from farandole.errors import CallError
 
-Array: TypeAlias = Any  # of the framework
+Array: TypeAlias = Any  # an array of the frontend's framework
 Shape: TypeAlias = Sequence[int]
 
 
 class Arrays(Protocol):
-    # Objects of exactly these types are arrays and nothing more, so they can travel as arrays.
+    # An object of exactly one of these types is an array without other state, so sending its
+    # values is enough. A subclass may have more.
     plain_types: tuple[type, ...]
 
     def is_array(self, value: object, /) -> bool: ...
@@ -34,8 +35,8 @@ class Arrays(Protocol):
         """Return the array, or a copy in host memory that holds its values one after another."""
 
     def view_of(self, array: Array, source: Array, target: Array | None, /) -> core.BufferView:
-        """Borrow the memory of `source`, which is dense(array), and of `target`, where the result
-        goes. If the target is None, the result goes into memory of the engine."""
+        """Borrow the memory of `source`, which is dense(array), and of `target`, into which the
+        result is written. If `target` is None, the result is in memory of the engine."""
 
     def received(self, memory: core.SharedArray, /) -> Array:
         """Return memory of the engine as an array, without a copy."""
@@ -44,10 +45,11 @@ class Arrays(Protocol):
         """Return a result, which is in host memory, on the device of `array`."""
 
     def empty(self, shape: Shape, dtype: Any, /) -> Array:
-        """Return a new array in host memory, with any values."""
+        """Return a new array in host memory; its values are undefined."""
 
     def empty_like(self, array: Array, /) -> Array:
-        """Return a new array like one in host memory, with any values."""
+        """Return a new array of the same shape and dtype as `array`, which is in host memory. Its
+        values are undefined."""
 
     def zeros(self, shape: Shape, like: Array, /) -> Array:
         """Return zeros of the dtype and on the device of `like`."""
@@ -69,7 +71,7 @@ class Arrays(Protocol):
         """Return the bytes of the array's values, as an object with the buffer protocol."""
 
     def largest_difference(self, one: Array, other: Array, /) -> float:
-        """Return the largest distance between two elements in the same place, as float64."""
+        """Return the largest difference of two elements with the same index, as float64."""
 
 
 def can_be_sent(arrays: Arrays, value: object) -> bool:

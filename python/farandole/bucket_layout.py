@@ -8,23 +8,25 @@ from typing import NamedTuple
 from farandole.comparison import largest
 from farandole.group import Group
 
-# What a rank has for a parameter; of all ranks the largest counts.
+# The kind of gradient that a rank has for a parameter. The largest kind of all ranks counts.
 NOTHING, DENSE, SPARSE = range(3)
 
 
-class Agreed(NamedTuple):
-    """What the ranks have for one gradient."""
+class AgreedGradient(NamedTuple):
+    """What the ranks have agreed on for one gradient."""
 
     kind: int
-    everywhere: bool  # all of them have it
-    place: tuple[int, int]  # in the order of member 0
+    on_all_ranks: bool  # whether all ranks have the gradient
+    place: tuple[int, int]  # sorting by it gives the order of member 0
 
 
-def agree(kinds: Sequence[int], arrived: Sequence[int], name: str, group: Group) -> list[Agreed]:
+def agree(
+    kinds: Sequence[int], arrived: Sequence[int], name: str, group: Group
+) -> list[AgreedGradient]:
     """Return what the ranks have for each gradient, after one allreduce called `name`.
 
-    `kinds` is what this rank has for each. `arrived` are the indices of those that are complete
-    here, in the order of their completion; that of member 0 becomes the order of places.
+    `kinds` has this rank's kind of each gradient. `arrived` has the indices of the gradients that
+    are complete on this rank, in the order of their completion. The order of member 0 decides.
     """
     count = len(kinds)
     order = [-1] * count
@@ -35,6 +37,6 @@ def agree(kinds: Sequence[int], arrived: Sequence[int], name: str, group: Group)
     found = largest([*kinds, *order, *(kind == NOTHING for kind in kinds)], name, group)
     parts = (found[:count], found[count : 2 * count], found[2 * count :])
     return [
-        Agreed(kind, not is_lacking, (place, -index))
+        AgreedGradient(kind, not is_lacking, (place, -index))
         for index, (kind, place, is_lacking) in enumerate(zip(*parts, strict=True))
     ]

@@ -1,4 +1,4 @@
-"""Decide which gradients share a bucket, and where each lies in it. Pure; for every frontend."""
+"""Decide which gradients share a bucket, and where. Pure functions for every frontend."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-# In bytes: every gradient begins on its own pair of cache lines.
+# In bytes. Every gradient begins on its own pair of cache lines.
 ALIGNMENT = 128
 
 
@@ -26,7 +26,7 @@ def plan_buckets(
 
     A bucket holds gradients of one dtype, at most `limit` bytes in all (None: any number), or a
     single larger gradient. If `limit` is 0, each bucket holds one gradient. Return the buckets in
-    the order of their last gradients, because in this order they become full.
+    the order of their last gradients, because they become full in this order.
     """
     full: list[PlannedBucket] = []
     filling: dict[Hashable, PlannedBucket] = {}
@@ -48,7 +48,7 @@ def plan_groups(
     gradients: Sequence[tuple[Hashable, int]], groups: Sequence[int | None]
 ) -> list[PlannedBucket]:
     """Give the gradients with the same number in `groups` one bucket for each dtype, of any size.
-    Those with None come last, each in a bucket of its own."""
+    Gradients whose number is None come last, each in a bucket of its own."""
 
     def number_of(index: int) -> int:
         number = groups[index]

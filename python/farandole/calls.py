@@ -42,12 +42,12 @@ def barrier(process_set: Group = global_process_set) -> None:
 def join(device: int = -1) -> int:
     """Say that this rank has no more data, and wait until all ranks have said so.
 
-    Until then, this rank takes part in every allreduce of the others as if it gave nothing: zeros
-    in a sum, which an average still divides by the number of all ranks. Other operations are errors
-    on all ranks meanwhile.
+    Until then, this rank takes part in every allreduce of the others without data. In a sum it
+    counts as zeros; Average still divides by the number of all ranks. Meanwhile, other operations
+    raise an error on all ranks.
 
     Args:
-        device: Ignored. Exists because scripts pass it to Horovod.
+        device: Ignored. Scripts that were written for Horovod pass it.
 
     Returns:
         The rank that was the last to join, the same on all ranks.

@@ -1,6 +1,7 @@
-"""Compare what each rank says about itself, and find the ranks that differ.
+"""Compare a text of each rank, and find the ranks that differ.
 
-All of it uses allreduce, which also runs if some ranks have joined. Those say nothing.
+These functions use allreduce only, because it also runs if some ranks have joined. The ranks that
+have joined take no part in the comparison.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _RANKS_SHOWN_MAX = 60  # characters
 
 
 def same_everywhere(text: bytes, name: str, process_set: Group) -> bool:
-    """Return whether all members say the same. Takes one allreduce of 32 bytes, called `name`."""
+    """Return whether all members have the same text, by one allreduce of 32 bytes called `name`."""
     words = array("q", hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest())
     count = len(words)
     # The largest of the complements is the complement of the smallest.
@@ -31,14 +32,14 @@ def same_everywhere(text: bytes, name: str, process_set: Group) -> bool:
 
 
 def largest(numbers: Sequence[int], name: str, process_set: Group) -> list[int]:
-    """Return, for each place, the largest number that a member has there."""
+    """Return, for each index, the largest number that a member has there."""
     memory = array("q", numbers)
     _reduce(memory, "int64", Max, name, process_set)
     return memory.tolist()
 
 
 def exchange(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:
-    """Return what each member says, by its world rank.
+    """Return the text of each member, by its world rank.
 
     `text` must not be empty, because an empty text stands for a rank that has joined. The names of
     the calls begin with `name`; if it is empty, the engine chooses them.
@@ -48,17 +49,17 @@ def exchange(text: bytes, name: str, process_set: Group) -> dict[int, bytes]:
     lengths[me] = len(text)
     _reduce(lengths, "int64", Sum, name and f"{name}.lengths", process_set)
     width = max(lengths)
-    said = bytearray(size * width)
-    said[me * width : me * width + len(text)] = text
-    _reduce(said, "uint8", Sum, name and f"{name}.texts", process_set)
-    texts = (bytes(said[i * width : i * width + length]) for i, length in enumerate(lengths))
+    memory = bytearray(size * width)
+    memory[me * width : me * width + len(text)] = text
+    _reduce(memory, "uint8", Sum, name and f"{name}.texts", process_set)
+    texts = (bytes(memory[i * width : i * width + length]) for i, length in enumerate(lengths))
     return {rank: text for rank, text in zip(process_set.ranks or [], texts, strict=True) if text}
 
 
 def attempt(action: Callable[[], object]) -> str:
-    """Run `action`, and return what has gone wrong as a text for the other ranks, or "".
+    """Run `action`. Return its error as a text for the other ranks, or "" if there is none.
 
-    The others are in the same call, so this rank must tell them instead of raising at once.
+    The other ranks wait in the same call, so this rank must send them the text before it raises.
     """
     try:
         action()
@@ -68,15 +69,15 @@ def attempt(action: Callable[[], object]) -> str:
 
 
 def failures(problem: str, name: str, process_set: Group) -> dict[int, str]:
-    """Return on all members, by rank, what has gone wrong. `problem` is this rank's text, or "".
+    """Return the errors of all members, by rank. `problem` is this rank's error, or "".
 
     If no rank has a problem, this takes one allreduce of 32 bytes.
     """
     text = problem.encode(errors="replace")
     if same_everywhere(text, name, process_set) and not problem:
         return {}
-    said = exchange(text, name, process_set)
-    return {rank: text.decode() for rank, text in said.items()}
+    texts = exchange(text, name, process_set)
+    return {rank: text.decode() for rank, text in texts.items()}
 
 
 def _reduce(
@@ -98,7 +99,7 @@ def variants(rows: Mapping[int, str]) -> list[tuple[list[int], str]]:
 
 
 def table(rows: Mapping[int, str]) -> str:
-    """Return a table with one line for each variant and its ranks, cut after some lines."""
+    """Return a table with one line for each variant and its ranks. Cut it after some lines."""
     found = variants(rows)
     shown, rest = found[:_ROWS_SHOWN_MAX], found[_ROWS_SHOWN_MAX:]
     labels = [rank_list(who) for who, _ in shown]

@@ -1,7 +1,7 @@
-"""What every compressor has, and the one that leaves arrays as they are.
+"""The interface of compressors, and the compressor that leaves arrays as they are.
 
-A compressor is a class, or an object, with the two methods of Compressor; programs may bring their
-own. What it returns is what the ranks reduce, so all ranks must use the same one.
+A compressor is a class, or an object, with the two methods of Compressor. A program may pass its
+own. The ranks reduce what compress() returns, so all ranks must use the same compressor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from farandole.errors import CallError
 
 
 class Compressor:
-    """What a call does to a tensor before it is sent, and to the result. Derive from it."""
+    """Convert a tensor before it is sent, and convert the result back. Derive from this class."""
 
     @staticmethod
     def compress(tensor: Array) -> tuple[Array, Any]:

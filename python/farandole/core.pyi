@@ -10,8 +10,9 @@ reduce_ops: dict[str, int]
 devices: dict[str, int]
 
 class LeaveCause(Enum):
-    """Why a rank leaves its job: the program ended or called shutdown(), an exception of its own
-    was not caught, or one that a lost group has caused."""
+    """Why a rank leaves its job. ORDERLY: the program has ended or has called shutdown().
+    EXCEPTION: it has not caught an exception. GROUP_LOST: that exception comes from the loss of
+    another rank."""
 
     ORDERLY = ...
     EXCEPTION = ...
@@ -25,20 +26,21 @@ class SharedArray:
 
 class BufferView:
     """Borrowed memory: the code of its dtype, its shape, and the addresses of input and output.
-    Also the code of the device of the user's tensor, which must be the same on all ranks."""
+    `device` is the code of the device of the user's tensor. It must be the same on all ranks."""
 
     def __init__(
         self, dtype: int, shape: tuple[int, ...], input: int, output: int, device: int = ..., /
     ) -> None: ...
 
 class Call:
-    """What to do, and with which memory. The functions below make it. The engine names it if its
-    name is empty."""
+    """A collective call with its arguments and the memory that it uses. The functions below make
+    it. If its name is empty, the engine chooses a name."""
 
     @property
     def handle(self) -> int:
-        """The number for the engine's other methods, set by submit(); 0 before. submit() does
-        not return it, because a signal handler's exception could lose a return value."""
+        """The number that identifies the call in the engine's methods. submit() sets it; before,
+        it is 0. submit() does not return it, because the caller would lose a return value if a
+        signal handler raises."""
 
 def allreduce(
     name: str, group: int, buffer: BufferView, op: int, prescale: float, postscale: float, /
@@ -52,14 +54,15 @@ def reducescatter(
 def join(name: str, group: int, /) -> Call: ...
 def barrier(name: str, group: int, /) -> Call: ...
 def invalid_call(name: str, group: int, call_error: str, /) -> Call:
-    """A call that cannot be made on this rank: all members get the text as an error."""
+    """Return a call that this rank cannot make. It announces `call_error`, which all members get
+    as their error."""
 
 def scattered_rows(rows: int, members: int, member: int, /) -> int: ...
 def report_end(reason: str, cause: LeaveCause, traceback: str) -> None: ...
 
 class ProcessContext:
-    """What the engines of one process share: memory of allocate(), the connection to the launcher.
-    Memory that was allocated with one engine is shared in the jobs of the later ones, too."""
+    """What all engines of one process share: the memory of allocate() and the connection to the
+    launcher. Later engines of the process can also share memory that an earlier one allocated."""
 
     def __init__(self) -> None: ...
 
@@ -71,8 +74,9 @@ class Engine:
         rendezvous_id: str,
         topology: Sequence[int],
     ) -> None:
-        """`topology` is empty, or rank and size in a job on this host whose ranks share that
-        text."""
+        """Join a job. `topology` is (rank, size) in a job on this host whose ranks all pass the
+        same `rendezvous_id`. If it is empty, the launcher's environment variables give rank and
+        size, and `rendezvous_id` is added to the id that the launcher gives."""
     @property
     def rank(self) -> int: ...
     @property
@@ -101,23 +105,23 @@ class Engine:
     def stop_timeline(self) -> None: ...
     def allocate(self, bytes: int) -> SharedArray: ...
     def is_shared(self, address: int, bytes: int, /) -> bool:
-        """Return whether the other ranks can see this memory, so that calls need no copy of it."""
+        """Return whether the other ranks can map this memory, so that calls need no copy of it."""
     def submit(self, call: Call, waits: bool, /) -> None:
-        """`waits` says that the caller waits for the call at once, so it runs on this thread if
-        possible. submit() may return before the call is done, to let Python handle signals;
-        wait() then continues."""
+        """Submit a call. `waits` says that the caller waits for it at once, so the call runs on
+        this thread if possible. submit() may return before the call is done, so that Python can
+        handle signals; wait() then continues."""
     def submit_batch(self, calls: list[Call], waits: bool, /) -> None: ...
     def poll(self, handle: int, /) -> bool: ...
     def wait(self, handle: int, /) -> None: ...
     def drop(self, handle: int, /) -> None: ...
     def peek(self, handle: int, /) -> None:
-        """The outcome of a finished call: raises its error. Here and below: as often as it is
-        asked; the call keeps its name until release()."""
+        """Raise the error of a finished call, if it has failed. The peek methods may be called
+        several times. The call keeps its name until release()."""
     def peek_received(
         self, handle: int, buffer: BufferView, /
     ) -> tuple[SharedArray, list[int]]: ...
     def peek_last_joined(self, handle: int, /) -> int: ...
     def release(self, handle: int, /) -> None:
-        """Forgets a finished call: its name may be used again."""
+        """Forget a finished call, so that its name may be used again."""
     def shutdown(self, reason: str, cause: LeaveCause, traceback: str) -> None: ...
     def abandon_after_fork(self) -> None: ...

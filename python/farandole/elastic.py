@@ -18,10 +18,11 @@ Result = TypeVar("Result")
 
 
 class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818, Horovod's name
-    """The members of the job change: the function of run_fn() must end, and is called again.
+    """Raised when the members of the job change. It ends the function that run_fn() has wrapped,
+    and run_fn() calls the function again.
 
     Args:
-        skip_sync: The state is the same on all ranks, so it need not be sent.
+        skip_sync: Whether the state is the same on all ranks, so that it need not be sent.
     """
 
     def __init__(self, skip_sync: bool = False) -> None:
@@ -30,7 +31,7 @@ class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818, Horovod's name
 
 
 class State:
-    """What a training must not lose. Subclasses implement save(), restore() and sync().
+    """The state that a training must not lose. Subclasses implement save(), restore() and sync().
 
     Args:
         bcast_object: A function that returns rank 0's object on all ranks.
@@ -126,7 +127,7 @@ class StateHandler:
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Return to that copy."""
+        """Return to the copy of the last save()."""
         raise NotImplementedError
 
     def sync(self) -> None:
@@ -139,7 +140,7 @@ class StateHandler:
         self.save()
 
 
-# Which handler is used for values of which type: the first that fits.
+# Pairs of a type and the handler for its values. The first pair that fits a value is used.
 HandlerRegistry: TypeAlias = list[tuple[type, type[StateHandler]]]
 
 
@@ -154,7 +155,7 @@ class StateDictHandler(StateHandler):
         self._saved = copy.deepcopy(self.value.state_dict())
 
     def saved(self) -> Any:
-        """Return a copy, because the value may keep what it loads, and train on it."""
+        """Return a copy, because the value may keep and change the objects that it loads."""
         return copy.deepcopy(self._saved)
 
     def restore(self) -> None:
@@ -162,7 +163,8 @@ class StateDictHandler(StateHandler):
 
 
 class HandledState(ObjectState):
-    """Keep values as attributes, each with the handler of its type; others as ObjectState does."""
+    """Keep values as attributes. Save each with the handler of its type or, without a handler, as
+    ObjectState does."""
 
     _handlers: dict[str, StateHandler]
 
@@ -212,7 +214,7 @@ def run_fn(func: Callable[..., Result], reset: Callable[[], None]) -> Callable[.
     """
 
     @functools.wraps(func)
-    def until_done(state: State, *args: Any, **options: Any) -> Result:
+    def run_until_done(state: State, *args: Any, **options: Any) -> Result:
         skip_sync = False
         while True:
             if not skip_sync:
@@ -221,7 +223,7 @@ def run_fn(func: Callable[..., Result], reset: Callable[[], None]) -> Callable[.
                 return func(state, *args, **options)
             except CallError:
                 raise  # calling again would repeat the program's mistake
-            except FarandoleError:  # also those that programs written for Horovod raise themselves
+            except FarandoleError:  # the program itself may also raise one, as with Horovod
                 state.restore()
                 skip_sync = False
             except HostsUpdatedInterrupt as interrupt:
@@ -229,7 +231,7 @@ def run_fn(func: Callable[..., Result], reset: Callable[[], None]) -> Callable[.
             reset()
             state.on_reset()
 
-    return until_done
+    return run_until_done
 
 
 def reset_job() -> None:

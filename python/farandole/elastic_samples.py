@@ -1,4 +1,4 @@
-"""Divide the samples of a data set among the ranks, without those that have been processed."""
+"""Divide the samples of a data set among the ranks, leaving out those that have been processed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from farandole.objects import allgather_object
 
 class ElasticSamples:
     """Divide the samples of an epoch among the ranks. After a failure during an epoch, divide the
-    samples that no rank has recorded as processed among the ranks that there are then.
+    samples that no rank has recorded as processed among the ranks of the new job.
 
-    All ranks get the same number, so some samples come twice if the division leaves a rest.
+    All ranks get the same number of samples. If the division has a remainder, some samples are used
+    twice.
 
     Args:
         dataset: Only its length is used.
         shuffle: Whether the samples come in another order in each epoch.
-        seed: The seed of that order. It must be the same on all ranks.
+        seed: The seed of the random order. It must be the same on all ranks.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
@@ -32,7 +33,7 @@ class ElasticSamples:
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch: nothing is processed, and the samples come in another order."""
+        """Begin an epoch: no sample is processed, and the samples come in another order."""
         self.epoch = epoch
         self.processed_indices = set()
         self.reset()
@@ -59,16 +60,16 @@ class ElasticSamples:
         self.reset()
 
     def reset(self) -> None:
-        """Divide what is not processed among the ranks of the job as it is now."""
+        """Divide the samples that are not processed among the ranks of the current job."""
         self.rank, self.num_replicas = lifecycle.rank(), lifecycle.size()
         self.remaining_indices = [
             index for index in range(len(self.dataset)) if index not in self.processed_indices
         ]
         self.num_samples = -(-len(self.remaining_indices) // self.num_replicas)
         self.total_size = self.num_samples * self.num_replicas
-        self.indices = self._mine()
+        self.indices = self._indices_of_this_rank()
 
-    def _mine(self) -> list[int]:
+    def _indices_of_this_rank(self) -> list[int]:
         order = list(self.remaining_indices)
         if self.shuffle:
             random.Random(self.seed + self.epoch).shuffle(order)
@@ -84,7 +85,7 @@ class ElasticSamples:
 
 
 class SamplesHandler(StateDictHandler):
-    """Handle ElasticSamples: what any rank has processed counts as processed."""
+    """Handle ElasticSamples: a sample that any rank has processed counts as processed."""
 
     value: ElasticSamples
 

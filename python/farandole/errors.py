@@ -1,14 +1,14 @@
-"""The exceptions, by what the program can do next.
+"""The exceptions. Each class says what the program can do next.
 
-There is one class for each kind of failure that the engine knows. The binding raises them too.
+There is one class for each kind of failure that the engine knows. The C++ binding raises them too.
 """
 
 from __future__ import annotations
 
 
 class FarandoleError(RuntimeError):
-    """A call failed. If it is not a subclass, this process cannot continue (system limits, a forked
-    child)."""
+    """A call failed. If the error is of this class itself and not of a subclass, this process
+    cannot continue: a limit of the system was reached, or the process is a forked child."""
 
 
 class CallError(FarandoleError, ValueError):
@@ -20,7 +20,8 @@ class CallError(FarandoleError, ValueError):
 
 
 class MisuseError(CallError, AssertionError):
-    """A call at the wrong time. Also an AssertionError, because Horovod raises that."""
+    """A call was made at the wrong time. It is also an AssertionError, because Horovod raises
+    that."""
 
 
 class GroupLostError(FarandoleError):
@@ -28,9 +29,9 @@ class GroupLostError(FarandoleError):
 
 
 class WorkerError(FarandoleError):
-    """A worker of a job that this program has started has failed.
+    """A worker has failed, in a job that this program has started.
 
-    It contains a worker's exception as text only, not as an object.
+    The error contains the worker's exception as text only, not as an object.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class WorkerError(FarandoleError):
         self.rank = rank
         # The exit code of its process, 128 + N after signal N; None if it is unknown.
         self.exit_code = exit_code
-        # All empty unless the function has raised. The type is a name, such as "ValueError".
+        # All three are empty unless the function has raised. The type is a name ("ValueError").
         self.exception_type, self.exception_text, self.remote_traceback = exception
 
 

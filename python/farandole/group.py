@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 
 from farandole.errors import CallError
 
-Fact = TypeVar("Fact")
+Value = TypeVar("Value")
 
 
 class Group:
@@ -23,7 +23,7 @@ class Group:
     """
 
     mpi_comm: None = None
-    registration: object = None  # another one each time that the group is registered
+    registration: object = None  # a new object each time that the group is registered
 
     def __init__(self, ranks_or_comm: Sequence[int]) -> None:
         try:
@@ -62,16 +62,16 @@ class Group:
             )
         return self.process_set_id
 
-    # The signatures below leave out None, because calls reject a group that is not registered. So
-    # programs that make calls have a registered one.
+    # The return types below leave out None: only a group that is not registered returns None, and
+    # calls reject such a group.
 
     def included(self) -> bool:
         """Return whether this process is a member. None while the group is not registered."""
-        return self._of_registered(self._world_rank in self._members())
+        return self._none_unless_registered(self._world_rank in self._members())
 
     def size(self) -> int:
         """Return the number of members. None while the group is not registered."""
-        return self._of_registered(len(self._members()))
+        return self._none_unless_registered(len(self._members()))
 
     def rank(self) -> int:
         """Return the index of this process among the members. None while the group is not
@@ -84,30 +84,31 @@ class Group:
             raise CallError(
                 f"rank {self._world_rank} is not a member of {self!r}; only members may use it"
             )
-        return self._of_registered(bisect.bisect_left(self._members(), self._world_rank))
+        return self._none_unless_registered(bisect.bisect_left(self._members(), self._world_rank))
 
     def next_optimizer(self) -> int:
-        """Return the next number for an optimizer: members count them in the order of first use
-        since the group was registered. See OptimizerName."""
+        """Return the next number for an optimizer. Members count their optimizers in the order of
+        first use, beginning when the group is registered. See OptimizerName."""
         return next(self._optimizers)
 
     def _members(self) -> list[int]:
         return self.ranks or []
 
-    def _of_registered(self, fact: Fact) -> Fact:
-        return cast(Fact, None) if self.process_set_id is None else fact
+    def _none_unless_registered(self, value: Value) -> Value:
+        return cast(Value, None) if self.process_set_id is None else value
 
     def __repr__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
 
 
 class OptimizerName:
-    """The text with which the names of an optimizer's calls begin. It is the same on all members,
-    and differs from that of every other optimizer of the group.
+    """The prefix of the names of an optimizer's calls. It is the same on all members, and differs
+    from the prefix of every other optimizer of the group.
 
-    An optimizer gets its text at its first use, and again at its first use in a job that was formed
-    again. So an optimizer that has survived meets the one that a new member has just made. Members
-    must use their optimizers in the same order. The comparison of what optimizers hold checks that.
+    An optimizer gets a prefix at its first use, and a new one at its first use in a job that was
+    formed again. So the optimizer of a surviving member has the same prefix as the one that a new
+    member has just made. Members must use their optimizers in the same order; farandole.pairing
+    checks that by comparing the parameters of the optimizers.
     """
 
     def __init__(self, group: Group) -> None:
@@ -116,7 +117,7 @@ class OptimizerName:
         self._text = ""
 
     def is_current(self) -> bool:
-        """Return whether the text was given since the group was registered."""
+        """Return whether the optimizer got its prefix after the group was last registered."""
         return self._registration is self._group.registration
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Handles of calls in flight, and the life of the memory that the engine borrows for them."""
+"""Handles of calls in flight. They keep the memory alive that the engine borrows for the calls."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Result = TypeVar("Result")
 
 
 class PreparedCall(Generic[Result]):
-    """What a call needs from its start to its end. `borrowed` keeps the memory that the engine
-    works on. `finish` turns the outcome into the result. calls.start() sets `engine`."""
+    """A call that is ready to be submitted. `borrowed` keeps the memory alive that the engine works
+    on. `finish` makes the result from the outcome. The handle sets `engine`."""
 
     __slots__ = ("borrowed", "call", "engine", "finish")
 
@@ -31,9 +31,9 @@ class PreparedCall(Generic[Result]):
         self.finish = finish
 
 
-# Held while a thread takes the outcome of a call, because the engine gives it only once. All
-# handles share one lock, because a thousand locks would be work for the garbage collector.
-_taking = threading.RLock()
+# A thread holds this lock while it takes the outcome of a call from the engine, so that only one
+# thread does. All handles share it, because one lock for each would slow the garbage collector.
+_outcome_lock = threading.RLock()
 
 # Calls whose handles the program dropped before they were done, with the memory they borrow.
 _orphans: dict[tuple[core.Engine, int], object] = {}
@@ -49,23 +49,23 @@ class _Number(int):
 
 
 class Handle(_Number, Generic[Result]):
-    """One call, which exists before it is submitted. The memory that the engine borrows stays alive
-    until the engine is done with it, also if the program drops the handle or an exception ends a
-    wait.
+    """The handle of one call; it is made before the call is submitted. The memory that the engine
+    borrows stays alive until the engine is done with it, even if the program drops the handle or an
+    exception ends a wait.
 
     A handle is a number, as in Horovod, counted from 1 in this process. But int(handle) is not a
-    handle: only the object keeps the result, and dropping it leaves nothing behind.
+    handle: only this object has the result. If the program drops the object, the result is lost.
 
     The name of a call is in use until wait() or take() has returned, or has raised the call's
-    error. An interrupted wait does not end the use. Neither poll() nor dropping the handle ends it.
-    So names follow from what the program does, in its own order, and all ranks find the same names.
-    Threads that run at the same time must give names to their calls. So must a program that
-    continues after an interruption of some ranks only.
+    error. The name stays in use after an interrupted wait, after poll(), and after the program has
+    dropped the handle. So automatic names depend only on the order of the program's own calls, and
+    are the same on all ranks. Threads that run at the same time must give names to their calls. A
+    program that continues after only some ranks were interrupted must also do so.
     """
 
     _prepared: PreparedCall[Result] | None  # None when the outcome is here
     # Attributes of the class until they are set, because setting them on each object costs time.
-    # _unreleased is not None while the outcome is here and the name in use.
+    # _unreleased is not None while the outcome is here and the name is still in use.
     _unreleased: tuple[core.Engine, int] | None = None
     _result: Result | None = None
     _error: Exception | None = None
@@ -97,7 +97,7 @@ class Handle(_Number, Generic[Result]):
             self._release()
         error = self._error  # read once, because another thread may clear it
         if error is not None:
-            raise _fresh(error)
+            raise _without_traceback(error)
         return self._result  # type: ignore[return-value]
 
     def take(self) -> Result:
@@ -119,21 +119,21 @@ class Handle(_Number, Generic[Result]):
 
     def _finish(self) -> None:
         """Take the outcome of a call that is done. An interruption leaves everything unchanged."""
-        with _taking:
+        with _outcome_lock:
             prepared = self._prepared
             if prepared is None:
-                return  # another thread has waited, too
+                return  # another thread has taken the outcome
             engine, number = prepared.engine, prepared.call.handle
             try:
                 self._result = prepared.finish(engine, number)
             except Exception as error:
-                self._error = _fresh(error)
+                self._error = _without_traceback(error)
             self._unreleased = engine, number
-            self._prepared = None  # last: from now on other threads use the result
-            prepared = None  # an error holds this frame, which would keep the memory
+            self._prepared = None  # set last, because other threads then use the result
+            prepared = None  # else an error's traceback would keep it, and with it the memory
 
     def _release(self) -> None:
-        unreleased = self._unreleased  # another thread may also do this, which does no harm
+        unreleased = self._unreleased  # two threads may release the same call without harm
         if unreleased is not None:
             engine, number = unreleased
             engine.release(number)
@@ -155,14 +155,15 @@ class Handle(_Number, Generic[Result]):
             release_orphans()
 
 
-def _fresh(error: Exception) -> Exception:
-    """Return a copy of our error without its traceback, which would keep frames alive, and with
-    them handles and tensors. Errors of other libraries keep theirs, for people to read."""
+def _without_traceback(error: Exception) -> Exception:
+    """Return a copy of our own error without its traceback, which would keep frames alive, and with
+    them handles and tensors. Errors of other libraries keep their traceback, for people to read."""
     return copy.copy(error) if isinstance(error, FarandoleError) else error
 
 
 class BatchHandle(_Number, Generic[Result]):
-    """The calls of one batch. Its result is the list of their results. A number, as Handle is."""
+    """The handle of a batch of calls. Its result is the list of their results. Like Handle, it is a
+    number."""
 
     _handles: Sequence[Handle[Result]]
 
@@ -180,14 +181,14 @@ class BatchHandle(_Number, Generic[Result]):
         for handle in self._handles:
             try:
                 handle._complete()
-            except FarandoleError:  # there is no outcome, so wait() below raises it again
+            except FarandoleError:  # handle.wait() below raises it again
                 continue
-        for handle in self._handles:  # all of them; none if the wait was interrupted
+        for handle in self._handles:  # not reached if the wait was interrupted
             handle._release()
         return [handle.wait() for handle in self._handles]
 
     def take(self) -> list[Result]:
-        """Do what wait() does, but forget results and errors: later there is None for each."""
+        """Do what wait() does, but forget the outcomes: a later call returns None for each."""
         try:
             results = self.wait()
         except Exception:  # as in Handle.take()

@@ -1,4 +1,4 @@
-"""Join and leave the job. Holds the engine and the context of this process."""
+"""Join and leave the job. This module holds the engine and the context of this process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ class _Process:
     """The state of this process: outside a job, or a member with an engine."""
 
     engine: core.Engine | None = None
-    context = core.ProcessContext()  # of all its engines
+    context = core.ProcessContext()  # shared by all its engines
     # Every object that stands for a registered group, the world first.
     groups: tuple[Group, ...] = ()
     joining = False  # True while init() runs
-    # how many meetings it has had, because another launcher's text stays the same for each
+    # The number of jobs that this process has joined. It makes the rendezvous id of each job
+    # different, because what other launchers (mpirun, torchrun) provide stays the same.
     rendezvous_count = 0
     # Engines within shutdown(). If the process forks meanwhile, the child must abandon them, too.
     leaving: tuple[core.Engine, ...] = ()
@@ -43,8 +44,8 @@ def init(
     first.
 
     Args:
-        comm: None, or all ranks: as a list, as an empty list, or as mpi4py's COMM_WORLD. Exists
-            because scripts pass it to Horovod; another job cannot be formed.
+        comm: None, or all ranks: as a list, as an empty list, or as mpi4py's COMM_WORLD. Scripts
+            that were written for Horovod pass it. A job of only some ranks cannot be formed.
         process_sets: Groups to register, the same on every rank; each gets its `process_set_id`.
             "dynamic", which Horovod needs for add_process_set(), changes nothing.
 
@@ -100,7 +101,7 @@ def _join(
 
 
 def _check_is_world(comm: Any, size: int) -> None:
-    """Check that `comm` is a list of all ranks or of none, or an MPI communicator of as many
+    """Check that `comm` is a list of all ranks, an empty list, or an MPI communicator of `size`
     processes."""
     if comm is None:
         return
@@ -260,13 +261,13 @@ def _leave_at_exit() -> None:
     )
     details = described(error, lambda error: "".join(traceback.format_exception(error)))
     if _process.engine is None and not _process.is_child:
-        core.report_end(reason, cause, details)  # before init(), or after shutdown()
+        core.report_end(reason, cause, details)  # the process is not in a job now
     return _leave(reason, cause, details)
 
 
 def _was_caused_by_a_loss(error: BaseException | None) -> bool:
-    """Is it a GroupLostError, or was it raised from one, as by `raise ... from error`?"""
-    seen: set[int] = set()  # a program may make a circle of causes
+    """Return whether it is a GroupLostError, or was raised from one by `raise ... from error`."""
+    seen: set[int] = set()  # a program may make a cycle of causes
     while error is not None and id(error) not in seen:
         if isinstance(error, GroupLostError):
             return True
@@ -276,7 +277,7 @@ def _was_caused_by_a_loss(error: BaseException | None) -> bool:
 
 
 def _summary(error: BaseException) -> str:
-    """One line for the others: the exception that ends this process."""
+    """Describe the exception that ends this process in one line, for the other ranks."""
     text = f"raised {type(error).__name__}"
     lines = described(error, str).splitlines()
     return f"{text}: {lines[0][:500]}" if lines else text
@@ -286,7 +287,7 @@ def described(error: BaseException, describe: Callable[[BaseException], str]) ->
     """Describe an exception for the other ranks; return "" if its own methods fail."""
     try:
         return describe(error).encode(errors="backslashreplace").decode()
-    except BaseException:  # also Ctrl-C, because we must leave in any case
+    except BaseException:  # also Ctrl-C, because this rank must leave the job in any case
         return ""
 
 

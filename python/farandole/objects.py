@@ -1,7 +1,7 @@
 """Send whole Python objects instead of tensors, for every framework.
 
-They travel pickled (by cloudpickle), and unpickling runs what the sender says. Only members of one
-job send objects to each other, and the launcher decides who is a member.
+Objects are pickled (by cloudpickle), and unpickling runs code that the sender chooses. Only members
+of one job send objects to each other, and the launcher decides who is a member.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def allgather_object(
 
 
 def _pack(obj: Any) -> bytes:
-    """Pickle an object. If that fails, the message says so, because the others are in the same
-    call."""
+    """Pickle an object. If that fails, return a message with the error, because the other ranks
+    wait in the same call."""
     try:
         return _OBJECT + cloudpickle.dumps(obj)
     except Exception as error:

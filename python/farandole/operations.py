@@ -1,5 +1,5 @@
-"""The operations, one small class each: how its call is made, where its result goes, and which
-operation its gradient needs.
+"""One small class for each operation. It makes the call, chooses the memory of the result, and
+names the operation that computes the gradient.
 
 An operation with its arguments is an object that can be started on any array, alone or in a batch.
 """
@@ -18,14 +18,14 @@ from farandole.handle import BatchHandle, Handle, PreparedCall
 from farandole.reduce_op import Average, ReduceOp, Sum, checked
 
 Result = TypeVar("Result")
-# Makes the result of a call from its array and, if the shape of the result depends on what the
-# others bring, how many rows came from each member.
+# Makes the result of a call from the received array. If the shape of the array depends on the other
+# members, the second argument says how many rows came from each of them; otherwise it is empty.
 Finish = Callable[[Array, Sequence[int]], Result]
 
 
 class Backward(NamedTuple):
-    """The operation whose result is the gradient of the input, the array that it runs on, and
-    the function that finishes the result."""
+    """How to compute the gradient of the input: run `operation` on `array`, and call `finish` with
+    the result."""
 
     operation: Operation
     array: Array
@@ -42,17 +42,17 @@ class Operation:
         raise NotImplementedError
 
     def target(self, arrays: Arrays, source: Array) -> Array | None:
-        """Return an array for the result. None: the shape depends on what the other ranks bring,
-        so the result goes into memory of the engine."""
+        """Return an array for the result. Return None if its shape depends on the other ranks; then
+        the result goes into memory of the engine."""
         raise NotImplementedError
 
     def backward(
         self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
     ) -> Backward:
-        """Return what makes the gradient of the input.
+        """Return how to compute the gradient of the input.
 
         Args:
-            arrays: What the frontend says about its arrays.
+            arrays: The frontend's functions on arrays.
             gradient: The gradient of the output.
             shape: The shape of the input.
             received_rows: The rows that the call has received from each member.
@@ -138,10 +138,10 @@ class Allgather(Operation):
     def backward(
         self, arrays: Arrays, gradient: Array, shape: Shape, received_rows: Sequence[int]
     ) -> Backward:
-        mine = self.group.rank()
-        first = sum(received_rows[:mine])
+        member = self.group.rank()
+        first = sum(received_rows[:member])
         return Backward(
-            _mean(self.group), gradient, lambda mean: mean[first : first + received_rows[mine]]
+            _mean(self.group), gradient, lambda mean: mean[first : first + received_rows[member]]
         )
 
 
@@ -175,7 +175,7 @@ class Reducescatter(_Reduction):
     def target(self, arrays: Arrays, source: Array) -> Array:
         arguments.group_number(self.group)
         if len(source.shape) == 0:
-            return arrays.empty_like(source)  # the engine says what is wrong
+            return arrays.empty_like(source)  # the engine then reports the missing dimension
         rows = core.scattered_rows(len(source), self.group.size(), self.group.rank())
         return arrays.empty((rows, *source.shape[1:]), source.dtype)
 
@@ -225,14 +225,14 @@ def start(
 def start_batch(
     arrays: Arrays,
     operations: Sequence[Operation],
-    given: Sequence[Array],
+    inputs: Sequence[Array],
     name: str | None,
     finish: Finish[Result],
     waits: bool = False,
 ) -> BatchHandle[Result]:
-    names = arguments.member_names(name, len(given))
+    names = arguments.batch_names(name, len(inputs))
     batch = [
         operation.prepare(arrays, array, each, finish)
-        for operation, array, each in zip(operations, given, names, strict=True)
+        for operation, array, each in zip(operations, inputs, names, strict=True)
     ]
     return calls.start_batch(batch, waits)

@@ -60,14 +60,14 @@ def checked_names(
     return {number: name for number, name in named.items() if number in ours}
 
 
-def portions(
+def parameters_by_group(
     groups: int | Sequence[Sequence[Array]] | None,
     num_groups: int,
     parameters: Sequence[Array],
     is_array: Callable[[object], bool],
 ) -> Sequence[Sequence[Array]] | None:
-    """Return the parameters of each group, or None if there are no groups. `num_groups` is
-    Horovod's older name of `groups`."""
+    """Return a list with the parameters of each group, or None if there are no groups. `num_groups`
+    is Horovod's older name of `groups`."""
     if num_groups != 0:
         warnings.warn(
             "num_groups is the old name of groups: use that", DeprecationWarning, stacklevel=3

@@ -1,6 +1,6 @@
 """Find which parameters of the ranks belong together.
 
-They are those of the same name. Without names they are those in the same place.
+Parameters with the same name belong together. Parameters without names are paired by their order.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def paired(
     All members must call it, with one `call_name`.
 
     Args:
-        arrays: What the frontend says about its arrays.
-        parameters: Those of this rank.
+        arrays: The frontend's functions on arrays.
+        parameters: The parameters of this rank.
         names: The names by id(). Parameters without a name stay in their order.
         call_name: The name of the allreduce that compares the ranks.
         group: The group.
@@ -54,12 +54,12 @@ def paired(
     text = json.dumps(mine).encode()
     if same_everywhere(text, call_name, group):
         return ordered
-    said = {rank: json.loads(text) for rank, text in exchange(text, call_name, group).items()}
-    places = itertools.zip_longest(*said.values(), fillvalue="none")
-    place, differing = next((i, row) for i, row in enumerate(places) if len(set(row)) > 1)
+    of_ranks = {rank: json.loads(text) for rank, text in exchange(text, call_name, group).items()}
+    columns = itertools.zip_longest(*of_ranks.values(), fillvalue="none")
+    index, differing = next((i, column) for i, column in enumerate(columns) if len(set(column)) > 1)
     rows = {
-        rank: f"number {place} of {len(own)}: {it}"
-        for (rank, own), it in zip(said.items(), differing, strict=True)
+        rank: f"number {index} of {len(own)}: {parameter}"
+        for (rank, own), parameter in zip(of_ranks.items(), differing, strict=True)
     }
     raise CallError(
         "the optimizers of the ranks do not have the same parameters (by name, or without "

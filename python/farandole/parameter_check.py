@@ -1,7 +1,7 @@
 """Check that the parameters are the same on all ranks, bit by bit.
 
-If the parameters are equal, the check takes one small allreduce. Only if they are not do the ranks
-exchange more. Ranks that have joined do not count.
+If the parameters are equal, the check takes one small allreduce. If they differ, the ranks exchange
+more. Ranks that have joined take no part.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ADVICE = (
 
 class Parameter(NamedTuple):
     kind: str  # dtype and shape
-    digest: str  # of its bits
+    digest: str  # a digest of its bytes
 
 
 def check(
@@ -45,8 +45,8 @@ def check(
 ) -> None:
     """Raise CallError, with the same text on all ranks, if the parameters differ.
 
-    `params` has names and arrays, or arrays alone. `when` says in the text at what time they
-    differ; `advice` ends the text.
+    `params` has names and arrays, or arrays alone. The text of the error contains `when`, the time
+    of the check, and ends with `advice`.
     """
     arguments.group_number(process_set)
     base = arguments.call_name(name)
@@ -62,8 +62,8 @@ def check(
     if same_everywhere(mine, base and f"{base}.same", process_set) and not failure:
         return
     mine = json.dumps([failure, list(own.items())]).encode()
-    said = exchange(mine, base, process_set)
-    reports = {rank: json.loads(text) for rank, text in said.items()}
+    texts = exchange(mine, base, process_set)
+    reports = {rank: json.loads(text) for rank, text in texts.items()}
     found = difference(
         {
             rank: report[0] or {name: Parameter(*values) for name, values in report[1]}
@@ -108,8 +108,8 @@ def _read(arrays: Arrays, key: str, array: Array) -> Parameter:
 
 
 def _spread(arrays: Arrays, array: Array, name: str, process_set: Group) -> str:
-    """Say how far the values of a parameter differ, which has the same dtype and shape on all
-    ranks. All ranks must call it."""
+    """Describe how far the values of a parameter differ. It has the same dtype and shape on all
+    ranks, and all ranks must make this call."""
     values = arrays.dense(array)
     if not can_be_sent(arrays, values) or arrays.kind_of(values).startswith("bool"):
         return ""
@@ -138,13 +138,14 @@ class Difference:
 
 
 def difference(of_ranks: Mapping[int, str | dict[str, Parameter]]) -> Difference:
-    """Find what differs between ranks. Each rank has its parameters, or a text why it has none."""
-    failures = {rank: said for rank, said in of_ranks.items() if isinstance(said, str)}
+    """Find what differs between ranks. `of_ranks` has each rank's parameters or, if the rank could
+    not read them, the text of its error."""
+    failures = {rank: own for rank, own in of_ranks.items() if isinstance(own, str)}
     if failures:
         return Difference(
             f"{rank_list(sorted(failures))} cannot read them\n{table(failures)}", failed=True
         )
-    parameters = {rank: said for rank, said in of_ranks.items() if isinstance(said, dict)}
+    parameters = {rank: own for rank, own in of_ranks.items() if isinstance(own, dict)}
     names = list(dict.fromkeys(name for own in parameters.values() for name in own))
     for name in names:
         if any(name not in own for own in parameters.values()):

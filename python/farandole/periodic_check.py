@@ -1,4 +1,5 @@
-"""Check the parameters of an optimizer now and then, so that ranks that drift apart are told."""
+"""Check the parameters of an optimizer from time to time, so that ranks that have drifted apart get
+an error."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ PART_BYTES = 16 << 20
 
 
 class PeriodicCheck:
-    """Check all parameters of an optimizer after its first step in a job. After that, check
-    another part of them every so many steps."""
+    """Check all parameters of an optimizer after its first step in a job. After that, check another
+    part of them every `every` steps."""
 
     def __init__(self, arrays: Arrays, every: int, name: OptimizerName, process_set: Group) -> None:
         self._arrays, self._every, self._name, self._group = arrays, every, name, process_set
@@ -23,15 +24,15 @@ class PeriodicCheck:
 
     def after_step(self, params: Callable[[], Mapping[str, Array]]) -> None:
         if self._group.registration is not self._registration:
-            # A job formed anew may have members whose optimizer is new: all count from there.
+            # The job was formed again. Some members may have a new optimizer, so all count from 0.
             self._registration, self._steps = self._group.registration, 0
         self._steps += 1
-        turn, rest = divmod(self._steps - 1, self._every)
-        if rest != 0:
+        checks, steps_since_check = divmod(self._steps - 1, self._every)
+        if steps_since_check != 0:
             return
         chosen, advice = params(), ADVICE
-        if turn > 0:
-            chosen, count = _part_of(self._arrays, chosen, turn)
+        if checks > 0:
+            chosen, count = _part_of(self._arrays, chosen, checks)
             last = max(1, self._steps - count * self._every)
             advice = (
                 f"They were the same after step {last}: look for what changes them on some ranks "
@@ -43,13 +44,14 @@ class PeriodicCheck:
 
 
 def _part_of(
-    arrays: Arrays, params: Mapping[str, Array], turn: int
+    arrays: Arrays, params: Mapping[str, Array], number: int
 ) -> tuple[dict[str, Array], int]:
-    """Return the elements that begin in one part of all bytes, and how many parts there are."""
+    """Divide the bytes of all parameters into parts of PART_BYTES. Return the elements that begin
+    in part `number` modulo the number of parts, and the number of parts."""
     counts = {name: math.prod(parameter.shape) for name, parameter in params.items()}
     sizes = {name: arrays.item_bytes(parameter) for name, parameter in params.items()}
     parts = -(-sum(counts[name] * sizes[name] for name in params) // PART_BYTES)
-    first = turn % max(1, parts) * PART_BYTES
+    first = number % max(1, parts) * PART_BYTES
     chosen, offset = {}, 0
     for name, parameter in sorted(params.items()):
         count, size = counts[name], sizes[name]

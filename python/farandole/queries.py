@@ -1,7 +1,7 @@
-"""What scripts ask about how their Horovod was built.
+"""The functions with which scripts ask how their Horovod was built.
 
-Farandole has no optional parts, so the answers do not say what is linked. They say whether a script
-may use the code that it has for a "yes".
+Farandole has no optional parts, so an answer does not say whether a library is linked. It says
+whether the code that a script runs after a "yes" works here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def mpi_enabled() -> bool:
 
 
 def mpi_built() -> bool:
-    """Return True, like mpi_enabled(). Scripts that were started by mpirun ask for it."""
+    """Return True, like mpi_enabled(). Scripts that were started by mpirun ask for MPI."""
     return True
 
 
@@ -46,12 +46,12 @@ def nccl_built() -> int:
 
 
 def cuda_built() -> bool:
-    """Return False, because of nccl_built()."""
+    """Return False, because tensors on GPUs go through host memory."""
     return False
 
 
 def rocm_built() -> bool:
-    """Return False, because of nccl_built()."""
+    """Return False, because tensors on GPUs go through host memory."""
     return False
 
 
@@ -61,6 +61,6 @@ def ddl_built() -> bool:
 
 
 def ccl_built() -> bool:
-    """Return False. Scripts ask in order to avoid what Intel's oneCCL cannot do; Farandole can
-    do it."""
+    """Return False. After a "yes", scripts avoid calls that Intel's oneCCL lacks; Farandole has
+    these calls."""
     return False

@@ -1,4 +1,4 @@
-"""The ways to combine elements, with the numbers of the engine's table."""
+"""The reduction operations, with their numbers in the engine's table."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class ReduceOp(enum.IntEnum):
     Average = core.reduce_ops["average"]
     Sum = core.reduce_ops["sum"]
     Adasum = core.reduce_ops["adasum"]
-    """For allreduce of floats: a sum in which a common part of the tensors counts less. The sum of
-    two is (1 - a·b / 2a·a) a + (1 - a·b / 2b·b) b: their sum if they are orthogonal, their average
-    if they are equal. More than two are combined in a tree: neighbours in rank order are paired,
-    level by level, and an odd one at the end goes up unchanged. Ranks that have joined count as
-    zeros. Each tensor of a batch is combined by itself."""
+    """For allreduce of floats: a sum that counts what the tensors have in common only once. Two
+    tensors give (1 - a·b / 2a·a) a + (1 - a·b / 2b·b) b: their sum if they are orthogonal, their
+    average if they are equal. More than two tensors are combined in a tree: neighbours in rank
+    order are paired, level by level, and an unpaired last one passes to the next level unchanged.
+    Ranks that have joined count as zeros. Each tensor of a batch is combined by itself."""
     Min = core.reduce_ops["min"]
     Max = core.reduce_ops["max"]
     Product = core.reduce_ops["product"]
@@ -47,7 +47,7 @@ def checked(op: ReduceOp | int) -> ReduceOp:
     raise CallError(f"op must be one of {known}; got {op!r}")
 
 
-def chosen(op: ReduceOp | None, average: bool | None) -> ReduceOp:
+def op_of(op: ReduceOp | None, average: bool | None) -> ReduceOp:
     """Return the op for the arguments `op` and the older `average`. Call checked() on the
     result."""
     if op is None:

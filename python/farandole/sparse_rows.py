@@ -1,7 +1,8 @@
-"""Gather sparse arrays: only the elements that are there travel.
+"""Gather sparse arrays by sending only the elements that are stored.
 
-Each rank has other elements. Two allgathers in a batch collect all places and all values. The sizes
-of the array come before its places, so that all ranks see whether the sizes differ.
+The ranks may store different elements. Two allgathers in one batch collect the indices and the
+values of all ranks. Each rank sends the sizes of its array before its indices, so that all ranks
+see whether the sizes differ.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from farandole.reduce_op import Average, ReduceOp, Sum, checked
 
 
 class SparseRows(NamedTuple):
-    """The elements of all ranks. A place may come several times: their values must be added up."""
+    """The elements of all ranks. If an index occurs several times, the values must be added up."""
 
-    sizes: list[int]  # of the dimensions that the places count in
-    places: Array  # a row for each element
+    sizes: list[int]  # of the dimensions that the indices refer to
+    indices: Array  # one row for each element
     values: Array
 
 
@@ -35,13 +36,13 @@ def checked_op(op: ReduceOp | int) -> ReduceOp:
 
 # size waiver: a sparse array has three parts
 def start_gather(
-    arrays: Arrays, sizes: Array, places: Array, values: Array, name: str | None, group: Group
+    arrays: Arrays, sizes: Array, indices: Array, values: Array, name: str | None, group: Group
 ) -> Callable[[], SparseRows]:
     """Return a function that waits for the elements of all ranks. It raises CallError if the ranks'
-    sizes differ. `sizes` is one row of the dtype of `places`."""
+    sizes differ. `sizes` is one row of the dtype of `indices`."""
     gather = Allgather(group)
-    given = (arrays.concatenate((sizes, places)), values)
-    handle = start_batch(arrays, (gather, gather), given, name, with_rows)
+    inputs = (arrays.concatenate((sizes, indices)), values)
+    handle = start_batch(arrays, (gather, gather), inputs, name, with_rows)
 
     def finish() -> SparseRows:
         (rows, counts), (all_values, _) = handle.wait()

@@ -12,13 +12,14 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
     """Write this rank's calls from now on to a file for Perfetto (https://ui.perfetto.dev).
 
     Call it with the same path on every rank that the file should show; the ranks need not do so at
-    the same time. The rest of the file is replaced. A timeline that is on is stopped first. If the
-    disk becomes full later, the log says so, and the training continues.
+    the same time. The file of an earlier job is replaced. If this rank is already writing a
+    timeline, that one is stopped first. If the disk becomes full later, the log says so, and the
+    training continues.
 
     Args:
         file_path: The path, which may be relative to the current folder.
         mark_cycles: Write a mark CYCLE_START whenever a call starts while none is in flight.
-            Horovod's cycles by the clock do not exist here.
+            Horovod marks its periodic cycles, which do not exist here.
 
     Raises:
         CallError: init() was not called, or the path cannot be written. It is also a ValueError.
@@ -35,7 +36,8 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 def stop_timeline() -> None:
     """Write all calls of this rank until now to the file and stop; the file can then be read.
 
-    Other ranks may continue to write. shutdown() does the same. Does nothing if no timeline is on.
+    Other ranks may continue to write. shutdown() also stops the timeline. If no timeline is on,
+    this call does nothing.
 
     Raises:
         CallError: init() was not called.

@@ -1,6 +1,7 @@
-"""The same start on every rank: one rank's parameters and optimizer state for all.
+"""Give all ranks the parameters and the optimizer state of one rank.
 
-The state travels pickled, as other objects do, and its arrays as arrays.
+The optimizer state is pickled, like other objects. Its arrays are left out of the pickle and sent
+as arrays.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from farandole.handle import BatchHandle, Handle
 from farandole.objects import broadcast_object
 
 # Starts a broadcast of an array from a root rank, with a name, in a group. If the framework allows
-# it, the result is in the array itself.
+# it, the result is written into the array itself.
 BroadcastAsync: TypeAlias = Callable[[Array, int, str, Group], Handle[Array]]
 
 
@@ -56,7 +57,7 @@ def _pairs(arrays: Arrays, params: Any) -> list[tuple[str, Any]]:
     return pairs
 
 
-# size waiver: what a frontend brings, and what the program gives
+# size waiver: some parameters come from the frontend, the others from the user's program
 def broadcast_optimizer_state(
     arrays: Arrays,
     broadcast: BroadcastAsync,
@@ -65,8 +66,8 @@ def broadcast_optimizer_state(
     root_rank: int,
     process_set: Group,
 ) -> Any:
-    """Give root_rank's state to all ranks and return it. root_rank gets it from read(), and the
-    others take it by load(). Raise CallError on all ranks if one of them cannot."""
+    """Give root_rank's state to all ranks and return it. root_rank reads it with read(), and the
+    others load it with load(). If one of these fails, raise CallError on all ranks."""
     state: list[Any] = []
     problem = ""
     if lifecycle.rank() == arguments.rank_number(root_rank):
@@ -81,7 +82,7 @@ def broadcast_optimizer_state(
         problem = attempt(take)
     if problems := failures(problem, "state.taken", process_set):
         raise CallError(
-            f"the optimizer state of rank {root_rank} was not taken by all:\n{table(problems)}"
+            f"not all ranks could load the optimizer state of rank {root_rank}:\n{table(problems)}"
         )
     return state[0]
 

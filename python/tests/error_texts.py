@@ -165,11 +165,11 @@ class ErrorTexts:
         )
         yield (
             lambda: launch(1, "train.py", (), {"epochs": 3}),
-            "kwargs are for functions; a script gets words, as args; got {'epochs': 3}",
+            "kwargs are for functions; give a script args instead; got {'epochs': 3}",
         )
         yield (
             lambda: launch(1, "no/script.py"),
-            "there is no script 'no/script.py'; a program with its words is given as a list",
+            "there is no script 'no/script.py'; give a program and its arguments as a list",
         )
         for target in (3, [], ["sleep", 3]):
             yield (
@@ -321,7 +321,8 @@ class ErrorTexts:
         yield lambda: hvd.allreduce([1.0]), "a torch.Tensor is needed, not a list"
         yield (
             lambda: hvd.allreduce(torch.ones(2, device="meta")),
-            "the tensor is on meta, from where no values come to host memory: use another device",
+            "the tensor is on meta, and its values cannot be copied to host memory: use another "
+            "device",
         )
         yield (
             lambda: hvd.allreduce(torch.ones(2, 2).to_sparse()),
@@ -428,7 +429,7 @@ class ErrorTexts:
         given = [] if hvd.rank() else torch.optim.SGD(model.parameters(), lr=0.1)
         yield (
             lambda: hvd.broadcast_optimizer_state(given, 0),  # type: ignore[arg-type]
-            "the optimizer state of rank 0 was not taken by all:\n"
+            "not all ranks could load the optimizer state of rank 0:\n"
             "  rank 1   optimizer must be a torch.optim.Optimizer; got a list",
         )
 
@@ -448,7 +449,7 @@ class ErrorTexts:
         )
         again = rendezvous._by_the_engine("farandole://")
         next(again)
-        once = "a group of the engine cannot be met again: call init_process_group() again"
+        once = "a rendezvous can be used only once: call init_process_group() again"
         yield lambda: next(again), once
         dist.init_process_group("farandole")
         world = dist.group.WORLD
@@ -464,7 +465,7 @@ class ErrorTexts:
         )
         yield (
             lambda: dist.all_reduce(torch.ones(1, dtype=torch.int32), dist.ReduceOp.BXOR),
-            "BXOR is not possible; SUM, AVG, PRODUCT, MIN, MAX and PREMUL_SUM by a number are",
+            "BXOR is not supported; use SUM, AVG, PRODUCT, MIN, MAX or PREMUL_SUM by a number",
         )
         yield (
             lambda: dist.reduce_scatter_single(torch.ones(2), tensor),
@@ -478,7 +479,7 @@ class ErrorTexts:
         )
         yield (
             lambda: dist.all_to_all_single(tensor, tensor),
-            "3 elements cannot be shared out evenly among 2 ranks",
+            "3 elements cannot be divided evenly among 2 ranks",
         )
         yield (
             lambda: dist.all_gather([torch.ones(3), torch.ones(2)], torch.ones(3)),
@@ -492,7 +493,7 @@ class ErrorTexts:
         known, lifecycle._process.groups = lifecycle._process.groups, ()
         yield (
             lambda: dist.isend(tensor, 1 - rank),
-            "ranks 0 and 1 send to each other in a group of the two, which is not there: call "
+            "ranks 0 and 1 need a group of their own to send to each other: call "
             "torch.distributed.new_group([0, 1]) on all ranks before",
         )
         lifecycle._process.groups = known

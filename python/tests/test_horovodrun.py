@@ -57,7 +57,7 @@ def values_of(*words: str) -> tuple[dict[str, Any], list[str]]:
 
 def settings(*words: str) -> list[str]:
     """What `farandole run` gets beyond what it always gets."""
-    line = launch.run_words(2, values_of(*words)[0], with_time=False)
+    line = launch.run_arguments(2, values_of(*words)[0], with_time=False)
     assert line[: len(HEAD)] == HEAD
     variables = line[len(HEAD) : len(HEAD) + 6]
     assert variables[::2] == ["-x"] * 3
@@ -109,20 +109,20 @@ def test_no_stall_check_wins_over_its_times() -> None:
 
 def test_every_flag_either_works_or_says_why_not() -> None:
     for flag in FLAGS:
-        assert (flag.words is None) == bool(flag.no_meaning), flag.name
+        assert (flag.to_run_flags is None) == bool(flag.why_ignored), flag.name
     sample = {int: "1", float: "0.5", str: "text", str.upper: "INFO"}
     for flag in FLAGS:
         given = [sample[flag.type]] * (flag.count or 1) if flag.type else []  # type: ignore[index]
         for name in flag.names:
-            lines = launch.without_meaning(values_of(name, *given)[0])
-            told = [f"{flag.names[0]} has no meaning here: {flag.no_meaning}"]
-            assert lines == (told if flag.no_meaning else []), name
+            lines = launch.ignored_settings(values_of(name, *given)[0])
+            expected = [f"{flag.names[0]} has no meaning here: {flag.why_ignored}"]
+            assert lines == (expected if flag.why_ignored else []), name
         for name in flag.negated:
-            assert launch.without_meaning(values_of(name)[0]) == []
+            assert launch.ignored_settings(values_of(name)[0]) == []
 
 
 def test_the_time_comes_before_the_prefix() -> None:
-    assert launch.run_words(2, {}, with_time=True)[4] == "{time}[{rank}]<{stream}>:"
+    assert launch.run_arguments(2, {}, with_time=True)[4] == "{time}[{rank}]<{stream}>:"
 
 
 def test_the_file_has_the_values_of_flags(file: Path) -> None:
@@ -136,7 +136,7 @@ def test_the_file_has_the_values_of_flags(file: Path) -> None:
     )
     values, unknown = values_of("--config-file", str(file))
     assert unknown == []
-    silent = {line.split()[0] for line in launch.without_meaning(values)}
+    silent = {line.split()[0] for line in launch.ignored_settings(values)}
     assert silent == {
         *("--cycle-time-ms", "--cache-capacity", "--hierarchical-allreduce", "--autotune"),
         *("--autotune-log-file", "--autotune-warmup-samples", "--autotune-steps-per-sample"),
@@ -179,7 +179,7 @@ def test_keys_that_nothing_knows_are_named(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("params: {speed: 3, cache_capacity: }\ntimeline:\nverbose: true\n")
     assert read_config(str(path)) == ({}, ["params.speed", "verbose"])
-    assert launch.without_meaning({}, ["verbose"]) == [
+    assert launch.ignored_settings({}, ["verbose"]) == [
         "the key verbose of the file has no meaning here"
     ]
 

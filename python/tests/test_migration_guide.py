@@ -78,7 +78,7 @@ def test_flags_are_those_of_the_parser() -> None:
 
 
 def test_flags_have_no_meaning_where_the_table_says_so() -> None:
-    silent = {n for flag in FLAGS if flag.no_meaning for n in (*flag.names, *flag.negated)}
+    silent = {n for flag in FLAGS if flag.why_ignored for n in (*flag.names, *flag.negated)}
     told = {
         name
         for names, here in rows("Flags of `horovodrun`")

@@ -2,13 +2,13 @@
 
 `run` waits for the results. `launch_workers` returns at once; use `await_workers` and
 `stop_workers` with it. The script needs no `if __name__ == "__main__"`, and the function may be
-defined anywhere, also interactively: it travels to the workers pickled (by cloudpickle), and so do
-the results back.
+defined anywhere, also interactively. The function and its results are pickled (by cloudpickle).
 
-They travel on socket pairs. Only this process, its launcher, its workers, and their forked children
-hold an end of one. There is no port, name or file, and neither an argument nor an environment
+Pickles are sent on socket pairs. Only this process, its launcher, its workers, and their forked
+children hold an end of a pair. There is no port, name or file, and no argument or environment
 variable contains any of the data. So a process that does not descend from this one cannot send a
-function or see a result. Each side runs what the other's pickles say; both belong to the same user.
+function or see a result. Unpickling runs code that the other side chooses; both sides belong to the
+same user.
 
 When this process ends for any reason, its workers are ended too.
 """
@@ -110,8 +110,8 @@ class Workers(Sequence[Worker]):
 
     @property
     def messages(self) -> str:
-        """What the launcher has said so far: the first cause of a failure, and who waits for
-        whom."""
+        """The launcher's messages so far, such as the first cause of a failure, or which rank waits
+        for which."""
         return self._job.messages.text()
 
     def __repr__(self) -> str:
@@ -145,8 +145,8 @@ def launch_workers(
 
     Args:
         n: The number of workers.
-        target: A function, the path of a Python script, or a list of a program and its words.
-        args: Arguments of the function; words for the script or program.
+        target: A function, the path of a Python script, or a list of a program and its arguments.
+        args: Arguments of the function, the script or the program.
         kwargs: Keyword arguments of the function.
         env: Environment variables for the workers, which override those of this process.
         start_timeout: Seconds that init() waits for other ranks.
@@ -179,9 +179,9 @@ def await_workers(workers: Workers, timeout: float | None = None) -> list[Any]:
         timeout: Seconds to wait at most; None waits without a limit.
 
     Returns:
-        For each worker what its function has returned (None for a script), a WorkerError if it
-        has failed or was stopped, or a TimeoutError if it still runs. These errors are returned,
-        not raised.
+        For each worker, the result of its function (None for a script), a WorkerError if it has
+        failed or was stopped, or a TimeoutError if it still runs. These errors are returned, not
+        raised.
 
     Raises:
         CallError: An argument is wrong.
@@ -194,7 +194,7 @@ def await_workers(workers: Workers, timeout: float | None = None) -> list[Any]:
 def stop_workers(workers: Workers, grace_time: float = 10) -> None:
     """End the workers that still run, and block until none is left.
 
-    They get SIGTERM, and SIGKILL after some seconds. Does nothing if all have ended.
+    They get SIGTERM and, after grace_time, SIGKILL. If all have ended, this call does nothing.
 
     Args:
         workers: The list from launch_workers().
@@ -210,7 +210,7 @@ def stop_workers(workers: Workers, grace_time: float = 10) -> None:
     job.stopping = True
     job.end(signal.SIGTERM)
     if not job.over.wait(seconds):
-        job.end(signal.SIGINT)  # a second signal makes the launcher kill
+        job.end(signal.SIGINT)  # a second, different signal makes the launcher kill the workers
     job.over.wait()
 
 
@@ -246,7 +246,7 @@ def _function_job(
     settings: _Settings,
     output_flags: Sequence[str] | None,
 ) -> LaunchedJob:
-    """Make a job that calls a function. Without output_flags, the output is kept."""
+    """Make a job that calls a function. Without output_flags, this process keeps the output."""
     function, args, kwargs = call
     if not callable(function):
         raise CallError(f"expected a function; got {function!r}")
@@ -282,7 +282,7 @@ def _script_job(
 ) -> LaunchedJob:
     _check_arguments(args, kwargs)
     if kwargs:
-        raise CallError(f"kwargs are for functions; a script gets words, as args; got {kwargs!r}")
+        raise CallError(f"kwargs are for functions; give a script args instead; got {kwargs!r}")
     workers = _workers(n, runs_function=False)
     return LaunchedJob(
         JobPlan(
@@ -300,7 +300,7 @@ def _program(target: str | os.PathLike[str] | Sequence[str], settings: _Settings
         if Path(target).is_file():
             return [settings.python(), os.fspath(target)]
         raise CallError(
-            f"there is no script {os.fspath(target)!r}; a program with its words is given as a list"
+            f"there is no script {os.fspath(target)!r}; give a program and its arguments as a list"
         )
     if isinstance(target, (list, tuple)) and target and all(isinstance(w, str) for w in target):
         return list(target)

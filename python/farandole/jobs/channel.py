@@ -1,9 +1,10 @@
 """Messages between a program and the functions that it has started as a job.
 
-They travel on socket pairs. Only the program, its launcher, its workers, and their forked children
-hold an end of one, and there is no address for others to connect to. A message is a list of parts:
-their count and their lengths (u64, little-endian), then their bytes. Each call here does what is
-possible at once; on a blocking socket that is all of it.
+Messages are sent on socket pairs. Only the program, its launcher, its workers, and their forked
+children hold an end of a pair, and there is no address for others to connect to. A message is a
+list of parts: their count and their lengths (u64, little-endian), then their bytes. On a socket
+that does not block, each call sends or receives as much as it can at once. On a blocking socket, it
+finishes the message.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Outgoing:
 
 
 class Incoming:
-    """A message to receive, each part into memory of its own."""
+    """A message to receive. Each part gets memory of its own."""
 
     def __init__(self) -> None:
         self.parts: list[bytearray] = []
@@ -47,8 +48,8 @@ class Incoming:
     def advance(self, channel: socket.socket) -> bool:
         """Receive what is there; return whether more may come.
 
-        That is False after the end of the message, or if the other process has ended. Raise
-        MemoryError if a part is larger than the memory.
+        Return False at the end of the message, or if the other process has ended. Raise MemoryError
+        if there is not enough memory for a part.
         """
         while not self.complete:
             if not self._rest:

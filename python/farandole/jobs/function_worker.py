@@ -1,8 +1,8 @@
 """The program of a worker that calls a function: `python -m farandole.jobs.function_worker`.
 
 It receives the function and sends its result on a socket that it inherits from the program that has
-started the job. Both are pickled, so each side runs what the other one says. Only that program, its
-launcher, this worker, and their forked children hold an end of the socket.
+started the job. Both are pickled, and unpickling runs code that the other side chooses. Only that
+program, its launcher, this worker, and their forked children hold an end of the socket pair.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from farandole.errors import CallError
 from farandole.jobs.channel import Incoming, Outgoing
 from farandole.lifecycle import described
 
-# Smaller buffers travel within the pickle.
+# A buffer of at least this size is sent as a part of its own. Smaller ones stay in the pickle.
 _OWN_PART_BYTES = 1 << 16
 
 
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _inherited_channel() -> socket.socket:
-    """Return the socket, closed for processes that the function starts."""
+    """Return the socket. Processes that the function starts do not inherit it."""
     channel = socket.socket(fileno=int(os.environ.pop("FARANDOLE_CHANNEL_DESCRIPTOR")))
     channel.set_inheritable(False)
     return channel
@@ -91,7 +91,7 @@ def packed(result: Any) -> list[bytes | memoryview]:
 
 def _failure(error: BaseException) -> bytes:
     """Describe an exception in words, because it may be impossible to pickle."""
-    stack = _own_frames_left_out(error.__traceback__)
+    stack = _without_own_frames(error.__traceback__)
 
     def trace(error: BaseException) -> str:
         return "".join(traceback.format_exception(type(error), error, stack))
@@ -106,7 +106,7 @@ def _failure(error: BaseException) -> bytes:
     ).encode()
 
 
-def _own_frames_left_out(stack: TracebackType | None) -> TracebackType | None:
+def _without_own_frames(stack: TracebackType | None) -> TracebackType | None:
     """Return the part of the traceback that begins in the function; None if it was not called."""
     called = stack
     while stack is not None:
@@ -123,7 +123,7 @@ def _show_without_own_frames(
     stack: TracebackType | None,
 ) -> None:
     """Show an exception without our frames. The launcher gets its traceback from here as well."""
-    error.__traceback__ = _own_frames_left_out(stack)
+    error.__traceback__ = _without_own_frames(stack)
     show(kind, error, error.__traceback__)
 
 

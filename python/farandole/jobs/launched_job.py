@@ -22,7 +22,7 @@ from farandole.jobs.launcher_command import launcher_command
 
 # At least a pipe's capacity, so that one read gets all that a worker wrote before its end.
 _CHUNK_BYTES = 1 << 16
-# Exit codes of the launcher if it cannot do what it was asked for.
+# Exit codes of the launcher if it rejects its command line or cannot run the program.
 _REJECTIONS = (2, 126, 127)
 
 
@@ -33,8 +33,8 @@ class JobPlan:
     flags: Sequence[str]  # of `farandole run`
     environment: Mapping[str, str]
     call: Sequence[bytes] = ()  # the message for each worker; empty if there is none
-    # Keep the workers' output with the workers. Otherwise it comes through the launcher's streams,
-    # which show() reads.
+    # Whether each Worker keeps its output. Otherwise the output comes through the launcher's
+    # streams, which show() reads.
     keeps_output: bool = False
 
 
@@ -42,27 +42,28 @@ class LaunchedJob:
     """A job, which begins with start(). The launcher ends it when this process ends for any
     reason, because it holds a pidfd of this process.
 
-    A thread does everything but show(). Ctrl-C only interrupts the main thread, so what the thread
-    records is always right. The other methods may be called from any thread.
+    A thread does everything but show(). Ctrl-C interrupts only the main thread, so it cannot leave
+    the thread's records incomplete. The other methods may be called from any thread.
     """
 
     def __init__(self, plan: JobPlan) -> None:
         self.plan = plan
-        self.messages = KeptText()  # of the launcher
+        self.messages = KeptText()  # the output of the launcher
         self.over = threading.Event()  # set when all processes of the job have ended
         self.stopping = False  # set before the job is ended on purpose
         self.cause: int | None = None  # the rank that failed first
-        self.pid: int | None = None  # of the launcher
+        self.pid: int | None = None  # the launcher's
         self._owner = os.getpid()
-        self._launched = threading.Event()  # set when a worker has started, or none will
+        self._launched = threading.Event()  # set when a worker has started, or when none can
         self._problem: Exception | None = None
         self._signal = 0
         self._exit_code: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        # by rank: functions that return whether more may come
+        # For each rank, functions that read its channel and output. They return whether more may
+        # come.
         self._readers: dict[int, list[Callable[[], bool]]] = {}
         self._report = b""
-        self._thread = threading.Thread(target=self._live, name="farandole-job", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="farandole-job", daemon=True)
 
     def start(self) -> None:
         """Start the job, and return when its first worker has started.
@@ -77,9 +78,9 @@ class LaunchedJob:
         if self._problem is not None:
             raise FarandoleError(f"cannot start the launcher: {self._problem}")
         rejection = CallError if self._exit_code in _REJECTIONS else FarandoleError
-        raise rejection(f"no worker could be started: {self._last_words()}")
+        raise rejection(f"no worker could be started: {self._launcher_errors()}")
 
-    def _last_words(self) -> str:
+    def _launcher_errors(self) -> str:
         if self._process is not None and not self.plan.keeps_output:
             self.messages.add("stderr", self._process.communicate()[1])
         return self.messages.text("stderr").strip()
@@ -108,7 +109,7 @@ class LaunchedJob:
         """
         self._launched.wait()
         with selectors.DefaultSelector() as selector:
-            for ours, target, stream in self._texts():
+            for ours, target, stream in self._launcher_streams():
                 if not ours.closed:
                     decoder = codecs.getincrementaldecoder("utf-8")("replace")
                     selector.register(ours, selectors.EVENT_READ, (target, stream, decoder))
@@ -117,7 +118,7 @@ class LaunchedJob:
                     self._show_some(selector, key)
         self._thread.join()
 
-    def _texts(self) -> list[tuple[IO[bytes], Any, str]]:
+    def _launcher_streams(self) -> list[tuple[IO[bytes], Any, str]]:
         if self._process is None:
             return []
         assert self._process.stdout is not None and self._process.stderr is not None
@@ -135,9 +136,10 @@ class LaunchedJob:
         self.messages.add(stream, chunk)
         _write(target, decoder.decode(chunk, final=not chunk))
 
-    # The methods below run in the thread.
+    # The methods below run in the thread. In them, `ours` closes this process's ends of pipes and
+    # sockets, and `theirs` closes the launcher's ends once it has started.
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         try:
             with ExitStack() as ours:
                 selector = ours.enter_context(selectors.DefaultSelector())
@@ -152,11 +154,11 @@ class LaunchedJob:
         with ExitStack() as theirs:
             caller = os.pidfd_open(os.getpid())
             theirs.callback(os.close, caller)
-            report, told = _pipe(ours, theirs)
+            report, report_end = _pipe(ours, theirs)
             selector.register(report, selectors.EVENT_READ, partial(self._read_report, report))
             channels = self._make_channels(selector, ours, theirs)
             streams = self._make_streams(selector, ours, theirs)
-            flags = ["--caller", str(caller), "--report", str(told)]
+            flags = ["--caller", str(caller), "--report", str(report_end)]
             flags += ["--channels", ",".join(map(str, channels))] if channels else []
             flags += ["--streams", ",".join(map(str, streams))] if streams else []
             self._process = subprocess.Popen(
@@ -165,14 +167,14 @@ class LaunchedJob:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=self.plan.environment,
-                pass_fds=(caller, told, *channels, *streams),
+                pass_fds=(caller, report_end, *channels, *streams),
                 start_new_session=True,  # this process passes on a terminal's Ctrl-C
             )
         self.pid = self._process.pid
         if self._signal:  # end() was called meanwhile
             self._process.send_signal(self._signal)
         if self.plan.keeps_output:
-            for text, _, name in self._texts():
+            for text, _, name in self._launcher_streams():
                 os.set_blocking(ours.enter_context(text).fileno(), False)
                 reader = partial(_read_text, text.fileno(), partial(self.messages.add, name))
                 selector.register(text, selectors.EVENT_READ, reader)
@@ -202,7 +204,7 @@ class LaunchedJob:
             for name in ("stdout", "stderr"):
                 stream, end = _pipe(ours, theirs)
                 numbers.append(end)
-                reader = partial(_read_text, stream, partial(worker.wrote, name))
+                reader = partial(_read_text, stream, partial(worker.record_output, name))
                 selector.register(stream, selectors.EVENT_READ, reader)
                 self._readers.setdefault(worker.rank, []).append(reader)
         return numbers
@@ -224,19 +226,19 @@ class LaunchedJob:
         chunk = _read(report)
         *lines, self._report = (self._report + (chunk or b"")).split(b"\n")
         for line in lines:
-            self._take_line(line.decode().split())
+            self._handle_event(line.decode().split())
         return chunk != b""
 
-    def _take_line(self, words: list[str]) -> None:
-        what, rank, *facts = words
+    def _handle_event(self, words: list[str]) -> None:
+        event, rank, *facts = words
         worker = self.plan.workers[int(rank)]
-        if what == "started":
-            worker.started(int(facts[0]))
+        if event == "started":
+            worker.record_start(int(facts[0]))
             self._launched.set()
-        elif what == "ended":
+        elif event == "ended":
             for reader in self._readers.get(worker.rank, []):
                 reader()
-            worker.ended(facts[0], int(facts[1]), self.stopping)
+            worker.record_end(facts[0], int(facts[1]), self.stopping)
         else:
             self.cause = worker.rank
 
@@ -250,7 +252,7 @@ class LaunchedJob:
             problem = f"{type(self._problem).__name__}: {self._problem}"
             why = f"this program has ended the job, because it could not follow it: {problem}"
         for worker in self.plan.workers:
-            worker.was_lost(why, self.stopping)
+            worker.record_loss(why, self.stopping)
         self.plan.call = ()
         self._readers.clear()
         self.over.set()

@@ -17,7 +17,7 @@ KEPT_BYTES = 1 << 20
 
 
 class KeptText:
-    """The last KEPT_BYTES of what came on two streams. Any thread may use it."""
+    """The last KEPT_BYTES of the text of two streams. Any thread may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -62,7 +62,7 @@ class Worker:
         self._kept = KeptText()
         self._incoming = Incoming()
         self._outcome: dict[str, str] = {}
-        self._end = ""  # how it has ended, in words
+        self._end = ""  # describes how it has ended
         self._value: Any = None
         self._lock = threading.Lock()
 
@@ -72,7 +72,7 @@ class Worker:
 
     @property
     def stdout(self) -> str:
-        """Its standard output so far: what is in the last MiB of all its output."""
+        """The standard output in the last MiB of all its output so far."""
         return self._kept.text("stdout")
 
     @property
@@ -86,13 +86,13 @@ class Worker:
 
     @property
     def result(self) -> Any:
-        """What its function has returned; None before that, for a script, and after a failure."""
+        """The result of its function; None before the end, for a script, and after a failure."""
         self._unpickle()
         return self._value
 
     @property
     def failure(self) -> WorkerError | None:
-        """Why it has failed; None if it has not, or if that is not known yet."""
+        """The error with which it has failed; None if it has not, or if that is not known yet."""
         self._unpickle()
         if self.state not in ("failed", "stopped"):
             return None
@@ -104,10 +104,10 @@ class Worker:
 
     # The methods below are for the thread that follows the job.
 
-    def started(self, pid: int) -> None:
+    def record_start(self, pid: int) -> None:
         self.pid, self.state = pid, "running"
 
-    def wrote(self, stream: str, content: bytes) -> None:
+    def record_output(self, stream: str, content: bytes) -> None:
         self._kept.add(stream, content)
 
     def receive(self, channel: socket.socket) -> bool:
@@ -116,13 +116,13 @@ class Worker:
             return self._incoming.advance(channel)
         except MemoryError:
             self._end = "has returned more than there is memory for in this process"
-            channel.shutdown(socket.SHUT_RDWR)  # the worker waits for room there
+            channel.shutdown(socket.SHUT_RDWR)  # otherwise the worker would wait to send the rest
             return False
 
-    def ended(self, how: str, number: int, stopping: bool) -> None:
-        """Note how the worker has ended: `how` is "code" or "signal". All that it has sent is
-        here."""
-        killed = how == "signal"
+    def record_end(self, kind: str, number: int, stopping: bool) -> None:
+        """Record how the worker has ended: `kind` is "code" or "signal". Everything that it has
+        sent must have been received."""
+        killed = kind == "signal"
         self.exit_code = 128 + number if killed else number
         if self._incoming.complete:
             self._outcome = json.loads(self._incoming.parts[0])
@@ -137,14 +137,15 @@ class Worker:
         )
         self.state = "stopped" if stopping else "failed"
 
-    def was_lost(self, why: str, stopping: bool) -> None:
-        """Note that this worker's end is unknown and will stay so."""
+    def record_loss(self, why: str, stopping: bool) -> None:
+        """Record that nothing more will be known about this worker's end."""
         if not self.has_ended:
             self._end = f"was lost: {why}"
             self.state = "stopped" if stopping else "failed"
 
     def _unpickle(self) -> None:
-        """Unpickle the result on first use: that runs code, which belongs in the asking thread."""
+        """Unpickle the result on first use, because unpickling runs code, which must run in the
+        thread that reads the result."""
         with self._lock:
             if self.state != "done" or not self._incoming.parts:
                 return

@@ -1,9 +1,10 @@
 """Call back when a backward pass has ended, before backward() returns.
 
-Autograd has callbacks for the end of a pass, but it runs them too early for us in two cases. First,
-a checkpoint with use_reentrant=True runs a backward pass within another one: a callback that is
-requested there is delayed to the end of the outermost pass. Second, several optimizers may wait for
-one pass: they are called in the order in which they were made, which is the same on all ranks.
+Autograd has callbacks for the end of a pass, but two cases need more. First, a checkpoint with
+use_reentrant=True runs a backward pass within another one, and autograd calls back at the end of
+the inner pass: this module delays the callback to the end of the outermost pass. Second, several
+optimizers may wait for one pass: this module calls them in the order in which they were made, which
+is the same on all ranks.
 """
 
 from __future__ import annotations
@@ -18,63 +19,63 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 _current_pass: Callable[[], int] = torch._C._current_graph_task_id
-_call_at_end: Callable[[Callable[[], None]], None] = (
+_queue_callback: Callable[[Callable[[], None]], None] = (
     torch.autograd.Variable._execution_engine.queue_callback
 )
-# Code objects of the frames that are on the stack while one pass runs within another.
+# The code objects of the stack frames by which _running_nodes() finds passes within passes.
 _RUN = torch.autograd.graph._engine_run_backward.__code__
 _APPLY = torch.autograd.function.BackwardCFunction.apply.__code__
 
 
-class Waiting(Protocol):
+class Listener(Protocol):
     def backward_has_ended(self) -> None: ...
 
 
 class BackwardEnd:
-    """The request of one Waiting object, which it does not keep alive."""
+    """Calls one listener when the current backward pass has ended. Does not keep it alive."""
 
     _serials = itertools.count()
-    _expecting: ClassVar[dict[int, BackwardEnd]] = {}  # by serial number
+    _requests: ClassVar[dict[int, BackwardEnd]] = {}  # by serial number
 
-    def __init__(self, waiting: Waiting) -> None:
-        self._waiting = weakref.ref(waiting)
+    def __init__(self, listener: Listener) -> None:
+        self._listener = weakref.ref(listener)
         self._serial = next(self._serials)
         self._pass = -1
 
-    def expect(self) -> None:
+    def request_callback(self) -> None:
         """Request a callback at the end of the current pass. Call it in a hook of a parameter."""
         number = _current_pass()
         if number == self._pass:
             return
         self._pass = number
-        self._expecting[self._serial] = self
-        _call_at_end(_end)
+        self._requests[self._serial] = self
+        _queue_callback(_pass_has_ended)
 
 
-def _end() -> None:
-    nodes, passes = _enclosing(sys._getframe())
+def _pass_has_ended() -> None:
+    nodes, passes = _running_nodes(sys._getframe())
     if nodes:  # the outermost node belongs to the outermost pass, which runs its hooks
         _call_after(nodes[-1])
     elif passes <= 1:
         _call_all()
-    # Otherwise a hook has called backward(), and step() finishes what this pass has begun.
+    # Otherwise a hook has called backward(), and step() waits for the calls of this pass.
 
 
 def _call_all() -> None:
-    expecting = BackwardEnd._expecting
+    requests = BackwardEnd._requests
     errors: list[Exception] = []
-    for serial in sorted(expecting):
-        waiting = expecting.pop(serial)._waiting()
+    for serial in sorted(requests):
+        listener = requests.pop(serial)._listener()
         try:
-            if waiting is not None:
-                waiting.backward_has_ended()
-        except Exception as error:  # finish the others first
+            if listener is not None:
+                listener.backward_has_ended()
+        except Exception as error:  # call the other listeners first
             errors.append(error)
     if errors:
-        raise errors.pop(0)  # the error keeps this frame, which must not keep the error
+        raise errors.pop(0)  # the error refers to this frame, which must not refer to the error
 
 
-def _enclosing(frame: FrameType | None) -> tuple[list[Any], int]:
+def _running_nodes(frame: FrameType | None) -> tuple[list[Any], int]:
     """Return the autograd nodes that are running, innermost first, and the number of passes."""
     nodes, passes = [], 0
     while frame is not None:
@@ -89,6 +90,6 @@ def _enclosing(frame: FrameType | None) -> tuple[list[Any], int]:
 def _call_after(node: Any) -> None:
     def end_later(*_: object) -> None:
         hook.remove()
-        _call_at_end(_end)
+        _queue_callback(_pass_has_ended)
 
     hook = node.register_hook(end_later)

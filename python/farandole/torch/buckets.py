@@ -1,7 +1,7 @@
-"""Buckets of gradients in shared memory, and sparse gradients, each of which travels alone.
+"""Buckets of gradients in shared memory, and sparse gradients, each of which is sent alone.
 
-The memory of a parameter's gradient is part of its bucket, so nothing is packed: the ranks combine
-the bucket in place.
+The memory of a parameter's gradient is part of its bucket, so gradients need not be copied into the
+bucket: the ranks combine the bucket in place.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from farandole.torch.calls import start_in_place
 from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneCompressor
 from farandole.torch.sparse import sparse_allreduce_async, sparse_of
 
-_LARGE = 1 << 15  # in elements
-_SAMPLE = 1 << 12  # in elements
+_LARGE = 1 << 15  # in elements: gradients from this size on are moved as soon as they are complete
+_SAMPLE = 1 << 12  # in elements: about so many of a bucket are compared
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Combination:
     sparse_as_dense: bool
 
     def takes_whole_buckets(self) -> bool:
-        """Return whether a bucket can be sent as one tensor. A program's own compressor may
-        treat each tensor in its own way, so it gets the gradients one by one."""
+        """Return whether a bucket can be sent as one tensor. A program's own compressor may treat
+        each tensor differently, so it gets the gradients one by one."""
         return self.compression in (NoneCompressor, FP16Compressor, BF16Compressor)
 
     def start(self, tensor: torch.Tensor, name: str, waits: bool) -> Callable[[], object]:
@@ -53,7 +53,7 @@ class Combination:
         return lambda: tensor.copy_(self.compression.decompress(smaller.wait(), context))
 
 
-# The state of a gradient: the tensor, and how often it had been written to.
+# The state of a gradient: the tensor, and torch's count of the writes to it.
 Version = tuple[torch.Tensor | None, int]
 
 
@@ -73,69 +73,70 @@ class Gradient:
         "address",
         "bucket",
         "hook",
+        "last_version",
         "parameter",
         "passes_left",
         "place",
-        "seen",
-        "unused",
         "view",
+        "was_unused",
     )
 
     def __init__(self, parameter: torch.Tensor, passes: int) -> None:
         self.parameter = parameter
         self.passes_left = passes
         self.hook: RemovableHandle | None = None
-        self.bucket: Bucket | SparseBucket | None = None  # None while it has no place
-        # Only with a place in a dense bucket: the part of the memory, its address, and the tensor
-        # that is the parameter's gradient there.
+        self.bucket: Bucket | SparseBucket | None = None  # None while the gradient has no place
+        # Set only while the gradient has a place in a dense bucket: the part of the bucket's
+        # memory, its address, and the tensor on it that becomes the parameter's gradient.
         self.place: Any = None
         self.address = 0
         self.view: Any = None
-        # Only without a place: the gradient that the last pass has left, and whether no rank had
-        # the gradient in an earlier step.
-        self.seen: Version | None = None
-        self.unused = False
+        # Set only while the gradient has no place: its version after the last pass, and whether no
+        # rank had the gradient in an earlier step.
+        self.last_version: Version | None = None
+        self.was_unused = False
 
-    def note(self) -> None:
+    def save_version(self) -> None:
         """Remember the gradient as the current pass has left it."""
         gradient = self.parameter.grad
-        # The version of a view also counts writes to its neighbours, so it is of no use.
+        # The version of a view is useless here, because it also counts writes to other views.
         if gradient is not None and not gradient._is_view():
-            self.seen = version(gradient)
+            self.last_version = version(gradient)
 
-    def untouched(self) -> bool:
-        """Return whether the program has left the gradient alone since its last pass."""
-        return self.seen is None or unchanged(self.parameter.grad, self.seen)
+    def is_unchanged(self) -> bool:
+        """Return whether the program has not changed the gradient since its last pass."""
+        return self.last_version is None or unchanged(self.parameter.grad, self.last_version)
 
-    def settle(self, place: torch.Tensor) -> None:
+    def set_place(self, place: torch.Tensor) -> None:
         """Give the gradient a place in a bucket."""
         self.place, self.address = place, place.data_ptr()
         self.view = _alias(place)
 
-    def leave(self) -> None:
-        """Take the place away. The parameter keeps the memory until its gradient has a new
-        place."""
+    def remove_place(self) -> None:
+        """Remove the gradient from its bucket. The parameter keeps the memory until its gradient
+        has a new place."""
         self.bucket = self.place = self.view = None
-        self.unused = False
+        self.was_unused = False
 
     def is_combined(self) -> bool:
         return self.bucket is not None and self.bucket.combined
 
-    def is_home(self) -> bool:
-        """Return whether the parameter's gradient is in its place.
+    def is_in_bucket(self) -> bool:
+        """Return whether the parameter's gradient is the view of its place in the bucket.
 
-        Programs replace it, for example by zero_grad(set_to_none=True), or they replace its memory,
-        as by `p.grad.data = …` and `model.to(memory_format=…)`. Other strides of the same memory
-        are not noticed.
+        A program may replace the gradient, for example by zero_grad(set_to_none=True). It may also
+        replace the memory, as by `p.grad.data = …` and `model.to(memory_format=…)`. This function
+        does not notice other strides of the same memory.
         """
         view = self.view
         return self.parameter.grad is view and view.data_ptr() == self.address
 
-    def move_into_bucket(self) -> torch.Tensor | None:
-        """Make the view the parameter's gradient. Return the gradient from before."""
+    def replace_by_view(self) -> torch.Tensor | None:
+        """Make the view the parameter's gradient, without copying values. Return the gradient that
+        it replaces."""
         before = self.parameter.grad
         if self.view.data_ptr() != self.address:
-            self.settle(self.place)
+            self.set_place(self.place)
         try:
             self.parameter.grad = self.view
         except RuntimeError:
@@ -146,78 +147,81 @@ class Gradient:
             ) from None
         return before
 
-    def move_in(self) -> None:
-        """Copy a gradient that autograd has left elsewhere into its place."""
-        if self.is_home() or self.parameter.grad is None:
+    def move_into_bucket(self) -> None:
+        """Copy the gradient into its place if autograd has stored it elsewhere."""
+        if self.is_in_bucket() or self.parameter.grad is None:
             return
-        value = self.move_into_bucket()
+        value = self.replace_by_view()
         assert value is not None
-        self.view.copy_(_plain(value))
+        self.view.copy_(_dense_detached(value))
 
 
-class _Shipment:
-    """Gradients that are sent together, and their progress in this step."""
+class _AnyBucket:
+    """Gradients that are sent together, and their progress in this step: the part that dense and
+    sparse buckets share."""
 
     def __init__(self, name: str, gradients: Sequence[Gradient]) -> None:
         self.name = name
         self.gradients = gradients
-        self.late = False  # some rank lacked a part, so step() starts it on all ranks
-        # How many gradients are not complete; None before the first one.
-        self.missing: int | None = None
+        # Whether some rank lacked a gradient when the bucket was made. Then step() starts it on
+        # all ranks.
+        self.late = False
+        # The number of gradients that are not complete; None before the first one is.
+        self.incomplete: int | None = None
         self.finish: Callable[[], Any] | None = None  # None before the start
         self.combined = False
-        self._note: Any = None  # the state when backward() returned
-        # The versions at the time when all gradients were complete; None before that.
+        self._saved_state: Any = None  # the state when backward() returned
+        # The versions of the gradients when all of them were complete; None before that.
         self._versions: Any = None
         for gradient in gradients:
             gradient.bucket = self  # type: ignore[assignment]
-            gradient.seen = None
+            gradient.last_version = None
 
-    def active(self) -> bool:
-        """Return whether they are sent: frozen parameters are not. `requires_grad` must be the
-        same on all ranks."""
+    def is_trained(self) -> bool:
+        """Return whether a parameter is trained. A bucket of frozen parameters is not sent.
+        `requires_grad` must be the same on all ranks."""
         return any(gradient.parameter.requires_grad for gradient in self.gradients)
 
     def complete_one(self) -> bool:
         """Count a complete gradient, and return whether it was the last one."""
-        if self.missing is None:
-            self.missing = sum(g.parameter.requires_grad for g in self.gradients)
-        self.missing -= 1
-        return self.missing == 0
+        if self.incomplete is None:
+            self.incomplete = sum(g.parameter.requires_grad for g in self.gradients)
+        self.incomplete -= 1
+        return self.incomplete == 0
 
     def is_full(self) -> bool:
-        return self.missing == 0
+        return self.incomplete == 0
 
-    def is_left(self) -> bool:
-        """Return whether it must be combined in this step and has not started."""
-        return self.finish is None and self.active()
+    def must_start(self) -> bool:
+        """Return whether the bucket must be combined in this step and has not started."""
+        return self.finish is None and self.is_trained()
 
-    def has_begun(self, passes: int) -> bool:
-        """Return whether this rank has computed a part of it in a pass that counts."""
+    def is_begun(self, passes: int) -> bool:
+        """Return whether this rank has computed a gradient of the bucket in a pass that counts."""
         return any(gradient.passes_left < passes for gradient in self.gradients)
 
-    def note(self) -> None:
+    def save_state(self) -> None:
         """Remember the state, so that was_changed() can tell whether the program has changed it."""
-        self._note = self._state()
+        self._saved_state = self._state()
 
     def was_changed(self) -> bool:
-        """Return whether the program has changed gradients since note(). A sample of the
-        elements shows writes that torch does not count."""
-        return self._note is not None and self._note != self._state()
+        """Return whether the program has changed gradients since save_state(). The state contains a
+        sample of the elements, because torch does not count all writes."""
+        return self._saved_state is not None and self._saved_state != self._state()
 
     def _state(self) -> list[object]:
         raise NotImplementedError
 
     def reset(self, passes: int) -> None:
-        self.finish = self.missing = self._versions = self._note = None
+        self.finish = self.incomplete = self._versions = self._saved_state = None
         self.combined = False
         for gradient in self.gradients:
             gradient.passes_left = passes
 
 
-class Bucket(_Shipment):
-    """Dense gradients of one dtype in shared memory. Takes the memory of the former bucket with the
-    same gradients in the same places, if there is one."""
+class Bucket(_AnyBucket):
+    """Dense gradients of one dtype in shared memory. If one of the `former` buckets has the same
+    gradients in the same places, the new bucket takes its memory."""
 
     def __init__(
         self,
@@ -236,49 +240,50 @@ class Bucket(_Shipment):
             parameter = gradient.parameter
             begin = offset // parameter.element_size()
             place = self.memory[begin : begin + parameter.numel()]
-            gradient.settle(place.view(parameter.shape))
-        self._touched = False  # the program wrote to it between its completion and its start
+            gradient.set_place(place.view(parameter.shape))
+        # Whether the program wrote to a gradient after it was complete and before the start.
+        self._was_written = False
 
     def _fits(self, gradients: Sequence[Gradient], planned: PlannedBucket) -> bool:
-        """Return whether these gradients can have the same places again, in memory that the peers
-        see."""
+        """Return whether these gradients can keep their places in this bucket's memory, and the
+        other ranks can map that memory."""
         return (
             self.gradients == gradients
             and self._offsets == [offset for _, offset in planned.places]
             and self._raw.numel() == max(planned.bytes, 1)
             and self._raw.device == gradients[0].parameter.device
-            and _is_visible(self._raw)
+            and _is_shared(self._raw)
         )
 
     def take(self, gradient: Gradient) -> None:
-        """Take a complete gradient. A large one is moved at once, so that its memory is free for
-        the next."""
+        """Take a complete gradient. Move a large one at once, so that autograd can use its memory
+        for the next gradient."""
         if gradient.parameter.numel() >= _LARGE:
-            gradient.move_in()
+            gradient.move_into_bucket()
 
     def fill(self) -> None:
-        """Move in the gradients that are still elsewhere. Without a gradient the values are
-        zeros, because another rank may have one."""
-        views, fresh = [], []
+        """Move the gradients that are still elsewhere into the bucket. If a parameter has no
+        gradient, set its place to zeros, because another rank may have the gradient."""
+        views, values = [], []
         for gradient in self.gradients:
-            if not gradient.parameter.requires_grad or gradient.is_home():
+            if not gradient.parameter.requires_grad or gradient.is_in_bucket():
                 continue
-            value = gradient.move_into_bucket()
+            value = gradient.replace_by_view()
             if value is None:
                 gradient.view.zero_()
             else:
                 views.append(gradient.view)
-                fresh.append(_plain(value))
+                values.append(_dense_detached(value))
         if views:
-            torch._foreach_copy_(views, fresh)
+            torch._foreach_copy_(views, values)
         self._versions = [gradient.view._version for gradient in self.gradients]
-        self._touched = False
+        self._was_written = False
 
     def start(self, combination: Combination, waits: bool = False) -> None:
         if self._versions is None:
             self.fill()
         else:
-            self._touched = not self._untouched()
+            self._was_written = not self._is_unchanged()
         if combination.takes_whole_buckets():
             self.finish = combination.start(self.memory, self.name, waits)
             return
@@ -289,36 +294,36 @@ class Bucket(_Shipment):
     def wait(self) -> None:
         if self.finish is None or self.combined:
             return
-        touched = self._touched or not self._untouched()
+        was_written = self._was_written or not self._is_unchanged()
         self.combined = True
-        self.finish()  # also after an error, because the others wait for us
-        if touched:
-            raise changed(self.name)
+        self.finish()  # even if gradients were changed, because the other ranks wait for this one
+        if was_written:
+            raise changed_error(self.name)
 
     def has_values(self) -> bool:
         return any(bool(gradient.view.any()) for gradient in self.gradients)
 
     def _state(self) -> list[object]:
-        """Move in the gradients that are still elsewhere, and return the state."""
+        """Move the gradients that are still elsewhere into the bucket, and return the state."""
         if not self.combined:
             for gradient in self.gradients:
-                gradient.move_in()
-        homes = [gradient.is_home() and gradient.view._version for gradient in self.gradients]
-        return [homes, _sample(self.memory)]
+                gradient.move_into_bucket()
+        versions = [g.is_in_bucket() and g.view._version for g in self.gradients]
+        return [versions, _sample(self.memory)]
 
-    def _untouched(self) -> bool:
-        """Return whether the program has left the gradients alone since all of them are in the
+    def _is_unchanged(self) -> bool:
+        """Return whether the program has not changed the gradients since all of them were in the
         bucket."""
         for gradient, before in zip(self.gradients, self._versions, strict=True):
-            if gradient.view._version == before and gradient.is_home():
+            if gradient.view._version == before and gradient.is_in_bucket():
                 continue
             if gradient.parameter.requires_grad:
                 return False
         return True
 
 
-class SparseBucket(_Shipment):
-    """One gradient whose rows travel with their indices: each rank sends the rows that it has."""
+class SparseBucket(_AnyBucket):
+    """One sparse gradient: each rank sends the rows that it has, with their indices."""
 
     def __init__(self, name: str, gradient: Gradient) -> None:
         super().__init__(name, [gradient])
@@ -332,17 +337,17 @@ class SparseBucket(_Shipment):
     def start(self, combination: Combination, waits: bool = False) -> None:
         if self._versions is None:
             self.fill()
-        mine = _rows(self.gradients[0].parameter)
-        self.finish = sparse_allreduce_async(mine, self.name, combination.op, combination.group)
+        rows = _rows(self.gradients[0].parameter)
+        self.finish = sparse_allreduce_async(rows, self.name, combination.op, combination.group)
 
     def wait(self) -> None:
         if self.finish is None or self.combined:
             return
         self.combined = True
-        result = self.finish()  # also after an error, because the others wait for us
+        result = self.finish()  # even after a change, because the other ranks wait for this one
         parameter = self.gradients[0].parameter
         if not unchanged(parameter.grad, *self._versions):
-            raise changed(self.name)
+            raise changed_error(self.name)
         parameter.grad = result
 
     def has_values(self) -> bool:
@@ -362,18 +367,18 @@ def _text_of(tensor: torch.Tensor) -> str:
 
 
 def _alias(place: torch.Tensor) -> torch.Tensor:
-    """Return the same memory as a tensor of its own. Autograd cannot detach a view in place, but
-    hand-written zero_grad() functions do that."""
+    """Return a tensor on the same memory that is no view. Hand-written zero_grad() functions detach
+    gradients in place, and autograd cannot do that with a view."""
     return place.new_empty(0).set_(place)
 
 
-def _plain(gradient: torch.Tensor) -> torch.Tensor:
+def _dense_detached(gradient: torch.Tensor) -> torch.Tensor:
     """Return the gradient dense and detached, so that it can be copied."""
     value = gradient.detach() if gradient.requires_grad else gradient
     return value.to_dense() if value.is_sparse else value
 
 
-def changed(name: str) -> CallError:
+def changed_error(name: str) -> CallError:
     of = f" of {name}" if name else ""
     return CallError(
         f"gradients were changed between backward() and step(), but those{of} were not combined "
@@ -384,20 +389,22 @@ def changed(name: str) -> CallError:
 
 
 def _sample(tensor: torch.Tensor) -> bytes:
-    """Return the bits of some elements from all over the tensor."""
+    """Return the bytes of some elements that are spread evenly over the tensor."""
     flat = tensor.detach().reshape(-1)
     few = flat[:: flat.numel() // _SAMPLE + 1].contiguous()
     return few.view(torch.uint8).cpu().numpy().tobytes()
 
 
 def _memory(device: torch.device, size: int) -> torch.Tensor:
-    """Return memory that the peers can see, if it is host memory."""
+    """Return new memory on the device. If that is host memory, the other ranks can map it."""
     if device.type != "cpu":
         return torch.zeros(size, dtype=torch.uint8, device=device)
     return torch.from_dlpack(lifecycle.engine().allocate(max(size, 1)))
 
 
-def _is_visible(memory: torch.Tensor) -> bool:
+def _is_shared(memory: torch.Tensor) -> bool:
+    """Return whether the other ranks can map the memory, or whether it is on a device, where that
+    is not needed."""
     if memory.device.type != "cpu":
         return True
     return lifecycle.engine().is_shared(memory.data_ptr(), memory.numel())

@@ -1,7 +1,7 @@
 """Start operations on torch tensors: with a new result, in place, or with a gradient.
 
 One autograd function serves all operations. Its backward() runs the operations that
-farandole.operations names, alone, or as a batch if forward() ran a batch.
+farandole.operations names: as a batch if forward() ran a batch, otherwise one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ start_batch = functools.partial(operations.start_batch, torch_tensors)
 
 
 class _InPlace(PreparedCall[torch.Tensor]):
-    """A call that writes into its tensor. It is not a closure, because each object costs time."""
+    """A call that writes into its tensor. Its `finish` is a method and not a closure, because
+    making a closure costs time."""
 
     __slots__ = ("memory", "tensor")
 
@@ -36,7 +37,7 @@ class _InPlace(PreparedCall[torch.Tensor]):
     def finish(self, engine: core.Engine, number: int) -> torch.Tensor:
         engine.peek(number)
         if self.memory is not self.tensor:
-            self.tensor.detach().copy_(self.memory)  # autograd counts this write
+            self.tensor.detach().copy_(self.memory)  # copy_() counts the write for autograd
         return self.tensor
 
 
@@ -51,9 +52,10 @@ def _prepare_in_place(
 def start_in_place(
     operation: Operation, tensor: torch.Tensor, name: str | None, waits: bool = False
 ) -> Handle[torch.Tensor]:
-    """Submit a call in place. For `waits`, here and below, see farandole.calls."""
+    """Submit a call that writes its result into the tensor. For `waits`, here and below, see
+    farandole.calls."""
     handle = calls.start(_prepare_in_place(operation, tensor, arguments.call_name(name)), waits)
-    _tell_autograd(tensor)
+    _count_write(tensor)
     return handle
 
 
@@ -63,17 +65,18 @@ def start_batch_in_place(
     name: str | None,
     waits: bool = False,
 ) -> BatchHandle[torch.Tensor]:
-    names = arguments.member_names(name, len(arguments.batch(tensors)))
+    names = arguments.batch_names(name, len(arguments.batch(tensors)))
     pairs = zip(tensors, names, strict=True)
     handle = calls.start_batch([_prepare_in_place(operation, *pair) for pair in pairs], waits)
     for tensor in tensors:
-        _tell_autograd(tensor)
+        _count_write(tensor)
     return handle
 
 
-def _tell_autograd(changed: torch.Tensor) -> None:
-    if not changed.is_inference():
-        increment_version(changed)
+def _count_write(tensor: torch.Tensor) -> None:
+    """Let autograd count a write to the tensor, so that it can detect stale values."""
+    if not tensor.is_inference():
+        increment_version(tensor)
 
 
 def run(operation: Operation, tensor: torch.Tensor, name: str | None) -> Received:
@@ -121,8 +124,8 @@ class _Operations(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        # Every input that can have a gradient takes part, because another rank may need it. The
-        # last of `gradients` belongs to the numbers of rows.
+        # Every input that can have a gradient takes part, because another rank may need its
+        # gradient. The last of `gradients` is for the received numbers of rows.
         chosen = [i for i, gradient in enumerate(gradients[:-1]) if gradient.is_floating_point()]
         steps = [
             ctx.operations[i].backward(torch_tensors, gradients[i], ctx.shapes[i], ctx.received[i])
@@ -135,7 +138,7 @@ class _Operations(torch.autograd.Function):
             )
         else:
             results = [run(steps[0].operation, steps[0].array, name)]
-        of_inputs: list[torch.Tensor | None] = [None] * len(ctx.shapes)
+        input_gradients: list[torch.Tensor | None] = [None] * len(ctx.shapes)
         for i, step, (tensor, _) in zip(chosen, steps, results, strict=True):
-            of_inputs[i] = step.finish(tensor)
-        return None, None, None, *of_inputs
+            input_gradients[i] = step.finish(tensor)
+        return None, None, None, *input_gradients

@@ -1,5 +1,4 @@
-"""Compressors: smaller dtypes in which tensors are sent. They send fewer bytes and lose
-precision."""
+"""Compressors that send tensors in a smaller dtype: fewer bytes and less precision."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "Non
 class _Cast(Compressor):
     """Send floating-point tensors in another dtype, and all others as they are."""
 
-    travels_as: torch.dtype
+    sent_dtype: torch.dtype
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
-        sent = tensor.to(cls.travels_as) if tensor.is_floating_point() else tensor
+        sent = tensor.to(cls.sent_dtype) if tensor.is_floating_point() else tensor
         return sent, tensor.dtype
 
     @staticmethod
@@ -28,17 +27,17 @@ class _Cast(Compressor):
 class FP16Compressor(_Cast):
     """Send float16: half the bytes of float32, three decimal digits, and numbers up to 65,504."""
 
-    travels_as = torch.float16
+    sent_dtype = torch.float16
 
 
 class BF16Compressor(_Cast):
     """Send bfloat16: half the bytes of float32, two decimal digits, and the range of float32."""
 
-    travels_as = torch.bfloat16
+    sent_dtype = torch.bfloat16
 
 
 class Compression:
-    """The compressors that exist, for the argument `compression` of calls."""
+    """The built-in compressors, for the argument `compression` of calls."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

@@ -1,17 +1,17 @@
 """All gradients of an optimizer. They are combined over the ranks while backward() runs, and at its
 end.
 
-A hook of autograd says when a gradient is complete. The last one of a bucket starts the allreduce
-of the whole bucket. The end of the backward pass waits for all buckets that have started, so the
-program only sees gradients that are the same on all ranks. step() combines the buckets that are
-left, in which this rank lacks a complete gradient. Each bucket is combined once in a step, so the
-buckets that meet belong to the same step.
+Autograd calls a hook when a gradient is complete. When the last gradient of a bucket is complete,
+the allreduce of the whole bucket starts. The end of the backward pass waits for all buckets that
+have started, so the program only sees gradients that are the same on all ranks. step() combines the
+remaining buckets, in which a gradient is not complete on this rank. Each bucket is combined once in
+a step, so the ranks always combine buckets of the same step.
 
-At the end of the first backward pass, gradients get their places in buckets, which are the same on
-all ranks. Their order is the one in which they became complete on member 0, so buckets become full
-one after another. All ranks then also know which gradients are sparse on any rank. A gradient that
-some rank did not have gets its place in step(), and its bucket is *late*: all ranks combine it in
-step().
+At the end of the first backward pass, gradients get places in buckets, the same places on all
+ranks. They are placed in the order in which they became complete on member 0, so buckets become
+full one after another. All ranks then also know which gradients are sparse on any rank. A gradient
+that some rank did not have gets its place in step(), and its bucket is *late*: all ranks combine it
+in step().
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from farandole import lifecycle
-from farandole.bucket_layout import DENSE, NOTHING, SPARSE, Agreed, agree
+from farandole.bucket_layout import DENSE, NOTHING, SPARSE, AgreedGradient, agree
 from farandole.bucket_plan import plan_buckets, plan_groups
 from farandole.errors import FarandoleError, MisuseError
 from farandole.group import OptimizerName
 from farandole.pairing import paired
 from farandole.torch import tensors as torch_tensors
 from farandole.torch.backward_end import BackwardEnd
-from farandole.torch.buckets import Bucket, Combination, Gradient, SparseBucket, changed
+from farandole.torch.buckets import Bucket, Combination, Gradient, SparseBucket, changed_error
 from farandole.torch.tensors import check
 
 
@@ -53,16 +53,17 @@ class _Errors:
         return True
 
     def first(self) -> Exception:
-        """Return the first error, and forget it: its traceback keeps the frame that keeps this,
-        and then only garbage collection could end an optimizer."""
+        """Return the first error and remove it. Otherwise its traceback, its frame and this object
+        would form a cycle, and only the garbage collector could free the optimizer."""
         return self.found.pop(0)
 
 
 class Gradients:
     """The gradients of one optimizer. Use it only from the thread that calls backward().
 
-    A parameter belongs to the optimizer that was made last. An older one may still live, as in the
-    traceback of an error that the program keeps, and must not combine the gradients a second time.
+    A parameter belongs to the optimizer that was made last. An older optimizer may still exist, for
+    example in the traceback of an error that the program keeps. It must not combine the gradients a
+    second time.
     """
 
     _newest: ClassVar[weakref.WeakValueDictionary[int, Gradients]] = weakref.WeakValueDictionary()
@@ -81,8 +82,8 @@ class Gradients:
             name: The name of the optimizer.
             combination: How gradients are combined.
             passes: The number of backward passes per step.
-            groups: Lists of parameters that share a bucket; all others are alone. None: buckets are
-                filled up to their size.
+            groups: Lists of parameters that share a bucket; every other parameter has its own. With
+                None, buckets are filled up to their largest size.
             names: The names of the parameters that have one, by id().
         """
         self._name, self._combination, self._names = name, combination, names
@@ -93,19 +94,20 @@ class Gradients:
             else {id(parameter): i for i, group in enumerate(groups) for parameter in group}
         )
         self._buckets: list[Bucket | SparseBucket] = []
-        self._former: list[Bucket] = []  # those of the last job, whose memory may be used again
+        self._former: list[Bucket] = []  # of the last job; their memory may be used again
         self._last: Bucket | SparseBucket | None = None  # the last bucket that is not late
         self._all: list[Gradient] = []
         self._unplaced: list[Gradient] = []
-        self._arrived: list[Gradient] = []  # the complete ones of _unplaced, in that order
+        self._arrived: list[Gradient] = []  # complete ones of _unplaced, in order of completion
         self._complete = 0  # complete gradients in this step
-        self._spoiled = False  # a pass too many has added to combined gradients
-        self._counting = True
+        self._has_extra_pass = False  # one pass too many has added to combined gradients
+        self._counting = True  # False within no_sync()
         self._hooks: list[RemovableHandle] = []
-        self._registration = combination.group.registration  # the one in which places were given
-        self._agreed = False  # the first agreement of this step has been made
-        self._end = BackwardEnd(self)
-        # Whether no gradient was computed since the last reduce().
+        # The registration of the group for which places were given.
+        self._registration = combination.group.registration
+        self._has_agreed = False  # whether the first agreement of this step has been made
+        self._backward_end = BackwardEnd(self)
+        # Whether reduce() was called, and no gradient has been computed since.
         self.reduced = False
         self._retired = False
         weakref.finalize(self, _remove_hooks, self._hooks)
@@ -121,14 +123,14 @@ class Gradients:
         added = [Gradient(parameter, self._passes) for parameter in parameters]
         self._all += added
         self._unplaced += added
-        self._watch()
+        self._add_hooks()
 
     def _retire(self) -> None:
         self._retired = True
         _remove_hooks(self._hooks)
 
-    def _watch(self) -> None:
-        """Add hooks to the trained parameters. A frozen parameter cannot have a hook yet."""
+    def _add_hooks(self) -> None:
+        """Add hooks to the trained parameters. torch allows no hook on a frozen parameter."""
         for gradient in self._unplaced:
             if gradient.hook is None and gradient.parameter.requires_grad:
                 hook = _hook(weakref.ref(self), gradient)
@@ -138,10 +140,10 @@ class Gradients:
     def gradient_is_ready(self, gradient: Gradient) -> None:
         self.reduced = False
         if self._complete == 0:
-            self._follow()
+            self._follow_job()
         if gradient.passes_left == 0:
-            if not self._begins_anew(gradient):
-                self._spoiled = True
+            if not self._was_step_skipped(gradient):
+                self._has_extra_pass = True
                 raise MisuseError(
                     f"a gradient was computed more than {self._passes} times before step(): for "
                     "several backward passes in one step give backward_passes_per_step"
@@ -149,10 +151,10 @@ class Gradients:
             self._reset()
         bucket = gradient.bucket
         if bucket is None:
-            gradient.note()
+            gradient.save_version()
         if not self._counting:
             return
-        self._end.expect()
+        self._backward_end.request_callback()
         gradient.passes_left -= 1
         if gradient.passes_left > 0:
             return
@@ -162,21 +164,21 @@ class Gradients:
             return
         bucket.take(gradient)
         if bucket.complete_one() and not bucket.late:
-            self._depart(bucket)
+            self._start_full(bucket)
 
-    def _begins_anew(self, gradient: Gradient) -> bool:
+    def _was_step_skipped(self, gradient: Gradient) -> bool:
         """Return whether the program has skipped the step and dropped the combined gradients
         without telling the optimizer, as by model.zero_grad()."""
         if self.in_flight():
             return False
-        if gradient.bucket is None or not gradient.is_home():
+        if gradient.bucket is None or not gradient.is_in_bucket():
             return True
         others = [g for g in self._all if g is not gradient and g.parameter.grad is not None]
         return bool(others) and not any(_has_values(other.parameter.grad) for other in others)
 
-    def _depart(self, bucket: Bucket | SparseBucket) -> None:
-        """Start a full bucket. Only fill the last one: the end of the pass starts it, and no
-        thread must be woken for it."""
+    def _start_full(self, bucket: Bucket | SparseBucket) -> None:
+        """Start a full bucket. Only fill the last one: the end of the pass starts it and waits for
+        it, so that no other thread must be woken."""
         try:
             if bucket is self._last:
                 bucket.fill()
@@ -194,26 +196,26 @@ class Gradients:
         last = self._last
         if last is not None and last.is_full() and last.finish is None:
             errors.attempt(functools.partial(last.start, self._combination, True))
-        if self._arrived and not self._agreed:
-            errors.attempt(self._place_what_all_have)
+        if self._arrived and not self._has_agreed:
+            errors.attempt(self._place_common)
         for bucket in self._buckets:
             errors.attempt(bucket.wait)
         if errors.found:
             self._reset()
             raise errors.first()
-        if self._is_unfinished():
+        if self._needs_step():
             for bucket in self._buckets:
-                bucket.note()
+                bucket.save_state()
 
-    def _is_unfinished(self) -> bool:
-        """Return whether something is left that only step() combines."""
+    def _needs_step(self) -> bool:
+        """Return whether there are gradients that only step() combines."""
         return any(g.parameter.requires_grad for g in self._unplaced) or any(
-            bucket.is_left() for bucket in self._buckets
+            bucket.must_start() for bucket in self._buckets
         )
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Within it, backward passes only add up."""
+        """Return a context in which backward passes only add to this rank's gradients."""
         before, self._counting = self._counting, False
         try:
             yield
@@ -221,41 +223,41 @@ class Gradients:
             self._counting = before
 
     def reduce(self) -> None:
-        """Combine what is left, in the same order on all ranks."""
+        """Combine the remaining gradients, in the same order on all ranks."""
         if self._retired:
             raise MisuseError(
                 "a DistributedOptimizer that was made later has parameters of this one, and "
                 "combines their gradients: use that one, or make a new one for these parameters"
             )
         errors = _Errors()
-        self._follow()
-        left = [bucket for bucket in self._buckets if bucket.is_left()]
-        known = len(self._buckets)
-        changes = self._is_unfinished() and any(b.was_changed() for b in self._buckets)
-        for bucket in left:
-            waits = bucket is left[-1] and not self._unplaced
+        self._follow_job()
+        remaining = [bucket for bucket in self._buckets if bucket.must_start()]
+        first_new = len(self._buckets)
+        was_changed = self._needs_step() and any(b.was_changed() for b in self._buckets)
+        for bucket in remaining:
+            waits = bucket is remaining[-1] and not self._unplaced
             errors.attempt(functools.partial(bucket.start, self._combination, waits))
-        # If the first agreement fails, it fails on all ranks; on some of them in backward().
-        if self._agreed or errors.attempt(self._place_what_all_have):
-            errors.attempt(self._place_the_rest)
+        # If the first agreement fails, it fails on all ranks, though on some already in backward().
+        if self._has_agreed or errors.attempt(self._place_common):
+            errors.attempt(self._place_rest)
         for bucket in self._buckets:
             errors.attempt(bucket.wait)
-        if self._spoiled:
-            errors.found.append(changed(""))
-        for bucket in (*left, *self._buckets[known:]) if changes else ():
-            if bucket.has_begun(self._passes) or bucket.has_values():
-                errors.found.append(changed(bucket.name))
+        if self._has_extra_pass:
+            errors.found.append(changed_error(""))
+        for bucket in (*remaining, *self._buckets[first_new:]) if was_changed else ():
+            if bucket.is_begun(self._passes) or bucket.has_values():
+                errors.found.append(changed_error(bucket.name))
                 break
         self._reset()
         if errors.found:
             raise errors.first()
-        self._watch()
+        self._add_hooks()
         self._former.clear()
         self.reduced = True
 
-    def skip(self) -> bool:
-        """Make a step without reduce(). Return whether the gradients are combined."""
-        if self._spoiled or self.in_flight():
+    def skip_reduce(self) -> bool:
+        """Prepare a step without reduce(). Return whether the gradients are combined."""
+        if self._has_extra_pass or self.in_flight():
             raise MisuseError(
                 "step() was called within skip_synchronize() while gradients are in flight: call "
                 "synchronize() before"
@@ -265,9 +267,9 @@ class Gradients:
         self._reset()
         return are_combined
 
-    def _follow(self) -> None:
-        """Start again if the job was formed again: a rank that had failed may have no places.
-        Gradients that get the same places again keep their memory."""
+    def _follow_job(self) -> None:
+        """If the job was formed again, forget all places, because a new rank has none. Gradients
+        that get the same places again keep their memory."""
         group = self._combination.group
         if group.process_set_id is None or group.registration is self._registration:
             return
@@ -276,43 +278,43 @@ class Gradients:
         self._buckets.clear()
         self._last = None
         for gradient in self._all:
-            gradient.leave()
+            gradient.remove_place()
         self._unplaced = list(self._all)
         self._reset()
 
-    def _place_what_all_have(self) -> None:
-        """Give places to the gradients that all ranks have: the first of two agreements in a
-        step. It runs at the end of the first backward pass in which such a gradient is complete,
-        or else in step()."""
-        self._agreed = True
+    def _place_common(self) -> None:
+        """Give places to the gradients that all ranks have: the first of two agreements in a step.
+        It runs at the end of the first backward pass in which a gradient without a place is
+        complete, or else in step()."""
+        self._has_agreed = True
         trained = self._paired("pairing")
         if not trained:
             return
-        mine = [self._kind(g.parameter.grad) if g.passes_left == 0 else NOTHING for g in trained]
-        said = self._agree("layout", trained, mine)
-        self._give_places(said, [g for g in trained if said[g].everywhere], late=False)
+        kinds = [self._kind(g.parameter.grad) if g.passes_left == 0 else NOTHING for g in trained]
+        agreed = self._agree("layout", trained, kinds)
+        self._give_places(agreed, [g for g in trained if agreed[g].on_all_ranks], late=False)
 
-    def _place_the_rest(self) -> None:
+    def _place_rest(self) -> None:
         """Give places to the gradients that some rank has: the second agreement, in step()."""
         trained = self._paired("pairing.rest")
         if not trained:
             return
-        touched = [g for g in trained if g.passes_left == 0 and not g.untouched()]
-        mine = [self._kind(gradient.parameter.grad) for gradient in trained]
-        said = self._agree("layout.rest", trained, mine)
+        written = [g for g in trained if g.passes_left == 0 and not g.is_unchanged()]
+        kinds = [self._kind(gradient.parameter.grad) for gradient in trained]
+        agreed = self._agree("layout.rest", trained, kinds)
         for gradient in trained:
-            if said[gradient].kind != NOTHING:
+            if agreed[gradient].kind != NOTHING:
                 continue
-            if gradient.unused:  # a place now, or the ranks would agree in every step
-                said[gradient] = said[gradient]._replace(kind=DENSE)
+            if gradient.was_unused:  # give it a place, or the ranks would agree in every step
+                agreed[gradient] = agreed[gradient]._replace(kind=DENSE)
             else:
-                gradient.unused = True
+                gradient.was_unused = True
                 gradient.parameter.grad = torch.zeros_like(gradient.parameter).detach()
-        chosen = [gradient for gradient in trained if said[gradient].kind != NOTHING]
-        self._give_places(said, [g for g in chosen if said[g].everywhere], late=False)
-        self._give_places(said, [g for g in chosen if not said[g].everywhere], late=True)
-        if touched:
-            raise changed(self._text_of(touched[:1]))
+        chosen = [gradient for gradient in trained if agreed[gradient].kind != NOTHING]
+        self._give_places(agreed, [g for g in chosen if agreed[g].on_all_ranks], late=False)
+        self._give_places(agreed, [g for g in chosen if not agreed[g].on_all_ranks], late=True)
+        if written:
+            raise changed_error(self._text_of(written[:1]))
 
     def _paired(self, call: str) -> list[Gradient]:
         """Return the trained gradients without a place, in the same order on all ranks."""
@@ -326,24 +328,24 @@ class Gradients:
         return [by_parameter[id(parameter)] for parameter in ordered]
 
     def _agree(
-        self, call: str, trained: Sequence[Gradient], mine: Sequence[int]
-    ) -> dict[Gradient, Agreed]:
-        """Return what the ranks have of each gradient. `mine` is what this rank has."""
+        self, call: str, trained: Sequence[Gradient], kinds: Sequence[int]
+    ) -> dict[Gradient, AgreedGradient]:
+        """Return what the ranks have of each gradient. `kinds` has this rank's kinds."""
         index_of = {gradient: index for index, gradient in enumerate(trained)}
         arrived = [index_of[gradient] for gradient in self._arrived if gradient in index_of]
-        agreed = agree(mine, arrived, f"{self._name}.{call}", self._combination.group)
+        agreed = agree(kinds, arrived, f"{self._name}.{call}", self._combination.group)
         return dict(zip(trained, agreed, strict=True))
 
     def _give_places(
-        self, said: Mapping[Gradient, Agreed], chosen: Sequence[Gradient], late: bool
+        self, agreed: Mapping[Gradient, AgreedGradient], chosen: Sequence[Gradient], late: bool
     ) -> None:
-        """Put the chosen gradients into new buckets, and start these."""
-        ranked = sorted(chosen, key=lambda gradient: said[gradient].place)
+        """Put the chosen gradients into new buckets, and start the buckets."""
+        ordered = sorted(chosen, key=lambda gradient: agreed[gradient].place)
         first = len(self._buckets)
-        self._fill_buckets([g for g in ranked if said[g].kind == DENSE])
-        for gradient in ranked:
-            if said[gradient].kind == SPARSE:
-                self._buckets.append(SparseBucket(self._name_next([gradient]), gradient))
+        self._add_dense_buckets([g for g in ordered if agreed[g].kind == DENSE])
+        for gradient in ordered:
+            if agreed[gradient].kind == SPARSE:
+                self._buckets.append(SparseBucket(self._next_name([gradient]), gradient))
         self._unplaced = [g for g in self._unplaced if g.bucket is None]
         for bucket in self._buckets[first:]:
             bucket.late = late
@@ -356,7 +358,7 @@ class Gradients:
         sparse = gradient.is_sparse and not self._combination.sparse_as_dense
         return SPARSE if sparse else DENSE
 
-    def _fill_buckets(self, gradients: Sequence[Gradient]) -> None:
+    def _add_dense_buckets(self, gradients: Sequence[Gradient]) -> None:
         parameters = [gradient.parameter for gradient in gradients]
         sizes = [((p.dtype, p.device), p.numel() * p.element_size()) for p in parameters]
         if not self._combination.takes_whole_buckets():
@@ -367,10 +369,10 @@ class Gradients:
             plan = plan_groups(sizes, [self._group_of.get(id(p)) for p in parameters])
         for planned in plan:
             chosen = [gradients[index] for index, _ in planned.places]
-            name = self._name_next(chosen)
+            name = self._next_name(chosen)
             self._buckets.append(Bucket(name, chosen, planned, self._former))
 
-    def _name_next(self, gradients: Sequence[Gradient]) -> str:
+    def _next_name(self, gradients: Sequence[Gradient]) -> str:
         """Return the name of the next bucket for reports and errors, the same on all ranks."""
         name = f"{self._name}.{len(self._buckets)}"
         text = self._text_of(gradients)
@@ -386,13 +388,13 @@ class Gradients:
         buckets."""
         if self._complete == 0:
             return False
-        if any(bucket.is_left() and not bucket.late for bucket in self._buckets):
+        if any(bucket.must_start() and not bucket.late for bucket in self._buckets):
             return True
         return any(g.passes_left == 0 and not g.is_combined() for g in self._all)
 
     def restart(self, passes: int | None = None) -> None:
-        """Forget the passes that were counted, because their gradients are gone. First wait for
-        the buckets that have started, because the ranks write to them."""
+        """Forget the passes that were counted, because the program has dropped their gradients.
+        First wait for the buckets that have started, because other ranks write to them."""
         for bucket in self._buckets:
             with contextlib.suppress(FarandoleError):
                 bucket.wait()
@@ -402,17 +404,17 @@ class Gradients:
 
     def _reset(self) -> None:
         self._complete = 0
-        self._agreed = self._spoiled = False
+        self._has_agreed = self._has_extra_pass = False
         self._arrived.clear()
         for bucket in self._buckets:
             bucket.reset(self._passes)
         for gradient in self._unplaced:
             gradient.passes_left = self._passes
-            gradient.seen = None
+            gradient.last_version = None
 
 
 def _hook(owner: weakref.ref[Gradients], gradient: Gradient) -> Callable[[torch.Tensor], None]:
-    """Make a hook that does not keep the optimizer alive: a model may get another one."""
+    """Make a hook that does not keep the optimizer alive, because a model may outlive it."""
 
     def hook(_: torch.Tensor) -> None:
         gradients = owner()

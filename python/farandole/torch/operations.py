@@ -1,31 +1,31 @@
 """The operations on torch tensors, with Horovod's names and arguments.
 
 All members of the process_set must make the same call, with the same name if one is given. Tensors
-may have any strides and lie on any device; one that is not contiguous, or not in host memory, costs
-a copy.
+may have any strides and be on any device. A tensor that is not contiguous, or not in host memory,
+is copied.
 
-- A plain call blocks until the result is there, which is a new tensor. If the tensor requires a
+- A plain call blocks until it can return the result, a new tensor. If the tensor requires a
   gradient, so does the result. Then backward() makes calls too, so all members must run it.
-- A call that ends in _ blocks too, and writes the result into the tensor. Autograd does not record
-  it.
+- A call whose name ends in _ also blocks, and writes the result into the tensor. Autograd does not
+  record it.
 - A call with _async in its name returns a handle at once. Do not use the tensor until
-  `synchronize(handle)` has returned the result. Autograd does not record it.
-- A grouped call does the same to each tensor of a list, and returns the list of results. If one
-  tensor fails, the call raises, but the other tensors are done.
+  `synchronize(handle)` has returned the result. Autograd does not record the call.
+- A grouped call does the same to each tensor of a list, and returns the list of results. If it
+  fails for one tensor, it raises, but the other tensors have their results.
 
-These arguments are the same everywhere:
+These arguments have the same meaning in all calls:
 
-    name: The name of the call in errors, reports and the timeline. None: it gets a number.
+    name: The name of the call in errors, reports and the timeline. With None, it gets a number.
     process_set: The group; by default all ranks.
     compression: The form in which the tensor is sent, such as Compression.fp16.
-    op: Average (the default), Sum, Min, Max or Product; for allreduce also Adasum.
-    prescale_factor, postscale_factor: Factors of the tensor and of the result.
+    op: Average (the default), Sum, Min, Max, Product, AverageOfPresent; for allreduce also Adasum.
+    prescale_factor, postscale_factor: Factors by which the tensor and the result are multiplied.
 
 If the members disagree, or if the call is invalid on one of them, all members raise a CallError
 with the same text: in the plain call, or in `synchronize`. A malformed call raises a CallError at
 once, and only on this rank: an argument of the wrong type, a dtype that cannot be sent, a name in
-use, a group without this rank. Then no call of a group is started. If a member is lost, the waiting
-call raises a GroupLostError. Calls may be made from several threads if all have names.
+use, a group without this rank. A malformed grouped call starts nothing. If a member is lost, the
+waiting call raises a GroupLostError. Several threads may make calls if all their calls have names.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from farandole.operations import (
     Reducescatter,
     array_only,
 )
-from farandole.reduce_op import Average, ReduceOp, chosen
+from farandole.reduce_op import Average, ReduceOp, op_of
 from farandole.torch.calls import (
     run,
     run_batch,
@@ -75,14 +75,16 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
-    """Return the elementwise reduction of all members' tensors, each times prescale_factor, times
-    postscale_factor. An Average of integers is rounded toward zero.
+    """Return the elementwise reduction of all members' tensors. Each tensor is multiplied by
+    prescale_factor, and the result by postscale_factor. An Average of integers is rounded toward
+    zero.
 
     All members give the same shape and dtype. `average` is Horovod's older way to give `op`: True
-    means Average, False means Sum. For Sum and Average, the gradient is exact. For the other ops it
-    is reduced by the same op, as in Horovod, which is not the derivative.
+    means Average, False means Sum. For Sum and Average, backward() computes the exact gradient. For
+    the other ops it reduces the gradients by the same op, as Horovod does; that is not the
+    derivative.
     """
-    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
     return _run(operation, tensor, name, compression)
 
 
@@ -97,7 +99,7 @@ def allreduce_async(
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
     """Start an allreduce and return its handle."""
-    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
     return start(operation, tensor, name, array_only)
 
 
@@ -112,7 +114,7 @@ def allreduce_(
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
     """Write the result of an allreduce into the tensor and return the tensor."""
-    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
     return start_in_place(operation, tensor, name, waits=True).wait()
 
 
@@ -127,7 +129,7 @@ def allreduce_async_(
     process_set: Group = global_process_set,
 ) -> Handle[torch.Tensor]:
     """Start an allreduce into the tensor and return its handle."""
-    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
     return start_in_place(operation, tensor, name)
 
 
@@ -143,7 +145,7 @@ def grouped_allreduce(
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
     """Return the result of an allreduce for each tensor. The tensors are combined together."""
-    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
     return _run_each(operation, tensors, name, compression)
 
 
@@ -158,7 +160,7 @@ def grouped_allreduce_async(
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
     """Start a grouped allreduce and return one handle."""
-    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
     return start_batch(_for_each(operation, tensors), tensors, name, array_only)
 
 
@@ -173,7 +175,7 @@ def grouped_allreduce_(
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
     """Write the result of an allreduce into each tensor and return the tensors."""
-    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
     return start_batch_in_place(operation, tensors, name, waits=True).wait()
 
 
@@ -188,7 +190,7 @@ def grouped_allreduce_async_(
     process_set: Group = global_process_set,
 ) -> BatchHandle[torch.Tensor]:
     """Start a grouped allreduce into the tensors and return one handle."""
-    operation = Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    operation = Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
     return start_batch_in_place(operation, tensors, name)
 
 
@@ -221,7 +223,7 @@ def broadcast_(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> torch.Tensor:
-    """Write the tensor of root_rank into the tensor and return the tensor."""
+    """Write root_rank's values into the tensor and return the tensor."""
     return start_in_place(Broadcast(process_set, root_rank), tensor, name, waits=True).wait()
 
 
@@ -241,7 +243,7 @@ def grouped_broadcast(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
-    """Return root_rank's tensor for each tensor."""
+    """Return, for each tensor of the list, the tensor of root_rank."""
     return _run_each(Broadcast(process_set, root_rank), tensors, name)
 
 
@@ -262,7 +264,7 @@ def grouped_broadcast_(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor]:
-    """Write root_rank's tensors into the tensors and return the tensors."""
+    """Write root_rank's values into each tensor and return the tensors."""
     operation = Broadcast(process_set, root_rank)
     return start_batch_in_place(operation, tensors, name, waits=True).wait()
 
@@ -282,8 +284,8 @@ def allgather(
 ) -> torch.Tensor:
     """Return all members' tensors, joined along the first dimension in the order of the ranks.
 
-    The tensors have at least one dimension. The first one may differ from member to member; the
-    others and the dtype must be equal.
+    The tensors have at least one dimension. The first dimension may differ between members; the
+    other dimensions and the dtype must be equal.
     """
     return _run(Allgather(process_set), tensor, name)
 
@@ -323,11 +325,12 @@ def alltoall(
     """Send some rows of the tensor to each member, and return the rows that the members sent here,
     in the order of the ranks.
 
-    The tensors have at least one dimension. All but the first, and the dtype, must be equal.
+    The tensors have at least one dimension. All dimensions but the first, and the dtype, must be
+    equal.
 
     Args:
         splits: How many rows each member gets: a list or a tensor of integers on any device. Rows
-            that remain are not sent. None: all members get the same number.
+            that remain are not sent. With None, all members get the same number of rows.
 
     Returns:
         Without splits, the rows. With splits, a pair: the rows, and how many came from each member,
@@ -343,7 +346,7 @@ def alltoall_async(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> Handle[tuple[torch.Tensor, torch.Tensor]]:
-    """Start an alltoall and return its handle. The result is the pair, also without splits."""
+    """Start an alltoall and return its handle. The result is a pair even without splits."""
     return start(Alltoall(process_set, splits), tensor, name, _with_received_splits)
 
 
@@ -353,7 +356,8 @@ def grouped_alltoall(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> list[torch.Tensor] | list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return the result of an alltoall for each tensor; `splits` is None or has those of each."""
+    """Return the result of an alltoall for each tensor. `splits` is None, or a list with the splits
+    of each tensor."""
     results = run_batch(_alltoall_of_each(tensors, splits, process_set), tensors, name)
     if splits is None:
         return [tensor for tensor, _ in results]
@@ -366,8 +370,8 @@ def grouped_alltoall_async(
     name: str | None = None,
     process_set: Group = global_process_set,
 ) -> BatchHandle[tuple[torch.Tensor, torch.Tensor]]:
-    """Start a grouped alltoall and return one handle. Each result is a pair; `splits` is None or
-    has those of each tensor."""
+    """Start a grouped alltoall and return one handle. Each result is a pair. `splits` is None, or a
+    list with the splits of each tensor."""
     operations = _alltoall_of_each(tensors, splits, process_set)
     return start_batch(operations, tensors, name, _with_received_splits)
 
@@ -382,10 +386,10 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """Return this rank's share of the rows of an allreduce.
+    """Return this rank's part of the rows of an allreduce.
 
-    The shares follow the order of the ranks. If the number of rows is no multiple of the number of
-    members, the first ranks get one row more. All members give the same shape, of at least one
+    The parts are in the order of the ranks. If the number of rows is not a multiple of the number
+    of members, the first ranks get one row more. All members give the same shape, of at least one
     dimension, and the same dtype. `op` cannot be Adasum. Only Sum and Average have a gradient.
     """
     operation = Reducescatter(process_set, op, prescale_factor, postscale_factor)
@@ -441,14 +445,14 @@ def _alltoall_of_each(
     tensors: Sequence[torch.Tensor], splits: Sequence[Any] | None, process_set: Group
 ) -> list[Alltoall]:
     count = len(arguments.batch(tensors))
-    each = [None] * count if splits is None else arguments.batch_splits(splits, count)
-    return [Alltoall(process_set, of_one) for of_one in each]
+    split_lists = [None] * count if splits is None else arguments.batch_splits(splits, count)
+    return [Alltoall(process_set, split_list) for split_list in split_lists]
 
 
 def _with_received_splits(
     tensor: torch.Tensor, received_rows: Sequence[int]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the numbers as int32, as Horovod does, unless one does not fit."""
+    """Return the numbers of rows as int32, like Horovod, or as int64 if one needs it."""
     fits = max(received_rows) <= _INT32_MAX
     return tensor, torch.tensor(received_rows, dtype=torch.int32 if fits else torch.int64)
 

@@ -17,7 +17,7 @@ from farandole.optimizer_arguments import (
     checked_factor,
     checked_names,
     checked_passes,
-    portions,
+    parameters_by_group,
 )
 from farandole.pairing import paired
 from farandole.periodic_check import PeriodicCheck
@@ -46,9 +46,9 @@ def DistributedOptimizer(  # noqa: N802
     not use `optimizer` any more.
 
     Gradients are combined by `op` over the process_set while backward() runs. backward() waits for
-    them; step() combines what is left. Every trained parameter takes part in every step; if a rank
-    has no gradient, it adds zeros. All ranks must freeze the same parameters. A rank outside of the
-    process_set trains alone.
+    them. step() combines the gradients that backward() has not combined. Every trained parameter
+    takes part in every step; a rank without a gradient for it adds zeros. All ranks must freeze the
+    same parameters. A rank outside of the process_set trains alone.
 
     The optimizer also has synchronize(), skip_synchronize(), set_backward_passes_per_step() and
     no_sync(). Use it from the thread that calls backward().
@@ -58,18 +58,20 @@ def DistributedOptimizer(  # noqa: N802
         named_parameters: `model.named_parameters()`. The ranks pair their parameters by name;
             without names, by their order. Errors contain the names.
         compression: The form in which gradients are sent, such as Compression.bf16.
-        backward_passes_per_step: How many passes add up before a step. A step() after fewer passes
-            combines the gradients that are there. Passes within `no_sync()` do not count.
+        backward_passes_per_step: How many backward passes add to the gradients before a step. A
+            step() after fewer passes combines the gradients so far. Passes within `no_sync()` do
+            not count.
         op: With Adasum, each rank makes its own step, and the changes of the parameters are
             combined.
         gradient_predivide_factor: With Average, a factor f divides by f before the sum, and by
             size / f after it.
-        num_groups: Horovod's older name of a number of `groups`.
-        groups: A number of parts, or lists of parameters. The parameters of one part are sent
-            together, in one bucket per dtype; parameters in no list are sent alone. By default,
-            buckets are filled in the order in which gradients become complete.
-        sparse_as_dense: Whether sparse gradients become dense. Otherwise their rows are sent with
-            their indices.
+        num_groups: Horovod's older argument for `groups` as a number.
+        groups: The number of groups, or a list of groups, which are lists of parameters. The
+            parameters of a group are sent together, in one bucket per dtype; a parameter in no
+            group is sent alone. By default, buckets are filled in the order in which gradients
+            become complete.
+        sparse_as_dense: Whether sparse gradients are converted to dense ones. Otherwise their rows
+            are sent with their indices.
         process_set: The group.
 
     Raises:
@@ -85,7 +87,7 @@ def DistributedOptimizer(  # noqa: N802
     # If param_groups was made from a set, its order differs between the ranks.
     places = {parameter: place for place, parameter in enumerate(names)}
     ordered = sorted(parameters, key=lambda parameter: places.get(id(parameter), 0))
-    of_groups = portions(groups, num_groups, ordered, torch_tensors.is_array)
+    grouped = parameters_by_group(groups, num_groups, ordered, torch_tensors.is_array)
     compressor = checked_compression(compression)
     combination = Combination(process_set, op, compressor, factor, sparse_as_dense)
     kind = type(optimizer)
@@ -99,7 +101,7 @@ def DistributedOptimizer(  # noqa: N802
     if op is Adasum:
         distributed._deltas = _Deltas(name, combination, names)
     else:
-        distributed._gradients = Gradients(name, combination, passes, of_groups, names)
+        distributed._gradients = Gradients(name, combination, passes, grouped, names)
         distributed._gradients.add(parameters)
     if every := engine.settings["FARANDOLE_CHECK_PARAMETERS"]:
         distributed._check = PeriodicCheck(torch_tensors, every, name, process_set)
@@ -127,7 +129,7 @@ def _checked_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimize
 
 
 class _Distributed(torch.optim.Optimizer):
-    """The methods that come before those of the wrapped optimizer's class."""
+    """The methods that override those of the wrapped optimizer's class."""
 
     _gradients: Gradients | None = None  # None when this rank trains alone
     _synchronizing = True
@@ -135,8 +137,8 @@ class _Distributed(torch.optim.Optimizer):
     _names: Mapping[int, str] = {}
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Reject copy, deepcopy and pickle, which all call this. A copy has no hooks, so it
-        would train alone."""
+        """Reject copy, deepcopy and pickle, which all call this method. A copy would have no hooks,
+        so it would train alone."""
         raise CallError(
             "a DistributedOptimizer cannot be copied or pickled. To copy a training, copy the "
             "model, make a new DistributedOptimizer for the parameters of the copy, and give it "
@@ -152,7 +154,7 @@ class _Distributed(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Within it, step() does not synchronize. Call synchronize() before."""
+        """Return a context in which step() does not synchronize. Call synchronize() before."""
         self._synchronizing = False
         try:
             yield
@@ -161,14 +163,14 @@ class _Distributed(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Within it, backward() only adds to the gradients of this rank. Such passes do not
-        count, and nothing is combined before a pass, or a step(), outside of it."""
+        """Return a context in which backward() only adds to the gradients of this rank. Such passes
+        do not count. The next pass or step() outside of the context combines the gradients."""
         with contextlib.nullcontext() if self._gradients is None else self._gradients.no_sync():
             yield
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Set how many passes add up before a step, from the next pass on. Raise a MisuseError
-        while gradients are in flight."""
+        """Set how many backward passes add to the gradients before a step, from the next pass on.
+        Raise a MisuseError while gradients are in flight."""
         count = checked_passes(passes)
         self._check_nothing_in_flight("set_backward_passes_per_step()")
         if self._gradients is not None:
@@ -190,8 +192,8 @@ class _Distributed(torch.optim.Optimizer):
         if gradients is None:
             return super().step(*closures)
         if not self._synchronizing:
-            if not gradients.skip():
-                self._check = None  # the program lets ranks make different steps
+            if not gradients.skip_reduce():
+                self._check = None  # the ranks may now have different parameters on purpose
             return super().step(*closures)
         if closure is not None:
             result = super().step(self._synchronized(closure))
@@ -230,8 +232,8 @@ class _Distributed(torch.optim.Optimizer):
         super().zero_grad(set_to_none)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the state, and forget gradients in flight. First wait for the gradients that were
-        already sent, and so for ranks that are late with them."""
+        """Load the state, and forget gradients in flight. First wait for the gradients that this
+        rank has already sent; that may mean waiting for a late rank."""
         if self._gradients is not None:
             self._gradients.restart()
         super().load_state_dict(state_dict)
@@ -250,7 +252,7 @@ class _Distributed(torch.optim.Optimizer):
 
 
 def step_alone(optimizer: torch.optim.Optimizer) -> None:
-    """Make a step of this rank alone, with its gradients as they are."""
+    """Make a step of this rank alone, without combining its gradients."""
     if isinstance(optimizer, _Distributed):
         super(_Distributed, optimizer).step()
     else:
@@ -258,24 +260,24 @@ def step_alone(optimizer: torch.optim.Optimizer) -> None:
 
 
 class _Deltas:
-    """Combine the changes that steps have made, each parameter alone, because Adasum uses
-    angles."""
+    """Combine the changes that steps have made. Each parameter is combined alone, because Adasum
+    depends on the angle between two tensors."""
 
     def __init__(
         self, name: OptimizerName, combination: Combination, names: Mapping[int, str]
     ) -> None:
-        """Start without parameters. `names` are the names of those that have one, by id()."""
+        """`names` has the names of the parameters that have one, by id()."""
         self._name, self._combination, self._names = name, combination, names
-        self._given: list[int] = []
+        self._ids: list[int] = []  # of the parameters in _paired, in the optimizer's order
         self._paired: list[torch.Tensor] = []
 
     def paired(self, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the parameters in an order that is the same on all ranks."""
-        given = [id(parameter) for parameter in parameters]
-        if given != self._given or not self._name.is_current():
+        ids = [id(parameter) for parameter in parameters]
+        if ids != self._ids or not self._name.is_current():
             name, group = f"{self._name}.deltas.pairing", self._combination.group
             self._paired = paired(torch_tensors, parameters, self._names, name, group)
-            self._given = given
+            self._ids = ids
         return self._paired
 
     def combine(self, deltas: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -294,12 +296,12 @@ class _Deltas:
 
 
 class _DistributedDeltas(_Distributed):
-    """Make a step from this rank's own gradients, and combine what the steps have changed."""
+    """Make a step with this rank's own gradients, and combine the changes of all ranks' steps."""
 
     _deltas: _Deltas | None = None  # None when this rank trains alone
 
     def synchronize(self) -> None:
-        """Do nothing: gradients stay those of this rank."""
+        """Do nothing: with Adasum, each rank makes its step with its own gradients."""
 
     def skip_synchronize(self) -> Any:
         raise MisuseError(
@@ -318,7 +320,7 @@ class _DistributedDeltas(_Distributed):
         combined: list[torch.Tensor] | None = None
         try:
             combined = self._deltas.combine(deltas)
-        finally:  # after an error the ranks go back, or they would drift apart
+        finally:  # after an error, undo this rank's step, or the ranks would drift apart
             for index, (parameter, start) in enumerate(zip(trained, starts, strict=True)):
                 parameter.detach().copy_(start if combined is None else start + combined[index])
         return result

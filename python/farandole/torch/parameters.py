@@ -1,4 +1,4 @@
-"""Check that parameters are the same on all ranks: the part of torch."""
+"""check_parameters() for torch: check that parameters are the same on all ranks."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def check_parameters(
     """Raise CallError on all ranks, with the same text, if their parameters differ.
 
     The text names the first parameter that differs, and the ranks. The call blocks until all
-    members have made it. Each rank reads all bytes of its parameters once; if they are equal, the
-    ranks exchange 32 bytes. Ranks that have joined do not count.
+    members have made it. Each rank reads all bytes of its parameters once. If the parameters are
+    equal, the ranks exchange only 32 bytes. Ranks that have joined take no part.
 
     Args:
         params: `model.named_parameters()`, `model.state_dict()`, or tensors without names, on any
             device and of any dtype. Tensors with the same name are compared, in any order. Leave
-            out what differs by design: named_parameters() leaves out the running statistics of
-            batch normalization, state_dict() does not.
-        name: The name of the call; None: it gets a number.
+            out tensors that differ by design, such as the running statistics of batch
+            normalization: state_dict() contains them, named_parameters() does not.
+        name: The name of the call. With None, the call gets a number.
         process_set: The group.
 
     The comparison is bit by bit: 0.0 differs from -0.0, and a NaN equals only a NaN with the same

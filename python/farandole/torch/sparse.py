@@ -1,5 +1,5 @@
-"""Sum and average sparse tensors: what torch does otherwise than the other frameworks. The rest is
-in farandole.sparse_rows."""
+"""Sum and average sparse tensors of torch. farandole.sparse_rows has the part that all frameworks
+share."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def sparse_allreduce_async(
     CallError if the members' tensors have different sizes. An Average of integers is rounded toward
     zero.
 
-    Use it for gradients of embeddings. It moves the elements of all ranks to all ranks, which is
-    less than the dense tensor only if there are few elements.
+    Use it for gradients of embeddings. It sends the elements of every rank to every other rank.
+    That is less than the dense tensor only if there are few elements.
 
     Args:
         tensor: A tensor of the layout torch.sparse_coo, with the same size and dtype on all ranks.
-        name: The name of the call; None: it gets a number.
+        name: The name of the call. With None, the call gets a number.
         op: Sum or Average.
         process_set: The group.
     """
@@ -42,16 +42,17 @@ def sparse_allreduce_async(
             f"sparse_allreduce_async() needs a tensor of the layout torch.sparse_coo; got {kind}: "
             "use allreduce_async()"
         )
-    given = tensor.detach().coalesce()
-    dimensions = given.sparse_dim()
-    places = given.indices().t()
-    own_sizes = places.new_tensor([given.shape[:dimensions]])
-    wait = start_gather(torch_tensors, own_sizes, places, given.values(), name, process_set)
+    coalesced = tensor.detach().coalesce()
+    dimensions = coalesced.sparse_dim()
+    own_indices = coalesced.indices().t()
+    own_sizes = own_indices.new_tensor([coalesced.shape[:dimensions]])
+    own_values = coalesced.values()
+    wait = start_gather(torch_tensors, own_sizes, own_indices, own_values, name, process_set)
 
     def finish() -> torch.Tensor:
-        sizes, places, values = wait()
-        shape = (*sizes, *given.shape[dimensions:])
-        total = sparse_of(places.t(), values, shape).coalesce()
+        sizes, indices, values = wait()
+        shape = (*sizes, *coalesced.shape[dimensions:])
+        total = sparse_of(indices.t(), values, shape).coalesce()
         return total if op is Sum else _divided(total, process_set.size())
 
     return finish
@@ -66,10 +67,10 @@ def _divided(total: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def sparse_of(
-    places: torch.Tensor, values: torch.Tensor, shape: Sequence[int], is_coalesced: bool = False
+    indices: torch.Tensor, values: torch.Tensor, shape: Sequence[int], is_coalesced: bool = False
 ) -> torch.Tensor:
-    """Make a sparse tensor without checking the places, which come from sparse tensors of this
-    shape."""
+    """Make a sparse tensor. The indices need no check, because they come from sparse tensors of
+    this shape."""
     return torch.sparse_coo_tensor(
-        places, values, shape, check_invariants=False, is_coalesced=is_coalesced
+        indices, values, shape, check_invariants=False, is_coalesced=is_coalesced
     )

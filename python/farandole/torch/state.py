@@ -1,4 +1,4 @@
-"""Give all ranks the same parameters and optimizer state: the part of torch."""
+"""Broadcast parameters and optimizer state of torch to all ranks."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def broadcast_parameters(
     *,
     process_set: Group = global_process_set,
 ) -> None:
-    """Give all ranks root_rank's values, in place. Block until they are there.
+    """Give all ranks root_rank's values, in place. Block until this rank has them.
 
     Args:
         params: `model.state_dict()`, pairs as from `model.named_parameters()`, or tensors alone.
-            All ranks give the same names, shapes and dtypes.
+            All ranks must give the same names, shapes and dtypes.
         root_rank: A rank of the world, which must be in the process_set.
         process_set: The group.
     """
@@ -43,18 +43,18 @@ def broadcast_optimizer_state(
     process_set: Group = global_process_set,
 ) -> None:
     """Give all ranks root_rank's optimizer state and options (learning rate, momentum ...), in
-    place. Block until they are there.
+    place. Block until this rank has them.
 
     If only the root has state, as after it has loaded a checkpoint, the other ranks get the same.
-    If the root has no state yet, all ranks make the state with which a first step begins, and
+    If the root has no state yet, all ranks create the state with which a first step begins, and
     trained parameters without a gradient get a gradient of zeros. Parameters do not change. The
-    objects `optimizer.state` and `optimizer.param_groups` stay, because a learning rate scheduler
-    may hold them.
+    objects `optimizer.state` and `optimizer.param_groups` are changed and not replaced, because a
+    learning rate scheduler may hold them.
 
     Args:
         optimizer: A torch optimizer, distributed or not.
         root_rank: A rank of the world, which must be in the process_set.
-        model: Ignored. Exists because scripts pass it to Horovod.
+        model: Ignored. Scripts that were written for Horovod pass it.
         process_set: The group.
 
     Raises:
@@ -94,22 +94,22 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
         if loaded is not group:
             group.clear()
             group.update(loaded)
-    loaded_groups[:] = groups  # an optimizer within this one may hold that list
+    loaded_groups[:] = groups  # an optimizer that this one wraps may hold the list
     if loaded_values is not values:
         values.clear()
         values.update(loaded_values)
     for name, value in (("param_groups", groups), ("state", values)):
-        # An optimizer within this one may have it as a property.
+        # In an optimizer that wraps another, the attribute may be a property without a setter.
         with contextlib.suppress(AttributeError):
             setattr(optimizer, name, value)
 
 
 def _make_state(optimizer: torch.optim.Optimizer) -> None:
-    """Make the state with which a first step begins, if the optimizer can.
+    """Create the state with which a first step begins, if the optimizer can.
 
-    Only the optimizer knows its state, so let it make a step with gradients of zeros. The
-    parameters are zeros too, so that weight decay adds nothing. Some optimizers need a closure or
-    sparse gradients; they get no state.
+    Only the optimizer knows its state, so let it make a step with gradients of zeros. During the
+    step, the parameters are zeros too, so that weight decay adds nothing. If the step fails,
+    because the optimizer needs a closure or sparse gradients, it gets no state.
     """
     groups = optimizer.param_groups
     options = [{k: v for k, v in group.items() if k != "params"} for group in groups]
@@ -132,11 +132,11 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
     for group in groups:
         for parameter in group["params"]:
             if isinstance(state := optimizer.state.get(parameter), dict):
-                _begin_anew(state, group)
+                _undo_first_step(state, group)
 
 
-def _begin_anew(state: dict[str, Any], options: dict[str, Any]) -> None:
-    """Reset what counts steps, and what the first step does in another way."""
+def _undo_first_step(state: dict[str, Any], options: dict[str, Any]) -> None:
+    """Reset the counters of steps, and the state that a first step sets in a special way."""
     for name, number in (("step", 0), ("mu_product", 1), ("eta", options.get("lr"))):
         if isinstance(state.get(name), torch.Tensor):
             state[name].fill_(number)

@@ -17,13 +17,13 @@ from farandole.torch.operations import allgather, allreduce
 class SyncBatchNorm(_BatchNorm):
     """Normalize inputs of the shape (N, C, ...) over the batches of all members.
 
-    It takes the place of torch.nn.BatchNorm1d, 2d and 3d, on any device. In training, all members
-    of the process_set must run it, also a member whose batch is smaller or empty: forward() makes
-    one blocking call, and backward() another one.
+    It replaces torch.nn.BatchNorm1d, 2d and 3d, on any device. In training, all members of the
+    process_set must run it, even a member whose batch is smaller or empty: forward() makes one
+    blocking call, and backward() makes another one.
 
-    The statistics, and the gradient of the input, are those of all members' batches together. The
-    gradients of weight and bias are this rank's share: their sum over the members is the gradient
-    of the whole batch.
+    The statistics and the gradient of the input are computed over all members' batches together.
+    The gradients of weight and bias are this rank's part of a sum: their sum over the members is
+    the gradient of the whole batch.
 
     In eval() it uses the running statistics and makes no calls. Without running statistics it makes
     the same calls as in training.
@@ -55,26 +55,26 @@ class SyncBatchNorm(_BatchNorm):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         self._check_input_dim(input)
-        without_others = not self.training and self.running_mean is not None
-        if without_others or self.process_set.size() == 1:
+        uses_running_statistics = not self.training and self.running_mean is not None
+        if uses_running_statistics or self.process_set.size() == 1:
             return super().forward(input)
         output, mean, variance, count = _Normalize.apply(
             input, self.weight, self.bias, self.eps, self.process_set
         )
         if self.training and self.track_running_stats:
-            self._remember(mean, variance * (count / (count - 1)))
+            self._update_running_statistics(mean, variance * (count / (count - 1)))
         return output
 
     @torch.no_grad()
-    def _remember(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
+    def _update_running_statistics(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
         assert self.num_batches_tracked is not None
         self.num_batches_tracked += 1
-        share = self.momentum
-        if share is None:  # the mean of all batches so far
-            share = 1.0 / float(self.num_batches_tracked)
+        weight = self.momentum
+        if weight is None:  # use the mean of all batches so far
+            weight = 1.0 / float(self.num_batches_tracked)
         for running, new in ((self.running_mean, mean), (self.running_var, variance)):
             assert running is not None
-            running.lerp_(new.to(running.dtype), share)
+            running.lerp_(new.to(running.dtype), weight)
 
 
 class _Normalize(torch.autograd.Function):
@@ -90,10 +90,10 @@ class _Normalize(torch.autograd.Function):
         wide = _wide(input)
         mean, variance, count = _statistics(wide, process_set)
         scale = torch.rsqrt(variance + eps)
-        normal = (wide - _beside(mean, wide)) * _beside(scale, wide)
+        normal = (wide - _per_channel(mean, wide)) * _per_channel(scale, wide)
         output = normal
         if weight is not None and bias is not None:
-            output = normal * _beside(weight, wide) + _beside(bias, wide)
+            output = normal * _per_channel(weight, wide) + _per_channel(bias, wide)
         ctx.save_for_backward(normal, scale, weight)
         ctx.count, ctx.process_set = count, process_set
         ctx.mark_non_differentiable(mean, variance)
@@ -105,30 +105,32 @@ class _Normalize(torch.autograd.Function):
         normal, scale, weight = ctx.saved_tensors
         wide = _wide(gradient)
         others = [dimension for dimension in range(wide.dim()) if dimension != 1]
-        of_bias, of_weight = wide.sum(others), (wide * normal).sum(others)
-        of_input = None
+        bias_gradient, weight_gradient = wide.sum(others), (wide * normal).sum(others)
+        input_gradient = None
         if ctx.needs_input_grad[0]:
             means = ctx.count**-1 * allreduce(
-                torch.stack((of_bias, of_weight)),
+                torch.stack((bias_gradient, weight_gradient)),
                 name="sync_batch_norm.gradients",
                 op=Sum,
                 process_set=ctx.process_set,
             )
-            of_input = wide - _beside(means[0], wide) - normal * _beside(means[1], wide)
+            centred = wide - _per_channel(means[0], wide) - normal * _per_channel(means[1], wide)
             factor = scale if weight is None else scale * weight
-            of_input = (of_input * _beside(factor, wide)).to(gradient.dtype)
+            input_gradient = (centred * _per_channel(factor, wide)).to(gradient.dtype)
         if weight is None:
-            return of_input, None, None, None, None
-        return of_input, of_weight.to(weight.dtype), of_bias.to(weight.dtype), None, None
+            return input_gradient, None, None, None, None
+        dtype = weight.dtype
+        return input_gradient, weight_gradient.to(dtype), bias_gradient.to(dtype), None, None
 
 
 def _statistics(
     values: torch.Tensor, process_set: Group
 ) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Return mean and variance of each channel over all members, and the number of its values.
+    """Return mean and variance of each channel over all members, and the number of values of a
+    channel.
 
-    Each member sends its mean, and its variance around that mean. They are combined in float64, so
-    that no digits cancel out.
+    Each member sends its mean, and its variance around that mean. They are combined in float64,
+    because subtracting nearly equal numbers would lose digits.
     """
     channels = values.shape[1]
     count = values.numel() // channels
@@ -137,25 +139,25 @@ def _statistics(
         variance, mean = torch.var_mean(values.transpose(0, 1).flatten(1), dim=1, correction=0)
         mine[0, :-1] = torch.cat((mean, variance))
     mine[0, -1] = count
-    of_all = allgather(mine, name="sync_batch_norm.statistics", process_set=process_set)
-    counts = of_all[:, -1:]
+    gathered = allgather(mine, name="sync_batch_norm.statistics", process_set=process_set)
+    counts = gathered[:, -1:]
     total = float(counts.sum())
     if total <= 1:
         raise CallError(
             "SyncBatchNorm needs more than one value of each channel in training; all ranks "
             f"together have {total:.0f}"
         )
-    means, variances = of_all[:, :-1].chunk(2, dim=1)
+    means, variances = gathered[:, :-1].chunk(2, dim=1)
     mean = (means * counts).sum(0) / total
     variance = ((variances + (means - mean).square()) * counts).sum(0) / total
     return mean.to(values.dtype), variance.to(values.dtype), total
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """Convert half-precision values to float32, because intermediate results need the precision."""
+    """Convert half-precision values to float32, because intermediate results need its precision."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
-def _beside(of_channels: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
-    """Reshape one value for each channel so that it is broadcast over a batch."""
-    return of_channels.to(batch.dtype).view(-1, *[1] * (batch.dim() - 2))
+def _per_channel(values: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+    """Reshape a tensor with one value for each channel, so that it is broadcast over a batch."""
+    return values.to(batch.dtype).view(-1, *[1] * (batch.dim() - 2))

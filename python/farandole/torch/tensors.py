@@ -1,7 +1,7 @@
 """The interface of torch tensors that the shared modules use: see farandole.arrays.Arrays.
 
-The engine works on host memory. A tensor on another device is copied to host memory, and its result
-back to the device: only `dense` and `returned` know about that.
+The engine works on host memory. `dense` copies a tensor from another device to host memory, and
+`returned` copies the result back to the device.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def check_memory(tensor: torch.Tensor) -> None:
 
 
 def check_writable(tensor: torch.Tensor) -> None:
-    """Raise CallError unless the tensor can take a result: see check(). Several elements must
-    not share one place."""
+    """Raise CallError unless a result can be written into the tensor. See check(); in addition, its
+    elements must not share memory."""
     check(tensor)
     if tensor.is_contiguous() or tensor.numel() == 0:
         return
@@ -76,7 +76,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def returned(result: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a result, which is in host memory, on the device of the tensor that was given."""
+    """Return a result, which is in host memory, on the device of `tensor`, the call's input."""
     return result if tensor.is_cpu else result.to(tensor.device)
 
 
@@ -100,7 +100,7 @@ def bytes_of(tensor: torch.Tensor) -> Any:
     if size == 0:
         return b""
     data = (ctypes.c_char * size).from_address(memory.data_ptr())
-    data.memory = memory  # keeps it alive
+    data.memory = memory  # keeps the memory alive as long as `data`
     return data
 
 
@@ -133,8 +133,9 @@ def view_of(
     target: torch.Tensor | None = None,
     shape: tuple[int, ...] | None = None,
 ) -> core.BufferView:
-    """Borrow the memory of `source`, which is dense(tensor), and of `target`. Without a target
-    there is only an input. `shape` is another shape with as many elements."""
+    """Borrow the memory of `source`, which is dense(tensor), and of `target`, into which the result
+    is written. None: the result is in memory of the engine. `shape` is the shape to use instead of
+    the shape of `source`, with the same number of elements."""
     dtype = DTYPE_CODES[source.dtype]
     input = output = source.data_ptr()
     if target is not source:
@@ -144,8 +145,8 @@ def view_of(
 
 
 def _device_code(device: torch.device) -> int:
-    """Return the engine's number of the device. PyTorch calls ROCm "cuda", and an extension may
-    rename its device."""
+    """Return the engine's number for the kind of device. PyTorch calls ROCm "cuda", and an
+    extension may rename its device."""
     name = device.type
     if name == "cuda" and torch.version.hip:
         name = "rocm"
@@ -153,7 +154,7 @@ def _device_code(device: torch.device) -> int:
         name = "privateuseone"
     if name not in core.devices:
         raise CallError(
-            f"the tensor is on {device}, from where no values come to host memory: use another "
-            "device"
+            f"the tensor is on {device}, and its values cannot be copied to host memory: use "
+            "another device"
         )
     return core.devices[name]

@@ -1,1 +1,1 @@
-"""The modules of Horovod that all frontends share."""
+"""Horovod's modules that its frontends share."""

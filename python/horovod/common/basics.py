@@ -7,10 +7,10 @@ from farandole import lifecycle
 
 
 class HorovodBasics:
-    """The functions that every frontend has, as methods. All objects refer to the same job."""
+    """The functions that every frontend exports, as methods. All objects refer to the same job."""
 
     def __init__(self, pkg_path: str = "", *args: str) -> None:
-        """Ignore the arguments: Horovod loads its library from there, but Farandole loads none."""
+        """Ignore the arguments, which say where Horovod's library is. Farandole loads none here."""
 
     init = staticmethod(farandole.init)
     shutdown = staticmethod(farandole.shutdown)

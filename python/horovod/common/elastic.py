@@ -1,4 +1,4 @@
-"""States that are saved, restored and synchronized, and the training loop that does so."""
+"""Training states that can be saved and restored, and the loop that continues from them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from farandole.elastic import ObjectState, State, run_fn
 
 
 class NotificationManager:
-    """Listeners for changes of hosts. Jobs have a fixed size, so no change ever comes."""
+    """A list of listeners for changes of hosts. Jobs have a fixed size, so none is ever called."""
 
     def __init__(self) -> None:
         self.listeners: set[Any] = set()

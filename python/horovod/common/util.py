@@ -30,7 +30,7 @@ def get_extension_full_path(pkg_path: str, *args: str) -> str:
 
 
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
-    """Raise ImportError unless the framework, such as that of "horovod.torch", works here."""
+    """Raise ImportError unless the frontend `ext_name`, such as "horovod.torch", works here."""
     framework = ext_name.removeprefix("horovod.")
     if not extension_available(framework):
         raise ImportError(
@@ -44,7 +44,7 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Return whether Horovod's module for this framework runs collectives on GPUs."""
+    """Return whether the frontend of this framework runs collective operations on GPUs."""
     return extension_available(ext_base_name) and cuda_built()
 
 
@@ -94,8 +94,8 @@ def _set_variables(variables: dict[str, str | None]) -> None:
 def get_average_backwards_compatibility_fun(
     reduce_ops: Any,
 ) -> Callable[[reduce_op.ReduceOp | None, bool | None], reduce_op.ReduceOp]:
-    """Return a function that converts (op, average) to an op."""
-    return reduce_op.chosen
+    """Return a function that makes one op from the arguments `op` and `average`."""
+    return reduce_op.op_of
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:

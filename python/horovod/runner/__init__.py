@@ -46,22 +46,25 @@ def run(
     max_np: int | None = None,
 ) -> list[Any]:
     """Call func(*args, **kwargs) on num_proc workers of this host, and return their results by
-    rank. np, min_np and max_np are older names. Blocks until all workers have ended; a failure
-    raises a RuntimeError that names the rank. Raises ValueError for elastic jobs and jobs over
-    several hosts. Other arguments that have no meaning here cause a warning.
+    rank. np, min_np and max_np are older names of num_proc, min_num_proc and max_num_proc. Block
+    until all workers have ended. Raise a RuntimeError that names the rank if a worker fails, and a
+    ValueError for elastic jobs and for jobs over several hosts. Warn about other arguments that
+    have no meaning here.
     """
     given = dict(locals())
-    least = min_np if min_num_proc is None else min_num_proc
-    most = max_np if max_num_proc is None else max_num_proc
-    shape = JobShape(np or num_proc, least, most, hosts, hostfile, host_discovery_script)
+    workers_min = min_np if min_num_proc is None else min_num_proc
+    workers_max = max_np if max_num_proc is None else max_num_proc
+    shape = JobShape(
+        np or num_proc, workers_min, workers_max, hosts, hostfile, host_discovery_script
+    )
     workers = shape.checked_workers()
-    silent = [
+    ignored = [
         f"{name} has no meaning here: {why}"
-        for name, why in _without_meaning().items()
+        for name, why in _ignored_arguments().items()
         if given[name] not in (None, False)
     ]
-    if silent:
-        warnings.warn("; ".join(silent), stacklevel=2)
+    if ignored:
+        warnings.warn("; ".join(ignored), stacklevel=2)
     return farandole.run(
         func,
         args,
@@ -75,12 +78,12 @@ def run(
     )
 
 
-def _without_meaning() -> dict[str, str]:
-    """Yield the arguments of run() that have no effect here, and why."""
-    why = {
-        argument: flag.no_meaning
+def _ignored_arguments() -> dict[str, str]:
+    """Return the arguments of run() that have no effect here, with the reasons."""
+    reasons = {
+        argument: flag.why_ignored
         for flag in FLAGS
         for argument in flag.arguments or (flag.name,)
-        if flag.no_meaning and argument in inspect.signature(run).parameters
+        if flag.why_ignored and argument in inspect.signature(run).parameters
     }
-    return why | {"verbose": "the output of the workers and the launcher is always shown"}
+    return reasons | {"verbose": "the output of the workers and the launcher is always shown"}

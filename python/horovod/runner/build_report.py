@@ -1,4 +1,4 @@
-"""The report of `horovodrun --check-build`: Horovod's list, with a mark at what works here."""
+"""The report of `horovodrun --check-build`: Horovod's list, with an X for each part that works."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import farandole
 import horovod
 from horovod.common import util
 
-_LISTS: dict[str, dict[str, Callable[[], object]]] = {
+_SECTIONS: dict[str, dict[str, Callable[[], object]]] = {
     "Available Frameworks": {
         "TensorFlow": lambda: util.extension_available("tensorflow"),
         "PyTorch": lambda: util.extension_available("torch"),
@@ -23,13 +23,13 @@ _LISTS: dict[str, dict[str, Callable[[], object]]] = {
         "Gloo": util.gloo_built,
     },
 }
-# The marks agree with the results of mpi_built() and similar functions.
+# The note explains why MPI and Gloo have an X: mpi_built() and gloo_built() return True, too.
 _NOTE = "All marked entries are one engine, which neither contains nor needs MPI or Gloo."
 
 
 def build_report() -> str:
     blocks = [f"Horovod v{horovod.__version__} (farandole {farandole.__version__}):"]
-    for title, rows in _LISTS.items():
+    for title, rows in _SECTIONS.items():
         lines = [f"    [{'X' if works() else ' '}] {name}" for name, works in rows.items()]
         blocks.append("\n".join([f"{title}:", *lines]))
     return "\n\n".join([*blocks, _NOTE])

@@ -1,5 +1,8 @@
-"""The flags of `horovodrun`: their names on the command line and in a configuration file, and their
-meaning here. One row declares a flag; the parser, the file and the launch read the row.
+"""The table of the flags of `horovodrun`.
+
+One row declares a flag: its names on the command line and in a configuration file, and the
+arguments of `farandole run` for it. The parser of the command line, the reader of the file, and
+run() read the row.
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ MEBIBYTE = 1024 * 1024
 class Flag:
     """One setting. Its value is None if it was not given.
 
-    negated: the flags that mean no; then `names` are those that mean yes, and none has a value.
-    arguments: its names in run(), if they differ.
-    key: the section and the name in a configuration file.
-    words: the arguments of `farandole run` for a value.
-    no_meaning: why it has no effect here; shown once if it is given, unless it means no.
+    negated: the flags that set it to False; then `names` set it to True, and none takes a value.
+    arguments: the names of the setting as arguments of run(), if they differ from `name`.
+    key: the section and the key in a configuration file.
+    to_run_flags: returns the arguments of `farandole run` for a value.
+    why_ignored: why the setting has no effect here. Shown to the user who gives the setting, unless
+        the value is False.
     """
 
     name: str
@@ -29,38 +33,38 @@ class Flag:
     arguments: tuple[str, ...] = ()
     key: tuple[str, str] | None = None
     metavar: str | None = None
-    least: float | None = None
-    most: float | None = None
+    value_min: float | None = None
+    value_max: float | None = None
     choices: tuple[str, ...] = ()
-    count: int | None = None  # how many values follow the flag; None: one
-    words: Callable[[Any], list[str]] | None = None
-    no_meaning: str = ""
+    count: int | None = None  # the number of values after the flag; None means one
+    to_run_flags: Callable[[Any], list[str]] | None = None
+    why_ignored: str = ""
     help: str = ""
 
     def problem_of(self, value: Any) -> str:
         """Return what is wrong with a value; empty if it is valid."""
         if self.choices and value not in self.choices:
             return f"it must be one of {', '.join(self.choices)}"
-        if self.least is not None and value < self.least:
-            return f"it must be at least {self.least:g}"
-        if self.most is not None and value > self.most:
-            return f"it must be at most {self.most:g}"
+        if self.value_min is not None and value < self.value_min:
+            return f"it must be at least {self.value_min:g}"
+        if self.value_max is not None and value > self.value_max:
+            return f"it must be at most {self.value_max:g}"
         return ""
 
 
-def _given_as(flag: str) -> Callable[[Any], list[str]]:
+def _with_value(flag: str) -> Callable[[Any], list[str]]:
     return lambda value: [flag, str(value)]
 
 
-def _stall_check(enabled: bool) -> list[str]:
+def _stall_check_flags(enabled: bool) -> list[str]:
     return [] if enabled else ["--stall-warning", "0", "--stall-limit", "0"]
 
 
-def _mark_cycles(marked: bool) -> list[str]:
+def _mark_cycles_flags(marked: bool) -> list[str]:
     return ["--timeline-mark-cycles"] if marked else []
 
 
-def _log_with_time(shown: bool) -> list[str]:
+def _log_time_flags(shown: bool) -> list[str]:
     return [] if shown else ["--log-hide-time"]
 
 
@@ -72,36 +76,36 @@ NO_TUNING = "settings are not tuned during a job"
 FIXED = "the number of workers is fixed"
 
 
-def _yes_or_no(name: str, section: str, key: str, no_meaning: str) -> Flag:
+def _ignored_switch(name: str, section: str, key: str, why_ignored: str) -> Flag:
     return Flag(
         name,
         (f"--{name.replace('_', '-')}",),
         negated=(f"--no-{name.replace('_', '-')}",),
         key=(section, key),
-        no_meaning=no_meaning,
+        why_ignored=why_ignored,
     )
 
 
-def _autotune(name: str, kind: Callable[[str], Any], most: float | None = None) -> Flag:
+def _autotune(name: str, kind: Callable[[str], Any], value_max: float | None = None) -> Flag:
     return Flag(
         f"autotune_{name}",
         (f"--autotune-{name.replace('_', '-')}",),
         type=kind,
         key=("autotune", name),
-        least=None if kind is str else 0,
-        most=most,
-        no_meaning=NO_TUNING,
+        value_min=None if kind is str else 0,
+        value_max=value_max,
+        why_ignored=NO_TUNING,
     )
 
 
 FLAGS = (
-    Flag("disable_cache", ("--disable-cache",), no_meaning="no information about hosts is cached"),
+    Flag("disable_cache", ("--disable-cache",), why_ignored="no information about hosts is cached"),
     Flag(
         "start_timeout",
         ("--start-timeout",),
         type=int,
-        least=1,
-        words=_given_as("--start-timeout"),
+        value_min=1,
+        to_run_flags=_with_value("--start-timeout"),
         help="Seconds that the workers wait for each other at the start.",
     ),
     Flag(
@@ -109,25 +113,25 @@ FLAGS = (
         ("--network-interfaces", "--network-interface"),
         type=str,
         arguments=("network_interfaces", "network_interface"),
-        no_meaning="the workers of one host use no network",
+        why_ignored="the workers of one host use no network",
     ),
     Flag(
         "output_filename",
         ("--output-filename",),
         type=str,
         metavar="DIR",
-        words=_given_as("--output-dir"),
+        to_run_flags=_with_value("--output-dir"),
         help="Also writes the output of each rank to DIR/rank.<NN>/stdout and stderr.",
     ),
-    Flag("ssh_port", ("-p", "--ssh-port"), type=int, no_meaning=ONE_HOST),
-    Flag("ssh_identity_file", ("-i", "--ssh-identity-file"), type=str, no_meaning=ONE_HOST),
+    Flag("ssh_port", ("-p", "--ssh-port"), type=int, why_ignored=ONE_HOST),
+    Flag("ssh_identity_file", ("-i", "--ssh-identity-file"), type=str, why_ignored=ONE_HOST),
     Flag(
         "fusion_threshold_mb",
         ("--fusion-threshold-mb",),
         type=int,
         key=("params", "fusion_threshold_mb"),
-        least=0,
-        words=lambda value: ["--bucket-bytes", str(value * MEBIBYTE)],
+        value_min=0,
+        to_run_flags=lambda value: ["--bucket-bytes", str(value * MEBIBYTE)],
         help="Tensors are combined in buckets of at most this many MiB; with 0, each has its own.",
     ),
     Flag(
@@ -135,51 +139,51 @@ FLAGS = (
         ("--cycle-time-ms",),
         type=float,
         key=("params", "cycle_time_ms"),
-        least=0,
-        no_meaning=NO_CYCLE,
+        value_min=0,
+        why_ignored=NO_CYCLE,
     ),
     Flag(
         "cache_capacity",
         ("--cache-capacity",),
         type=int,
         key=("params", "cache_capacity"),
-        least=0,
-        no_meaning="plans of repeated calls need no setting",
+        value_min=0,
+        why_ignored="plans of repeated calls need no setting",
     ),
-    _yes_or_no("hierarchical_allreduce", "params", "hierarchical_allreduce", AUTOMATIC),
-    _yes_or_no("hierarchical_allgather", "params", "hierarchical_allgather", AUTOMATIC),
-    _yes_or_no("torus_allreduce", "params", "torus_allreduce", AUTOMATIC),
-    _yes_or_no("autotune", "autotune", "enabled", NO_TUNING),
+    _ignored_switch("hierarchical_allreduce", "params", "hierarchical_allreduce", AUTOMATIC),
+    _ignored_switch("hierarchical_allgather", "params", "hierarchical_allgather", AUTOMATIC),
+    _ignored_switch("torus_allreduce", "params", "torus_allreduce", AUTOMATIC),
+    _ignored_switch("autotune", "autotune", "enabled", NO_TUNING),
     _autotune("log_file", str),
     _autotune("warmup_samples", int),
     _autotune("steps_per_sample", int),
     _autotune("bayes_opt_max_samples", int),
-    _autotune("gaussian_process_noise", float, most=1),
+    _autotune("gaussian_process_noise", float, value_max=1),
     Flag(
         "slots_per_host",
         ("--slots-per-host",),
         type=int,
         arguments=("slots",),
-        least=1,
-        no_meaning=FIXED,
+        value_min=1,
+        why_ignored=FIXED,
     ),
-    Flag("elastic_timeout", ("--elastic-timeout",), type=int, least=0, no_meaning=FIXED),
+    Flag("elastic_timeout", ("--elastic-timeout",), type=int, value_min=0, why_ignored=FIXED),
     Flag(
         "blacklist_cooldown_range",
         ("--blacklist-cooldown-range",),
         type=int,
         arguments=("cooldown_range",),
         count=2,
-        no_meaning=FIXED,
+        why_ignored=FIXED,
     ),
-    Flag("reset_limit", ("--reset-limit",), type=int, least=0, no_meaning=FIXED),
+    Flag("reset_limit", ("--reset-limit",), type=int, value_min=0, why_ignored=FIXED),
     Flag(
         "timeline_filename",
         ("--timeline-filename",),
         type=str,
         metavar="FILE",
         key=("timeline", "filename"),
-        words=_given_as("--timeline"),
+        to_run_flags=_with_value("--timeline"),
         help="A file to which all workers write a trace of their calls.",
     ),
     Flag(
@@ -187,7 +191,7 @@ FLAGS = (
         ("--timeline-mark-cycles",),
         negated=("--no-timeline-mark-cycles",),
         key=("timeline", "mark_cycles"),
-        words=_mark_cycles,
+        to_run_flags=_mark_cycles_flags,
         help="Whether the timeline marks each call that is made while none is in flight.",
     ),
     Flag(
@@ -195,8 +199,8 @@ FLAGS = (
         ("--stall-check-warning-time-seconds",),
         type=int,
         key=("stall_check", "warning_time_seconds"),
-        least=0,
-        words=_given_as("--stall-warning"),
+        value_min=0,
+        to_run_flags=_with_value("--stall-warning"),
         help="Seconds that a call may wait before the launcher says why; 0 means never.",
     ),
     Flag(
@@ -204,46 +208,48 @@ FLAGS = (
         ("--stall-check-shutdown-time-seconds",),
         type=int,
         key=("stall_check", "shutdown_time_seconds"),
-        least=0,
-        words=_given_as("--stall-limit"),
+        value_min=0,
+        to_run_flags=_with_value("--stall-limit"),
         help="Seconds after which a waiting call ends the job; 0 means never.",
     ),
-    # Comes after the two flags above, because the last words win.
+    # This row is after the two above, because `farandole run` uses the last value of a flag.
     Flag(
         "stall_check",
         ("--stall-check",),
         negated=("--no-stall-check",),
         key=("stall_check", "enabled"),
-        words=_stall_check,
+        to_run_flags=_stall_check_flags,
         help="Whether the launcher says for which ranks a call waits.",
     ),
-    _yes_or_no("mpi_threads_disable", "library_options", "mpi_threads_disable", SAME_TRANSPORT),
-    Flag("mpi_args", ("--mpi-args",), type=str, no_meaning=SAME_TRANSPORT),
-    Flag("tcp", ("--tcp",), no_meaning=SAME_TRANSPORT),
-    Flag("binding_args", ("--binding-args",), type=str, no_meaning=SAME_TRANSPORT),
+    _ignored_switch(
+        "mpi_threads_disable", "library_options", "mpi_threads_disable", SAME_TRANSPORT
+    ),
+    Flag("mpi_args", ("--mpi-args",), type=str, why_ignored=SAME_TRANSPORT),
+    Flag("tcp", ("--tcp",), why_ignored=SAME_TRANSPORT),
+    Flag("binding_args", ("--binding-args",), type=str, why_ignored=SAME_TRANSPORT),
     Flag(
         "num_nccl_streams",
         ("--num-nccl-streams",),
         type=int,
         key=("library_options", "num_nccl_streams"),
-        least=0,
-        no_meaning="tensors on GPUs go through host memory",
+        value_min=0,
+        why_ignored="tensors on GPUs go through host memory",
     ),
     Flag(
         "thread_affinity",
         ("--thread-affinity",),
         type=int,
         key=("library_options", "thread_affinity"),
-        least=0,
-        no_meaning="the threads of the workers are not pinned",
+        value_min=0,
+        why_ignored="the threads of the workers are not pinned",
     ),
     Flag(
         "gloo_timeout_seconds",
         ("--gloo-timeout-seconds",),
         type=int,
         key=("library_options", "gloo_timeout_seconds"),
-        least=0,
-        no_meaning="a lost worker is noticed at once; --start-timeout limits the start",
+        value_min=0,
+        why_ignored="a lost worker is noticed at once; --start-timeout limits the start",
     ),
     Flag(
         "log_level",
@@ -251,7 +257,7 @@ FLAGS = (
         type=str.upper,
         key=("logging", "level"),
         choices=("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"),
-        words=lambda value: ["--log-level", value.lower()],
+        to_run_flags=lambda value: ["--log-level", value.lower()],
         help="The least severe log lines that are shown.",
     ),
     Flag(
@@ -259,10 +265,10 @@ FLAGS = (
         ("--log-with-timestamp", "--no-log-hide-timestamp"),
         negated=("--log-without-timestamp", "--log-hide-timestamp"),
         key=("logging", "with_timestamp"),
-        words=_log_with_time,
+        to_run_flags=_log_time_flags,
         help="Whether log lines have the time.",
     ),
-    Flag("use_gloo", ("--gloo",), no_meaning=SAME_TRANSPORT),
-    Flag("use_mpi", ("--mpi",), no_meaning=SAME_TRANSPORT),
-    Flag("use_jsrun", ("--jsrun",), no_meaning=SAME_TRANSPORT),
+    Flag("use_gloo", ("--gloo",), why_ignored=SAME_TRANSPORT),
+    Flag("use_mpi", ("--mpi",), why_ignored=SAME_TRANSPORT),
+    Flag("use_jsrun", ("--jsrun",), why_ignored=SAME_TRANSPORT),
 )

@@ -9,11 +9,12 @@ from horovod.runner.common.util.hosts import check_hosts, parse_host_file, parse
 
 @dataclass(frozen=True)
 class JobShape:
-    """Horovod's arguments for it. Only a fixed number of workers on this host works here."""
+    """Horovod's arguments for the number of workers and their hosts. Farandole supports only a
+    fixed number of workers on this host."""
 
     workers: int | None
-    least: int | None = None
-    most: int | None = None
+    workers_min: int | None = None
+    workers_max: int | None = None
     hosts: str | None = None
     hostfile: str | None = None
     host_discovery_script: str | None = None
@@ -28,10 +29,10 @@ class JobShape:
             raise ValueError(
                 "a host discovery script is given, but elastic jobs do not work yet; leave it out"
             )
-        for bound in (self.least, self.most):
+        for bound in (self.workers_min, self.workers_max):
             if bound not in (None, self.workers):
                 raise ValueError(
-                    f"{self.workers} workers are asked for, and {bound} as a bound: elastic jobs "
+                    f"{self.workers} workers are asked for, with a bound of {bound}: elastic jobs "
                     "do not work yet; the number of workers is fixed"
                 )
         if self.hosts is not None:

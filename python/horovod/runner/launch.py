@@ -30,7 +30,7 @@ class _Parser(argparse.ArgumentParser):
         return parsed
 
     def _command_in(self, words: Sequence[str]) -> int:
-        """Return where the command begins: the first word that is no flag and no flag's value."""
+        """Return the index of the first word that is neither a flag nor the value of a flag."""
         values = {
             name: 1 if action.nargs is None else int(action.nargs)
             for action in self._actions
@@ -39,9 +39,9 @@ class _Parser(argparse.ArgumentParser):
         place = 0
         while place < len(words) and words[place][:1] == "-" and words[place] not in ("-", "--"):
             name, equals, _ = words[place].partition("=")
-            # Names may be shortened. Names that match several flags, or none, are rejected later.
-            meant = [known for known in values if known.startswith(name)]
-            place += 1 if equals or not meant else 1 + values[name if name in values else meant[0]]
+            # Names may be shortened. argparse rejects names that match several flags, or none.
+            found = [known for known in values if known.startswith(name)]
+            place += 1 if equals or not found else 1 + values[name if name in values else found[0]]
         return min(place, len(words))
 
     def error(self, message: str) -> NoReturn:
@@ -53,7 +53,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="horovodrun",
         usage="horovodrun -np N [options] command [arguments...]",
         description="Starts a command N times on this host, as one job.",
-        epilog="Other flags of Horovod are accepted; a line names those without a meaning here.",
+        epilog="Other flags of Horovod are accepted. A message names those that have no effect.",
     )
     parser.add_argument(
         "-v",
@@ -62,15 +62,20 @@ def make_parser() -> argparse.ArgumentParser:
         version=f"{horovod_version} (farandole {farandole.__version__})",
     )
     parser.add_argument(
-        "-np", "--num-proc", type=int, metavar="N", dest="workers", help="How many workers."
+        "-np", "--num-proc", type=int, metavar="N", dest="workers", help="The number of workers."
     )
     parser.add_argument(
-        "-cb", "--check-build", action="store_true", help="Show what works here, and exit."
+        "-cb",
+        "--check-build",
+        action="store_true",
+        help="Show which parts of Horovod work here, and exit.",
     )
     parser.add_argument(
         "--verbose", action="store_true", help="Also show the command that is started."
     )
-    parser.add_argument("--config-file", metavar="FILE", help="YAML with values of these flags.")
+    parser.add_argument(
+        "--config-file", metavar="FILE", help="A YAML file with values of these flags."
+    )
     parser.add_argument(
         "-prefix-timestamp",
         "--prefix-output-with-timestamp",
@@ -86,9 +91,14 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_hosts(parser: argparse.ArgumentParser) -> None:
     exclusive = parser.add_mutually_exclusive_group()
-    exclusive.add_argument("-H", "--hosts", metavar="HOST:N", help="Only this host: localhost:N.")
     exclusive.add_argument(
-        "-hostfile", "--hostfile", metavar="FILE", help="The same in a file: localhost slots=N."
+        "-H", "--hosts", metavar="HOST:N", help="Must be this host: localhost:N."
+    )
+    exclusive.add_argument(
+        "-hostfile",
+        "--hostfile",
+        metavar="FILE",
+        help="A file with such a line: localhost slots=N.",
     )
     exclusive.add_argument("--host-discovery-script", help=argparse.SUPPRESS)
     for end in ("min", "max"):
@@ -139,7 +149,7 @@ def shape_of(arguments: argparse.Namespace) -> JobShape:
 
 
 def values_of(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
-    """Return the given settings, from the command line and the file, and unknown keys."""
+    """Return the settings of the command line and the file, and the unknown keys of the file."""
     values: dict[str, Any] = {}
     unknown: list[str] = []
     if arguments.config_file is not None:
@@ -147,28 +157,30 @@ def values_of(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str]]
             values, unknown = read_config(arguments.config_file)
         except (OSError, ValueError) as error:
             raise ValueError(f"--config-file {arguments.config_file}: {error}") from None
-    typed = {flag.name: getattr(arguments, flag.name) for flag in FLAGS}
-    return values | {name: value for name, value in typed.items() if value is not None}, unknown
+    from_command_line = {flag.name: getattr(arguments, flag.name) for flag in FLAGS}
+    return values | {
+        name: value for name, value in from_command_line.items() if value is not None
+    }, unknown
 
 
-def without_meaning(values: dict[str, Any], unknown: Sequence[str] = ()) -> list[str]:
-    """Yield a line for every setting that has no effect here."""
+def ignored_settings(values: dict[str, Any], unknown: Sequence[str] = ()) -> list[str]:
+    """Return a line for every given setting that has no effect here."""
     lines = [
-        f"{flag.names[0]} has no meaning here: {flag.no_meaning}"
+        f"{flag.names[0]} has no meaning here: {flag.why_ignored}"
         for flag in FLAGS
-        if flag.no_meaning and values.get(flag.name) not in (None, False)
+        if flag.why_ignored and values.get(flag.name) not in (None, False)
     ]
     return lines + [f"the key {key} of the file has no meaning here" for key in unknown]
 
 
-def run_words(workers: int, values: dict[str, Any], with_time: bool) -> list[str]:
-    """Return the arguments of `farandole` that start such a job, without the program."""
+def run_arguments(workers: int, values: dict[str, Any], with_time: bool) -> list[str]:
+    """Return the arguments of `farandole` that start such a job, without the user's program."""
     words = ["run", "-n", str(workers), "--prefix", ("{time}" if with_time else "") + PREFIX]
     for name, value in worker_variables().items():
         words += ["-x", f"{name}={value}"]
     for flag in FLAGS:
-        if flag.words is not None and flag.name in values:
-            words += flag.words(values[flag.name])
+        if flag.to_run_flags is not None and flag.name in values:
+            words += flag.to_run_flags(values[flag.name])
     return words
 
 
@@ -180,7 +192,7 @@ def program_of(words: Sequence[str]) -> list[str]:
 
 
 def run_commandline() -> None:
-    """Replace this process by `farandole run`, or say what is wrong and exit with code 2."""
+    """Replace this process by `farandole run`, or print the error and exit with code 2."""
     parser = make_parser()
     arguments = parser.parse_args()
     if arguments.check_build:
@@ -193,9 +205,9 @@ def run_commandline() -> None:
         command = launcher_command()
     except (OSError, ValueError, farandole.FarandoleError) as error:
         parser.error(str(error))
-    words = run_words(workers, values, arguments.prefix_output_with_timestamp)
+    words = run_arguments(workers, values, arguments.prefix_output_with_timestamp)
     words = [command, *words, "--", *program]
-    lines = without_meaning(values, unknown)
+    lines = ignored_settings(values, unknown)
     if arguments.verbose:
         lines.append(f"starting {shlex.join(words)}")
     for line in lines:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import socket
 
-PREFIX = "[{rank}]<{stream}>:"  # before each line of a worker
+PREFIX = "[{rank}]<{stream}>:"  # printed before each line of a worker's output
 
 
 def worker_variables() -> dict[str, str]:
-    """Return Horovod's variables for workers, except ranks and sizes. Scripts look at the
-    controller."""
-    way = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
-    return {"HOROVOD_HOSTNAME": socket.gethostname(), **way}
+    """Return the environment variables that Horovod sets for workers, except ranks and sizes. Some
+    scripts read the controller."""
+    transport = {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
+    return {"HOROVOD_HOSTNAME": socket.gethostname(), **transport}

@@ -8,5 +8,5 @@ from horovod.torch import mpi_ops as mpi_ops
 from horovod.torch import optimizer as optimizer
 from horovod.torch import sync_batch_norm as sync_batch_norm
 
-# Imports the submodule, so that the name elastic means it and not farandole.torch.elastic.
+# This import binds the name `elastic` to horovod.torch.elastic, not to farandole.torch.elastic.
 from horovod.torch.elastic import run as _run  # noqa: F401

@@ -1,4 +1,4 @@
-"""Compression: smaller dtypes in which tensors are sent."""
+"""Compressors that send tensors in a smaller dtype."""
 
 from farandole.torch.compression import (
     BF16Compressor,

@@ -17,7 +17,7 @@ NAME = "farandole"
 
 
 def register() -> None:
-    """Register the backend with torch.distributed. Once is enough."""
+    """Register the backend with torch.distributed. A second call does nothing."""
     if not dist.is_available() or hasattr(dist.Backend, NAME.upper()):
         return
     dist.Backend.register_backend(NAME, make_world, extended_api=True, devices=["cpu"])

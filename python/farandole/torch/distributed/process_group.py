@@ -1,11 +1,12 @@
 """The process group: torch's collective operations on the engine.
 
-A process group of torch works in the engine's group of the same ranks. Its calls are numbered, and
-their names contain the number, because torch pairs calls by their order alone. So calls of two
-process groups of the same ranks can be in flight at the same time.
+A process group of torch uses the engine's group of the same ranks. It numbers its calls and puts
+its own name and the number into their names, because torch pairs calls by their order alone. So two
+process groups of the same ranks can have calls in flight at the same time.
 
-Every operation is one call of the engine. Tensors are sent flat, because torch compares only the
-number of their elements. Tensors of dtypes that the engine does not know are sent as bytes.
+Every operation is one call of the engine. Tensors are sent with one dimension, because torch
+requires only that their numbers of elements are equal. If the engine does not know a dtype, the
+tensor is sent as bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from farandole.torch.distributed.work import Work
 from farandole.torch.tensors import DTYPE_CODES, check_memory, check_writable, dense, view_of
 
 Tensors = Sequence[torch.Tensor]
-# Up to this number of ranks, each pair gets a group in advance, in which it sends and receives.
+# With at most this many ranks, each pair of ranks gets a group in advance, for send() and recv().
 RANKS_WITH_PAIRS = 4
 
 
@@ -48,9 +49,9 @@ def make_world(options: Any, _backend_options: object) -> ProcessGroup:
     if 2 < size <= RANKS_WITH_PAIRS:
         for pair in itertools.combinations(range(size), 2):
             _group_of(pair)
-    made = ProcessGroup(global_process_set, options.group_id)
-    made._has_joined = True
-    return made
+    world = ProcessGroup(global_process_set, options.group_id)
+    world._has_joined = True
+    return world
 
 
 def _group_of(ranks: Sequence[int]) -> Group:
@@ -58,35 +59,35 @@ def _group_of(ranks: Sequence[int]) -> Group:
 
 
 def _announces_errors(operation: Callable[..., Work]) -> Callable[..., Work]:
-    """Decorate an operation so that it takes its numbers also if this rank cannot make the call.
-    The other ranks have made the call: they get the error, and the next calls still meet each
-    other."""
+    """Decorate an operation so that it announces the error if this rank cannot make the call. The
+    other ranks then get the error from their call. This rank counts the failed call too, so that
+    the numbers of later calls still agree."""
 
     @functools.wraps(operation)
-    def made_or_announced(self: ProcessGroup, *tensors: Any, **options: Any) -> Work:
+    def start_or_announce(self: ProcessGroup, *tensors: Any, **options: Any) -> Work:
         first = self._calls
         try:
             return operation(self, *tensors, **options)
         except Exception as error:
             if isinstance(error, FarandoleError) and not isinstance(error, CallError):
-                raise  # the group is over
+                raise  # the group has ended, so no rank waits
             count = len(tensors[0]) if operation.__name__.endswith("_coalesced") else 1
             self._calls = first + count
             for number in range(first, self._calls):
-                _tell(self._number, f"{self._prefix}{number}", error)
+                _announce(self._number, f"{self._prefix}{number}", error)
             raise
 
-    return made_or_announced
+    return start_or_announce
 
 
-def _tell(group: int, name: str, error: Exception) -> None:
-    """Give all members the error under the name of their call."""
+def _announce(group: int, name: str, error: Exception) -> None:
+    """Submit a call of this name that fails with the error on all members."""
     call_error = core.invalid_call(name, group, text_for_others(error))
     start(PreparedCall(call_error, None, core.Engine.peek))
 
 
 class ProcessGroup(dist.ProcessGroup):
-    """Some ranks that work together."""
+    """A process group of torch.distributed."""
 
     def __init__(self, group: Group, name: str) -> None:
         super().__init__(group.rank(), group.size())
@@ -95,11 +96,12 @@ class ProcessGroup(dist.ProcessGroup):
         self._number = group.number()
         self._size = len(self._ranks)
         self._prefix = f"torch.group{name}."
-        self._calls = 0  # numbers of calls that are taken
+        self._calls = 0  # the number of calls so far
         self._has_joined = False
-        self._messages: Counter[tuple[int, int, int]] = Counter()  # by source, destination, tag
+        # The number of messages so far, by source, destination and tag.
+        self._messages: Counter[tuple[int, int, int]] = Counter()
 
-    # Properties of a group, by torch's names in C++ and in Python.
+    # Properties of a group, under torch's names in C++ and in Python.
 
     def getBackendName(self) -> str:  # noqa: N802
         return "farandole"
@@ -121,7 +123,7 @@ class ProcessGroup(dist.ProcessGroup):
     group_name, group_desc = property(getGroupName), property(getGroupDesc)
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
 
-    # Groups of some of the ranks, and the end.
+    # Making groups of some ranks, and ending a group.
 
     # size waiver: torch's arguments
     def new_group(
@@ -132,7 +134,7 @@ class ProcessGroup(dist.ProcessGroup):
         group_name: str = "",
         group_desc: str | None = None,
     ) -> ProcessGroup | None:
-        """Make a group. All ranks call it; a rank outside of the group gets None."""
+        """Make a group. All ranks must call it; a rank outside of the group gets None."""
         if list(ranks) != sorted(ranks):
             raise CallError(
                 f"new_group() got the ranks {list(ranks)}; a group has its ranks in ascending "
@@ -183,10 +185,11 @@ class ProcessGroup(dist.ProcessGroup):
 
     @_announces_errors
     def reduce_scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any) -> Work:
-        """Reduce parts, which may have different sizes, and give each rank its part."""
+        """Reduce lists of tensors, and give each rank one of the sums. The tensors of a list may
+        have different sizes."""
         (output,), (inputs,) = outputs, input_lists
         reduction = reduction_of(opts.reduceOp)
-        whole = _joined(inputs)
+        whole = _concatenated(inputs)
         if all(part.numel() == output.numel() for part in inputs):
             return self._start(self._reduce_scatter(output, whole, reduction), opts, outputs)
         parts = whole.split([part.numel() for part in inputs])
@@ -211,7 +214,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
-    # One to all, and all to all.
+    # Operations that move data without reducing it.
 
     @_announces_errors
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
@@ -221,7 +224,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     @_announces_errors
     def allgather(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
-        """Gather tensors, which may have different sizes."""
+        """Gather the tensors of all ranks. They may have different sizes."""
         (outputs,), (tensor,) = output_lists, inputs
         return self._start(self._allgather(outputs, tensor), opts, outputs)
 
@@ -241,7 +244,7 @@ class ProcessGroup(dist.ProcessGroup):
     @_announces_errors
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         splits = [tensor.numel() for tensor in inputs]
-        return self._start(self._alltoall(outputs, _joined(inputs), splits), opts, outputs)
+        return self._start(self._alltoall(outputs, _concatenated(inputs), splits), opts, outputs)
 
     @_announces_errors
     # size waiver: torch's arguments
@@ -253,7 +256,8 @@ class ProcessGroup(dist.ProcessGroup):
         input_split_sizes: Sequence[int],
         opts: Any,
     ) -> Work:
-        """Exchange rows. Without sizes, all ranks get the same number of rows."""
+        """Send some rows of `input` to each rank. Without sizes, all ranks get the same number of
+        rows."""
         memory = output if output.is_contiguous() else torch.empty_like(output.contiguous())
         shares = self._shares(memory, output_split_sizes)
         splits = [part.numel() for part in self._shares(input, input_split_sizes)]
@@ -269,17 +273,21 @@ class ProcessGroup(dist.ProcessGroup):
         (tensor,) = inputs
         splits = [0] * self._size
         splits[opts.rootRank] = tensor.numel()
-        outputs = output_lists[0] if opts.rootRank == self.rank() else _nothing(tensor, self._size)
-        return self._start(self._alltoall(outputs, _joined(inputs), splits), opts, outputs)
+        outputs = (
+            output_lists[0] if opts.rootRank == self.rank() else _empty_tensors(tensor, self._size)
+        )
+        return self._start(self._alltoall(outputs, _concatenated(inputs), splits), opts, outputs)
 
     @_announces_errors
     def scatter(self, outputs: Tensors, input_lists: Sequence[Tensors], opts: Any) -> Work:
         (output,) = outputs
-        inputs = input_lists[0] if opts.rootRank == self.rank() else _nothing(output, self._size)
-        received = _nothing(output, self._size)
+        inputs = (
+            input_lists[0] if opts.rootRank == self.rank() else _empty_tensors(output, self._size)
+        )
+        received = _empty_tensors(output, self._size)
         received[opts.rootRank] = output
         splits = [tensor.numel() for tensor in inputs]
-        return self._start(self._alltoall(received, _joined(inputs), splits), opts, outputs)
+        return self._start(self._alltoall(received, _concatenated(inputs), splits), opts, outputs)
 
     @_announces_errors
     def barrier(self, opts: Any = None) -> Work:
@@ -287,11 +295,11 @@ class ProcessGroup(dist.ProcessGroup):
         return self._start(PreparedCall(call, None, core.Engine.peek), opts, [])
 
     def monitored_barrier(self, timeout: object = None, wait_all_ranks: bool = False) -> None:
-        """Wait for all ranks. The launcher names the ranks that do not come; the error names a
-        rank that has ended."""
+        """Wait for all ranks. The launcher names the ranks that are late; the error names a rank
+        that has ended."""
         self.barrier().wait()
 
-    # Sending and receiving: a broadcast in the group of the two ranks.
+    # Sending and receiving. Each is a broadcast in the group of the two ranks.
 
     def send(self, tensors: Tensors, destination: int, tag: int) -> Work:
         """Send tensors. The call is done when the other rank has begun to receive."""
@@ -309,8 +317,8 @@ class ProcessGroup(dist.ProcessGroup):
         pair = lifecycle.group_of(ends)
         if pair is None:
             raise CallError(
-                f"ranks {ends[0]} and {ends[1]} send to each other in a group of the two, which is "
-                f"not there: call torch.distributed.new_group({ends}) on all ranks before"
+                f"ranks {ends[0]} and {ends[1]} need a group of their own to send to each other: "
+                f"call torch.distributed.new_group({ends}) on all ranks before"
             )
         number = self._messages[source, destination, tag]
         self._messages[source, destination, tag] += 1
@@ -318,11 +326,11 @@ class ProcessGroup(dist.ProcessGroup):
         try:
             call = self._broadcast(pair.number(), name, tensor, self._ranks[source])
         except Exception as error:
-            _tell(pair.number(), name, error)
+            _announce(pair.number(), name, error)
             raise
         return Work(start(call), tensors, source)
 
-    # How calls are made.
+    # Making and starting calls of the engine.
 
     def _next_name(self) -> str:
         self._calls += 1
@@ -367,7 +375,7 @@ class ProcessGroup(dist.ProcessGroup):
         self, group: int, name: str, tensor: torch.Tensor, root: int
     ) -> PreparedCall[None]:
         check_memory(tensor)
-        memory = _as_known(dense(tensor))
+        memory = _in_known_dtype(dense(tensor))
         view = view_of(memory, memory, memory, (memory.numel(),))
         call = core.broadcast(name, group, view, root)
         prepared = PreparedCall(call, memory, core.Engine.peek)
@@ -377,7 +385,7 @@ class ProcessGroup(dist.ProcessGroup):
 
     def _allgather(self, outputs: Tensors, tensor: torch.Tensor) -> PreparedCall[None]:
         check_memory(tensor)
-        memory = _as_known(dense(tensor))
+        memory = _in_known_dtype(dense(tensor))
         view = view_of(memory, memory, None, (memory.numel(),))
         call = core.allgather(self._next_name(), self._number, view)
         return PreparedCall(call, memory, _Received(view, outputs))
@@ -391,7 +399,7 @@ class ProcessGroup(dist.ProcessGroup):
         self, outputs: Tensors, flat: torch.Tensor, splits: Sequence[int]
     ) -> PreparedCall[None]:
         check_memory(flat)
-        memory = _as_known(flat)
+        memory = _in_known_dtype(flat)
         width = memory.numel() // flat.numel() if flat.numel() else 1
         view = view_of(memory, memory, None, (memory.numel(),))
         sizes = tuple(width * size for size in splits)
@@ -399,21 +407,21 @@ class ProcessGroup(dist.ProcessGroup):
         return PreparedCall(call, memory, _Received(view, outputs))
 
     def _shares(self, tensor: torch.Tensor, rows: Sequence[int]) -> Tensors:
-        """Return the parts of a tensor that belong to the ranks. Without rows, they have equally
-        many elements."""
+        """Split a tensor into one part for each rank. `rows` has the number of rows of each part;
+        without it, all parts have the same number of elements."""
         if rows:
             return tensor.split(list(rows))
         if tensor.numel() % self._size:
             raise CallError(
-                f"{tensor.numel()} elements cannot be shared out evenly among {self._size} ranks"
+                f"{tensor.numel()} elements cannot be divided evenly among {self._size} ranks"
             )
         if tensor.numel() == 0:
-            return _nothing(tensor, self._size)
+            return _empty_tensors(tensor, self._size)
         return tensor.reshape(-1).split(tensor.numel() // self._size)
 
 
 class _Received:
-    """Put what came from the ranks into its place."""
+    """The `finish` of a call: copy the part of each rank into its output."""
 
     __slots__ = ("outputs", "view")
 
@@ -446,19 +454,19 @@ def _copy(output: torch.Tensor, source: torch.Tensor) -> None:
     output.detach().copy_(source.reshape(output.shape))
 
 
-def _joined(tensors: Tensors) -> torch.Tensor:
-    """Join all tensors, flat, one after another, in new memory."""
+def _concatenated(tensors: Tensors) -> torch.Tensor:
+    """Copy all tensors, one after another, into one new tensor with one dimension."""
     for tensor in tensors:
         check_memory(tensor)
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
 
-def _nothing(like: torch.Tensor, count: int) -> list[torch.Tensor]:
+def _empty_tensors(like: torch.Tensor, count: int) -> list[torch.Tensor]:
     return [like.new_empty(0) for _ in range(count)]
 
 
-def _as_known(memory: torch.Tensor) -> torch.Tensor:
-    """Return the same memory in a dtype that the engine knows."""
+def _in_known_dtype(memory: torch.Tensor) -> torch.Tensor:
+    """Return a tensor on the same memory. If the engine does not know its dtype, return bytes."""
     return memory if memory.dtype in DTYPE_CODES else memory.reshape(-1).view(torch.uint8)
 
 

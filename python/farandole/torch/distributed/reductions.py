@@ -1,4 +1,4 @@
-"""Torch's reduce operations as ops of the engine."""
+"""Convert torch's reduce operations to those of the engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.distributed as dist
 from farandole.errors import CallError
 from farandole.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
 
-# The op, and a factor for every input.
+# The op, and the factor by which every input is multiplied.
 Reduction = tuple[ReduceOp, float]
 
 _KIND = dist.ReduceOp.RedOpType
@@ -23,7 +23,7 @@ _REDUCTIONS: dict[Any, Reduction] = {
 
 
 def reduction_of(op: Any) -> Reduction:
-    """Return the engine's op. Raise CallError for bitwise ops, and for PREMUL_SUM by a tensor."""
+    """Return the engine's op. Raise CallError for bitwise ops and for PREMUL_SUM by a tensor."""
     kind = op if isinstance(op, _KIND) else op.op
     known = _REDUCTIONS.get(kind)
     if known is not None:
@@ -31,5 +31,5 @@ def reduction_of(op: Any) -> Reduction:
     if kind == _KIND.PREMUL_SUM and isinstance(op.factor, float):
         return Sum, op.factor
     raise CallError(
-        f"{kind.name} is not possible; SUM, AVG, PRODUCT, MIN, MAX and PREMUL_SUM by a number are"
+        f"{kind.name} is not supported; use SUM, AVG, PRODUCT, MIN, MAX or PREMUL_SUM by a number"
     )

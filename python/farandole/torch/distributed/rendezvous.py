@@ -1,10 +1,11 @@
-"""How the ranks of torch.distributed find each other, under any launcher.
+"""Let the ranks of torch.distributed find each other, under any launcher.
 
-torch needs a store, a rank and a size. Under torchrun, torch makes them itself. Under `farandole
-run` and mpirun, where MASTER_ADDR is not set, they come from the engine, and the store is a file
-without a name in the memory of rank 0: no port is opened.
+torch needs a store, a rank and a size. Under torchrun, torch provides them itself. `farandole run`
+and mpirun do not set MASTER_ADDR. Under them, rank and size come from the engine, and the store is
+a file without a name in the memory of rank 0, so that no port is opened.
 
-The engine's ranks meet through the launcher of `farandole run`, or through a text in that store.
+The engine's ranks find each other through the launcher of `farandole run`. Under other launchers,
+they use a random text that rank 0 writes into torch's store.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Handler = Callable[..., Iterator[Rendezvous]]
 
 
 def register() -> None:
-    """Register the scheme farandole://. It also serves env:// if no variable names the master."""
+    """Register the scheme farandole://. It also handles env:// if MASTER_ADDR is not set."""
     dist.register_rendezvous_handler("farandole", _by_the_engine)
     # torch.distributed.rendezvous is also the name of a function, which hides the module.
     handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
@@ -46,52 +47,53 @@ def _by_the_engine_unless_there_is_a_master(by_environment: Handler) -> Handler:
 def _by_the_engine(url: str, **options: Any) -> Iterator[Rendezvous]:
     _join(lifecycle.init)
     rank, size = lifecycle.rank(), lifecycle.size()
-    path, turn = broadcast_object(_joined.next_store() if rank == 0 else None, 0)
-    yield dist.PrefixStore(f"{turn}/", dist.FileStore(path, size)), rank, size
-    raise CallError("a group of the engine cannot be met again: call init_process_group() again")
+    path, prefix = broadcast_object(_shared.next_store() if rank == 0 else None, 0)
+    yield dist.PrefixStore(prefix, dist.FileStore(path, size)), rank, size
+    raise CallError("a rendezvous can be used only once: call init_process_group() again")
 
 
-class _Joined:
-    """The engine and the file of stores that torch.distributed's groups in this process share."""
+class _Shared:
+    """What the process groups of torch.distributed in this process share."""
 
-    # The engine, if it exists only for torch.distributed: the program has not called init().
+    # The engine, if torch.distributed has started it; None if the program has called init().
     engine: core.Engine | None = None
-    groups = 0  # process groups that use it
-    # The file of the stores. It is never closed: another rank might still write to it, and the
-    # number of its descriptor must not be used for another file.
+    groups = 0  # the number of process groups that use the engine
+    # The path of the file for all stores. The file is never closed, because another rank might
+    # still write to it, and no other file may get the number of its descriptor.
     path = ""
     stores = 0
 
-    def next_store(self) -> tuple[str, int]:
-        """Return where the others find the file, and the prefix of this store's keys."""
+    def next_store(self) -> tuple[str, str]:
+        """Return the path by which the other ranks open the file, and the prefix of this store's
+        keys."""
         if not self.path:
             self.path = f"/proc/{os.getpid()}/fd/{os.memfd_create('farandole-store')}"
         self.stores += 1
-        return self.path, self.stores
+        return self.path, f"{self.stores}/"
 
 
-_joined = _Joined()
+_shared = _Shared()
 
 
 def _join(init: Callable[[], None]) -> None:
     if not lifecycle.is_initialized():
         init()
-        _joined.engine = lifecycle.engine()
+        _shared.engine = lifecycle.engine()
 
 
 def leave() -> None:
-    """Leave the job at the last call, if the first join() has joined it. Leave an engine alone
-    that the program itself has started."""
-    _joined.groups -= 1
-    if _joined.groups > 0:
+    """Undo one join(). The last call also leaves the job, but only if join() has joined it and not
+    the program itself."""
+    _shared.groups -= 1
+    if _shared.groups > 0:
         return
-    if lifecycle.is_initialized() and lifecycle.engine() is _joined.engine:
+    if lifecycle.is_initialized() and lifecycle.engine() is _shared.engine:
         lifecycle.shutdown()
-    _joined.engine = None
+    _shared.engine = None
 
 
 def join(store: dist.Store, rank: int, size: int) -> None:
-    """Make this process the engine's rank with torch's number, if it is not that yet."""
+    """Join the job with torch's rank and size, if this process is not in a job yet."""
     if "FARANDOLE_RENDEZVOUS_DESCRIPTOR" in os.environ:
         _join(lifecycle.init)
     else:
@@ -99,7 +101,7 @@ def join(store: dist.Store, rank: int, size: int) -> None:
             lambda: lifecycle.init_with_rendezvous_id(_common_text(store, rank, size), rank, size)
         )
     if (lifecycle.rank(), lifecycle.size()) == (rank, size):
-        _joined.groups += 1
+        _shared.groups += 1
         return
     raise CallError(
         f"this process is rank {rank} of {size} for torch.distributed, but rank "
@@ -108,7 +110,8 @@ def join(store: dist.Store, rank: int, size: int) -> None:
 
 
 def _common_text(store: dist.Store, rank: int, size: int) -> str:
-    """Return a text that only the ranks know. The store may be that of an earlier process group."""
+    """Return a random text that only the ranks know. Several process groups may use the same store
+    one after another, so each gets a number."""
     turn = store.add(f"farandole/turns/{rank}", 1)
     store.set(f"farandole/{turn}/host/{rank}", _host())
     if rank == 0:

@@ -1,4 +1,4 @@
-"""What the operations of the process group return: torch's Work around a Handle."""
+"""torch's Work for a Handle: what the operations of the process group return."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _NO_TIMEOUT = datetime.timedelta(0)
 
 
 class Work(dist.Work):
-    """One call. It makes progress by itself.
+    """One call. It makes progress even if the program does not wait for it.
 
     Timeouts have no effect: a call ends when all ranks have made it, or with an error that names
-    the lost rank. FARANDOLE_STALL_LIMIT limits the time to wait for a rank that only sleeps.
+    the lost rank. FARANDOLE_STALL_LIMIT limits the time to wait for a rank that lives but does not
+    make the call.
     """
 
     def __init__(
@@ -71,14 +72,14 @@ class Work(dist.Work):
     _source_rank = source_rank
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """Return a future of the list of outputs. Within a hook of backward(), it is complete at
-        the end of backward() at the latest. Elsewhere this call waits, so the future is
-        complete."""
+        """Return a future of the list of outputs. Within a hook of backward(), the future is
+        complete at the end of backward() at the latest. Elsewhere this call waits for the result,
+        so the future is complete."""
         if self._future is None:
             self._future = _Future(self)
         if not self._future.done():
-            # A callback at the end of backward() might wait for this future. It runs without a
-            # node, and a callback of ours would come too late for it.
+            # Outside of a hook, a callback at the end of backward() may wait for this future. A
+            # callback that is queued now would run after that one, so wait here.
             in_hook = torch._C._current_autograd_node() is not None
             if in_hook and not self._handle.poll():
                 _finish_after_backward(self)
@@ -87,7 +88,7 @@ class Work(dist.Work):
         return self._future
 
     def _wait_quietly(self) -> None:
-        """Wait, and leave the error to the future."""
+        """Wait for the call and complete the future. Do not raise: the future gets the error."""
         with contextlib.suppress(Exception):
             self._handle.wait()
         self._complete_future()
@@ -105,7 +106,8 @@ class Work(dist.Work):
 
 
 class _Future(torch.futures.Future[list[torch.Tensor]]):
-    """A future for which a hook of backward() may wait. Then its waiter must make the progress."""
+    """A future that a hook of backward() may wait for. wait() first waits for the call, because no
+    other thread completes the future."""
 
     def __init__(self, work: Work) -> None:
         super().__init__()
@@ -117,18 +119,18 @@ class _Future(torch.futures.Future[list[torch.Tensor]]):
 
 
 class _AfterBackward:
-    """Works of one backward() whose futures someone waits for when all gradients are computed.
+    """A callback that completes the futures of one backward() when all gradients are computed.
 
-    Such a future needs no thread: the thread that is about to wait for it makes the progress
-    itself.
+    DistributedDataParallel then waits for these futures in the same thread, so this callback
+    completes them in that thread, and no other thread is needed.
     """
 
     def __init__(self) -> None:
         self.works: list[Work] = []
 
     def __call__(self) -> None:
-        """Complete the futures. Callbacks run in the order in which they were queued, and
-        DistributedDataParallel queues the one that waits for the futures after its last bucket."""
+        """Complete the futures. Callbacks run in the order in which they were queued. This one was
+        queued first: DistributedDataParallel queues its own callback after its last bucket."""
         failure: Exception | None = None
         for work in self.works:
             work._wait_quietly()
@@ -137,7 +139,8 @@ class _AfterBackward:
             raise failure
 
 
-# By the number of the backward pass. Only the pass holds its callback, so it ends with the pass.
+# The callbacks by the number of the backward pass. Only the pass keeps its callback alive, so the
+# entry goes when the pass ends.
 _after_backward: WeakValueDictionary[int, _AfterBackward] = WeakValueDictionary()
 
 

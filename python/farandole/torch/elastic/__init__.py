@@ -42,10 +42,10 @@ Result = TypeVar("Result")
 
 
 def run(func: Callable[..., Result]) -> Callable[..., Result]:
-    """Decorate func(state, ...), the training, so that it survives failures: see
+    """Decorate the training function func(state, ...) so that it survives failures: see
     farandole.elastic.run_fn.
 
-    Jobs have a fixed size so far. If all ranks are still there, they form the job again and
-    continue from the last commit. If one is gone for good, the error is raised.
+    Jobs have a fixed size so far. If all processes are still there, they form the job again and
+    continue from the last commit. If a process is gone, the error is raised.
     """
     return run_fn(func, reset_job)

@@ -9,9 +9,9 @@ from farandole.elastic_samples import ElasticSamples
 
 class ElasticSampler(ElasticSamples, Sampler[int]):
     """Divide the samples of an epoch among the ranks. After a failure during an epoch, divide the
-    samples that no rank has recorded as processed among the ranks that there are then.
+    samples that no rank has recorded as processed among the ranks of the new job.
 
-    All ranks get the same number, so some samples come twice if the division leaves a rest. Use it
-    with shuffle=False in the DataLoader, call record_batch() after each batch, and call set_epoch()
-    at the *end* of each epoch.
+    All ranks get the same number of samples. If the division has a remainder, some samples are used
+    twice. Use the sampler with shuffle=False in the DataLoader, call record_batch() after each
+    batch, and call set_epoch() at the *end* of each epoch.
     """

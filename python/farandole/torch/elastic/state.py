@@ -32,7 +32,7 @@ class OptimizerStateHandler(StateDictHandler):
 
 
 class SamplerStateHandler(SamplesHandler):
-    """Handle an ElasticSampler: what any rank has processed counts as processed."""
+    """Handle an ElasticSampler: a sample that any rank has processed counts as processed."""
 
 
 _registry: HandlerRegistry = [
@@ -58,7 +58,8 @@ class TorchState(HandledState):
     batch=0)`.
 
     Each argument becomes an attribute. Models, optimizers and samplers are saved by their
-    state_dict(), restored in place, and sent as tensors. Other values are copied, and sent pickled.
+    state_dict(), restored in place, and sent as tensors. Other values are saved as copies, and sent
+    as pickled objects.
     """
 
     def __init__(

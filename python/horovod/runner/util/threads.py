@@ -16,7 +16,7 @@ def in_thread(
     daemon: bool = True,
     silent: bool = False,
 ) -> threading.Thread:
-    """Start target(*args) in a thread and return the thread. silent: do not show its exceptions."""
+    """Start target(*args) in a thread and return the thread. If `silent`, hide its exceptions."""
     call = partial(_silently, target) if silent else target
     thread = threading.Thread(target=call, args=tuple(args), name=name, daemon=daemon)
     thread.start()

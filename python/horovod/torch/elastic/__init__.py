@@ -1,4 +1,4 @@
-"""Training loops that restart from their last commit when a rank is lost."""
+"""Training loops that continue from their last commit after a failure."""
 
 from farandole.elastic import run_fn as run_fn
 from farandole.torch import init as init

@@ -1,4 +1,4 @@
-"""The state of a training that commits save and restore."""
+"""The state of a training, which can be saved and restored."""
 
 from farandole.torch.elastic import (
     ModelStateHandler,

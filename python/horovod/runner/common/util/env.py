@@ -12,9 +12,10 @@ _PAIRS = (
 
 
 def get_env_rank_and_size() -> tuple[int, int]:
-    """Return the rank and size that the launcher has set: `farandole run` and horovodrun
-    (HOROVOD_RANK and HOROVOD_SIZE), then Open MPI, then MPICH and others with PMI. Without any,
-    as under srun without PMI, return (0, 1). Works before init()."""
+    """Return the rank and size from the launcher's variables. First try those of `farandole run`
+    and horovodrun (HOROVOD_RANK and HOROVOD_SIZE), then those of Open MPI, then those of PMI, which
+    MPICH and others use. If none are set, as under srun without PMI, return (0, 1). This function
+    also works before init()."""
     for rank, size in _PAIRS:
         if rank in os.environ and size in os.environ:
             return int(os.environ[rank]), int(os.environ[size])

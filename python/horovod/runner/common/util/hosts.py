@@ -15,7 +15,7 @@ _LINE = re.compile(r"(?P<name>\S+?)(\s+slots\s*=\s*(?P<slots>\d+)|:(?P<number>\d
 @dataclass(frozen=True)
 class HostInfo:
     hostname: str
-    slots: int | None = None  # how many workers it takes; None for any number
+    slots: int | None = None  # the largest number of workers on this host; None: no limit
 
 
 def parse_hosts(hosts_string: str) -> list[HostInfo]:

@@ -1,4 +1,4 @@
-"""Make secret keys for programs with services of their own. Jobs here need no keys."""
+"""Make secret keys for programs that run their own services. Farandole's jobs need no keys."""
 
 from __future__ import annotations
 
