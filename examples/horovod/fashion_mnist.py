@@ -82,13 +82,13 @@ def adjust_learning_rate(
 @torch.no_grad()
 def test(model: nn.Module, loader: DataLoader) -> float:
     model.eval()
-    losses, right = [], []
+    losses, correct = [], []
     for images, classes in loader:
         answers = model(images)
         losses.append(F.cross_entropy(answers, classes))
-        right.append((answers.argmax(1) == classes).float().mean())
+        correct.append((answers.argmax(1) == classes).float().mean())
     loss = metric_average(torch.stack(losses).mean().item(), "avg_loss")
-    accuracy = metric_average(torch.stack(right).mean().item(), "avg_accuracy")
+    accuracy = metric_average(torch.stack(correct).mean().item(), "avg_accuracy")
     if hvd.rank() == 0:
         print(f"Test set: average loss {loss:.4f}, accuracy {accuracy:.4f}", flush=True)
     return accuracy

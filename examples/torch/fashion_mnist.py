@@ -76,8 +76,8 @@ class Progress:
     """Show an epoch's progress on rank 0: a bar on a terminal, otherwise one line at the end."""
 
     def __init__(self, title: str, images: int) -> None:
-        self.speaks, self.has_bar = hvd.rank() == 0, sys.stderr.isatty()
-        hidden = not (self.speaks and self.has_bar)
+        self.is_shown, self.has_bar = hvd.rank() == 0, sys.stderr.isatty()
+        hidden = not (self.is_shown and self.has_bar)
         self.bar = tqdm(total=images, desc=title, unit=" images", disable=hidden)
         self.title, self.start = title, time.monotonic()
         self.images, self.loss, self.correct = 0, 0.0, 0
@@ -97,7 +97,7 @@ class Progress:
         text = self.text(loss, correct, images)
         self.bar.set_postfix_str(text)
         self.bar.close()
-        if self.speaks and not self.has_bar:
+        if self.is_shown and not self.has_bar:
             print(f"{self.title}: {images / seconds:,.0f} images/s, {text}", flush=True)
 
     @staticmethod

@@ -60,7 +60,7 @@ def poll(handle: Handle[Result] | BatchHandle[Result]) -> bool:
     """Return whether the call is done. If it is, synchronize() returns at once."""
     if isinstance(handle, (Handle, BatchHandle)):
         return handle.poll()
-    raise _no_handle(handle)
+    raise _not_a_handle(handle)
 
 
 def synchronize(handle: Handle[Result] | BatchHandle[Any] | int) -> Result | list[Any] | None:
@@ -76,10 +76,10 @@ def synchronize(handle: Handle[Result] | BatchHandle[Any] | int) -> Result | lis
         return handle.take()
     if isinstance(handle, int):
         return None
-    raise _no_handle(handle)
+    raise _not_a_handle(handle)
 
 
-def _no_handle(handle: object) -> CallError:
+def _not_a_handle(handle: object) -> CallError:
     return CallError(
         "expected a handle, which the calls that end in _async return (int(handle) is only its "
         f"number); got {handle!r}"

@@ -54,14 +54,14 @@ def init(
             ValueError.
     """
     _check_not_forked()
-    given = _checked_list([] if process_sets in (None, "dynamic") else process_sets)
+    groups = _checked_list([] if process_sets in (None, "dynamic") else process_sets)
     if _process.engine is not None and _process.engine.is_over:
         shutdown()
     if _process.engine is not None:
         _check_is_world(comm, _process.engine.size)
-        _register_again(given)
+        _register_again(groups)
         return
-    _join(given, comm=comm)
+    _join(groups, comm=comm)
 
 
 def init_with_rendezvous_id(rendezvous_id: str, rank: int, size: int) -> None:
@@ -76,13 +76,13 @@ def _check_not_forked() -> None:
 
 
 def _join(
-    given: Sequence[Group], rendezvous_id: str = "", topology: Sequence[int] = (), comm: Any = None
+    groups: Sequence[Group], rendezvous_id: str = "", topology: Sequence[int] = (), comm: Any = None
 ) -> None:
     _process.joining = True
     try:
         engine = core.Engine(
             context=_process.context,
-            groups=[group.ranks or [] for group in given],
+            groups=[group.ranks or [] for group in groups],
             rendezvous_id=rendezvous_id or f"\ninit={_process.rendezvous_count}",
             topology=topology,
         )
@@ -94,10 +94,10 @@ def _join(
     except CallError as error:
         engine.shutdown(str(error), core.LeaveCause.ORDERLY, "")
         raise
-    groups = (global_process_set, *given)
-    for number, group in enumerate(groups):
+    registered = (global_process_set, *groups)
+    for number, group in enumerate(registered):
         group.register(number, engine.ranks_of(number), engine.rank)
-    _process.engine, _process.groups = engine, groups
+    _process.engine, _process.groups = engine, registered
 
 
 def _check_is_world(comm: Any, size: int) -> None:
@@ -124,9 +124,9 @@ def _checked_list(groups: Any) -> Sequence[Group]:
     )
 
 
-def _register_again(given: Sequence[Group]) -> None:
+def _register_again(groups: Sequence[Group]) -> None:
     known = {tuple(group.ranks or ()): group for group in reversed(_process.groups[1:])}
-    for group in given:
+    for group in groups:
         same = known.get(tuple(group.ranks or ()))
         if same is None:
             raise CallError(

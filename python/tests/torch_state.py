@@ -135,7 +135,9 @@ class StateChecks:
         parameters = list(network().parameters())
         groups = [{"params": parameters}] if self.rank else [{"params": [p]} for p in parameters]
         optimizer = torch.optim.SGD(groups, lr=0.1)
-        text = self.expect_error("not all ranks could load", hvd.broadcast_optimizer_state, optimizer, 0)
+        text = self.expect_error(
+            "not all ranks could load", hvd.broadcast_optimizer_state, optimizer, 0
+        )
         assert "different number of parameter groups" in text, text
 
         class OnTheRootOnly:
@@ -144,7 +146,9 @@ class StateChecks:
 
         optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
         optimizer.param_groups[0]["odd"] = OnTheRootOnly()
-        text = self.expect_error("not all ranks could load", hvd.broadcast_optimizer_state, optimizer, 0)
+        text = self.expect_error(
+            "not all ranks could load", hvd.broadcast_optimizer_state, optimizer, 0
+        )
         assert "invalid literal" in text, text
 
     def check_failures_are_told_to_those_that_are_there(self) -> None:

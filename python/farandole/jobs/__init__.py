@@ -187,7 +187,7 @@ def await_workers(workers: Workers, timeout: float | None = None) -> list[Any]:
         CallError: An argument is wrong.
     """
     job = _job_of(workers)
-    job.over.wait(None if timeout is None else _seconds("timeout", timeout, math.inf))
+    job.ended.wait(None if timeout is None else _seconds("timeout", timeout, math.inf))
     return [_outcome_of(worker, timeout) for worker in workers]
 
 
@@ -205,13 +205,13 @@ def stop_workers(workers: Workers, grace_time: float = 10) -> None:
     """
     job = _job_of(workers)
     seconds = _seconds("grace_time", grace_time, GRACE_SECONDS_MAX)
-    if job.over.is_set():
+    if job.ended.is_set():
         return
     job.stopping = True
     job.end(signal.SIGTERM)
-    if not job.over.wait(seconds):
+    if not job.ended.wait(seconds):
         job.end(signal.SIGINT)  # a second, different signal makes the launcher kill the workers
-    job.over.wait()
+    job.ended.wait()
 
 
 @dataclass

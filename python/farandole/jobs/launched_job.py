@@ -49,7 +49,7 @@ class LaunchedJob:
     def __init__(self, plan: JobPlan) -> None:
         self.plan = plan
         self.messages = KeptText()  # the output of the launcher
-        self.over = threading.Event()  # set when all processes of the job have ended
+        self.ended = threading.Event()  # set when all processes of the job have ended
         self.stopping = False  # set before the job is ended on purpose
         self.cause: int | None = None  # the rank that failed first
         self.pid: int | None = None  # the launcher's
@@ -211,11 +211,11 @@ class LaunchedJob:
 
     def _follow(self, selector: selectors.BaseSelector, launcher: int) -> None:
         selector.register(launcher, selectors.EVENT_READ)
-        over = False
-        while not over:
+        has_ended = False
+        while not has_ended:
             for key, _ in selector.select():
                 if key.fd == launcher:
-                    over = True
+                    has_ended = True
                 elif not key.data():
                     selector.unregister(key.fileobj)
         for key in list(selector.get_map().values()):  # read what was written just before the end
@@ -255,7 +255,7 @@ class LaunchedJob:
             worker.record_loss(why, self.stopping)
         self.plan.call = ()
         self._readers.clear()
-        self.over.set()
+        self.ended.set()
         self._launched.set()
 
 

@@ -23,8 +23,8 @@ from farandole.torch.calls import start_in_place
 from farandole.torch.compression import BF16Compressor, FP16Compressor, NoneCompressor
 from farandole.torch.sparse import sparse_allreduce_async, sparse_of
 
-_LARGE = 1 << 15  # in elements: gradients from this size on are moved as soon as they are complete
-_SAMPLE = 1 << 12  # in elements: about so many of a bucket are compared
+_LARGE_ELEMENTS = 1 << 15  # gradients from this size on are moved as soon as they are complete
+_SAMPLE_ELEMENTS = 1 << 12  # about so many elements of a bucket are compared
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ class Bucket(_AnyBucket):
     def take(self, gradient: Gradient) -> None:
         """Take a complete gradient. Move a large one at once, so that autograd can use its memory
         for the next gradient."""
-        if gradient.parameter.numel() >= _LARGE:
+        if gradient.parameter.numel() >= _LARGE_ELEMENTS:
             gradient.move_into_bucket()
 
     def fill(self) -> None:
@@ -391,7 +391,7 @@ def changed_error(name: str) -> CallError:
 def _sample(tensor: torch.Tensor) -> bytes:
     """Return the bytes of some elements that are spread evenly over the tensor."""
     flat = tensor.detach().reshape(-1)
-    few = flat[:: flat.numel() // _SAMPLE + 1].contiguous()
+    few = flat[:: flat.numel() // _SAMPLE_ELEMENTS + 1].contiguous()
     return few.view(torch.uint8).cpu().numpy().tobytes()
 
 

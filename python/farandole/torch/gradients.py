@@ -94,14 +94,14 @@ class Gradients:
             else {id(parameter): i for i, group in enumerate(groups) for parameter in group}
         )
         self._buckets: list[Bucket | SparseBucket] = []
-        self._former: list[Bucket] = []  # of the last job; their memory may be used again
-        self._last: Bucket | SparseBucket | None = None  # the last bucket that is not late
-        self._all: list[Gradient] = []
+        self._former_buckets: list[Bucket] = []  # of the last job; their memory may be used again
+        self._last_bucket: Bucket | SparseBucket | None = None  # the last bucket that is not late
+        self._all_gradients: list[Gradient] = []
         self._unplaced: list[Gradient] = []
         self._arrived: list[Gradient] = []  # complete ones of _unplaced, in order of completion
-        self._complete = 0  # complete gradients in this step
+        self._complete_count = 0  # complete gradients in this step
         self._has_extra_pass = False  # one pass too many has added to combined gradients
-        self._counting = True  # False within no_sync()
+        self._counts_passes = True  # False within no_sync()
         self._hooks: list[RemovableHandle] = []
         # The registration of the group for which places were given.
         self._registration = combination.group.registration
@@ -121,7 +121,7 @@ class Gradients:
                 former._retire()
             self._newest[id(parameter)] = self
         added = [Gradient(parameter, self._passes) for parameter in parameters]
-        self._all += added
+        self._all_gradients += added
         self._unplaced += added
         self._add_hooks()
 
@@ -139,7 +139,7 @@ class Gradients:
 
     def gradient_is_ready(self, gradient: Gradient) -> None:
         self.reduced = False
-        if self._complete == 0:
+        if self._complete_count == 0:
             self._follow_job()
         if gradient.passes_left == 0:
             if not self._was_step_skipped(gradient):
@@ -152,13 +152,13 @@ class Gradients:
         bucket = gradient.bucket
         if bucket is None:
             gradient.save_version()
-        if not self._counting:
+        if not self._counts_passes:
             return
         self._backward_end.request_callback()
         gradient.passes_left -= 1
         if gradient.passes_left > 0:
             return
-        self._complete += 1
+        self._complete_count += 1
         if bucket is None:
             self._arrived.append(gradient)
             return
@@ -173,14 +173,16 @@ class Gradients:
             return False
         if gradient.bucket is None or not gradient.is_in_bucket():
             return True
-        others = [g for g in self._all if g is not gradient and g.parameter.grad is not None]
+        others = [
+            g for g in self._all_gradients if g is not gradient and g.parameter.grad is not None
+        ]
         return bool(others) and not any(_has_values(other.parameter.grad) for other in others)
 
     def _start_full(self, bucket: Bucket | SparseBucket) -> None:
         """Start a full bucket. Only fill the last one: the end of the pass starts it and waits for
         it, so that no other thread must be woken."""
         try:
-            if bucket is self._last:
+            if bucket is self._last_bucket:
                 bucket.fill()
             else:
                 bucket.start(self._combination)
@@ -190,10 +192,10 @@ class Gradients:
 
     def backward_has_ended(self) -> None:
         """Wait for all full buckets."""
-        if not self._counting or self._retired:
+        if not self._counts_passes or self._retired:
             return
         errors = _Errors()
-        last = self._last
+        last = self._last_bucket
         if last is not None and last.is_full() and last.finish is None:
             errors.attempt(functools.partial(last.start, self._combination, True))
         if self._arrived and not self._has_agreed:
@@ -216,11 +218,11 @@ class Gradients:
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Return a context in which backward passes only add to this rank's gradients."""
-        before, self._counting = self._counting, False
+        before, self._counts_passes = self._counts_passes, False
         try:
             yield
         finally:
-            self._counting = before
+            self._counts_passes = before
 
     def reduce(self) -> None:
         """Combine the remaining gradients, in the same order on all ranks."""
@@ -252,7 +254,7 @@ class Gradients:
         if errors.found:
             raise errors.first()
         self._add_hooks()
-        self._former.clear()
+        self._former_buckets.clear()
         self.reduced = True
 
     def skip_reduce(self) -> bool:
@@ -262,7 +264,7 @@ class Gradients:
                 "step() was called within skip_synchronize() while gradients are in flight: call "
                 "synchronize() before"
             )
-        are_combined = self.reduced or self._complete > 0
+        are_combined = self.reduced or self._complete_count > 0
         self.reduced = False
         self._reset()
         return are_combined
@@ -274,12 +276,12 @@ class Gradients:
         if group.process_set_id is None or group.registration is self._registration:
             return
         self._registration = group.registration
-        self._former += [bucket for bucket in self._buckets if isinstance(bucket, Bucket)]
+        self._former_buckets += [bucket for bucket in self._buckets if isinstance(bucket, Bucket)]
         self._buckets.clear()
-        self._last = None
-        for gradient in self._all:
+        self._last_bucket = None
+        for gradient in self._all_gradients:
             gradient.remove_place()
-        self._unplaced = list(self._all)
+        self._unplaced = list(self._all_gradients)
         self._reset()
 
     def _place_common(self) -> None:
@@ -349,7 +351,7 @@ class Gradients:
         self._unplaced = [g for g in self._unplaced if g.bucket is None]
         for bucket in self._buckets[first:]:
             bucket.late = late
-            self._last = self._last if late else bucket
+            self._last_bucket = self._last_bucket if late else bucket
             bucket.start(self._combination)
 
     def _kind(self, gradient: torch.Tensor | None) -> int:
@@ -370,7 +372,7 @@ class Gradients:
         for planned in plan:
             chosen = [gradients[index] for index, _ in planned.places]
             name = self._next_name(chosen)
-            self._buckets.append(Bucket(name, chosen, planned, self._former))
+            self._buckets.append(Bucket(name, chosen, planned, self._former_buckets))
 
     def _next_name(self, gradients: Sequence[Gradient]) -> str:
         """Return the name of the next bucket for reports and errors, the same on all ranks."""
@@ -386,11 +388,11 @@ class Gradients:
     def in_flight(self) -> bool:
         """Return whether this step must be finished, because other ranks may wait for its
         buckets."""
-        if self._complete == 0:
+        if self._complete_count == 0:
             return False
         if any(bucket.must_start() and not bucket.late for bucket in self._buckets):
             return True
-        return any(g.passes_left == 0 and not g.is_combined() for g in self._all)
+        return any(g.passes_left == 0 and not g.is_combined() for g in self._all_gradients)
 
     def restart(self, passes: int | None = None) -> None:
         """Forget the passes that were counted, because the program has dropped their gradients.
@@ -403,7 +405,7 @@ class Gradients:
         self._reset()
 
     def _reset(self) -> None:
-        self._complete = 0
+        self._complete_count = 0
         self._has_agreed = self._has_extra_pass = False
         self._arrived.clear()
         for bucket in self._buckets:

@@ -87,7 +87,7 @@ class _Normalize(torch.autograd.Function):
         eps: float,
         process_set: Group,
     ) -> Any:
-        wide = _wide(input)
+        wide = _at_least_float32(input)
         mean, variance, count = _statistics(wide, process_set)
         scale = torch.rsqrt(variance + eps)
         normal = (wide - _per_channel(mean, wide)) * _per_channel(scale, wide)
@@ -103,7 +103,7 @@ class _Normalize(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor, *_: Any) -> Any:
         normal, scale, weight = ctx.saved_tensors
-        wide = _wide(gradient)
+        wide = _at_least_float32(gradient)
         others = [dimension for dimension in range(wide.dim()) if dimension != 1]
         bias_gradient, weight_gradient = wide.sum(others), (wide * normal).sum(others)
         input_gradient = None
@@ -153,7 +153,7 @@ def _statistics(
     return mean.to(values.dtype), variance.to(values.dtype), total
 
 
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
+def _at_least_float32(tensor: torch.Tensor) -> torch.Tensor:
     """Convert half-precision values to float32, because intermediate results need its precision."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 

@@ -195,7 +195,7 @@ class ProcessGroup(dist.ProcessGroup):
         parts = whole.split([part.numel() for part in inputs])
         call = self._allreduce(whole, reduction)
         mine = parts[self.rank()]
-        return self._start(_then(call, lambda: _copy(output, mine)), opts, outputs)
+        return self._start(_followed_by(call, lambda: _copy(output, mine)), opts, outputs)
 
     @_announces_errors
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Work:
@@ -263,7 +263,7 @@ class ProcessGroup(dist.ProcessGroup):
         splits = [part.numel() for part in self._shares(input, input_split_sizes)]
         call = self._alltoall(shares, dense(input).reshape(-1), splits)
         if memory is not output:
-            call = _then(call, lambda: _copy(output, memory))
+            call = _followed_by(call, lambda: _copy(output, memory))
         return self._start(call, opts, [output])
 
     alltoall_base = all_to_all_single
@@ -349,7 +349,9 @@ class ProcessGroup(dist.ProcessGroup):
         view = view_of(memory, memory, memory, (memory.numel(),))
         call = core.allreduce(self._next_name(), self._number, view, op, factor, 1.0)
         prepared = PreparedCall(call, memory, core.Engine.peek)
-        return prepared if memory is tensor else _then(prepared, lambda: _copy(tensor, memory))
+        return (
+            prepared if memory is tensor else _followed_by(prepared, lambda: _copy(tensor, memory))
+        )
 
     def _reduce_scatter(
         self, output: torch.Tensor, source: torch.Tensor, reduction: Reduction
@@ -364,12 +366,14 @@ class ProcessGroup(dist.ProcessGroup):
         check_writable(source)
         op, factor = reduction
         memory = dense(source)
-        apart = output.is_contiguous() and not _overlap(memory, output)
-        target = output if apart else torch.empty_like(output.contiguous())
+        writes_directly = output.is_contiguous() and not _overlap(memory, output)
+        target = output if writes_directly else torch.empty_like(output.contiguous())
         view = view_of(memory, memory, target, (memory.numel(),))
         call = core.reducescatter(self._next_name(), self._number, view, op, factor, 1.0)
         prepared = PreparedCall(call, (memory, target), core.Engine.peek)
-        return prepared if apart else _then(prepared, lambda: _copy(output, target))
+        return (
+            prepared if writes_directly else _followed_by(prepared, lambda: _copy(output, target))
+        )
 
     def _broadcast(
         self, group: int, name: str, tensor: torch.Tensor, root: int
@@ -381,7 +385,7 @@ class ProcessGroup(dist.ProcessGroup):
         prepared = PreparedCall(call, memory, core.Engine.peek)
         if memory.data_ptr() == tensor.data_ptr():
             return prepared
-        return _then(prepared, lambda: _copy(tensor, memory))
+        return _followed_by(prepared, lambda: _copy(tensor, memory))
 
     def _allgather(self, outputs: Tensors, tensor: torch.Tensor) -> PreparedCall[None]:
         check_memory(tensor)
@@ -442,7 +446,9 @@ class _Received:
             _copy(output, received)
 
 
-def _then(call: PreparedCall[None], action: Any) -> PreparedCall[None]:
+def _followed_by(call: PreparedCall[None], action: Any) -> PreparedCall[None]:
+    """Return the call, with an action to run when the call has finished."""
+
     def finish(engine: core.Engine, number: int) -> None:
         call.finish(engine, number)
         action()

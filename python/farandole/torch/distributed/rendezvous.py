@@ -29,22 +29,22 @@ Handler = Callable[..., Iterator[Rendezvous]]
 
 def register() -> None:
     """Register the scheme farandole://. It also handles env:// if MASTER_ADDR is not set."""
-    dist.register_rendezvous_handler("farandole", _by_the_engine)
+    dist.register_rendezvous_handler("farandole", _engine_rendezvous)
     # torch.distributed.rendezvous is also the name of a function, which hides the module.
     handlers = importlib.import_module("torch.distributed.rendezvous")._rendezvous_handlers
-    handlers["env"] = _by_the_engine_unless_there_is_a_master(handlers["env"])
+    handlers["env"] = _engine_rendezvous_unless_master(handlers["env"])
 
 
-def _by_the_engine_unless_there_is_a_master(by_environment: Handler) -> Handler:
+def _engine_rendezvous_unless_master(by_environment: Handler) -> Handler:
     def handler(url: str, **options: Any) -> Iterator[Rendezvous]:
         if os.environ.get("MASTER_ADDR") or "rank=" in url:
             return by_environment(url, **options)
-        return _by_the_engine(url, **options)
+        return _engine_rendezvous(url, **options)
 
     return handler
 
 
-def _by_the_engine(url: str, **options: Any) -> Iterator[Rendezvous]:
+def _engine_rendezvous(url: str, **options: Any) -> Iterator[Rendezvous]:
     _join(lifecycle.init)
     rank, size = lifecycle.rank(), lifecycle.size()
     path, prefix = broadcast_object(_shared.next_store() if rank == 0 else None, 0)
@@ -112,11 +112,11 @@ def join(store: dist.Store, rank: int, size: int) -> None:
 def _common_text(store: dist.Store, rank: int, size: int) -> str:
     """Return a random text that only the ranks know. Several process groups may use the same store
     one after another, so each gets a number."""
-    turn = store.add(f"farandole/turns/{rank}", 1)
-    store.set(f"farandole/{turn}/host/{rank}", _host())
+    attempt = store.add(f"farandole/turns/{rank}", 1)
+    store.set(f"farandole/{attempt}/host/{rank}", _host())
     if rank == 0:
-        store.set(f"farandole/{turn}/text", secrets.token_hex(16))
-    hosts = [store.get(f"farandole/{turn}/host/{other}").decode() for other in range(size)]
+        store.set(f"farandole/{attempt}/text", secrets.token_hex(16))
+    hosts = [store.get(f"farandole/{attempt}/host/{other}").decode() for other in range(size)]
     elsewhere = [other for other in range(size) if hosts[other] != hosts[0]]
     if elsewhere:
         raise CallError(
@@ -124,7 +124,7 @@ def _common_text(store: dist.Store, rank: int, size: int) -> str:
             "host or in another network namespace: jobs over several hosts are not possible yet; "
             "start all ranks on one host"
         )
-    return store.get(f"farandole/{turn}/text").decode()
+    return store.get(f"farandole/{attempt}/text").decode()
 
 
 def _host() -> str:
