@@ -447,7 +447,7 @@ class ErrorTexts:
             f"this process is rank 3 of 4 for torch.distributed, but rank {rank} of 2 for "
             "farandole: start all ranks with one launcher",
         )
-        again = rendezvous._by_the_engine("farandole://")
+        again = rendezvous._engine_rendezvous("farandole://")
         next(again)
         once = "a rendezvous can be used only once: call init_process_group() again"
         yield lambda: next(again), once

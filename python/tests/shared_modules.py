@@ -81,7 +81,7 @@ class SharedModules(Suite):
         found = start_gather(ARRAYS, np.array([[7]]), places, values, "rows", self.world)()
         assert found.sizes == [7]
         wanted = [(row, rank) for rank in range(self.size) for row in range(rank + 1)]
-        assert [*zip(found.places[:, 0], found.values[:, 1], strict=True)] == wanted
+        assert [*zip(found.indices[:, 0], found.values[:, 1], strict=True)] == wanted
         if self.size > 1:
             sizes = np.array([[7 + self.rank]])
             finish = start_gather(ARRAYS, sizes, places, values, "rows", self.world)

@@ -367,7 +367,7 @@ class WithoutGloo:
         assert not wrong.is_success()
         with pytest.raises(hvd.CallError):
             dist.all_reduce(torch.ones(2 + rank()), async_op=True).get_future().wait()
-        with pytest.raises(hvd.CallError, match="BAND is not possible"):
+        with pytest.raises(hvd.CallError, match="BAND is not supported"):
             dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BAND)
         tensor = torch.ones(2)
         dist.all_reduce(tensor)
