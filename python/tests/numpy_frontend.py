@@ -28,7 +28,7 @@ from farandole.operations import (
     Reducescatter,
     array_only,
 )
-from farandole.reduce_op import Average, ReduceOp, chosen
+from farandole.reduce_op import Average, ReduceOp, op_of
 
 
 class NumpyArrays:
@@ -100,7 +100,7 @@ def _allreduce(
     postscale_factor: float = 1.0,
     process_set: Group = global_process_set,
 ) -> Operation:
-    return Allreduce(process_set, chosen(op, average), prescale_factor, postscale_factor)
+    return Allreduce(process_set, op_of(op, average), prescale_factor, postscale_factor)
 
 
 def _reducescatter(
