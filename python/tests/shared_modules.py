@@ -106,7 +106,7 @@ class SharedModules(Suite):
         arrived = [1, 0] if self.rank == 0 else [0, 1]
         found = agree(kinds, arrived, "layout", self.world)
         assert [each.kind for each in found] == [DENSE, SPARSE, NOTHING]
-        assert [each.everywhere for each in found] == [True, True, False]
+        assert [each.on_all_ranks for each in found] == [True, True, False]
         assert sorted(range(3), key=lambda index: found[index].place) == [1, 0, 2]
 
     def check_parameters(self) -> None:
