@@ -18,7 +18,8 @@ std::string key_of(const ModelThread& checkpoint, const std::vector<Value>& resu
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// Runs a segment as far as its results are known; nothing if it reached its end.
+// Runs a segment as far as its results are known. Returns the operation that comes next, or nothing
+// if the segment reached its end.
 std::optional<Operation> replay(Arena& arena, ModelThread& thread,
                                 const std::vector<Value>& results) {
   Execution execution(arena, results);
@@ -61,7 +62,7 @@ LocalState Automaton::number(std::shared_ptr<const ModelThread> checkpoint,
       states_.push_back({std::move(checkpoint), std::move(results), *pending, {}});
       return place->second;
     }
-    // The segment is over: the same state is the next checkpoint with nothing done since.
+    // The segment ended: this state is the next checkpoint with no results yet.
     numbers_.erase(place);
     checkpoint = std::move(thread);
     results.clear();

@@ -1,6 +1,6 @@
 // Automaton: the local states of all model threads, numbered. A local state is the thread's object
-// at its last checkpoint and the results of its operations since. What a thread does next depends
-// on nothing else, so each step of it is computed once, by replaying, and then looked up.
+// at its last checkpoint, and the results of its operations since then. Nothing else decides what
+// the thread does next, so the automaton replays each step once and then looks it up.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace farandole::model {
 
-// A thread of a scenario, between two segments of its code. Everything that the code remembers is
-// in the object, and write_key() writes whatever makes two of them differ.
+// A thread of a scenario, between two segments of its code. The object holds everything that the
+// code remembers, and write_key() writes every value in which two such objects can differ.
 class ModelThread {
  public:
   virtual ~ModelThread() = default;
   virtual std::unique_ptr<ModelThread> clone() const = 0;
   virtual void write_key(ByteWriter& key) const = 0;
   virtual bool finished() const = 0;
-  // One segment, up to the next checkpoint. Runs again from its beginning for each operation.
+  // Runs one segment, up to the next checkpoint. It starts from its beginning for each operation.
   virtual void run() = 0;
 };
 
-// A thread whose object is simply copied.
+// A thread whose clone() copies the object.
 template <class Derived>
 class CopiedThread : public ModelThread {
  public:

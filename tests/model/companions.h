@@ -1,5 +1,5 @@
-// Who else takes part in a job of the model: the watch thread of each member, the coordinator that
-// stops everybody once, a user who wants to end, a thread that submits late.
+// The other threads of a job of the model: the watch thread of each member, the coordinator that
+// stops all members once, a user who asks a member to end, and a thread that submits late.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace farandole::model {
 
-// Sees the death of the mortal member by its pidfd; closes the epoch.
+// The watch thread that sees the death of the mortal member by its pidfd and closes the epoch.
 class DeathWatch final : public CopiedThread<DeathWatch> {
  public:
   DeathWatch(Job& job, int member) : job_(&job), member_(member) {}
@@ -29,7 +29,8 @@ class DeathWatch final : public CopiedThread<DeathWatch> {
   int stage_ = 0;
 };
 
-// Hears from the coordinator; tells the holder of the progress lock.
+// The watch thread that receives the coordinator's messages and passes them to the holder of the
+// progress lock.
 class ControlWatch final : public CopiedThread<ControlWatch> {
  public:
   ControlWatch(Job& job, int member) : job_(&job), member_(member) {}
@@ -45,7 +46,7 @@ class ControlWatch final : public CopiedThread<ControlWatch> {
   int stage_ = 0;
 };
 
-// Stops everybody, collects the reports, answers with the longest common prefix.
+// Stops all members, collects their reports and answers with the longest common prefix.
 class Coordinator final : public CopiedThread<Coordinator> {
  public:
   explicit Coordinator(Job& job) : job_(&job) {}
@@ -62,7 +63,7 @@ class Coordinator final : public CopiedThread<Coordinator> {
   std::vector<Report> reports_;
 };
 
-// The user of a member, who wants it to end at any time.
+// The user of a member, who may ask it to end at any time.
 class Impatience final : public CopiedThread<Impatience> {
  public:
   explicit Impatience(Job& job) : job_(&job) {}
@@ -89,9 +90,9 @@ class Submitter final : public CopiedThread<Submitter> {
   bool done_ = false;
 };
 
-// All threads of the job: members, their watch threads, and who else takes part.
+// All threads of the job: the members, their watch threads and the other companions.
 Scenario scenario_of(Job& job);
-// The same with members of another kind. Guards may be added.
+// The same with the members that `make_member` makes. The caller may add guards to the scenario.
 using MemberMaker = std::function<std::unique_ptr<ModelThread>(int number)>;
 Scenario scenario_of(Job& job, const MemberMaker& make_member);
 

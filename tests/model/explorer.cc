@@ -60,7 +60,7 @@ class Search {
     const auto number = static_cast<std::uint32_t>(origins_.size());
     if (limits_.must_end) {
       const auto known = numbers_.try_emplace(fingerprint, number).first;
-      const bool dies = choice.kind == Choice::Kind::kDie;  // nobody may count on that
+      const bool dies = choice.kind == Choice::Kind::kDie;  // no end may depend on a death
       if (parent != kNobody && !dies) ways_back_.emplace_back(known->second, parent);
     }
     if (!seen_.insert(fingerprint)) return;
@@ -68,7 +68,7 @@ class Search {
     origins_.push_back({parent, choice});
   }
 
-  // Backwards from where all have finished.
+  // Goes backwards from the states in which all threads have finished.
   void check_that_it_can_end() {
     std::sort(ways_back_.begin(), ways_back_.end());
     std::vector<bool> can_end(origins_.size(), false);
@@ -131,7 +131,7 @@ class Search {
   std::vector<Origin> origins_;
   std::deque<Pending> frontier_;
   std::vector<Choice> choices_;
-  // For must_end: which states are the end, and what leads to which, target first.
+  // For must_end: which states are an end, and which state leads to which (the target is first).
   std::unordered_map<std::uint64_t, std::uint32_t> numbers_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> ways_back_;
   std::vector<std::uint32_t> ends_;

@@ -1,8 +1,8 @@
-// The explorer: visits every state that the threads of a scenario can reach together, with a FIFO
-// store buffer per thread (x86-TSO; or partial store order), sleeping on futexes, and members that
-// die at any point. Finds broken assertions, and states in which nobody can go on though somebody
-// should. States are told apart by a 64-bit fingerprint: with n of them, two different ones are
-// mistaken for one with a chance of about n² / 2^65.
+// The explorer visits every state that the threads of a scenario can reach together. Each thread
+// has a FIFO store buffer (x86-TSO; or partial store order) and may sleep on futexes; members may
+// die at any point. The explorer finds broken assertions, and deadlocks: states in which no thread
+// can go on, although one has not finished. It compares states by a 64-bit fingerprint: among n
+// states, two different ones get the same fingerprint with a chance of about n² / 2^65.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace farandole::model {
 struct Limits {
   std::uint64_t states_max = 20'000'000;
   bool partial_store_order = false;
-  // Breadth first finds the shortest way to what is wrong, depth first often finds one sooner.
+  // Breadth first finds the shortest way to an error; depth first often finds an error sooner.
   bool depth_first = false;
-  // The end must stay reachable from every state, for threads that look again and again and are so
-  // never stuck. Only of jobs that are explored to their end; costs memory.
+  // Requires that the end stays reachable from every state. This finds threads that poll for ever
+  // and so are never stuck. It needs a job that is explored to its end, and costs memory.
   bool must_end = false;
 };
 
@@ -27,10 +27,10 @@ enum class Verdict : std::uint8_t { kHolds, kBounded, kDeadlock, kLivelock, kVio
 
 struct Finding {
   Verdict verdict = Verdict::kHolds;
-  std::string text;  // what broke, or who is stuck where
+  std::string text;  // what broke, or which threads are stuck and where
   std::uint64_t states = 0;
   std::uint64_t transitions = 0;
-  std::string trace;  // the way there, a line per step
+  std::string trace;  // the moves that lead there, one per line
 };
 
 Finding explore(const Scenario& scenario, const Limits& limits);

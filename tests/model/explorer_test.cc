@@ -1,4 +1,5 @@
-// Litmus tests: the explorer must find exactly what x86, or partial store order, allows.
+// Litmus tests: the explorer must find exactly the outcomes that x86, or partial store order,
+// allows.
 #include "explorer.h"
 
 #include <gmock/gmock.h>
@@ -62,7 +63,7 @@ class Litmus {
   Scenario scenario_;
 };
 
-// Both load the other's flag after storing their own. Both seeing 0 breaks it.
+// Each thread stores its own flag, then loads the other's. The assertion breaks if both load 0.
 Verdict store_then_load(std::memory_order order) {
   Litmus litmus;
   Cell& x = litmus.cell("x");
@@ -85,7 +86,7 @@ TEST(Explorer, AStoreMayPassALaterLoadUnlessItIsSequentiallyConsistent) {
   EXPECT_EQ(store_then_load(kRelaxed), Verdict::kViolation);
 }
 
-// Data, then a flag: the flag must not be seen first.
+// One thread stores data, then a flag. The other thread must not see the flag without the data.
 Verdict pass_a_message(std::memory_order order, bool partial_store_order) {
   Litmus litmus;
   Cell& data = litmus.cell("data");
@@ -169,7 +170,7 @@ TEST(Explorer, ASleeperWhomNobodyWakesIsADeadlock) {
   EXPECT_THAT(finding.trace, HasSubstr("t0 goes to sleep on bell"));
 }
 
-// A member that dies between two stores leaves the first, the second, both, or none.
+// A member may die before, between or after its two stores: the word then holds 0, 1 or 3.
 TEST(Explorer, MembersDieAtAnyPoint) {
   for (const std::uint32_t found : {0u, 1u, 3u}) {
     Litmus litmus;
@@ -186,7 +187,7 @@ TEST(Explorer, MembersDieAtAnyPoint) {
       reaped.await(1);
       require(litmus.arena(), x.load(kStrong) != found, "this is possible");
     });
-    litmus.scenario().threads[1].daemon = true;  // nobody may die
+    litmus.scenario().threads[1].daemon = true;  // it waits for ever if the member does not die
     EXPECT_EQ(litmus.explore_it().verdict, Verdict::kViolation) << found;
   }
 }

@@ -12,7 +12,7 @@ class FingerprintSet {
  public:
   FingerprintSet() : table_(1024, 0) {}
 
-  // False if it was there already.
+  // Returns false if the fingerprint was there already.
   bool insert(std::uint64_t fingerprint) {
     if (fingerprint == 0) fingerprint = 1;  // 0 marks a free place
     if (!place(fingerprint)) return false;

@@ -11,7 +11,7 @@ namespace farandole::model {
 namespace {
 
 constexpr Value kSumBit = Value{1} << 32;
-constexpr std::int64_t kWindowParts = 3;  // as few as two_shots.h asks for
+constexpr std::int64_t kWindowParts = 3;  // the fewest that two_shots.h allows
 
 }  // namespace
 
@@ -40,7 +40,7 @@ FlowJob::Cell* FlowJob::cell(const std::string& name, Site site, int owner) {
 void FlowJob::allocate_staging() {
   for (int member = 0; member < options().members; ++member) {
     for (std::uint32_t slot = 0; slot < slots(); ++slot) {
-      // What is exposed is not copied, and where all expose, nobody fetches.
+      // Exposed memory needs no copy. If all members expose, no member fetches a result.
       for (std::int64_t part = 0; part < copies_; ++part)
         copy_cells_.push_back(exposes(member) || flow_.is_inline
                                   ? nullptr
@@ -66,7 +66,7 @@ void FlowJob::allocate_exposed() {
                 : nullptr);
 }
 
-// What is the same in all steps needs not be looked at in every order.
+// Words that are the same in all steps need no interleaving.
 void FlowJob::fix_constants() {
   const auto* header = reinterpret_cast<const ModelDoorbells::Header*>(
       reinterpret_cast<const std::byte*>(&bell_line(0)) - sizeof(ModelDoorbells::Header));
@@ -83,7 +83,7 @@ void FlowJob::fix_constants() {
       arena().mark_constant(&line.output, "output",
                             flow_.shape == Shape::kTwoShots ? input : kNowhere);
       if (flow_.is_inline)
-        arena().mark(line.inline_payload.data(), fmt::format("slot {} inside[{}]", slot, member),
+        arena().mark(line.inline_payload.data(), fmt::format("slot {} inline[{}]", slot, member),
                      Site::kPayload, member);
     }
   }
@@ -109,7 +109,7 @@ FlowJob::Cell& FlowJob::copy(int member, std::uint32_t step, std::int64_t window
   return *copy_cells_[static_cast<std::size_t>(line * copies_ + part(step, window))];
 }
 
-// Where the shipped rounds have it, if all parts are in use.
+// Where the shipped rounds put a window, if all parts are in use; else the windows take turns.
 std::int64_t FlowJob::part(std::uint32_t step, std::int64_t window) const {
   if (flow_.shape != Shape::kRounds || copies_ < kRoundParts) return window % copies_;
   const Parts parts = {.bytes = 1, .rounds = flow_.rounds, .staging_bytes = copies_};

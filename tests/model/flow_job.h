@@ -1,6 +1,6 @@
-// A flow: steps of one algorithm, one after another, in the flags and the memory that they share.
-// The flags are the shipped ones; what the algorithms move is a few words, one for each place that
-// could be overwritten too early or read too soon.
+// A flow: steps of one algorithm, one after another, with the flags and the memory that they share.
+// The flags are the shipped ones. Instead of whole buffers the algorithms move a few words: one for
+// each place that could be overwritten too early or read too soon.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ enum class Shape : std::uint8_t { kBarrier, kRounds, kTwoShots };
 struct Flow {
   Shape shape = Shape::kRounds;
   std::int64_t rounds = 1;  // or windows
-  bool is_inline = false;   // one round is shown inside the flag line
+  bool is_inline = false;   // its one round travels inside the flag line
   std::array<bool, kFlowMembersMax> exposes = {};
   std::uint32_t misprediction_at = 0;  // in this step odd members have another identity
 
@@ -38,20 +38,20 @@ class FlowJob : public Job {
   bool exposes(int member) const { return flow_.exposes[static_cast<std::size_t>(member)]; }
   bool all_expose() const;
 
-  // What a member brings in a window (or round) of a step, and what comes out there.
+  // The input of a member in a window (or round) of a step, and the result there.
   static Value value(int member, std::uint32_t step, std::int64_t window);
   Value sum(std::uint32_t step, std::int64_t window) const;
 
-  // Staging memory of a member: its copies, which the others read, by round or window; and what it
-  // has reduced.
+  // The staging memory of a member, by round or window: its copies, which the others read, and the
+  // results that it has reduced.
   Cell& copy(int member, std::uint32_t step, std::int64_t window);
   Cell& result(int member, std::uint32_t step, std::int64_t window);
-  // The memory that a member exposes. `slice`: the member that reduces it; 0 where nobody does.
+  // The memory that a member exposes. `slice`: the member that reduces it; 0 if no member does.
   Cell& exposed(int member, std::int64_t window, int slice);
 
-  // Looks at it without being one more operation of the thread.
+  // Reads a cell without one more operation of the thread.
   Value peek(const Cell& cell);
-  // For all memory that is exposed: only its owner writes it once its call has failed there.
+  // For all exposed memory: after a call has failed on the owner, only the owner writes it.
   std::vector<Scenario::Guard> guards();
 
  private:
@@ -63,7 +63,7 @@ class FlowJob : public Job {
   std::uint32_t slot(std::uint32_t step) const { return step % slots(); }
 
   Flow flow_;
-  std::int64_t copies_;  // how many a slot has
+  std::int64_t copies_;  // per slot
   std::int64_t results_;
   int slices_;
   std::vector<Cell*> copy_cells_;

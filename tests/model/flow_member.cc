@@ -4,10 +4,11 @@ namespace farandole::model {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-// In memory that its owner has back, after a call that failed.
+// The owner stores this into its memory after a call that failed.
 constexpr Value kGivenBack = 7;
 
-// That somebody proposes to close the group from this sequence on; 2 more: it is closed.
+// The closing word that proposes to close the group from this sequence on. The group is closed when
+// the word is 2 higher.
 constexpr Value proposal(std::uint32_t sequence) { return Value{sequence} << 2 | 1; }
 
 }  // namespace
@@ -153,8 +154,8 @@ void FlowMember<Slots>::begin() {
   mode_ = Mode::kTurn;
 }
 
-// As the engine's: looks at everything, and sleeps when nothing can be done. When somebody has died
-// or left it finishes what it can before it ends.
+// Like the engine's: looks at everything, and sleeps if nothing can be done. After another member
+// has died or left, it finishes its step if it can, and then ends.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::turn() {
   if (ending_ == Ending::kAbandoned) return wait_for_writers();
@@ -164,7 +165,7 @@ void FlowMember<Slots>::turn() {
   const Progress progress = advance();
   if (progress == Progress::kPending) {
     require(job_->arena(), ending_ == Ending::kNone || !any_member_left_ || any_member_died_,
-            "a member has left before it had completed a step of all");
+            "a member has left before it had completed a step that all had entered");
     if (any_member_died_) {
       board().abandon();
       ending_ = Ending::kAbandoned;
@@ -189,7 +190,7 @@ void FlowMember<Slots>::go_on_or_sleep(bool moved) {
     mode_ = prepared_ ? Mode::kSleep : Mode::kPrepare;
 }
 
-// A step that not all have entered fails for all; any other one goes on.
+// A step that not all members have entered fails on all of them. Any other step goes on.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::look_whether_to_end() {
   const Options& options = job_->options();
@@ -203,7 +204,7 @@ void FlowMember<Slots>::look_whether_to_end() {
   ending_ = Ending::kKept;
 }
 
-// The calls of the step that is under way, and of all to come, fail here.
+// Fails the current step and all later ones on this member.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::fail() {
   const Ghost& outcome = job_->outcomes[step_];
@@ -222,7 +223,7 @@ void FlowMember<Slots>::fail() {
 
 template <std::uint32_t Slots>
 void FlowMember<Slots>::wait_for_writers() {
-  // Only what others write is waited for.
+  // The wait is only for memory that other members write.
   if (is_two_shots() && exposes() && !job_->has(Bug::kReturnsUnfenced) && any_member_may_write())
     return go_on_or_sleep(false);
   get_memory_back();
@@ -247,7 +248,7 @@ void FlowMember<Slots>::end() {
   mode_ = Mode::kOver;
 }
 
-// The call has failed, and the owner of the memory does with it what he likes.
+// The call has failed, so the owner may store into its memory again.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::get_memory_back() {
   const int slices = is_two_shots() ? board().members() : 1;
@@ -292,7 +293,7 @@ void FlowMember<Slots>::stage(std::int64_t window) {
                               reinterpret_cast<const std::byte*>(&value), sizeof(value));
   else
     job_->copy(number_, step_, window).store(value, kRelaxed);
-  // A slice of one window may lie where another window has the copies.
+  // In the shipped layout, a slice of one window may lie where another window has the copies.
   if (is_two_shots()) job_->result(number_, step_, window).store(value, kRelaxed);
 }
 
@@ -311,7 +312,7 @@ void FlowMember<Slots>::enter_ahead() {
   ahead.enter(1, step_ + 1, {.identity = identity_of(step_ + 1), .declared_count = 0});
 }
 
-// Clears what it is going to write.
+// Writes to other members' memory before they have entered.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::write_early() {
   for (int member = 0; member < board().members(); ++member)
@@ -383,7 +384,7 @@ Value FlowMember<Slots>::result_in_memory(std::int64_t window, int slice) {
   return exposes() ? job_->peek(job_->exposed(number_, window, slice)) : mine(window, slice);
 }
 
-// The owner of the memory takes the result and brings something new, at once.
+// The owner of the memory checks the result and stores its next input at once.
 template <std::uint32_t Slots>
 void FlowMember<Slots>::finish_step() {
   require(job_->arena(), !read_after_give_back_,

@@ -1,5 +1,5 @@
-// FlowMember: the main thread of a member that runs the steps of a flow: the shipped sequences of
-// flags, with data operations that move words of the model and check each that they read.
+// FlowMember: the main thread of a member that runs the steps of a flow. It runs the shipped
+// sequences of flags. Its data operations move words of the model, and check each word they read.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ namespace farandole::model {
 
 inline constexpr std::size_t kWindowsMax = 4;
 
-// The shipped board, with bugs.
+// The shipped flag board, with planted bugs.
 template <std::uint32_t Slots>
 class PlantedBoard : public ModelBoard<Slots> {
  public:
@@ -34,11 +34,11 @@ class PlantedBoard : public ModelBoard<Slots> {
   }
 
  private:
-  // Exchanged without the shipped board, for bugs.
+  // Bugs change this word without the shipped board.
   ModelAtomics::Atomic<std::uint64_t>& closing_word() const;
 
-  // Who spins tells nobody whom it awaits, and begins each look with the first member: that saves
-  // states, and matters only for who sleeps.
+  // A spinning member does not publish whom it awaits, and begins each look with the first member.
+  // That saves states, and makes a difference only to members that sleep.
   void begin_look() {
     if (job_->options().spins) this->look_ = {.is_told = false};
   }
@@ -46,7 +46,7 @@ class PlantedBoard : public ModelBoard<Slots> {
   FlowJob* job_;  // borrowed
 };
 
-// The shipped entry barrier, with bugs.
+// The shipped entry barrier, with planted bugs.
 template <std::uint32_t Slots>
 class PlantedEntryBarrier : public BasicEntryBarrier<PlantedBoard<Slots>> {
  public:
@@ -71,7 +71,7 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   bool finished() const override { return mode_ == Mode::kOver; }
   void run() override;
 
-  // What the shipped sequences call.
+  // The functions that the shipped sequences call.
   using Way = PlantedEntryBarrier<Slots>;
   void stage(std::int64_t window);
   void enter(Way& way);
@@ -81,13 +81,13 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   void fetch(std::int64_t window);
 
  private:
-  // The shipped Barrier is this and no template.
+  // Does what the shipped Barrier does, which is not a template.
   struct Barrier {
     Way way;
   };
   using Sequence = std::variant<Barrier, BasicRounds<Way>, BasicTwoShots<Way>>;
   enum class Mode : std::uint8_t { kBegin, kTurn, kPrepare, kSleep, kOver };
-  // How far it is with its end.
+  // After a death or a leave: the current step still completes (kept), or it fails (abandoned).
   enum class Ending : std::uint8_t { kNone, kKept, kAbandoned };
   using Cell = FlowJob::Cell;
 
@@ -122,22 +122,22 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   ModelDoorbells* doorbells_;
   int number_;
   PlantedBoard<Slots> board_;  // as it was at the last checkpoint
-  // Where sequences point to: all copies of this thread share it, one runs at a time.
+  // The board that the sequences refer to. All copies of this thread share it; one runs at a time.
   std::shared_ptr<PlantedBoard<Slots>> live_;
   Sequence sequence_;
   Mode mode_ = Mode::kBegin;
   Ending ending_ = Ending::kNone;
-  bool any_member_left_ = false;  // as the last look has found
+  bool any_member_left_ = false;  // as of the last look
   bool any_member_died_ = false;
   bool prepared_ = false;
   std::uint32_t ticket_ = 0;
   std::uint32_t step_ = 1;
-  // How far the sequence is: each change of its state calls a hook or counts as a move.
+  // These tell how far the sequence is: each change of its state calls a hook or counts as a move.
   std::uint32_t hooks_ = 0;
   std::uint32_t moves_ = 0;
-  bool read_after_give_back_ =
-      false;  // something that we read was exposed, and its owner had it back; or it came from that
-  // Memory that the others cannot see: the input, and in place of it the output.
+  // This member has read memory that its owner had back, or a sum that contains such a value.
+  bool read_after_give_back_ = false;
+  // Private memory of this member: the input, which the output overwrites.
   std::array<std::array<Value, kFlowMembersMax>, kWindowsMax> memory_{};
 };
 

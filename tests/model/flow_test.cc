@@ -1,6 +1,7 @@
-// The sequences of flags of the algorithms, explored: the shipped code holds with two, three and
-// four members, one dying anywhere, and every planted bug is found. What is printed says which jobs
-// were explored to their end ("holds") and which to a bound, that FARANDOLE_MODEL_STATES raises.
+// Explores the sequences of flags of the algorithms. The shipped code holds with two, three and
+// four members of which one may die anywhere, and every planted bug is found. The output says which
+// jobs were explored to their end ("holds") and which only to a bound, which FARANDOLE_MODEL_STATES
+// raises.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -22,11 +23,11 @@ namespace {
 
 using testing::HasSubstr;
 
-// The model explores this many states of a job of several windows. Exploring such a job to its end
+// The explorer visits this many states of a job of several windows. To explore such a job to its end
 // takes minutes: set FARANDOLE_MODEL_STATES=20000000 for that.
 constexpr std::uint64_t kStatesMax = 100'000;
 
-// What the steps of a flow are.
+// A flow with its name in the output.
 struct Kind {
   const char* name;
   Flow flow;
@@ -78,7 +79,7 @@ void expect_to_hold(const Kind& kind, const Options& options, Limits limits = {}
   EXPECT_EQ(finding.verdict, Verdict::kHolds) << finding.text << "\n" << finding.trace;
 }
 
-// Depth first reaches the ends of a job that is too large, breadth first only its beginnings.
+// In a job that is too large, depth first reaches some ends; breadth first reaches only beginnings.
 void expect_to_hold_up_to_the_bound(const Kind& kind, const Options& options) {
   const char* const states = std::getenv("FARANDOLE_MODEL_STATES");
   for (const bool depth_first : {true, false}) {
@@ -136,8 +137,8 @@ TEST_P(EachKind, HoldsWithFourUpToTheBound) {
   expect_to_hold_up_to_the_bound(GetParam(), options);
 }
 
-// A member ends at any time: each step has one outcome on all, and memory that its owner has back
-// is not written.
+// One member may end at any time. Each step still has one outcome on all members, and no member
+// writes memory that its owner has back.
 TEST_P(EachKind, HoldsWithTwoAndAQuitter) {
   const bool is_large = GetParam().flow.shape == Shape::kTwoShots || GetParam().flow.rounds > 1;
   for (const int quitter : {0, 1}) {
@@ -164,7 +165,7 @@ TEST_P(EachKind, HoldsWithAQuitterAndADeathUpToTheBound) {
       GetParam(), {.members = 3, .steps = 2, .spins = true, .mortal = 2, .quitter = 1});
 }
 
-// All see it, and nobody writes or sleeps.
+// All members see it; none of them writes data or sleeps for ever.
 TEST(Flow, AMispredictionIsSeenByAll) {
   for (Kind kind : {kBarrier, kRounds, kExposedShots}) {
     kind.flow.misprediction_at = 2;
@@ -200,12 +201,12 @@ const std::vector<PlantedBug>& planted_bugs() {
       {"one slot only", kOneSlot, kBarrier, ""},
       {"one slot only", kOneSlot, kInline, ""},
       {"one slot only", kOneSlot, kOneShot, ""},
-      // This one waits for a phase that was overwritten.
+      // With one slot, a member of Rounds waits for a phase that was overwritten.
       {"one slot only", kOneSlot, kRounds, kSleeps},
       {"one slot only", kOneSlot, kShots, kResult},
       {"word before the data inside the line", kWordBeforePayload, kInline, ""},
-      {"meets without waiting", kArrivesAlone, kOneShot, kPart},
-      {"meets without waiting", kArrivesAlone, kExposedShots, kCopy},
+      {"runs before all have arrived", kArrivesAlone, kOneShot, kPart},
+      {"runs before all have arrived", kArrivesAlone, kExposedShots, kCopy},
       {"output written before all have entered", kWritesEarly, kExposedShots, ""},
       {"output written before all have entered", kWritesEarly, kMixedShots, ""},
       {"phase before the data", kPhaseBeforeData, kRounds, kPart},
@@ -274,7 +275,7 @@ TEST(Flow, EveryBugOfAnEndIsFound) {
   }
 }
 
-// An exposer that learns of the death has its memory back while another one still reads it.
+// An exposer that sees a death gets its memory back while another member still reads it.
 TEST(Flow, WhatWasGivenBackCompletesNoStep) {
   for (const Kind& kind : {kExposedRounds, kMixedRounds}) {
     const Options options = {.members = 3,
@@ -283,12 +284,13 @@ TEST(Flow, WhatWasGivenBackCompletesNoStep) {
                              .mortal = 2,
                              .bug = Bug::kPublishesAfterTheExposerLeft};
     const Finding finding = explore_flow(kind.flow, options, {});
-    print(std::string("shows what is spoiled, ") + kind.name, finding);
+    print(std::string("publishes after the exposer left, ") + kind.name, finding);
     EXPECT_EQ(finding.verdict, Verdict::kViolation) << kind.name;
   }
 }
 
-// Who spins needs no bell, but finds the rest, waiting for ever included.
+// Spinning members need no bell. They find all other bugs, also those that make a member wait for
+// ever.
 TEST(Flow, ThreeThatSpinFindThePlantedBugs) {
   for (const PlantedBug& planted : planted_bugs()) {
     const bool waits = planted.bug == Bug::kOneSlot && planted.text == kSleeps;

@@ -92,7 +92,7 @@ void Job::mark_board() {
         mark(&line.abandoned, fmt::format("slot {} abandoned", slot), Site::kOther, member);
     }
   }
-  // As long as nobody ends, nobody needs to look at it in every order.
+  // If no member can die or quit, this word never changes and needs no interleaving.
   const auto* closing = reinterpret_cast<const typename Board::Closing*>(lines + members * Slots);
   if (any_member_may_end())
     arena_.mark(&closing->word, "closing of the group");

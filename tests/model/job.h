@@ -1,5 +1,6 @@
-// A job of the model: what is explored, which bug is planted, and the memory that its members
-// share, with names for the traces. The classes that run on it are the shipped ones.
+// A job of the model: its options say what is explored and which bug is planted. It owns the memory
+// that its members share, with names for the traces. The classes that run on it are the shipped
+// ones.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,7 @@ using ModelDoorbells = BasicDoorbells<ModelAtomics>;
 template <std::uint32_t Slots>
 using ModelBoard = BasicFlagBoard<ModelAtomics, Slots>;
 
-// What the key of a state has of a board's own state.
+// Writes the part of a board's state that belongs to the key of a local state.
 template <class Look>
 void write_look(ByteWriter& key, const Look& look) {
   key.put(look.missing);
@@ -27,7 +28,7 @@ void write_look(ByteWriter& key, const Look& look) {
 
 enum class Bug : std::uint8_t {
   kNone,
-  // These leave somebody asleep for ever.
+  // These leave a member asleep for ever.
   kWeakWord,
   kWeakAsleep,
   kNoSecondLook,
@@ -44,7 +45,7 @@ enum class Bug : std::uint8_t {
   kWeakAwaited,
   kAwaitsUnseen,
   kAwaitsOneAtItsEnd,
-  // These break a promise.
+  // These break a rule of the protocol.
   kOneSlot,
   kWordBeforePayload,
   kSplitWord,
@@ -54,7 +55,7 @@ enum class Bug : std::uint8_t {
   kReportByWatch,
   kEntersAfterReport,
   kIdentityAlone,
-  // These too, in the sequences of the algorithms.
+  // These break a rule in the sequences of the algorithms.
   kEntersEarly,
   kArrivesAlone,
   kWritesEarly,
@@ -66,7 +67,7 @@ enum class Bug : std::uint8_t {
   kPublishesAfterTheExposerLeft,
   kOnePartLess,
   kTwoWindowParts,
-  // And these, in how members end.
+  // These break a rule about how members end.
   kRunsWhatIsClosed,
   kRunsWhatIsProposed,
   kClosesUnseen,
@@ -82,7 +83,7 @@ struct Options {
   bool polls = false;               // looks once before it prepares to sleep
   bool spins = false;               // never sleeps (flows only): fewer states, for more members
   int mortal = -1;                  // this member may die, the others watch it
-  bool rollback = false;            // a coordinator stops everybody once, at any time
+  bool rollback = false;            // the coordinator stops all members once, at any time
   std::uint32_t differ_from = ~0u;  // from this step on, generation 1 disagrees about identities
   int leaver = -1;                  // this member leaves after its first step
   int quitter = -1;                 // this member wants to end at any time (flows only)
@@ -90,7 +91,8 @@ struct Options {
   Bug bug = Bug::kNone;
 };
 
-// What a step does, by its number: mixed with the words of two steps (FlagBoard) never the same.
+// The identity of a step. FlagBoard mixes it with the words of steps; the factor keeps the results
+// of different steps different.
 constexpr Value identity_of(std::uint32_t step) { return Value{16} * step; }
 
 // Owns the memory; the threads of the model borrow it. Neither copies nor moves.
@@ -113,31 +115,31 @@ class Job {
   Arena& arena() { return arena_; }
   ModelDoorbells& doorbells(int member) { return doorbells_[static_cast<std::size_t>(member)]; }
   ModelDoorbells::Line& bell_line(int member);
-  // For whom a member says that it waits.
+  // The word in which a member publishes whom it waits for.
   ModelAtomics::Atomic<std::uint32_t>& awaited(int member);
   std::byte* board_memory() const { return board_; }
   std::vector<int> ranks() const;
-  // Rings without looking who is asleep, as close() does.
+  // Rings all bells without checking who is asleep, as close() does.
   void ring_all();
 
-  // In generation 1, odd members see other identities from step `differ_from` on.
+  // In generation 1, odd members use other identities from step `differ_from` on.
   Value identity(int member, std::uint32_t generation, std::uint32_t step) const;
   std::int64_t payload(int member, std::uint32_t generation, std::uint32_t step) const;
   std::int64_t sum(std::uint32_t generation, std::uint32_t step) const;
 
-  // What lies outside the protocol. By member unless noted.
+  // Facts outside the protocol, indexed by member unless noted.
   std::vector<Ghost> reaped;
-  std::vector<Ghost> inbox;        // from the watch thread: 1 stop, 2 answer
+  std::vector<Ghost> inbox;        // messages of the watch thread: 1 stop, 2 answer
   std::vector<Ghost> reports;      // a packed Report
-  std::vector<Ghost> progress;     // the same at any time, for the bug kReportByWatch
-  std::vector<Ghost> completed;    // by step: the generation that somebody completed it under
-  std::vector<Ghost> rolled_back;  // by step: the generation that somebody rolled it back from
+  std::vector<Ghost> progress;     // a packed Report, always up to date, for kReportByWatch
+  std::vector<Ghost> completed;    // by step: the generation in which a member completed it
+  std::vector<Ghost> rolled_back;  // by step: the generation in which a member rolled it back
   Ghost stop;
-  Ghost answer;                 // prefix + 1
-  Ghost submitted;              // the late step is there
-  Ghost wants_to_end;           // the quitter does
-  std::vector<Ghost> returned;  // by member: its call has failed, and its memory is its own
-  std::vector<Ghost> outcomes;  // by step: 1 somebody has completed it, 2 it has failed somewhere
+  Ghost answer;                 // the common prefix + 1
+  Ghost submitted;              // 1 once the late step is submitted
+  Ghost wants_to_end;           // 1 once the quitter wants to end
+  std::vector<Ghost> returned;  // by member: 1 once its call failed and it has its memory back
+  std::vector<Ghost> outcomes;  // by step: 1 a member completed it, 2 it failed on a member
 
  private:
   void mark_doorbells();
@@ -146,7 +148,7 @@ class Job {
   bool any_member_may_end() const { return options_.mortal >= 0 || options_.quitter >= 0; }
 };
 
-// Report of a member: how far it is.
+// How far a member is.
 struct Report {
   std::uint32_t completed = 0;
   std::uint32_t entered = 0;

@@ -18,7 +18,7 @@ constexpr bool is_buffered(const Operation& operation) {
   return operation.action == Action::kStore && !operation.strong && !operation.ghost;
 }
 
-// Others see it the moment it happens, and everything that the thread stored before.
+// True if others see the operation at once, after everything that the thread stored before.
 constexpr bool needs_empty_buffer(const Operation& operation) {
   switch (operation.action) {
     case Action::kStore:
@@ -63,7 +63,7 @@ std::uint64_t MachineState::fingerprint() const {
   std::memcpy(parts.data(), this, sizeof(*this));
   std::uint64_t hash = 0x9e3779b97f4a7c15;
   for (const std::uint64_t part : parts) {
-    // Multiply-and-fold, as wyhash does; the state is a few dozen such parts.
+    // Multiply and fold, as wyhash does.
     const auto product =
         static_cast<unsigned __int128>(hash ^ part) * 0xa0761d6478bd642fULL + 0xe7037ed1a0b428dbULL;
     hash = static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
@@ -122,7 +122,7 @@ void Machine::choices(const MachineState& state, std::vector<Choice>& into) cons
   into.clear();
   for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
     const Operation& next = automaton_.pending(state.threads[who].local);
-    // What was awaited stays as it is, so nothing is missed by going on first.
+    // An awaited word never goes back, so letting this thread go first misses no behaviour.
     if (next.action != Action::kAwait || next.operand == 0 || !can_step(state, who)) continue;
     into.push_back({Choice::Kind::kStep, static_cast<std::uint8_t>(who), 0});
     return;
@@ -197,7 +197,8 @@ void Machine::die(std::size_t member, MachineState& state) {
 
 void Machine::reap(std::size_t member, MachineState& state) {
   state.reaped |= bit(member);
-  // Buffered stores happened early in the model; dying before them is this loss.
+  // The model executes a store early and shows it late. Dropping it here means that the member died
+  // before it stored.
   for (std::size_t who = 0; who < scenario_.threads.size(); ++who)
     if (!alive(state, who)) state.threads[who] = {};
   state.memory[scenario_.reaped[member].word()] = number_of(1);
@@ -207,7 +208,8 @@ bool Machine::concerns_no_other(const Thread& thread, std::size_t who) const {
   const Operation& next = automaton_.pending(thread.local);
   if (next.ghost) return true;
   if (is_buffered(next)) return thread.buffered < kBufferedMax;
-  // To be woken later is to be scheduled later, unless the one who wakes may die before.
+  // A sleeper that is woken early may still run late, so only a waker that may die makes a
+  // difference.
   if (next.action == Action::kFutexWake) return !mortal(who) && thread.buffered == 0;
   return next.action == Action::kLoad &&
          scenario_.arena->owner_of(next.word) == static_cast<int>(who);
@@ -231,8 +233,9 @@ std::uint16_t Machine::visible(Word word, const Thread& thread, const MachineSta
   return state.memory[word];
 }
 
-// Of a bell only its owner's next look matters: whether it was rung since the last one. So a look
-// sets it to 0 and a ring to 1, and states that differ by how often it was rung are one.
+// About a bell, only one thing matters to its owner: whether it was rung since the last look. So a
+// look sets it to 0 and a ring sets it to 1, which merges states that differ in the number of
+// rings.
 bool Machine::is_bell(Word word) const { return scenario_.arena->site_of(word) == Site::kBell; }
 
 void Machine::check_owner(const Operation& operation, std::size_t who) const {

@@ -1,5 +1,5 @@
-// Machine: memory, store buffers and sleepers of a scenario as one small value, and what each
-// choice of the scheduler does to it.
+// Machine: the memory, store buffers and sleepers of a scenario as one small value, and the effect
+// that each choice of the scheduler has on it.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ inline constexpr std::size_t kWordsMax = 176;
 inline constexpr std::size_t kThreadsMax = 8;
 inline constexpr std::size_t kBufferedMax = 8;  // stores of one thread that others do not see yet
 
-// Without padding, so that equal states have equal bytes. Values are numbers of a table.
+// Has no padding, so that equal states have equal bytes. A value is its index in Machine::values_.
 struct MachineState {
   struct Buffered {
     std::uint16_t word;
@@ -54,11 +54,11 @@ class Machine {
   Machine(const Scenario& scenario, bool partial_store_order);
 
   MachineState start();
-  // The moves that are possible now. Deaths come last; they are no progress.
+  // The moves that are possible now. Deaths come last; they do not count as progress.
   void choices(const MachineState& state, std::vector<Choice>& into) const;
-  // The text of the assertion that breaks on the way, if any.
+  // Makes a move. Returns the text of the assertion that it breaks, if any.
   std::optional<std::string> apply(const Choice& choice, MachineState& state);
-  // Who has not finished and cannot move, when nobody can.
+  // Names the threads that have not finished, in a state in which none can move.
   std::string stuck(const MachineState& state) const;
   bool all_finished(const MachineState& state) const;
   std::string describe(const Choice& choice, const MachineState& state) const;
@@ -74,7 +74,7 @@ class Machine {
   void drain(std::size_t who, std::size_t entry, MachineState& state);
   void die(std::size_t member, MachineState& state);
   void reap(std::size_t member, MachineState& state);
-  // Goes on as long as what comes next concerns no other thread.
+  // Lets a thread go on as long as its next operation concerns no other thread.
   void settle(std::size_t who, MachineState& state);
   bool concerns_no_other(const Thread& thread, std::size_t who) const;
   Value execute(const Operation& operation, std::size_t who, MachineState& state);

@@ -2,7 +2,8 @@
 
 namespace farandole::model {
 
-// The bug: says whom it waits for, and does not look once more whether that one has come.
+// The bug kAwaitsUnseen: publishes whom it waits for, but does not check once more whether that
+// member has entered.
 template <std::uint32_t Slots>
 bool MixedBoard<Slots>::all_entered() {
   if (!job_->has(Bug::kAwaitsUnseen)) return Base::all_entered();
@@ -80,7 +81,7 @@ void Member<Slots>::sleep() {
   doorbells_->sleep(ticket_, {});
   prepared_ = false;
   ticket_ = 0;
-  // Without a second look there must be a first one.
+  // Without a second look, the member must look before it prepares to sleep.
   const bool looks = job_->options().polls || job_->has(Bug::kNoSecondLook);
   mode_ = looks ? Mode::kLook : Mode::kPrepare;
 }
@@ -93,7 +94,7 @@ auto Member<Slots>::look() -> Task {
     const Value inbox = job_->inbox[static_cast<std::size_t>(number_)].await(0);
     if (inbox >= 1 && !reported_) return Task::kReport;
     if (inbox >= 2 && reported_) return Task::kFollowAnswer;
-    // Stopped: what was entered goes on, and nothing new is entered.
+    // After the stop, an entered step goes on, but no new step is entered.
     const bool may_enter = !reported_ || job_->has(Bug::kEntersAfterReport);
     if (stage_ == Stage::kEnter && !may_enter) return Task::kNothing;
   }
@@ -135,7 +136,8 @@ Progress Member<Slots>::meet() {
   return BasicEntryBarrier(board_, identity).check_arrivals();
 }
 
-// The bug: takes each peer's payload as soon as that peer has entered, and keeps it for the step.
+// The bug kPayloadPerPeer: takes each peer's payload as soon as that peer has entered, and keeps
+// it.
 template <std::uint32_t Slots>
 bool Member<Slots>::look_per_peer() {
   if (taken_step_ != step_) taken_ = {};
@@ -219,7 +221,7 @@ void Member<Slots>::enter() {
   note_progress();
 }
 
-// The bug kBellBeforeFlag: rings first, and not after the flag.
+// The bug kBellBeforeFlag: rings before the flag is stored, and not after it.
 template <std::uint32_t Slots>
 void Member<Slots>::begin_bells() {
   if (!job_->has(Bug::kBellBeforeFlag)) return;
@@ -312,7 +314,7 @@ void Member<Slots>::follow_answer() {
     job_->rolled_back[step].set(1);
   }
   answered_ = true;
-  if (mine.entered <= prefix_) return;  // what was entered goes on under its own generation
+  if (mine.entered <= prefix_) return;  // the entered step goes on under its own generation
   board_.roll_back();
   met_ = Progress::kPending;
   step_ = prefix_ + 1;

@@ -1,6 +1,6 @@
-// Member: the main thread of a member, holder of the progress lock. A small engine around the
-// shipped doorbells and flag board: enter, run, complete; sleep when nothing can be done; report,
-// roll back, leave. One segment is about one call of a shipped class.
+// Member: the main thread of a member, which holds the progress lock. It is a small engine around
+// the shipped doorbells and flag board: it enters, runs and completes steps, sleeps if it can do
+// nothing, reports, rolls back and leaves. One segment is about one call of a shipped class.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@ namespace farandole::model {
 
 inline constexpr std::size_t kMembersMax = 4;
 
-// The shipped board, with a bug: identities are stored as they are, without their words.
+// The shipped board, with planted bugs. kIdentityAlone stores identities unmixed with step words.
 template <std::uint32_t Slots>
 class MixedBoard : public ModelBoard<Slots> {
  public:
@@ -53,7 +53,7 @@ class Member final : public CopiedThread<Member<Slots>> {
   enum class Mode : std::uint8_t { kLook, kPrepare, kLookAgain, kAct, kSleep, kOver };
   // What the current step waits for.
   enum class Stage : std::uint8_t { kEnter, kRun, kPhase, kComplete, kMispredicted };
-  // What a look has found to do.
+  // What the last look found to do.
   enum class Task : std::uint8_t { kNothing, kStep, kReport, kFollowAnswer, kLeave, kSeeLeaver };
 
   Task look();
@@ -95,7 +95,7 @@ class Member final : public CopiedThread<Member<Slots>> {
   std::uint32_t prefix_ = 0;
   std::uint32_t step_ = 1;
   std::uint32_t ticket_ = 0;
-  std::array<std::int64_t, kMembersMax> taken_{};  // of kPayloadPerPeer
+  std::array<std::int64_t, kMembersMax> taken_{};  // for kPayloadPerPeer
   std::uint32_t taken_step_ = 0;
 };
 

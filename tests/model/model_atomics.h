@@ -34,15 +34,15 @@ enum class Action : std::uint8_t {
 struct Operation {
   Action action = Action::kEnd;
   bool strong = false;   // a store that waits until the thread's store buffer is empty
-  bool release = false;  // a store that no earlier store may be seen after
-  bool ghost = false;    // bookkeeping of the scenario: happens at once with what came before
+  bool release = false;  // a store that others see only after all earlier ones of the thread
+  bool ghost = false;    // bookkeeping of the scenario, together with the operation before it
   Word word = 0;
   Value operand = 0;
   Value expected = 0;
   const char* text = "";
 };
 
-// What a word is for; planted bugs name these.
+// What a word is for. Planted bugs select words by it.
 enum class Site : std::uint8_t {
   kOther,
   kBell,
@@ -56,9 +56,10 @@ enum class Site : std::uint8_t {
   kCount
 };
 
-// Bugs that change how the shipped code's own operations reach the memory.
+// Bugs that change how the operations of the shipped code reach the memory.
 struct Plants {
-  std::array<bool, static_cast<std::size_t>(Site::kCount)> weak_store{};  // seq_cst → release
+  // Stores to these sites are release instead of seq_cst.
+  std::array<bool, static_cast<std::size_t>(Site::kCount)> weak_store{};
   bool word_before_payload = false;
   bool phase_before_data = false;
   bool split_word = false;  // sequence first, then the payload, then the generation
@@ -68,7 +69,7 @@ struct Plants {
 
 class Arena;
 
-// One thread's way from its last checkpoint to its next operation of unknown result.
+// One run of a thread from its last checkpoint to the next operation whose result is not known.
 class Execution {
  public:
   struct Stop {};  // thrown through the thread's code
@@ -82,7 +83,7 @@ class Execution {
   const std::optional<Operation>& pending() const { return pending_; }
   bool replayed_all() const { return next_ == results_.size(); }
 
-  // While muted, bells are neither looked at nor rung.
+  // While muted, the thread neither reads nor rings bells.
   void mute(bool on) { muted_ = on; }
   void store(const void* place, Value value, std::memory_order order);
   Value load(const void* place);
@@ -101,10 +102,10 @@ class Execution {
   std::size_t next_ = 0;
   std::optional<Operation> pending_;
   bool muted_ = false;
-  std::vector<std::pair<const void*, Value>> deferred_;  // payload, when a planted bug says so
+  std::vector<std::pair<const void*, Value>> deferred_;  // stores that a planted bug delays
 };
 
-// The memory that the scenario's objects lie in. Found from any address inside it.
+// The memory of the scenario's objects. of() finds the arena of any address inside it.
 class Arena {
  public:
   static constexpr int kNoOwner = -1;
@@ -116,13 +117,13 @@ class Arena {
 
   static Arena& of(const void* place);
 
-  // Zeroed, aligned as the shipped lines are.
+  // Returns zeroed memory that is aligned as the shipped lines are.
   std::byte* allocate(std::size_t bytes);
-  // Names a word. With an owner (a thread's number) only that thread ever stores to it, which is
-  // checked, and its own loads need not be interleaved.
+  // Names a word. If it has an owner (a thread's number), only that thread may store to it, which
+  // is checked; the owner's loads then need no interleaving.
   void mark(const void* place, std::string name, Site site = Site::kOther, int owner = kNoOwner);
 
-  // Names a word that only ever has this value, which is checked: then nobody needs to look.
+  // Names a word that always has this value, which is checked. Its loads need no interleaving.
   void mark_constant(const void* place, std::string name, Value value);
 
   Word word_of(const void* place);
@@ -144,19 +145,19 @@ class Arena {
 
   std::byte* block_;
   std::size_t used_;
-  std::vector<std::int32_t> index_;  // by offset / 4; −1 as long as the place is not in use
+  std::vector<std::int32_t> index_;  // by offset / 4; −1 if the place is not in use
   std::vector<Entry> words_;
-  Execution* execution_ = nullptr;  // borrowed, while it lives
+  Execution* execution_ = nullptr;  // borrowed while that execution exists
 };
 
-// Variables and assertions of the scenario itself, in the arena like everything else.
+// A variable of the scenario itself, in the arena. get() and set() are not interleaved.
 class Ghost {
  public:
   explicit Ghost(Arena& arena, const std::string& name);
   Value get() const;
   void set(Value value) const;
   Word word() const;
-  // A message through the kernel: these two are operations of their own, not ghostly ones.
+  // A message through the kernel. These two are operations that are interleaved.
   void send(Value value) const;
   Value await(Value value) const;  // blocks until the value is at least `value`
 

@@ -43,7 +43,7 @@ auto PlantedLock::calls_finished(bool holder_waits) const -> Wake {
 bool PlantedLock::end_nap(bool has_work) {
   const bool callers_wait = has(ProgressBug::kProgressTakesBeforeCallers) && waiters() > 0;
   if (callers_wait && is_free()) {
-    // As if they did not: away, and back again.
+    // Pretends that no caller waits: removes all waiters, and counts them again afterwards.
     const int waiting = waiters();
     for (int i = 0; i < waiting; ++i) (void)ProgressLock::end_wait(has_work);
     const bool is_ours = ProgressLock::end_nap(has_work);
@@ -106,7 +106,7 @@ void ProgressJob::store(const Contents& changed) {
   guarded_now.set(static_cast<Value>(place - known_.begin()));
 }
 
-// Claims go first, and nobody takes what another one holds.
+// Checks that claims go first, and that no thread takes the lock while another one holds it.
 void ProgressJob::note_holder(const Contents& now, bool is_claim) {
   require(arena_, holder.get() == 0, "two hold the progress lock");
   require(arena_, is_claim || now.claims == 0, "a claim was passed over");
@@ -120,7 +120,7 @@ void ProgressJob::note_arrivals(bool are_there) {
                               .operand = are_there ? Value{1} : Value{0}});
 }
 
-// engine/loop.cc: publish().
+// Mirrors publish() of engine/loop.cc.
 void ProgressJob::publish(Bits finished, bool holder_waits) {
   const Wake whom = guarded([&](Contents& now) {
     taken.set(taken.get() & ~finished);
@@ -158,7 +158,7 @@ void ProgressJob::wake_at_once(Wake whom) {
 
 void ProgressJob::wake(Wake whom) {
   if (whom == Wake::kNobody) return;
-  enter_guard();  // a move of its own, like any other
+  enter_guard();  // so that the wake-up is a move of its own
   wake_at_once(whom);
 }
 

@@ -1,6 +1,7 @@
-// A progress job of the model: the threads of one engine, callers, claims, the thread "progress"
-// and stop(), around the shipped ProgressLock and doorbells, and a peer that enters what they
-// submit. What the engine guards is one value here: each critical section happens at once.
+// A progress job of the model: the threads of one engine (callers, claims, the thread "progress"
+// and stop()) around the shipped ProgressLock and doorbells, and a peer that enters what they
+// submit. The data that the engine guards is one value here, so each critical section happens at
+// once.
 #pragma once
 
 #include <array>
@@ -17,7 +18,7 @@ namespace farandole::model {
 
 enum class ProgressBug : std::uint8_t {
   kNone,
-  // Of ProgressLock.
+  // Bugs of ProgressLock.
   kReleaseWakesNobody,
   kGiveWayWakesNobody,
   kEndOfWaitWakesNobody,
@@ -29,7 +30,7 @@ enum class ProgressBug : std::uint8_t {
   kProgressTakesBeforeCallers,
   kClaimsCallNobodyAway,
   kStopCallsNobodyAway,
-  // Of those who use it.
+  // Bugs of the threads that use it.
   kWakesBeforeRelease,
   kSubmitWithoutBell,
   kClaimWithoutBell,
@@ -38,23 +39,23 @@ enum class ProgressBug : std::uint8_t {
 };
 
 enum class CallerKind : std::uint8_t {
-  kSubmitsAndWaits,   // in one
-  kSubmitsThenWaits,  // looks once between
-  kSubmitsAndPolls,   // and so never drives
+  kSubmitsAndWaits,   // in one call
+  kSubmitsThenWaits,  // in two calls
+  kSubmitsAndPolls,   // does not drive while it polls
   kLosesPatience,     // submits and waits until its time is over, then polls
 };
 
 struct ProgressOptions {
   std::vector<CallerKind> callers;  // each makes one call
   bool claim = false;               // the groups are changed once, at any time
-  bool stops_at_any_time = false;   // else when all else is done
+  bool stops_at_any_time = false;   // else when everything else is done
   // What the peer waits for before it enters the call of caller 0.
   enum class Before : std::uint8_t { kNothing, kOtherCalls, kClaim, kEnd };
   Before before_first = Before::kNothing;
   ProgressBug bug = ProgressBug::kNone;
 };
 
-// The shipped lock, with a bug.
+// The shipped lock, with a planted bug.
 class PlantedLock : public ProgressLock {
  public:
   explicit PlantedLock(ProgressBug bug) : bug_(bug) {}
@@ -83,11 +84,11 @@ class ProgressJob {
 
  public:
   using ModelDoorbells = BasicDoorbells<ModelAtomics>;
-  using Bits = std::uint32_t;  // of calls
-  // What the engine guards. `claims` is what the lock should know by itself.
+  using Bits = std::uint32_t;  // one per call
+  // The data that the engine guards. `claims` counts the claims again, to check the lock.
   struct Contents {
     PlantedLock lock;
-    Bits arrived = 0;  // submitted, and not taken in by a holder
+    Bits arrived = 0;  // submitted, and not yet taken over by a holder
     Bits in_flight = 0;
     int claims = 0;
 
@@ -104,7 +105,7 @@ class ProgressJob {
   int callers() const { return static_cast<int>(options_.callers.size()); }
   Arena& arena() { return arena_; }
 
-  // One critical section, at once. What `section` returns is returned.
+  // Runs one critical section at once, and returns what `section` returns.
   template <class Section>
   auto guarded(Section section) {
     enter_guard();
@@ -119,24 +120,25 @@ class ProgressJob {
     }
   }
 
-  // All that is in flight, arrived or taken in, and entered by the peer, is finished.
+  // Marks the calls `finished` as done, and wakes those who wait for them.
   void publish(Bits finished, bool holder_waits);
-  // The holder that does not wait.
+  // Releases the lock; for a holder that does not wait.
   void release();
-  // Inside of a critical section.
+  // Records whether calls have arrived. Call it inside a critical section.
   void note_arrivals(bool are_there);
-  // Note who becomes the holder, and that the holder stops being it; inside of a critical section.
+  // Record that a thread becomes the holder, and that it ends to be it. Call them inside a critical
+  // section.
   void note_holder(const Contents& now, bool is_claim);
   void note_release() { holder.set(0); }
-  // Wakes them, inside of a critical section or as a move of its own.
+  // Wake the given threads, inside a critical section or as a move of its own.
   void wake_at_once(ProgressLock::Wake whom);
   void wake(ProgressLock::Wake whom);
 
   ModelDoorbells ours;
   ModelDoorbells theirs;
-  Ghost guarded_now;  // the number of what is guarded
-  Ghost holder;       // 1: somebody holds the progress lock
-  Ghost taken;        // bits: in flight, and known to the holder
+  Ghost guarded_now;  // the index in known_ of what is guarded
+  Ghost holder;       // 1: a thread holds the progress lock
+  Ghost taken;        // bits: calls in flight that a holder has taken over
   Ghost claim_is_done;
   Ghost end_is_done;
   Ghost progress_has_ended;

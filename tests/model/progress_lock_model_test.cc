@@ -1,6 +1,6 @@
-// The progress lock, explored: in every order of callers, a claim, the thread "progress" and stop()
-// at most one thread drives, claims go first, nobody sleeps over something that can be finished,
-// and everything ends. Every planted bug is found.
+// Explores the progress lock. In every order of callers, a claim, the thread "progress" and stop(),
+// at most one thread drives, claims go first, no thread sleeps while a call can be finished, and
+// everything ends. Every planted bug is found.
 #include <gmock/gmock.h>
 
 #include <iostream>
@@ -131,7 +131,7 @@ TEST(ProgressLock, EveryPlantedBugIsFound) {
   }
 }
 
-// The jobs of the bugs hold when no bug is planted: what is found is the bug.
+// The same jobs hold without the planted bug: so what the test above finds is the bug.
 TEST(ProgressLock, TheJobsOfTheBugsHoldWithoutThem) {
   for (const PlantedBug& planted : planted_bugs()) {
     EXPECT_EQ(explore_progress(planted.name, planted.options).verdict, Verdict::kHolds)

@@ -58,7 +58,7 @@ bool Driver::go_on(const Ghost* time) {
 
 bool Driver::wanted_is_done() const { return wanted_ != 0 && (job_->taken.get() & wanted_) == 0; }
 
-// Takes in what has arrived, finishes what the peer has entered, and publishes that.
+// Takes over the calls that have arrived, and publishes those that the peer has entered.
 bool Driver::look() {
   bool moved = false;
   if (job_->has_arrivals.load(std::memory_order_seq_cst) != 0) {
@@ -145,7 +145,7 @@ void Caller::run() {
   }
 }
 
-// engine/progress_threads.cc: submit().
+// Mirrors submit() of engine/progress_threads.cc.
 void Caller::submit() {
   const bool accepted = job_->guarded([&](Contents& now) {
     if (now.lock.is_stopping()) return false;
@@ -181,7 +181,7 @@ void Caller::after_submit() {
   }
 }
 
-// wait(), up to wait_for().
+// Mirrors wait(), up to wait_for().
 void Caller::arrive() {
   bool is_done = false;
   bool rings = false;
@@ -318,7 +318,7 @@ void Claim::take() {
   stage_ = is_ours ? Stage::kWork : Stage::kBlocked;
 }
 
-// The end finishes whatever is in flight.
+// stop() finishes all calls that are in flight.
 void Claim::work() {
   if (stops_) {
     const auto in_flight = job_->guarded([&](Contents& now) {

@@ -10,7 +10,7 @@
 
 namespace farandole::model {
 
-// What whoever holds the progress lock does: looks, sleeps, until it is done or called away.
+// What the holder of the progress lock does: it looks and sleeps until it is done or called away.
 class Driver {
  public:
   explicit Driver(ProgressJob& job) : job_(&job) {}
@@ -18,9 +18,10 @@ class Driver {
   void write_key(ByteWriter& key) const;
   // `wanted`: the calls that the holder waits for; none in the thread "progress".
   void begin(ProgressJob::Bits wanted);
-  // One segment. False once it is over; `time` is the holder's, if it has one.
+  // Runs one segment, and returns false after the last one. `time`: the time limit of the holder,
+  // if it has one.
   bool go_on(const Ghost* time);
-  // One look, and no sleep. True if anything was finished.
+  // Looks once, without sleeping. Returns true if it took over or finished a call.
   bool look();
 
  private:
@@ -72,7 +73,7 @@ class Caller final : public CopiedThread<Caller> {
   Driver driver_;
 };
 
-// Changes the groups, or ends the engine: takes the lock by a claim.
+// Takes the lock by a claim, to change the groups or to end the engine.
 class Claim final : public CopiedThread<Claim> {
  public:
   Claim(ProgressJob& job, bool stops) : job_(&job), stops_(stops) {}
@@ -108,7 +109,7 @@ class Claim final : public CopiedThread<Claim> {
   int awaited_ = 0;
 };
 
-// The thread "progress". Its nap is a move like any other: it ends by itself.
+// The thread "progress". Its nap may end at any time.
 class ProgressThread final : public CopiedThread<ProgressThread> {
  public:
   explicit ProgressThread(ProgressJob& job) : job_(&job), driver_(job) {}
@@ -127,7 +128,7 @@ class ProgressThread final : public CopiedThread<ProgressThread> {
   Driver driver_;
 };
 
-// Another rank: enters what is submitted, in the order that the options ask for.
+// Another rank, which enters the submitted calls in the order that the options ask for.
 class Peer final : public CopiedThread<Peer> {
  public:
   explicit Peer(ProgressJob& job) : job_(&job) {}
@@ -137,11 +138,11 @@ class Peer final : public CopiedThread<Peer> {
 
  private:
   ProgressJob* job_;  // borrowed
-  int next_ = 0;      // of the calls, the first one last
+  int next_ = 0;      // how many calls it has entered; call 0 comes last
   bool awaited_ = false;
 };
 
-// The time of a caller that has a limit is over at any time.
+// Ends the time of a caller that has a time limit, at any time.
 class Timer final : public CopiedThread<Timer> {
  public:
   Timer(ProgressJob& job, int caller) : job_(&job), caller_(caller) {}
@@ -155,7 +156,7 @@ class Timer final : public CopiedThread<Timer> {
   bool done_ = false;
 };
 
-// All of them.
+// All threads of the job.
 Scenario scenario_of(ProgressJob& job);
 
 }  // namespace farandole::model

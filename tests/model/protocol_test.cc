@@ -1,5 +1,5 @@
-// The flag and doorbell protocol, explored: the shipped code holds, and every planted bug is found.
-// FARANDOLE_MODEL_STATES raises the bound of the large jobs, for campaigns.
+// Explores the protocol of flags and doorbells: the shipped code holds, and every planted bug is
+// found. FARANDOLE_MODEL_STATES raises the bound of the large jobs, for long runs.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Protocol, WholeJob, testing::ValuesIn(whole_jobs()), pr
 
 class LargeJob : public testing::TestWithParam<Case> {};
 
-// Depth first reaches the ends of such a job, breadth first only its beginnings.
+// In such a job, depth first reaches some ends; breadth first reaches only beginnings.
 TEST_P(LargeJob, HoldsUpToTheBound) {
   for (const bool depth_first : {false, true}) {
     Job job(GetParam().options);
@@ -123,7 +123,7 @@ struct PlantedBug {
   bool depth_first = false;
 };
 
-// Every bug that the checking of the first draft named, and more of its kind.
+// The bugs that a check of the protocol's first draft named, and similar ones.
 const std::vector<PlantedBug>& planted_bugs() {
   using enum Bug;
   constexpr auto kStuck = Verdict::kDeadlock;
@@ -179,7 +179,7 @@ TEST(Protocol, EveryPlantedBugIsFound) {
   }
 }
 
-// The jobs of the bugs hold when no bug is planted: what is found is the bug.
+// The same jobs hold without the planted bug: so what the test above finds is the bug.
 TEST(Protocol, TheJobsOfTheBugsHoldWithoutThem) {
   for (const PlantedBug& planted : planted_bugs()) {
     if (planted.options.rollback) continue;  // larger; they are among the whole and large jobs

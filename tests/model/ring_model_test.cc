@@ -1,4 +1,4 @@
-// The message ring, explored: two ends that sleep when there is nothing to receive, or no room.
+// Explores the message ring: an end sleeps if it has nothing to receive, or no room to send.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -53,7 +53,7 @@ struct Ends {
   Ring::Counter* sent = nullptr;
 };
 
-// One end: sends, or receives and checks, the numbers 1 … count; sleeps when it cannot.
+// One end sends, or receives and checks, the numbers 1 … count. It sleeps if it can do nothing.
 class End final : public CopiedThread<End> {
  public:
   End(Ends& ends, bool sends, Value count)
@@ -101,7 +101,7 @@ class End final : public CopiedThread<End> {
     std::memcpy(message.data(), &next_, sizeof(Value));
     return ring.try_send(message);
   }
-  // As the engine's: looks into the ring only when the count has changed, and then empties it.
+  // Does as the engine: looks into the ring only if the count has changed, and then empties it.
   Value receive_counted(Ring& ring) {
     const auto count = [this] { return ends_->sent->messages.load(std::memory_order_seq_cst); };
     const std::uint32_t sent = count();
@@ -134,7 +134,7 @@ class End final : public CopiedThread<End> {
   Value count_;
   Value next_ = 1;
   std::uint32_t ticket_ = 0;
-  std::uint32_t seen_ = 0;  // of the messages sent
+  std::uint32_t seen_ = 0;  // the count of sent messages at the last look
   bool prepared_ = false;
   bool looked_ = false;
 };

@@ -1,5 +1,5 @@
-// Scenario: what the explorer explores. The threads, the members that they belong to, and what may
-// happen to those.
+// Scenario: what the explorer explores: the threads, the members that they belong to, and what may
+// happen to the members.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace farandole::model {
 
 struct ThreadSpec {
   std::string name;
-  int member = 0;       // dies with it
+  int member = 0;       // the thread dies with this member
   bool daemon = false;  // may wait for ever
   std::unique_ptr<ModelThread> start;
 };
@@ -23,14 +23,14 @@ struct Scenario {
   std::vector<ThreadSpec> threads;
   std::vector<bool> mortal;  // by member
   int deaths_max = 0;
-  std::vector<Ghost> reaped;  // by member; 1 once a dead one runs no more and has no store pending
-  // Once `since` is not 0, no thread but the owner's may change the word any more.
+  std::vector<Ghost> reaped;  // by member; 1 once it is dead and has no store pending
+  // Once `since` is not 0, only threads of the owner may change the word.
   struct Guard {
     Word word;
     Ghost since;
     int owner;
   };
-  std::vector<Guard> guards;  // one for a word
+  std::vector<Guard> guards;  // at most one per word
 };
 
 }  // namespace farandole::model
