@@ -45,7 +45,7 @@ void SimulatedBoard::write(int member, Write write) {
 
 bool SimulatedBoard::settle(int member) {
   auto& writes = side(member).writes;
-  CHECK(!writes.empty(), "one settling for each write");
+  CHECK(!writes.empty(), "one settle() for each write");
   const auto write = std::move(writes.front());
   writes.pop_front();
   auto& line = side(member).seen[write.slot];

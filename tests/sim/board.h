@@ -14,7 +14,7 @@
 
 namespace farandole::sim {
 
-// The contents of a line beside its word. The values are the data of a step, one per call.
+// The contents of a line, without its word. The values are the data of a step, one per call.
 struct Entry {
   std::uint64_t identity = 0;
   std::vector<std::int64_t> values = {};
@@ -30,13 +30,13 @@ class SimulatedBoard {
   }
 
   int members() const { return static_cast<int>(boards_.size()); }
-  // The others see each of these writes after it was settled.
+  // The other members see each of these writes after settle() has settled it.
   void write_entry(int member, std::uint32_t sequence, Entry entry);
   void write_word(int member, std::uint32_t sequence, std::uint64_t word);
-  // This member has finished its part. For algorithms that wait for all members' parts.
+  // Says that this member has finished its part, for algorithms that wait for all members' parts.
   void write_done(int member, std::uint32_t sequence, std::uint64_t word);
-  // Makes the oldest unsettled write of a member visible. Returns true if all words, or all dones,
-  // of a slot are equal now, because a member may have waited for that.
+  // Makes the oldest unsettled write of a member visible. Returns true if now all words of a slot
+  // are equal, or all its done words: a member may have waited for that.
   bool settle(int member);
 
   // What `reader` sees in the line of `member`.

@@ -31,7 +31,7 @@ int last_member(const Script& script, int group) {
   return static_cast<int>(script.groups[static_cast<std::size_t>(group)].size()) - 1;
 }
 
-// A tap on the stream to the last member of each group. `change` may keep a state per group.
+// A tap on the stream to the last member of each group. `change` may keep state per group.
 template <class State>
 std::function<Tap(const Script&)> on_stream(std::function<void(State&, Items&)> change) {
   return [change](const Script& script) -> Tap {
@@ -67,7 +67,7 @@ void never_forget(Nothing& /*state*/, Items& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<Forget>(item); });
 }
 
-// Gives the id that was forgotten last to the next name.
+// Gives the next new name the id that was forgotten last.
 struct Reuse {
   std::optional<std::uint32_t> free;
   std::map<std::uint32_t, std::uint32_t> instead;
@@ -90,8 +90,8 @@ void reuse_ids(Reuse& reuse, Items& items) {
   }
 }
 
-// The coordinator counts the last member as soon as the one before it has announced a name, unless
-// the last one has announced something before.
+// The coordinator counts the last member as ready as soon as the member before it has announced a
+// name, unless the last member has announced something before.
 Tap decide_too_early(const Script& script) {
   auto announced = std::make_shared<std::set<int>>();  // groups; owned by the tap's copies
   return [&script, announced](Envelope envelope) -> std::vector<Envelope> {
@@ -217,7 +217,7 @@ void lose(Nothing& /*state*/, std::vector<Announcement>& items) {
   std::erase_if(items, [](const auto& item) { return std::holds_alternative<Item>(item); });
 }
 
-// Without rule A5: a follower that has raised once does not check again after the answer.
+// Without rule A5: a follower that has raised once does not raise again after the answer.
 struct Raised {
   std::optional<std::uint32_t> generation;
 };
@@ -231,7 +231,8 @@ void raise_once(Raised& raised, std::vector<Announcement>& items) {
   });
 }
 
-// Without rule A7: while the group follows a plan, followers do not announce what is not planned.
+// Without rule A7: while the group follows a plan, followers do not announce calls outside the
+// plan.
 Tap announce_nothing_in_a_plan(const Script& /*script*/) {
   auto follows = std::make_shared<std::set<int>>();  // groups; the tap's copies own it
   return [follows](Envelope envelope) -> std::vector<Envelope> {
@@ -255,9 +256,9 @@ Tap announce_nothing_in_a_plan(const Script& /*script*/) {
   };
 }
 
-// Without rule A6: if a name is announced with a new signature, the old signature is used.
+// Without rule A6: if a name is announced with a new signature, the coordinator uses the old one.
 Tap do_not_compare_while_planned(const Script& /*script*/) {
-  // (group, name) with an id
+  // (group, name) of each name that has an id
   auto names = std::make_shared<std::set<std::pair<int, std::string>>>();
   return [names](Envelope envelope) -> std::vector<Envelope> {
     if (envelope.from == 0) {
@@ -289,8 +290,7 @@ void plan_another_order(Nothing& /*state*/, Items& items) {
       std::reverse(bucket->ids.begin(), bucket->ids.end());
 }
 
-// Without rule A2: followers do not report what they have entered but not completed, or what they
-// have completed.
+// Without rule A2: a report does not say which step the follower has entered or completed.
 void report_no_entry(Nothing& /*state*/, std::vector<Announcement>& items) {
   for (auto& item : items)
     if (auto* report = std::get_if<Report>(&item)) report->entered = 0;

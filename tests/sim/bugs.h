@@ -1,5 +1,5 @@
-// Planted bugs, to test that the simulator notices them. Most of them tamper with messages on the
-// wire, as if the code that wrote or read them were wrong.
+// Planted bugs, to test that the simulator notices them. Most of them change messages on the wire,
+// as if the code that wrote or read the messages were wrong.
 #pragma once
 
 #include <ostream>

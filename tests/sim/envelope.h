@@ -1,4 +1,4 @@
-// A message on its way in one group.
+// A message on its way from one member of a group to another.
 #pragma once
 
 #include "base/bytes.h"

@@ -13,10 +13,10 @@ namespace farandole::sim {
 namespace {
 
 // A script is a list of phases. In a phase, every member of a group makes the same calls, each
-// once. A program waits in a phase only for calls of earlier phases, or, after it has submitted all
-// its own, for those of this phase. Alternatively, a phase has one order for all programs. So
-// programs cannot deadlock. A group may join during some phases: each member joins in one of them,
-// after some of that phase's calls, and makes no later calls. It may wait for the release after the
+// once. In a phase a program waits only for calls of earlier phases, or, after it has submitted all
+// its own calls, for calls of this phase. Or all programs of a phase use one order. So programs
+// cannot deadlock. A group may join during some phases: each member joins in one of these phases,
+// after some of that phase's calls, and then makes no calls. It may wait for the release after the
 // last of these phases.
 struct Phase {
   struct Join {
@@ -219,8 +219,8 @@ class ProgramWriter {
  private:
   const Call& call(int number) const { return script_.calls[static_cast<std::size_t>(number)]; }
 
-  // A join comes after our calls in its group. In a phase with one order it comes at once, because
-  // other programs may already wait for a call that needs it.
+  // Adds a join after our calls in its group. In a phase with one order the join comes at once,
+  // because other programs may already wait for a call that needs it.
   void add_join(std::vector<int>& calls, int join, bool at_once) {
     auto place = std::find_if(calls.rbegin(), calls.rend(), [&](int number) {
                    return call(number).group == call(join).group;
@@ -307,7 +307,8 @@ class ProgramWriter {
     actions_.emplace_back(SubmitBatch{batch});
   }
 
-  // Waits until this call can be submitted: its name must be free, and no join may be in flight.
+  // Waits until this call can be submitted: its name is free, and no join of the group is in
+  // flight.
   void make_free(int number) {
     const auto& wanted = call(number);
     const auto blocks = [&](int other) {
@@ -340,7 +341,7 @@ class ProgramWriter {
   int worker_;
   int pauses_percent_;
   Time pauses_ = 0;
-  std::vector<int> open_;  // submitted in earlier phases, not waited for
+  std::vector<int> open_;  // submitted in earlier phases, not yet waited for
   std::vector<Action> actions_;
 };
 

@@ -17,27 +17,27 @@ namespace {
 enum class Style : std::uint8_t {
   kAllThenWait,  // submit all calls, then wait for all
   kInTurn,       // wait after each call; the same order on all workers
-  kWindow,       // submit ahead of the waits by a call or so; the same order on all workers
+  kWindow,       // stay about one call ahead of the waits; the same order on all workers
   kOverlapping,  // wait for the iteration before this one, so there are no quiescent points
 };
 
 enum class Order : std::uint8_t {
   kOne,          // the same in every iteration and on all workers
-  kByIteration,  // another one in each iteration, the same on all workers
-  kByWorker,     // another one in each iteration and on each worker
+  kByIteration,  // a different one in each iteration, the same on all workers
+  kByWorker,     // a different one in each iteration and on each worker
 };
 
 struct Template {
   int group;
   Signature signature;
 };
-// Submitted together: one call, or a batch.
+// Calls that are submitted together: one call, or a batch.
 using Unit = std::vector<Template>;
 // Between the stages of an iteration, all programs wait for all calls.
 using Stage = std::vector<Unit>;
 using Variant = std::vector<Stage>;
 
-// The units of one iteration, with numbers of calls.
+// The units of one iteration, as numbers of calls.
 using Units = std::vector<std::vector<int>>;
 struct Iteration {
   std::vector<Units> stages;
@@ -76,7 +76,7 @@ class LoopWriter {
 
  private:
   Variant random_variant() {
-    // A variant may begin like another one, or share some of its calls.
+    // A variant may begin like another one, or share some of its calls with it.
     Variant variant(static_cast<std::size_t>(random_.chance(70) ? 1 : 2));
     std::set<std::pair<int, std::string>> taken;
     for (auto& stage : variant)
@@ -104,7 +104,7 @@ class LoopWriter {
     return unit;
   }
 
-  // Decides which variant comes when: periodically or at random.
+  // Decides which variant each iteration runs: periodically or at random.
   void choose_pattern() {
     const int count = is_large_ ? random_.between(4, 8) : random_.between(8, 12);
     interruptions_percent_ = is_large_ || random_.chance(60) ? 0 : 8;
@@ -266,8 +266,8 @@ class LoopWriter {
     const int first = disturbed_ + kIterationsToLearn;
     if (is_large_ || !first_known(first)) return;
     script_.nothing_new_from = first;
-    // If calls are made in turn and always in another order, each call is a stage of its own, and
-    // any may follow.
+    // If calls are made in turn and in a different order each time, each call is a stage of its
+    // own, and any call may follow any other.
     const bool any_may_follow = style_ == Style::kInTurn && order_ != Order::kOne;
     // A poll that returns true counts as a wait, and that depends on time.
     const bool waits_by_chance = has_polls_ && fuses;
@@ -312,7 +312,7 @@ class LoopWriter {
   bool is_large_;
   Style style_;
   Order order_;
-  bool forgets_ = false;  // has room for fewer names than it uses, so that plans lose their names
+  bool forgets_ = false;  // the name table holds fewer names than the job uses, so plans lose names
   std::vector<Variant> variants_;
   std::map<std::pair<int, std::string>, Signature> signatures_;  // by group and name
   std::vector<int> pattern_;

@@ -1,8 +1,8 @@
-// sim: runs simulated jobs. Without arguments, runs as many seeds as CI.
+// sim: runs simulated jobs. Without arguments, it runs as many seeds as CI does.
 //   --seeds N [--first S]        N seeds, beginning with S
-//   --seed S                     one seed, and prints its whole story
+//   --seed S                     one seed; prints every event of it
 //   --kind any|free|loop|large|names   the kind of jobs; combines with the options above
-//   --workloads [--seeds N]      what programs as people write them cost, summed over N seeds
+//   --workloads [--seeds N]      the cost of typical training programs, summed over N seeds
 //   --scale [--members N]        measures the cost of agreement with up to N members
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -84,7 +84,7 @@ std::optional<Arguments> parse(std::span<char* const> words) {
   return arguments;
 }
 
-// What to print if a CHECK stops the program in the middle of a job.
+// The text to print if a CHECK stops the program in the middle of a job.
 std::array<char, 100> last_words;
 
 void remember(std::uint64_t seed, Kind kind) {
@@ -95,7 +95,8 @@ void remember(std::uint64_t seed, Kind kind) {
   *written.out = '\0';
 }
 
-// Safe in a signal handler: abort() is only called by this thread, never in the middle of a write.
+// It may use stdio although it is a signal handler: only this thread calls abort(), and never in
+// the middle of a write.
 void say_last_words(int /*signal*/) {
   std::fflush(stdout);
   std::fputs(last_words.data(), stderr);

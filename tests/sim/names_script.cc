@@ -15,7 +15,7 @@
 namespace farandole::sim {
 namespace {
 
-constexpr int kNames = 4;  // so few that they are in use again and again
+constexpr int kNames = 4;  // so few that programs often use a name that is in use
 
 class NamesWriter {
  public:
@@ -37,8 +37,8 @@ class NamesWriter {
   using Name = std::pair<int, std::string>;     // of a group
   using Automatic = std::pair<int, Operation>;  // of a group
 
-  // What all programs do, with the rule of names as the user reads it: a name is in use from its
-  // submission until the program has waited for the call.
+  // Adds a call to all programs. It follows the rule of names that users read: a name is in use
+  // from the submission of a call until the program has waited for the call.
   void submit() {
     const int group = random_.below(static_cast<int>(script_.groups.size()));
     const bool unnamed = random_.chance(60);
@@ -84,11 +84,11 @@ class NamesWriter {
     return std::get<SubmitRejected>(action).group;
   }
 
-  // The common actions, and between them what this worker does when it likes.
+  // The common actions, with polls, drops and pauses of this worker in between.
   std::vector<Action> program(int worker) {
     std::vector<Action> actions;
-    std::vector<int> polled;   // submitted, not waited for
-    std::vector<int> dropped;  // of these: never waited for
+    std::vector<int> polled;   // calls submitted and not yet waited for
+    std::vector<int> dropped;  // those of them that the program never waits for
     const int pauses_percent = random_.below(15);
     for (const Action& action : common_) {
       if (!script_.member_of(group_of(action), worker)) continue;

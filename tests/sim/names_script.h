@@ -1,5 +1,5 @@
-// Names scripts: all programs make the same calls and wait for the same ones, in one order, with
-// names and without; but each looks at its calls and drops handles at times of its own.
+// Names scripts: all programs make the same calls, with and without names, and wait for the same
+// calls in the same order. But each program polls its calls and drops handles at its own times.
 #pragma once
 
 #include "random.h"

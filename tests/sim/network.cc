@@ -50,7 +50,7 @@ void Network::put(Envelope envelope) {
   timeline_.add(channel.last_arrival, Deliver{envelope.group, envelope.from, envelope.to});
 }
 
-// Mostly at once, because a store becomes visible much faster than a message arrives.
+// Most writes settle at once, because a store becomes visible much faster than a message arrives.
 void Network::settle(int group, int member, int writes) {
   auto& last = settled_last_[{group, member}];
   for (; writes > 0; --writes) {

@@ -1,5 +1,5 @@
 // The simulated network and the order of events: FIFO channels with random delays, and the queue of
-// events. A tap may change what is sent; most planted bugs work that way.
+// events. A tap may change the messages that are sent; most planted bugs work that way.
 #pragma once
 
 #include <cstddef>
@@ -79,7 +79,7 @@ class Network {
   void send(Envelope envelope);
   // Takes the message of a Deliver event that has happened.
   Envelope take(const Deliver& deliver);
-  // A member has made this many writes on its board: adds as many Settle events, in order.
+  // Adds a Settle event, in order, for each of the `writes` that a member has made on its board.
   void settle(int group, int member, int writes);
   std::uint64_t messages() const { return messages_; }
 

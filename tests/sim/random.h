@@ -1,5 +1,5 @@
-// Random: all randomness of a simulation. A seed gives the same numbers on every machine; the
-// distributions of <random> do not promise that.
+// Random: all randomness of a simulation. A seed gives the same numbers on every machine, which the
+// distributions of <random> do not promise.
 #pragma once
 
 #include <cstddef>

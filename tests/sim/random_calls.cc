@@ -39,7 +39,7 @@ AgreementOptions random_options(Random& random, Time delay_max) {
   AgreementOptions options;
   options.names_max = static_cast<std::size_t>(random.chance(60) ? 65536 : random.between(1, 4));
   options.fusion_bytes = random.pick(std::vector<std::int64_t>{0, 100, 2000, 1 << 20});
-  // Some grace periods are so short that they end without need.
+  // Some grace times are so short that they end needlessly.
   const Time grace = delay_max * random.pick(std::vector<Time>{1, 5, 40}) + 1;
   options.grace = std::chrono::microseconds(grace);
   return options;
@@ -48,7 +48,7 @@ AgreementOptions random_options(Random& random, Time delay_max) {
 Signature random_signature(Random& random, std::string name) {
   Signature signature;
   signature.name = std::move(name);
-  // otherwise an allreduce, the only operation that runs if a member has joined
+  // The other 30 % are allreduces, the only operation that runs if a member has joined.
   if (!random.chance(30))
     signature.operation = static_cast<Operation>(random.below(static_cast<int>(Operation::kJoin)));
   else

@@ -16,10 +16,10 @@ std::vector<std::vector<int>> random_groups(Random& random, int workers);
 AgreementOptions random_options(Random& random, Time delay_max);
 Signature random_signature(Random& random, std::string name);
 Signature random_allreduce(Random& random, std::string name);
-// A different signature with the same name. It differs in at least one part.
+// Returns a signature with the same name that differs in at least one other part.
 Signature changed(Random& random, Signature signature);
-// Makes some of the call's makers, but not all, submit another signature. There must be two or
-// more.
+// Makes some of the call's makers, but not all, submit another signature. The call must have at
+// least two makers.
 void add_odd(Random& random, Call& call);
 
 }  // namespace farandole::sim

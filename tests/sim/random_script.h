@@ -7,7 +7,7 @@
 
 namespace farandole::sim {
 
-// What is fixed about a seed's script; the rest is random.
+// The kind of a seed's script. Everything else about the script is random.
 enum class Kind : std::uint8_t {
   kAny,
   kFree,   // phases of all kinds, with conditions, joins, mismatches and deaths

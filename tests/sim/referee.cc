@@ -30,7 +30,7 @@ std::string words(const std::vector<int>& ranks) {
   return text;
 }
 
-// A word of the error text that tells the odd signature from the common one.
+// The part of the rejection's text that distinguishes the odd signature from the common one.
 std::string failed_rank_value(const Signature& common, const Signature& odd) {
   if (odd.operation != common.operation) return std::string(row_of(odd.operation).name);
   if (odd.dtype != common.dtype) return std::string(row_of(odd.dtype).name);
@@ -38,7 +38,7 @@ std::string failed_rank_value(const Signature& common, const Signature& odd) {
   return "77";  // part of a shape, or a scale
 }
 
-// What is wrong with the call, and on which ranks.
+// The error of the call on each rank that has one, with the ranks.
 std::map<std::string, std::vector<int>> call_errors_of(const Call& call) {
   std::map<std::string, std::vector<int>> call_errors;
   for (const int maker : call.makers)
@@ -46,7 +46,7 @@ std::map<std::string, std::vector<int>> call_errors_of(const Call& call) {
   return call_errors;
 }
 
-// Only the beginning, because long lists of ranks are cut in texts.
+// The beginning of a text: long lists of ranks are cut in error texts.
 std::string beginning(const std::string& text) { return text.substr(0, 20); }
 
 bool is_later(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) > 0; }
@@ -167,7 +167,7 @@ void Referee::agreed(int group, int worker) {
   for (const int number : what.calls) check_own(worker, number, entered);
 }
 
-// All members have entered it, so they must have entered the same.
+// All members have entered this decision, so they must have entered the same one.
 void Referee::check_alike(int group, const Agreed& what) {
   const auto& members = script_.members(group);
   const auto& board = board_of(group);
@@ -225,7 +225,7 @@ void Referee::check_all_submitted(const Call& call, const Agreed& what) {
                        call.group, worker));
 }
 
-// Calls of one name must be decided in the order of the script.
+// Calls of one name must be decided in the script's order.
 void Referee::check_order(Board& board, int number, const Agreed& what) {
   auto& calls = board.undecided[call_of(number).common.name];
   if (calls.empty() || calls.front() != number)
@@ -248,7 +248,7 @@ void Referee::check_kind(const Call& call, const Decision& decision, const Agree
     blow(fmt::format("{} of group {} was to be rejected", words(what.step_number), call.group));
 }
 
-// Calls that were submitted after a wait must not share a step with calls before it.
+// Calls that a worker submitted before and after a wait must not share a step.
 void Referee::check_waits(const Agreed& what) {
   for (const int maker : call_of(what.calls.front()).makers)
     for (const int number : what.calls)
@@ -258,7 +258,7 @@ void Referee::check_waits(const Agreed& what) {
                          fmt::join(what.calls, " ")));
 }
 
-// Checks what one member gets of a decision, which depends on whether it has joined.
+// Checks a member's part of a decision, which depends on whether the member has joined.
 void Referee::check_own(int worker, int number, const Entered& entered) {
   const auto& call = call_of(number);
   const bool joined = std::ranges::binary_search(call.joined, worker);

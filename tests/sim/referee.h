@@ -1,5 +1,5 @@
 // Referee: watches the whole job and reports the first violation of a rule. It sees at once what
-// each member has entered, which no member can.
+// each member has entered; no member can see that.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,8 @@ namespace farandole::sim {
 
 enum class Outcome : std::uint8_t { kNone, kInFlight, kDone, kRejected, kLost };
 
-// A decision that a member enters, with the numbers of its calls; no calls if it has joined.
+// A decision that a member enters, and the numbers of its calls. A joined member has no calls in
+// it.
 struct Entered {
   Decision decision;
   std::vector<int> calls;
@@ -36,9 +37,9 @@ class Referee {
 
   // A program begins an iteration of its loop.
   void began(int iteration);
-  // A worker has died: the job has ended, but workers that do not know it yet may still raise.
+  // A worker has died: the job has ended, but workers that have not learned it may still raise.
   void died() { died_ = true; }
-  // Whether all programs have come to the part in which nothing is new.
+  // Whether all programs have reached the part in which nothing is new.
   bool is_nothing_new() const;
   // A control message is sent.
   void sent();
@@ -46,8 +47,8 @@ class Referee {
   void submitted(int worker, int number, const SubmissionContext& context);
   // A worker submits a join.
   void joined(int group, int worker, Time now);
-  // A member enters its next step, rolls back its entry, finds that all have entered alike, or
-  // completes the turn.
+  // A member enters its next decision, rolls back its entry, finds that all members have entered
+  // alike, or completes the decision.
   void entered(int group, int worker, const Entered& what);
   void rolled_back(int group, int worker);
   void agreed(int group, int worker);
@@ -59,12 +60,12 @@ class Referee {
   void lost(int worker, int call);
 
   Outcome outcome(int worker, int call) const { return of(call, worker).outcome; }
-  // Called when no events are left and all workers are alive: checks that all calls are done.
+  // Checks that all calls are done. Call it when no events are left, if no worker has died.
   void check_end();
 
   std::uint64_t steps() const { return steps_; }
   std::uint64_t rejections() const { return rejections_; }
-  // Steps in which some member took part because it had joined, and steps of several calls.
+  // How many steps some joined member took part in, and how many steps had several calls.
   std::uint64_t steps_joined() const { return steps_joined_; }
   std::uint64_t steps_fused() const { return steps_fused_; }
   std::uint64_t releases() const { return releases_; }
@@ -74,11 +75,11 @@ class Referee {
 
  private:
   struct Member {
-    std::size_t completed = 0;          // number of completed turns
+    std::size_t completed = 0;          // number of completed decisions
     std::optional<Entered> entered;     // entered, but neither completed nor rolled back
     std::uint32_t generation_last = 1;  // the last generation among its entries
   };
-  // A turn that all members have entered alike.
+  // A decision that all members have entered alike.
   struct Agreed {
     StepNumber step_number;
     std::uint64_t identity;
@@ -87,15 +88,15 @@ class Referee {
   struct Board {
     std::vector<Member> members;
     std::vector<Agreed> agreed;
-    // by name, the calls that are not decided yet
+    // by name: the calls that are not decided yet
     std::map<std::string, std::deque<int>> undecided;
-    int joined_last = -1;  // the worker with the latest join; if times are equal, the last of these
+    int joined_last = -1;  // the worker with the latest join; at equal times, the highest worker
     Time joined_at{};
   };
   // One worker's part in one call.
   struct Part {
     Outcome outcome = Outcome::kNone;
-    std::uint32_t waits = 0;  // when it was submitted
+    std::uint32_t waits = 0;  // how many waits the worker had made when it submitted the call
   };
 
   Board& board_of(int group) { return boards_[static_cast<std::size_t>(group)]; }
@@ -108,7 +109,7 @@ class Referee {
     return parts_[static_cast<std::size_t>(call)][static_cast<std::size_t>(worker)];
   }
 
-  // Checks an agreement that no member has found before.
+  // Checks an agreement when the first member finds it.
   void check_new(int group, const Agreed& what);
   void check_alike(int group, const Agreed& what);
   void check_own(int worker, int number, const Entered& entered);

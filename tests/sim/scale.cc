@@ -117,7 +117,7 @@ class Cluster {
     });
   }
 
-  // Nothing moves, so the time advances to the end of a member's grace period.
+  // No message is on its way, so the time advances to the end of a member's grace time.
   void wait() {
     std::optional<TimePoint> next;
     for (const auto& member : members_)
@@ -128,7 +128,7 @@ class Cluster {
     for (auto& member : members_) timed(*member, [&] { member->agreement.tick(now_); });
   }
 
-  // True if messages were on their way.
+  // Delivers messages until none is left. Returns true if there were any.
   bool exchange() {
     bool some = false;
     do {
@@ -162,7 +162,8 @@ class Cluster {
     });
   }
 
-  // All members enter. When all have, they compare their entries.
+  // Lets all members enter. If all have entered the same step, they compare their entries. Returns
+  // true if something happened.
   bool enter() {
     bool some = false;
     for (auto& member : members_) {
@@ -189,7 +190,7 @@ class Cluster {
   }
 
   // A member that has completed has heard from all others, so the longest chain of messages counts
-  // for all.
+  // for all members.
   void complete(std::size_t tensors) {
     int hops = 0;
     for (const auto& member : members_) hops = std::max(hops, member->hops);
@@ -252,7 +253,7 @@ ScaleCosts measure_scale(int members, int tensors) {
     silent = costs.planned.messages == 0 ? silent + 1 : 0;
     CHECK(costs.steps_to_plan < kStepsMax, "what repeats is learnt");
   }
-  costs.steps_to_plan -= 3 - 2;  // leave out the three silent steps, count the first two
+  costs.steps_to_plan -= 3 - 2;  // without the three silent steps, but with the two before the loop
   return costs;
 }
 

@@ -7,8 +7,8 @@
 
 namespace farandole::sim {
 
-// The cost of one training step: every member submits the same tensors, and sees the completion of
-// all before the next step.
+// The cost of one training step. Every member submits the same tensors, and all of them complete
+// before the next step.
 struct StepCost {
   std::uint64_t messages = 0;
   std::uint64_t messages_busiest = 0;  // sent and received by the member with the most messages
@@ -28,7 +28,7 @@ struct ScaleCosts {
 
 ScaleCosts measure_scale(int members, int tensors);
 
-// What Horovod sends for a training step at best, in one cycle. Computed by a formula.
+// What Horovod sends for a training step in the best case, in one cycle. A formula computes it.
 struct HorovodModel {
   std::string name;
   std::uint64_t messages;
@@ -40,7 +40,7 @@ HorovodModel horovod_cached_mpi(int members);
 HorovodModel horovod_cached_gloo(int members);
 HorovodModel horovod_uncached_mpi(int members, int tensors);
 
-// The whole table for 8 … 8,192 members, in Markdown.
+// Returns the whole table for 8 … `members_max` (at most 8,192) members, in Markdown.
 std::string scale_report(int members_max);
 
 }  // namespace farandole::sim

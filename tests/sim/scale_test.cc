@@ -1,5 +1,5 @@
-// Tests the counts of messages at scale, which are the same on every machine. The times are in
-// docs/simulator.md.
+// Tests how many messages agreement takes at scale; the counts are the same on every machine. The
+// times are in docs/simulator.md.
 #include "scale.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ TEST_P(Scale, WhatIsPredictedCostsNoMessage) {
   }
 }
 
-// Every follower announces once, and all members receive the decisions once.
+// Every follower announces once, and every follower receives the decisions once.
 TEST_P(Scale, LearningTakesTwoHops) {
   const auto members = static_cast<std::uint64_t>(GetParam());
   const auto costs = measure_scale(GetParam(), kTensors);
@@ -37,7 +37,7 @@ TEST_P(Scale, LearningTakesTwoHops) {
 }
 
 // Stop, report and answer come first, then the messages of learning. The coordinator has seen the
-// misprediction as well, so no raise is needed.
+// misprediction itself, so no raise is needed.
 TEST_P(Scale, AMispredictionTakesThreeHopsMore) {
   const auto costs = measure_scale(GetParam(), kTensors);
   EXPECT_EQ(costs.misprediction.hops, 5);
@@ -51,7 +51,7 @@ TEST(HorovodModel, CountsWhatItsCollectivesTake) {
   EXPECT_EQ(horovod_cached_mpi(1024).hops, 10U);
   EXPECT_EQ(horovod_cached_gloo(1024).hops, 2046U);
   EXPECT_EQ(horovod_uncached_mpi(1024, 161).hops, 40U);
-  // 13 MB go to the root, and as much comes back.
+  // 13 MB go to the root, and 13 MB come back.
   EXPECT_EQ(horovod_uncached_mpi(1024, 161).bytes, 2U * 1023 * (161 * 80 + 4));
 }
 

@@ -1,6 +1,6 @@
-// Script: a random but correct job. It says who is in which group, which calls the job makes, and
-// what each worker's program does in which order. If the agreement is right, every script comes to
-// its end.
+// Script: a random but correct job. It says which workers are in which group, which calls the job
+// makes, and what each worker's program does in which order. If the agreement is right, every
+// script runs to its end.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,13 @@ namespace farandole::sim {
 struct Call {
   int group = 0;
   Signature common;
-  // Workers that submit another signature, so that the call is rejected. For a join only the name
+  // Workers that submit another signature, for which the call is rejected. In a join only the name
   // differs, which is allowed.
   std::map<int, Signature> odd = {};
   std::vector<int> makers = {};  // ascending, not empty
-  std::vector<int> joined = {};  // ascending; the other members, which have joined by this time …
-  int join = -1;                 // … by this call
-  bool unnamed = false;          // the program gives no name: the engine's must be that of `common`
+  std::vector<int> joined = {};  // ascending; the members that have joined before this call …
+  int join = -1;                 // … by this join
+  bool unnamed = false;  // the program gives no name; the engine's name must be that of `common`
 
   const Signature& of(int worker) const {
     const auto found = odd.find(worker);
@@ -45,7 +45,7 @@ struct Call {
   }
   // The value that a worker adds to the sum.
   static std::int64_t value(int call, int worker) { return call * 1000003LL + worker * 7919LL + 1; }
-  // How many rows a worker brings to an all-gather or alltoall: its own number, possibly 0.
+  // How many rows a worker brings to an all-gather or alltoall: differs by worker, possibly 0.
   std::int64_t declared_count(int call, int worker) const {
     const bool ragged = row_of(common.operation).shape_rule == ShapeRule::kAllButFirst;
     return ragged ? (call * 31LL + worker * 17LL) % 5 : 0;
@@ -65,14 +65,14 @@ struct SubmitByPoll {  // the order depends on whether `polled` is done
   int first;
   int second;
 };
-struct SubmitRejected {  // a name in use, which must be rejected
+struct SubmitRejected {  // submit under a name in use, which must be rejected
   int group;
   std::string name;
 };
-struct Poll {  // whether it is done changes nothing
+struct Poll {  // ask whether the call is done; the program does not depend on it
   int call;
 };
-struct Drop {  // the handle: nobody will wait for the call
+struct Drop {  // drop the handle: the program never waits for the call
   int call;
 };
 struct Wait {
@@ -100,10 +100,10 @@ struct Script {
   std::vector<Call> calls;
   std::vector<std::vector<Action>> programs;  // by worker
   std::vector<Death> deaths;
-  Time delay_max = 0;  // of a message, a wake-up or a flag
-  Time pauses = 0;     // of all programs together
-  // When all programs are in this iteration, nothing is new any more. If this is set, no control
-  // message may be sent from then on.
+  Time delay_max = 0;  // the longest delay of a message, a wake-up or a flag
+  Time pauses = 0;     // the sum over all programs
+  // From this iteration on, the programs do only what they did before. must_fall_silent: no control
+  // message may be sent after all programs have begun it.
   std::optional<int> nothing_new_from = {};
   bool must_fall_silent = false;
 

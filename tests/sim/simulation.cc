@@ -85,7 +85,7 @@ class Simulation {
     worker(members[static_cast<std::size_t>(deliver.to)]).receive(envelope);
   }
 
-  // Wakes those that may wait for a flag, when the last one has become visible.
+  // Wakes the group's workers when the last flag that they may wait for has become visible.
   void happen(const Settle& settle) {
     const auto group = static_cast<std::size_t>(settle.group);
     if (!boards_[group].settle(settle.member)) return;
@@ -132,7 +132,7 @@ class Simulation {
     referee_.check_end();
   }
 
-  // An upper bound: the time that all calls may take together, including replans.
+  // An upper bound of the time that all calls may take together, including replans.
   Time time_limit() const {
     Time grace = 0;
     for (const auto& options : script_.options)

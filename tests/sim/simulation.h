@@ -27,18 +27,18 @@ struct Findings {
   std::uint64_t number = 0;            // digest of the whole story
   std::deque<std::string> lines;       // the end of the story
   std::uint64_t steps = 0;
-  // of these steps: in which some member took part because it had joined
+  // of these steps: those in which some joined member took part
   std::uint64_t steps_joined = 0;
-  std::uint64_t steps_fused = 0;  // of these steps: with several calls
+  std::uint64_t steps_fused = 0;  // of these steps: those with several calls
   std::uint64_t rejections = 0;
   std::uint64_t releases = 0;
   std::uint64_t rollbacks = 0;
   std::uint64_t messages = 0;
-  bool must_fall_silent = false;  // it reached the part in which no message may be sent
-  // it reached the part in which nothing is new, and no message was sent there
+  bool must_fall_silent = false;  // the job reached the part in which no message may be sent
+  // the job reached the part in which nothing is new, and no message was sent there
   bool fell_silent = false;
   bool any_member_died = false;
-  Time time = 0;  // when the last program came to its end
+  Time time = 0;  // when the last program ended
 };
 
 struct Seed {
@@ -46,7 +46,7 @@ struct Seed {
   Kind kind = Kind::kAny;
 };
 Findings simulate(const Seed& seed, Telling telling, const Bug& bug = {});
-// The seed decides when things happen.
+// Runs a given script. The seed decides when things happen.
 Findings simulate(Script script, std::uint64_t seed, Telling telling, const Bug& bug = {});
 
 }  // namespace farandole::sim

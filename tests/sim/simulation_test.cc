@@ -1,5 +1,5 @@
-// Tests the simulator itself: runs repeat exactly, jobs contain the intended situations, and bugs
-// are noticed.
+// Tests the simulator itself: a seed always gives the same run, the jobs contain the intended
+// situations, and the simulator notices planted bugs.
 #include "simulation.h"
 
 #include <gmock/gmock.h>
@@ -170,8 +170,8 @@ TEST(Simulation, JobsMeetWhatTheyAreMeantToMeet) {
 
 class Planted : public testing::TestWithParam<NamedBug> {};
 
-// Problems that the simulation reports for a bug, other than the expected symptom. Empty as soon as
-// it reports the symptom.
+// Returns the problems that the simulation reports for a bug, other than the expected symptom. The
+// set is empty if it reports the symptom.
 std::set<std::string> other_problems(const NamedBug& bug, std::uint64_t seeds_max) {
   std::set<std::string> problems;
   for (std::uint64_t seed = 1; seed <= seeds_max; ++seed) {

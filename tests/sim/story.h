@@ -1,5 +1,5 @@
-// Story: what happened in a simulation, line by line, and one digest of all lines. Two runs of a
-// seed have equal stories if and only if their digests are equal.
+// Story: the events of a simulation, one line each, and one digest of all lines. Two runs of a seed
+// have equal stories if and only if their digests are equal.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// WireWatch: reads the messages of one group and checks the promises of the format: the size of a
-// message, the bound of the name table, and that each name crosses the wire once.
+// WireWatch: reads the messages of one group and checks the rules of the format: the size of a
+// message, the bound of the name table, and that a member announces a name in full only once.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class WireWatch {
  public:
   explicit WireWatch(std::size_t names_max) : names_max_(names_max) {}
 
-  // Called when a message is sent, and when it has arrived. Each returns what is wrong, or nothing.
+  // Call them when a message is sent and when it has arrived. Each returns what is wrong, or "".
   std::string sent(const Envelope& envelope);
   std::string arrived(const Envelope& envelope);
 

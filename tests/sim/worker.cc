@@ -60,7 +60,7 @@ void SimulatedWorker::receive(const Envelope& envelope) {
 
 void SimulatedWorker::run() {
   const Time now = dependencies_.timeline.now();
-  // a Run event for the end of the stop is already queued
+  // a Run event for the end of the SIGSTOP is already queued
   if (!alive_ || now < stopped_until_) return;
   while (progress()) {
   }
@@ -130,14 +130,14 @@ void SimulatedWorker::send_messages(Seat& seat) {
                              "worker {} sends to member {} of group {}: {}", number_, message->to,
                              seat.group, words_of(message->bytes));
     dependencies_.network.send({seat.group, seat.member, message->to, std::move(message->bytes)});
-    if (dependencies_.random.chance(5)) {  // the rest later; this worker may die in between
+    if (dependencies_.random.chance(5)) {  // sends the rest later; this worker may die in between
       wake();
       return;
     }
   }
 }
 
-// Looks too often rather than too late, apart from the delay of a wake-up.
+// Calls tick() too often rather than too late, apart from the delay of a wake-up.
 void SimulatedWorker::look_at_the_time(Seat& seat) {
   if (dead_ || dependencies_.flaws.never_looks_at_the_time) return;
   const auto now = point(dependencies_.timeline.now());
@@ -145,7 +145,7 @@ void SimulatedWorker::look_at_the_time(Seat& seat) {
   if ((deadline && *deadline <= now) || dependencies_.random.chance(10)) {
     seat.agreement->tick(now);
     deadline = seat.agreement->deadline();
-    wake();  // it may have decided without a message, because a group may have one member
+    wake();  // in a group of one member, tick() may decide without a message
   }
   if (!deadline) return;
   const auto left = std::chrono::ceil<std::chrono::microseconds>(*deadline - now).count();
@@ -218,8 +218,8 @@ void SimulatedWorker::tell_of(const Seat& seat, const Attempt& attempt) {
   }
 }
 
-// The identity as it is stored: mixed with the turn, so that a repeated entry never looks like an
-// earlier one.
+// The identity as it is stored: mixed with the step number, so that a repeated entry never looks
+// like an earlier one.
 std::uint64_t SimulatedWorker::mixed_identity(const Attempt& attempt) const {
   if (dependencies_.flaws.identity_without_word) return attempt.identity;
   return attempt.identity ^ SimulatedBoard::word_of(attempt.entered.step_number());
@@ -256,7 +256,7 @@ void SimulatedWorker::roll_back(Seat& seat) {
     dependencies_.referee.blow(
         fmt::format("worker {} rolls back {} of group {}, which it saw agreed", number_,
                     words(step_number), seat.group));
-  seat.attempt.reset();  // the line stays as it is: its generation is over
+  seat.attempt.reset();  // the line on the board stays: its generation is over
 }
 
 // Whether a member's word is equal to ours, as far as this worker can see.
@@ -269,8 +269,8 @@ bool SimulatedWorker::is_mine(const Seat& seat, const Attempt& attempt, int memb
   return word == mine;
 }
 
-// Reads all words, then all identities; the others may go on between any two of these reads.
-// Returns true if there was progress.
+// Reads all words, then all identities; other members may write between any two of these reads.
+// Returns true if it found an agreement or a misprediction.
 bool SimulatedWorker::look(Seat& seat) {
   if (!seat.attempt || seat.attempt->state != Attempt::State::kLooking) return false;
   auto& attempt = *seat.attempt;
@@ -288,7 +288,7 @@ bool SimulatedWorker::look(Seat& seat) {
           board(seat).entry(seat.member, member, attempt.entered.step_number().sequence);
       attempt.is_other = attempt.is_other || entry.identity != mixed_identity(attempt);
     } else if (!is_mine(seat, attempt, member) && --missing < 0) {
-      attempt.looked_at = 0;  // the next change of that line wakes us
+      attempt.looked_at = 0;  // the next change of that line wakes this worker
       return false;
     }
   }
@@ -310,7 +310,8 @@ bool SimulatedWorker::look(Seat& seat) {
   return true;
 }
 
-// Runs a step that all have entered alike: at once, or in parts that need the others.
+// Runs a decision that all members have entered alike: at once, or after all say that they are
+// done.
 bool SimulatedWorker::finish(Seat& seat) {
   if (!seat.attempt || seat.attempt->state != Attempt::State::kAgreed) return false;
   if (dependencies_.referee.problem()) return false;
@@ -373,8 +374,8 @@ void SimulatedWorker::end_step(Seat& seat, const Attempt& attempt) {
   }
 }
 
-// Runs some actions. Returns true if the worker should look again soon: the program goes on, or its
-// submissions may have decided something here.
+// Runs some actions of the program. Returns true if the worker should run again soon: the program
+// goes on, or its submissions may have decided something here.
 bool SimulatedWorker::step_program() {
   bool some = false;
   for (int count = dependencies_.random.between(1, 4); count > 0 && !finished(); --count) {
@@ -446,7 +447,7 @@ bool SimulatedWorker::act(const Wait& action) {
   return true;
 }
 
-// The program has what came of a call.
+// Takes the call's outcome from the table, which makes its name free.
 void SimulatedWorker::release_name(int number) {
   const Handle handle = std::exchange(handles_[static_cast<std::size_t>(number)], 0);
   if (handle != 0 && !dead_) (void)table_.take(handle);
@@ -472,7 +473,7 @@ SubmissionContext SimulatedWorker::context(const Seat& seat, std::uint32_t batch
           .batch = batch};
 }
 
-// The program sees the end of a call.
+// Records that the program has seen the end of a call.
 void SimulatedWorker::see(int number) {
   if (seen_[static_cast<std::size_t>(number)]) return;
   seen_[static_cast<std::size_t>(number)] = true;
@@ -519,7 +520,7 @@ void SimulatedWorker::submit(int number, std::uint32_t batch, bool twice) {
   if (batch == 0 && dependencies_.random.chance(50)) send_messages(seat);
 }
 
-// Of what is submitted the table needs no more.
+// The submission has only the fields that the table needs.
 Result<Record*> SimulatedWorker::name(int group, Operation operation, const std::string& name) {
   farandole::Submission submission;
   submission.operation = operation;

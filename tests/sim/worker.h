@@ -1,6 +1,6 @@
 // SimulatedWorker: one process of the job. It runs its program and plays the engine: it submits to
 // its SubmissionTable, which names and rejects calls, feeds its Agreements, enters their decisions
-// on the boards, looks whether all have entered alike, and completes them.
+// on the boards, checks whether all members have entered alike, and completes the decisions.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ struct Flaws {
   bool dropped_calls_release_names = false;
 };
 
-// What the workers share. Must outlive all of them.
+// The objects that the workers share. They must outlive all workers.
 struct Dependencies {
   const Script& script;
   Flaws flaws;
@@ -59,7 +59,7 @@ class SimulatedWorker {
 
   // A message has arrived.
   void receive(const Envelope& envelope);
-  // Goes on as far as possible. Called for each Run event.
+  // Goes on as far as possible. The simulation calls it for each Run event.
   void run();
   void die();
   // A worker has died, so the job has ended and pending calls are lost.
@@ -67,26 +67,26 @@ class SimulatedWorker {
 
   bool alive() const { return alive_; }
   bool finished() const { return next_action_ == program().size(); }
-  // What the worker waits for, to describe a deadlock.
+  // Says what the worker waits for, to describe a deadlock.
   std::string waiting_for() const;
 
  private:
-  // One of our calls, until it ends. The agreement borrows the signature.
+  // One of this worker's calls, until it ends. The agreement borrows the signature.
   struct Submission {
     int call;
     std::unique_ptr<InternedSignature> interned;
   };
-  // What we have entered, and neither completed nor rolled back.
+  // A decision that this member has entered, and neither completed nor rolled back.
   struct Attempt {
     enum class State : std::uint8_t { kLooking, kMispredicted, kAgreed };
     Entered entered;
-    std::uint64_t identity = 0;  // on the board
+    std::uint64_t identity = 0;  // as this worker writes it to the board
     State state = State::kLooking;
-    int looked_at = 0;      // how far looking has come: words, identities, words again
+    int looked_at = 0;      // how many reads look() has made: first the words, then the identities
     bool is_other = false;  // an identity differs
     bool says_done = false;
   };
-  // Our membership of one group.
+  // This worker's membership of one group.
   struct Seat {
     int group;
     int member;
@@ -95,8 +95,8 @@ class SimulatedWorker {
     std::map<CallId, Submission> in_flight = {};
     std::optional<Attempt> attempt = {};
     std::uint32_t quiescent_points = 0;
-    int unseen = 0;     // submissions whose end the program has not seen
-    Time look_at = -1;  // a Run event for the deadline is queued
+    int unseen = 0;     // submitted calls whose end the program has not seen
+    Time look_at = -1;  // when a Run event is queued for the deadline
   };
 
   const std::vector<Action>& program() const;
@@ -147,9 +147,9 @@ class SimulatedWorker {
   Time stopped_until_ = 0;
   bool alive_ = true;
   std::optional<int> dead_;  // the worker whose death ended the job
-  std::vector<bool> seen_;   // by call: its end
+  std::vector<bool> seen_;   // by call: whether the program has seen its end
   SubmissionTable table_;
-  std::vector<Handle> handles_;   // by call, until it is taken
+  std::vector<Handle> handles_;   // by call, until its outcome is taken
   std::vector<bool> is_dropped_;  // by call; only for a planted bug
   std::uint32_t waits_ = 0;
   std::uint32_t batch_last_ = 0;

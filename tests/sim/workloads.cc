@@ -18,7 +18,7 @@ namespace farandole::sim {
 namespace {
 
 constexpr int kWorkers = 4;
-constexpr Time kDelayMax = 10;  // a message, a flag, a wake-up: 5 µs on average
+constexpr Time kDelayMax = 10;  // of a message, a flag or a wake-up; 5 µs on average
 constexpr Time kComputing = 200;
 
 using Calls = std::vector<int>;
@@ -50,7 +50,7 @@ class Job {
     signature.dimensions = {floats};
     return add({group, signature, {}, script_.members(group)});
   }
-  // Is not fused with other calls.
+  // A call that is not fused with the others, because of its dtype.
   int count(std::string name) {
     const int number = call(std::move(name), 1);
     script_.calls.back().common.dtype = DType::kInt64;
@@ -79,7 +79,7 @@ class Job {
     return all;
   }
 
-  // What one worker does.
+  // These add actions of one worker.
   void submit(int worker, int number) {
     if (makes(worker, number)) actions(worker).emplace_back(Submit{number, false});
   }
@@ -90,7 +90,7 @@ class Job {
     script_.pauses += time;
     actions(worker).emplace_back(Pause{time, false});
   }
-  // What every worker does.
+  // These add actions of every worker.
   void compute(Time time = kComputing) {
     for (int worker = 0; worker < kWorkers; ++worker) compute(worker, time + random_.between(0, 9));
   }
@@ -98,14 +98,14 @@ class Job {
     for (int worker = 0; worker < kWorkers; ++worker)
       for (const int number : calls) submit(worker, number);
   }
-  // Each worker in an order of its own, as backward hooks and threads have it.
+  // Each worker submits in its own order, as backward hooks and threads do.
   void submit_in_any_order(Calls calls) {
     for (int worker = 0; worker < kWorkers; ++worker) {
       random_.shuffle(calls);
       for (const int number : calls) submit(worker, number);
     }
   }
-  // Pauses before each call. Leaves the calls in the order of the last worker.
+  // Each worker pauses before each call. `calls` ends up in the order of the last worker.
   void submit_slowly(Calls& calls, Time between) {
     for (int worker = 0; worker < kWorkers; ++worker) {
       random_.shuffle(calls);
@@ -129,7 +129,7 @@ class Job {
       wait({number});
     }
   }
-  // A training step: the gradients come while the backward pass computes.
+  // A training step: the gradients become ready while the backward pass computes.
   void train(const Calls& gradients) {
     compute();
     submit_in_any_order(gradients);
@@ -165,7 +165,7 @@ void steady(Job& job) {
   for (int step = 0; step < 60; ++step) job.train(job.calls("gradient", 16));
 }
 
-// Buckets are full long before the last gradient comes.
+// Buckets are full long before the last gradient is ready.
 void mixed_sizes(Job& job) {
   for (int step = 0; step < 60; ++step) {
     Calls gradients;
@@ -206,7 +206,7 @@ void printing_on_one_rank(Job& job) {
   }
 }
 
-// In between, every 5 steps, ranks look at a count that came before the gradients.
+// Every 5 steps, ranks wait between two halves of the gradients for a count submitted before them.
 void counting(Job& job) {
   for (int step = 1; step <= 80; ++step) {
     const auto gradients = job.calls("gradient", 8);
@@ -223,7 +223,8 @@ void counting(Job& job) {
   }
 }
 
-// Only rank 0 waits for the loss before the gradients. What ends an epoch has a name of its own.
+// Only rank 0 waits for the loss before the gradients. The call at the end of an epoch has a new
+// name.
 void printing_once_per_epoch(Job& job) {
   for (int epoch = 0; epoch < 12; ++epoch) {
     for (int step = 0; step < 10; ++step) {
@@ -243,7 +244,7 @@ void printing_once_per_epoch(Job& job) {
   }
 }
 
-// At first the count comes behind the gradients. Later rank 0 waits for it before them.
+// In the first 10 steps the count comes after the gradients. Later rank 0 waits for it before them.
 void counting_first(Job& job) {
   for (int step = 0; step < 80; ++step) {
     auto calls = job.calls("gradient", 8);
@@ -304,7 +305,7 @@ void forward_and_backward(Job& job) {
   }
 }
 
-// A gradient is needed only when the next step has its own.
+// A program waits for a gradient only just before it submits the same one of the next step.
 void submit_after(Job& job, int worker, const Calls& last, const Calls& gradients) {
   std::vector<std::size_t> order(gradients.size());
   std::iota(order.begin(), order.end(), 0);
@@ -441,7 +442,7 @@ void checkpoints(Job& job) {
   }
 }
 
-// The first steps are slow: kernels are compiled, caches are filled.
+// The first steps are slow, for instance because kernels are compiled and caches filled.
 void slow_at_first(Job& job) {
   for (int step = 0; step < 8; ++step) {
     auto gradients = job.calls("gradient", 4);
@@ -509,7 +510,7 @@ Bug counter(std::uint64_t& replans) {
   return {tap, {}};
 }
 
-// The last one is random: loops of the simulator (loop_script).
+// The last workload is random: the simulator's loops (loop_script).
 constexpr std::size_t kRandom = kRows.size();
 constexpr Workload kRandomLoops = {"random loops", "the simulator's loops, 50 seeds for each one"};
 

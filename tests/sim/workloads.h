@@ -1,4 +1,4 @@
-// Workloads: programs as people write them, with sizes and times as they are in training. They show
+// Workloads: programs as people write them, with the sizes and times of real training. They show
 // what each heuristic of the predictor is good for: `./dev sim --workloads` prints what a workload
 // costs, and tools/ablations.py what it costs without the heuristic (docs/simulator.md).
 #pragma once
@@ -19,8 +19,8 @@ struct Workload {
 };
 std::vector<Workload> all_workloads();
 
-// The sums over the seeds 1 … `seeds`, which decide orders and times; over fifty times as many for
-// the random loops.
+// The sums over the seeds 1 … `seeds`, which decide orders and times. The random loops run fifty
+// times as many seeds.
 struct WorkloadCost {
   std::uint64_t messages = 0;
   std::uint64_t replans = 0;
@@ -31,7 +31,7 @@ struct WorkloadCost {
 // `number` is an index of all_workloads().
 WorkloadCost measure_workload(std::size_t number, std::uint64_t seeds);
 
-// The costs of all workloads as a table in Markdown, and behind it a line for each broken rule.
+// Returns the costs of all workloads as a table in Markdown, then a line for each broken rule.
 std::string workload_report(std::uint64_t seeds);
 
 }  // namespace farandole::sim

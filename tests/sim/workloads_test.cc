@@ -1,4 +1,4 @@
-// The page that shows what workloads cost, docs/simulator.md, is as it would be written now.
+// Tests that docs/simulator.md shows what the workloads cost now.
 #include "workloads.h"
 
 #include <gmock/gmock.h>

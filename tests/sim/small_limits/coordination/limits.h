@@ -1,5 +1,5 @@
-// Replaces src/coordination/limits.h in sim_with_small_limits. A loop of the simulator just fits:
-// at most 16 names of a group, and four variants of two stages.
+// Replaces src/coordination/limits.h in sim_with_small_limits. The limits are just large enough for
+// a loop script: at most 16 names per group, and four variants of two stages.
 #pragma once
 
 #include <cstddef>
