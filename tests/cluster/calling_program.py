@@ -1,7 +1,8 @@
 """A program that calls a function as a job: `calling_program.py run|launch [stubborn] [forks]`.
 
-The function says "working" and does not end by itself; a stubborn one does not heed signals. What
-forks has a child that holds all descriptors, and says so when the job is there.
+The function prints "working" and does not end by itself; with `stubborn` it also ignores signals.
+With `launch`, the program prints "working" itself once all workers have. With `forks`, it then has
+a child that holds all its descriptors.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def work(stubborn: bool) -> None:
 
 
 def fork() -> None:
-    """The child lives as long as whoever has started this program reads its output."""
+    """Fork a child that holds all descriptors until the end of the test kills it."""
     if os.fork() == 0:
         print("child", os.getpid(), flush=True)
         while True:

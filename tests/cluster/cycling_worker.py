@@ -1,7 +1,7 @@
 """A worker that joins and leaves its job many times: `cycling_worker.py FOLDER CYCLES`.
 
-Every tenth cycle fails on purpose, in another way each time. It writes what it and its launcher
-hold after the first ten cycles, after the first hundred, and at the end.
+Every tenth cycle fails on purpose, in a different way each time. The worker prints which resources
+it and its launcher use after the first ten cycles, after the first hundred, and at the end.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from farandole.handle import Handle, PreparedCall
 RANK = int(os.environ["FARANDOLE_RANK"])
 COUNT = 20_000
 TRIES = 10
-# Long enough for init() to begin; whatever it interrupts, the cycle goes on in the same way.
+# Long enough for init() to begin. The cycle goes on in the same way, whatever the alarm interrupts.
 ALARM_SECONDS = 0.02
-# So that init() fails at another place each time.
+# A changing number of free descriptors, so that init() fails at a different place each time.
 spare_descriptors = itertools.cycle(range(4))
 
 
@@ -57,7 +57,7 @@ def expect_no_init(groups: list[Group], kind: type[FarandoleError] = FarandoleEr
 
 
 def join_in_the_end() -> None:
-    """For ranks that may have failed at different places: they meet after some tries."""
+    """Try init() until all ranks meet: they may have failed at different places before."""
     for _ in range(TRIES):
         try:
             farandole.init()
@@ -69,8 +69,8 @@ def join_in_the_end() -> None:
     raise AssertionError(f"the ranks did not meet in {TRIES} tries")
 
 
-def with_alarm(action: Callable[[], object]) -> None:
-    """Runs what nobody ends, until a signal's handler raises; only on rank 0, the other waits."""
+def interrupt_by_alarm(action: Callable[[], object]) -> None:
+    """Interrupt on rank 0, by a signal, an action that has no end; rank 1 waits for that."""
     fifo = Path(sys.argv[1]) / "interrupted"
     if RANK != 0:
         fifo.read_bytes()
@@ -132,13 +132,13 @@ def too_few_descriptors() -> None:
 
 
 def interrupt_in_init() -> None:
-    with_alarm(farandole.init)
+    interrupt_by_alarm(farandole.init)
     join_in_the_end()
 
 
 def interrupt_in_a_call() -> None:
     farandole.init()
-    with_alarm(start_sum("interrupted").wait if RANK == 0 else lambda: None)
+    interrupt_by_alarm(start_sum("interrupted").wait if RANK == 0 else lambda: None)
 
 
 def calls_that_differ() -> None:
@@ -202,24 +202,24 @@ def work() -> None:
 
 
 def descriptors(process: int | str) -> list[str]:
-    """What is open in a process, without numbers that differ from one life to the next."""
+    """List what a process has open, without numbers that differ from one cycle to the next."""
     found = []
     for entry in Path(f"/proc/{process}/fd").iterdir():
         try:
             found.append(re.sub(r"\d+", "N", os.readlink(entry)))
         except FileNotFoundError:
-            continue  # the one that iterdir reads from
+            continue  # the descriptor with which iterdir reads the folder
     return sorted(found)
 
 
-def launcher() -> dict[str, list[str]]:
-    """While all ranks are inside of the job, so that the launcher has nothing to do."""
+def launcher_descriptors() -> dict[str, list[str]]:
+    """List the launcher's descriptors, while all ranks are in the job and the launcher is idle."""
     agent = os.getppid()
     foreground = int(Path(f"/proc/{agent}/stat").read_text().rsplit(")", 1)[1].split()[1])
     return {"agent": descriptors(agent), "foreground": descriptors(foreground)}
 
 
-def held() -> dict[str, object]:
+def resources() -> dict[str, object]:
     maps = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
     names = collections.Counter(fields[5] if len(fields) > 5 else "anonymous" for fields in maps)
     tasks = list(Path("/proc/self/task").iterdir())
@@ -239,19 +239,20 @@ def resident_bytes() -> int:
 def main(cycles: int) -> None:
     signal.signal(signal.SIGALRM, raise_interrupted)
     for number in range(1, cycles + 1):
-        told = number in (10, 100, cycles)
+        reports = number in (10, 100, cycles)
         launchers = None
         if number % 10 == 5:
             FAILURES[number // 10 % len(FAILURES)]()
         else:
             farandole.init()
             work()
-            launchers = launcher() if told else None
+            launchers = launcher_descriptors() if reports else None
             calls.barrier()
         farandole.shutdown()
-        if told:
-            state = {"cycle": number, "rank": RANK, "resident": resident_bytes()}
-            print(json.dumps({**state, "held": held(), "launcher": launchers}), flush=True)
+        if reports:
+            state: dict[str, object] = {"cycle": number, "rank": RANK, "resident": resident_bytes()}
+            state |= {"resources": resources(), "launcher": launchers}
+            print(json.dumps(state), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A worker of a job in which one fails: `failing_worker.py HOW FAILED_RANK`.
 
-HOW is a method of `Failures`. The failed rank does it at its 100th step, the others go on until
-their call fails, and tell what they have left behind in their process.
+HOW is a method of `Failures`. The failed rank calls it at its 100th step. The others go on until
+their call fails, and print what the job has left in their process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Failures:
         os._exit(3)
 
     @staticmethod
-    def is_killed() -> None:  # in the middle of whatever the main thread does
+    def is_killed() -> None:  # at any point of what the main thread does
         threading.Thread(target=os.kill, args=(os.getpid(), signal.SIGKILL)).start()
 
     @staticmethod

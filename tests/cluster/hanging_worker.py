@@ -1,6 +1,6 @@
 """A worker of a job that hangs, as it would on Horovod: `hanging_worker.py HOW [FOLDER]`.
 
-HOW is a function below. Where rank 1 is the failed rank, the others have done nothing wrong.
+HOW is a function below. In most of them rank 1 is to blame, and the other ranks are correct.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def holds_a_lock() -> None:
 
 
 def stays_in_c() -> None:
-    """With the interpreter's lock held, so that no thread of this process can say anything."""
+    """Sleep with the interpreter's lock held, so that no Python thread of this process can run."""
     train()
     if farandole.rank() == 1:
         ctypes.PyDLL(None).sleep(1000)  # the line that a verdict shows
@@ -120,7 +120,7 @@ def stays_in_c() -> None:
 
 
 def crosses_groups() -> None:
-    """Rank 0 is in a group's call, rank 1 in one of all ranks."""
+    """Rank 0 makes a call of the pair's group while rank 1 makes a call of all ranks."""
     pair = farandole.add_process_set([0, 1])
     train()
     if farandole.rank() == 0:

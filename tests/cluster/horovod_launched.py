@@ -1,5 +1,7 @@
-"""Starts the `horovodrun` that was installed with this Python. Of a job that hangs nothing is left
-but what it wrote."""
+"""Starts the `horovodrun` that was installed with this Python.
+
+A job that hangs is killed, and its output is in the error.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-HANG_SECONDS = 300  # only a guard: no test depends on how long something takes
+HANG_SECONDS = 300  # only a guard against hanging: no test depends on a duration
 COMMANDS = Path(sys.executable).parent
 
 
@@ -19,7 +21,7 @@ def run(
     folder: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """The finished command, with `stdout`, `stderr` and `returncode`."""
+    """Run a command to its end. Returns it with `stdout`, `stderr` and `returncode`."""
     path = os.pathsep.join([str(COMMANDS), os.environ.get("PATH", "")])
     process = subprocess.Popen(
         [str(word) for word in words],

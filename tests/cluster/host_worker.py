@@ -1,4 +1,4 @@
-"""A worker whose program has handlers, masks and children of its own, as real ones do.
+"""A worker whose program has signal handlers, masks and children of its own, as real programs do.
 
 The engine must neither change them nor be disturbed by them.
 """
@@ -22,13 +22,14 @@ caught: list[int] = []
 
 
 def settings() -> tuple[object, ...]:
-    """What a library might change behind its program's back."""
+    """Return the process settings that a library might change unnoticed."""
     libc = ctypes.CDLL(None)
     actions = []
     for number in range(1, signal.NSIG):
         action = ctypes.create_string_buffer(256)
         libc.sigaction(number, None, action)
-        # Handler, the kernel's part of the mask, flags: glibc leaves the rest as it was.
+        # Only the handler, the kernel's part of the mask, and the flags: glibc does not set the
+        # rest.
         actions.append((action.raw[:16], action.raw[136:140]))
     umask = os.umask(0o077)
     os.umask(umask)
@@ -57,7 +58,7 @@ def report_square(number: int) -> int:
 
 
 def children() -> None:
-    """Of every kind, with collectives in between."""
+    """Create children of every kind, with collectives in between."""
     assert subprocess.run(["sh", "-c", "exit 7"], check=False).returncode == 7
     steps(3)
     pid = os.fork()
@@ -98,7 +99,7 @@ def prepare() -> None:
 
 
 def threads_take_no_signals() -> None:
-    """The program's handlers are called on its threads, not on those of the engine."""
+    """Check that signals are handled on the program's threads, not on those of the engine."""
     for task in os.listdir("/proc/self/task"):
         with open(f"/proc/self/task/{task}/status") as status:
             lines = dict(line.rstrip("\n").split(":\t", 1) for line in status if ":\t" in line)
@@ -122,10 +123,10 @@ def main() -> None:
     hvd.shutdown()
     assert settings() == before, "shutdown() has changed something"
     assert {signal.SIGUSR1, signal.SIGALRM, signal.SIGCHLD} <= set(caught), caught
-    hvd.init()  # descriptor 0 and 1 are free: the engine may get them
+    hvd.init()  # descriptors 0 and 1 are free: the engine may get these numbers
     steps(3)
     hvd.shutdown()
-    signal.setitimer(signal.ITIMER_REAL, 0)  # Python takes its handlers away when it ends
+    signal.setitimer(signal.ITIMER_REAL, 0)  # Python removes its handlers when it ends
     print("host is as it was", file=sys.stderr, flush=True)
 
 

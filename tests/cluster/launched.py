@@ -17,11 +17,11 @@ from types import FrameType, TracebackType
 
 import pytest
 
-HANG_SECONDS = 120  # only a guard: no test depends on how long something takes
+HANG_SECONDS = 120  # only a guard against hanging: no test depends on a duration
 
 
 def command() -> str:
-    """FARANDOLE_COMMAND, else the one that was installed with this Python, else that of PATH."""
+    """Return FARANDOLE_COMMAND, or the command installed with this Python, or that in PATH."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     found = os.environ.get("FARANDOLE_COMMAND") or shutil.which("farandole", path=path)
     assert found is not None, "the farandole command is not installed"
@@ -29,15 +29,16 @@ def command() -> str:
 
 
 def shared_files() -> list[str]:
-    """What lies in /dev/shm, but what PyTorch's and Python's own processes of other tests put there
-    for a moment."""
+    """List the files in /dev/shm, without those that PyTorch and Python create for other tests."""
     return sorted(n for n in os.listdir("/dev/shm") if not n.startswith(("torch_", "sem.", "psm_")))
 
 
 @contextmanager
 def command_for_all_users() -> Iterator[str]:
-    """A copy of the command where every user can run it and write: a clone may lie in a home
-    directory that others cannot enter."""
+    """Provide a copy of the command in a folder that every user can enter and write to.
+
+    A clone may lie in a home directory that other users cannot enter.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o777)
@@ -48,7 +49,7 @@ def command_for_all_users() -> Iterator[str]:
 
 
 class Launched:
-    """One run of the command, marked in its environment so that whatever it leaves can be found."""
+    """One run of the command. A mark in its environment finds every process that it leaves."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Launched:
         raise TimeoutError(f"no end after {self.seconds} s; so far:\n{self.output}{self.errors}")
 
     def read_until(self, text: str, times: int = 1) -> None:
-        """Reads the standard output until `text` came so often."""
+        """Read the standard output until `text` has come `times` times."""
         assert self.process.stdout is not None
         while self.output.count(text) < times:
             line = self.process.stdout.readline()
@@ -106,15 +107,17 @@ class Launched:
         self.process.send_signal(number)
 
     def end(self) -> int:
-        """Reads on until nobody holds the output any more; the exit code. The launcher's processes
-        hold it, the last of which ends after everything that it has started."""
+        """Read on until no process holds the output any more, and return the exit code.
+
+        The launcher's processes hold it; the last of them ends after all that it has started.
+        """
         output, errors = self.process.communicate()
         self.output += output
         self.errors += errors
         return self.process.returncode
 
     def left(self) -> list[int]:
-        """Processes that are alive and carry the mark."""
+        """List the processes that are alive and carry the mark."""
         return [
             pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if self._ours(pid)
         ]
@@ -123,11 +126,11 @@ class Launched:
         try:
             return self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
-            return False  # gone meanwhile
+            return False  # it has ended meanwhile
 
 
 def run(*arguments: str, environment: dict[str, str] | None = None) -> Launched:
-    """Runs the command to its end; nothing of it may be left."""
+    """Run the command to its end, and check that no process of it is left."""
     with Launched(*arguments, environment=environment) as launched:
         launched.end()
         assert launched.left() == []

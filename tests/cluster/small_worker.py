@@ -1,5 +1,4 @@
-"""A worker without a framework, which starts in a fraction of a second: `small_worker.py
-ACTION`."""
+"""A worker without a framework: it starts in a fraction of a second. `small_worker.py ACTION`"""
 
 from __future__ import annotations
 
@@ -50,13 +49,13 @@ def allgather(values: array[float]) -> bytes:
 
 
 def numbers(count: int) -> array[float]:
-    """Other ones on every rank, and sums that show in which order they were added."""
+    """Return numbers that differ by rank; their sum shows in which order the ranks were added."""
     rank = farandole.rank()
     return array("d", (0.1 * i * (rank + 1) for i in range(count)))
 
 
 def short() -> None:
-    """Every kind of call once, and what came of them."""
+    """Make a call of every kind once, and print a digest of the results."""
     seen = hashlib.sha256()
     for count in (1, 1000, 100_000):
         values = numbers(count)
@@ -78,7 +77,7 @@ def endless() -> None:
 
 
 def many() -> None:
-    """Several hundred collectives, all results checked."""
+    """Make several hundred collectives and check all results."""
     size = farandole.size()
     for step in range(400):
         values = array("d", [float(farandole.rank() + step)]) * (1 + step * 37 % 5000)
@@ -96,18 +95,18 @@ def take_all_descriptors() -> list[int]:
     return taken
 
 
-def hungry() -> None:
-    """Uses up all descriptors on one rank, then goes on, and adds a group."""
+def use_up_descriptors() -> None:
+    """Use up all descriptors on one rank, go on with collectives, and try to add groups."""
     engine = lifecycle.engine()
-    guilty = farandole.rank() == 1
-    taken = take_all_descriptors() if guilty else []
+    is_short = farandole.rank() == 1
+    taken = take_all_descriptors() if is_short else []
     for _ in range(20):
         allreduce(numbers(1000))
-    for ranks in ([0, 1], [1]):  # the guilty one receives the memory; makes it
+    for ranks in ([0, 1], [1]):  # rank 1 cannot receive the group's memory; then cannot make it
         try:
             engine.add_group(ranks)
         except farandole.FarandoleError as error:
-            print(f"told: {error}", flush=True)
+            print(f"reported: {error}", flush=True)
     allreduce(numbers(10))
     for descriptor in taken:
         os.close(descriptor)
@@ -116,8 +115,8 @@ def hungry() -> None:
     print("went on", flush=True)
 
 
-def storm() -> None:
-    """Signals all the time, with a handler that interrupts system calls."""
+def signals() -> None:
+    """Make collectives while a signal handler interrupts system calls all the time."""
     came = 0
 
     def count(*_: object) -> None:
@@ -130,11 +129,11 @@ def storm() -> None:
     short()
     signal.setitimer(signal.ITIMER_REAL, 0)
     assert came > 10, came
-    print("storm is over", flush=True)
+    print("survived all signals", flush=True)
 
 
-def greedy() -> None:
-    """An allgather whose result does not fit on one rank."""
+def gather_too_much() -> None:
+    """Make an allgather whose result does not fit into the memory of one rank."""
     if farandole.rank() == 1:
         pages = Path("/proc/self/statm").read_text().split()[0]
         used = int(pages) * resource.getpagesize()
@@ -147,14 +146,14 @@ def greedy() -> None:
         print(f"received {rows}", flush=True)
         del received
     except farandole.FarandoleError as error:
-        print(f"told: {error}", flush=True)
+        print(f"reported: {error}", flush=True)
     values = array("d", [1.0])
     allreduce(values)
     print(f"went on {values[0]}", flush=True)
 
 
-def cramped() -> None:
-    """Touches as much shared memory as a large collective does."""
+def touch_shared_memory() -> None:
+    """Touch as much shared memory as a large collective does."""
     print("joined", flush=True)
     part = array("d", [1.0]) * 4_000_000
     for _ in range(3):
@@ -162,7 +161,7 @@ def cramped() -> None:
     print("done", flush=True)
 
 
-ACTIONS = (short, endless, many, hungry, storm, greedy, cramped)
+ACTIONS = (short, endless, many, use_up_descriptors, signals, gather_too_much, touch_shared_memory)
 
 
 def main(action: str) -> None:

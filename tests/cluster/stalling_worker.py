@@ -1,7 +1,7 @@
 """A worker of a job in which rank 1 keeps the others waiting: `stalling_worker.py HOW FOLDER`.
 
-HOW is a function below. A rank that holds the others up goes on when the file `go` is in FOLDER,
-and all end when `end` is there.
+HOW is a function below. The rank that the others wait for goes on when the file `go` is in FOLDER;
+all ranks end when `end` is there.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def waits_elsewhere(folder: Path) -> None:
 
 
 def runs_until_go(folder: Path) -> None:
-    """Rank 0 alone looks for `go`; all see its answer between the same two barriers."""
+    """Rank 0 alone looks for `go`; all ranks see its answer between the same two barriers."""
     farandole.init()
     print("running", flush=True)
     while not (folder / "stop").exists():

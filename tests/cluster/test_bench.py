@@ -1,5 +1,7 @@
-"""`farandole bench`: what it writes, and wrong words. No timing is asserted: the machine may be
-busy."""
+"""`farandole bench`: its results, and its messages about wrong arguments.
+
+The tests assert no times, because the machine may be busy.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ OPERATIONS = ["allreduce", "reducescatter", "allgather", "broadcast", "alltoall"
 KEYS = (
     "operation bytes ranks dtype memory consume p50_us p99_us algbw_gbps busbw_gbps verified"
 ).split()
-# busbw / algbw, as nccl-tests has it.
+# busbw / algbw, as nccl-tests defines it.
 FACTORS = {"allreduce": lambda n: 2 * (n - 1) / n, "broadcast": lambda n: 1}
 
 
@@ -57,14 +59,14 @@ def test_results(tmp_path: Path, operation: str, ranks: int, words: list[str]) -
 
 
 def test_buffers_that_rotate() -> None:
-    """Sizes above any L2 cache."""
+    """Above the size of any L2 cache, the bench takes several buffers in turn."""
     launched = run("bench", "allreduce", "-n", "2", "--sizes", "16M", "--consume")
     assert launched.process.returncode == 0, launched.errors
     assert "16 MiB" in launched.output and launched.output.endswith(" yes\n")
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "which operation? For example `farandole bench allreduce -n 2`"),
         (
@@ -89,10 +91,10 @@ def test_buffers_that_rotate() -> None:
         (["allreduce", "--json", "/nowhere/x"], '--json "/nowhere/x": it cannot be written (No'),
     ],
 )
-def test_wrong_words(words: list[str], told: str) -> None:
+def test_wrong_arguments_are_explained(words: list[str], message: str) -> None:
     launched = run("bench", *words)
     assert launched.process.returncode == 2
-    assert told in launched.errors and "farandole bench --help" in launched.errors
+    assert message in launched.errors and "farandole bench --help" in launched.errors
     assert launched.output == ""
 
 
@@ -133,7 +135,7 @@ def test_nothing_is_left_of_an_earlier_run(tmp_path: Path) -> None:
     assert launched.errors.count("has no room for 16 MiB") == 1, launched.errors
 
 
-def test_what_is_called_heap_is_the_shared_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heap_memory_is_the_shared_heap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FARANDOLE_HEAP_BYTES", str(4 << 20))
     launched = run("bench", "allreduce", "-n", "2", "--sizes", "8,16M", "--memory", "heap")
     assert launched.process.returncode == 1

@@ -1,4 +1,4 @@
-"""Whatever is killed, and however: nothing that a job has started outlives it."""
+"""No process or file of a job outlives it, whichever of its processes is killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from launched import Launched, run, run_shell, shared_files
 
-# A worker with a child, a grandchild in a session of its own, and one that lost its parent.
+# A worker with a child, a grandchild in a session of its own, and a process without a parent.
 FAMILY = (
     "sleep 1000 & setsid sh -c 'sleep 1001 & wait' & sh -c 'setsid sleep 1002 &'; "
     "echo worker $$ agent $PPID; "
@@ -20,7 +20,7 @@ FAMILY = (
 
 
 @pytest.mark.parametrize("victim", ["foreground", "agent", "worker"])
-def test_nothing_outlives_a_killed(victim: str) -> None:
+def test_nothing_outlives_a_killed_process(victim: str) -> None:
     with Launched("run", "-n", "2", "sh", "-c", FAMILY + "wait; true") as job:
         job.read_until("agent", times=2)
         worker, agent = map(int, re.findall(r"\d+", job.output.split("] ", 1)[1])[:2])
@@ -35,12 +35,12 @@ def test_nothing_outlives_a_killed(victim: str) -> None:
         assert "was killed by signal 9 (SIGKILL)" in job.errors
 
 
-def test_nothing_outlives_a_success() -> None:
-    job = run_shell(2, FAMILY + "exit 0")  # run_shell looks for what is left
+def test_nothing_outlives_a_job_that_succeeds() -> None:
+    job = run_shell(2, FAMILY + "exit 0")  # run_shell checks that no process is left
     assert job.process.returncode == 0
 
 
-def test_nothing_outlives_a_failure() -> None:
+def test_nothing_outlives_a_job_that_fails() -> None:
     job = run_shell(2, FAMILY + 'trap "" TERM; [ $FARANDOLE_RANK = 1 ] && exit 9; wait; wait')
     assert job.process.returncode == 9
 

@@ -1,4 +1,4 @@
-"""`farandole doctor`: what it says agrees with /proc, also where much is missing."""
+"""`farandole doctor`: what it reports agrees with /proc, also on machines that lack much."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_kernel_has_what_jobs_need() -> None:
 
 
 def huge_pages_work() -> bool:
-    """Under `advise` or `always` a kernel without MADV_COLLAPSE could, too: not how we ask."""
+    """Return whether huge pages work the way we get them: by MADV_COLLAPSE (Linux 6.1)."""
     mode = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
     version = tuple(int(number) for number in os.uname().release.split(".")[:2])
     return version >= (6, 1) and mode.exists() and "[deny]" not in mode.read_text()
@@ -142,7 +142,7 @@ def test_a_broken_machine_says_that_jobs_cannot_run() -> None:
 
 @contextmanager
 def control_group(controller: str, limit: str, value: int) -> Iterator[Path]:
-    """A new group below ours, with one limit."""
+    """Make a control group below our own, with one limit."""
     own = re.search(rf":{controller}:(.*)", Path("/proc/self/cgroup").read_text())
     parent = Path(f"/sys/fs/cgroup/{controller}{own[1] if own else ''}")
     group = parent / f"farandole-test-{uuid.uuid4().hex}"
@@ -176,10 +176,10 @@ def test_the_process_limit_of_a_control_group() -> None:
     assert row["to_do"] == "raise `ulimit -u`, or the pids limit of the container"
 
 
-def test_locked_memory_is_tried() -> None:
+def test_a_limit_of_locked_memory_is_reported() -> None:
     def none() -> None:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
-        if os.geteuid() == 0:  # root may lock all the same
+        if os.geteuid() == 0:  # root may lock memory in spite of the limit
             os.setuid(65534)
 
     with command_for_all_users() as program:
@@ -223,7 +223,7 @@ CALLS = {
 
 
 def reject_call(number: int) -> None:
-    """As a container does whose seccomp profile does not know the call: a filter that compares."""
+    """Reject a system call by a filter, as a container does whose seccomp profile lacks it."""
     load, equal, done = 0x20, 0x15, 0x06  # BPF: load a word, jump if equal, return
     rejected, allowed = 0x00050000 | ENOSYS, 0x7FFF0000
     steps = [(load, 0, 0, 0), (equal, 0, 1, number), (done, 0, 0, rejected), (done, 0, 0, allowed)]
@@ -262,7 +262,7 @@ def fake(folder: Path, name: str, script: str) -> dict[str, str]:
     return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
 
 
-def test_the_python_of_the_path_is_asked(tmp_path: Path) -> None:
+def test_the_python_in_path_is_examined(tmp_path: Path) -> None:
     site = tmp_path / "site"
     for name, version in (("torch", "2.99"), ("ray", "7.1"), ("tensorflow_cpu", "3.0")):
         information = site / f"{name}-{version}.dist-info"
@@ -270,7 +270,7 @@ def test_the_python_of_the_path_is_asked(tmp_path: Path) -> None:
         distribution = name.replace("_", "-")
         text = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
         (information / "METADATA").write_text(text)
-    script = f'exec {sys.executable} -S "$@"'  # sees nothing but PYTHONPATH
+    script = f'exec {sys.executable} -S "$@"'  # it finds packages only in PYTHONPATH
     rows = doctor({**fake(tmp_path, "python3", script), "PYTHONPATH": str(site)})
     version = ".".join(map(str, sys.version_info[:3]))
     assert rows["python3"]["state"] == "works"
@@ -316,7 +316,9 @@ def test_the_package_is_imported(state: str, tmp_path: Path) -> None:
         ("sleep 1000", "no answer within 5 s"),
     ],
 )
-def test_a_broken_python_takes_nothing_down(script: str, words: str, tmp_path: Path) -> None:
+def test_a_broken_python_does_not_stop_the_other_checks(
+    script: str, words: str, tmp_path: Path
+) -> None:
     rows = doctor(fake(tmp_path, "python3", script))
     for name in ("python3", "farandole for Python", *FRAMEWORKS):
         assert rows[name]["state"] == "does not work"
@@ -328,9 +330,9 @@ def test_foreign_text_is_made_visible(tmp_path: Path) -> None:
     script = "printf '\\033]0;title\\007\\303\\050\\n' >&2; exit 3"
     job = run("doctor", environment=fake(tmp_path, "python3", script))
     assert job.process.returncode == 0, job.errors
-    told = [line for line in job.output.splitlines() if line.startswith("python3 ")]
-    assert len(told) == 1
-    assert told[0].endswith(r"python3: exit code 3: \x1b]0;title\x07\xc3("), told[0]
+    shown = [line for line in job.output.splitlines() if line.startswith("python3 ")]
+    assert len(shown) == 1
+    assert shown[0].endswith(r"python3: exit code 3: \x1b]0;title\x07\xc3("), shown[0]
     assert "\x1b" not in job.output
 
 
@@ -341,7 +343,7 @@ raise Odd("one\\ntwo\\x1b[31m")
 """
 
 
-def test_an_error_of_several_lines_takes_one(tmp_path: Path) -> None:
+def test_an_error_of_several_lines_is_shown_on_one_line(tmp_path: Path) -> None:
     package = tmp_path / "farandole"
     package.mkdir()
     (package / "__init__.py").write_text(LINES)
@@ -371,7 +373,7 @@ def test_py_spy_beside_the_command_is_found_too(tmp_path: Path) -> None:
     assert answer() == ("works", "py-spy 8.8.8")
 
 
-def test_py_spy_tells_its_version(tmp_path: Path) -> None:
+def test_the_version_of_py_spy_is_shown(tmp_path: Path) -> None:
     rows = doctor(fake(tmp_path, "py-spy", "echo py-spy 9.9.9"))
     assert (rows["py-spy"]["state"], rows["py-spy"]["found"]) == ("works", "py-spy 9.9.9")
 
@@ -408,7 +410,7 @@ def test_a_library_that_loads_crashes_or_hangs(code: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("plain", [False, True])
-def test_colors_on_a_terminal_only_and_unless_rejected(plain: bool) -> None:
+def test_colors_only_on_a_terminal_and_without_no_color(plain: bool) -> None:
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1" if plain else ""}
     process = subprocess.Popen([command(), "doctor"], stdout=theirs, env=environment)

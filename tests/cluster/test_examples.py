@@ -1,4 +1,4 @@
-"""The examples, and what the migration guide shows, go to their end."""
+"""The examples, and the program of the migration guide, run to their end."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_ddp(launcher: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "patterns"),
     [
         ("synthetic_benchmark.py", [r"Total img/sec on 2 worker\(s\): [\d.]+", "are equal"]),
         ("fashion_mnist.py", [r"learning rate 0\.0400", r"Test set: .* accuracy 0\.\d+"]),
@@ -68,15 +68,15 @@ def test_ddp(launcher: str) -> None:
         ("adasum.py", ["orthogonal ones are added", r"accuracy \d\.\d+ after"]),
     ],
 )
-def test_scripts_of_horovods_users(script: str, told: list[str]) -> None:
+def test_scripts_of_horovods_users(script: str, patterns: list[str]) -> None:
     done = horovodrun("-np", "2", "python", ROOT / "examples" / "horovod" / script)
     assert done.returncode == 0, done.stdout + done.stderr
-    for pattern in told:
+    for pattern in patterns:
         assert re.search(rf"^\[\d\]<stdout>:.*{pattern}", done.stdout, re.MULTILINE), done.stdout
 
 
 def test_snippets_of_the_migration_guide(tmp_path: Path) -> None:
-    """The program is saved as train.py, and then the commands are run."""
+    """Save the program of the page as train.py, and run the commands of the page."""
     blocks = re.findall(
         r"^```(\w+)\n(.*?)^```", (ROOT / "docs/migration.md").read_text(), re.MULTILINE | re.DOTALL
     )

@@ -1,4 +1,4 @@
-"""What a job does when one of its workers fails, or when the user has seen enough."""
+"""What a job does when one of its workers fails, or when the user interrupts it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ WORKER = HERE / "failing_worker.py"
 @dataclass
 class Expected:
     code: int  # of the job
-    told: str  # what the others' error says of the failed rank
-    box: str  # what the box says of it
+    error: str  # what the other ranks' error says about the failed rank
+    box: str  # what the box at the end says about it
 
 
 FAILURES = {
@@ -37,7 +37,7 @@ FAILURES = {
 
 
 def box_of(job: Launched) -> str:
-    """What the frame at the end of the job holds."""
+    """Return the text in the frame at the end of the job."""
     frame = re.search(
         r"╭─ farandole: the job has failed ─+╮\n(.*)╰─ exit code (\d+) ─+╯\n\Z",
         job.errors,
@@ -49,14 +49,14 @@ def box_of(job: Launched) -> str:
     return "\n".join(line[2:-2].rstrip() for line in frame[1].splitlines())
 
 
-def check_survivors(job: Launched, failed_rank: int, ranks: range, told: str) -> None:
-    """All of these ranks got an error that names failed rank and cause, and have left nothing."""
+def check_survivors(job: Launched, failed_rank: int, ranks: range, error: str) -> None:
+    """Check that these ranks got an error with failed rank and cause, and have nothing left."""
     for rank in ranks:
         if rank == failed_rank:
             continue
         lines = [line for line in job.output.splitlines() if f"survivor {rank}: " in line]
         assert len(lines) == 1, job.output + job.errors
-        assert f"rank {failed_rank}" in lines[0] and told in lines[0], lines[0]
+        assert f"rank {failed_rank}" in lines[0] and error in lines[0], lines[0]
         assert f"left in {rank}: [] []" in job.output, job.output
 
 
@@ -66,11 +66,11 @@ def test_a_worker_fails(how: str, size: int) -> None:
     expected, failed_rank = FAILURES[how], size - 1
     job = run("run", "-n", str(size), sys.executable, str(WORKER), how, str(failed_rank))
     assert job.process.returncode == expected.code, job.errors
-    check_survivors(job, failed_rank, range(size), expected.told)
+    check_survivors(job, failed_rank, range(size), expected.error)
     box = box_of(job)
     assert re.match(rf"rank {failed_rank} \(pid \d+\) {re.escape(expected.box)}", box), box
     assert re.search(r"last call +barrier `[^`]+`", box), box
-    # Who needs longer than 2 s for its own error is ended.
+    # The launcher ends a rank that needs longer than 2 s for its own error.
     ends = "exited with code 1|ended with SIGTERM"
     assert re.match(rf"the others: (rank.*: ({ends})(; )?)+", box.splitlines()[-1]), box
 
@@ -145,7 +145,7 @@ MEMORY = Path("/sys/fs/cgroup/memory")
 
 @pytest.fixture
 def memory_cgroup() -> Path:
-    """A cgroup of 100 MB, in which this test makes one worker run."""
+    """A cgroup of 100 MB, in which the test runs its job."""
     own = re.search(r"^\d+:memory:(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
     folder = MEMORY / (own[1].lstrip("/") if own else "") / f"farandole-test-{os.getpid()}"
     try:
@@ -157,7 +157,7 @@ def memory_cgroup() -> Path:
     folder.rmdir()
 
 
-def test_the_kernel_kills_for_memory(memory_cgroup: Path) -> None:
+def test_the_kernel_kills_a_worker_that_is_out_of_memory(memory_cgroup: Path) -> None:
     def enter() -> None:
         (memory_cgroup / "cgroup.procs").write_text(str(os.getpid()))
 

@@ -1,7 +1,6 @@
-"""Programs that hang on Horovod: each ends with a verdict that names the failed rank, and what it
-does.
+"""Programs that hang on Horovod. Each ends with a verdict: which rank, and what that rank does.
 
-A rank that is stopped is in test_stalls.py, one that is killed or crashes in test_failures.py.
+For a rank that is stopped see test_stalls.py; for one that is killed or crashes, test_failures.py.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def job(how: str, size: int = 3) -> Launched:
 
 
 def expect(launched: Launched, *lines: str) -> None:
-    """These lines of the launcher, one after the other; then the job is ended."""
+    """Expect these lines of the launcher, one after the other; then end the job."""
     whole = "".join(rf"farandole: {line}\n" for line in lines)
     read_errors_until(launched, whole)
     end(launched)
@@ -54,7 +53,7 @@ def end(launched: Launched) -> None:
 
 
 def line_of(text: str) -> int:
-    """The number of the line in the worker that has this text."""
+    """Return the number of the worker's line that has this text."""
     lines = WORKER.read_text().splitlines()
     found = [number for number, line in enumerate(lines, 1) if text in line]
     assert len(found) == 1
@@ -93,7 +92,7 @@ def test_asynchronous_calls_in_another_order_are_no_hang() -> None:
     assert launched.output.count("went well") == 2
 
 
-def test_a_circle_over_two_groups() -> None:
+def test_a_cycle_over_two_groups() -> None:
     with job("crosses_groups") as launched:
         expect(
             launched,
@@ -105,7 +104,7 @@ def test_a_circle_over_two_groups() -> None:
         )
 
 
-def test_a_rank_that_raises_is_everybodys_cause() -> None:
+def test_a_rank_that_raises_is_named_on_all_ranks() -> None:
     with job("raises") as launched:
         assert launched.end() == 1
         assert launched.left() == []
@@ -128,10 +127,10 @@ def test_fewer_batches_without_join() -> None:
             r"rank 1 \(pid \d+\) has left the job \(its program ended\)",
             launched.errors,
         ), launched.errors
-    told = re.sub(r" *│\n│ +", " ", launched.errors)  # lines of the box that were broken
+    unwrapped = re.sub(r" *│\n│ +", " ", launched.errors)  # lines of the box that were broken
     assert re.search(
         r"rank 1 \(pid \d+\) ended with exit code 0 while others still needed it, after 3 calls",
-        told,
+        unwrapped,
     ), launched.errors
 
 
@@ -159,7 +158,7 @@ def test_a_rank_that_has_no_more_data_while_others_gather() -> None:
         )
 
 
-def test_who_computes_is_no_part_of_a_circle() -> None:
+def test_a_rank_that_computes_is_not_part_of_a_cycle() -> None:
     with job("computes_meanwhile") as launched:
         expect(
             launched,
@@ -169,7 +168,7 @@ def test_who_computes_is_no_part_of_a_circle() -> None:
         )
 
 
-# What a rank does that only its stack can tell, and a line of its program.
+# For each hang: the function and the line of the program that only the rank's stack shows.
 STACKS = {
     "sleeps": ("evaluate", "time.sleep(1000)  # the line"),
     "holds_a_lock": ("holds_a_lock", "lock.acquire()  # the line"),
@@ -179,7 +178,7 @@ STACKS = {
 
 @needs_py_spy
 @pytest.mark.parametrize("how", STACKS)
-def test_the_line_in_which_a_rank_stays(how: str) -> None:
+def test_the_line_in_which_a_rank_hangs(how: str) -> None:
     function, text = STACKS[how]
     with job(how) as launched:
         read_errors_until(launched, r"farandole: rank 1 \(pid \d+\) is here, innermost call first:")
@@ -189,7 +188,7 @@ def test_the_line_in_which_a_rank_stays(how: str) -> None:
 
 
 @needs_py_spy
-def test_the_lines_that_do_not_fit_together() -> None:
+def test_two_ranks_are_in_different_lines() -> None:
     with job("takes_another_branch") as launched:
         evaluated = line_of('allreduce("metric")')
         read_errors_until(launched, rf"takes_another_branch \(.*hanging_worker\.py:{evaluated}\)\n")
@@ -197,7 +196,7 @@ def test_the_lines_that_do_not_fit_together() -> None:
         end(launched)
 
 
-def test_without_py_spy_it_is_said_how_to_get_it(
+def test_without_py_spy_the_launcher_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FARANDOLE_COMMAND", str(shutil.copy2(command(), tmp_path)))

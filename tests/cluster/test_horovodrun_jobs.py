@@ -1,4 +1,4 @@
-"""What `horovodrun` promises to those who know Horovod's. Needs no framework."""
+"""What `horovodrun` does as Horovod's does. These tests need no framework."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import horovod
 
 
 def shell(script: str, *flags: str, workers: int = 2) -> list[str]:
-    """The lines that the workers have written, sorted."""
+    """Return the lines that the workers have written, sorted."""
     done = horovodrun("-np", str(workers), *flags, "sh", "-c", script)
     assert done.returncode == 0, done.stderr
     return sorted(done.stdout.splitlines())
@@ -28,12 +28,12 @@ def test_lines_carry_rank_and_stream() -> None:
     assert sorted(errors) == ["[0]<stderr>:err", "[1]<stderr>:err"]
 
 
-def test_the_time_comes_before() -> None:
+def test_the_time_stands_before_the_rank() -> None:
     (line,) = shell("echo out", "--prefix-output-with-timestamp", workers=1)
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\[0\]<stdout>:out", line)
 
 
-def test_workers_know_their_place_under_the_old_names() -> None:
+def test_workers_get_horovods_variables() -> None:
     names = "RANK SIZE LOCAL_RANK LOCAL_SIZE CROSS_RANK CROSS_SIZE HOSTNAME CONTROLLER".split()
     script = "echo " + " ".join(f"$HOROVOD_{name}" for name in [*names, "CPU_OPERATIONS"])
     here = socket.gethostname()
@@ -42,7 +42,7 @@ def test_workers_know_their_place_under_the_old_names() -> None:
     ]
 
 
-def test_flags_file_and_variables_in_this_order(tmp_path: Path) -> None:
+def test_flags_win_over_the_file_and_the_file_over_variables(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("stall_check: {warning_time_seconds: 20}\nlogging: {level: INFO}\n")
     done = horovodrun(
@@ -59,13 +59,13 @@ def test_output_goes_to_files_too(tmp_path: Path) -> None:
         assert (tmp_path / f"log/rank.{rank}/stdout").read_text() == f"out {rank}\n"
 
 
-def test_what_has_no_meaning_is_said_once() -> None:
+def test_a_flag_without_meaning_is_reported_once() -> None:
     done = horovodrun("-np", "2", "--gloo", "--cycle-time-ms", "5", "sh", "-c", "true")
     lines = [line for line in done.stderr.splitlines() if "no meaning" in line]
     assert [line.split()[1] for line in lines] == ["--cycle-time-ms", "--gloo"]
 
 
-def test_the_exit_code_is_that_of_the_first_cause() -> None:
+def test_the_exit_code_is_that_of_the_first_failure() -> None:
     done = horovodrun("-np", "2", "sh", "-c", '[ "$HOROVOD_RANK" = 1 ] && exit 7; exec sleep 1000')
     assert done.returncode == 7
 
@@ -86,7 +86,7 @@ def test_a_wrong_command_line_is_explained(words: list[str], problem: str) -> No
     assert done.stderr.endswith("See `horovodrun --help`.\n")
 
 
-def test_what_works_here() -> None:
+def test_check_build_shows_what_works() -> None:
     done = horovodrun("--check-build")
     assert done.returncode == 0, done.stderr
     head = f"Horovod v{horovod.__version__} (farandole {farandole.__version__}):\n\n"

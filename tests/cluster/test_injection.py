@@ -1,8 +1,8 @@
 """System calls that fail, are interrupted or do less than asked for, one at a time.
 
-A shim (shims/faults.c) strikes the n-th call of the launcher or of one worker. Interruptions change
-nothing; what the system rejects is an error that says so. The program is small_worker.py, whose
-results show every bit.
+A shim (shims/faults.c) puts a fault into the n-th call of the launcher or of one worker. An
+interrupted call changes no result; a call that the system rejects leads to an error that says so.
+The program is small_worker.py, whose output depends on every bit of its results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from launched import Launched, run
 
 HERE = Path(__file__).parent
 SHORT = (sys.executable, str(HERE / "small_worker.py"), "short")
-ROUNDS = 8  # of some hundred calls; the seed of the choice is printed
+ROUNDS = 8  # of some hundred calls, chosen by a seed that is printed
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +34,8 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-class Struck:
-    """One run of the short job in which a call was struck, or with number 0 only counted."""
+class InjectedRun:
+    """One run of the short job with a fault in one call; with number 0, calls are only counted."""
 
     def __init__(self, shim: Path, counters: Path, target: str, kind: str, number: int) -> None:
         counters.write_bytes(bytes(16))
@@ -48,19 +48,21 @@ class Struck:
             "FARANDOLE_START_TIMEOUT": "20",
         }
         self.job: Launched = run("run", "-n", "2", *SHORT, environment=variables)
-        self.calls, self.struck = struct.unpack("qq", counters.read_bytes())
+        self.calls, self.faults = struct.unpack("qq", counters.read_bytes())
         self.what = f"{kind} at call {number} of {target}:\n{self.job.output}{self.job.errors}"
 
     def results(self) -> list[str]:
         return sorted(re.findall(r"\[\d\] result \w+", self.job.output))
 
 
-Strike = Callable[[str, str, int], Struck]
+Inject = Callable[[str, str, int], InjectedRun]
 
 
 @pytest.fixture
-def strike(shim: Path, tmp_path: Path) -> Strike:
-    return lambda target, kind, number: Struck(shim, tmp_path / "counters", target, kind, number)
+def inject(shim: Path, tmp_path: Path) -> Inject:
+    return lambda target, kind, number: InjectedRun(
+        shim, tmp_path / "counters", target, kind, number
+    )
 
 
 def numbers_of(calls: int) -> list[int]:
@@ -76,18 +78,18 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize(("target", "kind"), HARMLESS)
-def test_what_is_interrupted_goes_on(strike: Strike, target: str, kind: str) -> None:
-    undisturbed = strike(target, kind, 0)
+def test_an_interrupted_call_changes_nothing(inject: Inject, target: str, kind: str) -> None:
+    undisturbed = inject(target, kind, 0)
     assert undisturbed.job.process.returncode == 0, undisturbed.what
     assert undisturbed.calls > 0, f"{target} never makes a call that can fail with {kind}"
     assert len(undisturbed.results()) == 2
-    struck = 0
+    faults = 0
     for number in numbers_of(undisturbed.calls):
-        disturbed = strike(target, kind, number)
-        struck += disturbed.struck
+        disturbed = inject(target, kind, number)
+        faults += disturbed.faults
         assert disturbed.job.process.returncode == 0, disturbed.what
         assert disturbed.results() == undisturbed.results(), disturbed.what
-    assert struck > 0, "nothing was ever struck"
+    assert faults > 0, "no fault was ever put in"
 
 
 REASONS = (
@@ -97,28 +99,28 @@ REASONS = (
 
 
 @pytest.mark.parametrize("target", ["launcher", "0", "1"])
-def test_what_the_system_rejects_is_told(strike: Strike, target: str) -> None:
-    undisturbed = strike(target, "LIMIT", 0)
-    struck = 0
+def test_a_rejected_call_is_reported(inject: Inject, target: str) -> None:
+    undisturbed = inject(target, "LIMIT", 0)
+    faults = 0
     for number in numbers_of(undisturbed.calls):
-        rejected = strike(target, "LIMIT", number)
-        struck += rejected.struck
+        rejected = inject(target, "LIMIT", number)
+        faults += rejected.faults
         code = rejected.job.process.returncode
-        if code == 0:  # there was another way
+        if code == 0:  # the code had an alternative to this call
             assert rejected.results() == undisturbed.results(), rejected.what
             continue
         assert code in (1, 126, 127), rejected.what
         assert re.search(REASONS, rejected.job.errors), rejected.what
         assert "bug in the engine" not in rejected.job.errors, rejected.what
-        if target != "launcher":  # also on the other rank
+        if target != "launcher":  # the other rank must report it, too
             other = "1" if target == "0" else "0"
-            told = rf"\[{other}\] .*rank {target}\b"
-            assert re.search(told, rejected.job.errors), rejected.what
-    assert struck > 0, "nothing was ever struck"
+            pattern = rf"\[{other}\] .*rank {target}\b"
+            assert re.search(pattern, rejected.job.errors), rejected.what
+    assert faults > 0, "no fault was ever put in"
 
 
-def test_a_storm_of_signals_changes_nothing() -> None:
-    job = run("run", "-n", "2", sys.executable, str(HERE / "small_worker.py"), "storm")
+def test_many_signals_change_nothing() -> None:
+    job = run("run", "-n", "2", sys.executable, str(HERE / "small_worker.py"), "signals")
     assert job.process.returncode == 0, job.errors
-    assert job.output.count("storm is over") == 2, job.output
+    assert job.output.count("survived all signals") == 2, job.output
     assert len(set(re.findall(r"result (\w+)", job.output))) == 1, job.output

@@ -1,4 +1,4 @@
-"""Functions and scripts as jobs of a program: their results, failures, output and ends."""
+"""Functions and scripts that a program runs as jobs: their results, failures, output and ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from farandole.jobs import launched_worker
 from farandole.jobs.channel import Outgoing
 
 CALLER = str(Path(__file__).with_name("calling_program.py"))
-QUIET = {"OMP_NUM_THREADS": "1"}  # no notice about it
+QUIET = {"OMP_NUM_THREADS": "1"}  # then the launcher prints no notice about it
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +45,7 @@ def rank() -> int:
     return int(os.environ["FARANDOLE_RANK"])
 
 
-def test_results_come_by_rank(capfd: pytest.CaptureFixture[str]) -> None:
+def test_results_are_ordered_by_rank(capfd: pytest.CaptureFixture[str]) -> None:
     def work(first: float, *, more: float) -> tuple[int, float]:
         import torch  # noqa: PLC0415
 
@@ -197,7 +197,7 @@ except farandole.WorkerError as error:
 """
 
 
-def test_a_result_without_room_is_told() -> None:
+def test_a_result_without_room_is_reported() -> None:
     with Launched("-c", NO_ROOM, program=sys.executable) as caller:
         assert caller.end() == 0, caller.errors
     last = caller.output.splitlines()[-1]
@@ -210,7 +210,7 @@ print(farandole.run(lambda: print("caf\\u00e9"), env={"PYTHONIOENCODING": "utf-8
 """
 
 
-def test_a_narrow_stdout_ends_no_job() -> None:
+def test_an_ascii_stdout_ends_no_job() -> None:
     narrow = {"PYTHONIOENCODING": "ascii"}
     with Launched("-c", NARROW, program=sys.executable, environment=narrow) as caller:
         assert caller.end() == 0, caller.errors
@@ -232,7 +232,7 @@ def test_a_job_within_a_job() -> None:
     assert results == [[f"{o}: {i} of 3" for i in range(3)] for o in range(2)]
 
 
-# Of a notebook: what is defined lives in a `__main__` that is no file, and sys.stdout is no file.
+# As in a notebook: the functions live in a `__main__` without a file, and sys.stdout is no file.
 CELLS = """
 import farandole
 base = 10
@@ -253,7 +253,7 @@ def test_in_an_interactive_interpreter_with_a_stdout_of_its_own() -> None:
     with redirect_stdout(out), redirect_stderr(err):
         interpreter.runcode(compile(CELLS, "<cell>", "exec"))
     assert sorted(out.getvalue().splitlines()) == SHOWN
-    assert err.getvalue().startswith("farandole: no worker of this job called")  # as is true here
+    assert err.getvalue().startswith("farandole: no worker of this job called")  # that is true here
     assert err.getvalue().count("\n") == 1
 
 
@@ -284,7 +284,7 @@ def wait_until_gone(pids: list[int]) -> None:
             handle = os.pidfd_open(pid)
         except ProcessLookupError:
             continue
-        select.select([handle], [], [])  # SIGALRM is the guard
+        select.select([handle], [], [])  # SIGALRM guards against hanging
         os.close(handle)
 
 
@@ -338,7 +338,7 @@ def test_an_interrupted_cell_ends_the_workers(capfd: pytest.CaptureFixture[str])
 
 
 def assert_nothing_is_left() -> None:
-    """No thread of a job, and no child, not even a zombie."""
+    """Check that no thread of a job and no child is left, not even a zombie."""
     assert [thread.name for thread in threading.enumerate() if "farandole" in thread.name] == []
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
@@ -391,7 +391,7 @@ def test_workers_are_launched_and_awaited() -> None:
     assert_nothing_is_left()
 
 
-def test_who_has_not_ended_in_time_goes_on() -> None:
+def test_a_worker_that_has_not_ended_in_time_goes_on() -> None:
     workers = farandole.launch_workers(2, ["sh", "-c", "echo $FARANDOLE_RANK; exec sleep 1000"])
     outcomes = farandole.await_workers(workers, timeout=0)
     assert all(isinstance(outcome, TimeoutError) for outcome in outcomes)
@@ -405,7 +405,7 @@ def test_who_has_not_ended_in_time_goes_on() -> None:
     assert_nothing_is_left()
 
 
-def test_who_does_not_heed_is_killed() -> None:
+def test_a_worker_that_ignores_signals_is_killed() -> None:
     ignore = 'trap "" TERM INT; echo ready; while :; do sleep 1; done'
     workers = farandole.launch_workers(2, ["sh", "-c", ignore])
     while not all(worker.stdout for worker in workers):
@@ -415,7 +415,7 @@ def test_who_does_not_heed_is_killed() -> None:
     assert_nothing_is_left()
 
 
-def test_a_script_gets_its_words(tmp_path: Path) -> None:
+def test_a_script_gets_its_arguments(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import sys; print(sys.argv[1:]); sys.exit(int(sys.argv[1]))")
     workers = farandole.launch_workers(1, script, (0, "b c"))
@@ -435,7 +435,7 @@ def test_the_newest_output_is_kept() -> None:
     assert len(worker.output) == len(worker.stdout) + len(worker.stderr) == 1 << 20
 
 
-def test_a_launcher_that_is_killed_loses_its_workers() -> None:
+def test_a_killed_launcher_ends_its_workers() -> None:
     workers = farandole.launch_workers(2, ["sleep", "1000"])
     pids = [worker.pid for worker in workers if worker.pid is not None]
     os.kill(int(re.findall(r"launcher (\d+)", repr(workers))[0]), signal.SIGKILL)
@@ -444,7 +444,7 @@ def test_a_launcher_that_is_killed_loses_its_workers() -> None:
     wait_until_gone(pids)
 
 
-def test_what_ends_the_following_of_a_job_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_while_following_a_job_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def has_no_room(worker: launched_worker.Worker, *_: object) -> None:
         if worker.pid is not None:
             raise OSError("no room")
@@ -461,7 +461,7 @@ def test_what_ends_the_following_of_a_job_is_told(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("sent", [0, 3, 30, -1])
-def test_a_caller_that_dies_while_it_sends_is_told(sent: int) -> None:
+def test_a_caller_that_dies_while_it_sends_is_reported(sent: int) -> None:
     views = Outgoing([b"[null, []]", b"a pickle"])._rest
     whole = b"".join(views)
     ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""What `farandole run` promises about output, exit codes and signals. Needs no framework."""
+"""What `farandole run` guarantees about output, exit codes and signals. Needs no framework."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from launched import Launched, command, run, run_shell
 
-# Waits for a signal, and says so first.
+# A script that prints a line and then waits for a signal.
 WAITS = "echo ready; while :; do sleep 0.05; done"
 
 
@@ -25,7 +25,7 @@ def test_lines_carry_their_rank() -> None:
 
 
 def test_lines_of_different_ranks_are_never_mixed() -> None:
-    # Written in pieces that end anywhere but at the end of a line.
+    # The pieces that the script writes do not end at line ends.
     script = (
         "i=0; while [ $i -lt 300 ]; do printf 'line\\nbe'; printf 'gin '; i=$((i+1)); done; echo"
     )
@@ -47,7 +47,7 @@ def test_endless_lines_are_cut() -> None:
     assert job.output.count("\n") > 1
 
 
-def test_workers_know_their_place() -> None:
+def test_workers_get_their_ranks_and_sizes() -> None:
     names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
     script = "echo " + " ".join(f"$FARANDOLE_{name}" for name in names)
     job = run_shell(2, script)
@@ -60,7 +60,7 @@ def test_flags_become_settings() -> None:
     assert job.output == "[0] 77 info\n"
 
 
-def test_threads_are_shared_out_and_it_is_said() -> None:
+def test_cores_are_divided_and_the_launcher_says_so() -> None:
     job = run_shell(2, "echo $OMP_NUM_THREADS $PYTHONUNBUFFERED")
     assert re.fullmatch(r"\[0\] [1-9]\d* 1", sorted(job.output.splitlines())[0])
     assert "OMP_NUM_THREADS" in job.errors
@@ -83,8 +83,8 @@ def test_standard_input_is_empty_and_few_descriptors_are_inherited() -> None:
     assert sorted(job.output.splitlines()) == [f"[{rank}] True True" for rank in range(3)]
 
 
-def test_each_rank_gets_what_a_caller_has_for_it(tmp_path: Path) -> None:
-    """By the flags for programs that start jobs. (What they are for is in test_jobs.py.)"""
+def test_each_rank_gets_its_descriptors_from_the_caller(tmp_path: Path) -> None:
+    """Test the flags for programs that start jobs; test_jobs.py tests such programs."""
     names = [tmp_path / name for name in ("report", "0", "1", "out0", "err0", "out1", "err1")]
     count = "for n in $(seq 0 30); do [ ! -e /proc/$$/fd/$n ] || echo open; done"
     script = f"cat <&$FARANDOLE_CHANNEL_DESCRIPTOR; echo err >&2; {count}; exit 3"
@@ -98,7 +98,7 @@ def test_each_rank_gets_what_a_caller_has_for_it(tmp_path: Path) -> None:
         assert job.left() == []
     assert job.output == ""
     for rank in (0, 1):
-        # Beside its own three: rendezvous, flight record, channel.
+        # Besides its own three descriptors: rendezvous, flight record, channel.
         assert names[3 + 2 * rank].read_text() == f"for {rank}\n" + "open\n" * 6
         assert names[4 + 2 * rank].read_text() == "err\n"
     lines = names[0].read_text().splitlines()
@@ -112,14 +112,14 @@ def test_each_rank_gets_what_a_caller_has_for_it(tmp_path: Path) -> None:
     assert re.fullmatch("cause [01]", lines[-1])
 
 
-def test_a_list_of_descriptors_is_as_long_as_it_must_be() -> None:
+def test_a_list_with_too_few_descriptors_is_rejected() -> None:
     caller = '"$0" run -n 2 --channels 3 true 3</dev/null'
     with Launched("-c", caller, command(), program="sh") as job:
         assert job.end() == 2
     assert '--channels is "3"; 2 descriptors are needed, not 1' in job.errors
 
 
-def test_everything_after_the_program_is_its_own() -> None:
+def test_words_after_the_program_belong_to_it() -> None:
     job = run(
         "run", "-n", "1", "sh", "-c", 'echo "$0" "$@"', "--help", "-n", "3", "--", "--version"
     )
@@ -129,7 +129,7 @@ def test_everything_after_the_program_is_its_own() -> None:
 
 
 def box_lines(errors: str) -> list[str]:
-    """What stands in the frame at the end of a failed job."""
+    """Return the lines in the frame at the end of a failed job."""
     return [line[2:-2].rstrip() for line in errors.splitlines() if line.startswith("│")]
 
 
@@ -143,7 +143,7 @@ def test_the_first_failure_gives_the_code_and_the_last_lines() -> None:
     assert job.errors.splitlines()[-1].startswith("╰─ exit code 7 ─")
 
 
-# Rank 0 hears from the kernel that rank 1 has ended, as the launcher does, and ends at once.
+# Rank 0 learns from the kernel that rank 1 has ended, as the launcher does, and ends at once.
 FOLLOWS = """
 import os, select, sys
 rank, folder = os.environ["FARANDOLE_RANK"], sys.argv[1]
@@ -169,7 +169,7 @@ def test_others_may_end_with_an_error_of_their_own(tmp_path: Path) -> None:
     assert box_lines(job.errors)[-1] == "the others: rank 0: exited with code 1"
 
 
-def test_what_workers_leave_may_write_its_last_lines() -> None:
+def test_processes_that_workers_leave_may_write_their_last_lines() -> None:
     # Like `train > >(tee log)`: the reader of the pipe lives longer than the worker.
     script = "echo first > >(cat; sleep 0.3; echo last)"
     job = run("run", "-n", "2", "bash", "-c", script)
@@ -177,7 +177,7 @@ def test_what_workers_leave_may_write_its_last_lines() -> None:
     assert sorted(job.output.splitlines()) == ["[0] first", "[0] last", "[1] first", "[1] last"]
 
 
-def test_what_workers_leave_is_asked_to_end() -> None:
+def test_processes_that_workers_leave_are_asked_to_end() -> None:
     job = run_shell(1, f"(trap 'echo asked; exit' TERM; {WAITS}) & exit 0")
     assert job.process.returncode == 0
     assert job.output == "[0] ready\n[0] asked\n"
@@ -189,7 +189,7 @@ def test_a_signal_is_named() -> None:
     assert re.search(r"rank 1 \(pid \d+\) was killed by signal 9 \(SIGKILL\)", job.errors)
 
 
-def test_whoever_ignores_the_end_is_killed() -> None:
+def test_a_worker_that_ignores_sigterm_is_killed() -> None:
     job = run_shell(2, '[ "$FARANDOLE_RANK" = 1 ] && exit 3; trap "" TERM; ' + WAITS)
     assert job.process.returncode == 3
     assert "rank 0: ended with SIGKILL" in job.errors
@@ -199,9 +199,9 @@ NO_WORKER = "farandole: no worker of this job called farandole's init(): the 2 p
 RANK_1 = "farandole: rank 1 ended without calling farandole's init() and ran independently"
 
 
-@pytest.mark.parametrize(("joining", "told"), [("-", NO_WORKER), ("0", RANK_1), ("01", "")])
-def test_ranks_that_never_joined_are_named(joining: str, told: str) -> None:
-    """A job of independent processes succeeds; it is only said."""
+@pytest.mark.parametrize(("joining", "notice"), [("-", NO_WORKER), ("0", RANK_1), ("01", "")])
+def test_ranks_that_never_joined_are_named(joining: str, notice: str) -> None:
+    """A job of independent processes succeeds; the launcher only reports it."""
     program = (
         "import contextlib, os, farandole\n"
         f"if os.environ['FARANDOLE_RANK'] in '{joining}':\n"
@@ -210,14 +210,14 @@ def test_ranks_that_never_joined_are_named(joining: str, told: str) -> None:
     )
     job = run("run", "-n", "2", "-x", "OMP_NUM_THREADS=1", sys.executable, "-c", program)
     assert job.process.returncode == 0
-    assert job.errors.startswith(told)
-    assert job.errors.count("init()") == (2 if told else 0), job.errors
+    assert job.errors.startswith(notice)
+    assert job.errors.count("init()") == (2 if notice else 0), job.errors
 
 
-def test_an_early_success_disturbs_nobody(tmp_path: Path) -> None:
+def test_an_early_success_does_not_end_the_job(tmp_path: Path) -> None:
     door = tmp_path / "pid"
     os.mkfifo(door)
-    # A process is there until its parent, the launcher, has taken note of its end.
+    # A process exists until its parent, the launcher, has reaped it.
     until_rank_1_is_gone = f"tail -s 0.05 -f /dev/null --pid=$(cat {door})"
     script = (
         f'if [ "$FARANDOLE_RANK" = 1 ]; then echo $$ > {door}; exit 0; fi;'
@@ -244,14 +244,14 @@ def test_an_early_success_disturbs_nobody(tmp_path: Path) -> None:
         ([], 2, "farandole run"),
     ],
 )
-def test_wrong_calls_are_explained(arguments: list[str], code: int, words: str) -> None:
+def test_wrong_command_lines_are_explained(arguments: list[str], code: int, words: str) -> None:
     job = run(*arguments)
     assert job.process.returncode == code
     assert words in job.errors
     assert job.output == ""
 
 
-def test_the_texts_for_people() -> None:
+def test_help_and_version_texts() -> None:
     assert re.fullmatch(r"farandole \d+\.\d+\.\d+\n", run("--version").output)
     assert "run" in run("--help").output
     assert "/dev/null" in run("run", "--help").output
@@ -279,14 +279,14 @@ def test_a_second_signal_kills() -> None:
     with Launched("run", "-n", "2", "sh", "-c", f"trap '' INT; {WAITS}") as job:
         job.read_until("ready", times=2)
         job.send(signal.SIGINT)
-        # The same signal at once would count as the same Ctrl-C; another one does not.
+        # The same signal at once would count as the same Ctrl-C, but another signal does not.
         job.send(signal.SIGTERM)
         assert job.end() in (128 + signal.SIGINT, 128 + signal.SIGTERM)
         assert job.left() == []
     assert "ended with SIGKILL" in job.errors
 
 
-def test_the_grace_ends() -> None:
+def test_workers_are_killed_after_the_grace_time() -> None:
     arguments = ("run", "-n", "1", "--grace-time", "1", "sh", "-c", f"trap '' TERM; {WAITS}")
     with Launched(*arguments) as job:
         job.read_until("ready")
@@ -326,7 +326,7 @@ def test_ignored_child_signals_do_no_harm() -> None:
 
 
 def test_closed_standard_descriptors_become_empty_ones() -> None:
-    # Else the launcher's own descriptors would get their numbers.
+    # Otherwise the launcher's own descriptors would get the numbers 0 and 1.
     def close_input_and_output() -> None:
         os.closerange(0, 2)
 
@@ -351,7 +351,7 @@ def test_too_few_descriptors_are_explained(descriptors: int, words: str) -> None
     assert "ulimit -n" in job.errors
 
 
-def test_stop_and_go_on() -> None:
+def test_a_job_can_be_stopped_and_continued() -> None:
     script = f"trap 'exit 0' USR1; {WAITS}"
     with Launched("run", "-n", "1", "sh", "-c", script) as job:
         job.read_until("ready")
@@ -363,7 +363,7 @@ def test_stop_and_go_on() -> None:
         assert job.end() == 0
 
 
-def test_nobody_reads_any_more() -> None:
+def test_a_closed_output_ends_the_job() -> None:
     with Launched("run", "-n", "2", "sh", "-c", "while echo x; do :; done") as job:
         assert job.process.stdout is not None
         job.read_until("x")
@@ -374,7 +374,7 @@ def test_nobody_reads_any_more() -> None:
 
 
 def test_a_slow_reader_does_not_stop_the_launcher() -> None:
-    # More than all buffers hold, while nobody reads standard output.
+    # The script writes more than all buffers hold, while the test does not read standard output.
     script = "head -c 4000000 /dev/zero | tr '\\0' '\\n'; echo never"
     with Launched("run", "-n", "1", "sh", "-c", script) as job:
         assert job.process.stderr is not None
@@ -387,7 +387,7 @@ def test_a_slow_reader_does_not_stop_the_launcher() -> None:
 
 
 def test_a_slow_reader_gets_everything() -> None:
-    # The closing lines come when all processes have ended; only then somebody reads the rest.
+    # The closing lines come when all processes have ended; the test reads the rest only then.
     script = "sleep 1000 & setsid sleep 1001 & head -c 150000 /dev/zero | tr '\\0' '\\n'; exit 3"
     with Launched("run", "-n", "1", "sh", "-c", script) as job:
         assert job.process.stderr is not None

@@ -1,4 +1,4 @@
-"""Every message of the command to somebody who has called it in a wrong way, word by word."""
+"""Every message of the command about a wrong command line, word by word."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMMANDS = (
 NAMES = "; a name has letters, digits and _, and does not begin with a digit"
 FIELDS = "{rank}, {local_rank}, {host}, {pid}, {stream}, {time}"
 
-# What follows `farandole run`, and what it says.
+# The words after `farandole run`, and the message about them.
 WRONG_RUNS = {
     "": "which program? For example `farandole run -n 2 python train.py`",
     "-n 2": "which program? For example `farandole run -n 2 python train.py`",
@@ -123,7 +123,7 @@ def test_a_line_end_in_the_prefix_is_rejected() -> None:
     assert (job.errors, job.process.returncode) == (RUN.format(message), 2)
 
 
-# Flags of horovodrun, with what we say instead.
+# Flags of horovodrun, with the hint for each.
 FOREIGN = {
     "-np": "say `-n N`",
     "--num-proc=2": "say `-n N`",
@@ -176,7 +176,7 @@ def test_flags_of_horovodrun_get_a_hint(flag: str) -> None:
         assert (job.errors, job.process.returncode) == (message, 2)
 
 
-def test_what_belongs_to_the_program_is_no_flag_of_horovodrun() -> None:
+def test_words_of_the_program_are_not_flags_of_horovodrun() -> None:
     job = run("run", "-n", "1", "--prefix", "-np ", "echo", "-np", "--verbose")
     assert job.output == "-np -np --verbose\n"
 

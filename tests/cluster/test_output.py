@@ -1,4 +1,4 @@
-"""What `farandole run` does with the output and the variables of the workers when it is asked."""
+"""The options of `farandole run` for the output and the environment of the workers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from launched import HANG_SECONDS, Launched, command, run
 
-QUIET = ("-x", "OMP_NUM_THREADS=1")  # no notice about it
-# What the launcher says of these scripts, which train nothing.
+QUIET = ("-x", "OMP_NUM_THREADS=1")  # then the launcher prints no notice about it
+# What the launcher prints about these scripts, which train nothing.
 NEVER_JOINED = re.compile(
     r"farandole: no worker of this job called farandole's init\(\): the \d processes ran "
     r"independently of each other; to train together, the program must call hvd.init\(\)\n"
@@ -22,7 +22,7 @@ NEVER_JOINED = re.compile(
 
 
 def run_with(*words: str, workers: int = 2, environment: dict[str, str] | None = None) -> Launched:
-    """The last word is a shell script."""
+    """Run a job; the last word is a shell script."""
     *options, script = words
     job = ("run", "-n", str(workers), *QUIET, *options, "sh", "-c", script)
     return run(*job, environment=environment)
@@ -49,7 +49,7 @@ def test_the_later_of_two_flags_wins() -> None:
     assert "[0] debug\n" in job.output
 
 
-def test_the_prefix_says_what_is_asked() -> None:
+def test_the_prefix_has_the_fields_that_are_asked_for() -> None:
     pattern = "{{{rank}/{local_rank} {host} {pid} {stream}}} "
     job = run_with("--prefix", pattern, "echo $$; echo $$ >&2", workers=1)
     host = re.escape(socket.gethostname())
@@ -59,7 +59,7 @@ def test_the_prefix_says_what_is_asked() -> None:
     assert errors is not None and errors[1] == output[1]
 
 
-def test_the_prefix_tells_the_time() -> None:
+def test_the_prefix_shows_the_time() -> None:
     job = run_with("--prefix", "{time}|", "echo", workers=1, environment={"TZ": "UTC+5"})
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}\|\n", job.output)
 
@@ -76,7 +76,7 @@ def test_only_some_ranks_are_shown() -> None:
     assert NEVER_JOINED.fullmatch(errors[-1])
 
 
-def test_the_launcher_is_heard_about_ranks_that_are_not_shown(tmp_path: Path) -> None:
+def test_failures_of_hidden_ranks_are_reported(tmp_path: Path) -> None:
     script = 'echo out; [ "$FARANDOLE_RANK" = 0 ] || exit 7'
     job = run_with("--tag-rank", "0", "--output-dir", str(tmp_path), script)
     assert job.process.returncode == 7
@@ -108,7 +108,7 @@ def test_files_of_an_earlier_job_are_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "rank.0" / "stdout").read_text() == "second\n"
 
 
-def test_a_file_that_vanishes_is_told_once(tmp_path: Path) -> None:
+def test_a_removed_file_is_reported_once(tmp_path: Path) -> None:
     script = f"rm -r {shlex.quote(str(tmp_path))}/rank.0; echo a; sleep 0.1; echo b; echo c >&2"
     job = run_with("--output-dir", str(tmp_path), script, workers=1)
     assert job.process.returncode == 0
@@ -130,7 +130,7 @@ def test_too_few_descriptors_for_the_files_are_explained(tmp_path: Path) -> None
     )
 
 
-LIMIT = 4 << 20  # leaves room for the memory that a worker shares with the launcher
+LIMIT = 4 << 20  # enough for the memory that a worker shares with the launcher
 
 
 def test_a_file_size_limit_does_not_end_the_job(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_file_size_limit_does_not_end_the_job(tmp_path: Path) -> None:
 
 
 def in_small_folder(folder: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
-    """With 64 kB of disk at the folder, in a mount namespace of its own, which is shown at last."""
+    """Run a command with 64 kB of disk at the folder (by a mount namespace), and print its use."""
     place = shlex.quote(str(folder))
     script = f"mount -t tmpfs -o size=64k none {place} && {shlex.join(words)}; code=$?;"
     script += f"du -sk {place} >&2; exit $code"
@@ -185,7 +185,7 @@ def test_a_full_disk_does_not_end_the_job(tmp_path: Path) -> None:
 FULL = "could not be written (No space left on device)"
 
 
-def test_output_that_is_lost_is_no_success() -> None:
+def test_lost_output_is_a_failure() -> None:
     words = (command(), "run", "-n", "1", *QUIET, "sh", "-c", "echo hello")
     with Path("/dev/full").open("w") as full:
         job = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -193,7 +193,7 @@ def test_output_that_is_lost_is_no_success() -> None:
     assert job.stderr == f"farandole: the standard output {FULL}; lines are missing there\n"
 
 
-def test_the_first_failure_is_still_the_jobs() -> None:
+def test_lost_output_does_not_hide_the_first_failure() -> None:
     words = (command(), "run", "-n", "1", *QUIET, "sh", "-c", "echo hello; exit 7")
     with Path("/dev/full").open("w") as full:
         job = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -202,7 +202,7 @@ def test_the_first_failure_is_still_the_jobs() -> None:
 
 
 @pytest.mark.parametrize("what", ["knobs", "doctor"])
-def test_what_was_not_printed_is_no_success(what: str) -> None:
+def test_output_that_cannot_be_printed_is_a_failure(what: str) -> None:
     with Path("/dev/full").open("w") as full:
         job = subprocess.run(
             [command(), what], stdout=full, stderr=subprocess.PIPE, text=True, check=False

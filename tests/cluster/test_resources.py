@@ -1,4 +1,4 @@
-"""Jobs on a machine that has little of everything: they work, or every rank says what is short."""
+"""Jobs with too little of a resource: they work, or every rank says which resource is short."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run_job(
     before_exec: Callable[[], object] | None = None,
     environment: dict[str, str] | None = None,
 ) -> Launched:
-    """To its end; nothing of it may be left, and no invariant may be broken."""
+    """Run a job to its end, and check that no process is left and no invariant is broken."""
     words = ("run", "-n", str(size), *program)
     variables = {"FARANDOLE_START_TIMEOUT": "30", **(environment or {})}
     with Launched(*words, environment=variables, before_exec=before_exec) as job:
@@ -55,7 +55,7 @@ def call(name: str, *arguments: object) -> None:
 
 
 def mount_tiny_shared_memory() -> None:
-    """Gives this process a /dev/shm of 64 kB, which is full."""
+    """Give this process a /dev/shm of 64 kB, and fill it."""
     clone_new_mounts, recursive_private = 0x20000, 0x4000 | 0x40000
     call("unshare", clone_new_mounts)
     call("mount", None, b"/", None, recursive_private, None)
@@ -95,7 +95,7 @@ class ControlGroup:
             try:
                 self.folder.rmdir()
                 break
-            except OSError:  # what was killed leaves it a moment later
+            except OSError:  # killed processes leave the group a moment later
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
@@ -108,15 +108,15 @@ def control_group(request: pytest.FixtureRequest) -> Iterator[ControlGroup]:
     group.remove()
 
 
-# Shared memory comes page by page, at the first touch. The pages of a memfd count as the control
-# group's; when it is full the kernel kills a process. It is never a SIGBUS, as on a full tmpfs.
+# The kernel provides shared memory page by page, at the first touch. The pages of a memfd count for
+# the control group; when it is full, the kernel kills a process. There is no SIGBUS, as on a tmpfs.
 @as_root
 @pytest.mark.parametrize("control_group", ["memory"], indirect=True)
-def test_a_full_control_group_kills_and_it_is_said(control_group: ControlGroup) -> None:
+def test_a_kill_by_a_full_control_group_is_reported(control_group: ControlGroup) -> None:
     outcomes = []
     for megabytes in (16, 24, 32, 48, 64, 96, 256):
         control_group.set("memory.limit_in_bytes", megabytes << 20)
-        job = run_job(2, *SMALL, "cramped", before_exec=control_group.enter)
+        job = run_job(2, *SMALL, "touch_shared_memory", before_exec=control_group.enter)
         outcomes.append((megabytes, code_of(job)))
         if code_of(job) == 0:
             assert job.output.count("done") == 2, job.output
@@ -132,7 +132,7 @@ def test_a_full_control_group_kills_and_it_is_said(control_group: ControlGroup) 
 @as_root
 @pytest.mark.parametrize("control_group", ["pids"], indirect=True)
 def test_few_processes_and_threads(control_group: ControlGroup) -> None:
-    """Launcher, agent, two workers and two threads in each make eight."""
+    """Launcher, agent, two workers and two threads in each worker make eight."""
     codes = []
     for limit in range(1, 10):
         control_group.set("pids.max", limit)
@@ -187,7 +187,7 @@ def test_the_launcher_says_how_many_descriptors_it_needs(size: int) -> None:
         if advice:
             assert int(advice[1]) > limit
     failures = [code != 0 for code in codes]
-    assert failures == sorted(failures, reverse=True), codes  # more never hurts
+    assert failures == sorted(failures, reverse=True), codes  # a higher limit never hurts
     assert codes[-1] == 0, codes
 
 
@@ -209,34 +209,34 @@ def test_following_the_advice_helps() -> None:
     assert steps > 0
 
 
-# Rank 1 alone: the others hear of it.
-CRAMPED_RANK = '[ "$FARANDOLE_RANK" != 1 ] || ulimit {}; exec "$0" "$@"'
+# The limit holds for rank 1 alone; the other ranks must report it too.
+LIMITED_RANK = '[ "$FARANDOLE_RANK" != 1 ] || ulimit {}; exec "$0" "$@"'
 
 
 @pytest.mark.parametrize("limit", [5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16])
 def test_a_worker_says_how_many_descriptors_it_needs(limit: int) -> None:
-    job = run_job(2, "sh", "-c", CRAMPED_RANK.format(f"-n {limit}"), *SMALL, "short")
+    job = run_job(2, "sh", "-c", LIMITED_RANK.format(f"-n {limit}"), *SMALL, "short")
     if code_of(job) == 0:
         assert limit > 8
         assert one_result(job, 2), job.output
         return
     assert limit < 16, job.errors
     assert code_of(job) == 1, job.errors
-    told = [
+    reported = [
         rank for rank in (0, 1) if re.search(rf"\[{rank}\] .*rank 1\b.* descriptors", job.errors)
     ]
-    assert told == [0, 1], job.errors
+    assert reported == [0, 1], job.errors
     assert f"limit of {limit}; raise `ulimit -n` to at least" in job.errors, job.errors
 
 
 def test_a_program_may_use_up_its_descriptors_and_go_on() -> None:
-    limited = CRAMPED_RANK.format("-n 64")
-    job = run_job(3, "sh", "-c", limited, *SMALL, "hungry")
+    limited = LIMITED_RANK.format("-n 64")
+    job = run_job(3, "sh", "-c", limited, *SMALL, "use_up_descriptors")
     assert code_of(job) == 0, job.errors
     for rank in range(3):
-        told = re.findall(rf"\[{rank}\] told: (.*)", job.output)
-        assert len(told) == 2, job.output  # once it could not take the memory, once not make it
-        assert all("rank 1" in text and ADVICE.search(text) for text in told), told
+        reported = re.findall(rf"\[{rank}\] reported: (.*)", job.output)
+        assert len(reported) == 2, job.output  # rank 1 could not receive memory, then not make any
+        assert all("rank 1" in text and ADVICE.search(text) for text in reported), reported
         assert f"[{rank}] went on" in job.output, job.output
 
 
@@ -249,7 +249,7 @@ def test_little_address_space() -> None:
         if code_of(job) == 0:
             assert one_result(job, 2), job.output
             continue
-        # Python itself may be the first that gets none; or a thread, whose stack needs some.
+        # Python itself may be the first that gets no memory; or a thread gets none for its stack.
         texts = "memory|mmap|failed to map|MemoryError|address|cannot start the .* thread"
         assert re.search(texts, job.errors), job.errors
         assert "SIGSEGV" not in job.errors, job.errors
@@ -262,8 +262,8 @@ SMALL_HEAPS = {"FARANDOLE_HEAP_BYTES": str(2**21)}
 
 
 def test_one_rank_with_little_address_space() -> None:
-    """The others' heaps are too large for it, and nobody chose smaller ones."""
-    limited = CRAMPED_RANK.format(f"-v {1500 * 1024}")
+    """The other ranks' heaps are too large for it, and FARANDOLE_HEAP_BYTES is not set."""
+    limited = LIMITED_RANK.format(f"-v {1500 * 1024}")
     job = run_job(2, "sh", "-c", limited, *SMALL, "short")
     assert code_of(job) == 1, job.errors
     assert job.errors.count("set FARANDOLE_HEAP_BYTES for all ranks") >= 2, job.errors
@@ -273,18 +273,18 @@ def test_one_rank_with_little_address_space() -> None:
 
 
 def test_a_small_limit_of_files_is_no_obstacle() -> None:
-    """16 MiB, in blocks of 512 bytes: the group needs 4 per rank and 2 more, the heap adapts."""
+    """Allow 16 MiB (in blocks of 512 bytes): a group needs 4 per rank and 2 more, heaps adapt."""
     job = run_job(2, "sh", "-c", 'ulimit -f 32768; exec "$0" "$@"', *SMALL, "short")
     assert code_of(job) == 0, job.errors
     assert one_result(job, 2), job.output
 
 
-def test_a_result_that_does_not_fit_is_one_ranks_error() -> None:
-    job = run_job(2, *SMALL, "greedy", environment=SMALL_HEAPS)
+def test_a_result_that_does_not_fit_is_an_error_on_that_rank() -> None:
+    job = run_job(2, *SMALL, "gather_too_much", environment=SMALL_HEAPS)
     assert code_of(job) == 0, job.errors
     assert "[0] received [8000000, 8000000]" in job.output, job.output
-    told = r"\[1\] told: .*no memory for the result of .*: 16000000 rows of 8 bytes"
-    assert re.search(told, job.output), job.output
+    pattern = r"\[1\] reported: .*no memory for the result of .*: 16000000 rows of 8 bytes"
+    assert re.search(pattern, job.output), job.output
     assert job.output.count("went on 2.0") == 2, job.output
 
 
@@ -304,7 +304,7 @@ def test_kill_everything_at_any_moment(victims: str, tmp_path: Path) -> None:
         words = ("run", "-n", "2", *SMALL, "endless")
         with Launched(*words, environment=variables, before_exec=lambda: os.chdir(tmp_path)) as job:
             if chance.random() < 0.5:  # while the job starts
-                time.sleep(chance.uniform(0, 0.8))  # the moment of the fault: nothing is awaited
+                time.sleep(chance.uniform(0, 0.8))  # a random moment of the kill, not a wait
             else:  # while it works
                 job.read_until("step", times=chance.randint(1, 200))
             pids = job.left()
@@ -316,18 +316,18 @@ def test_kill_everything_at_any_moment(victims: str, tmp_path: Path) -> None:
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
-                    continue  # ended with one before
+                    continue  # it ended together with one that was killed before
             if not pids:
                 job.send(signal.SIGKILL)
             assert job.end() != 0
             deadline = time.monotonic() + 30
             while job.left() and time.monotonic() < deadline:
-                time.sleep(0.01)  # the kernel ends what its parent's death kills
+                time.sleep(0.01)  # the kernel still ends the children of killed parents
             assert job.left() == []
         assert files() == before
 
 
-def test_no_false_death_on_a_starved_machine() -> None:
+def test_a_busy_machine_causes_no_false_death() -> None:
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
         job = run_job(8, *SMALL, "many")

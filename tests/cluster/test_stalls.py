@@ -1,4 +1,4 @@
-"""What the user hears when a rank keeps the others waiting, is stopped, or never comes to init."""
+"""What the launcher reports when a rank makes the others wait, is stopped, or never calls init."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from launched import Launched
 
 WORKER = Path(__file__).with_name("stalling_worker.py")
 ONE_SECOND = {"FARANDOLE_STALL_WARNING": "1"}
-# Wide enough that no test meets it.
+# So long that no test reaches it.
 NEVER = {"FARANDOLE_STALL_WARNING": "1000"}
 
 
@@ -36,7 +36,7 @@ def read_errors_until(launched: Launched, pattern: str) -> re.Match[str]:
 
 
 def go_on(launched: Launched, folder: Path) -> None:
-    """The late rank comes, and nothing was lost."""
+    """Let the late rank go on, and check that the job succeeds."""
     (folder / "go").touch()
     end_well(launched, folder)
 
@@ -47,7 +47,7 @@ def end_well(launched: Launched, folder: Path) -> None:
     assert launched.left() == []
 
 
-# How a rank keeps the others waiting: the call, and what is said of that rank.
+# How a rank makes the others wait: the call, and what the launcher says about that rank.
 STALLS = {
     "is_late": (
         r"barrier `[^`]+`",
@@ -63,7 +63,7 @@ STALLS = {
 
 
 @pytest.mark.parametrize("how", STALLS)
-def test_a_stall_is_told_and_that_it_is_over(how: str, tmp_path: Path) -> None:
+def test_a_stall_and_its_end_are_reported(how: str, tmp_path: Path) -> None:
     call, doing = STALLS[how]
     alone = how == "keeps_a_group_waiting"
     waiting = "rank 0 has been" if alone else "ranks 0, 2 have been"
@@ -77,11 +77,11 @@ def test_a_stall_is_told_and_that_it_is_over(how: str, tmp_path: Path) -> None:
         end_well(launched, tmp_path)
 
 
-def test_a_stall_is_told_again_at_twice_the_time(tmp_path: Path) -> None:
+def test_a_stall_is_reported_again_at_twice_the_time(tmp_path: Path) -> None:
     with job("is_late", 2, tmp_path) as launched:
         for _ in range(2):
             read_errors_until(launched, "stalled: barrier")
-            launched.errors = launched.errors.replace("stalled:", "told:")
+            launched.errors = launched.errors.replace("stalled:", "reported:")
         go_on(launched, tmp_path)
 
 
@@ -97,7 +97,7 @@ def test_ranks_that_wait_for_each_other(tmp_path: Path) -> None:
 
 
 def stack_printer(folder: Path, script: str) -> dict[str, str]:
-    """A py-spy of our own that comes first in PATH."""
+    """Write a script that stands for py-spy, and put it first in PATH."""
     program = folder / "bin" / "py-spy"
     program.parent.mkdir()
     program.write_text(f"#!/bin/sh\n{script}\n")
@@ -116,23 +116,23 @@ def test_the_stack_of_the_late_rank_is_shown(tmp_path: Path) -> None:
         go_on(launched, tmp_path)
 
 
-def test_a_stack_printer_that_may_not_look_says_so_once(tmp_path: Path) -> None:
+def test_a_stack_printer_without_permission_is_reported_once(tmp_path: Path) -> None:
     rejection = "echo 'Permission Denied: Try running again'; echo 'not as root' >&2; exit 1"
     with job("is_late", 2, tmp_path, stack_printer(tmp_path, rejection)) as launched:
         for _ in range(3):
             read_errors_until(launched, "stalled: barrier")
-            launched.errors = launched.errors.replace("stalled:", "told:")
+            launched.errors = launched.errors.replace("stalled:", "reported:")
         go_on(launched, tmp_path)
     assert launched.errors.count("py-spy could not look at rank 1: not as root") == 1
     assert "innermost" not in launched.errors
     assert "Permission" not in launched.errors
 
 
-def test_a_hanging_stack_printer_disturbs_nobody(tmp_path: Path) -> None:
+def test_a_hanging_stack_printer_does_not_disturb_the_job(tmp_path: Path) -> None:
     environment = stack_printer(tmp_path, "exec sleep 1000")
     with job("is_late", 2, tmp_path, environment) as launched:
         read_errors_until(launched, "stalled: barrier")
-        go_on(launched, tmp_path)  # also looks for processes that are left
+        go_on(launched, tmp_path)  # it also checks that no process is left
 
 
 def test_a_stopped_rank_is_named_and_may_go_on(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_stopped_survivor_is_ended(tmp_path: Path) -> None:
     assert "rank 1: ended with SIGTERM" in launched.errors, launched.errors
 
 
-def test_stopping_the_whole_job_is_no_news(tmp_path: Path) -> None:
+def test_stopping_the_whole_job_is_not_reported(tmp_path: Path) -> None:
     with job("runs_until_go", 2, tmp_path) as launched:
         launched.read_until("running", times=2)
         launched.send(signal.SIGTSTP)
@@ -197,13 +197,13 @@ def test_stopping_the_whole_job_is_no_news(tmp_path: Path) -> None:
 
 
 def ticks_of(pid: int) -> int:
-    """The processor time that a process has had."""
+    """Return the processor time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
 
 def test_a_stopped_job_costs_nothing() -> None:
-    """What the launcher would look for, had the user not stopped the job, is due all the time."""
+    """Without the stop, the launcher would look for stalls all the time."""
     words = ("run", "-n", "1", "sh", "-c", "echo $PPID; exec sleep 1000")
     with Launched(*words, environment=ONE_SECOND) as launched:
         launched.read_until("[0] ")
@@ -212,7 +212,7 @@ def test_a_stopped_job_costs_nothing() -> None:
         _, status = os.waitpid(launched.process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         before = ticks_of(agent)
-        time.sleep(3)  # not a wait for something: the time in which nothing is to be done
+        time.sleep(3)  # not a wait for an event: during this time the agent must do nothing
         assert ticks_of(agent) - before < 20
         launched.send(signal.SIGCONT)
         launched.send(signal.SIGTERM)
@@ -227,7 +227,7 @@ def pid_of_rank(launched: Launched, rank: int) -> int:
     raise AssertionError(f"there is no rank {rank}")
 
 
-def test_who_ends_before_init_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_rank_that_ends_before_init_does_not_block_the_others(tmp_path: Path) -> None:
     with job("ends_before_init", 3, tmp_path, NEVER) as launched:
         assert launched.end() == 1, launched.errors
         assert launched.left() == []
@@ -242,7 +242,7 @@ def test_who_ends_before_init_keeps_nobody_waiting(tmp_path: Path) -> None:
     )
 
 
-def test_who_dies_during_init_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_rank_that_dies_during_init_does_not_block_the_others(tmp_path: Path) -> None:
     with job("ends_during_init", 3, tmp_path) as launched:
         read_errors_until(launched, r"stalled: init\(\) waits for rank 2\n")
         os.kill(pid_of_rank(launched, 1), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""`farandole status`: what it says of jobs that compute, wait, are stopped, or are none."""
+"""`farandole status`: what it shows of jobs that compute, wait or are stopped, and without jobs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def look(launched: Launched) -> Job:
 
 
 def look_until(launched: Launched, is_so: Callable[[Job], bool]) -> Job:
-    """The hang guard of `launched` ends this, too."""
+    """Look until `is_so`; the hang guard of `launched` ends this loop, too."""
     while True:
         found = look(launched)
         if is_so(found):
@@ -64,7 +64,7 @@ def states(found: Job) -> list[str]:
     return [row["state"] for row in found["ranks"]]
 
 
-def test_who_waits_and_for_whom(tmp_path: Path) -> None:
+def test_a_waiting_rank_is_shown_with_the_rank_it_waits_for(tmp_path: Path) -> None:
     with job("is_late", 3, tmp_path, NEVER) as launched:
         launched.read_until("waits for go")
         found = look_until(launched, lambda f: states(f) == ["waits", "computes", "waits"])
@@ -104,7 +104,7 @@ def check_table(launched: Launched) -> None:
     assert "\x1b" not in output
 
 
-def test_who_has_not_come_to_init(tmp_path: Path) -> None:
+def test_a_rank_before_init_is_shown(tmp_path: Path) -> None:
     with job("is_late_in_init", 2, tmp_path, NEVER) as launched:
         launched.read_until("waits for go")
         found = look_until(launched, lambda f: states(f) == ["init", "outside"])
@@ -113,7 +113,7 @@ def test_who_has_not_come_to_init(tmp_path: Path) -> None:
         go_on(launched, tmp_path)
 
 
-def test_who_has_joined_and_who_is_stopped(tmp_path: Path) -> None:
+def test_joined_and_stopped_ranks_are_shown(tmp_path: Path) -> None:
     with job("joins_late", 2, tmp_path, NEVER) as launched:
         launched.read_until("waits for go")
         look_until(launched, lambda f: states(f) == ["joined", "computes"])
@@ -126,7 +126,7 @@ def test_who_has_joined_and_who_is_stopped(tmp_path: Path) -> None:
         go_on(launched, tmp_path)
 
 
-def test_who_has_ended(tmp_path: Path) -> None:
+def test_a_rank_that_has_ended_is_shown(tmp_path: Path) -> None:
     wait = 'while ! [ -e "$0/end" ]; do sleep 0.1; done'
     program = f"echo here; [ $FARANDOLE_RANK != 0 ] || exit 0; {wait}"
     with Launched("run", "-n", "2", "sh", "-c", program, str(tmp_path)) as launched:
@@ -157,9 +157,9 @@ def test_the_jobs_of_others_are_not_shown(tmp_path: Path) -> None:
     nobody = 65534
     with command_for_all_users() as program, job("is_late", 2, tmp_path, NEVER) as launched:
         launched.read_until("waits for go")
-        told = "farandole status: no job of yours runs on this host\n"
-        assert status(code=1, user=nobody, program=program) == ("", told)
-        assert status("--json", code=1, user=nobody, program=program) == ("[]\n", told)
+        message = "farandole status: no job of yours runs on this host\n"
+        assert status(code=1, user=nobody, program=program) == ("", message)
+        assert status("--json", code=1, user=nobody, program=program) == ("[]\n", message)
         go_on(launched, tmp_path)
 
 
@@ -188,7 +188,7 @@ def test_a_process_that_only_looks_like_a_launcher(tmp_path: Path) -> None:
             go_on(launched, tmp_path)
 
 
-def test_jobs_that_come_and_go_disturb_nobody() -> None:
+def test_jobs_may_start_and_end_during_status() -> None:
     for _ in range(5):
         words = ("run", "-n", "4", "sh", "-c", "exit 0")
         with Launched(*words) as launched:
@@ -201,7 +201,7 @@ def test_jobs_that_come_and_go_disturb_nobody() -> None:
             assert launched.end() == 0
 
 
-def test_wrong_words() -> None:
+def test_wrong_arguments_are_explained() -> None:
     assert "JOB" in status("x", code=2)[1]
     assert status("1", "2", code=2)[0] == ""
 

@@ -14,7 +14,7 @@ from launched import HANG_SECONDS, command
 
 
 class Terminal:
-    """The command as the foreground job of a new terminal of 24 x 80."""
+    """The command as the foreground job of a new terminal of 24 rows and 80 columns."""
 
     def __init__(self, workers: int, script: str, *options: str, colors: bool = False) -> None:
         self.text = ""
@@ -25,7 +25,7 @@ class Terminal:
             words = [command(), "run", "-n", str(workers), *options, "sh", "-c", script]
             plain = {"NO_COLOR": "" if colors else "1", "TERM": "xterm"}
             os.execvpe(words[0], words, {**os.environ, **plain})
-        signal.alarm(HANG_SECONDS)  # ends the test run with a message of its own
+        signal.alarm(HANG_SECONDS)  # it ends the test run with a message of its own
 
     def read_until(self, text: str) -> None:
         while text not in self.text:
@@ -51,7 +51,7 @@ class Terminal:
         return bool(part)
 
 
-def test_workers_see_a_terminal_less_the_prefix() -> None:
+def test_workers_see_a_terminal_without_the_columns_of_the_prefix() -> None:
     terminal = Terminal(1, "test -t 1 && test -t 2 && echo terminal; stty size <&1")
     assert terminal.end() == 0
     assert "[0] terminal" in terminal.text
@@ -77,19 +77,19 @@ def test_ranks_and_the_launcher_have_colors() -> None:
         assert line in terminal.text
 
 
-def test_nothing_of_ours_has_colors_when_they_are_rejected() -> None:
+def test_no_color_turns_all_colors_off() -> None:
     terminal = Terminal(2, "echo hi; exit $FARANDOLE_RANK")
     assert terminal.end() == 1
     assert "\x1b" not in terminal.text
 
 
-def test_a_rejection_is_red() -> None:
+def test_a_wrong_command_line_is_explained_in_red() -> None:
     terminal = Terminal(1, "", "--tag-rank", "x", colors=True)
     assert terminal.end() == 2
     assert terminal.text.startswith('\x1b[31mfarandole run: --tag-rank "x": ')
 
 
-def test_a_program_that_is_missing_is_told_in_red(tmp_path: Path) -> None:
+def test_a_program_that_cannot_start_is_explained_in_red(tmp_path: Path) -> None:
     terminal = Terminal(1, "", "--tag-rank", "0", str(tmp_path), colors=True)
     assert terminal.end() == 126
     text = f"farandole: `{tmp_path}` is a folder, not a program"
@@ -123,7 +123,7 @@ def test_control_c_ends_the_job() -> None:
 
 
 def test_a_terminal_that_nobody_reads_does_not_stop_the_launcher(tmp_path: Path) -> None:
-    # Far more than the terminal holds, and less than the launcher keeps for a slow reader.
+    # The script writes more than the terminal holds, but less than the launcher buffers.
     written = tmp_path / "written"
     os.mkfifo(written)
     script = f"yes | head -c 100000; echo all > {written}; while :; do sleep 0.05; done"

@@ -1,4 +1,4 @@
-"""The timeline of real jobs: every file is read strictly, and everybody's calls are in it."""
+"""The timeline of real jobs: every file is read strictly, and has the calls of every rank."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def trace_of(size: int, path: Path, action: str, *options: str) -> tuple[Trace, 
     return read_trace(path), job
 
 
-def test_every_rank_tells_every_call(tmp_path: Path) -> None:
+def test_every_rank_records_every_call(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("of yesterday")
     trace, job = trace_of(3, path, "calls")
@@ -48,7 +48,7 @@ def test_every_rank_tells_every_call(tmp_path: Path) -> None:
 
 def test_ranks_have_one_clock(tmp_path: Path) -> None:
     trace, _ = trace_of(2, tmp_path / "trace.json", "calls")
-    # No call is done on a rank before the other one has it.
+    # No rank may finish a call before the other rank has begun it.
     for name in (GRAD, "barrier.noname.0"):
         begins = [trace.slices[rank, name][0].begin for rank in range(2)]
         ends = [trace.slices[rank, name][1].end for rank in range(2)]
@@ -72,7 +72,7 @@ def test_a_relative_path_and_the_old_name_of_the_knob(tmp_path: Path) -> None:
     assert read_trace(tmp_path / "trace.json").ranks.keys() == {0, 1}
 
 
-def test_dynamic_is_no_file(tmp_path: Path) -> None:
+def test_dynamic_does_not_name_a_file(tmp_path: Path) -> None:
     script = f'cd "{tmp_path}" && exec "{sys.executable}" "{WORKER}" twice one two'
     job = run(*"run -n 2 sh -c".split(), script, environment={"HOROVOD_TIMELINE": "DYNAMIC"})
     assert job.process.returncode == 0, job.output + job.errors
@@ -95,8 +95,8 @@ def test_the_file_is_bounded_and_says_so(tmp_path: Path) -> None:
     trace, _ = trace_of(2, path, "busy", "--timeline-bytes", "100000")
     assert 80_000 < path.stat().st_size < 110_000
     names = [(event["pid"], event["name"]) for event in trace.notices]
-    told = [(rank, name) for rank in (0, 1) for name in ("TIMELINE_IS_FULL", "CALLS_LEFT_OUT")]
-    assert sorted(names) == sorted(told)
+    expected = [(rank, name) for rank in (0, 1) for name in ("TIMELINE_IS_FULL", "CALLS_LEFT_OUT")]
+    assert sorted(names) == sorted(expected)
     for rank in range(2):
         inside = sum(s.name == "ALLREDUCE" for s in trace.slices[rank, "allreduce.a"])
         (out,) = (
@@ -125,19 +125,19 @@ def test_a_killed_job_leaves_a_readable_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_a_wrong_path_is_told_once_and_the_job_goes_on(tmp_path: Path, size: int) -> None:
+def test_a_wrong_path_is_reported_once_and_the_job_goes_on(tmp_path: Path, size: int) -> None:
     path = tmp_path / "no" / "trace.json"
     job = run(
         *("run", "-n", str(size), "--timeline", str(path), "--log-hide-time"),
         *(sys.executable, WORKER, "calls"),
     )
     assert job.process.returncode == 0, job.output + job.errors
-    told = f"the timeline cannot be written to `{path}`: No such file or directory"
-    assert job.errors.count(told) == 1, job.errors
+    message = f"the timeline cannot be written to `{path}`: No such file or directory"
+    assert job.errors.count(message) == 1, job.errors
     assert "; the job goes on without it" in job.errors
 
 
-def test_no_room_is_told_once_and_the_job_goes_on(tmp_path: Path) -> None:
+def test_missing_room_is_reported_once_and_the_job_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     _, job = trace_of(1, path, "full_disk", "--log-hide-time")
     assert "went on" in job.output
@@ -145,16 +145,16 @@ def test_no_room_is_told_once_and_the_job_goes_on(tmp_path: Path) -> None:
     assert path.stat().st_size <= 2000
 
 
-def test_what_python_is_told(tmp_path: Path) -> None:
+def test_wrong_paths_raise_errors_in_python(tmp_path: Path) -> None:
     job = run("run", "-n", "1", "--prefix", "", sys.executable, WORKER, "wrong", str(tmp_path))
     assert job.process.returncode == 0, job.output + job.errors
-    cannot = "told: the timeline cannot be written to"
+    cannot = "reported: the timeline cannot be written to"
     assert job.output.splitlines() == [
         f"{cannot} `{tmp_path}`: Is a directory",
         f"{cannot} `{tmp_path}/no/trace.json`: No such file or directory",
         f"{cannot} ``: No such file or directory",
-        "told: file_path has a zero byte in it; got 'zero\\x00byte'",
-        "told: file_path must be a path; got 7",
+        "reported: file_path has a zero byte in it; got 'zero\\x00byte'",
+        "reported: file_path must be a path; got 7",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Reads the trace of a timeline, strictly: what Perfetto and chrome://tracing ask of the format."""
+"""Reads the trace of a timeline strictly, as Perfetto and chrome://tracing need the format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Escapes that Perfetto's tokenizer knows (json_trace_tokenizer.cc): no \u.
+# The escapes that Perfetto's tokenizer knows (json_trace_tokenizer.cc); \u is not among them.
 ESCAPES = '"\\/bfnrt'
 PHASES = {"B", "E", "M", "i"}
 Event = dict[str, Any]
@@ -16,7 +16,7 @@ Event = dict[str, Any]
 
 @dataclass
 class Slice:
-    """What began and ended on one thread of the trace, with what lies inside it."""
+    """A slice of one thread of the trace, with the arguments of its two events."""
 
     name: str
     begin: float
@@ -30,17 +30,17 @@ class Trace:
     slices: dict[tuple[int, str], list[Slice]]  # by rank and thread name, in order of time
     unfinished: list[Slice]
     notices: list[Event]
-    ranks: dict[int, str]  # name of the process
+    ranks: dict[int, str]  # rank → name of its process
 
     def names(self, rank: int) -> set[str]:
         return {thread for of_rank, thread in self.slices if of_rank == rank}
 
 
 def read_trace(path: Path, *, complete: bool = True) -> Trace:
-    """A file that was ended; or, with complete=False, that of a job which was killed."""
+    """Read a file that was closed; with complete=False, also that of a job that was killed."""
     text = path.read_bytes().decode()  # strictly UTF-8
     if not complete and not text.endswith("]\n"):
-        text = text.rstrip()  # there may be blanks up to the end of a page
+        text = text.rstrip()  # blanks may follow, up to the end of a page
         assert text.endswith("},"), text[-200:]
         text = text[:-1] + "]"
     _check_bytes(text)

@@ -1,4 +1,4 @@
-"""A worker whose calls are to be found in a timeline: `traced_worker.py ACTION [PATH...]`."""
+"""A worker that makes calls for a timeline: `traced_worker.py ACTION [PATH...]`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ODD_NAME = 'a "b" \\c\n\t\x1b[31m\x7f ünï {[,:]}'
 
 
 def calls() -> None:
-    """One of each kind, and one whose name is not for JSON."""
+    """Make calls of several kinds, one with a name that JSON must escape."""
     allreduce(numbers(6), "grad/fc")
     allreduce(numbers(6), ODD_NAME)
     allgather(numbers(3 * (farandole.rank() + 1)))
@@ -25,19 +25,19 @@ def calls() -> None:
 
 
 def twice(first: str, second: str) -> None:
-    """Two files, one after another; a stop too many."""
+    """Write two files one after another; stop the timeline more often than it was started."""
     farandole.stop_timeline()
-    allreduce(numbers(6), "untold")
+    allreduce(numbers(6), "unrecorded")
     for path, name in ((first, "one"), (second, "two")):
         farandole.start_timeline(path)
         allreduce(numbers(6), name)
         farandole.stop_timeline()
-        allreduce(numbers(6), "untold")
+        allreduce(numbers(6), "unrecorded")
     farandole.stop_timeline()
 
 
 def many() -> None:
-    """A thousand tensors in flight at a time, with names that come once only."""
+    """Make a thousand calls in flight at a time, under names that are used only once."""
     engine = lifecycle.engine()
     for step in range(6):
         memory = [array("d", [1.0]) for _ in range(1000)]
@@ -54,13 +54,13 @@ def many() -> None:
 
 
 def busy() -> None:
-    """So many calls that a small file cannot hold them."""
+    """Make more calls than a small file can hold."""
     for _ in range(3000):
         allreduce(numbers(10), "a")
 
 
 def killed(path: str) -> None:
-    """The last rank is killed when its calls are in the file."""
+    """Kill the last rank when its calls are in the file."""
     step = 0
     while True:
         step += 1
@@ -76,7 +76,7 @@ def killed(path: str) -> None:
 
 
 def full_disk() -> None:
-    """Files may not grow any more."""
+    """Set a limit on the size of files, and go on."""
     allreduce(numbers(10), "before")
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
     for _ in range(300):
@@ -85,17 +85,17 @@ def full_disk() -> None:
 
 
 def wrong(folder: str) -> None:
-    """What start_timeline() says to paths that cannot be."""
+    """Print what start_timeline() says about impossible paths."""
     for path in (folder, folder + "/no/trace.json", "", "zero\0byte", 7):
         try:
             farandole.start_timeline(path)  # type: ignore[arg-type]
         except ValueError as error:
-            print(f"told: {error}", flush=True)
+            print(f"reported: {error}", flush=True)
     allreduce(numbers(10))
 
 
 def forked(path: str) -> None:
-    """A child that outlives us neither holds the file nor ends it."""
+    """Fork a child that lives longer than us; it must neither hold the file nor end it."""
     farandole.start_timeline(path)
     allreduce(numbers(10), "a")
     read_end, write_end = os.pipe()
@@ -105,7 +105,7 @@ def forked(path: str) -> None:
         try:
             farandole.start_timeline(path)
         except farandole.FarandoleError as error:
-            print(f"told: {error}", flush=True)
+            print(f"reported: {error}", flush=True)
         os.read(read_end, 1)
         os._exit(0)
     allreduce(numbers(10), "a")

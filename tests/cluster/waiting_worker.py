@@ -1,6 +1,6 @@
-"""A worker that waits for one that never comes: `waiting_worker.py init|call`.
+"""A worker that waits for a rank that never comes: `waiting_worker.py init|call`.
 
-It says "waiting" when its main thread is inside of that wait.
+It prints "waiting" when its main thread is in that wait.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a wheel must be able to do without any framework: meet, sum memory of the engine, part."""
+"""What a wheel must be able to do without a framework: join a job, sum engine memory, leave."""
 
 from __future__ import annotations
 

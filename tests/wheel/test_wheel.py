@@ -1,4 +1,4 @@
-"""The wheel as a user gets it: built by pip, installed where there is no compiler, run there."""
+"""The wheel as a user gets it: built by pip, installed and run where there is no compiler."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_one_wheel_for_every_python(wheel: Path) -> None:
     assert re.fullmatch(rf"farandole-[0-9.]+-cp310-abi3-linux_{machine}\.whl", wheel.name)
 
 
-def test_it_holds_what_is_needed_and_nothing_else(content: Path) -> None:
+def test_the_wheel_holds_only_needed_files(content: Path) -> None:
     files = {path.relative_to(content).as_posix() for path in content.rglob("*") if path.is_file()}
     data = {re.sub(r"^farandole-[0-9.]+\.(dist-info|data)/", r"\1/", file) for file in files}
     package = ROOT / "python/farandole"
@@ -86,7 +86,7 @@ def test_it_holds_what_is_needed_and_nothing_else(content: Path) -> None:
     assert data == sources | typing | facts | binaries
 
 
-def test_its_binaries_need_the_c_and_cpp_libraries_only(content: Path) -> None:
+def test_the_binaries_need_only_the_c_and_cpp_libraries(content: Path) -> None:
     binaries = [*content.rglob("*.so"), *content.glob("*.data/scripts/farandole")]
     assert len(binaries) == 2
     for binary in binaries:
@@ -107,7 +107,7 @@ def candidates(version: str) -> Iterator[Path]:
 
 
 def interpreter(version: str) -> Path | None:
-    """One that can make environments with pip; a name in PATH may lead to nothing."""
+    """Find a Python that can make environments with pip; a name in PATH may be a dead link."""
     for path in candidates(version):
         if path.is_file():
             question = (path, "-c", "import sys, ensurepip; print('%d.%d' % sys.version_info[:2])")
@@ -118,7 +118,7 @@ def interpreter(version: str) -> Path | None:
 
 
 def without_compiler(environment: Path) -> dict[str, str]:
-    """The variables of somebody who has activated that environment and has no compiler."""
+    """Return the variables of a user who has activated that environment and has no compiler."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -145,8 +145,8 @@ def test_it_works_without_a_compiler(version: str, wheel: Path, tmp_path: Path) 
     smoke = shutil.copy(SMOKE, tmp_path)
     output = run(commands / "farandole", "run", "-n", "2", "python", smoke, environment=variables)
     assert sorted(output.splitlines()) == [f"[{r}] rank {r} of 2: 3 0 30" for r in (0, 1)]
-    told = run(commands / "farandole", "--version", environment=variables)
-    assert wheel.name.split("-")[1] in told
+    reported = run(commands / "farandole", "--version", environment=variables)
+    assert wheel.name.split("-")[1] in reported
 
 
 def test_the_alias_is_a_wheel_of_its_own(alias: Path, wheel: Path) -> None:
@@ -166,8 +166,8 @@ def test_the_alias_is_a_wheel_of_its_own(alias: Path, wheel: Path) -> None:
         assert [name for name in content.namelist() if "horovod" in name] == []
 
 
-def lend_packages(environment: Path) -> None:
-    """Gives an environment what is installed here, but for ours: PyTorch is too large to copy."""
+def link_packages(environment: Path) -> None:
+    """Link the packages that are installed here, except ours: PyTorch is too large to copy."""
     (target,) = environment.glob("lib/python*/site-packages")
     folders = {Path(sysconfig.get_path("purelib")), Path(yaml.__file__).parents[1]}
     folders |= {Path(path) for path in sys.path if path.endswith("site-packages")}
@@ -177,30 +177,28 @@ def lend_packages(environment: Path) -> None:
             (target / entry.name).symlink_to(entry)
 
 
-TRAINS = """
+TRAINING_SCRIPT = """
 import horovod.torch as hvd, torch
 hvd.init()
 total = hvd.allreduce(torch.tensor(1.0 + hvd.rank()), op=hvd.Sum, name="total")
 print(f"rank {hvd.rank()} of {hvd.size()}: {total.item():g}")
 """
-LOOKS = "import importlib.util; print(importlib.util.find_spec('horovod'))"
+FIND_HOROVOD = "import importlib.util; print(importlib.util.find_spec('horovod'))"
 
 
-def test_the_alias_brings_horovods_names_and_nothing_else_does(
-    wheel: Path, alias: Path, tmp_path: Path
-) -> None:
+def test_only_the_alias_installs_horovods_names(wheel: Path, alias: Path, tmp_path: Path) -> None:
     environment = tmp_path / "environment"
     run(sys.executable, "-m", "venv", environment)
     variables = without_compiler(environment)
     commands = environment / "bin"
     install = (commands / "python", "-m", "pip", "install", "-q", "--no-deps", "--no-index")
-    lend_packages(environment)
+    link_packages(environment)
     run(*install, wheel, environment=variables)
-    assert run(commands / "python", "-c", LOOKS, environment=variables) == "None\n"
+    assert run(commands / "python", "-c", FIND_HOROVOD, environment=variables) == "None\n"
     assert [path.name for path in commands.glob("horovod*")] == []
     run(*install, alias, environment=variables)
     script = tmp_path / "script.py"
-    script.write_text(TRAINS)
+    script.write_text(TRAINING_SCRIPT)
     output = run(commands / "horovodrun", "-np", "2", "python", script, environment=variables)
     lines = sorted(line for line in output.splitlines() if line.startswith("["))
     assert lines == [f"[{r}]<stdout>:rank {r} of 2: 3" for r in (0, 1)], output

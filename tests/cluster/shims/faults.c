@@ -1,9 +1,9 @@
-// LD_PRELOAD shim: the n-th system call of one process of a job fails, or is short. Counts only
-// calls that come from Farandole's own code, in the launcher or in one worker:
+// LD_PRELOAD shim: lets the n-th system call of one process of a job fail or do less than asked. It
+// counts only calls that come from Farandole's own code, in the launcher or in one worker:
 //   FAULT_TARGET   launcher, or the number of a rank
 //   FAULT_KIND     EINTR, EAGAIN, ENOBUFS, SHORT, or LIMIT (a system limit is reached)
-//   FAULT_NUMBER   which of the calls that can fail so; 0: none, they are only counted
-//   FAULT_COUNTERS a file of 16 bytes: how many such calls there were, and how many were struck
+//   FAULT_NUMBER   which of the calls that can fail this way; 0: none, the calls are only counted
+//   FAULT_COUNTERS a file of 16 bytes: how many such calls there were, and how many faults
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,7 +23,7 @@
 
 struct counters {
   _Atomic long calls;
-  _Atomic long struck;
+  _Atomic long faults;
 };
 
 static struct counters* counters;
@@ -40,8 +40,8 @@ __attribute__((constructor)) static void begin(void) {
     return;
   const int descriptor = REAL(open)(file, O_RDWR | O_CLOEXEC);
   if (descriptor < 0) abort();
-  void* memory = REAL(mmap)(NULL, sizeof(struct counters), PROT_READ | PROT_WRITE, MAP_SHARED,
-                            descriptor, 0);
+  void* memory =
+      REAL(mmap)(NULL, sizeof(struct counters), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   close(descriptor);
   if (memory == MAP_FAILED) abort();
   kind = getenv("FAULT_KIND");
@@ -57,11 +57,11 @@ static int is_farandole(void* caller) {
   return strncmp(name, "farandole", 9) == 0 || strncmp(name, "core.", 5) == 0;
 }
 
-// Is it this call's turn? `error` is what it gets then; 0 keeps the kind's own meaning.
-static int strikes(const char* wanted, int error, void* caller) {
+// Returns whether this call gets the fault, and then sets errno to `error`.
+static int gets_fault(const char* wanted, int error, void* caller) {
   if (counters == NULL || strcmp(kind, wanted) != 0 || !is_farandole(caller)) return 0;
   if (atomic_fetch_add(&counters->calls, 1) + 1 != number) return 0;
-  atomic_fetch_add(&counters->struck, 1);
+  atomic_fetch_add(&counters->faults, 1);
   errno = error;
   return 1;
 }
@@ -76,32 +76,33 @@ static int never_blocks(int descriptor) {
 }
 
 #define CALLER __builtin_return_address(0)
-#define INTERRUPTED strikes("EINTR", EINTR, CALLER)
-#define LIMITED(error) strikes("LIMIT", error, CALLER)
+#define INTERRUPTED gets_fault("EINTR", EINTR, CALLER)
+#define LIMITED(error) gets_fault("LIMIT", error, CALLER)
 
 ssize_t read(int descriptor, void* bytes, size_t count) {
   if (INTERRUPTED) return -1;
-  if (counters != NULL && never_blocks(descriptor) && strikes("EAGAIN", EAGAIN, CALLER)) return -1;
-  if (counters != NULL && count > 1 && is_stream(descriptor) && strikes("SHORT", 0, CALLER))
+  if (counters != NULL && never_blocks(descriptor) && gets_fault("EAGAIN", EAGAIN, CALLER))
+    return -1;
+  if (counters != NULL && count > 1 && is_stream(descriptor) && gets_fault("SHORT", 0, CALLER))
     count = 1;
   return REAL(read)(descriptor, bytes, count);
 }
 
 ssize_t write(int descriptor, const void* bytes, size_t count) {
   if (INTERRUPTED) return -1;
-  if (counters != NULL && count > 1 && is_stream(descriptor) && strikes("SHORT", 0, CALLER))
+  if (counters != NULL && count > 1 && is_stream(descriptor) && gets_fault("SHORT", 0, CALLER))
     count = 1;
   return REAL(write)(descriptor, bytes, count);
 }
 
 ssize_t sendmsg(int descriptor, const struct msghdr* message, int flags) {
-  if (INTERRUPTED || strikes("EAGAIN", EAGAIN, CALLER) || strikes("ENOBUFS", ENOBUFS, CALLER))
+  if (INTERRUPTED || gets_fault("EAGAIN", EAGAIN, CALLER) || gets_fault("ENOBUFS", ENOBUFS, CALLER))
     return -1;
   return REAL(sendmsg)(descriptor, message, flags);
 }
 
 ssize_t recvmsg(int descriptor, struct msghdr* message, int flags) {
-  if (INTERRUPTED || strikes("EAGAIN", EAGAIN, CALLER)) return -1;
+  if (INTERRUPTED || gets_fault("EAGAIN", EAGAIN, CALLER)) return -1;
   return REAL(recvmsg)(descriptor, message, flags);
 }
 
