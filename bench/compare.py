@@ -89,7 +89,7 @@ def compare(part: Part, cores: int, count: int) -> Outcome:
 
 
 def facts() -> dict[str, Any]:
-    def said(*command: str) -> str:
+    def output_of(*command: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
         return done.stdout.strip()
 
@@ -99,19 +99,21 @@ def facts() -> dict[str, Any]:
         if line.startswith("model name")
     ]
     return {
-        "commit": said("git", "describe", "--always", "--dirty"),
+        "commit": output_of("git", "describe", "--always", "--dirty"),
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="minutes"),
         "processor": models[0] if models else platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
-        "caches": said("sh", "-c", "lscpu | sed -n 's/^L\\(.*\\) cache: */L\\1 /p' | paste -sd,"),
+        "caches": output_of(
+            "sh", "-c", "lscpu | sed -n 's/^L\\(.*\\) cache: */L\\1 /p' | paste -sd,"
+        ),
         "memory_gib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30,
         "page_bytes": os.sysconf("SC_PAGE_SIZE"),
         "huge_pages": Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text().strip(),
         "kernel": platform.release(),
-        "compiler": said("sh", "-c", "c++ --version | head -1"),
-        "open_mpi": said("sh", "-c", "mpirun.openmpi --version | head -1"),
-        "mpich": said("sh", "-c", "mpichversion | head -1 | tr -s '\\t ' ' '"),
-        "torch": said(sys.executable, "-c", "import torch; print(torch.__version__)"),
+        "compiler": output_of("sh", "-c", "c++ --version | head -1"),
+        "open_mpi": output_of("sh", "-c", "mpirun.openmpi --version | head -1"),
+        "mpich": output_of("sh", "-c", "mpichversion | head -1 | tr -s '\\t ' ' '"),
+        "torch": output_of(sys.executable, "-c", "import torch; print(torch.__version__)"),
     }
 
 
@@ -152,11 +154,15 @@ def write(arguments: argparse.Namespace, outcomes: list[Outcome], machine: dict[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("goals", nargs="*", metavar="GOAL", help=f"{' '.join(GOALS)}; none: all")
+    parser.add_argument(
+        "goals", nargs="*", metavar="GOAL", help=f"{' '.join(GOALS)} (default: all)"
+    )
     parser.add_argument("--json", type=Path, default=ROOT / "build/bench/compared.json")
     parser.add_argument("--markdown", type=Path, help="the tables and commands, to a file")
     parser.add_argument("--plot", type=Path, help="time against size as SVG, if there is G2 or G3")
-    parser.add_argument("--rounds", type=int, default=rounds.ROUNDS, help="7, or fewer for a look")
+    parser.add_argument(
+        "--rounds", type=int, default=rounds.ROUNDS, help="7, or fewer for a quick look"
+    )
     arguments = parser.parse_args()
     if unknown := set(arguments.goals) - set(GOALS):
         parser.error(f"no goal {unknown.pop()!r}; there are {' '.join(GOALS)}")

@@ -78,8 +78,8 @@ class Contender:
             )
             results: list[Result] = json.loads(done.stdout)
         except (subprocess.SubprocessError, ValueError) as failure:
-            said = str(getattr(failure, "stderr", "") or "")
-            raise RuntimeError(f"{self.name}: {failure}\n{said[-1000:]}") from None
+            errors = str(getattr(failure, "stderr", "") or "")
+            raise RuntimeError(f"{self.name}: {failure}\n{errors[-1000:]}") from None
         if not all(result["verified"] for result in results):
             raise WrongResultError(f"{self.name}: a result is wrong ({self.line(task, sizes)})")
         return results
@@ -132,7 +132,7 @@ def open_mpi(task: Task, crowded: bool) -> list[Contender]:
         Contender("openmpi", f"{name}{how}", (*start, *bind, *ob1, *words, str(program)))
         for name, words in variants.items()
         for how, bind in binding.items()
-        # if not, only bound, because there are many
+        # If ranks share cores, most settings run only bound, because there are many of them.
         if how or not crowded or name in ("cma", "nocma", "sm")
     ]
 

@@ -26,14 +26,14 @@ namespace {
 
 constexpr std::chrono::milliseconds kLimit = std::chrono::minutes(1);
 
-// One rank's calls. It repeats the same calls, as a training does.
+// Makes one rank's calls. It repeats the same calls, as training does.
 class Caller {
  public:
   Caller(Engine& engine, const BenchOptions& options) : engine_(engine), options_(options) {}
 
   void call(const Shape& shape, const std::byte* input, std::byte* output) {
     const auto& calls = calls_on(shape, input, output);
-    if (options_.completions) return call_and_be_told(calls);
+    if (options_.completions) return call_with_completions(calls);
     if (options_.grouped) {
       const auto handles = engine_.submit_batch(calls);
       CHECK(handles.ok(), "all ranks of a benchmark make the same calls");
@@ -52,16 +52,16 @@ class Caller {
   }
 
  private:
-  void call_and_be_told(const std::vector<Submission>& calls) {
-    missing_ = calls.size();
+  void call_with_completions(const std::vector<Submission>& calls) {
+    calls_left_ = calls.size();
     for (const Submission& call : calls) CHECK(engine_.submit(call).ok(), "nobody leaves early");
-    for (std::size_t missing = missing_; missing > 0; missing = missing_) missing_.wait(missing);
+    for (std::size_t left = calls_left_; left > 0; left = calls_left_) calls_left_.wait(left);
   }
 
-  static void is_done(void* context, Handle handle) noexcept {
+  static void on_completion(void* context, Handle handle) noexcept {
     auto& caller = *static_cast<Caller*>(context);
     CHECK(caller.engine_.take(handle).status.ok(), "nobody leaves a benchmark early");
-    if (--caller.missing_ == 0) caller.missing_.notify_one();
+    if (--caller.calls_left_ == 0) caller.calls_left_.notify_one();
   }
 
   const std::vector<Submission>& calls_on(const Shape& shape, const std::byte* input,
@@ -83,7 +83,8 @@ class Caller {
       call.shape = {static_cast<std::int64_t>(end - begin)};
       call.input = input + begin * shape.element_bytes;
       call.output = output + begin * shape.element_bytes;
-      if (options_.completions) call.completion = {.function = &Caller::is_done, .context = this};
+      if (options_.completions)
+        call.completion = {.function = &Caller::on_completion, .context = this};
       calls.push_back(std::move(call));
     }
     return calls;
@@ -94,7 +95,7 @@ class Caller {
   std::size_t bytes_ = 0;
   std::map<const std::byte*, std::vector<Submission>> calls_;  // by the memory of their tensors
   std::vector<Handle> handles_;
-  std::atomic<std::size_t> missing_ = 0;  // calls that no completion has told of
+  std::atomic<std::size_t> calls_left_ = 0;  // whose completion has not run yet
 };
 
 bool run_rank(int rank, const BenchOptions& options, int rendezvous,

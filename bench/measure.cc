@@ -27,7 +27,7 @@ constexpr std::size_t kWarmUpsMin = 3, kWarmUpsMax = 200;
 constexpr int kRepetitionsMin = 5;
 constexpr std::size_t kLongBytes = 32 << 20;  // larger tensors need fewer repetitions
 constexpr int kLongRepetitionsMin = 3;
-constexpr std::size_t kTightBytes = 4 << 20;  // roughly, for a series of calls
+constexpr std::size_t kTightBytes = 4 << 20;  // of a series of calls, roughly
 constexpr std::size_t kTightCallsMax = 2000;
 constexpr std::size_t kTightCallsShared = 50;  // if ranks share cores, because a call may take 8 ms
 

@@ -37,7 +37,7 @@ void add_options(CLI::App& app, BenchOptions& options, std::vector<std::uint64_t
       ->check(CLI::Range(1, 100'000));
   app.add_flag("--grouped", options.grouped, "Submit the pieces as one batch")
       ->excludes(app.add_flag("--completions", options.completions,
-                              "Each piece tells when it is done, instead of being waited for"));
+                              "Use a completion for each piece, instead of waiting for it"));
 }
 
 [[noreturn]] void reject(const char* why) {

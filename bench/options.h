@@ -29,7 +29,7 @@ struct BenchOptions {
   // Into how many calls the tensor is split. 0: the program can only do whole tensors.
   std::size_t pieces = 0;
   bool grouped = false;      // submit the pieces as one batch
-  bool completions = false;  // nobody waits for a call: the pieces tell when they are done
+  bool completions = false;  // each piece has a completion; the program waits for no handle
   std::string library = {};  // the name of the measured library
 };
 

@@ -29,7 +29,10 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def bootstrap(rounds: int, statistic: Callable[[Sequence[int]], float]) -> Interval:
-    """Return the statistic of all rounds, and its spread over resampled rounds. Repeatable."""
+    """Return the statistic of all rounds with its 95 % interval over resampled rounds.
+
+    The same rounds always give the same interval.
+    """
     source = random.Random(20)
     everything = range(rounds)
     samples = sorted(

@@ -28,7 +28,7 @@ TRIAL_BYTES = 16 << 20  # larger sizes use the best settings of this size
 SPIN = """
 import os
 parent = os.getppid()
-while os.getppid() == parent:  # ends with us, however we end
+while os.getppid() == parent:  # it ends when the benchmark ends, in whatever way
     for _ in range(1_000_000): pass
 """
 Say = Callable[[str], None]

@@ -101,11 +101,11 @@ def ways() -> dict[str, Way]:
     return found | {"DDP, ours": ddp(dist.new_group(backend="farandole"))}
 
 
-def train(model: Model, way: Way, rests: bool) -> tuple[float, float, nn.Module]:
-    """Return the seconds per step, the last loss and the trained model. With `rests`, only wait."""
+def train(model: Model, way: Way, is_idle: bool) -> tuple[float, float, nn.Module]:
+    """Return the seconds per step, the last loss and the trained model; if idle, only wait."""
     torch.manual_seed(1)
     built = model.build()
-    if rests:
+    if is_idle:
         hvd.barrier()
         hvd.barrier()
         return 0.0, 0.0, built
@@ -128,10 +128,10 @@ def train(model: Model, way: Way, rests: bool) -> tuple[float, float, nn.Module]
 
 
 def measure(name: str, way_name: str, way: Way) -> dict[str, Any]:
-    rests = way_name == "one process" and hvd.rank() > 0
-    seconds, loss, model = train(MODELS[name], way, rests)
-    said = hvd.allgather_object((seconds, loss))
-    trained = [pair for pair in said if pair[0] > 0]
+    is_idle = way_name == "one process" and hvd.rank() > 0
+    seconds, loss, model = train(MODELS[name], way, is_idle)
+    gathered = hvd.allgather_object((seconds, loss))
+    trained = [pair for pair in gathered if pair[0] > 0]
     if way_name not in ("one process", "independent"):
         hvd.check_parameters(model.named_parameters())
     return {

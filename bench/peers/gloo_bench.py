@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure Gloo through torch.distributed as bench/measure.cc does, and print the same JSON.
 
-If Gloo has an operation only in place, that one is measured. One thread per rank, each on a core.
+Operations that Gloo has only in place are measured in place. Each rank has one thread, on its core.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Shape:
 
 
 class SharedResults:
-    """The barrier that polls, as in the other programs, and the times of all ranks."""
+    """A barrier that polls, as in the other programs, and the times of all ranks."""
 
     def __init__(self, arrivals: torch.Tensor, times: torch.Tensor, rank: int) -> None:
         self.arrivals, self.times, self.rank = arrivals.numpy(), times.numpy(), rank
