@@ -31,7 +31,7 @@ OVERLAY = ROOT / "build/ablations"
 ROOM = "src/coordination"
 PAGE = ROOT / "docs/simulator.md"
 SEEDS = 8  # of each workload; workloads_test.cc has the same number
-PATIENCE_S = 60  # of processor time for all workloads, which take about 7 s
+PROCESSOR_TIME_MAX_S = 60  # for all workloads, which take about 7 s
 SWITCHES = """
 #include <cstdlib>
 #include <cstring>
@@ -169,7 +169,7 @@ def report_of(program: Path, ablation: str = "") -> str:
     """Return the simulator's table of workloads."""
     return subprocess.run(
         (
-            *("sh", "-c", f'ulimit -t {PATIENCE_S} && exec "$0" "$@"'),
+            *("sh", "-c", f'ulimit -t {PROCESSOR_TIME_MAX_S} && exec "$0" "$@"'),
             *(str(program), "--workloads", "--seeds", str(SEEDS)),
         ),
         env=os.environ | {"ABLATION": ablation},
@@ -180,7 +180,7 @@ def report_of(program: Path, ablation: str = "") -> str:
 
 
 def costs(program: Path, ablation: str = "") -> dict[str, Cost]:
-    """Return what each workload costs. Empty if a workload does not come to its end."""
+    """Return the costs of each workload by name; nothing if a workload does not end."""
     try:
         report = report_of(program, ablation)
     except subprocess.CalledProcessError as error:
@@ -198,8 +198,8 @@ def costs(program: Path, ablation: str = "") -> dict[str, Cost]:
     return table
 
 
-def shown(name: str, workload: str, on: Cost, off: Cost) -> str:
-    """Return a row of a table. A rule that is broken counts more than what it costs."""
+def row_text(name: str, workload: str, on: Cost, off: Cost) -> str:
+    """Return a row of a table. A broken rule counts more than any cost."""
     if off.problems > on.problems:
         return f"| {name} | {workload} | breaks a rule |  |  |  |"
     cells = [name, workload]
@@ -210,8 +210,10 @@ def shown(name: str, workload: str, on: Cost, off: Cost) -> str:
 
 
 def earns(on: Cost, off: Cost) -> bool:
-    """Return whether it costs at least 2 % more messages, steps or time without it, or breaks a
-    rule."""
+    """Return whether a workload is worse without the heuristic.
+
+    It is if it breaks a rule, or costs at least 2 % more messages, steps or time.
+    """
     pairs = (
         (on.messages, off.messages),
         (on.steps, off.steps),
@@ -254,10 +256,11 @@ def tables(
             rows.append(f"| {heuristic.name} | all | does not end |  |  |  |")
             continue
         before, after = on[heuristic.workload], found[heuristic.name][heuristic.workload]
-        rows.append(shown(heuristic.name, heuristic.workload, before, after))
+        rows.append(row_text(heuristic.name, heuristic.workload, before, after))
         if not earns(before, after):
             best = [name for name in on if earns(on[name], found[heuristic.name][name])]
-            print(f"{heuristic.name} earns nothing there, but in: {', '.join(best) or 'none'}")
+            elsewhere = ", ".join(best) or "none"
+            print(f"{heuristic.name} earns nothing in {heuristic.workload}, but in: {elsewhere}")
     lines = [
         f"| `{constant.name}` = {value} | {total(found[f'{constant.name}={value // 2}'])} | "
         f"{total(on)} | {total(found[f'{constant.name}={2 * value}'])} |"

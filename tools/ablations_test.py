@@ -65,10 +65,10 @@ def test_a_heuristic_earns_by_messages_steps_time_or_rules() -> None:
 
 def test_a_row_says_what_is_worse_without_the_rule() -> None:
     on = Cost(100, 1, 100, 100, 0)
-    assert ablations.shown("r", "w", on, Cost(150, 1, 100, 90, 0)) == (
+    assert ablations.row_text("r", "w", on, Cost(150, 1, 100, 90, 0)) == (
         "| r | w | 100 → 150 | 1 | 100 | 100 → 90 |"
     )
-    assert ablations.shown("r", "w", on, Cost(150, 1, 100, 90, 1)) == (
+    assert ablations.row_text("r", "w", on, Cost(150, 1, 100, 90, 1)) == (
         "| r | w | breaks a rule |  |  |  |"
     )
 

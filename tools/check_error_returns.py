@@ -43,7 +43,7 @@ class Excuse:
 
 
 def end_of_call(source: str, opening: int) -> int:
-    """Find the position where the parenthesis that opens there is closed."""
+    """Return the position after the parenthesis that closes the one at `opening`."""
     depth = 0
     for token in TOKEN.finditer(source, opening):
         depth += {"(": 1, ")": -1}.get(token[0], 0)

@@ -63,13 +63,13 @@ def complaints(lines: dict[int, Line], *excuses: Excuse) -> list[str]:
     return list(violations(list(error_returns(PATH, SHORT, {PATH: lines})), list(excuses)))
 
 
-def test_what_no_test_reaches_needs_an_excuse() -> None:
+def test_an_unreached_error_needs_an_excuse() -> None:
     (complaint,) = complaints({1: Line(0)})
     assert complaint.startswith(f"{PATH}:1: no test reaches")
     assert complaints({1: Line(0)}, Excuse(PATH, '"wrong"', "why")) == []
 
 
-def test_an_excuse_for_what_is_reached_is_wrong() -> None:
+def test_an_excuse_for_a_reached_error_is_wrong() -> None:
     (complaint,) = complaints({1: Line(1, whole=True)}, Excuse(PATH, '"wrong"', "why"))
     assert "a test reaches this error" in complaint
 
@@ -80,7 +80,7 @@ def test_an_error_that_only_some_runs_reach_is_accepted_either_way() -> None:
     assert complaints({1: Line(0)}, excuse) == []
 
 
-def test_an_excuse_for_what_is_gone_is_wrong() -> None:
+def test_an_excuse_for_a_missing_error_is_wrong() -> None:
     (complaint,) = complaints({1: Line(1, whole=True)}, Excuse(PATH, '"other"', "why"))
     assert "0 errors hold this text" in complaint
 

@@ -85,14 +85,14 @@ def names(cell: str) -> list[str]:
 
 def parse_rules(page: str) -> Rules:
     rules = Rules()
-    wishes: dict[str, list[str]] = {}
+    listed: dict[str, list[str]] = {}
     for heading, *rows in tables(page):
         cells = [
             (row[0], name, names(row[2])) for row in rows if len(row) > 2 for name in names(row[1])
         ]
         if heading[:3] == ["level", "room", "may include"]:
             rules.levels |= {room: int(level) for level, room, _ in cells}
-            wishes |= {room: wish for _, room, wish in cells}
+            listed |= {room: others for _, room, others in cells}
         elif heading[:3] == ["Python package", "may import", "libraries"]:
             rules.imports |= {
                 package: {package, *names(row[1]), *names(row[2])}
@@ -103,10 +103,10 @@ def parse_rules(page: str) -> Rules:
             rules.library_rooms |= {prefix: set(rooms) for _, prefix, rooms in cells}
     if not rules.levels:
         raise SystemExit("docs/architecture.md has no table `level | room | may include`")
-    for listed in re.findall(r"^Pure rooms: *([^.\n]*)\.", page, re.MULTILINE):
-        rules.pure_rooms |= set(names(listed))
-    for room, wish in wishes.items():
-        rules.allowed[room] = set().union(*(expand(name, rules.levels) for name in wish))
+    for pure in re.findall(r"^Pure rooms: *([^.\n]*)\.", page, re.MULTILINE):
+        rules.pure_rooms |= set(names(pure))
+    for room, others in listed.items():
+        rules.allowed[room] = set().union(*(expand(name, rules.levels) for name in others))
     return rules
 
 
@@ -296,8 +296,10 @@ class Modules:
         self.trees = {name: ast.parse(path.read_text()) for name, path in self.paths.items()}
 
     def imports_of(self, module: str, deferred: bool = True) -> Iterator[str]:
-        """Return modules, also those that `from package import module` names. Without `deferred`,
-        leave out imports within functions."""
+        """Return the modules that a module imports, also those in `from package import module`.
+
+        Without `deferred`, leave out imports within functions.
+        """
         waiting: list[ast.AST] = [self.trees[module]]
         while waiting:
             node = waiting.pop()

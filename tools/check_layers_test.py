@@ -143,7 +143,7 @@ def test_a_comment_may_name_what_is_forbidden(tmp_path: Path) -> None:
     assert check(tmp_path, {"src/coordination/a.cc": "// no getenv here\n"}) == []
 
 
-def test_rejects_a_table_that_points_up_or_runs_in_circles(tmp_path: Path) -> None:
+def test_rejects_a_table_that_points_up_or_has_a_cycle(tmp_path: Path) -> None:
     up = PAGE.replace("| 0 | base | include/farandole |", "| 0 | base | engine |")
     found = check(tmp_path, {}, up)
     assert "docs/architecture.md: row base points up to engine" in found

@@ -93,8 +93,10 @@ class Scanner:
             self.at += 1
 
     def body_after(self, header: list[Token]) -> list[Token]:
-        """Scan a namespace or class from its `{` to its `}`, where it stops. Return the header's
-        rest."""
+        """Scan the body of a function, a namespace or a class up to its `}`.
+
+        If the `{` begins an initializer instead, return the header with it.
+        """
         first = without_templates(header)
         if is_function(first) and not is_container(first):
             self.at += 1

@@ -2,7 +2,7 @@
 """Link tools/hooks/pre-commit into this clone's own folder of hooks.
 
 Hooks in the folder that core.hooksPath names belong to the user and stay as they are. A folder that
-is not a git repository gets no hook. Neither is a failure.
+is not a git repository gets no hook. The script succeeds in both cases.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""Run the unit tests and the simulator in the preset `asan`, and print which of our lines they
-reach.
+"""Run the unit tests and the simulator in the preset `asan`, and print the coverage of our lines.
 
-The address and undefined-behaviour sanitizers watch the run. Fails if a test fails, if fewer lines
-of src are reached than the floor, and if no test returns one of the errors
+The address and undefined-behaviour sanitizers watch the run. The script fails if a test fails, if
+the tests reach fewer lines of src than the floor, or if no test returns one of the errors
 (check_error_returns.py). Processes that are killed leave no counts.
 """
 

@@ -23,5 +23,5 @@ def test_rooms_and_src_as_a_whole() -> None:
     ]
 
 
-def test_nothing_counted_is_nothing_covered() -> None:
+def test_no_counts_mean_no_coverage() -> None:
     assert table({})[1] == 0

@@ -28,7 +28,7 @@ SITE = ROOT / "build/mutants/site"
 PACKAGES = ("farandole", "horovod")  # what the tests in python/ import
 # A test that hangs because of a bug has found it. Its time limit is a multiple of its time without
 # a bug, and at least some seconds.
-PATIENCE, PATIENCE_S = 10, 60
+TIMEOUT_FACTOR, TIMEOUT_MIN_S = 10, 60
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def outcome_of(mutant: Mutant, seconds: float) -> str:
     original = path.read_text()
     try:
         path.write_text(planted(mutant, original))
-        found = not tests_pass(mutant, max(PATIENCE_S, PATIENCE * seconds))
+        found = not tests_pass(mutant, max(TIMEOUT_MIN_S, TIMEOUT_FACTOR * seconds))
     except BuildError:
         return "does not build"
     except (OSError, ValueError) as misfit:

@@ -50,7 +50,7 @@ def test_the_source_is_restored_after_every_outcome(
     assert source.read_text() == "return a + b"
 
 
-def test_a_bug_that_does_not_build_is_no_bug_that_was_found(
+def test_a_bug_that_does_not_build_does_not_count_as_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(mutant: Mutant, timeout: float) -> bool:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 REPEATED_LINES, REPEATED_COLUMNS = 60, 300
-LAST_WORDS_S = 5
+OUTPUT_WAIT_S = 5
 
 
 def run_stages(stages: dict[str, Callable[[], object]], logs: Path) -> int:
@@ -55,8 +55,9 @@ def run_one(stage: Callable[[], object], log: Path) -> bool:
 
 @contextmanager
 def copied_to(log: Path) -> Iterator[None]:
-    """Copy the output of this process and its children to `log` while it is shown as usual. A child
-    that outlives its stage may go on writing; this waits only briefly for it.
+    """Copy the output of this process and its children to `log`, and show it as usual.
+
+    A child that outlives its stage may go on writing; this waits only briefly for it.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -75,7 +76,7 @@ def copied_to(log: Path) -> Iterator[None]:
             os.dup2(original, number)
             os.close(original)
         try:
-            tee.wait(LAST_WORDS_S)
+            tee.wait(OUTPUT_WAIT_S)
         except subprocess.TimeoutExpired:
             print("[dev] a process of this stage still runs", flush=True)
 

@@ -48,7 +48,7 @@ def test_the_end_of_a_failed_stage_is_repeated_below_the_table(tmp_path: Path) -
     assert done.returncode == 1
 
 
-def test_what_is_no_text_is_repeated_too(tmp_path: Path) -> None:
+def test_output_that_is_not_text_is_repeated_too(tmp_path: Path) -> None:
     done = run(r"'bad': lambda: fail('printf \"\\377x\"')", tmp_path)
     assert done.stdout.count("x") == 2
 
