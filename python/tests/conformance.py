@@ -17,4 +17,4 @@ from random_programs import RandomPrograms
 class Conformance(
     OperationChecks, GroupChecks, MismatchChecks, RandomPrograms, NamingPrograms, LifeChecks
 ):
-    """All of it."""
+    """All checks of the suite."""

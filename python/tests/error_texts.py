@@ -1,7 +1,7 @@
-"""Every error text of the package and of the bindings, whole, in a job of two. (The engine's are
-compared in src/engine.)
+"""Compare every error text of the package and of the bindings as a whole, in a job of two.
 
-Both workers make all calls. Where this package raises an error, one of the calls must come by.
+(src/engine tests the engine's texts.) Both workers make all calls. Every statement of the package
+that raises an error must be reached by one of the calls.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SPLITS = (
 
 
 def places_of_errors() -> set[tuple[str, int]]:
-    """File and line of every statement of the package that makes one of its errors."""
+    """Return file and line of every statement of the package that makes one of its errors."""
     statements = [
         (str(path.relative_to(FOLDER)), node)
         for path in FOLDER.rglob("*.py")
@@ -63,7 +63,7 @@ def places_of_errors() -> set[tuple[str, int]]:
 def makes_an_error(statement: ast.stmt) -> bool:
     made = [node.func for node in ast.walk(statement) if isinstance(node, ast.Call)]
     names = [name.id for name in made if isinstance(name, ast.Name)]
-    # An AttributeError is Python's answer to a name that a module does not have.
+    # Python expects an AttributeError for a name that a module does not have.
     return any(name.endswith("Error") and name != "AttributeError" for name in names)
 
 

@@ -1,5 +1,8 @@
-"""A rank that another launcher than ours has started. `cycle`: joins and leaves again and again;
-`die`: rank 1 is killed, and the others say what they hear."""
+"""A rank that another launcher than ours has started.
+
+`cycle`: the rank joins and leaves again and again. `die`: rank 1 is killed, and the other ranks
+print their error.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def cycle() -> None:
     for number in range(CYCLES):
         hvd.init()
         if number % 10 == hvd.rank():
-            time.sleep(0.01)  # one is late
+            time.sleep(0.01)  # one rank is late
         assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == hvd.size()
         if number == 0:
             group = hvd.add_process_set([0, hvd.size() - 1])
@@ -37,7 +40,7 @@ def die() -> None:
     try:
         hvd.allreduce(torch.ones(1), name="never")
     except hvd.GroupLostError as error:
-        print(f"heard: {error}\n", end="", flush=True)
+        print(f"raised: {error}\n", end="", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
-"""A worker of a job of two: rank 0 forks in many states; its children use farandole, end, or run
-another program, and it notices nothing of that. Needs no framework."""
+"""A worker of a job of two. Rank 0 forks in many states of its engine.
+
+Its children use farandole, end, or run another program; the parent must not be affected. Needs no
+framework.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def expect(text: str, call: Callable[[], object]) -> None:
 
 
 def in_child(*work: Callable[[], object]) -> None:
-    """Forks; the child does the work and ends as Python programs do."""
+    """Fork; the child does the work and ends as Python programs do."""
     child = os.fork()
     if child == 0:
         try:
@@ -48,7 +51,7 @@ def in_child(*work: Callable[[], object]) -> None:
 
 
 def run_another_program() -> None:
-    """It has our environment, but it is not a member of the job."""
+    """Replace this child by a program with our environment that is not a member of the job."""
     program = "import farandole; farandole.init()"
     os.execv(sys.executable, [sys.executable, "-c", program])
 

@@ -1,4 +1,4 @@
-"""Process sets, static and dynamic, and ranks that run out of data."""
+"""Checks of process sets, static and dynamic, and of ranks that run out of data (join)."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class GroupChecks(Suite):
             for group in mine:
                 self.api.barrier(process_set=group)
 
-    def check_places(self) -> None:
+    def check_local_and_cross_ranks(self) -> None:
         assert (self.api.local_rank(), self.api.local_size()) == (self.rank, self.size)
         assert (self.api.cross_rank(), self.api.cross_size()) == (0, 1)
         assert self.api.is_homogeneous()
 
-    def check_places_in_groups(self) -> None:
+    def check_ranks_in_groups(self) -> None:
         assert self.api.global_process_set.process_set_id == 0
         assert self.api.global_process_set.size() == self.size
         for number, group in enumerate(self.groups):
@@ -47,15 +47,15 @@ class GroupChecks(Suite):
             if group.included():
                 assert group.ranks[group.rank()] == self.rank
             else:
-                self.expect_outsiders_are_told(group)
+                self.expect_errors_for_non_members(group)
 
-    def expect_outsiders_are_told(self, group: Any) -> None:
+    def expect_errors_for_non_members(self, group: Any) -> None:
         self.expect_error("not a member", group.rank)
         for call in (self.api.allreduce, self.api.allgather, self.api.reducescatter):
             self.expect_error("not a member", call, self.tensor((2,)), process_set=group)
 
     def check_init_again(self) -> None:
-        """With other objects for the same groups."""
+        """init() may be called again with other objects for the same groups."""
         again = [self.api.ProcessSet(group.ranks) for group in self.groups]
         for _ in range(2):
             self.api.init(process_sets=again)
@@ -65,11 +65,11 @@ class GroupChecks(Suite):
                 self.api.barrier(process_set=same)
         self.api.init(process_sets="dynamic")
 
-    # Groups that come and go
+    # Groups that are added and removed
 
     def expect_group_works(self, group: Any) -> None:
         if not group.included():
-            self.expect_outsiders_are_told(group)
+            self.expect_errors_for_non_members(group)
             return
         api, inputs = self.api, self.of_group(group, (6,))
         total = np.sum(inputs, 0)
@@ -92,7 +92,7 @@ class GroupChecks(Suite):
         lists = {2: [[0], [1]], 3: [[0], [2], [1]], 4: [[0, 1], [2, 3], [1]]}
         return [self.api.ProcessSet(ranks) for ranks in lists.get(self.size, [])]
 
-    def check_groups_that_come_and_go(self) -> None:
+    def check_groups_are_added_and_removed(self) -> None:
         groups, numbers = self.new_groups(), set()
         for _ in range(3):
             for group in groups:
@@ -109,7 +109,7 @@ class GroupChecks(Suite):
                     "not registered", self.api.allreduce, self.tensor((2,)), process_set=group
                 )
                 assert not self.api.remove_process_set(group)
-        assert len(numbers) == 3 * len(groups)  # no number comes back
+        assert len(numbers) == 3 * len(groups)  # no number is used again
 
     def check_groups_are_added_as_lists_too(self) -> None:
         for group in self.new_groups():
@@ -121,7 +121,7 @@ class GroupChecks(Suite):
             assert self.api.remove_process_set(again)
             assert added.process_set_id is None
 
-    def check_the_world_stays(self) -> None:
+    def check_the_world_is_not_removed(self) -> None:
         assert not self.api.remove_process_set(self.api.global_process_set)
         self.expect_error("exists already", self.api.add_process_set, list(range(self.size)))
         for wrong in ([self.size], [-1]):
@@ -129,7 +129,7 @@ class GroupChecks(Suite):
         self.expect_sum_works()
 
     def check_disagreements_about_groups(self) -> None:
-        """An error on all ranks, after which everything is as before."""
+        """A disagreement is an error on all ranks, and changes nothing."""
         if self.size == 1:
             return
         api, first, (group, other, *_) = self.api, self.rank == 0, self.new_groups()
@@ -153,7 +153,7 @@ class GroupChecks(Suite):
         self.expect_sum_works()
 
     @needs_async
-    def check_a_group_in_use_stays(self) -> None:
+    def check_a_group_in_use_is_not_removed(self) -> None:
         if not self.groups:
             return
         group = self.groups[0]
@@ -177,7 +177,7 @@ class GroupChecks(Suite):
         for pattern in range(4):
             steps = [self.steps_of(rank, pattern) for rank in range(self.size)]
             for step in range(steps[self.rank]):
-                self.expect_step_of_those_who_go_on(
+                self.expect_step_of_ranks_that_have_not_joined(
                     [r for r in range(self.size) if steps[r] > step]
                 )
             last = self.api.join()
@@ -185,7 +185,7 @@ class GroupChecks(Suite):
             assert self.api.allgather_object(last) == [last] * self.size
             self.expect_sum_works()
 
-    def expect_step_of_those_who_go_on(self, ranks: list[int]) -> None:
+    def expect_step_of_ranks_that_have_not_joined(self, ranks: list[int]) -> None:
         api, inputs = self.api, [values(rank, (5,), "float32") for rank in ranks]
         total = np.sum(inputs, 0)
         form = [form for form in forms_of("allreduce", self.frontend) if not form.grouped][-1]
@@ -224,7 +224,7 @@ class GroupChecks(Suite):
                 text = self.expect_error("joined", call)
                 assert "rank 0" in text and name.removeprefix("grouped_") in text, text
             ranks = list(range(1, self.size))
-            self.expect_step_of_those_who_go_on(ranks)
+            self.expect_step_of_ranks_that_have_not_joined(ranks)
         last = api.join()
         assert last != 0
         self.expect_sum_works()

@@ -1,5 +1,8 @@
-"""A program with signal handlers and hooks of its own, which farandole must leave alone, also when
-it is only imported. (tests/cluster has one that uses them.)"""
+"""A program with signal handlers and hooks of its own.
+
+farandole must not change them, not even when it is only imported. (tests/cluster has a program that
+also uses them.)
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pathlib import Path
 
 
 def facts() -> tuple[object, ...]:
-    """The handlers and hooks of Python, and those of the system behind them."""
+    """Return the handlers and hooks of Python, and those of the system behind them."""
     status = Path("/proc/self/status").read_text().splitlines()
     return (
         [signal.getsignal(number) for number in signal.valid_signals()],
@@ -21,7 +24,7 @@ def facts() -> tuple[object, ...]:
     )
 
 
-threading.Thread(target=int).start()  # with its first thread the C library takes signal 33
+threading.Thread(target=int).start()  # the C library sets signal 33 with the first thread
 faulthandler.enable()
 signal.signal(signal.SIGCHLD, lambda *_: None)
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Starts real jobs by the `farandole` command. A job that hangs is ended, with its output shown."""
+"""Starts real jobs by the `farandole` command. A job that hangs is killed, and its output shown."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ class Job:
 
 
 def command(size: int, *program: str | Path) -> list[str]:
-    """`farandole run` as a list of words: FARANDOLE_COMMAND, else the one that was installed with
-    this Python, else that of PATH."""
+    """Return `farandole run` as a list of words.
+
+    The command is FARANDOLE_COMMAND, or the one installed with this Python, or that in PATH.
+    """
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     farandole = os.environ.get("FARANDOLE_COMMAND") or shutil.which("farandole", path=path)
     assert farandole is not None, "the farandole command is not installed"
@@ -33,7 +35,7 @@ def command(size: int, *program: str | Path) -> list[str]:
 
 
 def command_elsewhere(launcher: str, size: int, *program: str | Path) -> list[str] | None:
-    """The same by torchrun, mpirun (Open MPI's) or mpiexec (MPICH's); None if it is not here."""
+    """Return the same for torchrun, mpirun (Open MPI) or mpiexec (MPICH); None if not installed."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node"]
     words = {
         "torchrun": torchrun,
@@ -48,7 +50,7 @@ def command_elsewhere(launcher: str, size: int, *program: str | Path) -> list[st
 def started(
     size: int, *program: str | Path, environment: Mapping[str, str] | None = None
 ) -> AbstractContextManager[subprocess.Popen[str]]:
-    """A job in a session of its own, of which nothing is left afterwards."""
+    """Start a job in a session of its own, and kill what is left of it at the end."""
     return _started(command(size, *program), environment)
 
 
@@ -97,7 +99,7 @@ def run_command(
 
 
 def run_checks(size: int, suite: str, timeout: float = 120) -> None:
-    """Runs all checks of `module:Class` with that many workers."""
+    """Run all checks of `module:Class` with `size` workers."""
     job = run(size, sys.executable, WORKER, suite, timeout=timeout)
     assert job.code == 0, job.text
     assert job.text.count("all checks passed") == size, job.text

@@ -7,19 +7,19 @@ import torch
 import farandole.torch as hvd
 
 LARGE = 2**31 + 99
-# Pieces, each filled with one value, end at no multiple of anything.
+# A tensor consists of pieces with one value each. Their length divides no block size of ours.
 PIECE = 100_000_007
 
 
 def values_of(tensor: torch.Tensor, first: int = 0) -> list[tuple[int, int]]:
-    """Return the smallest and the largest value in each piece. The tensor begins at row `first`."""
+    """Return the smallest and the largest value of each piece, if the tensor begins at `first`."""
     head = min(-first % PIECE, len(tensor))
     parts = [tensor[:head], *tensor[head:].split(PIECE)]
     return [(int(part.min()), int(part.max())) for part in parts if len(part)]
 
 
-class LargeWords:
-    """What the checks of large tensors share."""
+class LargeTensorFixture:
+    """Memory, contents and comparisons for the checks of large tensors."""
 
     def __init__(self) -> None:
         hvd.init()
@@ -44,7 +44,7 @@ class LargeWords:
         return [number + 3 * rank + 1 for number in range(begin // PIECE, -(-end // PIECE))]
 
 
-class LargeTensors(LargeWords):
+class LargeTensors(LargeTensorFixture):
     def check_allreduce_in_place(self) -> None:
         tensor = self.filled(LARGE)
         hvd.allreduce_(tensor, op=hvd.Sum)
@@ -56,7 +56,7 @@ class LargeTensors(LargeWords):
         self.expect(tensor, 0, self.pieces(0, LARGE, 1))
 
 
-class LargerTensors(LargeWords):
+class LargerTensors(LargeTensorFixture):
     def check_allgather(self) -> None:
         rows = (LARGE, 1000)
         result = hvd.allgather(self.filled(rows[self.rank]))
@@ -65,7 +65,7 @@ class LargerTensors(LargeWords):
         self.expect(result[LARGE:], 0, self.pieces(0, 1000, 1))
 
     def check_alltoall(self) -> None:
-        """The large part goes to the other rank, or to itself in front of what the other gets."""
+        """The large part goes to the other rank, or the sender keeps it as its own first part."""
         for splits in (((17, LARGE), (23, 29)), ((LARGE, 17), (23, 29))):
             mine = splits[self.rank]
             result, received = hvd.alltoall(self.filled(sum(mine)), mine)

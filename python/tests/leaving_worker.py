@@ -1,5 +1,7 @@
-"""A worker of a job of two: rank 1 leaves in the way that is asked for, with calls that are not
-done; rank 0 waits for it and says what it is told. Needs no framework."""
+"""A worker of a job of two. Rank 1 leaves in the given way, while calls are not done.
+
+Rank 0 waits for it and prints its error. Needs no framework.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def start_barrier(name: str) -> Handle[None]:
 
 
 def interrupt_soon(*delays: float) -> None:
-    """From outside, as a user's terminal does it."""
+    """Send SIGINT to this process from outside, as a user's terminal does."""
     kills = [f"sleep {delay}; kill -INT {os.getpid()}" for delay in delays]
     subprocess.Popen(["sh", "-c", ";".join(kills)])
 
@@ -48,7 +50,7 @@ def leave_in_a_handler() -> None:
     try:
         pending.wait()
     except farandole.GroupLostError as error:
-        print(f"told: {error}", flush=True)
+        print(f"raised: {error}", flush=True)
     farandole.shutdown()
 
 
@@ -67,7 +69,7 @@ def raise_in_a_wait() -> NoReturn:
     raise AssertionError("the wait ended")
 
 
-class SpeechlessError(Exception):
+class ErrorWithoutText(Exception):
     def __str__(self) -> str:
         raise LookupError("no text")
 
@@ -78,7 +80,7 @@ class WithoutName(type):
         raise LookupError("no name")
 
 
-class NamelessError(Exception, metaclass=WithoutName):
+class ErrorWithoutName(Exception, metaclass=WithoutName):
     pass
 
 
@@ -97,8 +99,8 @@ WAYS = {
     "_exit": lambda: os._exit(6),
     "exception": lambda: raise_error(ValueError("no data")),
     "surrogate": lambda: raise_error(ValueError("cannot read " + os.fsdecode(b"\xff.png"))),
-    "speechless": lambda: raise_error(SpeechlessError()),
-    "nameless": lambda: raise_error(NamelessError()),
+    "speechless": lambda: raise_error(ErrorWithoutText()),
+    "nameless": lambda: raise_error(ErrorWithoutName()),
     "interrupt": lambda: interrupted(0.3),
     "interrupt twice": lambda: interrupted(0.3, 0.02),
     "interrupted add": leave_while_adding_a_group,

@@ -1,4 +1,4 @@
-"""Threads, signals, forks, and leaving the job: what happens around the calls."""
+"""Checks of threads, signals, forks, and of leaving and joining a job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LifeChecks(Suite):
 
     @needs_async
     def check_an_interrupted_wait(self) -> None:
-        """The exception of a signal handler ends the wait of rank 0; the call goes on."""
+        """The exception of a signal handler ends the wait of rank 0, but not the call."""
 
         def interrupt(*_: object) -> None:
             raise InterruptedError
@@ -68,7 +68,7 @@ class LifeChecks(Suite):
             self.api.allreduce_async(self.tensor((1000,), seed=seed))
         self.expect_sum_works()
 
-    def check_a_forked_child_is_told(self) -> None:
+    def check_a_forked_child_gets_errors(self) -> None:
         reader, writer = os.pipe()
         tensor, calls = self.tensor((2,)), [lambda: self.api.allreduce(tensor), self.api.barrier]
         if self.frontend.has_async:
@@ -93,8 +93,8 @@ class LifeChecks(Suite):
             self.api.synchronize(handle)
         self.expect_sum_works()
 
-    def check_yy_many_lives(self) -> None:
-        """Nothing is left of an engine that is gone."""
+    def check_yy_many_inits(self) -> None:
+        """After shutdown(), an engine leaves no descriptors, threads or maps."""
 
         def facts() -> tuple[int, int, int]:
             own = Path("/proc/self")
@@ -110,10 +110,10 @@ class LifeChecks(Suite):
                 found.append(facts())
         (*counts, maps), (*later_counts, later_maps) = found
         assert counts == later_counts, found
-        assert later_maps < maps + 20, found  # some are the allocator's
+        assert later_maps < maps + 20, found  # some maps belong to the allocator
 
-    def check_yz_joining_again_what_somebody_has_left(self) -> None:
-        """Also without shutdown() on those who were left behind."""
+    def check_yz_init_after_another_rank_has_left(self) -> None:
+        """It works without shutdown() on the ranks that were left behind."""
         for leaver in {0, self.size - 1} if self.size > 1 else ():
             self.api.barrier()
             if self.rank == leaver:
@@ -124,7 +124,7 @@ class LifeChecks(Suite):
             self.expect_sum_works()
 
     def check_zz_leaving_and_joining_again(self) -> None:
-        """The last one: the groups are new ones afterwards."""
+        """This check comes last, because its groups are new ones afterwards."""
         result = self.api.allgather(self.tensor((5,)))
         if self.size > 1 and self.frontend.has_async:
             pending = self.api.allreduce_async(self.tensor((5,)), name=f"only.{self.rank}")

@@ -9,8 +9,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "migration.md"
 
 
 def rows(heading: str) -> list[tuple[list[str], str]]:
-    """Return, for each row of the table below a heading, what its first cell has in `code`, and the
-    text of its second."""
+    """Return the rows of the table below a heading.
+
+    Each row has the `code` words of its first cell, and the text of its second cell.
+    """
     text = re.split(r"^#+ ", PAGE.read_text(), flags=re.MULTILINE)
     (part,) = [part for part in text if part.startswith(heading + "\n")]
     lines = [line for line in part.splitlines() if line.startswith("|")][2:]

@@ -1,5 +1,7 @@
-"""Calls that are wrong, or that do not match between the ranks: an error everywhere, and the next
-call works."""
+"""Checks of calls that are wrong, or that do not match between the ranks.
+
+All ranks get an error, and the next call works.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ class MismatchChecks(Suite):
         self.expect_error("ProcessSet objects", api.init, process_sets=[[0]])
         self.expect_sum_works()
 
-    def check_what_is_wrong_on_one_rank_is_an_error_on_all(self) -> None:
-        """Only the last rank makes a mistake; the text names it, and all go on with the names."""
+    def check_a_mistake_of_one_rank_is_an_error_on_all(self) -> None:
+        """Only the last rank makes a mistake. The text names that rank; later names still match."""
         api, right = self.api, self.tensor((self.size,))
         is_wrong, who = self.rank == self.size - 1, f"rank {self.size - 1}: "
         wrong = self.tensor(()) if is_wrong else right
@@ -69,7 +71,7 @@ class MismatchChecks(Suite):
         self.expect_all(results, [np.concatenate(self.of_all((2,)))] * 2, "float32")
 
     def mismatches(self) -> Iterator[tuple[list[str], Call, Call]]:
-        """What the text must hold, a right call, and the other one that rank 0 makes."""
+        """Yield words that the error must have, a right call, and the wrong call of rank 0."""
         api = self.api
         for operation, options in (
             ("allreduce", {"op": api.Sum}),
@@ -104,14 +106,13 @@ class MismatchChecks(Suite):
         getattr(self.api, operation)(self.tensor(shape, dtype), name=name, **options)
 
     def grouped_call(self, call: Call, right: Call, name: str) -> None:
-        """As the second of three, of which the others are right if the call can be in a batch with
-        them."""
+        """Make the call as the second of three; the others have the shape and dtype of `right`."""
         (operation, *of_first, options), (_, *of_others, _) = call, right
         tensors = [self.tensor(*of) for of in (of_others, of_first, of_others)]
         getattr(self.api, f"grouped_{operation}")(tensors, name=name, **options)
 
-    def check_mismatches_are_told_to_all(self) -> None:
-        """Each right, wrong, and right again under the same name, alone and in a batch."""
+    def check_mismatches_are_errors_on_all(self) -> None:
+        """Make each call right, wrong, and right again under one name, alone and in a batch."""
         if self.size == 1:
             return
         others = "rank 1" if self.size == 2 else f"ranks 1{'-' if self.size > 3 else ', '}"
@@ -129,7 +130,7 @@ class MismatchChecks(Suite):
                 self.expect_sum_works()
 
     @needs_async
-    def check_a_mismatch_spares_others(self) -> None:
+    def check_a_mismatch_does_not_affect_other_calls(self) -> None:
         api = self.api
         wrong = api.allreduce_async(self.tensor((4 + self.rank,)), name="wrong")
         right = api.allreduce_async(self.tensor((4,)), name="right", op=api.Sum)

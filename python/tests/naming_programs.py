@@ -1,6 +1,8 @@
-"""Programs whose calls have no names, or names that are used again. Every rank makes the same calls
-and waits for the same ones, in one order; but each sleeps, polls and drops handles at times of its
-own. What is called how, and what is rejected, must be the same on all ranks all the same."""
+"""Programs whose calls have no names, or names that are used again.
+
+Every rank makes the same calls and waits for the same ones, in one order. But each rank sleeps,
+polls and drops handles at its own times. Names and rejections must still be the same on all ranks.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ import numpy as np
 from suite import Suite, needs_async
 
 PROGRAMS, STEPS, THREADS = 6, 60, 3
-NAMES = 4  # of a program: so few that they are in use again and again
+NAMES = 4  # so few that programs often use a name that is in use
 
 
 @contextlib.contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """They take the cores from the ranks, so that these come apart."""
+    """Keep cores busy, so that the ranks run at different speeds."""
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -34,7 +36,7 @@ def busy_processes(count: int) -> Iterator[None]:
 
 class NamingPrograms(Suite):
     @needs_async
-    def check_naming_beside_polls(self) -> None:
+    def check_naming_while_polling(self) -> None:
         own = random.Random(self.rank)
         for _ in range(10):
             handles: list[Any] = []
@@ -54,7 +56,7 @@ class NamingPrograms(Suite):
 
     @needs_async
     def check_naming_in_threads(self) -> None:
-        """Threads that run at the same time must name their calls."""
+        """Threads that run at the same time must name their calls; then their order is free."""
         errors: list[BaseException] = []
 
         def run(number: int) -> None:
@@ -71,7 +73,7 @@ class NamingPrograms(Suite):
         assert not errors, errors
 
     def run_naming_program(self, seed: int, thread: str = "") -> None:
-        """`thread`: all calls have names, and these begin so."""
+        """Run a random program. If `thread` is given, all calls have names that begin with it."""
         chance = random.Random(seed)
         own = random.Random(f"{seed} {self.rank} {thread}")
         in_use: set[str] = set()

@@ -1,7 +1,7 @@
 """A frontend for NumPy, for tests only, made of the shared modules and the engine alone.
 
-It has no calls in place. It shows that the shared modules belong to no framework, and what a
-frontend needs at least: docs/howto/frontend.md gives its size.
+It has no calls in place. It shows that the shared modules depend on no framework, and what the
+smallest frontend is: docs/howto/frontend.md gives its size.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from farandole.reduce_op import Average, ReduceOp, op_of
 
 
 class NumpyArrays:
-    """What the shared modules want to know of NumPy: see farandole.arrays."""
+    """What the shared modules need from NumPy; see farandole.arrays."""
 
     plain_types: tuple[type, ...] = (np.ndarray,)
 
@@ -141,7 +141,7 @@ def _finish(operation: Operation, waits: bool) -> Callable[..., Any]:
 
 
 def forms(operation_name: str, make: Callable[..., Operation]) -> dict[str, Callable[..., Any]]:
-    """The four forms of an operation: alone and grouped, waiting and asynchronous."""
+    """Return the four forms of an operation: single and grouped, blocking and asynchronous."""
 
     def start(
         array: Array, *given: Any, name: str | None = None, waits: bool = False, **options: Any
@@ -175,7 +175,7 @@ def forms(operation_name: str, make: Callable[..., Operation]) -> dict[str, Call
 
 
 def api(has_async: bool) -> SimpleNamespace:
-    """What would be the module farandole.numpy."""
+    """Return the names that a module farandole.numpy would have."""
     found = {name: getattr(exports, name) for name in exports.__all__}
     for module, names in (
         (calls, "barrier join poll synchronize"),
@@ -221,7 +221,7 @@ class NumpyConformance(Conformance):
 
 
 class NumpyWithoutAsync(NumpyConformance):
-    """As a frontend whose calls all wait."""
+    """The same for a frontend whose calls all block."""
 
     def __init__(self) -> None:
         super().__init__(has_async=False)

@@ -1,4 +1,4 @@
-"""Every operation in every form, dtype and group, against NumPy."""
+"""Checks of every operation in every form, dtype and group, against NumPy."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ SPLITS: tuple[Split, ...] = (
 )
 SCALES = ((2.0, 1.0), (1.0, 0.4), (0.5, 3.0), (-1.5, 0.25), (0.0, 1.0))
 SCATTERED: tuple[Shape, ...] = ((0, 2), (1,), (7,), (4, 3), (5, 2, 2), (8,), (40_001,))
-# What the ranks give to an Adasum, and the result, worked out by hand from the formula of the paper
-# (Maleki et al., 2020). Of two vectors it is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b. Of more,
-# neighbours are combined, then their results; the last of three waits for that.
+# Inputs of the ranks to an Adasum, and its result, calculated by hand from the formula of the paper
+# (Maleki et al., 2020). The result of two vectors is (1 - a·b / 2|a|²) a + (1 - a·b / 2|b|²) b. Of
+# more vectors, neighbours are combined first, then their results; the third of three waits for
+# that.
 WORKED_ADASUMS: dict[int, list[tuple[list[Any], Any]]] = {
     2: [
         ([3.0, 5.0], 4.0),  # numbers are averaged, also with opposite signs
@@ -63,7 +64,7 @@ WORKED_ADASUMS: dict[int, list[tuple[list[Any], Any]]] = {
 
 class OperationChecks(Suite):
     def reductions(self) -> Iterator[tuple[int, str, str]]:
-        """A running number, and each pair of dtype and op that has a meaning."""
+        """Yield a running number, and each pair of dtype and op that has a meaning."""
         pairs = [
             (dtype, op)
             for dtype in self.frontend.dtypes
@@ -116,7 +117,7 @@ class OperationChecks(Suite):
             for result in results:
                 assert np.array_equal(result, results[0])
 
-    def check_adasum_adds_what_is_orthogonal_and_averages_what_is_the_same(self) -> None:
+    def check_adasum_adds_orthogonal_and_averages_equal_vectors(self) -> None:
         mine = np.zeros(self.size)
         mine[self.rank] = self.rank + 1
         found = self.api.allreduce(self.frontend.tensor(mine, "float32"), op=self.api.Adasum)
@@ -140,7 +141,7 @@ class OperationChecks(Suite):
             found = self.frontend.array(self.api.allreduce(mine, op=self.api.Adasum))
             np.testing.assert_allclose(found, reference.adasum(np.stack(inputs)), 1e-5, 1e-6)
 
-    def check_what_adasum_is_not_for(self) -> None:
+    def check_adasum_rejects_other_dtypes_and_operations(self) -> None:
         adasum = self.api.Adasum
         for dtype in sorted(set(self.frontend.dtypes) - set(EPSILON)):
             text = f"the adasum of {dtype} values is not defined"
@@ -196,7 +197,7 @@ class OperationChecks(Suite):
     def expect_alltoall(
         self, group: Any, form: Form, dtype: str, splits: Split | None, unsent: int
     ) -> None:
-        """`unsent` is how many rows are sent to nobody, if splits are given."""
+        """Check an alltoall. `unsent`: how many rows are sent to no rank, if splits are given."""
         members, member = range(group.size()), group.rank()
         lists = [[(splits or SPLITS[0])(s, r) for r in members] for s in members]
         rows = [sum(of_one) + unsent * (splits is not None) for of_one in lists]
@@ -219,7 +220,7 @@ class OperationChecks(Suite):
                 self.expect(result[1], np.array(received), "int32")
 
     def check_splits_of_every_kind(self) -> None:
-        """As a list, a tuple, an array, or a tensor of any integer type."""
+        """Splits may be a list, a tuple, an array, or a tensor of any integer type."""
         tensor = self.tensor((self.size, 2))
         ones = np.ones(self.size, np.int64)
         kinds = [ones.tolist(), tuple(ones.tolist()), ones]
@@ -235,7 +236,7 @@ class OperationChecks(Suite):
             scales = SCALES[number % len(SCALES)]
             options = {"prescale_factor": scales[0], "postscale_factor": scales[1]}
             if op == "Product" and dtype not in EPSILON:
-                options["prescale_factor"] = 1.0  # else the product leaves the type
+                options["prescale_factor"] = 1.0  # else the product exceeds the type's range
             scales = (options["prescale_factor"], options["postscale_factor"])
             inputs = self.of_all((9, 2), dtype)
             for _, form in self.forms("allreduce", number):
@@ -286,7 +287,7 @@ class OperationChecks(Suite):
         self.expect(result, reference.alltoall(inputs, splits.tolist(), self.rank)[0], "float32")
 
     def check_barrier(self) -> None:
-        """Each rank leaves a mark before it enters. Who has left the barrier sees those of all."""
+        """Each rank makes a file before it enters. After the barrier, every rank sees all files."""
         made = tempfile.mkdtemp() if self.rank == 0 else None
         folder = Path(self.api.broadcast_object(made, root_rank=0))
         random = np.random.default_rng(self.rank)
@@ -304,7 +305,7 @@ class OperationChecks(Suite):
 
     @needs_async
     def check_any_order_of_submission(self) -> None:
-        """See also random_programs.py; here with handles that are polled."""
+        """Submit calls in any order and poll their handles. See also random_programs.py."""
         handles = {}
         numbers = list(range(30))
         np.random.default_rng(self.rank).shuffle(numbers)

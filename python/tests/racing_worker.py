@@ -1,5 +1,7 @@
-"""A worker whose thread leaves the job in the middle of a call, again and again, while the main
-thread polls: memory of a call that is done belongs to the program. Needs no framework."""
+"""A worker whose thread leaves the job in the middle of a call, while the main thread polls.
+
+As soon as poll() says that the call is done, its memory belongs to the program. Needs no framework.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ OURS = -7.0
 
 
 def start_allreduce(array: np.ndarray) -> calls.Handle[None]:
-    """In place."""
+    """Start an allreduce in place."""
     address = array.ctypes.data
     view = core.BufferView(core.dtypes["float32"], array.shape, address, address)
     call = core.allreduce("", 0, view, core.reduce_ops["sum"], 1.0, 1.0)
@@ -28,7 +30,7 @@ def wait(handle: calls.Handle[None]) -> None:
     try:
         handle.wait()
     except farandole.GroupLostError:
-        return  # we left, or the other rank did
+        return  # this rank has left, or the other one
 
 
 for _ in range(LIVES):
@@ -39,7 +41,7 @@ for _ in range(LIVES):
         handle = start_allreduce(array)
     except farandole.GroupLostError:
         farandole.shutdown()
-        continue  # the other rank was quicker
+        continue  # the other rank has left before
     leaving = threading.Thread(target=farandole.shutdown)
     waiting = threading.Thread(target=wait, args=[handle])
     leaving.start()

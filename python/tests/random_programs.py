@@ -1,5 +1,7 @@
-"""Random programs: the same calls on all ranks, all asynchronous, submitted and awaited in another
-order on each. One seed makes one program."""
+"""Random programs: all ranks make the same asynchronous calls.
+
+Each rank submits them and waits for them in its own orders. One seed makes one program.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ PROGRAMS, CALLS = 12, 40
 
 @dataclass
 class Call:
-    """A call of a program, and what it must give to each member of its group."""
+    """A call of a program; wanted() returns its result on a member of its group."""
 
     name: str
     operation: str
@@ -30,8 +32,8 @@ class Call:
     op: str = ""
     scales: tuple[float, float] = (1.0, 1.0)
     root: int = 0  # a member
-    splits: Sequence[Sequence[int]] = ()  # by each member, for each
-    rows: Sequence[int] = ()  # of each member's tensors; without it they have the shape
+    splits: Sequence[Sequence[int]] = ()  # by sender, then by receiver
+    rows: Sequence[int] = ()  # of each member's tensors; if empty, those of the shape
 
     def shape(self, index: int, member: int) -> Shape:
         shape = self.shapes[index]

@@ -1,7 +1,7 @@
-"""What collective operations do, in NumPy: functions of what all members of a group put in.
+"""The results of collective operations, in NumPy, as functions of the inputs of all members.
 
-Inputs are a function of the rank, so that every worker knows those of all; they are small whole
-numbers, so that sums are exact in every dtype.
+Inputs are a function of the rank, so that every worker knows those of all ranks. They are small
+whole numbers, so that sums are exact in every dtype.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ OPS = ("Sum", "Average", "Min", "Max", "Product")
 UNSIGNED = ("bool", "uint8", "uint16")
 SHAPES: tuple[Shape, ...] = ((), (0,), (1,), (7,), (3, 5), (2, 3, 4), (40_000,))
 EPSILON = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 2e-7, "float64": 1e-15}
-# What cancels out in an Adasum leaves roundings of float64; float16 has large steps near zero.
+# Elements that cancel out in an Adasum leave rounding errors of float64; float16 is coarse near
+# zero.
 NEAR_ZERO = {"float16": 3e-8, "bfloat16": 1e-12, "float32": 1e-12, "float64": 1e-12}
 
 
@@ -50,7 +51,7 @@ def allreduce(
 
 
 def adasum(level: Array) -> Array:
-    """Of neighbours, again and again; an odd one at the end goes up as it is."""
+    """Combine neighbours, again and again; an odd one at the end goes up unchanged."""
     while len(level) > 1:
         pairs = [adasum_of_two(*level[i : i + 2]) for i in range(0, len(level) - 1, 2)]
         level = np.stack([*pairs, *level[len(pairs) * 2 :]])
@@ -87,7 +88,7 @@ def reducescatter(
 def alltoall(
     inputs: Sequence[Array], splits: Sequence[Sequence[int]], member: int
 ) -> tuple[Array, list[int]]:
-    """What the member receives, and how much of it from each."""
+    """Return what the member receives, and how many rows from each sender."""
     rows = [of_sender[member] for of_sender in splits]
     first = [sum(of_sender[:member]) for of_sender in splits]
     parts = [a[f : f + r] for a, f, r in zip(inputs, first, rows, strict=True)]

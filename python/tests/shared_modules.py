@@ -1,4 +1,4 @@
-"""The shared modules on NumPy arrays: what a frontend gets without work of its own."""
+"""Checks of the shared modules on NumPy arrays: what a frontend gets without work of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from farandole.sparse_rows import start_gather
 
 
 class Model:
-    """With a state_dict(), as elastic states want it."""
+    """A model with a state_dict(), as elastic states need it."""
 
     def __init__(self, weight: Array) -> None:
         self.weight = weight
@@ -48,7 +48,7 @@ class SharedModules(Suite):
         self.world = self.api.global_process_set
 
     def gradient(self, operation: Operation, array: Array) -> Array:
-        """That of the input, if that of the output is rank + 1 everywhere."""
+        """Return the gradient of the input, if that of the output is rank + 1 everywhere."""
         output, rows = start(ARRAYS, operation, array, None, with_rows).wait()
         step = operation.backward(ARRAYS, np.full_like(output, self.rank + 1), array.shape, rows)
         result, _ = start(ARRAYS, step.operation, step.array, None, with_rows).wait()
@@ -70,7 +70,7 @@ class SharedModules(Suite):
         ):
             found = self.gradient(operation, ones)
             assert np.array_equal(found, np.broadcast_to(wanted, ones.shape)), operation
-        sent_rows = np.concatenate((members, [0.0]))[:, None]  # the last one is sent to nobody
+        sent_rows = np.concatenate((members, [0.0]))[:, None]  # the last row is sent to no rank
         found = self.gradient(Alltoall(self.world, [1] * self.size), ones)
         assert np.array_equal(found, np.broadcast_to(sent_rows, ones.shape))
 
@@ -88,7 +88,7 @@ class SharedModules(Suite):
             self.expect_error("`rows` have different sizes", finish)
 
     def check_pairing(self) -> None:
-        """By name, in any order; without names by the order."""
+        """Arrays are paired by name, in any order; without names by their order."""
         one, two = np.zeros(2), np.zeros((3, 1))
         given = [one, two] if self.rank == 0 else [two, one]
         names = {id(one): "one", id(two): "two"}
@@ -101,7 +101,7 @@ class SharedModules(Suite):
             assert "float64 [2]" in text and "float64 [3, 1]" in text, text
 
     def check_layout(self) -> None:
-        """The order is that of rank 0, and one rank's sparse gradient is sparse for all."""
+        """The order is that of rank 0. A gradient that is sparse on one rank is sparse on all."""
         kinds = [DENSE, SPARSE if self.rank == self.size - 1 else DENSE, NOTHING]
         arrived = [1, 0] if self.rank == 0 else [0, 1]
         found = agree(kinds, arrived, "layout", self.world)

@@ -1,4 +1,4 @@
-"""Starts its own ranks, which know of each other only through a file."""
+"""Starts its own ranks, which find each other only through a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the checks of the conformance suite stand on: a frontend, a job, and how to compare."""
+"""The base of the conformance suite: a frontend, a job, and functions that compare."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def forms_of(operation: str, frontend: Frontend) -> list[Form]:
 
 
 def needs_async(check: Callable[[Any], None]) -> Callable[[Any], None]:
-    """A check of calls in flight, which says so if the frontend has none."""
+    """Skip a check with a message if the frontend has no asynchronous calls."""
 
     @functools.wraps(check)
     def checked(self: Suite) -> None:
@@ -67,14 +67,14 @@ class Suite:
         self.rank, self.size = self.api.rank(), self.api.size()
 
     def init(self) -> None:
-        """With overlapping groups, if the job has three workers or more."""
+        """Join the job; with overlapping groups if it has three workers or more."""
         size = int(os.environ.get("FARANDOLE_SIZE", "1"))
         lists = {3: [[0, 1], [1, 2], [0, 2]], 4: [[0, 1, 2], [1, 2, 3], [0, 3]]}
         self.groups = [self.api.ProcessSet(ranks) for ranks in lists.get(size, [])]
         self.api.init(process_sets=self.groups)
 
     def my_groups(self) -> list[Any]:
-        """The world and the others that this rank is in."""
+        """Return the world and the other groups of this rank."""
         return [self.api.global_process_set, *(group for group in self.groups if group.included())]
 
     def tensor(self, shape: Shape, dtype: str = "float32", seed: int = 0) -> Any:
@@ -89,7 +89,7 @@ class Suite:
         return [values(rank, shape, dtype, seed) for rank in group.ranks]
 
     def forms(self, operation: str, turn: int) -> Iterator[tuple[Any, Form]]:
-        """The world with all forms, and the other groups with one each, which the turn chooses."""
+        """Yield the world with all forms, and each other group with one, which `turn` chooses."""
         forms = forms_of(operation, self.frontend)
         for number, group in enumerate(self.my_groups()):
             for form in (
@@ -100,7 +100,7 @@ class Suite:
     def run(
         self, operation: str, form: Form, tensors: Sequence[Any], *args: Any, **options: Any
     ) -> list[Any]:
-        """The results of the operation on all these tensors, as a batch or one by one."""
+        """Return the results of the operation on all these tensors, as a batch or one by one."""
         call = getattr(self.api, form.name(operation))
         finish = self.api.synchronize if form.asynchronous else lambda result: result
         if form.grouped:

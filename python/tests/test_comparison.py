@@ -1,4 +1,4 @@
-"""What ranks say, as users read it; who says it in a job is checked in torch_state.py."""
+"""The texts that compare ranks, as users read them; torch_state.py checks them in a job."""
 
 from __future__ import annotations
 

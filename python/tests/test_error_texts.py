@@ -1,4 +1,4 @@
-"""What users read when something is wrong, compared as a whole."""
+"""The error texts of the package, compared as a whole."""
 
 from __future__ import annotations
 

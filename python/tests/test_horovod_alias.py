@@ -1,4 +1,4 @@
-"""The modules of the alias that have something of their own."""
+"""The modules of the alias that have code of their own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from horovod.runner.common.util.secret import make_secret_key
 from horovod.runner.util.threads import in_thread
 
 
-def test_its_names_are_those_of_farandole() -> None:
+def test_the_alias_has_farandoles_names() -> None:
     for name in set(farandole.torch.__all__) - {"elastic"}:
         assert getattr(horovod.torch, name) is getattr(farandole.torch, name), name
         assert getattr(horovod.torch.mpi_ops, name) is getattr(farandole.torch, name), name
@@ -52,7 +52,7 @@ def test_elastic_loops_begin_again_after_an_internal_error_of_the_program() -> N
     assert resets == [1]
 
 
-def test_versions_of_frameworks_that_do_not_fit() -> None:
+def test_version_mismatches_raise_horovods_error() -> None:
     error = exceptions.HorovodVersionMismatchError("torch", "1.0", "2.0")
     assert isinstance(error, ImportError)
     assert str(error) == exceptions.get_version_mismatch_message("torch", "1.0", "2.0")
@@ -60,7 +60,7 @@ def test_versions_of_frameworks_that_do_not_fit() -> None:
     util.check_installed_version("torch", "1.0")
 
 
-def test_what_works_here() -> None:
+def test_features_are_reported() -> None:
     assert util.extension_available("torch") and not util.extension_available("tensorflow")
     assert not util.gpu_available("torch")
     assert not util.nccl_built() and not util.ccl_built() and not util.ddl_built()
@@ -73,14 +73,14 @@ def test_what_works_here() -> None:
     assert util.get_ext_suffix().endswith(".so")
 
 
-def test_the_module_with_all_of_basics() -> None:
+def test_the_class_horovod_basics() -> None:
     basics = HorovodBasics(__file__, "mpi_lib_v2")
     assert basics.is_initialized() is False
     with pytest.raises(ValueError, match="call init"):
         basics.rank()
 
 
-def test_variables_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALIAS_A", "1")
     monkeypatch.delenv("ALIAS_B", raising=False)
     with pytest.raises(KeyError), util.env(ALIAS_A=None, ALIAS_B="2"):
@@ -184,13 +184,13 @@ def test_arguments_without_a_meaning_are_warned_of(
         horovod.run(_rank_and_more, **{name: 1})
 
 
-def test_workers_load_nothing_for_jobs() -> None:
+def test_workers_do_not_load_the_modules_for_jobs() -> None:
     code = (
         "import sys, horovod.torch; "
         "print({'yaml', 'farandole.jobs', 'horovod.runner'} & set(sys.modules))"
     )
-    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert told.stdout == "set()\n"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "set()\n"
 
 
 def _fails() -> None:

@@ -1,8 +1,7 @@
-"""The modules of the alias have Horovod's public names and arguments, or the guide names those that
-are missing.
+"""The alias has the public names and arguments of Horovod, or the guide lists the differences.
 
-horovod_surface.json holds what Horovod 0.28.1 has: for each module its names, with the arguments of
-functions and methods. Its facts come from Horovod, not from our sources.
+horovod_surface.json holds the public interface of Horovod 0.28.1: for each module its names, with
+the arguments of functions and methods. Its facts come from Horovod, not from our sources.
 """
 
 from __future__ import annotations
@@ -26,8 +25,10 @@ MODULES: dict[str, dict[str, Any]] = SURFACE["modules"]
 
 
 def public_names(module: str) -> Iterator[tuple[str, str | None]]:
-    """Names such as `init` and `State.commit`, and the arguments of functions and methods. Methods
-    only of classes that are here."""
+    """Yield names such as `init` and `State.commit`, with the arguments of functions and methods.
+
+    Methods are included only if the alias has their class.
+    """
     for name, fact in MODULES[module].items():
         if name.startswith("_"):
             continue
@@ -45,14 +46,14 @@ def found(module: str, name: str) -> Any:
 
 
 def default_of(node: ast.expr) -> Any:
-    """Return the default of an argument: a literal, or what horovod.torch has under that name."""
+    """Return the default of an argument: a literal, or the value of that name in horovod.torch."""
     if isinstance(node, ast.Attribute):
         return getattr(default_of(node.value), node.attr)
     return getattr(horovod.torch, node.id) if isinstance(node, ast.Name) else ast.literal_eval(node)
 
 
 def arguments(text: str) -> list[tuple[str, Any]]:
-    """Names and defaults in a text such as "(tensor, name=None)", without *args and **kwargs."""
+    """Return names and defaults in a text such as "(tensor, name=None)", without * and **."""
     function = ast.parse(f"lambda {text[1:-1]}: 0", mode="eval").body
     assert isinstance(function, ast.Lambda)
     names = [argument.arg for argument in function.args.args]
@@ -66,7 +67,7 @@ def has_arguments(function: Callable[..., Any], wanted: list[tuple[str, Any]]) -
         parameters = parameters[1:]
     named = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return True  # takes and ignores whatever it is given
+        return True  # it accepts and ignores any arguments
     further = named[len(wanted) :]
     return (
         len(named) >= len(wanted)
@@ -81,13 +82,13 @@ def has_arguments(function: Callable[..., Any], wanted: list[tuple[str, Any]]) -
 @pytest.mark.parametrize("module", MODULES)
 def test_names_exist_unless_the_guide_says_that_they_are_missing(module: str) -> None:
     missing = {name for name, _ in public_names(module) if found(module, name) is None}
-    told: set[str] = set()
+    listed: set[str] = set()
     for modules, second in rows("Missing names"):
         names = set(re.findall("`([^`]+)`", re.split("[:(]", second)[0]))
         if module in modules:
             every = {name for name, _ in public_names(module)}
-            told |= every - names if second.startswith("all") else names
-    assert missing == told
+            listed |= every - names if second.startswith("all") else names
+    assert missing == listed
 
 
 def test_arguments_are_those_of_horovod_unless_the_guide_has_others() -> None:
@@ -99,16 +100,16 @@ def test_arguments_are_those_of_horovod_unless_the_guide_has_others() -> None:
         and (ours := found(module, name)) is not None
         and not has_arguments(ours, arguments(text))
     }
-    told = {
+    listed = {
         function: re.findall("`([^`]+)`", second)
         for functions, second in rows("Other names of arguments")
         for function in functions
     }
-    assert {name: [p for p in names if p != "self"] for name, names in different.items()} == told
+    assert {name: [p for p in names if p != "self"] for name, names in different.items()} == listed
 
 
 @pytest.mark.parametrize("module", SURFACE["other_modules"])
-def test_other_modules_are_not_there(module: str) -> None:
-    """A module that is there needs a row of the surface."""
+def test_other_modules_do_not_exist(module: str) -> None:
+    """If such a module existed, the surface would need its names."""
     with pytest.raises(ImportError):
         importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""What `horovodrun` makes of its command line and its file, without starting anything."""
+"""How `horovodrun` translates its command line and its file. These tests start no job."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def values_of(*words: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def settings(*words: str) -> list[str]:
-    """What `farandole run` gets beyond what it always gets."""
+    """Return the words for `farandole run`, without those that every job gets."""
     line = launch.run_arguments(2, values_of(*words)[0], with_time=False)
     assert line[: len(HEAD)] == HEAD
     variables = line[len(HEAD) : len(HEAD) + 6]
@@ -98,7 +98,7 @@ def file(tmp_path: Path) -> Path:
         ("--gloo --cycle-time-ms 2 --autotune --tcp", ""),
     ],
 )
-def test_flags_do_their_work(given: str, becomes: str) -> None:
+def test_flags_become_flags_of_farandole_run(given: str, becomes: str) -> None:
     assert settings(*given.split()) == becomes.split()
 
 
@@ -121,7 +121,7 @@ def test_every_flag_either_works_or_says_why_not() -> None:
             assert launch.ignored_settings(values_of(name)[0]) == []
 
 
-def test_the_time_comes_before_the_prefix() -> None:
+def test_the_timestamp_stands_before_the_prefix() -> None:
     assert launch.run_arguments(2, {}, with_time=True)[4] == "{time}[{rank}]<{stream}>:"
 
 
@@ -175,7 +175,7 @@ def test_wrong_values_of_the_file_are_named(tmp_path: Path, content: str, proble
     assert problem in str(caught.value)
 
 
-def test_keys_that_nothing_knows_are_named(tmp_path: Path) -> None:
+def test_unknown_keys_are_named(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("params: {speed: 3, cache_capacity: }\ntimeline:\nverbose: true\n")
     assert read_config(str(path)) == ({}, ["params.speed", "verbose"])
@@ -218,7 +218,7 @@ def test_wrong_flags_are_rejected(
         ("-np 2 --host-discovery-script find.sh", "elastic jobs do not work yet"),
     ],
 )
-def test_other_jobs_than_a_fixed_one_on_this_host_are_rejected(words: str, problem: str) -> None:
+def test_elastic_and_multi_host_jobs_are_rejected(words: str, problem: str) -> None:
     arguments = launch.make_parser().parse_args([*words.split(), "true"])
     with pytest.raises(ValueError) as caught:
         launch.shape_of(arguments).checked_workers()
@@ -229,7 +229,7 @@ def test_other_jobs_than_a_fixed_one_on_this_host_are_rejected(words: str, probl
     "words",
     ["-np 2 -H localhost:2", "-np 2 -H localhost:1,127.0.0.1:1", "-np 2 --min-np 2 --max-np 2"],
 )
-def test_jobs_on_this_host_are_taken(words: str) -> None:
+def test_jobs_on_this_host_are_accepted(words: str) -> None:
     arguments = launch.make_parser().parse_args([*words.split(), "true"])
     assert launch.shape_of(arguments).checked_workers() == 2
 
@@ -246,7 +246,7 @@ def test_host_files(tmp_path: Path) -> None:
         parse_host_file(str(path))
 
 
-def test_the_program_is_the_rest() -> None:
+def test_the_program_follows_the_flags() -> None:
     parser = launch.make_parser()
     arguments = parser.parse_args(["-np", "2", "python", "x.py", "--verbose", "-np", "3"])
     assert (arguments.workers, arguments.verbose) == (2, False)
@@ -258,7 +258,7 @@ def test_the_program_is_the_rest() -> None:
 
 
 def test_flags_of_the_program_are_not_ours() -> None:
-    """Also where they look like ours, cut short, in more than one way."""
+    """This holds also for abbreviations and look-alikes of our flags."""
     theirs = ["train.sh", "--log", "x", "--host", "a", "--timeline=y", "-c", "--min", "-np"]
     ours = ["--num-proc=2", "--verb", "--start-time", "30", "--blacklist-cooldown-range", "1", "2"]
     arguments = launch.make_parser().parse_args(ours + theirs)
@@ -273,7 +273,7 @@ def test_flags_of_the_program_are_not_ours() -> None:
             launch.make_parser().parse_args(words)
 
 
-def test_the_launcher_is_a_program_as_a_module() -> None:
+def test_the_launcher_runs_as_a_module() -> None:
     words = [sys.executable, "-m", "horovod.runner.launch", "--check-build"]
     found = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "PyTorch" in found.stdout and found.stderr == ""

@@ -1,4 +1,4 @@
-"""How processes join and leave: every way to end, forks, many lives, and what is left alone."""
+"""How processes join and leave: every way to end, forks, and what the engine does not change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from job import run
 HERE = Path(__file__).parent
 HANG_SECONDS = 60
 
-# Rank 1's exit code, and what rank 0 is told.
+# Rank 1's exit code, and the cause in rank 0's error.
 INTERRUPTED = (130, "has left the job (raised KeyboardInterrupt)")
 WAYS = {
     "end": (0, "has left the job (its program ended)"),
@@ -20,7 +20,7 @@ WAYS = {
     "_exit": (6, "has died"),
     "exception": (1, "has left the job (raised ValueError: no data)"),
     "surrogate": (1, r"has left the job (raised ValueError: cannot read \udcff.png)"),
-    "speechless": (1, "has left the job (raised SpeechlessError)"),
+    "speechless": (1, "has left the job (raised ErrorWithoutText)"),
     "nameless": (1, "has left the job (raised an exception that cannot be described)"),
     "interrupt": INTERRUPTED,
     "interrupt twice": INTERRUPTED,
@@ -29,7 +29,7 @@ WAYS = {
     "shutdown in a handler": (0, "has left the job (it called shutdown())"),
     "daemon threads": (0, "has left the job (its program ended)"),
 }
-# What a process says that ends in another way than asked for.
+# What a process prints if it crashes instead of ending in the way that was asked for.
 CRASH = re.compile(r"Fatal Python|terminate called|Aborted|Segmentation|Exception ignored")
 
 
@@ -38,14 +38,14 @@ def test_leaving_with_calls_that_are_not_done(way: str) -> None:
     code, cause = WAYS[way]
     job = run(2, sys.executable, HERE / "leaving_worker.py", way, timeout=HANG_SECONDS)
     assert job.code == code, job.text
-    told = [line for line in job.text.splitlines() if "survivor: " in line]
-    assert len(told) == 1 and "rank 1" in told[0] and cause in told[0], job.text
+    lines = [line for line in job.text.splitlines() if "survivor: " in line]
+    assert len(lines) == 1 and "rank 1" in lines[0] and cause in lines[0], job.text
     assert not CRASH.search(job.text), job.text
     if code == 1:
         raised = cause.removeprefix("has left the job (raised ").removesuffix(")")
         assert f"raised {raised} " in job.text, job.text  # in the launcher's report
     if way == "shutdown in a handler":
-        assert "told: shutdown() was called before this call was done" in job.text
+        assert "raised: shutdown() was called before this call was done" in job.text
 
 
 def test_memory_is_borrowed_until_the_engine_has_stopped() -> None:

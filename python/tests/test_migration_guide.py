@@ -1,5 +1,4 @@
-"""The tables of the migration guide say what exists: calls with their arguments, flags, keys of the
-file and variables."""
+"""The tables of the migration guide are correct and complete: calls, flags, keys and variables."""
 
 from __future__ import annotations
 
@@ -47,10 +46,10 @@ def test_calls_exist_with_these_arguments(frontend: Any) -> None:
             assert ours[: len(arguments)] == arguments, name
 
 
-def test_calls_that_the_table_says_are_all() -> None:
-    told = {name.partition(".")[0] for name, _ in calls()}
-    own = set(farandole.torch.__all__) - told
-    # What Horovod does not have. A new call of ours belongs here, or into the table.
+def test_the_table_lists_all_calls() -> None:
+    listed = {name.partition(".")[0] for name, _ in calls()}
+    own = set(farandole.torch.__all__) - listed
+    # The names that Horovod does not have. A new call of ours belongs here, or into the table.
     assert own == {
         *("AverageOfPresent", "CallError", "FarandoleError", "Group", "GroupLostError"),
         *("ReduceOp", "check_parameters", "global_process_set"),
@@ -73,30 +72,30 @@ def test_modules_can_be_imported() -> None:
 def test_flags_are_those_of_the_parser() -> None:
     actions = make_parser()._actions
     taken = {name for action in actions for name in action.option_strings} - {"-h", "--help"}
-    told = [name for names, _ in rows("Flags of `horovodrun`") for name in names]
-    assert sorted(told) == sorted(taken)
+    listed = [name for names, _ in rows("Flags of `horovodrun`") for name in names]
+    assert sorted(listed) == sorted(taken)
 
 
 def test_flags_have_no_meaning_where_the_table_says_so() -> None:
     silent = {n for flag in FLAGS if flag.why_ignored for n in (*flag.names, *flag.negated)}
-    told = {
+    listed = {
         name
         for names, here in rows("Flags of `horovodrun`")
         for name in names
         if here.startswith("no meaning: ")
     }
-    assert told == silent
+    assert listed == silent
 
 
 def test_keys_of_the_file() -> None:
     table = rows("Keys of the configuration file")
-    told = {
+    listed = {
         (section[0], key)
         for section, keys in table
         for key in re.findall("`([^`]+)`", keys)
         if section[0] != "controller"
     }
-    assert told == {flag.key for flag in FLAGS if flag.key is not None}
+    assert listed == {flag.key for flag in FLAGS if flag.key is not None}
 
 
 def test_variables_are_those_of_the_knobs() -> None:
@@ -104,10 +103,10 @@ def test_variables_are_those_of_the_knobs() -> None:
         [command(1)[0], "knobs"], check=True, capture_output=True, text=True
     ).stdout
     known = set(re.findall(r"HOROVOD_\w+", knobs))
-    told = {
+    listed = {
         name
         for names, here in rows("Variables")
         for name in names
         if here.startswith(("understood", "set for every worker")) and "not read" not in here
     }
-    assert told == known
+    assert listed == known

@@ -1,4 +1,4 @@
-"""A frontend for NumPy, which exists for tests only, in jobs of one to three workers."""
+"""A frontend for NumPy, which exists only for tests, in jobs of one to three workers."""
 
 from __future__ import annotations
 

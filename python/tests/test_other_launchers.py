@@ -1,4 +1,4 @@
-"""Jobs that are not started by `farandole run`: torchrun, mpirun, mpiexec, or variables by hand."""
+"""Jobs that torchrun, mpirun, mpiexec or variables set by hand start, not `farandole run`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def by_hand(rank: int, size: int, port: int, action: str) -> subprocess.Popen[st
 
 @pytest.fixture
 def port() -> int:
-    """What tells this job from others; nobody listens there."""
+    """Return a port that identifies this job; no process listens on it."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         return int(free.getsockname()[1])
@@ -50,7 +50,7 @@ def test_joining_and_leaving(launcher: str) -> None:
 
 
 def test_a_program_that_only_joins() -> None:
-    """The first to end may be the one at which the others are just meeting."""
+    """A rank may end while the others are still in init()."""
     for _ in range(3):
         job = run_command(words_of("mpiexec", 4, "leave"))
         assert job.code == 0, job.text
@@ -60,7 +60,9 @@ def test_a_killed_rank_is_named(port: int) -> None:
     ranks = [by_hand(rank, 3, port, "die") for rank in range(3)]
     texts = [rank.communicate(timeout=120)[0] for rank in ranks]
     for text in (texts[0], texts[2]):
-        assert f"heard: allreduce `never` cannot finish: rank 1 (pid {ranks[1].pid})" in text, texts
+        assert f"raised: allreduce `never` cannot finish: rank 1 (pid {ranks[1].pid})" in text, (
+            texts
+        )
 
 
 def test_a_missing_rank_is_named(port: int) -> None:
@@ -89,7 +91,7 @@ def test_several_hosts() -> None:
     )
 
 
-def test_a_size_that_is_left_over() -> None:
+def test_a_left_over_world_size_of_one() -> None:
     program = "import farandole; farandole.init(); print(farandole.size())"
     result = subprocess.run(
         [sys.executable, "-c", program],

@@ -1,4 +1,4 @@
-"""Parts of the package that need no other process."""
+"""Parts of the package that can be tested in one process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ManualEngine:
 
 
 class Memory:
-    """Counts how many are alive."""
+    """Memory that counts how many objects of it are alive."""
 
     alive = 0
 
@@ -86,7 +86,7 @@ def test_the_error_of_a_handle_stays() -> None:
 
 
 class FailingCall(PreparedCall[None]):
-    """Its finish() knows it, as that of a call in place does."""
+    """A call whose exception refers to it by its traceback, as that of a call in place does."""
 
     def __init__(self, number: int) -> None:
         self.call = SimpleNamespace(handle=number)
@@ -96,7 +96,7 @@ class FailingCall(PreparedCall[None]):
         raise CallError("wrong")
 
 
-def test_a_handle_that_has_failed_leaves_nothing() -> None:
+def test_a_failed_handle_frees_its_memory() -> None:
     def fail_in_vain(number: int) -> None:
         engine = ManualEngine()
         engine.done.add(number)
@@ -116,7 +116,7 @@ def test_a_handle_that_has_failed_leaves_nothing() -> None:
         gc.enable()
 
 
-def test_a_handle_that_its_own_result_knows_leaves_nothing() -> None:
+def test_a_handle_in_a_reference_cycle_is_freed() -> None:
     engine = ManualEngine()
     for number in range(1, 4):
         memory = Memory()
@@ -145,7 +145,7 @@ def test_an_interruption_of_poll_is_not_lost() -> None:
 
 
 class InterruptedAtFirst:
-    """A finish() that is struck by Ctrl-C the first time."""
+    """A finish() that Ctrl-C interrupts the first time."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -157,7 +157,7 @@ class InterruptedAtFirst:
         return "here"
 
 
-def test_an_interrupted_wait_has_taken_nothing() -> None:
+def test_an_interrupted_wait_releases_nothing() -> None:
     engine = ManualEngine()
     engine.done.add(1)
     handle = handle_of(engine, 1, Memory(), InterruptedAtFirst())
@@ -244,7 +244,7 @@ def test_two_threads_wait_for_a_handle() -> None:
     inside.wait()
     second = threading.Thread(target=lambda: results.append(handle.wait()))
     second.start()
-    second.join(0.1)  # it cannot end before the first; a wrong result would come at once
+    second.join(0.1)  # it cannot end before the first; a wrong result would come within this time
     go_on.set()
     first.join()
     second.join()
@@ -299,7 +299,7 @@ def test_an_uncaught_exception_is_the_reason_to_leave(monkeypatch: pytest.Monkey
     assert f'File "{__file__}"' in stack and stack.endswith("ValueError: no data\nat all\n")
 
 
-def test_only_a_loss_and_what_was_raised_from_it_is_put_down_to_a_loss() -> None:
+def test_only_errors_raised_from_a_loss_count_as_a_loss() -> None:
     loss, own = farandole.GroupLostError("rank 0 died"), RuntimeError("step 7")
     assert lifecycle._was_caused_by_a_loss(loss)
     assert not lifecycle._was_caused_by_a_loss(own)
@@ -316,7 +316,7 @@ def test_only_a_loss_and_what_was_raised_from_it_is_put_down_to_a_loss() -> None
 def test_a_fork_during_shutdown_leaves_no_engine_to_the_child(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The thread that was to end it does not exist there."""
+    """The thread that was ending the engine does not exist in the child."""
     abandoned: list[bool] = []
     engine = SimpleNamespace(
         shutdown=lambda *_: lifecycle._abandon_in_child(),

@@ -38,7 +38,7 @@ def test_all_differ() -> None:
     assert len(lines) == 10
 
 
-def test_other_shapes_and_dtypes() -> None:
+def test_different_shapes_and_dtypes() -> None:
     one, two = parameters(a="11", b="22"), parameters(a="11", b="22")
     two["b"] = Parameter("float64 [4]", "22")
     found = difference({0: one, 1: one, 2: two, 3: one})
@@ -60,7 +60,7 @@ def test_a_missing_parameter() -> None:
     )
 
 
-def test_other_names() -> None:
+def test_different_names() -> None:
     found = difference({0: parameters(a="11", b="22"), 1: parameters(a="11", c="22")})
     assert found.details == (
         "rank 1 does not have `b`\n"
@@ -69,7 +69,7 @@ def test_other_names() -> None:
     )
 
 
-def test_a_rank_that_cannot_say() -> None:
+def test_a_rank_that_cannot_read_its_parameters() -> None:
     found = difference({0: parameters(a="11"), 1: "`a` is on the device meta"})
     assert (found.failed, found.problem) == (True, "cannot be compared")
     assert found.details == "rank 1 cannot read them\n  rank 1   `a` is on the device meta"

@@ -48,7 +48,7 @@ def test_parameters(size: int) -> None:
         "torch_devices:DeviceChecks",
     ],
 )
-def test_what_only_torch_has(size: int, suite: str) -> None:
+def test_torch_only_features(size: int, suite: str) -> None:
     run_checks(size, suite)
 
 
@@ -62,7 +62,7 @@ def test_elastic(size: int) -> None:
     run_checks(size, "torch_elastic:ElasticChecks")
 
 
-def run_if_memory_is_there(gib: int, suite: str) -> None:
+def run_if_enough_memory(gib: int, suite: str) -> None:
     lines = Path("/proc/meminfo").read_text().splitlines()
     available = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
     if available < gib << 20:
@@ -71,8 +71,8 @@ def run_if_memory_is_there(gib: int, suite: str) -> None:
 
 
 def test_large_tensors() -> None:
-    """About 5 GiB."""
-    run_if_memory_is_there(12, "large_tensors:LargeTensors")
+    """This needs about 5 GiB."""
+    run_if_enough_memory(12, "large_tensors:LargeTensors")
 
 
 @pytest.mark.skipif(
@@ -80,4 +80,4 @@ def test_large_tensors() -> None:
     reason="40 s on two cores, and 13 GiB: runs only if FARANDOLE_TEST_LARGER_TENSORS is set",
 )
 def test_larger_tensors() -> None:
-    run_if_memory_is_there(16, "large_tensors:LargerTensors")
+    run_if_enough_memory(16, "large_tensors:LargerTensors")

@@ -1,4 +1,4 @@
-"""The torch.distributed backend in jobs of `farandole run`, of other launchers, and of none."""
+"""The torch.distributed backend in jobs of `farandole run`, of other launchers, and without any."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_under_other_launchers(launcher: str, size: int) -> None:
 
 
 def test_gloo_in_a_job_of_one() -> None:
-    """What docs/howto/torch_distributed.md says of other backends."""
+    """Check what docs/howto/torch_distributed.md says about other backends."""
     program = (
         "import farandole.torch, torch.distributed as dist; dist.init_process_group('gloo'); "
         "print('of', dist.get_world_size())"
@@ -39,7 +39,7 @@ def test_gloo_in_a_job_of_one() -> None:
 
 
 def test_a_file_beside_variables_of_another_launcher(tmp_path: Path) -> None:
-    """RANK and WORLD_SIZE alone tell no job from others; the file does."""
+    """RANK and WORLD_SIZE alone identify no job; the file does."""
     program = (
         "import farandole.torch, torch.distributed as dist; dist.init_process_group('farandole', "
         f"init_method='file://{tmp_path}/store', rank=0, world_size=1); print(dist.get_rank())"

@@ -1,5 +1,7 @@
-"""After backward() the gradients are the same on all ranks, and a program may do with them what it
-does on one worker: clip, unscale, write. Against training in one process."""
+"""Checks that the gradients are the same on all ranks after backward().
+
+A program may treat them as on one worker: clip, unscale, write. The reference is one process.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 from torch.utils.checkpoint import checkpoint
-from torch_optimizer import OptimizerWords, batch, network, square_loss
+from torch_optimizer import OptimizerFixture, batch, network, square_loss
 
 import farandole.torch as hvd
 
@@ -26,7 +28,7 @@ def convolutional() -> nn.Sequential:
 
 
 def picture_loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
-    """Of another number of pictures on each rank."""
+    """Return a loss over a number of pictures that differs by rank."""
     generator = torch.Generator().manual_seed(100 * rank + step)
     pictures = torch.randn(3 + rank, 1, 5, 5, generator=generator)
     return model(pictures.to(next(model.parameters()).dtype)).square().mean()
@@ -61,7 +63,7 @@ def clip_before_steps(optimizer: torch.optim.Optimizer, norm: float) -> None:
     optimizer.register_step_pre_hook(clip)
 
 
-class BackwardChecks(OptimizerWords):
+class BackwardChecks(OptimizerFixture):
     def mean_gradients(
         self, model: nn.Module, step: int, loss: Callable[..., torch.Tensor] = square_loss
     ) -> list[torch.Tensor]:
@@ -79,7 +81,7 @@ class BackwardChecks(OptimizerWords):
     # The checks
 
     def check_backward_returns_combined_gradients(self) -> None:
-        """In the first step as in the later ones, whatever the buckets are."""
+        """The gradients are combined in the first step and in later ones, for any buckets."""
         for options in ({}, {"groups": 3}, {"groups": 100}, {"compression": hvd.Compression.none}):
             model = network()
             optimizer = hvd.DistributedOptimizer(
@@ -90,14 +92,14 @@ class BackwardChecks(OptimizerWords):
                 wanted = self.mean_gradients(model, step)
                 square_loss(model, self.rank, step).backward()
                 self.expect_gradients(model, wanted)
-                optimizer.zero_grad()  # gives them up: nothing is in flight
+                optimizer.zero_grad()  # discards the gradients; nothing is in flight
                 square_loss(model, self.rank, step).backward()
                 self.expect_gradients(model, wanted)
                 optimizer.step()
             self.expect_same_everywhere(model)
 
     def check_three_ways_to_clip(self) -> None:
-        """Two of them are writes that torch does not count."""
+        """torch does not count two of these ways as changes of the gradient."""
 
         def by_norm(model: nn.Module) -> None:
             clip_grad_norm_(model.parameters(), 0.01)
@@ -127,7 +129,7 @@ class BackwardChecks(OptimizerWords):
             self.expect_equal(model, reference)
 
     def check_grad_scaler(self) -> None:
-        """Without synchronize(), and with an overflow on one rank: all skip that step."""
+        """It works without synchronize(); after an overflow on one rank, all skip that step."""
         for groups in (0, 4):
             model, reference = convolutional().double(), convolutional().double()
             inner, plain = (
@@ -211,7 +213,7 @@ class BackwardChecks(OptimizerWords):
         self.expect_equal(model, reference)
 
     def check_checkpoints(self) -> None:
-        """A reentrant one runs a backward pass within another one, which ends later."""
+        """A reentrant checkpoint runs a backward pass within another one, which ends later."""
         for forward in (segments, nested_segments):
             for reentrant, head in itertools.product((True, False), repeat=2):
                 self.expect_checkpoints_work(forward, reentrant, head)
@@ -219,7 +221,7 @@ class BackwardChecks(OptimizerWords):
     def expect_checkpoints_work(
         self, forward: Callable[..., torch.Tensor], reentrant: bool, head: bool
     ) -> None:
-        """With a trained part outside of the checkpoints, or without."""
+        """Train with checkpoints; with `head`, a trained part lies outside of them."""
 
         def loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
             value = forward(model, batch(rank, step).requires_grad_(), reentrant)
@@ -243,7 +245,7 @@ class BackwardChecks(OptimizerWords):
         self.expect_equal(model, reference)
 
     def check_several_losses(self) -> None:
-        """Over disjoint parameters, in another order at times; after each its own are combined."""
+        """The losses have disjoint parameters; backward() of each combines its own gradients."""
         model, reference = branches(), branches()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         for step in range(4):
@@ -286,8 +288,7 @@ class BackwardChecks(OptimizerWords):
         self.expect_equal(model, reference)
 
     def check_a_parameter_that_one_rank_uses(self) -> None:
-        """With another call between backward() and step(), which works as its gradient travels in
-        step() on all ranks."""
+        """All ranks combine this gradient in step(), so another call may come before step()."""
         model, reference = branches(), branches()
 
         def loss(each: nn.ModuleList, rank: int, step: int) -> torch.Tensor:
@@ -306,7 +307,7 @@ class BackwardChecks(OptimizerWords):
         self.expect_equal(model, reference)
         if self.size == 1:
             return
-        # Clipping would use another norm on each rank.
+        # Clipping would use a different norm on each rank.
         optimizer.zero_grad()
         loss(model, self.rank, 5).backward()
         clip_grad_norm_(model.parameters(), 1e-3)
@@ -319,8 +320,8 @@ class BackwardChecks(OptimizerWords):
         with optimizer.skip_synchronize():
             optimizer.step()
 
-    def check_parameters_that_nobody_uses(self) -> None:
-        """They do not keep the others from being clipped, unscaled, or given up."""
+    def check_parameters_that_no_rank_uses(self) -> None:
+        """Such parameters do not keep the others from being clipped, unscaled or discarded."""
         model, reference = branches(), branches()
         inner, plain = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, reference))
         optimizer = hvd.DistributedOptimizer(inner, model.named_parameters())
@@ -341,7 +342,7 @@ class BackwardChecks(OptimizerWords):
         self.expect_equal(model, reference)
 
     def check_a_branch_that_one_rank_leaves_out_later(self) -> None:
-        """Its gradient comes in step(); writes before that are an error, counted or not."""
+        """Its gradient is combined in step(). Any write before that is an error."""
         if self.size == 1:
             return
 
@@ -378,7 +379,7 @@ class BackwardChecks(OptimizerWords):
         self.expect_equal(model, reference)
 
     def check_a_step_that_the_program_skips(self) -> None:
-        """Without a word to the optimizer, with each way to give gradients up."""
+        """A program may skip step() silently, and discard the gradients in either way."""
         for set_to_none in (True, False):
             model, reference = network(), network()
             optimizer = hvd.DistributedOptimizer(
@@ -395,7 +396,7 @@ class BackwardChecks(OptimizerWords):
             self.expect_equal(model, reference)
 
     def check_a_pass_that_was_not_declared(self) -> None:
-        """It would be added to gradients that are combined."""
+        """An undeclared pass would add to gradients that are already combined."""
         if self.size == 1:
             return
         model = network()
@@ -415,7 +416,7 @@ class BackwardChecks(OptimizerWords):
         self.expect_same_everywhere(model)
 
     def check_nested_no_sync(self) -> None:
-        """The end of the inner one changes nothing."""
+        """The end of the inner no_sync() changes nothing."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
@@ -434,7 +435,7 @@ class BackwardChecks(OptimizerWords):
         self.expect_equal(model, reference)
 
     def check_steps_after_an_error_within_skip_synchronize(self) -> None:
-        """Its end is reached by an error, too: the next step combines as ever."""
+        """An error ends skip_synchronize(), too: the next step combines as usual."""
         model, reference = branches(), branches()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
@@ -474,7 +475,7 @@ class BackwardChecks(OptimizerWords):
         )
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
         for passes in (3, 1, 2, 1):
-            optimizer.zero_grad()  # first, because it begins a new count, too
+            optimizer.zero_grad()  # it comes first, because it begins a new count, too
             optimizer.set_backward_passes_per_step(passes)
             wanted = [passes * gradient for gradient in self.mean_gradients(model, passes)]
             for _ in range(passes):
@@ -488,7 +489,7 @@ class BackwardChecks(OptimizerWords):
         self.expect_equal(model, reference)
 
     def check_an_error_of_the_program_in_backward(self) -> None:
-        """It comes out as it is; when the gradients are given up on all ranks, training goes on."""
+        """backward() raises it unchanged. If all ranks discard the gradients, training goes on."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), groups=100
@@ -514,7 +515,7 @@ class BackwardChecks(OptimizerWords):
         self.expect_equal(model, reference)
 
     def check_a_rank_that_leaves_during_backward(self) -> None:
-        """The error comes out of backward(); in a job formed anew training goes on."""
+        """backward() raises the error. In a new job of all ranks, training goes on."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
@@ -568,7 +569,7 @@ class BackwardChecks(OptimizerWords):
         for step in range(4):
             optimizer.zero_grad()
             loss(model, self.rank, step).backward()
-            model.weight.grad._values().mul_(0.5)  # not counted by the sparse tensor
+            model.weight.grad._values().mul_(0.5)  # a change that the sparse tensor does not count
             optimizer.step()
         half = lambda m, rank, step: loss(m, rank, step) / 2  # noqa: E731
         self.train_reference(reference, plain, range(4), half)

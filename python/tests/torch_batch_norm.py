@@ -1,4 +1,4 @@
-"""SyncBatchNorm: every rank's part of what the plain layer does with all batches put together."""
+"""Checks of SyncBatchNorm: each rank gets its part of the plain layer's result for all batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch_frontend import TorchFrontend
 import farandole.torch as hvd
 
 CHANNELS = 5
-# Of each rank's batch, by rank.
+# Batch sizes by rank, in three cases.
 ROWS = ((4, 4, 4, 4), (2, 1, 5, 3), (6, 0, 1, 2))
 SHAPES: tuple[tuple[int, ...], ...] = ((), (7,), (3, 4), (2, 2, 3))
 
@@ -22,7 +22,7 @@ class BatchNormChecks(Suite):
         super().__init__(TorchFrontend())
 
     def batch(self, rank: int, rows: Sequence[int], shape: tuple[int, ...]) -> torch.Tensor:
-        """Around a mean that is far from zero, and different on each rank."""
+        """Return a batch whose mean is far from zero, and different on each rank."""
         generator = torch.Generator().manual_seed(rank)
         values = torch.randn((rows[rank], CHANNELS, *shape), generator=generator)
         return values * (rank + 1) + 100 * (rank - 1)
@@ -73,7 +73,7 @@ class BatchNormChecks(Suite):
         self.expect_same(layers, ROWS[1], (3,))
 
     def check_eval(self) -> None:
-        """Every rank on its own."""
+        """In evaluation mode, every rank works on its own."""
         layers = self.layers()
         self.expect_same(layers, ROWS[0], (3,))
         sync, plain = (layer.eval() for layer in layers)
@@ -103,7 +103,7 @@ class BatchNormChecks(Suite):
             torch.testing.assert_close(sync(parts[group.rank()]), wanted, rtol=1e-4, atol=1e-4)
 
     def check_frozen_inputs_and_weights(self) -> None:
-        """Without a gradient of the input there is nothing to exchange in backward."""
+        """If the input needs no gradient, backward has nothing to exchange."""
         sync, _ = self.layers()
         sync.bias.requires_grad_(False)
         sync(self.batch(self.rank, ROWS[0], (2,))).sum().backward()

@@ -1,5 +1,8 @@
-"""Tensors that are not in host memory. No GPU is needed: PyTorch lets a device be made in Python,
-here one whose tensors keep their values in a tensor of the host."""
+"""Checks of tensors that are not in host memory.
+
+They need no GPU: PyTorch lets us make a device in Python, whose tensors keep their values in a
+tensor of the host.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The torch.distributed backend: what it computes is what Gloo computes, in the same process."""
+"""Checks that the torch.distributed backend computes what Gloo computes, in the same process."""
 
 import gc
 import itertools
@@ -24,7 +24,7 @@ from farandole.torch.distributed.work import Work, _after_backward
 
 Tensors = list[torch.Tensor]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.int64)
-# Gloo sends these by every operation.
+# Gloo sends these dtypes in every operation.
 MOVED = (torch.float32, torch.float64, torch.float16, torch.int32, torch.int64, torch.uint8)
 
 warnings.filterwarnings("ignore", category=FutureWarning)
@@ -40,19 +40,19 @@ def size() -> int:
 
 
 def some(count: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    """Small whole numbers, other ones on every rank."""
+    """Return small whole numbers that differ by rank."""
     generator = torch.Generator().manual_seed(1000 * seed + rank())
     return torch.randint(0, 4, (count,), generator=generator).to(dtype)
 
 
 def network() -> nn.Module:
-    """Other parameters on every rank, until somebody makes them the same."""
+    """Return a model whose parameters differ by rank, until training makes them the same."""
     torch.manual_seed(rank())
     return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 16), nn.Linear(16, 3))
 
 
 class Branches(nn.Module):
-    """Uses one of its layers, in turn another one on each rank."""
+    """Use one layer in each pass; in the same pass, each rank uses a different layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ def movements() -> Iterator[torch.Tensor]:
 
 
 def uneven_exchange() -> Iterator[torch.Tensor]:
-    """Rank r sends r + other rows of two elements to each other."""
+    """Rank r sends r + s rows of two elements to rank s."""
     to_each = [rank() + other for other in range(size())]
     source = some(2 * sum(to_each)).reshape(-1, 2)
     output = torch.empty_like(source)
@@ -195,7 +195,7 @@ def objects() -> Iterator[torch.Tensor]:
 
 
 def groups() -> Iterator[torch.Tensor]:
-    """Every two of the ranks, and all again; calls of several groups are in flight at once."""
+    """Use groups of every two ranks and of all, with calls of several groups in flight at once."""
     pairs = [dist.new_group(pair) for pair in itertools.combinations(range(size()), 2)]
     again = dist.new_group()
     tensors, works = [], []
@@ -241,7 +241,7 @@ def data_parallel() -> Iterator[torch.Tensor]:
 
 
 def joined_training() -> Iterator[torch.Tensor]:
-    """Ranks with more and with less data."""
+    """The ranks have different numbers of batches."""
     parallel = DistributedDataParallel(network())
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
     with Join([parallel]):
@@ -283,7 +283,7 @@ def outcome(backend: str, scenario: Callable[[], Iterator[torch.Tensor]]) -> Ten
     try:
         return [tensor.clone() for tensor in scenario()]
     finally:
-        gc.collect()  # models that use the group
+        gc.collect()  # frees models that use the group
         dist.destroy_process_group()
 
 
@@ -296,7 +296,7 @@ def compare(scenario: Callable[[], Iterator[torch.Tensor]]) -> None:
 
 
 class InterruptedHandle:
-    """Of a call that goes on when Ctrl-C ends the wait; later it fails."""
+    """A handle whose wait Ctrl-C interrupts while the call goes on; later the call fails."""
 
     error: Exception | None = None
 
@@ -308,9 +308,9 @@ class InterruptedHandle:
 
 
 class WithoutGloo:
-    """Under torchrun, too, where Gloo can be there only once."""
+    """Checks that also run under torchrun, where a process can have Gloo only once."""
 
-    def check_what_gloo_cannot(self) -> None:
+    def check_calls_that_gloo_does_not_have(self) -> None:
         dist.init_process_group("farandole")
         ranks = range(size())
         tensor = torch.full((3,), float(rank()))
@@ -340,7 +340,7 @@ class WithoutGloo:
         dist.destroy_process_group()
 
     def check_order_of_waiting_does_not_matter(self) -> None:
-        """Calls belong together by the order in which they are made alone."""
+        """Only the order in which calls are made decides which of them belong together."""
         dist.init_process_group("farandole")
         first, second = torch.ones(2), torch.full((2,), 2.0)
         work = dist.all_reduce(first, async_op=True)
@@ -375,7 +375,7 @@ class WithoutGloo:
         dist.destroy_process_group()
 
     def check_a_call_that_one_rank_cannot_make(self) -> None:
-        """It takes its number everywhere, and all get the error: what follows is paired rightly."""
+        """The call takes its number and fails on all ranks, so that later calls fit together."""
         dist.init_process_group("farandole")
         wrong, shares, sum_op = rank() == 0, size() * 2, dist.ReduceOp.SUM
         splits = [9] * size() if wrong else [2] * size()
@@ -399,7 +399,7 @@ class WithoutGloo:
         dist.destroy_process_group()
 
     def check_a_hook_that_waits(self) -> None:
-        """For a future, within backward(), as torch's own PowerSGD does."""
+        """A hook may wait for a future within backward(), as torch's own PowerSGD does."""
         dist.init_process_group("farandole")
 
         def waiting(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -413,7 +413,7 @@ class WithoutGloo:
         dist.destroy_process_group()
 
     def check_an_error_in_backward(self) -> None:
-        """It is the one of the call, and does not leave anybody waiting."""
+        """backward() raises the error of the call, and no rank waits for ever."""
         dist.init_process_group("farandole")
 
         def unequal(_state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -433,7 +433,7 @@ class WithoutGloo:
         def backward(count: int, error: Exception | None) -> None:
             def hook(_gradient: torch.Tensor) -> None:
                 dist.all_reduce(torch.ones(count), async_op=True).get_future()
-                hvd.barrier()  # from now on the others make the call
+                hvd.barrier()  # after this the other ranks make the call
                 if error is not None:
                     raise error
 
@@ -465,7 +465,7 @@ class WithoutGloo:
         with pytest.raises(ValueError, match="unlike those"):
             work.get_future().wait()
 
-    def check_groups_come_and_go(self) -> None:
+    def check_groups_are_made_and_destroyed(self) -> None:
         for _ in range(50):
             dist.init_process_group("farandole")
             tensor = torch.ones(1)
@@ -474,7 +474,7 @@ class WithoutGloo:
             dist.destroy_process_group()
             assert not hvd.is_initialized()
 
-    def check_an_engine_of_the_program_stays(self) -> None:
+    def check_an_engine_of_the_program_is_kept(self) -> None:
         hvd.init()
         dist.init_process_group("farandole")
         assert (dist.get_rank(), dist.get_world_size()) == (hvd.rank(), hvd.size())
@@ -485,7 +485,7 @@ class WithoutGloo:
         assert hvd.allreduce(torch.ones(1), op=hvd.Sum) == hvd.size()
         hvd.shutdown()
 
-    def check_other_ways_to_meet(self) -> None:
+    def check_the_init_method_farandole(self) -> None:
         dist.init_process_group("farandole", init_method="farandole://")
         assert dist.get_world_size() == size()
         dist.destroy_process_group()
@@ -503,7 +503,7 @@ class WithoutGloo:
 
 
 class DistributedChecks(WithoutGloo):
-    def check_gloo_is_met_by_the_engine(self) -> None:
+    def check_the_engine_lets_gloo_meet(self) -> None:
         assert "MASTER_ADDR" not in os.environ
         dist.init_process_group("gloo")
         assert (dist.get_rank(), dist.get_world_size()) == (hvd.rank(), hvd.size())
@@ -511,7 +511,7 @@ class DistributedChecks(WithoutGloo):
         hvd.shutdown()
 
     def check_groups_beside_gloo(self) -> None:
-        """The engine ends with the last of them."""
+        """The engine ends with the last group that uses it."""
         dist.init_process_group("gloo")
         one, other = (dist.new_group(backend="farandole") for _ in range(2))
         dist.destroy_process_group(one)

@@ -15,7 +15,7 @@ class ElasticChecks:
         self.rank, self.size = hvd.rank(), hvd.size()
 
     def state(self) -> elastic.TorchState:
-        """Everything in it differs between the ranks."""
+        """Return a state of which everything differs between the ranks."""
         torch.manual_seed(self.rank)
         model = nn.Linear(3, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (self.rank + 1), momentum=0.9)
@@ -27,7 +27,7 @@ class ElasticChecks:
             seen=[self.rank],
         )
 
-    def check_sync_gives_all_what_rank_0_has(self) -> None:
+    def check_sync_gives_all_ranks_the_state_of_rank_0(self) -> None:
         state = self.state()
         state.sync()
         hvd.check_parameters(state.model.named_parameters())
@@ -89,7 +89,7 @@ class ElasticChecks:
         else:
             raise AssertionError("the wrong call was accepted")
 
-    def check_a_new_model_takes_the_place_of_the_old(self) -> None:
+    def check_a_new_model_replaces_the_old_one(self) -> None:
         state = self.state()
         torch.manual_seed(self.rank)
         state.model = nn.Linear(4, 4)
@@ -97,7 +97,7 @@ class ElasticChecks:
         assert state.model.weight.shape == (4, 4)
         hvd.check_parameters(state.model.named_parameters())
 
-    def check_what_any_rank_has_processed_is_processed(self) -> None:
+    def check_samples_of_all_ranks_count_as_processed(self) -> None:
         state = self.state()
         state.sampler.set_epoch(3)
         mine = list(state.sampler)
@@ -117,7 +117,7 @@ class ElasticChecks:
         assert not state.sampler.processed_indices
 
     def check_shuffled_samples(self) -> None:
-        """All of them, in an order of the epoch."""
+        """Together the ranks get all samples, in an order that depends on the epoch."""
         sampler = elastic.ElasticSampler(range(20), seed=5)
         orders = []
         for epoch in range(2):
@@ -155,7 +155,7 @@ class ElasticChecks:
         assert counter.count == 1 and state.counter is counter
 
     def check_run(self) -> None:
-        """Goes back after a failure and on after a change of the members, and calls back."""
+        """run() restores after a failure, goes on after a change of members, and calls back."""
         begins: list[int] = []
         resets: list[int] = []
         state = elastic.ObjectState(hvd.broadcast_object, hvd.rank, epoch=0)
@@ -180,7 +180,7 @@ class ElasticChecks:
         assert resets == [self.size, self.size]
 
     def check_training_goes_on_after_a_failure(self) -> None:
-        """In the midst of a backward pass."""
+        """The failure comes in the middle of a backward pass."""
         state = self.state()
         failures = iter([True])
 

@@ -1,4 +1,4 @@
-"""The torch frontend in the conformance suite, with the checks that only torch needs."""
+"""The torch frontend for the conformance suite, and the checks that only torch needs."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class TorchConformance(Conformance):
         with torch.inference_mode():
             hvd.allreduce_(torch.ones(3))
 
-    # Gradients: as Horovod has them, what comes back is reduced like the result, or averaged. Each
-    # rank multiplies its result by rank + 1, so that is the gradient of its output.
+    # Gradients are as in Horovod: reduced like the result, or averaged. Each rank multiplies its
+    # result by rank + 1, so rank + 1 is the gradient of its output.
 
     def expect_gradients(
         self,
@@ -119,7 +119,7 @@ class TorchConformance(Conformance):
         expect("alltoall", torch.repeat_interleave(members, 2)[:, None], rows=2 * self.size)
 
     def check_torch_gradients_with_splits(self) -> None:
-        """Rows that were sent to nobody have none."""
+        """The gradient of rows that were sent to no rank is zero."""
         splits = [member + 1 for member in range(self.size)]
         tensor = torch.ones(sum(splits) + 2, requires_grad=True)
         received, rows = hvd.alltoall(tensor, splits)
@@ -130,7 +130,7 @@ class TorchConformance(Conformance):
         assert torch.equal(tensor.grad, wanted)
 
     def check_torch_gradients_of_a_batch_of_different_kinds(self) -> None:
-        """Integers have none; of a tensor that is not used they are zero; twice is possible."""
+        """Integers have no gradient, unused tensors have zero, and second derivatives work."""
         used, unused = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
         results = hvd.grouped_allgather([used, torch.arange(3), unused], name="mixed")
         assert [len(result) for result in results] == [2 * self.size, 3 * self.size, 3 * self.size]
@@ -144,7 +144,7 @@ class TorchConformance(Conformance):
         assert torch.equal(second, torch.full((2,), 18.0))
 
     def check_torch_gradients_of_other_ops(self) -> None:
-        """Reduced by the same op, whose derivative that is not: as in Horovod."""
+        """As in Horovod, the gradient is reduced by the same op, though that is no derivative."""
         for op, wanted in (
             ("Min", 1.0),
             ("Max", self.size),
@@ -172,7 +172,7 @@ class TorchConformance(Conformance):
             hvd.broadcast(tensor, root, process_set=group).sum().backward()
             assert torch.equal(tensor.grad, torch.full((2,), float(self.rank == root)))
 
-    def check_torch_what_has_no_gradient(self) -> None:
+    def check_torch_results_without_gradient(self) -> None:
         largest = hvd.reducescatter(torch.ones(self.size, requires_grad=True), op=hvd.Max)
         self.expect_error("op Max has no gradient", largest.sum().backward)
         with torch.no_grad():
@@ -180,8 +180,8 @@ class TorchConformance(Conformance):
         handle = hvd.allgather_async(torch.ones(3, requires_grad=True))
         assert not hvd.synchronize(handle).requires_grad
 
-    def check_torch_strange_tensors(self) -> None:
-        """A view whose memory has the values with the other sign, and empty ones of any strides."""
+    def check_torch_unusual_tensors(self) -> None:
+        """A view whose memory has the negated values, and an empty tensor with other strides."""
         conjugate = torch.tensor([1 + 2j, 3 + 4j]).conj().imag
         assert conjugate.is_neg()
         wanted = torch.tensor([-2.0, -4.0])
@@ -190,7 +190,7 @@ class TorchConformance(Conformance):
         empty = torch.empty(2, 0).as_strided((2, 0), (0, 0))
         assert hvd.allreduce_(empty) is empty
 
-    def check_torch_what_cannot_be_sent(self) -> None:
+    def check_torch_tensors_that_cannot_be_sent(self) -> None:
         self.expect_error("complex64", hvd.allreduce, torch.ones(2, dtype=torch.complex64))
         self.expect_error("to_dense", hvd.allreduce, torch.ones(2, 2).to_sparse())
         self.expect_error("meta", hvd.allreduce, torch.ones(2, device="meta"))
@@ -207,7 +207,7 @@ class TorchConformance(Conformance):
     def check_torch_other_threads_run_during_a_wait(self) -> None:
         if self.size == 1:
             return
-        if self.rank != 0:  # the first call needs rank 0's second thread
+        if self.rank != 0:  # their first call needs rank 0's second thread
             hvd.allreduce(torch.ones(2), name="early")
             hvd.allreduce(torch.ones(2), name="late")
             return

@@ -1,7 +1,7 @@
-"""DistributedOptimizer against training in one process on the batches of all ranks together.
+"""Checks DistributedOptimizer against training in one process on the batches of all ranks.
 
-Everything is computed in float64, where the order of additions hardly matters, except where the
-dtype is the point.
+Everything is computed in float64, where the order of additions hardly matters, except in checks of
+other dtypes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def square_loss(model: nn.Module, rank: int, step: int) -> torch.Tensor:
     return model(batch(rank, step, next(model.parameters()).dtype)).square().mean()
 
 
-def is_seen_by_all_ranks(tensor: torch.Tensor) -> bool:
+def is_shared_by_all_ranks(tensor: torch.Tensor) -> bool:
     return lifecycle.engine().is_shared(tensor.data_ptr(), tensor.nbytes)
 
 
@@ -51,10 +51,10 @@ class OptimizerChecks:
         hvd.init()
         self.rank, self.size = hvd.rank(), hvd.size()
 
-    # Words of the checks
+    # Functions that the checks share
 
     def expect_same_everywhere(self, model: nn.Module) -> None:
-        """Bitwise equal parameters on all ranks."""
+        """Expect bitwise equal parameters on all ranks."""
         for parameter in model.parameters():
             raw = parameter.detach().contiguous().view(-1).view(torch.uint8)
             copies = hvd.allgather(raw[None])
@@ -71,7 +71,7 @@ class OptimizerChecks:
         steps: Iterable[int],
         loss: Loss = square_loss,
     ) -> None:
-        """What one process does with the batches of all ranks."""
+        """Train in this process with the batches of all ranks."""
         for step in steps:
             optimizer.zero_grad()
             for rank in range(self.size):
@@ -168,14 +168,14 @@ class OptimizerChecks:
         storages = {p.grad.untyped_storage().data_ptr() for p in model.parameters()}
         assert len(storages) == 1
         assert all(p.grad.data_ptr() % 128 == 0 for p in model.parameters())
-        assert all(is_seen_by_all_ranks(p.grad) for p in model.parameters())
-        assert not any(is_seen_by_all_ranks(p) for p in model.parameters())
+        assert all(is_shared_by_all_ranks(p.grad) for p in model.parameters())
+        assert not any(is_shared_by_all_ranks(p) for p in model.parameters())
         before = [p.grad.data_ptr() for p in model.parameters()]
         self.train(model, optimizer, range(2))
         assert before == [p.grad.data_ptr() for p in model.parameters()]
 
     def check_gradients_differ_in_use(self) -> None:
-        """Another part of the model on each rank, and a part that nobody uses."""
+        """Each rank uses a different part of the model, and one part is used by no rank."""
 
         def build() -> nn.Module:
             torch.manual_seed(3)
@@ -186,8 +186,8 @@ class OptimizerChecks:
 
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9), loss, build)
 
-    def check_unused_parameters_get_places(self) -> None:
-        """So that the ranks need not agree about them in each step."""
+    def check_unused_parameters_get_gradients(self) -> None:
+        """Then the ranks need not agree about them in each step."""
         if self.size == 1:
             return
         model, reference = network(), network()
@@ -197,14 +197,14 @@ class OptimizerChecks:
         )
         self.train(model, optimizer, range(2))
         first = [parameter.grad for parameter in unused.parameters()]
-        self.train(model, optimizer, [3])  # makes fresh gradients, as the first step did
+        self.train(model, optimizer, [3])  # makes new gradients, as the first step did
         assert all(p.grad is old for p, old in zip(unused.parameters(), first, strict=True))
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train_reference(reference, plain, [0, 1, 3])
         self.expect_equal(model, reference)
 
-    def check_a_job_formed_anew(self) -> None:
-        """Gradients keep their memory, which all ranks see, also if a rank had begun a step."""
+    def check_a_new_job(self) -> None:
+        """Gradients keep their shared memory, also if a rank had begun a step."""
         if self.size == 1:
             return
         model, reference = network(), network()
@@ -214,13 +214,13 @@ class OptimizerChecks:
             old = [p.grad.data_ptr() for p in model.parameters()]
             hvd.shutdown()
             hvd.init()
-            if self.rank == 0:  # its first pass here comes to nothing
+            if self.rank == 0:  # its first pass in this job fails
                 self.expect_lost(square_loss(model, self.rank, 9).backward)
                 optimizer.load_state_dict(optimizer.state_dict())
             hvd.shutdown()
             hvd.init()
             self.train(model, optimizer, [2 * step + 1])
-            assert all(is_seen_by_all_ranks(p.grad) for p in model.parameters())
+            assert all(is_shared_by_all_ranks(p.grad) for p in model.parameters())
             assert old == [p.grad.data_ptr() for p in model.parameters()]
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
         self.train_reference(reference, plain, range(6))
@@ -228,7 +228,7 @@ class OptimizerChecks:
         self.expect_equal(model, reference)
 
     def check_frozen_parameters(self) -> None:
-        """Frozen from the start, thawed and frozen again; the same on all ranks."""
+        """Layers may be frozen at the start, unfrozen and frozen again; the same on all ranks."""
         model, reference = network(), network()
         models = (model, reference)
         for each in models:
@@ -294,8 +294,8 @@ class OptimizerChecks:
         self.train_reference(reference, plain, range(3))
         self.expect_equal(model, reference)
 
-    def check_some_of_the_ranks(self) -> None:
-        """Rank 0 trains alone with rank 1, if there are more."""
+    def check_a_process_set_of_two_ranks(self) -> None:
+        """In a larger job, ranks 0 and 1 train without the others."""
         if self.size < 3:
             return
         hvd.shutdown()
@@ -303,7 +303,7 @@ class OptimizerChecks:
         hvd.init(process_sets=[pair])
         model, reference = network(), network()
         inner = torch.optim.SGD(model.parameters(), lr=0.1)
-        if pair.included():  # the others do not even try
+        if pair.included():  # the other ranks do not train
             optimizer = hvd.DistributedOptimizer(inner, process_set=pair)
             self.train(model, optimizer, range(3))
             plain = torch.optim.SGD(reference.parameters(), lr=0.1)
@@ -314,7 +314,7 @@ class OptimizerChecks:
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
 
     def check_ranks_outside_of_a_process_set(self) -> None:
-        """They train alone."""
+        """Such ranks train alone."""
         if self.size == 1:
             return
         hvd.shutdown()
@@ -328,7 +328,7 @@ class OptimizerChecks:
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
 
     def check_a_skipped_step(self) -> None:
-        """Rank 0 has no gradients after it: it takes part in the next step all the same."""
+        """Rank 0 has no gradients after zero_grad(), but takes part in the next step."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         square_loss(model, self.rank, 0).backward()
@@ -345,7 +345,7 @@ class OptimizerChecks:
         self.expect_equal(model, reference)
 
     def check_a_step_after_one_with_a_closure(self) -> None:
-        """Without zero_grad(): the second step adds to the gradients of the first."""
+        """Without zero_grad(), the second step adds to the gradients of the first."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
 
@@ -420,7 +420,7 @@ class OptimizerChecks:
             self.expect_equal(model, reference)
 
     def check_gradients_whose_memory_the_program_replaces(self) -> None:
-        """In their tensor, which says nothing: what counts is the value of the gradient."""
+        """The program replaces the memory silently; the value of the gradient counts."""
 
         def halve(model: nn.Module) -> None:
             for parameter in model.parameters():
@@ -464,7 +464,7 @@ class OptimizerChecks:
             self.expect_same_everywhere(model)
 
     def check_a_zero_grad_of_the_program(self) -> None:
-        """As torch's own was once."""
+        """A program may have its own zero_grad(), as torch once had it."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         for step in range(4):
@@ -491,7 +491,7 @@ class OptimizerChecks:
         self.expect_same_everywhere(model)
 
     def check_state_is_loaded_in_flight(self) -> None:
-        """Rank 0 is through with its second pass long before another has begun with the first."""
+        """Rank 0 ends its second pass long before another rank begins with its first."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), groups=3)
         self.train(model, optimizer, [0])
@@ -554,7 +554,7 @@ class OptimizerChecks:
     def check_schedulers_and_hooks(self) -> None:
         model, reference = network(), network()
         inner, plain = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, reference))
-        before = torch.optim.lr_scheduler.ExponentialLR(inner, 0.9)  # made before the wrapping
+        before = torch.optim.lr_scheduler.ExponentialLR(inner, 0.9)  # made before wrapping
         optimizer = hvd.DistributedOptimizer(inner)
         assert isinstance(optimizer, torch.optim.SGD)
         assert type(optimizer).__name__ == "SGD"
@@ -636,7 +636,7 @@ class OptimizerChecks:
             return
         square_loss(model, self.rank, 0).backward()
         self.expect_error("backward_passes_per_step", square_loss(model, self.rank, 0).backward)
-        # The second backward has added to what was combined.
+        # The second backward() has added to combined gradients.
         self.expect_error("were changed", optimizer.synchronize)
         optimizer.zero_grad()
         model[:2](batch(self.rank, 0)).square().mean().backward()
@@ -647,7 +647,7 @@ class OptimizerChecks:
         self.expect_same_everywhere(model)
 
     def check_a_mismatch_does_not_end_the_job(self) -> None:
-        """Models of different shape on the ranks: an error on all, and the job goes on."""
+        """Models of different shapes are an error on all ranks, and the job goes on."""
         if self.size == 1:
             return
         model = nn.Linear(5, 2 if self.rank else 300).double()
@@ -662,12 +662,12 @@ class OptimizerChecks:
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1))
 
     def check_parameters_are_paired_by_name(self) -> None:
-        """In another order on each rank, as of parameter groups that were built from a set."""
+        """The order may differ by rank, as in parameter groups that were built from a set."""
         for op, groups in ((hvd.Sum, 0), (hvd.Sum, 2), (hvd.Adasum, 0)):
             pairs = [(f"p{i}", nn.Parameter(torch.zeros(3))) for i in range(4)]
             mine = pairs[self.rank % 4 :] + pairs[: self.rank % 4]
             plain = torch.optim.SGD([parameter for _, parameter in mine], lr=1.0)
-            named = pairs if groups else mine[::-1]  # it decides who is in which group
+            named = pairs if groups else mine[::-1]  # with groups, the order decides the groups
             optimizer = hvd.DistributedOptimizer(plain, named, op=op, groups=groups)
             for step in range(3):
                 optimizer.zero_grad()
@@ -678,7 +678,7 @@ class OptimizerChecks:
                     wanted = torch.full((3,), -float(factor * 10**i))
                     assert torch.equal(parameter.detach(), wanted), (op, name, parameter)
 
-    def expect_other_parameters(
+    def expect_different_parameters(
         self, optimizer: torch.optim.Optimizer, parameters: Iterable[torch.Tensor]
     ) -> str:
         def step() -> None:
@@ -687,8 +687,8 @@ class OptimizerChecks:
 
         return self.expect_error("do not have the same parameters", step)
 
-    def check_other_parameters_are_an_error(self) -> None:
-        """Also where they would fit into one bucket, and whoever trains how."""
+    def check_different_parameters_are_an_error(self) -> None:
+        """It is an error even if the parameters would fit into one bucket."""
         if self.size == 1:
             return
         last = self.rank == self.size - 1
@@ -705,25 +705,25 @@ class OptimizerChecks:
             before = model.weight.detach().clone()
             for parameter in model.parameters():
                 parameter.grad = torch.ones_like(parameter)
-            self.expect_other_parameters(optimizer, model.parameters())
+            self.expect_different_parameters(optimizer, model.parameters())
             if op is hvd.Average:
                 assert torch.equal(model.weight.detach(), before)
         names = [(f"{'b' if last else 'a'}{i}", nn.Parameter(torch.zeros(3))) for i in range(2)]
         plain = torch.optim.SGD([parameter for _, parameter in names], lr=1.0)
         optimizer = hvd.DistributedOptimizer(plain, names)
-        text = self.expect_other_parameters(optimizer, [parameter for _, parameter in names])
+        text = self.expect_different_parameters(optimizer, [parameter for _, parameter in names])
         assert "`a0` (float32 [3])" in text and "`b0` (float32 [3])" in text
         model = nn.Linear(3, 2)
         plain = torch.optim.SGD(model.parameters(), lr=1.0)
         groups = [[model.weight, model.bias] if last else [model.weight]]
         optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), groups=groups)
-        text = self.expect_other_parameters(optimizer, model.parameters())
+        text = self.expect_different_parameters(optimizer, model.parameters())
         assert "`bias` (float32 [2], in group 0)" in text
         assert "`bias` (float32 [2], in no group)" in text
         assert torch.equal(hvd.allreduce(torch.ones(2), op=hvd.Max), torch.ones(2))
 
-    def check_names_of_calls_among_which_one_is_wrong(self) -> None:
-        """They are free when all were waited for, also with an error, and not before."""
+    def check_names_are_free_after_a_wrong_call(self) -> None:
+        """Names are free after all calls were waited for, even if that raised, and not before."""
 
         def start(name: str, scale: float = 1.0) -> list[Any]:
             return [
@@ -741,7 +741,7 @@ class OptimizerChecks:
                 self.expect_error("finite", hvd.synchronize, handle)
             wait(start("all"))
         self.expect_error("finite", wait, start("first", wrong))
-        hvd.barrier()  # the others, of which nobody has a handle any more, are done
+        hvd.barrier()  # after this the other calls, which have no handle any more, are done
         hvd.synchronize(hvd.allreduce_async(torch.ones(2), name="first.0"))
         for i in (1, 2):
             self.expect_error("is in use", hvd.allreduce_async, torch.ones(2), name=f"first.{i}")
@@ -760,8 +760,8 @@ class OptimizerChecks:
         assert isinstance(gradients, Gradients) == (self.size > 1)
 
 
-class OptimizerWords:
-    """The words of these checks, for other suites about optimizers."""
+class OptimizerFixture:
+    """The functions of these checks, for other suites about optimizers."""
 
     def __init__(self) -> None:
         hvd.init()

@@ -1,5 +1,7 @@
-"""Which optimizer of one rank belongs to which of the others: copies, jobs formed anew, several
-optimizers, and optimizers of one rank only."""
+"""Checks of which optimizers of different ranks belong together.
+
+The cases are copies, new jobs, several optimizers, and optimizers of one rank only.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ import weakref
 
 import torch
 from torch import nn
-from torch_optimizer import OptimizerWords, network, square_loss
+from torch_optimizer import OptimizerFixture, network, square_loss
 
 import farandole.torch as hvd
 
@@ -27,7 +29,7 @@ def wrapped(model: nn.Module, **options: object) -> torch.optim.Optimizer:
     return hvd.DistributedOptimizer(plain, model.named_parameters(), **options)
 
 
-class PairingChecks(OptimizerWords):
+class PairingChecks(OptimizerFixture):
     def step(self, model: nn.Module, optimizer: torch.optim.Optimizer, number: int = 0) -> None:
         optimizer.zero_grad()
         square_loss(model, self.rank, number).backward()
@@ -40,7 +42,7 @@ class PairingChecks(OptimizerWords):
     # The checks
 
     def check_copies_are_rejected(self) -> None:
-        """They would train alone."""
+        """Copies are rejected, because they would train alone."""
         for op in (hvd.Average, hvd.Adasum):
             model = network()
             optimizer = wrapped(model, op=op)
@@ -54,7 +56,7 @@ class PairingChecks(OptimizerWords):
                 assert "optimizer.state_dict()" in text
 
     def check_copies_of_the_model(self) -> None:
-        """Of one whose gradients are combined: an average of its weights, or a new training."""
+        """A copy of a model in training may be an average of weights, or begin a new training."""
         model, reference = network(), network()
         optimizer = wrapped(model)
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
@@ -76,11 +78,11 @@ class PairingChecks(OptimizerWords):
         self.expect_equal(again, reference)
 
     def check_another_optimizer_after_an_error(self) -> None:
-        """The program keeps the error, whose traceback keeps the old optimizer alive."""
+        """The program keeps the error, and its traceback keeps the old optimizer alive."""
         if self.size == 1:
             return
         model, reference = network(), network()
-        for formed_anew in (False, True):
+        for in_a_new_job in (False, True):
             old = wrapped(model)
             model[0].weight.requires_grad_(self.rank != 1)
             try:
@@ -90,7 +92,7 @@ class PairingChecks(OptimizerWords):
                 kept = error
             model[0].weight.requires_grad_(True)
             old.zero_grad()
-            if formed_anew:
+            if in_a_new_job:
                 hvd.shutdown()
                 hvd.init()
             optimizer = wrapped(model)
@@ -106,7 +108,7 @@ class PairingChecks(OptimizerWords):
             assert kept.__traceback__ is not None
 
     def check_an_error_keeps_no_optimizer(self) -> None:
-        """Without garbage collection, too."""
+        """An error keeps no optimizer alive, not even without garbage collection."""
         if self.size == 1:
             return
         model = network()
@@ -125,7 +127,7 @@ class PairingChecks(OptimizerWords):
             gc.enable()
 
     def check_old_and_new_optimizers_at_once(self) -> None:
-        """Both have gradients in flight after a job was formed anew. They hold the same."""
+        """Two optimizers with equal parameters have gradients in flight in the same new job."""
         old, new = network(), network()
         reference_old, reference_new = network(), network()
         first = wrapped(old)
@@ -155,8 +157,8 @@ class PairingChecks(OptimizerWords):
         self.expect_same_everywhere(new)
         self.expect_equal(new, reference_new)
 
-    def check_a_new_member_meets_one_that_has_survived(self) -> None:
-        """Rank 0 has trained already with both of its optimizers, and the others are new."""
+    def check_a_new_member_joins_one_that_has_survived(self) -> None:
+        """Rank 0 has trained with both of its optimizers already; the other ranks are new."""
         for op in (hvd.Average, hvd.Adasum):
             models = [network(), one_layer(3, seed=2)]
             optimizers = [wrapped(model, op=op) for model in models]

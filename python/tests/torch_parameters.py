@@ -1,4 +1,4 @@
-"""check_parameters, and the check that an optimizer makes by itself, with real ranks."""
+"""Checks of check_parameters(), and of the check that an optimizer makes by itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def network(seed: int = 3) -> nn.Sequential:
 
 
 def tensors() -> dict[str, torch.Tensor]:
-    """What is the same everywhere, of many kinds."""
+    """Return tensors of many kinds, the same on all ranks."""
     matrix = torch.arange(6.0).reshape(2, 3)
     return {
         "float": matrix,
@@ -45,7 +45,7 @@ class ParameterChecks:
     def __init__(self) -> None:
         hvd.init()
         self.rank, self.size = hvd.rank(), hvd.size()
-        self.odd = self.rank == 1  # the rank that has something else
+        self.odd = self.rank == 1  # whether this is the rank with different tensors
         self.others = "rank 0" if self.size == 2 else "ranks 0, 2"
         self.at_odds = "" if self.size == 2 else "; rank 1 is at odds with the others"
 
@@ -59,7 +59,7 @@ class ParameterChecks:
         hvd.check_parameters(reversed(tensors().items()) if self.odd else tensors().items())
 
     def expect_difference(self, change: Callable[[dict[str, torch.Tensor]], Any], text: str) -> str:
-        """Where rank 1 has changed its tensors."""
+        """Expect an error on all ranks if rank 1 changes its tensors."""
         if self.size == 1:
             return ""
         mine = tensors()
@@ -110,7 +110,7 @@ class ParameterChecks:
 
         self.expect_difference(true, "`bool` (bool [2, 3])")
 
-    def check_other_kinds(self) -> None:
+    def check_different_kinds(self) -> None:
         def dtype(mine: dict[str, torch.Tensor]) -> None:
             mine["float"] = mine["float"].double()
 
@@ -127,7 +127,7 @@ class ParameterChecks:
             rows = [row.split("   ")[-1].strip() for row in text.splitlines()[1:3]]
             assert rows == ["float32 [3, 0]", "float32 [0, 3]"], rows
 
-    def check_other_names(self) -> None:
+    def check_different_names(self) -> None:
         self.expect_difference(
             lambda mine: mine.pop("scalar"),
             "the parameters are not the same on all ranks: rank 1 does not have `scalar`\n",
@@ -156,7 +156,7 @@ class ParameterChecks:
         )
 
     def check_wrong_calls(self) -> None:
-        """All of them, and told to all by all."""
+        """All ranks make the wrong call, so the error names all of them."""
         self.expect_error("of the type Tensor", hvd.check_parameters, torch.ones(3))
         self.expect_error("of the type int", hvd.check_parameters, 3)
         pair = ("a", torch.ones(1))
@@ -189,7 +189,7 @@ class ParameterChecks:
         hvd.join()
 
     def restart(self, every: int | None) -> None:
-        """None: as it is when nobody says anything."""
+        """Join a new job; with every=None, the setting has its default."""
         hvd.shutdown()
         os.environ.pop("FARANDOLE_CHECK_PARAMETERS", None)
         if every is not None:
@@ -234,7 +234,7 @@ class ParameterChecks:
             self.train(model, optimizer)
         self.restart(0)
 
-    def check_optimizers_check_without_being_told(self) -> None:
+    def check_optimizers_check_by_default(self) -> None:
         self.restart(None)
         model = network(seed=self.rank)
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
@@ -245,8 +245,8 @@ class ParameterChecks:
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         self.train(model, optimizer)
 
-    def check_a_job_formed_anew_is_checked_from_its_first_step(self) -> None:
-        """On all ranks at once, also if the optimizer of one of them is new."""
+    def check_a_new_job_is_checked_from_its_first_step(self) -> None:
+        """All ranks check at once, also if the optimizer of one rank is new."""
         self.restart(1000)
         model = network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
@@ -262,7 +262,7 @@ class ParameterChecks:
         self.restart(0)
 
     def check_one_part_of_the_parameters_at_a_time(self) -> None:
-        """Each element is in exactly one of them."""
+        """Each element is in exactly one part."""
         whole, periodic_check.PART_BYTES = periodic_check.PART_BYTES, 24
         self.restart(2)
         for place in range(4):  # of the second weight
@@ -283,14 +283,15 @@ class ParameterChecks:
                     assert "They were the same after step 1: look for" in str(error)
                     break
                 assert steps < 2 * 10, "not found"
-            # By name and in bytes: 16 of 0.bias, 80 of 0.weight, 8 of 2.bias, and 32 of these.
+            # The bytes in the order of names: 16 of 0.bias, 80 of 0.weight, 8 of 2.bias, 32 of
+            # this.
             offset = 16 + 80 + 8 + 4 * (place // 2 * 4 + place % 2 * 3)
             assert self.size == 1 or steps == 1 + 2 * (offset // 24), (place, steps)
         periodic_check.PART_BYTES = whole
         self.restart(0)
 
     def check_ranks_that_train_alone_on_purpose(self) -> None:
-        """Each makes steps of its own, and the average of the parameters comes later."""
+        """Each rank trains alone, as if the average of the parameters came later."""
         self.restart(1)
         model = network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))

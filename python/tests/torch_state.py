@@ -1,4 +1,4 @@
-"""The same start on every rank: parameters and optimizer state of one rank for all."""
+"""Checks that all ranks can begin with the parameters and the optimizer state of one rank."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class StateChecks:
         self.expect_error("'x' of the type int", hvd.broadcast_parameters, {"x": 1}, 0)
 
     def check_broadcast_optimizer_state(self) -> None:
-        """The root has trained and changed its options; the others begin."""
+        """The root has trained and changed its options; the other ranks begin."""
         kinds: list[Callable[[Any], torch.optim.Optimizer]] = [
             lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
             lambda p: torch.optim.Adam(p, lr=0.1, betas=(0.8, 0.9)),
@@ -75,8 +75,8 @@ class StateChecks:
             self.train(model, hvd.DistributedOptimizer(optimizer), range(3))
             self.expect_same_everywhere(model)
 
-    def check_broadcast_of_state_that_nobody_has(self) -> None:
-        """It is made, and the training goes as it would have gone without it."""
+    def check_broadcast_of_state_that_no_rank_has(self) -> None:
+        """The broadcast makes the state, and training goes as it would without the broadcast."""
         kinds: list[Callable[[Any], torch.optim.Optimizer]] = [
             lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),
             lambda p: torch.optim.Adam(p, weight_decay=0.1, amsgrad=True),
@@ -104,28 +104,28 @@ class StateChecks:
                     stepper.step()
             self.expect_equal(model, other)
         model = network()
-        square_loss(model, self.rank, 0).backward()  # whose gradients stay, also of what is frozen
+        square_loss(model, self.rank, 0).backward()  # gradients must stay, also of frozen layers
         next(model.parameters()).requires_grad_(False)
         hvd.broadcast_optimizer_state(torch.optim.SGD(model.parameters(), lr=0.1), 0)
         self.expect_equal(model, network(), tolerance=0)
 
-        class OfItsOwn(torch.optim.Optimizer):
+        class OptimizerOfTheProgram(torch.optim.Optimizer):
             def step(self) -> None:  # type: ignore[override]
                 for parameter in self.param_groups[0]["params"]:
                     self.state[parameter]["step"] = self.state[parameter].get("step", 0) + 1
 
-        own = OfItsOwn(network().parameters(), {})  # without a learning rate
+        own = OptimizerOfTheProgram(network().parameters(), {})  # without a learning rate
         hvd.broadcast_optimizer_state(own, 0)
         assert all(state == {"step": 0} for state in own.state.values()) and own.state
         table = nn.Embedding(5, 2, sparse=True)
         values = table.weight.detach().clone()
         sparse = torch.optim.SparseAdam(table.parameters())
-        hvd.broadcast_optimizer_state(sparse, 0)  # takes no zeros, and so gets none
+        hvd.broadcast_optimizer_state(sparse, 0)  # it cannot step with zeros, so it gets no state
         assert torch.equal(table.weight, values)
         assert not sparse.state_dict()["state"]
 
     def check_state_that_cannot_be_sent(self) -> None:
-        """Or not be taken: an error on all ranks, whoever has it."""
+        """A state that one rank cannot send or load is an error on all ranks."""
         optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
         optimizer.param_groups[0]["odd"] = threading.Lock()
         text = self.expect_error("cannot be sent", hvd.broadcast_optimizer_state, optimizer, 0)
@@ -151,7 +151,7 @@ class StateChecks:
         )
         assert "invalid literal" in text, text
 
-    def check_failures_are_told_to_those_that_are_there(self) -> None:
+    def check_failures_are_known_to_all_ranks_that_have_not_joined(self) -> None:
         last = self.size - 1
         broken = "broken" if self.rank == last else ""
         assert failures("", "well", hvd.global_process_set) == {}
@@ -167,7 +167,7 @@ class StateChecks:
             "names": {"a", "b"},
             "scale": np.ones(2),
             "function": lambda x: x + 1,
-            "sparse": torch.eye(2).to_sparse(),  # nothing that the engine sends
+            "sparse": torch.eye(2).to_sparse(),  # the engine cannot send it as a tensor
         }
         optimizer = torch.optim.SGD(network().parameters(), lr=0.1)
         group = optimizer.param_groups[0]
@@ -178,7 +178,7 @@ class StateChecks:
         assert group["names"] == {"a", "b"} and group["scale"].sum() == 2
         assert group["function"](1) == 2 and group["sparse"].to_dense().sum() == 2
 
-    def check_a_tensor_that_occurs_twice_comes_as_one(self) -> None:
+    def check_a_tensor_that_occurs_twice_is_one_tensor_afterwards(self) -> None:
         rate = torch.tensor(0.5 if self.rank else 0.25)
         groups = [{"params": [p]} for p in network().parameters()]
         optimizer = torch.optim.Adam(groups, lr=rate)
@@ -187,7 +187,7 @@ class StateChecks:
         assert first["lr"] is second["lr"] and float(first["lr"]) == 0.25
 
     def check_optimizers_that_load_in_their_own_way(self) -> None:
-        """With an optimizer within, whose groups and state are this one's, in three ways."""
+        """These optimizers wrap another one and share its groups and state, in three ways."""
 
         class Around(torch.optim.Optimizer):  # as sharpness-aware minimization does
             def __init__(self, parameters: Any) -> None:
@@ -235,8 +235,8 @@ class StateChecks:
             assert group["lr"] == 1.0
             assert all(optimizer.state[p]["seen"] == 3 for p in model.parameters())
 
-    def check_what_holds_the_options_holds_those_that_came(self) -> None:
-        """As a scheduler of the wrapped optimizer does, which knows nothing of the wrapper."""
+    def check_a_scheduler_sees_the_options_that_were_sent(self) -> None:
+        """A scheduler of the wrapped optimizer, for instance, does not know the wrapper."""
         model = network()
         plain = torch.optim.Adam(model.parameters(), lr=1.0 if self.rank else 0.8)
         scheduler = torch.optim.lr_scheduler.StepLR(plain, 1, gamma=0.5)

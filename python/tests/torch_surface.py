@@ -1,5 +1,7 @@
-"""What scripts written for Horovod find in farandole.torch: names, arguments, and how calls behave
-where the conformance suite does not look."""
+"""Checks of farandole.torch as scripts for Horovod use it: names, arguments and behaviour.
+
+The conformance suite does not check these points.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ from farandole import lifecycle
 REDUCED = "average=None name=None {}op=None prescale_factor=1.0 postscale_factor=1.0 process_set="
 SCATTERED = "name=None {}op=Average process_set= prescale_factor=1.0 postscale_factor=1.0"
 NAMED = "name=None process_set="
-# Names, and the arguments with their defaults; `process_set=` stands for the world. Ours may have
-# more of them at the end.
+# Names, and their arguments with defaults; `process_set=` stands for the world. Our functions may
+# have more arguments at the end.
 SIGNATURES = {
     "init": "comm=None process_sets=None",
     "shutdown is_initialized stop_timeline rank size local_rank local_size cross_rank": "",
@@ -70,7 +72,7 @@ def described(parameter: inspect.Parameter) -> str:
 
 
 class Communicator:
-    """Like one of mpi4py."""
+    """An object like a communicator of mpi4py."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -95,16 +97,16 @@ class TorchSurface(Suite):
             getattr(hvd, name)
 
     def check_queries(self) -> None:
-        """What scripts decide by the answers."""
+        """Scripts decide by these answers."""
         assert hvd.gloo_built() and hvd.mpi_built() and hvd.gloo_enabled()
-        assert hvd.mpi_enabled()  # else they leave out Adasum
+        assert hvd.mpi_enabled()  # otherwise scripts do not use Adasum
         assert hvd.mpi_threads_supported() is True
         assert hvd.nccl_built() == 0 and isinstance(hvd.nccl_built(), int)
         for absent in (hvd.ccl_built, hvd.ddl_built, hvd.cuda_built, hvd.rocm_built):
             assert absent() is False
 
     def check_handles(self) -> None:
-        """What scripts do with Horovod's numbers."""
+        """Scripts may do with a handle what they do with Horovod's numbers."""
         handles = [hvd.allreduce_async(torch.ones(2), name=f"h.{i}") for i in range(4)]
         names = {handle: index for index, handle in enumerate(handles)}
         assert [names[handle] for handle in handles] == [0, 1, 2, 3]
@@ -121,7 +123,7 @@ class TorchSurface(Suite):
         assert hvd.synchronize(-1) is None and hvd.synchronize(int(batch)) is None
 
     def check_ops_by_their_numbers(self) -> None:
-        """As `hvd.allreduce(tensor, op=1)` of scripts; the numbers are Horovod's."""
+        """Scripts write `hvd.allreduce(tensor, op=1)`; the numbers are Horovod's."""
         ops = [hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product]
         assert ops == list(range(6))
         tensor = torch.tensor([self.rank + 1.0])
@@ -195,7 +197,7 @@ class TorchSurface(Suite):
     # Sparse tensors
 
     def rows(self, rank: int, dtype: torch.dtype) -> torch.Tensor:
-        """Rank r has the rows 0 ... r - 1 of 8, and number r twice: 2 × rank + 1 each."""
+        """Return rows of 8: rank r has 0 ... r - 1 once and r twice, all with 2 × rank + 1."""
         places = torch.tensor([[*range(rank), rank, rank]])
         values = torch.full((rank + 2, 3), 2 * rank + 1).to(dtype)
         return torch.sparse_coo_tensor(places, values, (8, 3), check_invariants=True)
@@ -235,7 +237,7 @@ class TorchSurface(Suite):
             assert "[2, 4]" in text and "[2, 3]" in text, text
         self.expect_sum_works()
 
-    # Coming and going
+    # Joining and leaving
 
     def check_init_with_a_communicator(self) -> None:
         everybody = list(range(self.size))
@@ -264,7 +266,7 @@ class TorchSurface(Suite):
         self.init()
 
     def check_memory_stays_shared_from_job_to_job(self) -> None:
-        """What was allocated in one job needs no copy in the next ones."""
+        """Memory that was allocated in one job needs no copy in later ones."""
         memory = torch.from_dlpack(lifecycle.engine().allocate(400_000)).view(torch.float32)
         for life in range(5):
             shared = lifecycle.engine().is_shared(memory.data_ptr(), memory.nbytes)
@@ -288,27 +290,27 @@ class TorchSurface(Suite):
         self.expect_error("twice", hvd.init, process_sets=twice)
         self.init()
 
-    def check_many_cycles_leave_nothing(self) -> None:
+    def check_many_cycles_leave_no_descriptors_or_threads(self) -> None:
         def cycle() -> None:
             hvd.barrier()
             hvd.shutdown()
             hvd.init()
             hvd.allreduce_async(torch.ones(3), name="dropped")
 
-        def held() -> tuple[int, int]:
+        def open_resources() -> tuple[int, int]:
             return tuple(len(os.listdir(f"/proc/self/{kind}")) for kind in ("fd", "task"))
 
         cycle()
-        before = held()
+        before = open_resources()
         for _ in range(40):
             cycle()
-        assert held() == before
+        assert open_resources() == before
         hvd.barrier()
         hvd.shutdown()
         self.init()
 
     def check_a_name_twice_within_a_cycle(self) -> None:
-        """As scripts provoke it: the last of them is in flight when the job ends."""
+        """Scripts provoke this error; the last call is in flight when the job ends."""
         if self.size == 1:
             return
 
@@ -334,8 +336,8 @@ class TorchSurface(Suite):
             self.init()
         self.expect_sum_works()
 
-    def check_the_package_has_the_same(self) -> None:
-        """What needs no framework is there without one; jobs are started without one, too."""
+    def check_the_package_has_the_same_names(self) -> None:
+        """Names that need no framework are also in the package farandole."""
         starting_jobs = {"WorkerError", "await_workers", "launch_workers", "run", "stop_workers"}
         for name in set(farandole.__all__) - starting_jobs:
             assert getattr(hvd, name) is getattr(farandole, name), name

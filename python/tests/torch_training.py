@@ -1,4 +1,4 @@
-"""The options of DistributedOptimizer, and sparse gradients, against training in one process."""
+"""Checks the options of DistributedOptimizer, and sparse gradients, against one process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import reference
 import torch
 from torch import nn
-from torch_optimizer import OptimizerWords, network, square_loss
+from torch_optimizer import OptimizerFixture, network, square_loss
 
 import farandole.torch as hvd
 
 
 class Doubling(hvd.Compressor):
-    """A program's own: sends twice the values, and remembers the shapes that it was given."""
+    """A compressor of the program: sends twice the values, and records the shapes that it got."""
 
     shapes: ClassVar[set[tuple[int, ...]]] = set()
 
@@ -30,8 +30,8 @@ class Doubling(hvd.Compressor):
         return tensor / 2
 
 
-class Words(nn.Module):
-    """Two tables with sparse gradients, of which one is not always used, and a dense part."""
+class EmbeddingModel(nn.Module):
+    """A model with two tables of sparse gradients, one not always used, and a dense layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,10 +46,12 @@ class Words(nn.Module):
         return self.dense(rows).square().mean()
 
 
-class TrainingChecks(OptimizerWords):
+class TrainingChecks(OptimizerFixture):
     def compare(self, tolerance: float = 1e-9, **options: Any) -> None:
-        """With momentum, so that an error in one step shows in the next. `groups` may be a function
-        of the model."""
+        """Compare with one process, with momentum, so that an error in one step shows in the next.
+
+        `groups` may be a function of the model.
+        """
         model, reference = network(), network()
         if callable(options.get("groups")):
             options["groups"] = options["groups"](model)
@@ -88,7 +90,7 @@ class TrainingChecks(OptimizerWords):
         assert [warning.category for warning in caught] == [DeprecationWarning]
 
     def check_a_group_is_one_bucket(self) -> None:
-        """And a parameter in no group is in a bucket of its own."""
+        """A parameter in no group is in a bucket of its own."""
         if self.size == 1:
             return
         model = network()
@@ -110,12 +112,12 @@ class TrainingChecks(OptimizerWords):
         self.compare(0.05, compression=hvd.Compression.bf16, groups=2)
         self.compare(0.02, compression=hvd.Compression.fp16, gradient_predivide_factor=2.0)
         self.compare(compression=Doubling)
-        assert self.size == 1 or (16, 5) in Doubling.shapes  # as the parameter has it
+        assert self.size == 1 or (16, 5) in Doubling.shapes  # a parameter's own shape
 
     def passes(
         self, model: nn.Module, steps: Sequence[Sequence[int]], options: dict[str, Any]
     ) -> None:
-        """Trains with these batches in each step, and compares with one process."""
+        """Train with these batches in each step, and compare with one process."""
         reference = network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), **options)
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
@@ -133,7 +135,7 @@ class TrainingChecks(OptimizerWords):
         self.expect_equal(model, reference)
 
     def check_the_last_step_has_fewer_passes(self) -> None:
-        """Of an epoch, say; the next one counts from the start."""
+        """This is as in the last step of an epoch; the next step counts from the start."""
         steps = [(0, 1, 2), (3, 4), (5, 6, 7), (8,)]
         self.passes(network(), steps, {"backward_passes_per_step": 3})
 
@@ -163,7 +165,7 @@ class TrainingChecks(OptimizerWords):
         self.expect_equal(model, reference)
 
     def check_no_sync(self) -> None:
-        """Passes in it only add up, also when step() follows at once."""
+        """Passes within no_sync() only add up, also if step() follows at once."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
         plain = torch.optim.SGD(reference.parameters(), lr=0.1)
@@ -186,9 +188,9 @@ class TrainingChecks(OptimizerWords):
         self.expect_equal(model, reference)
 
     def check_sparse_gradients(self) -> None:
-        """One rank at a time uses the second table, and none in the first step."""
+        """One rank at a time uses the second table, and no rank in the first step."""
         for as_dense in (False, True):
-            model, reference = Words(), Words()
+            model, reference = EmbeddingModel(), EmbeddingModel()
             optimizer = hvd.DistributedOptimizer(
                 torch.optim.SGD(model.parameters(), lr=0.1), sparse_as_dense=as_dense
             )
@@ -218,10 +220,10 @@ class TrainingChecks(OptimizerWords):
             table.grad = table.grad * 0.5
 
         for change in (scale, replace):
-            model, reference = Words(), Words()
+            model, reference = EmbeddingModel(), EmbeddingModel()
             plain = torch.optim.SGD(reference.parameters(), lr=0.1)
             optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-            for step in range(3):  # the first one gives gradients their places
+            for step in range(3):  # the first step gives the gradients their memory
                 optimizer.zero_grad()
                 model.loss(self.rank, step, used=True).backward()
                 change(model.always.weight)
@@ -235,12 +237,12 @@ class TrainingChecks(OptimizerWords):
             self.expect_equal(model, reference)
 
     def check_an_optimizer_for_sparse_gradients_only(self) -> None:
-        def optimizers(model: Words) -> list[torch.optim.Optimizer]:
+        def optimizers(model: EmbeddingModel) -> list[torch.optim.Optimizer]:
             tables = [*model.always.parameters()]
             sparse = torch.optim.SparseAdam(tables, lr=0.1)
             return [sparse, torch.optim.Adam(model.dense.parameters())]
 
-        model, reference = Words(), Words()
+        model, reference = EmbeddingModel(), EmbeddingModel()
         ours, plain = map(hvd.DistributedOptimizer, optimizers(model)), optimizers(reference)
         of_both = ((model, list(ours), [self.rank]), (reference, plain, range(self.size)))
         for step in range(3):
@@ -257,7 +259,7 @@ class TrainingChecks(OptimizerWords):
     def expect_deltas(
         self, combine: Callable[[torch.Tensor], torch.Tensor], **options: Any
     ) -> None:
-        """Each step changes parameters by what the op makes of the changes of the ranks."""
+        """Expect each step to change parameters by what the op makes of the ranks' changes."""
         passes = options.get("backward_passes_per_step", 1)
         model, local = network(), network()
         optimizer = hvd.DistributedOptimizer(
@@ -288,7 +290,7 @@ class TrainingChecks(OptimizerWords):
         self.expect_deltas(adasum, backward_passes_per_step=2)
         self.expect_deltas(adasum, compression=hvd.Compression.fp16)
 
-    def check_adasum_goes_back_when_a_step_cannot_be_combined(self) -> None:
+    def check_adasum_restores_parameters_if_a_step_cannot_be_combined(self) -> None:
         if self.size == 1:
             return
         torch.manual_seed(1)
@@ -318,7 +320,7 @@ class TrainingChecks(OptimizerWords):
             optimizer.zero_grad()
 
     def check_fresh_state_of_a_distributed_optimizer(self) -> None:
-        """Parameters do not change; what is trained gets a gradient and state."""
+        """Parameters do not change; trained ones get a gradient and state."""
         model = network()
         before = copy.deepcopy(model)
         model[0].weight.requires_grad_(False)

@@ -1,6 +1,6 @@
 """One worker of a test job: runs the checks of a suite, `module:Class`, in alphabetical order.
 
-All workers run all checks. One that fails ends its worker, and so the job.
+All workers run all checks. If one check fails, its worker ends, and so does the job.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import importlib
 import sys
 import time
 
-# For one check: shows where each worker stands. A little less than the patience of job.run_checks.
+# The limit for one check; then each worker prints its stack. Less than the limit of job.run_checks.
 HANG_SECONDS = 100
 
 
@@ -20,7 +20,7 @@ def main(suite: str) -> None:
     checks = getattr(importlib.import_module(module), name)()
     for attribute in dir(checks):
         if attribute.startswith("check_"):
-            faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)  # anew
+            faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)  # begins again
             begin = time.monotonic()
             getattr(checks, attribute)()
             print(f"{attribute} {time.monotonic() - begin:.2f} s", flush=True)
