@@ -69,7 +69,7 @@ def raise_in_a_wait() -> NoReturn:
     raise AssertionError("the wait ended")
 
 
-class ErrorWithoutText(Exception):
+class TextlessError(Exception):
     def __str__(self) -> str:
         raise LookupError("no text")
 
@@ -80,7 +80,7 @@ class WithoutName(type):
         raise LookupError("no name")
 
 
-class ErrorWithoutName(Exception, metaclass=WithoutName):
+class NamelessError(Exception, metaclass=WithoutName):
     pass
 
 
@@ -99,8 +99,8 @@ WAYS = {
     "_exit": lambda: os._exit(6),
     "exception": lambda: raise_error(ValueError("no data")),
     "surrogate": lambda: raise_error(ValueError("cannot read " + os.fsdecode(b"\xff.png"))),
-    "speechless": lambda: raise_error(ErrorWithoutText()),
-    "nameless": lambda: raise_error(ErrorWithoutName()),
+    "speechless": lambda: raise_error(TextlessError()),
+    "nameless": lambda: raise_error(NamelessError()),
     "interrupt": lambda: interrupted(0.3),
     "interrupt twice": lambda: interrupted(0.3, 0.02),
     "interrupted add": leave_while_adding_a_group,

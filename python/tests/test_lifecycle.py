@@ -20,7 +20,7 @@ WAYS = {
     "_exit": (6, "has died"),
     "exception": (1, "has left the job (raised ValueError: no data)"),
     "surrogate": (1, r"has left the job (raised ValueError: cannot read \udcff.png)"),
-    "speechless": (1, "has left the job (raised ErrorWithoutText)"),
+    "speechless": (1, "has left the job (raised TextlessError)"),
     "nameless": (1, "has left the job (raised an exception that cannot be described)"),
     "interrupt": INTERRUPTED,
     "interrupt twice": INTERRUPTED,
