@@ -1,5 +1,5 @@
-// Measures src/collective alone, from choose() to the last advance(). Ranks wait as in the engine,
-// but without the agreement.
+// Measures src/collective alone, from choose() to the last advance(). Ranks wait as in the
+// engine, but there is no agreement.
 #include <cstdlib>
 #include <span>
 

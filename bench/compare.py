@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compare us with MPI, Gloo and the limits of the machine, interleaved in one run.
 
-`./dev bench [GOAL…]` prepares everything and runs this. Prints a table for each comparison (it is
-Markdown), whether the goal is reached, and the commands; writes everything as JSON.
+`./dev bench [GOAL…]` prepares everything and runs this script. It prints a Markdown table for
+each comparison, whether the goal is reached, and the commands. It also writes everything as JSON.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def curves_of(outcomes: list[Outcome]) -> dict[str, dict[int, float]]:
 
 
 def write(arguments: argparse.Namespace, outcomes: list[Outcome], machine: dict[str, Any]) -> None:
-    """Write the results. Called after each comparison, so an interrupted run keeps them."""
+    """Write the results so far after each comparison, so that an interrupted run keeps them."""
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     content = {"machine": machine, "comparisons": [report.as_json(one) for one in outcomes]}
     arguments.json.write_text(json.dumps(content, indent=1, default=str) + "\n")

@@ -30,7 +30,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Part:
-    """One comparison over sizes. A goal has one or more, and all must be reached."""
+    """One comparison over sizes. A goal has one or more parts; all must reach their bars."""
 
     goal: str
     title: str

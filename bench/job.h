@@ -6,7 +6,7 @@
 namespace farandole::bench {
 
 // Runs the function in each process; `rendezvous` is the rank's descriptor for EngineOptions.
-// Returns whether it returned true in all.
+// Returns whether the function returned true in all of them.
 bool in_job(int ranks, const std::function<bool(int rank, int rendezvous)>& function);
 
 }  // namespace farandole::bench

@@ -13,7 +13,7 @@ namespace farandole::bench {
 
 struct BenchOptions {
   std::string operation = "allreduce";  // of kOperations; also "memcpy" if the program knows it
-  int ranks = 2;                        // for MPI, its launcher gives it
+  int ranks = 2;                        // for MPI, its launcher sets it
   // Bytes of the tensor. For an all-gather, of the whole result; for a reduce-scatter, of the whole
   // input.
   std::vector<std::size_t> sizes = {};

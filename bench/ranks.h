@@ -40,7 +40,7 @@ class Member {
   std::uint32_t sequence_ = 0;
 };
 
-// Forks, and runs the function in each process. Returns whether it returned true in all.
+// Forks, and runs the function in each process. Returns whether it returned true in each.
 bool in_processes(int ranks, const std::function<bool(int rank)>& function);
 
 class Ranks {

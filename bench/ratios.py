@@ -1,4 +1,4 @@
-"""Compute ratios with confidence intervals from the times of rounds. Pure."""
+"""Compute ratios with confidence intervals from the times of rounds, without side effects."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ def speedup(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
 
 
 def mean_speedup(ours: Times, theirs: Times) -> Interval:
-    """Return the median over the rounds of each size's ratio, and the geometric mean of these over
-    the sizes."""
+    """Return the geometric mean over the sizes of each size's median speed-up over the rounds."""
     ratios = {
         size: [their / our for our, their in zip(ours[size], theirs[size], strict=True)]
         for size in theirs

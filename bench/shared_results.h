@@ -13,7 +13,7 @@ namespace farandole::bench {
 inline constexpr int kRanksMax = 64;
 inline constexpr int kRepetitionsMax = 20'000;
 
-// Must be in shared memory that starts as zero bytes.
+// An object of it must lie in shared memory that was filled with zeros.
 class SharedResults {
  public:
   // Returns when all ranks have come. Spins only if each rank has a core of its own.

@@ -1,4 +1,4 @@
-"""Draw time against size as a small SVG with logarithmic axes. Only needs string functions."""
+"""Draw time against size as a small SVG with logarithmic axes. It uses only string functions."""
 
 from __future__ import annotations
 

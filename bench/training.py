@@ -3,7 +3,7 @@
 
 The bound is two independent processes, which compute the same and send nothing.
 
-`.venv/bin/python bench/training.py`, after `./dev test python` has installed the package. Three
+Run `.venv/bin/python bench/training.py` after `./dev test python` has installed the package. Three
 models run in rounds. The results are ratios within a round, as medians with their 95 % intervals.
 Each rank has one torch thread. The ranks must end with the same parameters, bit by bit, and with
 the loss of DDP; both are checked.

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Show what each heuristic and each constant of the predictor is good for.
 
-Builds the simulator once more, with switches: ablations.toml says which text of the sources is
-switched off by which name, and which constants have other values. Runs the workloads of the
-simulator (tests/sim/workloads.cc) with everything on, and with one switch at a time, and prints the
-tables of docs/simulator.md. The shipped sources know nothing of the switches.
+The script builds the simulator once more, with switches: ablations.toml says which text of the
+sources each name switches off, and which constants can have other values. The script runs the
+workloads of the simulator (tests/sim/workloads.cc) with everything on, and with one switch at a
+time, and prints the tables of docs/simulator.md. The shipped sources do not contain the switches.
 
-Needs the simulator of the preset dev (`./dev build`).
+It needs the simulator of the preset dev (`./dev build`).
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def row_text(name: str, workload: str, on: Cost, off: Cost) -> str:
 def earns(on: Cost, off: Cost) -> bool:
     """Return whether a workload is worse without the heuristic.
 
-    It is if it breaks a rule, or costs at least 2 % more messages, steps or time.
+    This means that it breaks a rule, or costs at least 2 % more messages, steps or time.
     """
     pairs = (
         (on.messages, off.messages),

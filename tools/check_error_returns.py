@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Check that tests return every error that the engine and the launcher can return.
 
-Uses the counts of the preset `asan` (`./dev test asan`). An error that no test reaches must
+It uses the counts of the preset `asan` (`./dev test asan`). An error that no test reaches must
 be listed in tests/unreached_errors.txt with the reason. A listed error that is reached, or no
 longer exists, fails as well. A reason that begins with "sometimes: " is for an error that only some
 runs reach.

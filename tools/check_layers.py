@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Check that includes and imports point down, as the tables of docs/architecture.md say.
 
-For C++, fails if an include is not listed in its room's row, if a row points up, if units form a
-cycle (x.h and x.cc are one unit), if a third-party header is used outside its rooms, if a pure room
-reaches threads, system calls or clocks, if a room on disk has no row or a row no room, or if a
-CMake link list goes beyond the row.
+For C++, the check fails if an include is not listed in its room's row, if a row points up, if units
+form a cycle (x.h and x.cc are one unit), if a third-party header is used outside its rooms, if a
+pure room reaches threads, system calls or clocks, if a room on disk has no row or a row no room, or
+if a CMake link list goes beyond the row.
 
-For Python, fails if an import is not listed in its package's row, if a package has no row or a row
-no package, or if modules import each other in a cycle. It does not see importlib.import_module().
+For Python, the check fails if an import is not listed in its package's row, if a package has no row
+or a row no package, or if modules import each other in a cycle. It does not see importlib.import_module().
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ A bug that no test finds is a hole in the tests. The bugs are listed in mutants.
 that occurs in it exactly once, what replaces it, and the tests that have to fail. `tests` is the
 name of a compiled test program, or arguments for pytest, which start with `python/`.
 
-Exits with 1 if a bug survives, if it no longer fits its file, or if tests fail without any bug.
+The script exits with 1 if a bug survives, if it no longer fits its file, or if tests fail without
+any bug.
 """
 
 from __future__ import annotations

@@ -613,7 +613,7 @@ class ErrorTexts:
         model(torch.ones(3)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-        model.weight.sum().backward()  # a part of its bucket
+        model.weight.sum().backward()  # one of the two gradients in the bucket
         yield optimizer.zero_grad, f"zero_grad(){IN_FLIGHT}"
         yield (
             lambda: optimizer.set_backward_passes_per_step(2),

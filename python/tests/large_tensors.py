@@ -12,7 +12,7 @@ PIECE = 100_000_007
 
 
 def values_of(tensor: torch.Tensor, first: int = 0) -> list[tuple[int, int]]:
-    """Return the smallest and the largest value of each piece, if the tensor begins at `first`."""
+    """Return the smallest and the largest value of each piece of a tensor from row `first` on."""
     head = min(-first % PIECE, len(tensor))
     parts = [tensor[:head], *tensor[head:].split(PIECE)]
     return [(int(part.min()), int(part.max())) for part in parts if len(part)]

@@ -113,7 +113,7 @@ class LifeChecks(Suite):
         assert later_maps < maps + 20, found  # some maps belong to the allocator
 
     def check_yz_init_after_another_rank_has_left(self) -> None:
-        """It works without shutdown() on the ranks that were left behind."""
+        """The ranks that were left behind need no shutdown() before init()."""
         for leaver in {0, self.size - 1} if self.size > 1 else ():
             self.api.barrier()
             if self.rank == leaver:

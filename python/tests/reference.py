@@ -51,7 +51,7 @@ def allreduce(
 
 
 def adasum(level: Array) -> Array:
-    """Combine neighbours, again and again; an odd one at the end goes up unchanged."""
+    """Combine neighbours, again and again; an odd one at the end is kept for the next round."""
     while len(level) > 1:
         pairs = [adasum_of_two(*level[i : i + 2]) for i in range(0, len(level) - 1, 2)]
         level = np.stack([*pairs, *level[len(pairs) * 2 :]])

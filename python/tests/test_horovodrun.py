@@ -258,7 +258,7 @@ def test_the_program_follows_the_flags() -> None:
 
 
 def test_flags_of_the_program_are_not_ours() -> None:
-    """This holds also for abbreviations and look-alikes of our flags."""
+    """The program may have flags that look like ours, or like abbreviations of ours."""
     theirs = ["train.sh", "--log", "x", "--host", "a", "--timeline=y", "-c", "--min", "-np"]
     ours = ["--num-proc=2", "--verb", "--start-time", "30", "--blacklist-cooldown-range", "1", "2"]
     arguments = launch.make_parser().parse_args(ours + theirs)

@@ -43,7 +43,7 @@ class ManualEngine:
 
 
 class Memory:
-    """Memory that counts how many objects of it are alive."""
+    """An object that counts how many of its kind are alive."""
 
     alive = 0
 

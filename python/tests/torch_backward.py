@@ -129,7 +129,7 @@ class BackwardChecks(OptimizerFixture):
             self.expect_equal(model, reference)
 
     def check_grad_scaler(self) -> None:
-        """It works without synchronize(); after an overflow on one rank, all skip that step."""
+        """It needs no synchronize(). After an overflow on one rank, all ranks skip that step."""
         for groups in (0, 4):
             model, reference = convolutional().double(), convolutional().double()
             inner, plain = (
@@ -379,7 +379,7 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_a_step_that_the_program_skips(self) -> None:
-        """A program may skip step() silently, and discard the gradients in either way."""
+        """A program may skip step() and discard the gradients, by None or by zeros."""
         for set_to_none in (True, False):
             model, reference = network(), network()
             optimizer = hvd.DistributedOptimizer(
@@ -489,7 +489,7 @@ class BackwardChecks(OptimizerFixture):
         self.expect_equal(model, reference)
 
     def check_an_error_of_the_program_in_backward(self) -> None:
-        """backward() raises it unchanged. If all ranks discard the gradients, training goes on."""
+        """backward() raises the error. If all ranks discard the gradients, training goes on."""
         model, reference = network(), network()
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=0.1), groups=100

@@ -181,7 +181,7 @@ class TorchConformance(Conformance):
         assert not hvd.synchronize(handle).requires_grad
 
     def check_torch_unusual_tensors(self) -> None:
-        """A view whose memory has the negated values, and an empty tensor with other strides."""
+        """Calls take a view of negated memory, and an empty tensor with unusual strides."""
         conjugate = torch.tensor([1 + 2j, 3 + 4j]).conj().imag
         assert conjugate.is_neg()
         wanted = torch.tensor([-2.0, -4.0])

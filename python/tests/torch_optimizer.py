@@ -187,7 +187,7 @@ class OptimizerChecks:
         self.compare(lambda m: torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9), loss, build)
 
     def check_unused_parameters_get_gradients(self) -> None:
-        """Then the ranks need not agree about them in each step."""
+        """With them, the ranks need not agree in each step on what is unused."""
         if self.size == 1:
             return
         model, reference = network(), network()

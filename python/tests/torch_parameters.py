@@ -283,8 +283,7 @@ class ParameterChecks:
                     assert "They were the same after step 1: look for" in str(error)
                     break
                 assert steps < 2 * 10, "not found"
-            # The bytes in the order of names: 16 of 0.bias, 80 of 0.weight, 8 of 2.bias, 32 of
-            # this.
+            # Bytes in the order of names: 0.bias 16, 0.weight 80, 2.bias 8, 2.weight 32.
             offset = 16 + 80 + 8 + 4 * (place // 2 * 4 + place % 2 * 3)
             assert self.size == 1 or steps == 1 + 2 * (offset // 24), (place, steps)
         periodic_check.PART_BYTES = whole

@@ -97,7 +97,7 @@ class TorchSurface(Suite):
             getattr(hvd, name)
 
     def check_queries(self) -> None:
-        """Scripts decide by these answers."""
+        """Scripts use these answers to decide what they do."""
         assert hvd.gloo_built() and hvd.mpi_built() and hvd.gloo_enabled()
         assert hvd.mpi_enabled()  # otherwise scripts do not use Adasum
         assert hvd.mpi_threads_supported() is True
@@ -197,7 +197,7 @@ class TorchSurface(Suite):
     # Sparse tensors
 
     def rows(self, rank: int, dtype: torch.dtype) -> torch.Tensor:
-        """Return rows of 8: rank r has 0 ... r - 1 once and r twice, all with 2 × rank + 1."""
+        """Return 8 sparse rows of 2 × rank + 1: rank r has the rows 0 ... r - 1 once and r twice."""
         places = torch.tensor([[*range(rank), rank, rank]])
         values = torch.full((rank + 2, 3), 2 * rank + 1).to(dtype)
         return torch.sparse_coo_tensor(places, values, (8, 3), check_invariants=True)

@@ -1,7 +1,7 @@
 """A program that calls a function as a job: `calling_program.py run|launch [stubborn] [forks]`.
 
 The function prints "working" and does not end by itself; with `stubborn` it also ignores signals.
-With `launch`, the program prints "working" itself once all workers have. With `forks`, it then has
+With `launch`, the program prints "working" itself once all workers have. With `forks`, it also has
 a child that holds all its descriptors.
 """
 

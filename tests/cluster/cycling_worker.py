@@ -70,7 +70,7 @@ def join_in_the_end() -> None:
 
 
 def interrupt_by_alarm(action: Callable[[], object]) -> None:
-    """Interrupt on rank 0, by a signal, an action that has no end; rank 1 waits for that."""
+    """Run an endless action on rank 0 and interrupt it by a signal; rank 1 waits until then."""
     fifo = Path(sys.argv[1]) / "interrupted"
     if RANK != 0:
         fifo.read_bytes()

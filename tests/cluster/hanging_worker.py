@@ -49,7 +49,7 @@ def train(steps: int = STEPS) -> None:
 
 
 def takes_another_branch() -> None:
-    """Rank 0 alone evaluates, and forgets that its metric is averaged."""
+    """Only rank 0 evaluates, although its metric needs a call of all ranks."""
     train()
     if farandole.rank() == 0:
         allreduce("metric")

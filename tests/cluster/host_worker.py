@@ -28,8 +28,7 @@ def settings() -> tuple[object, ...]:
     for number in range(1, signal.NSIG):
         action = ctypes.create_string_buffer(256)
         libc.sigaction(number, None, action)
-        # Only the handler, the kernel's part of the mask, and the flags: glibc does not set the
-        # rest.
+        # The handler, the kernel's part of the mask, and the flags; glibc leaves the rest unset.
         actions.append((action.raw[:16], action.raw[136:140]))
     umask = os.umask(0o077)
     os.umask(umask)

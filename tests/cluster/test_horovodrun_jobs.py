@@ -1,4 +1,4 @@
-"""What `horovodrun` does as Horovod's does. These tests need no framework."""
+"""`horovodrun` behaves like Horovod's command. These tests need no framework."""
 
 from __future__ import annotations
 

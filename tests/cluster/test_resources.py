@@ -273,7 +273,7 @@ def test_one_rank_with_little_address_space() -> None:
 
 
 def test_a_small_limit_of_files_is_no_obstacle() -> None:
-    """Allow 16 MiB (in blocks of 512 bytes): a group needs 4 per rank and 2 more, heaps adapt."""
+    """Allow 16 MiB: a group needs 4 MiB per rank and 2 MiB more; heaps become smaller."""
     job = run_job(2, "sh", "-c", 'ulimit -f 32768; exec "$0" "$@"', *SMALL, "short")
     assert code_of(job) == 0, job.errors
     assert one_result(job, 2), job.output

@@ -15,7 +15,7 @@ from launched import Launched
 
 WORKER = Path(__file__).with_name("stalling_worker.py")
 ONE_SECOND = {"FARANDOLE_STALL_WARNING": "1"}
-# So long that no test reaches it.
+# A limit that no test reaches.
 NEVER = {"FARANDOLE_STALL_WARNING": "1000"}
 
 

@@ -22,7 +22,8 @@ class ModelThread {
   virtual std::unique_ptr<ModelThread> clone() const = 0;
   virtual void write_key(ByteWriter& key) const = 0;
   virtual bool finished() const = 0;
-  // Runs one segment, up to the next checkpoint. It starts from its beginning for each operation.
+  // Runs one segment, up to the next checkpoint. It runs again from its beginning for each
+  // operation.
   virtual void run() = 0;
 };
 

@@ -76,8 +76,8 @@ class Impatience final : public CopiedThread<Impatience> {
   bool done_ = false;
 };
 
-// A thread of member 0 that submits the last step while another one may sleep with the progress
-// lock.
+// A thread of member 0 that submits the last step while another thread may sleep and hold the
+// progress lock.
 class Submitter final : public CopiedThread<Submitter> {
  public:
   explicit Submitter(Job& job) : job_(&job) {}

@@ -122,7 +122,8 @@ void Machine::choices(const MachineState& state, std::vector<Choice>& into) cons
   into.clear();
   for (std::size_t who = 0; who < scenario_.threads.size(); ++who) {
     const Operation& next = automaton_.pending(state.threads[who].local);
-    // An awaited word never goes back, so letting this thread go first misses no behaviour.
+    // An awaited word never gets an older value, so letting this thread go first misses no
+    // behaviour.
     if (next.action != Action::kAwait || next.operand == 0 || !can_step(state, who)) continue;
     into.push_back({Choice::Kind::kStep, static_cast<std::uint8_t>(who), 0});
     return;

@@ -157,7 +157,7 @@ class Ghost {
   Value get() const;
   void set(Value value) const;
   Word word() const;
-  // A message through the kernel. These two are operations that are interleaved.
+  // A message through the kernel. Unlike get() and set(), these two are interleaved.
   void send(Value value) const;
   Value await(Value value) const;  // blocks until the value is at least `value`
 

@@ -126,8 +126,8 @@ class ProgressJob {
   void release();
   // Records whether calls have arrived. Call it inside a critical section.
   void note_arrivals(bool are_there);
-  // Record that a thread becomes the holder, and that it ends to be it. Call them inside a critical
-  // section.
+  // Record that a thread becomes the holder, and that it stops being it. Call them inside a
+  // critical section.
   void note_holder(const Contents& now, bool is_claim);
   void note_release() { holder.set(0); }
   // Wake the given threads, inside a critical section or as a move of its own.

@@ -34,8 +34,8 @@ class NamesWriter {
   }
 
  private:
-  using Name = std::pair<int, std::string>;     // of a group
-  using Automatic = std::pair<int, Operation>;  // of a group
+  using Name = std::pair<int, std::string>;     // (group, name)
+  using Automatic = std::pair<int, Operation>;  // (group, operation)
 
   // Adds a call to all programs. It follows the rule of names that users read: a name is in use
   // from the submission of a call until the program has waited for the call.

@@ -16,7 +16,7 @@ std::string words(const StepNumber& step_number) {
   return fmt::format("{}.{}", step_number.generation, step_number.sequence);
 }
 
-// "ranks 0, 1, 3-5", computed independently of the code under test.
+// Returns a text such as "ranks 0, 1, 3-5", independently of the code under test.
 std::string words(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank" : "ranks";
   for (std::size_t index = 0; index < ranks.size(); ++index) {

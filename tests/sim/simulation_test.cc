@@ -39,7 +39,7 @@ TEST(Simulation, TheSameSeedTellsTheSameStory) {
   }
 }
 
-// Counts of what passes on the wire.
+// How often each item and situation was on the wire.
 struct Counts {
   int forgotten = 0;
   int in_full = 0;
