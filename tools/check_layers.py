@@ -7,7 +7,8 @@ pure room reaches threads, system calls or clocks, if a room on disk has no row 
 if a CMake link list goes beyond the row.
 
 For Python, the check fails if an import is not listed in its package's row, if a package has no row
-or a row no package, or if modules import each other in a cycle. It does not see importlib.import_module().
+or a row no package, or if modules import each other in a cycle. It does not see
+importlib.import_module().
 """
 
 from __future__ import annotations
