@@ -88,7 +88,7 @@ def compare(part: Part, cores: int, count: int) -> Outcome:
     return report.outcome_of(part, entries, quiet, len(done) - len(quiet))
 
 
-def facts() -> dict[str, Any]:
+def machine_facts() -> dict[str, Any]:
     def output_of(*command: str) -> str:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
         return done.stdout.strip()
@@ -166,7 +166,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.goals) - set(GOALS):
         parser.error(f"no goal {unknown.pop()!r}; there are {' '.join(GOALS)}")
-    machine = facts()
+    machine = machine_facts()
     cores = machine["cores"]
     outcomes: list[Outcome] = []
     for goal in arguments.goals or GOALS:

@@ -69,7 +69,7 @@ def measure(cycles: int) -> dict[str, object]:
     }
 
 
-def facts() -> dict[str, object]:
+def machine_facts() -> dict[str, object]:
     git = ("git", "-C", ROOT, "describe", "--always", "--dirty")
     commit = subprocess.run(git, check=False, capture_output=True, text=True).stdout.strip()
     return {
@@ -85,4 +85,8 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
         worker(int(sys.argv[2]))
     else:
-        print(json.dumps(measure(int(sys.argv[1]) if sys.argv[1:] else 1000) | facts(), indent=2))
+        print(
+            json.dumps(
+                measure(int(sys.argv[1]) if sys.argv[1:] else 1000) | machine_facts(), indent=2
+            )
+        )

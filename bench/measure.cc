@@ -219,9 +219,9 @@ bool measure(const BenchOptions& options, const BenchRank& bench_rank, const Cal
              const Allocate& allocate) {
   if (options.pin) pin_to_core(bench_rank.rank);
   Measurement measurement(options, bench_rank, call, allocate);
-  const bool speaks = bench_rank.rank == 0;
+  const bool prints = bench_rank.rank == 0;
   bool good = true;
-  if (speaks && !options.json)
+  if (prints && !options.json)
     print_now(
         fmt::format("{} {} {} ranks {}{}\n{:>11} {:>12} {:>12} {:>10} {:>10} {:>8} verified\n",
                     options.library, options.operation, bench_rank.ranks,
@@ -234,10 +234,10 @@ bool measure(const BenchOptions& options, const BenchRank& bench_rank, const Cal
       result.verified &=
           bench_rank.shared_results->wrong[static_cast<std::size_t>(rank)].load() == 0;
     good &= result.verified;
-    if (speaks && options.json) print_now(std::exchange(before, ",\n"));
-    if (speaks) print_now(row_of_result(options, bench_rank, result));
+    if (prints && options.json) print_now(std::exchange(before, ",\n"));
+    if (prints) print_now(row_of_result(options, bench_rank, result));
   }
-  if (speaks && options.json) print_now("]\n");
+  if (prints && options.json) print_now("]\n");
   return good;
 }
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from compare import facts
+from compare import machine_facts
 from contenders import ROOT
 from ratios import speedup
 from report import aligned
@@ -114,7 +114,7 @@ def main() -> None:
     for model in models:
         print(*lines(model, rows[model]), sep="\n")
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
-    content = {"machine": facts(), "rounds": rounds, "rows": rows}
+    content = {"machine": machine_facts(), "rounds": rounds, "rows": rows}
     arguments.json.write_text(json.dumps(content, indent=1, default=vars) + "\n")
     print(f"Everything as JSON: {arguments.json}")
 

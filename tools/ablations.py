@@ -209,7 +209,7 @@ def row_text(name: str, workload: str, on: Cost, off: Cost) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def earns(on: Cost, off: Cost) -> bool:
+def is_useful(on: Cost, off: Cost) -> bool:
     """Return whether a workload is worse without the heuristic.
 
     This means that it breaks a rule, or costs at least 2 % more messages, steps or time.
@@ -244,7 +244,7 @@ CONSTANTS = """| constant | half | as it is | double |
 def tables(
     program: Path, heuristics: list[Heuristic], constants: list[Constant], values: dict[str, int]
 ) -> dict[str, str]:
-    """Return the generated parts of the page by name, and say which heuristics earn nothing."""
+    """Return the generated parts of the page by name, and print which heuristics are not useful."""
     others = [f"{name}={n}" for name, value in values.items() for n in (value // 2, 2 * value)]
     names = ["", *(heuristic.name for heuristic in heuristics), *others]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -257,10 +257,10 @@ def tables(
             continue
         before, after = on[heuristic.workload], found[heuristic.name][heuristic.workload]
         rows.append(row_text(heuristic.name, heuristic.workload, before, after))
-        if not earns(before, after):
-            best = [name for name in on if earns(on[name], found[heuristic.name][name])]
+        if not is_useful(before, after):
+            best = [name for name in on if is_useful(on[name], found[heuristic.name][name])]
             elsewhere = ", ".join(best) or "none"
-            print(f"{heuristic.name} earns nothing in {heuristic.workload}, but in: {elsewhere}")
+            print(f"{heuristic.name} is not useful in {heuristic.workload}, but in: {elsewhere}")
     lines = [
         f"| `{constant.name}` = {value} | {total(found[f'{constant.name}={value // 2}'])} | "
         f"{total(on)} | {total(found[f'{constant.name}={2 * value}'])} |"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ablations
-from ablations import Constant, Cost, Heuristic, adjustable, earns, replaced, switched
+from ablations import Constant, Cost, Heuristic, adjustable, is_useful, replaced, switched
 
 HEURISTICS, CONSTANTS = ablations.read_ablations(
     (ablations.ROOT / "tools/ablations.toml").read_text()
@@ -54,13 +54,13 @@ def test_constants_become_variables() -> None:
         adjustable(Constant("kMin", "f"), source)
 
 
-def test_a_heuristic_earns_by_messages_steps_time_or_rules() -> None:
+def test_a_heuristic_is_useful_by_messages_steps_time_or_rules() -> None:
     on = Cost(100, 1, 100, 100, 0)
-    assert not earns(on, Cost(101, 9, 90, 101, 0))
-    assert earns(on, Cost(102, 1, 100, 100, 0))
-    assert earns(on, Cost(100, 1, 102, 100, 0))
-    assert earns(on, Cost(100, 1, 100, 102, 0))
-    assert earns(on, Cost(100, 1, 100, 100, 1))
+    assert not is_useful(on, Cost(101, 9, 90, 101, 0))
+    assert is_useful(on, Cost(102, 1, 100, 100, 0))
+    assert is_useful(on, Cost(100, 1, 102, 100, 0))
+    assert is_useful(on, Cost(100, 1, 100, 102, 0))
+    assert is_useful(on, Cost(100, 1, 100, 100, 1))
 
 
 def test_a_row_says_what_is_worse_without_the_rule() -> None:

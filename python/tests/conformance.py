@@ -7,7 +7,7 @@ run on all workers of a job at once.
 from __future__ import annotations
 
 from group_checks import GroupChecks
-from life_checks import LifeChecks
+from lifecycle_checks import LifecycleChecks
 from mismatch_checks import MismatchChecks
 from naming_programs import NamingPrograms
 from operation_checks import OperationChecks
@@ -15,6 +15,6 @@ from random_programs import RandomPrograms
 
 
 class Conformance(
-    OperationChecks, GroupChecks, MismatchChecks, RandomPrograms, NamingPrograms, LifeChecks
+    OperationChecks, GroupChecks, MismatchChecks, RandomPrograms, NamingPrograms, LifecycleChecks
 ):
     """All checks of the suite."""

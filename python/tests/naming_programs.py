@@ -74,7 +74,7 @@ class NamingPrograms(Suite):
 
     def run_naming_program(self, seed: int, thread: str = "") -> None:
         """Run a random program. If `thread` is given, all calls have names that begin with it."""
-        chance = random.Random(seed)
+        generator = random.Random(seed)
         own = random.Random(f"{seed} {self.rank} {thread}")
         in_use: set[str] = set()
         waiting: list[tuple[Any, int, str | None, bool]] = []
@@ -86,8 +86,12 @@ class NamingPrograms(Suite):
             in_use.discard(name or "")
 
         for step in range(STEPS):
-            waits, named, number = chance.random() < 0.4, chance.random() < 0.5, chance.random()
-            grouped, forgets = chance.random() < 0.25, chance.random() < 0.15
+            waits, named, number = (
+                generator.random() < 0.4,
+                generator.random() < 0.5,
+                generator.random(),
+            )
+            grouped, forgets = generator.random() < 0.25, generator.random() < 0.15
             name = f"{thread} {seed} {grouped} {int(number * NAMES)}" if named or thread else None
             if waits and waiting:
                 wait(int(number * len(waiting)))

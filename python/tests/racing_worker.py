@@ -14,7 +14,7 @@ import farandole
 from farandole import calls, core
 from farandole.handle import PreparedCall
 
-LIVES = 25
+CYCLES = 25
 ELEMENTS = 1_000_000
 OURS = -7.0
 
@@ -34,7 +34,7 @@ def wait(handle: calls.Handle[None]) -> None:
         return  # this rank has left, or the other one
 
 
-for _ in range(LIVES):
+for _ in range(CYCLES):
     farandole.init()
     calls.barrier()
     array = np.ones(ELEMENTS, np.float32)

@@ -73,38 +73,40 @@ class Call:
         return reference.alltoall(inputs, self.splits, member)[0]
 
 
-def random_shape(chance: random.Random) -> Shape:
-    return tuple(chance.choice((0, 1, 2, 5, 33)) for _ in range(chance.randint(1, 3)))
+def random_shape(generator: random.Random) -> Shape:
+    return tuple(generator.choice((0, 1, 2, 5, 33)) for _ in range(generator.randint(1, 3)))
 
 
 def random_call(
-    chance: random.Random, number: int, sizes: Sequence[int], frontend: Frontend
+    generator: random.Random, number: int, sizes: Sequence[int], frontend: Frontend
 ) -> Call:
-    operation = chance.choice(("allreduce", "allgather", "broadcast", "alltoall", "reducescatter"))
+    operation = generator.choice(
+        ("allreduce", "allgather", "broadcast", "alltoall", "reducescatter")
+    )
     forms = forms_of(operation, frontend)
-    form = chance.choice([form for form in forms if form.asynchronous])
-    group = chance.randrange(len(sizes))
+    form = generator.choice([form for form in forms if form.asynchronous])
+    group = generator.randrange(len(sizes))
     call = Call(
         f"call.{number}",
         operation,
         form,
         group,
-        chance.choice(frontend.dtypes),
-        [random_shape(chance) for _ in range(chance.randint(1, 4) if form.grouped else 1)],
-        chance.randrange(1000),
+        generator.choice(frontend.dtypes),
+        [random_shape(generator) for _ in range(generator.randint(1, 4) if form.grouped else 1)],
+        generator.randrange(1000),
     )
     members = range(sizes[group])
-    call.op = chance.choice([op for op in OPS if (call.dtype, op) != ("bool", "Average")])
-    if operation == "allreduce" and call.dtype in EPSILON and chance.randrange(4) == 0:
+    call.op = generator.choice([op for op in OPS if (call.dtype, op) != ("bool", "Average")])
+    if operation == "allreduce" and call.dtype in EPSILON and generator.randrange(4) == 0:
         call.op = "Adasum"
     if call.op != "Product":
-        call.scales = chance.choice(((1.0, 1.0), (2.0, 1.0), (1.0, 0.5)))
-    call.root = chance.randrange(sizes[group])
+        call.scales = generator.choice(((1.0, 1.0), (2.0, 1.0), (1.0, 0.5)))
+    call.root = generator.randrange(sizes[group])
     if operation == "allgather":
-        call.rows = [chance.randrange(5) for _ in members]
+        call.rows = [generator.randrange(5) for _ in members]
     if operation == "alltoall":
-        call.splits = [[chance.randrange(4) for _ in members] for _ in members]
-        call.rows = [sum(splits) + chance.randrange(2) for splits in call.splits]
+        call.splits = [[generator.randrange(4) for _ in members] for _ in members]
+        call.rows = [sum(splits) + generator.randrange(2) for splits in call.splits]
     return call
 
 
@@ -120,9 +122,9 @@ class RandomPrograms(Suite):
 
     def run_program(self, seed: int) -> None:
         groups = [self.api.global_process_set, *self.groups]
-        chance = random.Random(seed)
+        generator = random.Random(seed)
         sizes = [group.size() for group in groups]
-        program = [random_call(chance, number, sizes, self.frontend) for number in range(CALLS)]
+        program = [random_call(generator, number, sizes, self.frontend) for number in range(CALLS)]
         mine = [call for call in program if groups[call.group].included()]
         own_order = random.Random(1000 * seed + self.rank)
         own_order.shuffle(mine)

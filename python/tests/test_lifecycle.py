@@ -64,6 +64,6 @@ def test_forks_in_every_state(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_handlers_and_hooks_stay_as_they_are(size: int) -> None:
-    job = run(size, sys.executable, HERE / "host_program.py", timeout=HANG_SECONDS)
+    job = run(size, sys.executable, HERE / "program_with_handlers.py", timeout=HANG_SECONDS)
     assert job.code == 0, job.text
     assert job.text.count("nothing was changed") == size, job.text

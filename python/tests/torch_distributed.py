@@ -39,7 +39,7 @@ def size() -> int:
     return dist.get_world_size()
 
 
-def some(count: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+def small_numbers(count: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
     """Return small whole numbers that differ by rank."""
     generator = torch.Generator().manual_seed(1000 * seed + rank())
     return torch.randint(0, 4, (count,), generator=generator).to(dtype)
@@ -89,34 +89,36 @@ def halving_hook(_state: object, bucket: dist.GradBucket) -> torch.futures.Futur
 def reductions() -> Iterator[torch.Tensor]:
     ops = (dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT)
     for op, dtype in itertools.product(ops, DTYPES):
-        tensor = some(7, dtype)
+        tensor = small_numbers(7, dtype)
         dist.all_reduce(tensor, op)
         yield tensor
-        works = [dist.all_reduce(some(5, dtype, seed), op, async_op=True) for seed in range(3)]
+        works = [
+            dist.all_reduce(small_numbers(5, dtype, seed), op, async_op=True) for seed in range(3)
+        ]
         for work in reversed(works):
             work.wait()
             assert work.is_completed()
             assert work.is_success()
         yield from (work.result()[0] for work in works)
-        tensor = some(3, dtype)
+        tensor = small_numbers(3, dtype)
         dist.reduce(tensor, 1, op)
         yield tensor if rank() == 1 else torch.zeros(1)
-    tensors = [some(4, seed=1), some(3, seed=2)]
+    tensors = [small_numbers(4, seed=1), small_numbers(3, seed=2)]
     dist.all_reduce_coalesced(tensors)
     yield from tensors
-    columns = some(12).reshape(3, 4).t()
+    columns = small_numbers(12).reshape(3, 4).t()
     dist.all_reduce(columns)
     yield columns
-    complex_tensor = some(4, torch.complex64)
+    complex_tensor = small_numbers(4, torch.complex64)
     dist.all_reduce(complex_tensor)
     yield complex_tensor
 
 
 def scattered_reductions() -> Iterator[torch.Tensor]:
     output = torch.empty(3)
-    dist.reduce_scatter_single(output, some(3 * size()))
+    dist.reduce_scatter_single(output, small_numbers(3 * size()))
     yield output
-    parts = [some(4, seed=other) for other in range(size())]
+    parts = [small_numbers(4, seed=other) for other in range(size())]
     output = torch.empty(4)
     dist.reduce_scatter(output, parts)
     yield output
@@ -124,27 +126,27 @@ def scattered_reductions() -> Iterator[torch.Tensor]:
 
 def movements() -> Iterator[torch.Tensor]:
     for dtype, root in itertools.product(MOVED, range(size())):
-        tensor = some(5, dtype)
+        tensor = small_numbers(5, dtype)
         dist.broadcast(tensor, root)
         yield tensor
     for dtype in MOVED:
         outputs = [torch.empty(2, 3, dtype=dtype) for _ in range(size())]
-        dist.all_gather(outputs, some(6, dtype).reshape(2, 3))
+        dist.all_gather(outputs, small_numbers(6, dtype).reshape(2, 3))
         yield from outputs
         output = torch.empty(3 * size(), dtype=dtype)
-        dist.all_gather_single(output, some(3, dtype))
+        dist.all_gather_single(output, small_numbers(3, dtype))
         yield output
         gathered = [torch.empty(3, dtype=dtype) for _ in range(size())] if rank() == 1 else None
-        dist.gather(some(3, dtype), gathered, dst=1)
+        dist.gather(small_numbers(3, dtype), gathered, dst=1)
         yield from gathered or []
-        parts = [some(2, dtype, seed) for seed in range(size())] if rank() == 1 else None
+        parts = [small_numbers(2, dtype, seed) for seed in range(size())] if rank() == 1 else None
         output = torch.empty(2, dtype=dtype)
         dist.scatter(output, parts, src=1)
         yield output
         output = torch.empty(2 * size(), dtype=dtype)
-        dist.all_to_all_single(output, some(2 * size(), dtype))
+        dist.all_to_all_single(output, small_numbers(2 * size(), dtype))
         yield output
-    columns = some(12).reshape(3, 4).t()
+    columns = small_numbers(12).reshape(3, 4).t()
     dist.broadcast(columns, 1)
     yield columns
     dist.barrier()
@@ -153,7 +155,7 @@ def movements() -> Iterator[torch.Tensor]:
 def uneven_exchange() -> Iterator[torch.Tensor]:
     """Rank r sends r + s rows of two elements to rank s."""
     to_each = [rank() + other for other in range(size())]
-    source = some(2 * sum(to_each)).reshape(-1, 2)
+    source = small_numbers(2 * sum(to_each)).reshape(-1, 2)
     output = torch.empty_like(source)
     dist.all_to_all_single(output, source, to_each, to_each)
     yield output
@@ -162,15 +164,15 @@ def uneven_exchange() -> Iterator[torch.Tensor]:
 def messages() -> Iterator[torch.Tensor]:
     following, before = (rank() + 1) % size(), (rank() - 1) % size()
     received = torch.empty(5, dtype=torch.int64)
-    sending = dist.isend(some(5, torch.int64), following, tag=3)
+    sending = dist.isend(small_numbers(5, torch.int64), following, tag=3)
     assert dist.recv(received, before, tag=3) == before
     sending.wait()
     yield received
     others = [torch.empty(2) for _ in range(2)]
     operations = [
-        dist.P2POp(dist.isend, some(2, seed=1), following),
+        dist.P2POp(dist.isend, small_numbers(2, seed=1), following),
         dist.P2POp(dist.irecv, others[0], before),
-        dist.P2POp(dist.isend, some(2, seed=2), before),
+        dist.P2POp(dist.isend, small_numbers(2, seed=2), before),
         dist.P2POp(dist.irecv, others[1], following),
     ]
     for work in dist.batch_isend_irecv(operations):
@@ -201,9 +203,9 @@ def groups() -> Iterator[torch.Tensor]:
     tensors, works = [], []
     for group in [again, *pairs]:
         if group is not dist.GroupMember.NON_GROUP_MEMBER:
-            tensors.append(some(4, seed=len(tensors)))
+            tensors.append(small_numbers(4, seed=len(tensors)))
             works.append(dist.all_reduce(tensors[-1], group=group, async_op=True))
-    whole = some(4, seed=99)
+    whole = small_numbers(4, seed=99)
     dist.all_reduce(whole)
     for work in works:
         work.wait()
@@ -211,7 +213,7 @@ def groups() -> Iterator[torch.Tensor]:
     for pair, group in zip(itertools.combinations(range(size()), 2), pairs, strict=True):
         if rank() in pair:
             assert dist.get_process_group_ranks(group) == list(pair)
-            tensor = some(3)
+            tensor = small_numbers(3)
             dist.broadcast(tensor, pair[1], group=group)
             yield tensor
             dist.destroy_process_group(group)
@@ -219,13 +221,15 @@ def groups() -> Iterator[torch.Tensor]:
 
 def functional_collectives() -> Iterator[torch.Tensor]:
     world = dist.group.WORLD
-    yield functional.all_reduce(some(4), "sum", world) + 0
-    yield functional.all_reduce(some(4), "max", world) + 0
-    yield functional.all_gather_tensor(some(3), 0, world) + 0
-    yield functional.reduce_scatter_tensor(some(2 * size()), "sum", 0, world) + 0
-    yield functional.all_to_all_single(some(size()), None, None, world) + 0
-    yield functional.broadcast(some(3), 1, world) + 0
-    coalesced = functional.all_reduce_coalesced([some(2), some(3, seed=1)], "sum", world)
+    yield functional.all_reduce(small_numbers(4), "sum", world) + 0
+    yield functional.all_reduce(small_numbers(4), "max", world) + 0
+    yield functional.all_gather_tensor(small_numbers(3), 0, world) + 0
+    yield functional.reduce_scatter_tensor(small_numbers(2 * size()), "sum", 0, world) + 0
+    yield functional.all_to_all_single(small_numbers(size()), None, None, world) + 0
+    yield functional.broadcast(small_numbers(3), 1, world) + 0
+    coalesced = functional.all_reduce_coalesced(
+        [small_numbers(2), small_numbers(3, seed=1)], "sum", world
+    )
     yield from (tensor + 0 for tensor in coalesced)
 
 
@@ -326,7 +330,7 @@ class WithoutGloo:
         dist.reduce_scatter(output, [torch.full((o + 1,), 1.0) for o in ranks])
         assert output.tolist() == [float(size())] * (rank() + 1)
         for dtype in (torch.bool, torch.complex64, torch.bfloat16, torch.float8_e4m3fn):
-            parts = [some(4, dtype=torch.float32, seed=other).to(dtype) for other in ranks]
+            parts = [small_numbers(4, dtype=torch.float32, seed=other).to(dtype) for other in ranks]
             output, back = torch.empty(4, dtype=dtype), torch.empty(4 * size(), dtype=dtype)
             dist.scatter(output, parts if rank() == 0 else None, src=0)
             dist.all_gather_single(back, output)

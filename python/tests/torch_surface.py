@@ -197,7 +197,7 @@ class TorchSurface(Suite):
     # Sparse tensors
 
     def rows(self, rank: int, dtype: torch.dtype) -> torch.Tensor:
-        """Return 8 sparse rows of 2 × rank + 1: rank r has the rows 0 ... r - 1 once and r twice."""
+        """Return 8 sparse rows of 2 × rank + 1: rank r has rows 0 ... r - 1 once and r twice."""
         places = torch.tensor([[*range(rank), rank, rank]])
         values = torch.full((rank + 2, 3), 2 * rank + 1).to(dtype)
         return torch.sparse_coo_tensor(places, values, (8, 3), check_invariants=True)
@@ -268,15 +268,15 @@ class TorchSurface(Suite):
     def check_memory_stays_shared_from_job_to_job(self) -> None:
         """Memory that was allocated in one job needs no copy in later ones."""
         memory = torch.from_dlpack(lifecycle.engine().allocate(400_000)).view(torch.float32)
-        for life in range(5):
+        for cycle in range(5):
             shared = lifecycle.engine().is_shared(memory.data_ptr(), memory.nbytes)
-            assert shared, life
+            assert shared, cycle
             fresh = torch.from_dlpack(lifecycle.engine().allocate(400_000))
             apart = abs(fresh.data_ptr() - memory.data_ptr())
             assert apart >= memory.nbytes, "memory in use was allocated again"
-            memory.copy_(self.tensor((100_000,), seed=life))
+            memory.copy_(self.tensor((100_000,), seed=cycle))
             hvd.allreduce_(memory, op=hvd.Sum)
-            wanted = sum(self.of_all((100_000,), seed=life))
+            wanted = sum(self.of_all((100_000,), seed=cycle))
             self.expect(memory, wanted, "float32", exact=False)
             hvd.shutdown()
             self.init()

@@ -56,7 +56,7 @@ def expect_no_init(groups: list[Group], kind: type[FarandoleError] = FarandoleEr
     assert not farandole.is_initialized()
 
 
-def join_in_the_end() -> None:
+def init_until_all_meet() -> None:
     """Try init() until all ranks meet: they may have failed at different places before."""
     for _ in range(TRIES):
         try:
@@ -128,12 +128,12 @@ def too_few_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (free[next(spare_descriptors)], limits[1]))
         expect_no_init([])
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    join_in_the_end()
+    init_until_all_meet()
 
 
 def interrupt_in_init() -> None:
     interrupt_by_alarm(farandole.init)
-    join_in_the_end()
+    init_until_all_meet()
 
 
 def interrupt_in_a_call() -> None:

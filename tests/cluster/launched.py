@@ -88,7 +88,7 @@ class Launched:
         trace: TracebackType | None,
     ) -> None:
         signal.alarm(0)
-        for pid in self.left():
+        for pid in self.remaining_processes():
             os.kill(pid, signal.SIGKILL)
         self.process.communicate()
 
@@ -116,13 +116,15 @@ class Launched:
         self.errors += errors
         return self.process.returncode
 
-    def left(self) -> list[int]:
+    def remaining_processes(self) -> list[int]:
         """List the processes that are alive and carry the mark."""
         return [
-            pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if self._ours(pid)
+            pid
+            for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+            if self._carries_mark(pid)
         ]
 
-    def _ours(self, pid: int) -> bool:
+    def _carries_mark(self, pid: int) -> bool:
         try:
             return self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
         except OSError:
@@ -133,7 +135,7 @@ def run(*arguments: str, environment: dict[str, str] | None = None) -> Launched:
     """Run the command to its end, and check that no process of it is left."""
     with Launched(*arguments, environment=environment) as launched:
         launched.end()
-        assert launched.left() == []
+        assert launched.remaining_processes() == []
     return launched
 
 

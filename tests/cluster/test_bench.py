@@ -105,7 +105,7 @@ def test_a_rank_without_memory_ends_the_job() -> None:
     words = ["allreduce", "-n", "2", "--sizes", "8,4G", "--memory", "ordinary"]
     with Launched("bench", *words, before_exec=little_memory) as launched:
         assert launched.end() == 1
-        assert launched.left() == []
+        assert launched.remaining_processes() == []
     assert "no memory for 4 GiB; choose smaller --sizes" in launched.errors
     assert "the job has failed" in launched.errors
 
@@ -118,7 +118,7 @@ def test_an_interrupted_run_keeps_what_it_has_measured(tmp_path: Path) -> None:
         launched.read_until(" yes\n")
         launched.send(signal.SIGINT)
         assert launched.end() == 128 + signal.SIGINT
-        assert launched.left() == []
+        assert launched.remaining_processes() == []
     rows = json.loads(file.read_text())
     assert 1 <= len(rows) < 100
     assert rows[0]["bytes"] == 8 and rows[0]["verified"] is True

@@ -13,7 +13,7 @@ import pytest
 from launched import Launched, run, run_shell, shared_files
 
 # A worker with a child, a grandchild in a session of its own, and a process without a parent.
-FAMILY = (
+PROCESS_TREE = (
     "sleep 1000 & setsid sh -c 'sleep 1001 & wait' & sh -c 'setsid sleep 1002 &'; "
     "echo worker $$ agent $PPID; "
 )
@@ -21,14 +21,14 @@ FAMILY = (
 
 @pytest.mark.parametrize("victim", ["foreground", "agent", "worker"])
 def test_nothing_outlives_a_killed_process(victim: str) -> None:
-    with Launched("run", "-n", "2", "sh", "-c", FAMILY + "wait; true") as job:
+    with Launched("run", "-n", "2", "sh", "-c", PROCESS_TREE + "wait; true") as job:
         job.read_until("agent", times=2)
         worker, agent = map(int, re.findall(r"\d+", job.output.split("] ", 1)[1])[:2])
         pid = {"foreground": job.process.pid, "agent": agent, "worker": worker}[victim]
-        assert len(job.left()) >= 8
+        assert len(job.remaining_processes()) >= 8
         os.kill(pid, signal.SIGKILL)
         assert job.end() in (-signal.SIGKILL, 128 + signal.SIGKILL)
-        assert job.left() == []
+        assert job.remaining_processes() == []
     if victim == "agent":
         assert "agent (pid" in job.errors
     if victim == "worker":
@@ -36,12 +36,12 @@ def test_nothing_outlives_a_killed_process(victim: str) -> None:
 
 
 def test_nothing_outlives_a_job_that_succeeds() -> None:
-    job = run_shell(2, FAMILY + "exit 0")  # run_shell checks that no process is left
+    job = run_shell(2, PROCESS_TREE + "exit 0")  # run_shell checks that no process is left
     assert job.process.returncode == 0
 
 
 def test_nothing_outlives_a_job_that_fails() -> None:
-    job = run_shell(2, FAMILY + 'trap "" TERM; [ $FARANDOLE_RANK = 1 ] && exit 9; wait; wait')
+    job = run_shell(2, PROCESS_TREE + 'trap "" TERM; [ $FARANDOLE_RANK = 1 ] && exit 9; wait; wait')
     assert job.process.returncode == 9
 
 

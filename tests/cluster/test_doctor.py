@@ -64,7 +64,7 @@ def doctor(environment: dict[str, str] | None = None) -> Rows:
 def doctor_with(before_exec: Callable[[], object], program: str | None = None) -> tuple[int, Rows]:
     with Launched("doctor", "--json", before_exec=before_exec, program=program) as job:
         code = job.end()
-        assert job.left() == []
+        assert job.remaining_processes() == []
     return code, rows_of(job.output)
 
 

@@ -137,7 +137,7 @@ def test_nothing_outlives_the_launcher(victim: str) -> None:
         agent = int(job.output.splitlines()[-1].split()[-1])
         os.kill(job.process.pid if victim == "foreground" else agent, signal.SIGKILL)
         assert job.end() in (-signal.SIGKILL, 128 + signal.SIGKILL)
-        assert job.left() == []
+        assert job.remaining_processes() == []
 
 
 MEMORY = Path("/sys/fs/cgroup/memory")
@@ -164,7 +164,7 @@ def test_the_kernel_kills_a_worker_that_is_out_of_memory(memory_cgroup: Path) ->
     arguments = ("run", "-n", "2", sys.executable, str(WORKER), "eats_memory", "1")
     with Launched(*arguments, before_exec=enter) as job:
         assert job.end() == 137, job.errors
-        assert job.left() == []
+        assert job.remaining_processes() == []
     check_survivors(job, 1, range(2), "died")
     assert "was probably killed by the kernel for memory" in box_of(job), job.errors
 
@@ -178,7 +178,7 @@ def test_interrupt_during_a_wait(where: str) -> None:
         job.read_until("[0] waiting")
         os.killpg(job.process.pid, signal.SIGINT)
         assert job.end() == 128 + signal.SIGINT, job.errors
-        assert job.left() == []
+        assert job.remaining_processes() == []
     assert "KeyboardInterrupt" in job.errors, job.errors
     assert re.search(WAITS[where], job.errors), job.errors
     assert "Fatal" not in job.errors, job.errors

@@ -49,7 +49,7 @@ def expect(launched: Launched, *lines: str) -> None:
 def end(launched: Launched) -> None:
     launched.send(signal.SIGTERM)
     assert launched.end() == 128 + signal.SIGTERM, launched.errors
-    assert launched.left() == []
+    assert launched.remaining_processes() == []
 
 
 def line_of(text: str) -> int:
@@ -107,7 +107,7 @@ def test_a_cycle_over_two_groups() -> None:
 def test_a_rank_that_raises_is_named_on_all_ranks() -> None:
     with job("raises") as launched:
         assert launched.end() == 1
-        assert launched.left() == []
+        assert launched.remaining_processes() == []
     for other in (0, 2):
         assert re.search(
             rf"\[{other}\] farandole\.errors\.GroupLostError: (allreduce `grad` cannot finish: )?"
@@ -120,7 +120,7 @@ def test_a_rank_that_raises_is_named_on_all_ranks() -> None:
 def test_fewer_batches_without_join() -> None:
     with job("has_fewer_batches") as launched:
         assert launched.end() == 1
-        assert launched.left() == []
+        assert launched.remaining_processes() == []
     for other in (0, 2):
         assert re.search(
             rf"\[{other}\] farandole\.errors\.GroupLostError: (allreduce `grad` cannot finish: )?"

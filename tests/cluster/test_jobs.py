@@ -292,22 +292,22 @@ def wait_until_gone(pids: list[int]) -> None:
 def test_nothing_outlives_a_caller_that_is_killed(options: str) -> None:
     with Launched(CALLER, *options.split(), program=sys.executable) as caller:
         caller.read_until("working", times=2)
-        left = set(caller.left()) - {caller.process.pid}
+        left = set(caller.remaining_processes()) - {caller.process.pid}
         assert len(left) >= 4  # foreground process, agent, workers
         caller.send(signal.SIGKILL)
         wait_until_gone(list(left))
-        assert caller.left() == []
+        assert caller.remaining_processes() == []
 
 
 def test_nothing_outlives_a_killed_caller_whose_descriptors_somebody_holds() -> None:
     with Launched(CALLER, "launch", "forks", program=sys.executable) as caller:
         caller.read_until("working", times=2)
         child = int(re.findall(r"child (\d+)", caller.output)[0])
-        left = set(caller.left()) - {caller.process.pid, child}
+        left = set(caller.remaining_processes()) - {caller.process.pid, child}
         assert len(left) >= 4
         caller.send(signal.SIGKILL)
         wait_until_gone(list(left))
-        assert caller.left() == [child]
+        assert caller.remaining_processes() == [child]
 
 
 def test_ctrl_c_ends_the_workers() -> None:
@@ -315,7 +315,7 @@ def test_ctrl_c_ends_the_workers() -> None:
         caller.read_until("working", times=2)
         caller.send(signal.SIGINT)
         assert caller.end() == -signal.SIGINT
-        assert caller.left() == []
+        assert caller.remaining_processes() == []
     assert caller.errors.splitlines()[-1] == "KeyboardInterrupt"
     assert "farandole: the job has ended after SIGINT" in caller.errors
 

@@ -95,7 +95,7 @@ def test_each_rank_gets_its_descriptors_from_the_caller(tmp_path: Path) -> None:
     caller = f"{opened} 9>{names[6]}; \"$0\" run -n 2 {flags} sh -c '{script}'"
     with Launched("-c", caller, command(), program="sh") as job:
         assert job.end() == 3
-        assert job.left() == []
+        assert job.remaining_processes() == []
     assert job.output == ""
     for rank in (0, 1):
         # Besides its own three descriptors: rendezvous, flight record, channel.
@@ -271,7 +271,7 @@ def test_signals_are_passed_on_once(name: str) -> None:
             f"[0] got {name}",
             f"[1] got {name}",
         ]
-        assert job.left() == []
+        assert job.remaining_processes() == []
     assert f"the job has ended after SIG{name}" in job.errors
 
 
@@ -282,7 +282,7 @@ def test_a_second_signal_kills() -> None:
         # The same signal at once would count as the same Ctrl-C, but another signal does not.
         job.send(signal.SIGTERM)
         assert job.end() in (128 + signal.SIGINT, 128 + signal.SIGTERM)
-        assert job.left() == []
+        assert job.remaining_processes() == []
     assert "ended with SIGKILL" in job.errors
 
 
@@ -292,7 +292,7 @@ def test_workers_are_killed_after_the_grace_time() -> None:
         job.read_until("ready")
         job.send(signal.SIGTERM)
         assert job.end() == 128 + signal.SIGTERM
-        assert job.left() == []
+        assert job.remaining_processes() == []
 
 
 def test_user_signals_reach_the_workers_and_the_job_goes_on() -> None:
@@ -346,7 +346,7 @@ def test_too_few_descriptors_are_explained(descriptors: int, words: str) -> None
 
     with Launched("run", "-n", "1", "sh", "-c", "exit 0", before_exec=limit) as job:
         assert job.end() == 1
-        assert job.left() == []
+        assert job.remaining_processes() == []
     assert words in job.errors
     assert "ulimit -n" in job.errors
 
@@ -370,7 +370,7 @@ def test_a_closed_output_ends_the_job() -> None:
         job.process.stdout.close()
         job.process.wait()
         assert job.process.returncode == 128 + signal.SIGPIPE
-        assert job.left() == []
+        assert job.remaining_processes() == []
 
 
 def test_a_slow_reader_does_not_stop_the_launcher() -> None:
@@ -383,7 +383,7 @@ def test_a_slow_reader_does_not_stop_the_launcher() -> None:
         while "SIGTERM passed on" not in job.errors:
             job.errors += job.process.stderr.readline()
         assert job.end() == 128 + signal.SIGTERM
-        assert job.left() == []
+        assert job.remaining_processes() == []
 
 
 def test_a_slow_reader_gets_everything() -> None:

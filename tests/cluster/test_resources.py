@@ -34,7 +34,7 @@ def run_job(
     variables = {"FARANDOLE_START_TIMEOUT": "30", **(environment or {})}
     with Launched(*words, environment=variables, before_exec=before_exec) as job:
         job.end()
-        assert job.left() == []
+        assert job.remaining_processes() == []
     assert "bug in the engine" not in job.errors, job.errors
     return job
 
@@ -292,7 +292,7 @@ def test_a_result_that_does_not_fit_is_an_error_on_that_rank() -> None:
 def test_kill_everything_at_any_moment(victims: str, tmp_path: Path) -> None:
     seed = random.randrange(1_000_000)
     print(f"seed {seed}")
-    chance = random.Random(seed)
+    generator = random.Random(seed)
 
     def files() -> list[list[str]]:
         ours = [name for name in os.listdir("/tmp") if name.startswith("farandole")]
@@ -303,16 +303,16 @@ def test_kill_everything_at_any_moment(victims: str, tmp_path: Path) -> None:
         variables = {"TMPDIR": str(tmp_path)}
         words = ("run", "-n", "2", *SMALL, "endless")
         with Launched(*words, environment=variables, before_exec=lambda: os.chdir(tmp_path)) as job:
-            if chance.random() < 0.5:  # while the job starts
-                time.sleep(chance.uniform(0, 0.8))  # a random moment of the kill, not a wait
+            if generator.random() < 0.5:  # while the job starts
+                time.sleep(generator.uniform(0, 0.8))  # a random moment of the kill, not a wait
             else:  # while it works
-                job.read_until("step", times=chance.randint(1, 200))
-            pids = job.left()
+                job.read_until("step", times=generator.randint(1, 200))
+            pids = job.remaining_processes()
             if victims == "launcher":
                 pids = [job.process.pid]
             elif victims == "some" and pids:
-                pids = chance.sample(pids, chance.randint(1, len(pids)))
-            for pid in chance.sample(pids, len(pids)):
+                pids = generator.sample(pids, generator.randint(1, len(pids)))
+            for pid in generator.sample(pids, len(pids)):
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
@@ -321,9 +321,9 @@ def test_kill_everything_at_any_moment(victims: str, tmp_path: Path) -> None:
                 job.send(signal.SIGKILL)
             assert job.end() != 0
             deadline = time.monotonic() + 30
-            while job.left() and time.monotonic() < deadline:
+            while job.remaining_processes() and time.monotonic() < deadline:
                 time.sleep(0.01)  # the kernel still ends the children of killed parents
-            assert job.left() == []
+            assert job.remaining_processes() == []
         assert files() == before
 
 
@@ -340,6 +340,6 @@ def test_a_busy_machine_causes_no_false_death() -> None:
 
 
 def test_a_program_with_its_own_handlers_and_children() -> None:
-    job = run_job(2, sys.executable, str(HERE / "host_worker.py"))
+    job = run_job(2, sys.executable, str(HERE / "worker_with_handlers.py"))
     assert code_of(job) == 0, job.errors
-    assert job.errors.count("host is as it was") == 2, job.errors
+    assert job.errors.count("nothing was changed") == 2, job.errors

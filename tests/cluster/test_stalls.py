@@ -44,7 +44,7 @@ def go_on(launched: Launched, folder: Path) -> None:
 def end_well(launched: Launched, folder: Path) -> None:
     (folder / "end").touch()
     assert launched.end() == 0, launched.errors
-    assert launched.left() == []
+    assert launched.remaining_processes() == []
 
 
 # How a rank makes the others wait: the call, and what the launcher says about that rank.
@@ -93,7 +93,7 @@ def test_ranks_that_wait_for_each_other(tmp_path: Path) -> None:
         read_errors_until(launched, rf"rank 1 \(.+, pid \d+\) {waiting} `b` for rank 0")
         launched.send(signal.SIGTERM)
         assert launched.end() == 128 + signal.SIGTERM
-        assert launched.left() == []
+        assert launched.remaining_processes() == []
 
 
 def stack_printer(folder: Path, script: str) -> dict[str, str]:
@@ -168,7 +168,7 @@ def test_a_stopped_rank_ends(
         read_errors_until(launched, rf"rank 1 \(pid {pid}\) is stopped")
         end(launched, pid)
         assert launched.end() == code, launched.errors
-        assert launched.left() == []
+        assert launched.remaining_processes() == []
     assert "goes on" not in launched.errors
 
 
@@ -179,7 +179,7 @@ def test_a_stopped_survivor_is_ended(tmp_path: Path) -> None:
         read_errors_until(launched, "is stopped")
         os.kill(pid_of_rank(launched, 0), signal.SIGKILL)
         assert launched.end() == 137, launched.errors
-        assert launched.left() == []
+        assert launched.remaining_processes() == []
     assert re.search(r"rank 0 \(pid \d+\) was killed by signal 9", launched.errors)
     assert "rank 1: ended with SIGTERM" in launched.errors, launched.errors
 
@@ -217,11 +217,11 @@ def test_a_stopped_job_costs_nothing() -> None:
         launched.send(signal.SIGCONT)
         launched.send(signal.SIGTERM)
         assert launched.end() == 128 + signal.SIGTERM
-        assert launched.left() == []
+        assert launched.remaining_processes() == []
 
 
 def pid_of_rank(launched: Launched, rank: int) -> int:
-    for pid in launched.left():
+    for pid in launched.remaining_processes():
         if f"FARANDOLE_RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text():
             return pid
     raise AssertionError(f"there is no rank {rank}")
@@ -230,7 +230,7 @@ def pid_of_rank(launched: Launched, rank: int) -> int:
 def test_a_rank_that_ends_before_init_does_not_block_the_others(tmp_path: Path) -> None:
     with job("ends_before_init", 3, tmp_path, NEVER) as launched:
         assert launched.end() == 1, launched.errors
-        assert launched.left() == []
+        assert launched.remaining_processes() == []
     for rank in (0, 2):
         assert re.search(
             rf"survivor {rank}: .*rank 1 \(pid \d+\) has exited with code 0 before all ranks had "
@@ -249,7 +249,7 @@ def test_a_rank_that_dies_during_init_does_not_block_the_others(tmp_path: Path) 
         launched.read_until("survivor 0")
         (tmp_path / "go").touch()
         assert launched.end() == 137, launched.errors
-        assert launched.left() == []
+        assert launched.remaining_processes() == []
     for rank in (0, 2):
         assert re.search(
             rf"survivor {rank}: .*rank 1 \(pid \d+\) was killed by signal 9 \(SIGKILL\) before",

@@ -11,7 +11,7 @@ import numpy as np
 from suite import Suite, needs_async
 
 
-class LifeChecks(Suite):
+class LifecycleChecks(Suite):
     def check_several_threads(self) -> None:
         errors: list[BaseException] = []
 
@@ -102,11 +102,11 @@ class LifeChecks(Suite):
             return len(list((own / "fd").iterdir())), len(list((own / "task").iterdir())), maps
 
         found = []
-        for life in range(60):
+        for cycle in range(60):
             self.api.shutdown()
             self.init()
             self.expect_sum_works()
-            if life in (9, 59):
+            if cycle in (9, 59):
                 found.append(facts())
         (*counts, maps), (*later_counts, later_maps) = found
         assert counts == later_counts, found
