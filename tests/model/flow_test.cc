@@ -23,8 +23,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// The explorer visits this many states of a job of several windows. To explore such a job to its end
-// takes minutes: set FARANDOLE_MODEL_STATES=20000000 for that.
+// The explorer visits this many states of a job of several windows. Set FARANDOLE_MODEL_STATES to
+// 20000000 to explore such a job to its end, which takes minutes.
 constexpr std::uint64_t kStatesMax = 100'000;
 
 // A flow with its name in the output.
