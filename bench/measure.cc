@@ -17,7 +17,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// The size of an L2 cache. Larger tensors have several buffers, which the calls take in turn.
+// The size of an L2 cache. Larger tensors have several buffers, which repetitions use in turn.
 constexpr std::size_t kCacheBytes = 1 << 20;
 constexpr std::size_t kBuffers = 3;
 // The first calls do not count, because they touch memory that is in no cache yet. For small

@@ -24,7 +24,7 @@ def facts() -> tuple[object, ...]:
     )
 
 
-threading.Thread(target=int).start()  # the C library sets signal 33 with the first thread
+threading.Thread(target=int).start()  # the first thread sets the C library's signal 33
 faulthandler.enable()
 signal.signal(signal.SIGCHLD, lambda *_: None)
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)

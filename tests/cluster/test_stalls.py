@@ -203,7 +203,7 @@ def ticks_of(pid: int) -> int:
 
 
 def test_a_stopped_job_costs_nothing() -> None:
-    """Without the stop, the launcher would look for stalls all the time."""
+    """While a job is stopped, the launcher's checks are overdue, but it must not poll for them."""
     words = ("run", "-n", "1", "sh", "-c", "echo $PPID; exec sleep 1000")
     with Launched(*words, environment=ONE_SECOND) as launched:
         launched.read_until("[0] ")
