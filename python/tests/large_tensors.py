@@ -65,7 +65,7 @@ class LargerTensors(LargeTensorFixture):
         self.expect(result[LARGE:], 0, self.pieces(0, 1000, 1))
 
     def check_alltoall(self) -> None:
-        """Rank 0 sends the large part to rank 1, or keeps it, and then sends rows from above 2³¹."""
+        """Rank 0 sends the large part to rank 1, or keeps it and sends rows from above 2³¹."""
         for splits in (((17, LARGE), (23, 29)), ((LARGE, 17), (23, 29))):
             mine = splits[self.rank]
             result, received = hvd.alltoall(self.filled(sum(mine)), mine)

@@ -107,7 +107,7 @@ def candidates(version: str) -> Iterator[Path]:
 
 
 def interpreter(version: str) -> Path | None:
-    """Find a Python that can make environments with pip; a name in PATH may be no working Python."""
+    """Find a Python that can make environments with pip; a name in PATH may not work."""
     for path in candidates(version):
         if path.is_file():
             question = (path, "-c", "import sys, ensurepip; print('%d.%d' % sys.version_info[:2])")
