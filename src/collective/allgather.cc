@@ -10,13 +10,13 @@
 namespace farandole {
 namespace {
 
-// The parts of a member that stages this many bytes.
+// The layout of the staging memory for a member that stages `bytes` bytes.
 Parts parts_of(std::int64_t bytes) {
   return {.bytes = std::min(kRoundBytes, round_up(bytes, kPartAlignment)),
           .rounds = rounds_for(bytes, kRoundBytes)};
 }
 
-// How many of `bytes` a round carries.
+// How many of the `bytes` bytes of one member are copied in this round.
 std::int64_t part_of(std::int64_t bytes, std::int64_t round) {
   return std::clamp(bytes - round * kRoundBytes, std::int64_t{0}, kRoundBytes);
 }

@@ -26,10 +26,10 @@ class Allgather {
   struct Options {
     const std::byte* input = nullptr;
     std::int64_t rows = 0;       // our first dimension; may differ between members, may be 0
-    std::int64_t row_bytes = 0;  // the same for all members; if it is 0, members publish rows
-    // Called once, after all have entered, with the rows of each member in rank order. Returns
-    // memory for all of them, one after another. If it returns null, we cannot keep the result but
-    // still take part, so that the others get theirs.
+    std::int64_t row_bytes = 0;  // the same for all members; may be 0
+    // Called once, after all have entered, with the number of rows of each member in rank order.
+    // Returns memory for all rows. If it returns null, this member gets no result, but it still
+    // takes part so that the others get theirs.
     std::function<std::byte*(std::span<const std::int64_t> rows)> allocate;
   };
 
@@ -41,7 +41,7 @@ class Allgather {
 
  private:
   std::span<const std::byte> own_part() const;
-  // Whether another member stages its part of this size. Call it after all have entered.
+  // Whether this member stages its part, which has `bytes` bytes. Call it after all have entered.
   bool is_staged(int member, std::int64_t bytes) const;
   Copy copy_of(int member, std::int64_t round) const;
 
@@ -53,7 +53,7 @@ class Allgather {
   bool take(std::int64_t round);
 
   Rounds rounds_;
-  StepScratch* scratch_;  // the group's, ours until we end
+  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
   Options options_;
   bool exposes_;
   std::byte* output_ = nullptr;

@@ -43,7 +43,7 @@ struct Side {
          .rows = of.rows[static_cast<std::size_t>(group.member)],
          .row_bytes = of.row_bytes,
          .allocate = [this, row_bytes = of.row_bytes](std::span<const std::int64_t> all) {
-           EXPECT_TRUE(rows.empty()) << "asked twice";
+           EXPECT_TRUE(rows.empty()) << "memory was requested twice";
            rows.assign(all.begin(), all.end());
            std::int64_t total = 0;
            for (const std::int64_t count : all) total += count;
@@ -57,7 +57,8 @@ struct Side {
   std::vector<std::int64_t> rows;
 };
 
-// No bytes, few bytes, about a window, and several windows; in another order for each case.
+// Members bring no bytes, few bytes, about a window, or several windows. Each case gives these
+// sizes to other members.
 std::vector<Case> uneven_cases(int members) {
   const std::int64_t counts[] = {0, 1, kWindowRows, 3, kWindowRows + 1, 6 * kWindowRows + 7, 0, 2};
   std::vector<Case> cases;
@@ -135,7 +136,7 @@ TEST(Allgather, a_member_without_memory_for_the_result_still_serves_the_others) 
   EXPECT_TRUE(with_memory.output == one.expected());
 }
 
-// The call of member 0, for results that no memory can hold.
+// Member 0's call in a test whose result is too large for any memory.
 Allgather call_without_memory(GroupInTest& group) {
   return {group.group(0),
           step_number(1),

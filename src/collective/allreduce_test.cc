@@ -1,6 +1,6 @@
-// Tests the borders of slices and windows, and members that have joined; the conformance suite
-// tests dtypes and reductions. The expected values come from one reduce() over the whole inputs,
-// which has its own tests.
+// Tests sizes just below and above slices and windows, and members that have joined. The
+// conformance suite tests dtypes and reductions. The expected values come from one reduce() over
+// the whole inputs; device/cpu/reduce_test.cc tests that function.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
 
-// Counts around the borders of members, slices and windows.
+// Counts just below, at and above the number of members, a slice and a window.
 std::set<std::int64_t> interesting_counts(DType dtype, int members) {
   const auto bytes = static_cast<std::int64_t>(row_of(dtype).bytes);
   const std::int64_t window = kWindow / bytes;
@@ -28,7 +28,8 @@ PreparedCall call_of(int members, std::int64_t count, std::vector<bool> joined =
   return PreparedCall({.operation = Operation::kAllreduce,
                        .rows = std::vector<std::int64_t>(static_cast<std::size_t>(members), count),
                        .joined = std::move(joined),
-                       // Each count runs both in place and not, with different numbers of members.
+                       // Each count runs in place with some numbers of members and out of place
+                       // with the others.
                        .in_place = (count + members) % 2 == 0,
                        .seed = seed});
 }
@@ -44,8 +45,8 @@ TEST_P(AllreduceMembers, every_size_in_place_and_apart) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, AllreduceMembers, ::testing::Range(1, 9));
 
-// Many steps in a row on one board, so that staging memory is used again and again, in orders that
-// threads would rarely produce.
+// Runs many steps in a row on one board, so that they reuse the staging memory. One thread advances
+// the members in orders that real threads would rarely produce.
 TEST(AllreduceOrder, no_order_of_the_members_spoils_the_result) {
   for (const int members : {2, 3, 5}) {
     std::vector<PreparedCall> calls;
@@ -55,7 +56,7 @@ TEST(AllreduceOrder, no_order_of_the_members_spoils_the_result) {
   }
 }
 
-// All choices of joined members that leave at least one.
+// Tries every choice of joined members in which at least one member has not joined.
 TEST(AllreduceJoined, the_others_get_their_sums_and_the_joined_touch_nothing) {
   for (const unsigned members : {2U, 3U, 4U}) {
     std::vector<PreparedCall> calls;
@@ -71,8 +72,8 @@ TEST(AllreduceJoined, the_others_get_their_sums_and_the_joined_touch_nothing) {
   }
 }
 
-// Three members: the first brings sixes, the second threes; the third has joined and brings
-// nothing.
+// Reduces three members: all elements of the first are 6, all of the second are 3, and the third
+// has joined without data. Returns the elements of the result, which must be equal.
 template <std::size_t kCount>
 float average(ReduceOp op) {
   GroupInTest group(3);
@@ -105,7 +106,8 @@ TEST(AllreduceJoined, the_average_is_over_all_members_or_over_those_that_are_pre
   EXPECT_EQ(average<kInTwoShots>(ReduceOp::kAverageOfPresent), 4.5F);
 }
 
-// The results of all members, if the memory of those in `in_heap` is in heaps.
+// The results of all members. Members for which `in_heap` is true have their tensors in shared
+// heaps.
 std::vector<Buffer> results_of(ReduceOp op, const std::vector<bool>& in_heap, bool in_place,
                                std::int64_t count) {
   const auto members = static_cast<int>(in_heap.size());
@@ -141,7 +143,8 @@ std::vector<Buffer> results_of(ReduceOp op, const std::vector<bool>& in_heap, bo
   return results;
 }
 
-// Two members that could reduce everything from each other's memory, if they did not overwrite it.
+// Two members may each reduce the whole tensor from each other's memory, but only if no output
+// overwrites an input. In place, they must not choose this way.
 TEST(AllreduceOrder, in_place_in_heaps_is_as_right_as_apart) {
   for (std::int64_t count = kWindow / 8 + 1; count <= kWindow / 8 * 2; count += 1001) {
     const Buffer wanted = results_of(ReduceOp::kSum, {false, false}, false, count).front();
@@ -150,7 +153,7 @@ TEST(AllreduceOrder, in_place_in_heaps_is_as_right_as_apart) {
   }
 }
 
-// In every kind of memory, in place and not.
+// Expects the same bits from tensors in heaps, in other memory and in both, in place and not.
 void expect_same_bits(std::size_t members, std::int64_t count) {
   SCOPED_TRACE(testing::Message() << members << " members, " << count << " elements");
   const std::vector<bool> nobody(members, false);
@@ -180,7 +183,7 @@ TEST(AllreduceAdasum, among_many_members_has_room_for_their_dot_products) {
     EXPECT_TRUE(same(result, wanted));
 }
 
-// Expects that these options of two members are a mismatch, and that no data was touched.
+// Expects that a step in which two members have these options is a mismatch and writes no output.
 template <class Algorithm>
 void expect_mismatch(const AllreduceOptions& one, const AllreduceOptions& other) {
   GroupInTest group(2);

@@ -6,11 +6,11 @@
 
 #include "base/check.h"
 
-// The splits are inside the flag line. If there are too many members for that, they are at the end
-// of the staging memory, behind the parts of the rounds, which do not overwrite them. A part
-// has a piece for every member. Staged data is shown piece by piece; other data is taken as a whole
-// in round 0. The group's scratch lists hold the splits of all members, the rows that each brings
-// us, and where they begin in the output.
+// The splits are in the flag line. If there are too many members for that, the splits are at the
+// end of the staging memory, after the parts of the rounds, so that no round overwrites them. A
+// part has a piece for every member. The others copy staged data piece by piece, and other data as
+// a whole in round 0. The group's scratch lists hold the splits of all members, the number of rows
+// that each sends to us, and where those rows begin in the output.
 
 namespace farandole {
 namespace {
@@ -54,7 +54,8 @@ std::int64_t Alltoall::staging_bytes() const {
   return are_splits_inline() ? kStaging : kStaging - round_up(splits_bytes_, kPieceAlignment);
 }
 
-// For a member that stages, and whose largest share for another member has this many bytes.
+// The layout of the staging memory of a member that stages, and that sends at most `largest` bytes
+// to any other member.
 Alltoall::Pieces Alltoall::pieces_of(std::int64_t largest) const {
   const std::int64_t bytes = std::min(piece_bytes_max_, round_up(largest, kPieceAlignment));
   return {.bytes = bytes,
@@ -118,7 +119,8 @@ std::int64_t Alltoall::split(int from, int to) const {
   return scratch_->splits[static_cast<std::size_t>(from) * members + static_cast<std::size_t>(to)];
 }
 
-// Copies the splits before they are checked, so that they cannot change after the check.
+// Copies the splits of all members out of shared memory before splits_fit() checks them, so that
+// they cannot change after the check.
 void Alltoall::read_splits() {
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const Group& group = entry_barrier.group();
@@ -133,8 +135,7 @@ void Alltoall::read_splits() {
   }
 }
 
-// Gives the same answer on all members. False if a member sends more than it has, or if a sum
-// overflows.
+// Returns the same on all members: false if a member sends more than it has, or if a sum overflows.
 bool Alltoall::splits_fit() const {
   const int members = rounds_.entry_barrier().group().members();
   for (int member = 0; member < members; ++member) {

@@ -2,7 +2,7 @@
 // many rows it sends to whom (its splits), inside the flag line, so that all compute the same
 // number of rounds. In a round, a member shows each of the others the next piece of its data.
 //
-// Each member decides for itself how it shows its rows; the others see it in its splits and its
+// Each member decides for itself how it shows its rows; the others learn it from its splits and its
 // entry. For p members that send n bytes each, in equal shares:
 // - a few rows fit after the splits in the flag line: 1 wait, for the entry;
 // - memory that the others can see is read in place: 2 waits, one of them by its owner at the end;
@@ -29,12 +29,12 @@ class Alltoall {
     const std::byte* input = nullptr;
     std::int64_t rows = 0;       // our first dimension; may differ between members, may be 0
     std::int64_t row_bytes = 0;  // the same for all members; may be 0
-    // Rows for each member, from the first row on. None is negative, and their sum is at most
-    // `rows`.
+    // How many rows go to each member: the first rows to member 0, the next to member 1, and so on.
+    // The numbers are not negative, and their sum is at most `rows`.
     std::vector<std::int64_t> splits = {};
-    // Called once, after all have entered, with the rows that each member brings us, in rank order.
-    // Returns memory for all of them, one after another. If it returns null, we cannot keep the
-    // result but still take part, so that the others get theirs.
+    // Called once, after all have entered, with the number of rows that each member sends to us, in
+    // rank order. Returns memory for all these rows. If it returns null, this member gets no
+    // result, but it still takes part so that the others get theirs.
     std::function<std::byte*(std::span<const std::int64_t> rows)> allocate = {};
   };
 
@@ -49,7 +49,7 @@ class Alltoall {
   struct Sent {
     std::int64_t to_all = 0;   // bytes in total
     std::int64_t before = 0;   // bytes for the members before us
-    std::int64_t largest = 0;  // the most bytes for one of the others
+    std::int64_t largest = 0;  // the most bytes for one other member
   };
 
   // How a member stages what it sends: one part per round, with a piece for each member.
@@ -64,9 +64,10 @@ class Alltoall {
   };
 
   bool are_splits_inline() const;
-  // size of the parts; splits that do not fit into the line follow behind them
+  // Size of the staging memory that the parts use. Splits that do not fit into the flag line follow
+  // after it.
   std::int64_t staging_bytes() const;
-  bool is_inline(std::int64_t sent) const;  // whether this many bytes fit after the splits
+  bool is_inline(std::int64_t sent) const;  // whether `sent` bytes fit after the splits
   Pieces pieces_of(std::int64_t largest) const;
   static Range piece_of(std::int64_t all, const Pieces& pieces, std::int64_t round);
 
@@ -86,11 +87,11 @@ class Alltoall {
   bool take(std::int64_t round);
 
   Rounds rounds_;
-  StepScratch* scratch_;  // the group's, ours until we end
+  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
   Options options_;
   std::int64_t splits_bytes_;
   std::int64_t piece_bytes_max_;
-  std::int64_t sent_ = 0;  // bytes that we send, from the beginning of the input
+  std::int64_t sent_ = 0;  // bytes that we send in total
   bool exposes_ = false;
   std::byte* output_ = nullptr;
   Copies copies_;

@@ -13,7 +13,8 @@ namespace {
 constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
 constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
 
-// splits_of(from, to) counts rows of 3 bytes. Two rows of each member are sent to no member.
+// `splits_of(from, to)` is how many rows go from one member to another. Each member also has two
+// rows that it sends to no member.
 PreparedCall call_of(int members, const std::function<std::int64_t(int, int)>& splits_of,
                      std::int64_t row_elements = 3) {
   CallInTest call = {.operation = Operation::kAlltoall,
@@ -79,7 +80,7 @@ TEST(Alltoall, without_memory_for_the_result_the_others_get_theirs) {
   with_memory.expect_right();
 }
 
-// What a peer publishes about itself, written by hand, and how many bytes a row has.
+// An entry that the test writes for one member by hand, and the size of a row.
 struct Claim {
   std::string name;
   std::int64_t rows;
@@ -121,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Claim{"bytes_wrap_to_nothing", std::int64_t{1} << 62, {0, 0, 0}, 4}),
     [](const auto& test) { return test.param.name; });
 
-// Each entry alone is possible, but together they are not.
+// Each entry alone is valid, but their sum overflows.
 TEST(Alltoall, more_received_bytes_than_a_number_can_hold_are_a_mismatch) {
   GroupInTest group(3);
   Alltoall step(group.group(0), step_number(1),

@@ -1,5 +1,4 @@
-// Barrier: done when every member has entered. One step that moves no data: the entry is the
-// message.
+// Barrier: a step that moves no data. It is done when every member has entered.
 #pragma once
 
 #include "collective/entry_barrier.h"

@@ -6,8 +6,9 @@
 namespace farandole {
 namespace {
 
-// While the root stages a part, the others copy the one before. So with r rounds, a tensor takes
-// the time of r + 1 copies of a part, and each round costs a wait.
+// While the root stages a part, the others copy the part before it. So a tensor of r parts takes
+// the time of r + 1 copies of a part and of r waits. More parts mean less copying time and more
+// waits.
 constexpr std::int64_t kRoundsWanted = 4;
 constexpr std::int64_t kPartMin = 16 * 1024;
 

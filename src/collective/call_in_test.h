@@ -1,5 +1,6 @@
-// For tests: one collective call of a whole group, with each member's input and its expected result
-// from a plain computation. A side is one member's part of the call, with guarded memory.
+// For tests: one collective call of a whole group. PreparedCall has each member's input and the
+// expected result, computed in the simplest way. SideInTest is one member's part of the call, with
+// guard bytes around its memory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,8 +19,8 @@
 
 namespace farandole {
 
-// Floats between −2 and 2, since the bits of a NaN may depend on where vector code ends. Random
-// bytes for other types.
+// Random numbers between −2 and 2 for floating-point types, and random bytes for other types.
+// Random bytes could be NaNs, whose bits may differ between vector code and scalar code.
 inline Buffer random_elements(DType dtype, std::int64_t count, unsigned seed) {
   const auto elements = static_cast<std::size_t>(count);
   Buffer buffer = random_bytes(elements * row_of(dtype).bytes, seed);
@@ -43,15 +44,15 @@ inline Buffer random_elements(DType dtype, std::int64_t count, unsigned seed) {
 // The arguments of the call. The operation decides which fields are used.
 struct CallInTest {
   Operation operation = Operation::kBarrier;
-  Reduction reduction = {};  // its dtype is used by every operation; the divisor is set below
+  Reduction reduction = {};  // every operation uses its dtype; PreparedCall sets the divisor
   int root = 0;
-  std::vector<std::int64_t> rows = {};  // by member; all equal if the operation requires it
+  std::vector<std::int64_t> rows = {};  // one per member; all equal if the operation requires it
   std::int64_t row_elements = 1;
-  std::vector<std::vector<std::int64_t>> splits = {};  // from each member to each other
+  std::vector<std::vector<std::int64_t>> splits = {};  // splits[from][to], in rows
   std::vector<bool> joined = {};                       // if empty, no member has joined
-  // by member: whether the others can see its memory; if empty, none
+  // one per member: whether the others can see its memory; if empty, they see none
   std::vector<bool> in_heap = {};
-  bool in_place = false;  // if the operation allows it
+  bool in_place = false;  // ignored if the operation has no in-place form
   unsigned seed = 0;
 
   int members() const { return static_cast<int>(rows.size()); }
@@ -86,7 +87,8 @@ struct PreparedCall {
     for (std::size_t member = 0; member < members; ++member) expected.push_back(result_of(member));
   }
 
-  // The rows that a member gets from each other one, for operations that request their output.
+  // The number of rows that a member gets from each member, for operations that request their
+  // output.
   std::vector<std::int64_t> received_rows(std::size_t member) const {
     if (call.operation == Operation::kAllgather) return call.rows;
     std::vector<std::int64_t> rows;
@@ -158,14 +160,14 @@ struct PreparedCall {
   Buffer reduced_;
 };
 
-// Whether such a call is possible.
+// Whether the operation supports this dtype and this reduction.
 inline bool is_defined(Operation operation, DType dtype, ReduceOp op) {
   if (op == ReduceOp::kAdasum && operation != Operation::kAllreduce) return false;
   return check_reduction(dtype, op).ok();
 }
 
 // The step adds the dot products of an Adasum slice by slice; the reference adds them at once. So
-// the last bits of the weights differ. Only float64 results show that.
+// the last bits of the weights differ, and only a float64 result is precise enough to show that.
 inline bool is_right(const Reduction& reduction, const Buffer& found, const Buffer& expected) {
   if (reduction.op != ReduceOp::kAdasum || reduction.dtype != DType::kFloat64)
     return same(found, expected);
@@ -183,8 +185,8 @@ inline bool is_right(const Reduction& reduction, const Buffer& found, const Buff
   return error <= 0x1p-46 * largest;
 }
 
-// User memory between guard bytes that must not change. Every second one is not aligned. It is in a
-// heap if one is given.
+// User memory between guard bytes that must not change. It is unaligned if `shift` is odd. It lies
+// in `heap` unless that is null.
 class WatchedMemory {
  public:
   WatchedMemory(std::size_t bytes, unsigned shift, SharedHeap* heap = nullptr)
@@ -218,7 +220,7 @@ class WatchedMemory {
 
 class SideInTest {
  public:
-  // `heap` is for calls with some of their memory in heaps.
+  // `heap` is used if the call has this member's memory in a heap.
   SideInTest(const PreparedCall& prepared, int member, SharedHeap* heap = nullptr)
       : prepared_(prepared),
         member_(static_cast<std::size_t>(member)),
@@ -256,13 +258,14 @@ class SideInTest {
          }});
   }
 
-  // Whether no user memory was written and no memory was requested.
+  // Whether the step has written no user memory and requested no memory.
   bool untouched() const {
     return !allocated_ && same(input_.content(), original()) &&
            same(output_.content(), Buffer(output_.content().size(), WatchedMemory::kFresh)) &&
            guards_are_intact();
   }
-  // Overwrites the memory afterwards: no other member may still need it.
+  // Checks the result and then overwrites all memory. The other members' results show whether one
+  // of them still needed it.
   void expect_right() {
     SCOPED_TRACE(testing::Message() << "member " << member_ << " of " << prepared_.call.members()
                                     << ", " << prepared_.call.text());
@@ -290,7 +293,7 @@ class SideInTest {
     return input_.guards_are_intact() && output_.guards_are_intact();
   }
   std::byte* allocate(std::span<const std::int64_t> rows) {
-    EXPECT_FALSE(allocated_) << "asked twice";
+    EXPECT_FALSE(allocated_) << "memory was requested twice";
     allocated_ = true;
     received_rows_.assign(rows.begin(), rows.end());
     std::int64_t total = 0;
@@ -310,20 +313,20 @@ class SideInTest {
   std::vector<std::int64_t> received_rows_;
 };
 
-// All operations but the join, which is not a step.
+// All operations except the join, which is not a step.
 inline std::vector<OperationRow> steps_of_table() {
   std::vector<OperationRow> rows(kOperations.begin(), kOperations.end());
   std::erase_if(rows, [](const OperationRow& row) { return row.operation == Operation::kJoin; });
   return rows;
 }
 
-// A random number below `end`, the same with every standard library.
+// A random number below `end`. Unlike std::uniform_int_distribution, it is the same with every
+// standard library.
 inline std::int64_t below(std::mt19937& random, std::int64_t end) {
   return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
 }
 
-// Chooses at random what differs between members and between calls. A member brings about `rows`
-// rows.
+// Completes `call` with random arguments. Each member brings about `rows` rows.
 inline CallInTest draw(std::mt19937& random, CallInTest call, int members, std::int64_t rows) {
   const auto size = static_cast<std::size_t>(members);
   constexpr double kScales[] = {1, 1, 0.5, -1.25, 3};
@@ -369,7 +372,7 @@ inline void run_in_threads(int members, const std::vector<PreparedCall>& calls) 
   });
 }
 
-// Runs all members through all calls in one thread, in the order that a test chooses.
+// Runs all calls for all members in one thread, in the order that a test chooses.
 class InterleavedRun {
  public:
   InterleavedRun(int members, const std::vector<PreparedCall>& calls)
@@ -380,7 +383,8 @@ class InterleavedRun {
     return std::ranges::all_of(
         positions_, [&](const MemberPosition& position) { return position.next == calls_.size(); });
   }
-  // Calls advance() once. False if that did nothing: the member waits for others, or is at the end.
+  // Calls advance() once for this member. Returns false if that did nothing, because the member
+  // waits for others or has finished all calls.
   bool advance_member(int member) {
     MemberPosition& position = positions_[static_cast<std::size_t>(member)];
     if (position.next == calls_.size()) return false;
@@ -412,7 +416,8 @@ class InterleavedRun {
   std::vector<MemberPosition> positions_;
 };
 
-// Now and then one member runs as far ahead as the others allow, even into later calls.
+// Advances members in a random order. One time in four, the chosen member runs as far ahead as the
+// others allow, even into later calls.
 inline void run_in_random_order(int members, const std::vector<PreparedCall>& calls,
                                 unsigned seed) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -429,7 +434,7 @@ inline void run_in_random_order(int members, const std::vector<PreparedCall>& ca
   }
 }
 
-// One member advances only when the others can do nothing more, and then only once.
+// Lets the member `slow` advance only when the others wait for it, and then only once.
 inline void run_with_a_slow_member(int members, const std::vector<PreparedCall>& calls, int slow) {
   SCOPED_TRACE(testing::Message() << "slow: " << slow);
   InterleavedRun run(members, calls);

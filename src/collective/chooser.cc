@@ -84,7 +84,7 @@ std::array<std::span<const std::byte>, 2> exposable(const Group& group,
                                                     const CollectiveCall& call) {
   if (call.joined || group.members() == 1) return {};
   const bool is_allreduce = call.operation == Operation::kAllreduce;
-  // The count is in elements, the rows in bytes per row: each operation has what it needs.
+  // Broadcasts have a count of elements; the other operations have rows. The unused one is 0.
   const std::int64_t bytes =
       std::max(bytes_of(call), is_allreduce ? 0 : call.rows * call.row_bytes);
   if (is_allreduce ? is_quicker_in_one_shot(group, bytes)

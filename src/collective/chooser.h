@@ -34,31 +34,33 @@ struct CollectiveCall {
   std::int64_t count = 0;      // allreduce, broadcast: elements of the tensor, the same for all
   std::int64_t rows = 0;       // other operations: the first dimension
   std::int64_t row_bytes = 0;  // other operations: bytes of one row, the same for all members
-  // Alltoall: how many rows each member gets from us; their sum is at most `rows`.
+  // Alltoall: how many rows each member gets from us; the sum is at most `rows`.
   std::vector<std::int64_t> splits = {};
   // Allreduce: this member has joined. It has no input and no output, but reduces its slice for the
   // others.
   bool joined = false;
   const std::byte* input = nullptr;  // broadcast: only used on the root
   std::byte* output = nullptr;  // allreduce, broadcast: may equal input; reduce-scatter: must not
-  // Allgather, alltoall: called once, after all have entered, with the rows that each member brings
-  // us, in rank order. Returns memory for all of them, one after another. If it returns null, we
-  // cannot keep the result but still take part, so that the others get theirs.
+  // Allgather, alltoall: called once, after all have entered, with the number of rows that we get
+  // from each member, in rank order. Returns memory for all these rows. If it returns null, this
+  // member gets no result, but it still takes part so that the others get theirs.
   std::function<std::byte*(std::span<const std::int64_t> rows)> allocate = {};
 };
 
 // A running step. All algorithms keep these promises:
 // - Universal entry: no user memory is written and no member is done before all have entered.
-// - When a member is done, all members have stored every flag that any member still needs. So it
-//   may leave at once, and the others finish without waiting.
-// - If a member has left before that, or a rank has died, no member completes a step in which it
-//   has read exposed memory, because the owner may already have its memory back. Such a step stays
-//   pending for good, and so does a step of a group that was closed before all had entered. A
+// - When one member's step is kDone, all members have stored every flag that any member still
+//   needs. So that member may leave the group at once, and the others finish without waiting for
+//   it.
+// - If a member leaves earlier or a rank dies, no member completes a step in which it has read
+//   exposed memory, because the owner of that memory may already have overwritten it. Such a step
+//   stays kPending. A step also stays kPending if the group was closed before all had entered. A
 //   caller that sees the end of its group must therefore stop calling advance().
-// - A step that not all have entered can be dropped without a trace, together with
-//   FlagBoard::roll_back.
+// - A step that not all members have entered can be destroyed after FlagBoard::roll_back; then a
+//   new step can use its slot.
 // - advance() does about one window of work and never blocks. It must not be called after kDone,
-//   kMisprediction or kMismatch. One thread at a time (the holder of the progress lock).
+//   kMisprediction or kMismatch. Only one thread at a time may call it: the holder of the progress
+//   lock.
 using CollectiveStep = std::variant<Barrier, OneShotAllreduce, TwoShotAllreduce, Broadcast,
                                     Allgather, Reducescatter, Alltoall>;
 
@@ -69,11 +71,12 @@ CollectiveStep choose(Group& group, const StepIdentity& identity, CollectiveCall
 Progress advance(CollectiveStep& step);
 
 // The input and the output of the call, if its step may let other members see them; otherwise
-// empty. May name memory that the step does not expose in the end, but never too little.
+// empty. May include memory that the step does not expose after all, but never omits memory that it
+// exposes.
 std::array<std::span<const std::byte>, 2> exposable(const Group& group, const CollectiveCall& call);
 
-// The memory of an entered step that the others may write. The step's entry on the board must have
-// an output.
+// The output memory that the other members of an entered step may write. Call this only if the
+// step's entry on the board exposes an output.
 std::span<const std::byte> exposed_output(const CollectiveStep& step);
 
 }  // namespace farandole

@@ -21,7 +21,7 @@ constexpr std::int64_t kSeveralWindows = 200'000;
 
 class EveryOperation : public ::testing::TestWithParam<OperationRow> {
  protected:
-  // Starts a call that brings about this many rows of 8 bytes.
+  // Creates the steps of a call in which each member brings about `rows` rows of 8 bytes.
   void start(std::int64_t rows, const StepIdentity& identity = step_number(1)) {
     std::mt19937 random(static_cast<unsigned>(rows));
     const CallInTest call = {.operation = GetParam().operation, .row_elements = 2};
@@ -88,8 +88,8 @@ TEST_P(EveryOperation, another_identity_is_a_misprediction_for_all_and_nothing_i
   finish_right(1);
 }
 
-// Member 1's entry is written by hand. A member of an all-gather or all-to-all may bring any size
-// that can be counted; a barrier has no bytes.
+// Member 1's entry is written by hand. Barriers ignore the count, so they only fail on negative
+// ones.
 TEST_P(EveryOperation, an_absurd_declared_count_is_a_mismatch_and_nothing_is_written) {
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
   for (const std::int64_t declared_count :
@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(Table, EveryOperation, ::testing::ValuesIn(steps_of_tab
 
 TEST(Choose, one_shot_is_not_for_more_than_fits_into_it) {
   GroupInTest group(2);
-  group.group(0).costs.wait_bytes = 1 << 30;  // so that only the size decides
+  group.group(0).costs.wait_bytes = 1 << 30;  // so that the cost never forbids one shot
   constexpr std::int64_t kMost = OneShotAllreduce::kBytesMax;
   std::vector<std::byte> memory(kMost + 1);
   const auto allreduce_of = [&](std::int64_t bytes) {

@@ -1,5 +1,6 @@
-// Compares every operation with a plain reference: dtypes, sizes, numbers of members, in place and
-// not. Calls follow each other on the same slots, in threads and in many orders.
+// Compares every operation with a plain reference, for all dtypes, many sizes and numbers of
+// members, in place and not. Consecutive calls reuse the same slots. The members run in threads, or
+// in one thread in many orders.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -31,8 +32,7 @@ class Conformance : public ::testing::TestWithParam<std::tuple<OperationRow, int
     return ops;
   }
 
-  // Sizes just below and above those of windows and pieces, and sizes that use the staging memory
-  // repeatedly.
+  // Calls with sizes at and just above a window, and a size of several windows.
   std::vector<PreparedCall> large_calls() const {
     std::mt19937 random(static_cast<unsigned>(members()));
     std::vector<PreparedCall> calls;
@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Table, Conformance,
                                   std::to_string(std::get<1>(test.param));
                          });
 
-// Any operation after any other, on the same slots. The parameter is the seed.
+// Random sequences of operations on the same slots. The parameter is the seed.
 class RandomSequences : public ::testing::TestWithParam<unsigned> {
  protected:
   RandomSequences() : random_(GetParam()) {

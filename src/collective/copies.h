@@ -1,4 +1,5 @@
-// Copies: copies data from the other members, one copy after another, a bounded amount at a time.
+// Copies: makes the copies of a round, one after another. Each call moves a bounded number of
+// bytes.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +17,13 @@ struct Copy {
   std::int64_t bytes = 0;
 };
 
-// The copies of one round. After the last one, the object is ready for the next round.
+// The progress of the copies of one round. After the last copy, the object is ready for the next
+// round.
 class Copies {
  public:
-  // Makes one copy from each member, ending with our own, so that not all members read from the
-  // same one at once. Returns false if some is left. Until it returns true, copy_of(member) must
-  // return the same for the same member.
+  // Copies from every member, starting with the one after us and ending with ourselves, so that not
+  // all members read from the same one at once. Returns false if a copy is unfinished; then call it
+  // again. Until it returns true, copy_of(member) must always return the same for the same member.
   template <class CopyOf>
   bool advance(const Group& group, const CopyOf& copy_of) {
     std::int64_t left = kChunkBytes;
@@ -33,7 +35,7 @@ class Copies {
     return true;
   }
 
-  // Makes a single copy.
+  // The same for a round with a single copy.
   bool advance(const Copy& copy) {
     std::int64_t left = kChunkBytes;
     return advance_one(copy, left);

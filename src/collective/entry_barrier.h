@@ -1,6 +1,5 @@
-// EntryBarrier: all algorithms enter a step through it. It publishes our entry on the flag board,
-// waits until every member has entered, and only then gives access to the memory of the other
-// members.
+// EntryBarrier: how every algorithm enters a step. It publishes our entry on the flag board, tells
+// when every member has entered, and then gives access to the memory of the other members.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +11,8 @@
 
 namespace farandole {
 
-// The part that only uses flags, for any type of board: the model explorer runs it on a board of
-// its own.
+// The part that only uses flags. It is a template so that the model explorer can run it on its own
+// board type.
 template <class Board>
 class BasicEntryBarrier {
  public:
@@ -25,8 +24,8 @@ class BasicEntryBarrier {
   const StepIdentity& identity() const { return identity_; }
   bool entered() const { return entered_; }
 
-  // Publishes our entry. Staged data that is written before this call belongs to phase 0. The
-  // previous step must be completed.
+  // Publishes our entry. Data staged before this call belongs to phase 0. The previous step must be
+  // completed.
   void enter(std::int64_t declared_count, std::uint64_t input = kNowhere,
              std::uint64_t output = kNowhere) {
     CHECK(!entered_, "a step is entered once");
@@ -38,10 +37,10 @@ class BasicEntryBarrier {
     entered_ = true;
   }
 
-  // kPending until every member has entered. Then kMisprediction if an entry is for another step,
-  // kMismatch if an entry is invalid, otherwise kDone: the step will not be rolled back, and the
-  // entries of all members may be read. If the group was closed before all had entered, the result
-  // stays kPending for good.
+  // Returns kPending until every member has entered. Then it returns kMisprediction if an entry is
+  // for another step, kMismatch if an entry is invalid, and otherwise kDone. After kDone the step
+  // will not be rolled back, and the entries of all members may be read. If the group was closed
+  // before all had entered, the result stays kPending.
   Progress check_arrivals() const {
     if (!board_->all_entered()) return Progress::kPending;
     bool alike = true;
@@ -55,7 +54,7 @@ class BasicEntryBarrier {
     return is_valid ? Progress::kDone : Progress::kMismatch;
   }
 
-  // What a member published when it entered.
+  // The count that a member published when it entered.
   std::int64_t declared_count(int member) const { return board_->declared_count(member); }
   // Whether all members published the same declared count.
   bool declared_counts_equal() const {
@@ -63,16 +62,16 @@ class BasicEntryBarrier {
       if (declared_count(member) != declared_count(0)) return false;
     return true;
   }
-  // Whether a member lets the others read its input where it lies.
+  // Whether a member lets the others read its input in place.
   bool exposes_input(int member) const { return board_->input(member) != kNowhere; }
   bool any_member_exposes_input() const {
     for (int member = 0; member < board_->members(); ++member)
       if (exposes_input(member)) return true;
     return false;
   }
-  // True if a member has exposed memory and may have got it back while we read it, because the
-  // group ends. Then we must not publish that we have read all of it, so no member completes the
-  // step.
+  // True if a member has exposed its input and the group is ending, so that the member's program
+  // may have overwritten that memory while we read it. Then we must not publish that we have read
+  // it; so no member completes the step.
   bool is_exposer_gone() const { return any_member_exposes_input() && board_->any_member_gone(); }
 
  private:
@@ -81,7 +80,7 @@ class BasicEntryBarrier {
   bool entered_ = false;
 };
 
-// One object per step. For one thread at a time (the holder of the progress lock).
+// One object per step. Only one thread at a time may use it: the holder of the progress lock.
 class EntryBarrier : public BasicEntryBarrier<FlagBoard> {
  public:
   // `group` is borrowed and must outlive this object.
@@ -103,17 +102,17 @@ class EntryBarrier : public BasicEntryBarrier<FlagBoard> {
   // The memory that a member has exposed. Null if it exposed none, or fewer than `bytes`.
   const std::byte* input(int member, std::size_t bytes) const;
   std::byte* output(int member, std::size_t bytes) const;
-  // False if a member claims to expose `bytes` that do not all lie in its heap.
+  // False if a member's entry exposes an input of `bytes` bytes that is not completely in its heap.
   bool exposes_enough(int member, std::int64_t bytes) const {
     return !exposes_input(member) || input(member, static_cast<std::size_t>(bytes)) != nullptr;
   }
 
-  // The staging memory of this step (kStagingBytesPerSlot): our own, and, after all have entered,
-  // that of any member.
+  // The staging memory (kStagingBytesPerSlot) of this step. That of other members may be read only
+  // after all have entered.
   std::byte* own_staging() const { return staging_of(group_->member); }
   const std::byte* staging(int member) const { return staging_of(member); }
-  // The inline payload (kInlineBytes): our own before we enter, and, after all have entered, that
-  // of any member.
+  // The inline payload (kInlineBytes) in the flag line. We may write ours only before we enter, and
+  // read those of the members only after all have entered.
   std::byte* own_inline_payload() const { return board().own_inline_payload(identity().sequence); }
   const std::byte* inline_payload(int member) const { return board().inline_payload(member); }
 

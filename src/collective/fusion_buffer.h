@@ -1,6 +1,6 @@
-// FusionBuffer: where the tensors of a fused step lie one after another, so that they share one
-// transfer: in memory that the others can see, kept from step to step. Tensors that lie one after
-// another anyway, and want their results there, stay where they are.
+// FusionBuffer: memory in which the tensors of a fused step are contiguous, so that they share one
+// transfer. The other members can see this memory, and it is reused from step to step. Tensors that
+// are already contiguous and reduced in place are not copied.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-// One thread at a time (the holder of the progress lock).
+// Only one thread at a time may use it: the holder of the progress lock.
 class FusionBuffer {
  public:
   struct Piece {
@@ -22,24 +22,25 @@ class FusionBuffer {
     std::int64_t bytes = 0;
   };
 
-  // `heap` outlives this. Steps of more than `bytes_max` are possible, but none is expected: the
-  // memory grows by doubling up to there.
+  // `heap` must outlive this object. The memory grows by doubling up to `bytes_max`; a larger step
+  // is not expected, but gets exactly the memory that it needs.
   FusionBuffer(SharedHeap& heap, std::size_t bytes_max) : heap_(heap), bytes_max_(bytes_max) {}
 
-  // A step begins, with no pieces yet; what became of the one before does not matter.
+  // Begins a step, without pieces. The previous step need not have finished.
   void clear();
-  // The next piece; borrowed until the step is over.
+  // Adds the next piece. Its memory is borrowed until the step has ended.
   void add(const Piece& piece);
-  // All pieces are there. Errors: kStop when the system has no memory.
+  // Chooses the memory of the step. Call it after all pieces were added. Errors: kStop if the
+  // system has no memory.
   Status settle();
 
-  // Where the step has its input and its output: bytes() bytes, all pieces in order.
+  // The input and output of the fused step: bytes() bytes, all pieces in order.
   std::byte* memory() const { return memory_; }
   std::int64_t bytes() const { return bytes_; }
   bool in_place() const { return in_place_; }
 
-  // Copies the inputs to, or the outputs from, memory(), a bounded amount of it per call; true when
-  // all of it is there.
+  // pack() copies the inputs to memory(); unpack() copies memory() to the outputs. Each call copies
+  // a bounded number of bytes; true when everything is copied.
   bool pack() { return copy_some(true); }
   bool unpack() { return copy_some(false); }
 
@@ -49,15 +50,15 @@ class FusionBuffer {
 
   SharedHeap& heap_;
   std::size_t bytes_max_;
-  std::shared_ptr<std::byte> owned_;  // ours alone
+  std::shared_ptr<std::byte> owned_;  // no other owner
   std::size_t owned_bytes_ = 0;
-  std::vector<Piece> pieces_;  // none is empty
+  std::vector<Piece> pieces_;  // without empty ones
   std::int64_t bytes_ = 0;
   std::byte* memory_ = nullptr;
   bool in_place_ = false;
-  std::size_t piece_ = 0;      // the next one to be copied
-  std::int64_t copied_ = 0;    // bytes of it
-  std::int64_t position_ = 0;  // in memory_
+  std::size_t piece_ = 0;      // index of the piece that is being copied
+  std::int64_t copied_ = 0;    // bytes of this piece that are copied
+  std::int64_t position_ = 0;  // offset in memory_
 };
 
 }  // namespace farandole

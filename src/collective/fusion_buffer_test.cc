@@ -34,7 +34,7 @@ TEST(FusionBuffer, PacksInOrderAndUnpacksToWhereTheResultsAreWanted) {
     EXPECT_FALSE(buffer.in_place());
     EXPECT_EQ(buffer.bytes(), 700'008);
     EXPECT_TRUE(heap->location_of(buffer.memory(), 700'008));
-    // A bounded amount at a time.
+    // One call copies less than everything.
     EXPECT_FALSE(buffer.pack());
     while (!buffer.pack()) {
     }

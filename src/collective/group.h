@@ -12,18 +12,19 @@
 
 namespace farandole {
 
-// A member's staging memory of one slot: scratch of the algorithm in shared memory, which that
-// member writes and all can read. Both slots together are larger than a second-level cache: see
-// Parts.
+// The staging memory of one member for one slot: shared memory that this member writes and all
+// members can read. Both slots together are larger than a second-level cache; Parts in staging.h
+// says why that matters.
 inline constexpr std::size_t kWindowBytes = 256 * 1024;
 inline constexpr std::size_t kStagingBytesPerSlot = 8 * kWindowBytes;
 inline constexpr std::size_t kStagingBytes = kSlots * kStagingBytesPerSlot;
 
-// About how much one call of advance() copies or reduces if there are no windows.
+// About how many bytes one call of advance() copies or reduces if the tensor is not divided into
+// windows.
 inline constexpr std::int64_t kChunkBytes = 256 * 1024;
 
-// What a step notes about the members after all have entered it. The next one gets it as it is, to
-// save the allocations.
+// Lists that a step fills after all members have entered. The next step reuses them, which saves
+// allocations.
 struct StepScratch {
   std::vector<const std::byte*> inputs = {};
   std::vector<std::byte*> outputs = {};
@@ -34,23 +35,24 @@ struct StepScratch {
   std::vector<std::int64_t> offsets = {};
 };
 
-// Owns nothing but the scratch; lives as long as the engine's group. One thread at a time (the
-// holder of the progress lock).
+// Owns only the scratch lists and lives as long as the engine's group. Only one thread at a time
+// may use it: the holder of the progress lock.
 struct Group {
   int member = 0;          // our index
   std::vector<int> ranks;  // world ranks, ascending
   FlagBoard* board = nullptr;
-  std::vector<std::byte*> stagings;    // by member: kStagingBytes, slot by slot
+  std::vector<std::byte*> stagings;    // by member: kStagingBytes each, slot by slot
   const SharedHeap* heap = nullptr;    // ours; null if the others cannot see any of our memory
-  std::vector<const PeerHeap*> heaps;  // by member, with our own
+  std::vector<const PeerHeap*> heaps;  // by member, including ours
   Costs costs;                         // the same on all members
-  StepScratch scratch = {};            // of the one step that is running
+  StepScratch scratch = {};            // for the step that is running
 
   int members() const { return static_cast<int>(ranks.size()); }
 };
 
-// Which step this is. The step number says which entries belong together. The id stands for what
-// the step does; members compare it after all have entered.
+// Which step this is. The generation and the sequence say which entries of the members belong
+// together. The id is a digest of what the step does; the members compare it after all have
+// entered.
 struct StepIdentity {
   std::uint32_t generation = 1;
   std::uint32_t sequence = 0;
@@ -58,12 +60,12 @@ struct StepIdentity {
 };
 
 // The result of advance(). A step never blocks and does about one window of work per call. When a
-// step is kDone, all members have stored every flag that any member still needs. Our staging memory
-// and flag line stay unchanged until all have entered the next step. So we may leave, and the
-// others finish without waiting.
+// step is kDone, all members have stored every flag that any member still needs, and our staging
+// memory and flag line stay unchanged until all have entered the next step. So we may continue, and
+// the others finish without waiting for us.
 enum class Progress : std::uint8_t {
-  kPending,  // nothing to do until another member's flag changes: the caller may sleep
-  kMoved,    // did some work: call again before sleeping, because no bell rings for the rest
+  kPending,  // no work until another member's flag changes: the caller may sleep
+  kMoved,    // did some work: call again before sleeping, because no doorbell rings for the rest
   kDone,     // the outputs are complete; do not call again
   // all have entered this step, but with different identities; no member writes anything in it
   kMisprediction,

@@ -1,5 +1,6 @@
-// For tests: the members of one group in one process, with real boards, bells and heaps. Steps run
-// either in threads that sleep on their bells, or in one thread in a random order from a seed.
+// For tests: the members of one group in one process, with real flag boards, doorbells and heaps.
+// Steps run either in threads that sleep on their doorbells, or in one thread in a random order
+// from a seed.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -65,8 +66,8 @@ class GroupInTest {
       threads.emplace_back([&function, member] { function(member); });
   }
 
-  // Advances until the step has ended, as the engine does. It sleeps after kPending, so a step that
-  // returns kPending too early, or a missing bell, runs into the guard below.
+  // Advances until the step has ended, as the engine does. It sleeps after kPending. So if a step
+  // returns kPending too early or does not ring a doorbell, the test fails at kHangGuard.
   Progress finish(int member, CollectiveStep& step) {
     constexpr auto kHangGuard = std::chrono::seconds(60);
     Doorbells& bells = *doorbells_[static_cast<std::size_t>(member)];
@@ -87,8 +88,8 @@ class GroupInTest {
     return Progress::kPending;
   }
 
-  // Runs one step of every member in one thread. A member that is done does not act any more, and
-  // the others must still finish.
+  // Runs one step of every member in one thread, in a random order. A member that is done does
+  // nothing more, and the others must still finish.
   void finish_in_random_order(std::vector<CollectiveStep>& steps, unsigned seed) {
     std::mt19937 random(seed);
     std::vector<bool> pending(steps.size(), false);
@@ -97,7 +98,7 @@ class GroupInTest {
     while (!open.empty()) {
       const std::size_t chosen = random() % open.size();
       const std::size_t member = open[chosen];
-      // Now and then, one member runs as far ahead as the others allow.
+      // One time in four, the chosen member runs as far ahead as the others allow.
       const int runs = random() % 4 == 0 ? 1'000'000 : 1;
       Progress progress = advance(steps[member]);
       if (progress != Progress::kPending) pending.assign(steps.size(), false);
@@ -106,7 +107,7 @@ class GroupInTest {
       ASSERT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
       pending[member] = progress == Progress::kPending;
       if (progress == Progress::kDone) open.erase(open.begin() + static_cast<long>(chosen));
-      ASSERT_FALSE(all_of(open, pending)) << "all that are left wait, seed " << seed;
+      ASSERT_FALSE(all_of(open, pending)) << "all unfinished members wait, seed " << seed;
       ASSERT_FALSE(progress == Progress::kPending && open.size() < steps.size())
           << "member " << member << " waits, though another one is done, seed " << seed;
     }
@@ -139,7 +140,7 @@ inline StepIdentity step_number(std::uint32_t sequence) {
   return {.generation = 1, .sequence = sequence, .id = 1000 + sequence};
 }
 
-// Random bytes that differ from member to member and from step to step.
+// Random bytes that depend only on the seed.
 inline Buffer random_bytes(std::size_t bytes, unsigned seed) {
   Buffer buffer(bytes);
   std::uint64_t state = seed;

@@ -1,4 +1,4 @@
-// GroupMemory: what lies where in a group's segment: the costs, the count of messages to the
+// GroupMemory: the layout of a group's shared segment: the costs, the count of messages to the
 // coordinator, the flag board, two message rings per follower (to the coordinator and back), and
 // the members' staging memory.
 #pragma once
@@ -25,7 +25,7 @@ class GroupMemory {
     return reinterpret_cast<MessageRing::Counter*>(memory_ + kCostsBytes);
   }
   std::byte* board() const { return memory_ + kBoardBegin; }
-  // Members 1 … members − 1.
+  // The rings exist for members 1 … members − 1; member 0 is the coordinator.
   std::byte* ring_to_coordinator(int member) const { return ring(2 * (member - 1)); }
   std::byte* ring_from_coordinator(int member) const { return ring(2 * (member - 1) + 1); }
 
@@ -42,7 +42,7 @@ class GroupMemory {
   static std::size_t rings_begin(int members) {
     return kBoardBegin + FlagBoard::bytes_needed(members);
   }
-  // In huge pages of their own, if there are any.
+  // The staging memory begins at a huge page, so that the kernel can use huge pages for it.
   static std::size_t stagings_begin(int members) {
     const std::size_t end = rings_begin(members) +
                             2 * static_cast<std::size_t>(members - 1) * MessageRing::bytes_needed();

@@ -10,8 +10,7 @@ namespace farandole {
 OneShotAllreduce::OneShotAllreduce(Group& group, const StepIdentity& identity,
                                    const AllreduceOptions& options)
     : rounds_(EntryBarrier(group, identity)), scratch_(&group.scratch), options_(options) {
-  CHECK(options.bytes() <= kBytesMax,
-        "what is shown at once fits into a part of the staging memory");
+  CHECK(options.bytes() <= kBytesMax, "the tensor fits into a part of the staging memory");
 }
 
 std::int64_t OneShotAllreduce::offset() const {

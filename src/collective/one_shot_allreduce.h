@@ -33,11 +33,11 @@ class OneShotAllreduce {
   std::optional<std::int64_t> all_arrived();
   bool take(std::int64_t round);
 
-  std::int64_t offset() const;  // offset in the staging memory
+  std::int64_t offset() const;  // of our input in the staging memory
   bool is_inline() const { return options_.bytes() <= static_cast<std::int64_t>(kInlineBytes); }
 
   Rounds rounds_;
-  StepScratch* scratch_;  // the group's, ours until we end
+  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
   AllreduceOptions options_;
 };
 

@@ -6,8 +6,8 @@
 
 #include "base/check.h"
 
-// Each round's part has a piece for every member. Pieces are whole cache lines, and so also whole
-// elements. Member 0 has the largest share.
+// The part of a round has a piece for every member. A piece is a multiple of a cache line, and so
+// has only whole elements. Member 0 has the largest share.
 
 namespace farandole {
 
@@ -86,7 +86,7 @@ std::optional<std::int64_t> Reducescatter::all_arrived() {
   return parts_.rounds;
 }
 
-// Pieces are small enough to be reduced in one call; a whole share is not.
+// One call reduces a whole piece, but only kChunkBytes of a share that is not divided into pieces.
 bool Reducescatter::take(std::int64_t round) {
   const Group& group = rounds_.entry_barrier().group();
   const std::int64_t left = piece(round, group.member).bytes - reduced_;

@@ -1,6 +1,7 @@
 // Reduce-scatter: every member reduces its own rows over all members. In each round, a member shows
-// each of the others the next piece of the data that the other reduces. A member reads its own
-// piece from its input and writes it to its output directly. All members pass the same size.
+// to each other member the next piece of the rows that this other member reduces. For the rows that
+// it reduces itself, a member reads its own input and writes its output directly. All members pass
+// the same size.
 //
 // Cost for p members that bring n bytes each:
 // - small tensors are in the flag line: 1 wait, for the entry;
@@ -28,8 +29,8 @@ class Reducescatter {
     std::int64_t rows = 0;       // the same on all members, like row_bytes; either may be 0
     std::int64_t row_bytes = 0;  // whole elements
     const std::byte* input = nullptr;
-    // Holds our scattered_rows(). Must not be the input; not written before all members have
-    // entered.
+    // Has room for our scattered_rows(). Must not be the input. It is not written before all
+    // members have entered.
     std::byte* output = nullptr;
 
     std::int64_t bytes() const { return rows * row_bytes; }
@@ -50,11 +51,11 @@ class Reducescatter {
 
   bool is_inline() const { return options_.bytes() <= static_cast<std::int64_t>(kInlineBytes); }
   std::span<const std::byte> input() const;
-  Range share(int member) const;                      // all that a member reduces
-  Range piece(std::int64_t round, int member) const;  // what it reduces in one round
+  Range share(int member) const;                      // everything that a member reduces
+  Range piece(std::int64_t round, int member) const;  // what a member reduces in one round
   // Offset of the piece for a member in the staging memory of the others.
   std::int64_t piece_offset(std::int64_t round, int member) const;
-  // Where a member shows what we reduce in this round.
+  // Where a member has the piece that we reduce in this round.
   const std::byte* shown(int member, std::int64_t round) const;
 
   template <class Way>
@@ -65,9 +66,9 @@ class Reducescatter {
   bool take(std::int64_t round);  // reduces our piece
 
   Rounds rounds_;
-  StepScratch* scratch_;  // the group's, ours until we end
+  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
   Options options_;
-  // bytes of each member's piece per round; the whole share if nothing is staged
+  // bytes of each member's piece per round; the largest share if nothing is staged
   std::int64_t piece_bytes_;
   Parts parts_;
   bool exposes_;

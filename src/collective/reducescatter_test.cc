@@ -1,4 +1,5 @@
-// Tests the borders of shares and pieces; the conformance suite tests dtypes and reductions.
+// Tests sizes just below and above a piece, and rows that do not divide evenly. The conformance
+// suite tests dtypes and reductions.
 #include "collective/reducescatter.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +36,7 @@ TEST_P(ReducescatterMembers, shares_around_the_border_of_a_piece) {
   run_in_random_order(GetParam(), calls_, 1);
 }
 
-// Pieces end at the ends of cache lines, not of rows.
+// A piece may end in the middle of a row, at the end of a cache line.
 TEST_P(ReducescatterMembers, rows_larger_than_a_piece) {
   for (const std::int64_t rows : {1, GetParam() - 1, GetParam() + 1}) add(rows, kWindow / 3);
   run_in_threads(GetParam(), calls_);

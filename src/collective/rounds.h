@@ -1,22 +1,25 @@
-// Rounds: the part that algorithms with one wait per round share. In a round, every member shows a
-// part of its data, and takes what the others show for it. It shows the part in staging memory, or
-// in the flag line if the part is small. A member whose input the others can see shows nothing.
+// Rounds: the shared part of all algorithms that have one wait per round. In a round, every member
+// shows a part of its data, and takes (copies or reduces) what the others show for it. It shows the
+// part in staging memory, or in the flag line if the part is small. A member that exposes its input
+// shows nothing: the others read the input in place.
 //
-// Phase w of a member means that its part of round w is staged; phase 0 is the entry itself. For
-// w = 0, 1, …, each member does this:
+// A member publishes phase w when its part of round w is staged; phase 0 is the entry itself. For w
+// = 0, 1, …, each member does this:
 //   stage w + 1; publish phase w + 1; wait until all are at phase w or later; take round w.
 // All members do all rounds, even if they have no data left to show or to take.
 //
-// The rounds use the parts of the staging memory in turn; there are at least four parts. So
-// stage(w + 1) overwrites round w − 3 or an earlier one. That is safe without another phase: we
-// stage it after our round w − 1, in which all others were at phase w − 1 or later. They publish
-// that phase after their round w − 3, so they have taken all that we showed in it. The slot is used
-// again in the step after the next one, which no member enters before all have completed this step.
+// The rounds use the parts of the staging memory in turn; there are at least four parts. So stage(w
+// + 1) overwrites round w − 3 or an earlier one. That is safe without another phase: we stage it
+// after our round w − 1, in which all others were at phase w − 1 or later. They publish phase w − 1
+// after their round w − 3, so they have taken everything that we showed in round w − 3. The slot is
+// used again in the step after the next one, which no member enters before all have completed this
+// step.
 //
-// If a member has exposed its input, all members publish one more phase when they have taken all of
-// it, and all wait for that phase. The exposer waits because its caller may change the input at
-// once. The others wait because a member that is done may leave the job, which ends the group. A
-// member that sees the end of the group before that does not publish the phase.
+// If a member has exposed its input, every member publishes one more phase when it has read all of
+// that input, and all wait for this phase. The exposer waits because its caller may change the
+// input as soon as the step is done. The others wait because a member that is done may leave the
+// job, which ends the group. A member that sees the end of the group earlier does not publish this
+// phase.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +31,8 @@
 
 namespace farandole {
 
-// One object per step. For one thread at a time (the holder of the progress lock). `Way` is an
-// EntryBarrier; in the model explorer, it is a BasicEntryBarrier.
+// One object per step. Only one thread at a time may use it: the holder of the progress lock. `Way`
+// is an EntryBarrier; in the model explorer, it is a BasicEntryBarrier.
 template <class Way>
 class BasicRounds {
  public:
@@ -38,11 +41,12 @@ class BasicRounds {
   const Way& entry_barrier() const { return entry_barrier_; }
 
   // Does a bounded amount of work; see Progress. The algorithm has these functions:
-  //   void stage(round): shows our part of a round; called for round 0 before we enter;
-  //   void enter(Way&): enters and publishes what the others must know;
-  //   std::optional<std::int64_t> all_arrived(): called when all have entered. Returns the number
+  //   void stage(round): shows our part of a round; for round 0 it is called before we enter; void
+  //   enter(Way&): enters and publishes what the others must know; std::optional<std::int64_t>
+  //   all_arrived(): called when all have entered. Returns the number
   //     of rounds; it is the same on all members. Empty if an entry is invalid;
-  //   bool take(round): takes what the others show for us; false while some of the round is left.
+  //   bool take(round): copies or reduces what the others show for us; false while the round is
+  //   unfinished.
   template <class Algorithm>
   Progress advance(Algorithm& algorithm);
 
@@ -64,7 +68,7 @@ class BasicRounds {
   State state_ = State::kEnter;
 };
 
-// If the others have entered, one call runs a small step from its entry to its end.
+// If the others have already entered, one call runs a small step from its entry to its end.
 template <class Way>
 template <class Algorithm>
 Progress BasicRounds<Way>::advance(Algorithm& algorithm) {

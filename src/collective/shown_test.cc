@@ -1,5 +1,6 @@
-// Tests the three ways in which members show their data (in the flag line, staged, exposed) and the
-// sizes at which the way changes. All members use the same way, or each uses its own.
+// Tests the three ways in which a member shows its data (in the flag line, staged, exposed) and the
+// sizes at which it changes to another way. In some tests, all members use the same way; in others,
+// each uses its own.
 #include <gtest/gtest.h>
 
 #include <tuple>
@@ -22,8 +23,8 @@ class Shown : public ::testing::TestWithParam<std::tuple<OperationRow, int>> {
   Operation operation() const { return std::get<0>(GetParam()).operation; }
   int members() const { return std::get<1>(GetParam()); }
 
-  // `bytes(member)` is how many bytes a member brings. If all must bring the same, member 0's count
-  // is used.
+  // `bytes(member)` is how many bytes a member brings. Operations whose members all bring the same
+  // use bytes(0).
   PreparedCall call_of(const std::function<std::int64_t(int member)>& bytes,
                        std::vector<bool> in_heap) {
     CallInTest call = {.operation = operation(),
@@ -62,7 +63,7 @@ class Shown : public ::testing::TestWithParam<std::tuple<OperationRow, int>> {
   unsigned seed_ = 0;
 };
 
-// In an all-to-all, the splits take a part of the line.
+// In an all-to-all, the splits use a part of the flag line.
 TEST_P(Shown, sizes_around_what_fits_into_the_flag_line) {
   const std::int64_t splits = 8 * members();
   std::vector<PreparedCall> calls;
@@ -83,7 +84,8 @@ TEST_P(Shown, sizes_around_a_round_and_around_all_of_the_staging_memory) {
   run_in_random_order(members(), calls, seed_);
 }
 
-// One member with a large tensor exposes or stages; the others bring small ones or no data.
+// Members bring different sizes: some expose, some stage, some use the flag line, and some bring
+// nothing.
 TEST_P(Shown, every_member_in_its_own_way) {
   const std::int64_t sizes[] = {3 * kRoundBytes + 100, 10, 0, kRoundBytes, 50'000};
   std::vector<PreparedCall> calls;
@@ -124,7 +126,8 @@ TEST(ShownByVeryMany, splits_beside_staged_pieces) {
   run_in_random_order(kMembers, {PreparedCall(call), PreparedCall(call)}, 1);
 }
 
-// Member 0 has died, so exposed memory may already belong to its owner again.
+// Member 0 dies during a step. Then members whose calls end with an error may already overwrite the
+// memory that they have exposed.
 class ExposerGone : public ::testing::TestWithParam<OperationRow> {};
 
 TEST_P(ExposerGone, what_is_exposed_completes_no_step_after_a_death) {

@@ -8,12 +8,12 @@
 
 namespace farandole {
 
-// How much a round shows at most, and the least number of parts in the staging memory.
+// The most bytes that one round shows, and the least number of parts in the staging memory.
 inline constexpr std::int64_t kRoundBytes = static_cast<std::int64_t>(kWindowBytes);
 inline constexpr std::int64_t kRoundParts = 4;
 static_assert(kRoundParts * kRoundBytes <= static_cast<std::int64_t>(kStagingBytesPerSlot));
 
-// How many rounds of `each` bytes.
+// How many rounds of `each` bytes are needed for `bytes` bytes.
 constexpr std::int64_t rounds_for(std::int64_t bytes, std::int64_t each) {
   return bytes / each + (bytes % each != 0 ? 1 : 0);
 }
@@ -26,10 +26,10 @@ constexpr std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 inline constexpr std::int64_t kPartAlignment = 4096;
 
 // The parts of the staging memory in which a member shows the rounds of a step. Even small steps
-// use all `staging_bytes` in turn: a cache line that the others still hold is slow to write, and a
-// line that was just written is slow to read (a broadcast of 64 KiB takes 8.2 µs always in the same
-// place, and 3.5 µs in turn). Data that fits into a page always uses the same place, because
-// touching another page costs more than that.
+// use all of `staging_bytes` in turn, because a cache line that other cores still hold is slow to
+// write, and a line that was just written is slow to read. A broadcast of 64 KiB takes 8.2 µs if it
+// always uses the same part, and 3.5 µs if it uses the parts in turn. Data that fits into a page
+// always uses the same part, because touching another page would cost more.
 struct Parts {
   std::int64_t bytes = kRoundBytes;  // bytes per part
   std::int64_t rounds = 1;

@@ -9,17 +9,18 @@ namespace farandole {
 namespace {
 
 // Slices begin at multiples of a cache line, so that two members never write to the same line.
-// Large ones begin at multiples of a page, so that each page is written by one member.
+// Large slices begin at multiples of a page, so that each page is written by one member.
 constexpr std::int64_t kLineBytes = 64;
 constexpr std::int64_t kPageBytes = 4096;
 constexpr std::int64_t kPagesMin = 16;
 
-// How much staging memory is used in turn. Parts are written whole, so after this many bytes the
-// others' caches have dropped them. If it were larger, it would not fit into our own cache either,
-// and would sometimes be slow.
+// How many bytes of staging memory the parts use in turn. Before a member writes a part again, it
+// has written this many other bytes, and the others' caches no longer hold the part. A larger value
+// would not fit into our own cache and would sometimes be slow.
 constexpr std::int64_t kTurnBytes = 1 << 20;
 
-// Above the size of the second-level cache, moving less data is faster again.
+// The largest tensor that two members each reduce as a whole. Above the size of the second-level
+// cache, the usual way is faster, because it moves less data.
 constexpr std::int64_t kReducedByAllMax = 512 * 1024;
 
 }  // namespace
@@ -82,7 +83,7 @@ std::span<const std::byte> TwoShotAllreduce::output() const {
   return {options_.output, static_cast<std::size_t>(options_.bytes())};
 }
 
-// Copies the slices that the other members reduce. Our own is read from the input directly.
+// Copies the slices that the other members reduce. Our own slice is read from the input directly.
 void TwoShotAllreduce::stage(std::int64_t index) {
   if (!shows_ || options_.count == 0) return;
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
@@ -124,7 +125,7 @@ std::optional<std::int64_t> TwoShotAllreduce::all_arrived() {
     others_fetch_ = others_fetch_ || entry_barrier.output(member, bytes) == nullptr;
   }
   reduces_all_ = all_expose && all_apart;
-  // If no other member needs to see the result, there is no need to wait for it to be fetched.
+  // If no other member fetches our result, nobody has to wait for it.
   if (members == 1 || reduces_all_) others_fetch_ = false;
   is_one_window_ = members == 1 || (all_expose && !others_fetch_);
   scratch_->products.assign(dot_products_of(static_cast<std::size_t>(members)), 0);
@@ -132,8 +133,8 @@ std::optional<std::int64_t> TwoShotAllreduce::all_arrived() {
   return passes() * windows();
 }
 
-// Reduces all of our slice of a window, but only a chunk of a whole tensor. False while some is
-// left.
+// Reduces at most kChunkBytes of our slice, or of the whole tensor if every member reduces all of
+// it. Returns false while a part of it is left.
 bool TwoShotAllreduce::reduce(std::int64_t index) {
   if (is_multiplied(index)) return multiply(index);
   Range own = slice(window(index), shots_.entry_barrier().group().member);
@@ -147,8 +148,8 @@ bool TwoShotAllreduce::reduce(std::int64_t index) {
   return true;
 }
 
-// Collects the addresses of the members' inputs: `in_tensor` bytes after the beginning of an
-// exposed tensor, or `in_staging` bytes after the beginning of a member's staging memory.
+// Collects the addresses of the members' inputs: at offset `in_tensor` in an exposed tensor, or at
+// offset `in_staging` in the staging memory of a member that does not expose its input.
 void TwoShotAllreduce::collect_inputs(std::int64_t in_tensor, std::int64_t in_staging) const {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const Group& group = entry_barrier.group();
@@ -193,8 +194,8 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
     farandole::reduce(options_.reduction, scratch_->inputs, scratch_->outputs, range.count);
 }
 
-// Uses the slices of the staged windows even if nothing is staged, so that sums are rounded alike
-// wherever the tensors are.
+// Uses the slices of the staged windows even if nothing is staged, so that the result has the same
+// rounding wherever the tensors are.
 bool TwoShotAllreduce::multiply(std::int64_t index) {
   const Group& group = shots_.entry_barrier().group();
   const std::int64_t size = options_.element_bytes();

@@ -1,20 +1,22 @@
-// Two-shot allreduce: each member reduces its slice over all members, in rank order.
+// Two-shot allreduce: each member reduces one slice of the tensor over all members, in rank order,
+// and then all members get all slices.
 //
 // If all members can see the memory, it works in place: each member loads its slice from the inputs
 // of all members and stores the result into the outputs of all. Cost for n bytes: 2 waits; each
 // member moves (loads and stores) 2n bytes, the lower bound (S8 in docs/performance.md). Up to 512
 // KiB, two members whose outputs are not their inputs each reduce the whole tensor for themselves:
-// that moves 3n bytes, but writes no cache line that the other holds, which would take longer.
-// Memory that the others cannot see is staged, in windows that stay in the cache. Each member shows
-// a window in its staging memory and fetches the slices of the others from theirs. It reads its own
-// slice from the input and writes it to the output directly. Cost for p members: 2 waits per
-// window; each member moves (5p − 2)/p · n bytes, that is 4n for 2 members and 4.5n for 4, the
-// lower bound for such memory (S5). Members may differ: visible memory is not staged. A member that
-// has joined has no input and keeps no result, but reduces its slices. Adasum makes two passes over
-// the windows, or over the whole tensor if it works in place. In the first pass, each member
-// computes the dot products of its slices and shows them with the last one. All add them up in rank
-// order, so they get the same weights. The second pass computes the weighted sum. Cost: twice the
-// waits; each member moves 3n bytes in place, (8p − 4)/p · n if all is staged.
+// this moves 3n bytes, but it avoids writing cache lines that the other member's core holds, which
+// would take longer. Memory that the others cannot see is staged, in windows that stay in the
+// cache. Each member shows a window in its staging memory and fetches the slices of the others from
+// theirs. It reads its own slice from the input and writes it to the output directly. Cost for p
+// members: 2 waits per window; each member moves (5p − 2)/p · n bytes, that is 4n for 2 members and
+// 4.5n for 4, the lower bound for such memory (S5). Members may differ: a member whose memory is
+// visible does not stage it. A member that has joined has no input and keeps no result, but reduces
+// its slices. Adasum makes two passes over the windows, or over the whole tensor if it works in
+// place. In the first pass, each member computes the dot products of its slices and shows their
+// sums with its last slice. All members add these sums in rank order, so they get the same weights.
+// The second pass computes the weighted sum. Cost: twice the waits; each member moves 3n bytes in
+// place, (8p − 4)/p · n if all is staged.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +33,8 @@ namespace farandole {
 
 class TwoShotAllreduce {
  public:
-  // The dot products of more members do not fit into a part of the staging memory.
+  // The most members of an Adasum. The dot products of more members do not fit into a part of the
+  // staging memory.
   static constexpr std::size_t kAdasumMembersMax = 255;
 
   // check_reduction() must be ok. The memory is borrowed until the step has ended.
@@ -39,7 +42,7 @@ class TwoShotAllreduce {
 
   // Does a bounded amount of work; see Progress.
   Progress advance() { return shots_.advance(*this); }
-  // What the others may write, if they can see it.
+  // Our output, which the others write directly if they can see it.
   std::span<const std::byte> output() const;
 
  private:
@@ -49,7 +52,7 @@ class TwoShotAllreduce {
     std::int64_t count = 0;
   };
 
-  // The number of windows in a pass if anything is staged.
+  // The number of windows in a pass if any member stages its data.
   std::int64_t windows_staged() const { return rounds_for(options_.bytes(), kRoundBytes); }
   Range window_staged(std::int64_t index) const;
   std::int64_t windows() const { return is_one_window_ ? 1 : windows_staged(); }
@@ -58,10 +61,11 @@ class TwoShotAllreduce {
   // Whether this window belongs to the first of two passes.
   bool is_multiplied(std::int64_t index) const { return multiplies_ && index < windows(); }
   Range slice(Range window, int member) const;  // what a member reduces, relative to the window
-  // Where a window is in every member's staging memory. There a member shows the data that the
-  // others need: its input and, in the place of its own slice, the reduced slice.
+  // Offset of a window in the staging memory of every member. There a member shows the data that
+  // the others need: its input and, at the position of its own slice, the reduced slice.
   std::int64_t part_offset(std::int64_t index) const;
-  // If there are two passes, the member's dot products follow after the window.
+  // Bytes that a window uses in the staging memory. In an Adasum, the member's dot products follow
+  // after the window.
   std::int64_t shown_bytes() const {
     return std::min(kRoundBytes, round_up(options_.bytes(), kPartAlignment));
   }
@@ -83,11 +87,11 @@ class TwoShotAllreduce {
   void find_weights(std::int64_t index) const;
 
   TwoShots shots_;
-  StepScratch* scratch_;  // the group's, ours until we end
+  StepScratch* scratch_;  // owned by the group; used only by this step until it ends
   AllreduceOptions options_;
-  bool multiplies_ = false;     // this is an Adasum, before its second pass
+  bool multiplies_ = false;     // an Adasum of several members, which has two passes
   bool shows_ = false;          // we stage our input, because the others cannot see it
-  bool is_one_window_ = false;  // nothing is staged
+  bool is_one_window_ = false;  // the whole tensor is one window, because nothing is staged
   bool reduces_all_ = false;    // each member reduces the whole tensor for itself
   bool others_fetch_ = true;
   // reduced elements of our slice of this window; in the first pass of an Adasum, finished staged

@@ -1,27 +1,28 @@
-// TwoShots: the flags of a reduction in two shots, window by window. First each member reduces its
-// slice of the window over all members. Then it fetches each other slice from the member that
-// reduced it.
+// TwoShots: the flags of a two-shot allreduce, window by window. In the first shot, each member
+// reduces its slice of the window over all members. In the second shot, it fetches every other
+// slice from the member that reduced it.
 //
-// Phase 2w of a member means that its copy of window w is staged; phase 0 is the entry itself.
-// Phase 2w + 1 means that its slice of window w is reduced. For w = 0, 1, …, each member does this:
+// A member publishes phase 2w when its copy of window w is staged; phase 0 is the entry itself. It
+// publishes phase 2w + 1 when its slice of window w is reduced. For w = 0, 1, …, each member does
+// this:
 //   wait until all are at phase 2w or later; reduce w; publish phase 2w + 1;
 //   stage w + 1; publish phase 2w + 2;
 //   wait until all are at phase 2w + 1 or later; fetch w.
 //
 // The windows use the parts of the staging memory in turn; there are at least three parts. In a
 // part, a member has its copy of the slices that the others reduce and, between them, its own slice
-// after it is reduced. stage(w + 1) overwrites window w − 2 or an earlier one. That is safe: we do
-// it after reduce(w), so all others were at phase 2w or later. They stage w only after
-// reduce(w − 1), which follows fetch(w − 2), so they have taken all that we showed of that window.
-// The slot is used again in the step after the next one, which no member enters before all have
-// completed this step.
+// after it is reduced. stage(w + 1) overwrites window w − 2 or an earlier one. That is safe: we
+// call it after reduce(w), so all others were at phase 2w or later. They stage w only after
+// reduce(w − 1), which follows fetch(w − 2), so they have read everything that we showed of window
+// w − 2. The slot is used again in the step after the next one, which no member enters before all
+// have completed this step.
 //
 // If the call is in place: stage(w + 1) reads the user's memory of window w + 1, which is first
 // written by reduce(w + 1). reduce(w) and fetch(w) write to window w, which was staged before.
 //
-// The other members read and write exposed memory only in reduce(). Its owner completes after all
-// have published that they reduced the last window. A member that sees the end of the group before
-// that does not publish it.
+// The other members read and write exposed memory only in reduce(). The owner of exposed memory
+// completes the step after all members have published that they reduced the last window. A member
+// that sees the end of the group before its last reduce() does not publish that.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,8 @@
 
 namespace farandole {
 
-// One object per step. For one thread at a time (the holder of the progress lock). `Way` is an
-// EntryBarrier; in the model explorer, it is a BasicEntryBarrier.
+// One object per step. Only one thread at a time may use it: the holder of the progress lock. `Way`
+// is an EntryBarrier; in the model explorer, it is a BasicEntryBarrier.
 template <class Way>
 class BasicTwoShots {
  public:
@@ -42,12 +43,12 @@ class BasicTwoShots {
   const Way& entry_barrier() const { return entry_barrier_; }
 
   // Does a bounded amount of work; see Progress. The algorithm has these functions:
-  //   void stage(window): shows our copy of a window; called for window 0 before we enter;
-  //   void enter(Way&): enters and publishes what the others must know;
-  //   std::optional<std::int64_t> all_arrived(): called when all have entered. Returns the number
+  //   void stage(window): shows our copy of a window; for window 0 it is called before we enter;
+  //   void enter(Way&): enters and publishes what the others must know; std::optional<std::int64_t>
+  //   all_arrived(): called when all have entered. Returns the number
   //     of windows; it is the same on all members. Empty if an entry is invalid;
-  //   bool reduce(window): reduces our slice; false while some of it is left;
-  //   void fetch(window): fetches the other slices.
+  //   bool reduce(window): reduces our slice; false while a part of it is left; void fetch(window):
+  //   fetches the other slices.
   template <class Algorithm>
   Progress advance(Algorithm& algorithm);
 
@@ -101,7 +102,8 @@ Progress BasicTwoShots<Way>::arrive(Algorithm& algorithm) {
   const std::optional<std::int64_t> windows = algorithm.all_arrived();
   if (!windows) return Progress::kMismatch;
   windows_ = *windows;
-  // The other members read and write exposed memory only in reduce().
+  // The other members read and write exposed memory only in reduce(), so reducing the last window
+  // is the last phase in which they use it.
   if (windows_ > 0)
     entry_barrier_.board().set_last_phase(static_cast<std::uint32_t>(2 * (windows_ - 1) + 1));
   state_ = windows_ == 0 ? State::kOver : State::kReduce;
