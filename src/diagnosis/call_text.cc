@@ -12,7 +12,8 @@
 namespace farandole {
 namespace {
 
-// The flight record cuts a long name, possibly inside a character.
+// The flight record cuts a long name, possibly inside a UTF-8 character. So drop the incomplete
+// character.
 std::string name_of(const FlightCall& call) {
   if (call.name.size() < kFlightNameBytes) return make_visible(call.name);
   std::string_view name = call.name;

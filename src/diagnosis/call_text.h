@@ -1,4 +1,4 @@
-// Formats collective calls, times and counts for people.
+// Formats collective calls, times and counts as text for people.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,17 @@
 
 namespace farandole {
 
-// "allreduce `grad/fc2`". Control characters are escaped, so it is safe on a terminal.
+// Returns the operation and the name: "allreduce `grad/fc2`". Control characters are escaped, so
+// the text is safe on a terminal.
 std::string title_of(const FlightCall& call);
-// "allreduce `grad/fc2` (float32, 200,000 elements)". Names the group if it is not the world.
+// Returns the title with details: "allreduce `grad/fc2` (float32, 200,000 elements)". Includes the
+// group if it is not the world.
 std::string describe(const FlightCall& call);
-// "3 ms", "2.1 s", "4 min 10 s".
+// Returns "3 ms", "2.1 s" or "4 min 10 s".
 std::string describe(Duration time);
-// "1,204".
+// Returns "1,204" for 1204.
 std::string with_commas(std::uint64_t number);
-// "no call", "1 call", "1,204 calls".
+// Returns "no call", "1 call" or "1,204 calls".
 std::string count_of_calls(std::uint64_t number);
 
 }  // namespace farandole

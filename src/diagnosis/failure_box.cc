@@ -23,13 +23,13 @@ constexpr std::string_view kPlain = "\x1b[0m";
 // True if an uncaught exception ended the program.
 bool raised(const Failure& failure) { return failure.end.record.cause != LeaveCause::kOrderly; }
 
-// We do not know which process the kernel has killed, only that it has just killed one in this
+// The kernel does not say which process it has killed, only that it has just killed one in this
 // cgroup.
 bool probably_killed_for_memory(const WorkerEnd& end) {
   return end.how.signal == SIGKILL && end.memory_kills.in_group > 0;
 }
 
-// The number of calls helps to find, for example, a rank that had fewer batches than the others.
+// The number of calls shows, for example, that a rank had fewer training batches than the others.
 std::string after_calls(const FlightReport& record) {
   if (record.life == FlightLife::kOutside || record.life == FlightLife::kForming) return {};
   return ", after " + count_of_calls(record.counts.calls);
@@ -120,7 +120,7 @@ class Box {
     for (const auto& part : wrap(text, inside(), 2)) put(part, head);
   }
   void add_cut(std::string_view text) { put(cut_to(text, inside()), false); }
-  // Adds a label with a text beside it, broken into as many lines as it needs.
+  // Adds a label with a text beside it. The text may use several lines.
   void row(std::string_view label, std::string_view text) {
     std::string begin = fmt::format("{:<12}", label);
     for (const auto& part : wrap(text, inside() - static_cast<int>(begin.size()))) {

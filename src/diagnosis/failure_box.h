@@ -1,5 +1,5 @@
-// Failure box: the text at the end of a failed job, in a frame. It shows which worker failed first,
-// how it ended, what it did last, and how the other workers ended.
+// Failure box: the framed text that the launcher prints at the end of a failed job. It says which
+// worker failed first, how that worker ended, what it did last, and how the other workers ended.
 #pragma once
 
 #include <sys/types.h>
@@ -24,7 +24,7 @@ struct MemoryKills {
 struct WorkerEnd {
   ProcessEnd how;
   FlightReport record;
-  MemoryKills memory_kills;  // shortly before it ended
+  MemoryKills memory_kills;  // counted shortly before the worker ended
   TimePoint at{};
 };
 
@@ -39,12 +39,12 @@ struct Failure {
 };
 
 struct BoxStyle {
-  // the terminal's width; the box is 80 to 100 columns wide, or as narrow as the terminal
+  // The width of the terminal. The box is as wide as the terminal, but 40 to 100 columns.
   int columns = 80;
   bool colors = false;
 };
 
-// Returns the lines of the box without newlines. Pure.
+// Returns the lines of the box, without newlines. A pure function.
 std::vector<std::string> failure_box(const Failure& failure, const BoxStyle& style);
 
 }  // namespace farandole

@@ -133,7 +133,7 @@ TEST(FailureBox, AChildMayHaveBeenKilledForMemory) {
 )");
 }
 
-// The cause decides whether this was an exception, not the text.
+// The cause in the record, not the text, decides whether an exception ended the program.
 TEST(FailureBox, RaisedWithoutATraceback) {
   Failure made = failure({.code = 1});
   made.end.record.cause = LeaveCause::kGroupLost;

@@ -6,8 +6,8 @@
 namespace farandole {
 namespace {
 
-// A waiting Python program interrupts its wait now and then to handle signals. A pause of this
-// length still counts as waiting.
+// Python programs interrupt their waits regularly to handle signals. An interruption of at most
+// this length still counts as waiting.
 constexpr auto kBetweenTwoWaits = std::chrono::milliseconds(250);
 
 }  // namespace
@@ -34,7 +34,8 @@ const FlightCall* JobSnapshot::blocking_call(int rank) const {
     if (call.handle == wait.handle) return &call;
     if (oldest == nullptr) oldest = &call;
   }
-  // Another thread of the program waits as well, or the program waits for other calls of the batch.
+  // The program waits for a call that is not in flight, because another of its threads waits or
+  // because it waits for a batch. So report its oldest call.
   return wait.until ? nullptr : oldest;
 }
 
@@ -69,15 +70,15 @@ std::vector<int> JobSnapshot::missing(const FlightCall& call) const {
   return ranks;
 }
 
-// A joined rank waits until the other ranks have no more data. That makes no other rank wait for
-// it.
+// The ranks that this rank waits for. A join is not counted as a wait: it ends when the other ranks
+// have no more data, so it cannot be part of a deadlock.
 std::vector<int> JobSnapshot::awaited_by(int rank) const {
   const FlightCall* const call = blocking_call(rank);
   if (call == nullptr || call->operation == Operation::kJoin) return {};
   return missing(*call);
 }
 
-// Depth-first search that visits every rank once.
+// A depth-first search that visits every rank at most once.
 std::vector<int> JobSnapshot::cycle(int rank) const {
   struct Stop {
     int rank;

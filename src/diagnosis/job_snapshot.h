@@ -1,5 +1,5 @@
 // JobSnapshot: the state of all ranks of a job at one moment, and which rank waits for which. It is
-// made from their flight records.
+// computed from the ranks' flight records.
 #pragma once
 
 #include <sys/types.h>
@@ -16,16 +16,17 @@
 
 namespace farandole {
 
-// What the launcher knows about one worker now.
+// What the launcher knows about one worker at this moment.
 struct WatchedWorker {
   std::string host;
   pid_t pid = 0;
   FlightReport report;
-  std::string end;     // "exited with code 0"; empty while it lives
-  int stopped_by = 0;  // the signal that stopped it; 0: it runs
+  std::string end;     // how it ended, such as "exited with code 0"; empty while it is alive
+  int stopped_by = 0;  // the signal that stopped it; 0 if it runs
 };
 
-// Pure. Accepts any contents of the flight records, because a worker may have overwritten its own.
+// All functions are pure. They accept any contents of the flight records, because a faulty worker
+// may have overwritten its record.
 class JobSnapshot {
  public:
   // `workers` is indexed by rank and must outlive this object.
@@ -36,20 +37,20 @@ class JobSnapshot {
   const WatchedWorker& worker(int rank) const { return workers_[static_cast<std::size_t>(rank)]; }
   bool lives(int rank) const { return worker(rank).end.empty(); }
 
-  // The call in which the rank's program waits; null if the program is elsewhere, such as in its
-  // own computation.
+  // The call in which the rank's program waits; null if the program does not wait in a call.
   const FlightCall* blocking_call(int rank) const;
   // Whether the rank has called join in this group.
   bool has_joined(int rank, GroupId group) const;
-  // This rank's call with the group and the name of `call`; null if it is not in flight.
+  // This rank's call with the same group and name as `call`; null if the rank has no such call in
+  // flight.
   const FlightCall* same_call(int rank, const FlightCall& call) const;
-  // callers(): the ranks that have made this call. missing(): the ranks that must still make it
-  // before it can run.
+  // callers() returns the ranks that have made this call; missing() returns those that must still
+  // make it before it can run.
   std::vector<int> callers(const FlightCall& call) const;
   std::vector<int> missing(const FlightCall& call) const;
-  // A cycle of ranks that wait for each other: each waits for the next, and the last for the first.
-  // The lowest rank comes first. `rank` is in the cycle or waits for it. Empty if there is no
-  // cycle.
+  // Finds a cycle of ranks that wait for each other: each rank waits for the next, and the last for
+  // the first. The lowest rank comes first. The search starts at `rank`, which may be outside the
+  // cycle. Empty if `rank` does not wait, directly or indirectly, for a cycle.
   std::vector<int> cycle(int rank) const;
 
  private:

@@ -36,13 +36,14 @@ std::string_view color_of(RankState state) {
   }
 }
 
-// Collects the lines of the table. It cuts the text before it adds colors.
+// Collects the lines of the table. It cuts a text before it adds colors, so that color codes stay
+// whole.
 class Lines {
  public:
   explicit Lines(const TableStyle& style) : style_(style) {}
 
   void add(std::string_view text, std::string_view color = {}) { add_row({}, text, color); }
-  // Only `text`, which comes after the numbers, is cut and colored.
+  // Adds a line with `numbers` and then `text`. Only `text` is cut and colored.
   void add_row(const std::string& numbers, std::string_view text, std::string_view color) {
     const std::string cut = cut_to(text, std::max(1, style_.columns - columns_of(numbers)));
     const bool colored = style_.colors && !color.empty();
@@ -55,7 +56,7 @@ class Lines {
   std::vector<std::string> lines_;
 };
 
-// At most eight columns wide: "1023 KiB", "3.2 GiB".
+// Returns "1023 KiB" or "3.2 GiB": at most eight columns.
 std::string size_of(std::uint64_t bytes) {
   constexpr std::array<std::string_view, 7> kUnits{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   auto size = static_cast<double>(bytes);
@@ -65,7 +66,7 @@ std::string size_of(std::uint64_t bytes) {
   return fmt::format("{:.{}f} {}", size, whole ? 0 : 1, kUnits.at(unit));
 }
 
-// Shorter than describe(), which writes minutes and seconds.
+// Returns "12.3 s", "83 min" or "2.0 h": shorter than describe(), which writes minutes and seconds.
 std::string time_of(Duration time) {
   const double seconds = std::chrono::duration<double>(time).count();
   if (seconds < 100) return fmt::format("{:.1f} s", seconds);

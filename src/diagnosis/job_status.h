@@ -1,4 +1,4 @@
-// Job status: what a running job does now, as a table for people.
+// Job status: what a running job does now, shown as a table by `farandole status`.
 #pragma once
 
 #include <sys/types.h>
@@ -12,21 +12,21 @@
 namespace farandole {
 
 struct JobStatus {
-  pid_t pid = 0;  // of the process that the user started
+  pid_t pid = 0;  // the process that the user started
   std::string host;
-  std::string command;  // of the workers
+  std::string command;  // the command line of the workers
   TimePoint started{};
-  TimePoint looked{};             // when this was read
+  TimePoint looked{};             // when the status was read
   std::vector<RankStatus> ranks;  // by rank
 };
 
 struct TableStyle {
-  int columns = 80;  // the longest allowed line
+  int columns = 80;  // the maximum length of a line
   bool colors = false;
 };
 
-// Returns the lines without newlines: first the job, then a row for each rank, then the calls that
-// wait. Pure.
+// Returns the lines of the table, without newlines: the job, a row for each rank, and a line for
+// each call that waits. A pure function.
 std::vector<std::string> job_table(const JobStatus& job, const TableStyle& style);
 
 }  // namespace farandole

@@ -1,5 +1,5 @@
-// Join watch: warns the user about workers that run without calling init(). Such workers train
-// independently of each other, which the user of several workers rarely wants.
+// Join watch: warns the user about workers that run without calling init(). Such workers run
+// independently of each other, which is rarely what the user of several workers wants.
 #pragma once
 
 #include <chrono>
@@ -11,10 +11,12 @@
 
 namespace farandole {
 
-// Decides from its arguments and its own state only: no clock, no output.
+// The class decides from its arguments and its own state only; it reads no clock and prints
+// nothing.
 class JoinWatch {
  public:
-  // A program may need some time before it calls init(), such as to load data.
+  // How long a worker may run before it calls init(). It may need this time to load data, for
+  // example.
   static constexpr auto kTimeToJoin = std::chrono::minutes(1);
 
   // A single worker needs no init(), so it never causes a warning.
@@ -22,18 +24,19 @@ class JoinWatch {
     if (workers > 1) deadline_ = started + kTimeToJoin;
   }
 
-  // When to call look() next; empty if it is not needed any more.
+  // When to call look(); empty if no further call is needed.
   std::optional<TimePoint> deadline() const { return deadline_; }
-  // Call it at the deadline, once. Returns a line about the ranks that run without having called
-  // init(). Empty if other ranks wait in init() for them, because the stall watch reports that.
+  // Call it once, at the deadline. Returns a warning about the ranks that run without having called
+  // init(). Empty if there are none, or if other ranks already wait for them in init(), because the
+  // stall watch reports that.
   std::optional<std::string> look(const std::vector<WatchedWorker>& workers, TimePoint now);
 
  private:
   std::optional<TimePoint> deadline_;
 };
 
-// Call it when all workers have ended with exit code 0. Returns a line about those that never
-// called init(). Pure.
+// Call it when all workers have ended with exit code 0. Returns a warning about the workers that
+// never called init(). A pure function.
 std::optional<std::string> never_joined(const std::vector<WatchedWorker>& workers);
 
 }  // namespace farandole

@@ -29,7 +29,7 @@ std::vector<WatchedWorker> workers(std::initializer_list<FlightLife> lives) {
   return made;
 }
 
-// Returns the line at the deadline.
+// Returns the warning that the watch gives at the deadline.
 std::optional<std::string> told(const std::vector<WatchedWorker>& of) {
   JoinWatch watch(static_cast<int>(of.size()), kStart);
   return watch.look(of, kStart + JoinWatch::kTimeToJoin);

@@ -22,8 +22,8 @@ bool has_word(const std::string& list, const std::string& wanted) {
   return false;
 }
 
-// The path of the process's memory cgroup. cgroup version 1 has a tree for memory; version 2 has
-// one tree for all.
+// The path of the process's memory cgroup. cgroup version 1 has a separate tree for memory; version
+// 2 has one tree for all resources.
 struct GroupPath {
   bool version_1 = false;
   std::string path;
@@ -32,7 +32,7 @@ struct GroupPath {
 std::optional<GroupPath> memory_group(std::istream& groups) {
   std::optional<GroupPath> found;
   for (std::string line; std::getline(groups, line);) {
-    // The line is "4:memory:/path" or "0::/path". The path may contain colons.
+    // A line is "4:memory:/path" or "0::/path". The path may contain colons.
     const auto first = line.find(':');
     const auto second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
@@ -43,11 +43,11 @@ std::optional<GroupPath> memory_group(std::istream& groups) {
   return found;
 }
 
-// The folder of the group: the mount point of its tree and the group's path below it. Only a part
-// of the tree may be mounted.
+// Returns the folder of the cgroup: the mount point of its tree plus the path of the cgroup below
+// the mounted root. In a container, the mounted root may be a subtree.
 std::optional<std::string> folder_of(const GroupPath& group, std::istream& mounts) {
   for (std::string line; std::getline(mounts, line);) {
-    // "30 25 0:26 ROOT MOUNT_POINT options [more …] - TYPE source OPTIONS"
+    // A line is "30 25 0:26 ROOT MOUNT_POINT options [more …] - TYPE source OPTIONS".
     const auto words = split(line, ' ');
     std::size_t dash = 6;
     while (dash < words.size() && words[dash] != "-") ++dash;

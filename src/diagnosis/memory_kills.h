@@ -1,7 +1,7 @@
-// Counts the processes that the kernel kills because memory has run out. A worker that the kernel
-// has killed looks like one that a user has killed: both ended by SIGKILL. The kernel's counters
-// hint at the difference. They do not name the killed process, so we only use kills that were
-// counted shortly before a worker ended.
+// Counts the processes that the kernel kills because memory has run out. Such a worker ends with
+// SIGKILL, like a worker that a user has killed. The kernel's counters help to tell these cases
+// apart. They do not name the killed process, so we only use kills that were counted shortly before
+// a worker ended.
 #pragma once
 
 #include <istream>
@@ -13,22 +13,23 @@
 namespace farandole {
 
 // Finds the file with the counter of a process's memory cgroup. `groups` is the text of
-// /proc/<pid>/cgroup, `mounts` that of /proc/self/mountinfo. Empty if the cgroup is not visible
-// from here.
+// /proc/<pid>/cgroup, `mounts` that of /proc/self/mountinfo. Empty if this process cannot see the
+// cgroup's folder.
 std::optional<std::string> memory_counter_file(std::istream& groups, std::istream& mounts);
 
 // The same for this process.
 std::optional<std::string> own_memory_counter_file();
 
-// Counts the kills in one memory cgroup, and on the whole machine. Its functions read a few small
+// Counts the kills in one memory cgroup and on the whole machine. Each function reads a few small
 // files.
 class MemoryKillCounter {
  public:
   explicit MemoryKillCounter(std::optional<std::string> counter_file);
-  // Call it regularly. From then on, kills count as recent only if they came after the previous
-  // call of look(). (Not after this call, because a killed process takes some time to end.)
+  // Call it regularly. Afterwards, kills count as recent if they came after the call before this
+  // one. Kills between the last two calls still count, because a killed process takes some time to
+  // end.
   void look();
-  // The kills since the last call of look() but one, or since the construction if there were fewer
+  // The kills since the second-last call of look(), or since the construction if there were fewer
   // than two calls.
   MemoryKills recent_kills() const;
 

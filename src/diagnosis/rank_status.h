@@ -1,5 +1,5 @@
-// Rank status: what one rank of a running job does now, and how much it has done, for `farandole
-// status`.
+// Rank status: what one rank of a running job does now and how much it has done. `farandole status`
+// shows it.
 #pragma once
 
 #include <array>
@@ -16,11 +16,11 @@ namespace farandole {
 enum class RankState : std::uint8_t {
   kOutside,   // has not called init()
   kForming,   // waits in init() for the others
-  kComputes,  // its program is not in a collective call
-  kWaits,     // in a call that other ranks have not made yet
-  kRuns,      // in a call that all ranks have made, so data moves
-  kJoined,    // has called join: it has no more data
-  kStopped,   // by a signal
+  kComputes,  // its program does not wait in a collective call
+  kWaits,     // waits in a call that other ranks have not made yet
+  kRuns,      // waits in a call that all ranks have made, so data moves
+  kJoined,    // has called join, because it has no more data
+  kStopped,   // was stopped by a signal
   kLeft,      // has left the job, but its process still runs
   kEnded,
 };
@@ -38,17 +38,17 @@ struct RankStatus {
   pid_t pid = 0;
   RankState state = RankState::kOutside;
   std::optional<TimePoint> since;  // empty if unknown
-  std::optional<FlightCall> call;  // the call that the program is in
-  std::vector<int> waits_for;      // ranks that have not made that call yet
+  std::optional<FlightCall> call;  // the call in which the program waits
+  std::vector<int> waits_for;      // ranks that have not made this call yet
   std::string reason;              // how it ended, why it left, or which signal stopped it
-  FlightCounts counts;             // including the wait that is not over yet
-  std::optional<Duration> in_job;  // the time since its init(); empty if it is not a member
+  FlightCounts counts;             // includes the current wait
+  std::optional<Duration> in_job;  // time since its init(); empty if it is not a member
 };
 
-// Pure.
+// Returns the status of one rank. A pure function.
 RankStatus rank_status(const JobSnapshot& snapshot, int rank);
 
-// "waits 3.2 s for rank 2": one line, without the call's name.
+// Returns one line without the call's name, such as "waits 3.2 s for rank 2".
 std::string describe(const RankStatus& status, TimePoint now);
 
 }  // namespace farandole

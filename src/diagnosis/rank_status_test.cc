@@ -68,7 +68,9 @@ TEST_F(RankStatusTest, TheLifeOfAWorker) {
 
 TEST_F(RankStatusTest, AWaitingRankNamesTheRanksItWaitsFor) {
   calls(0, 4, milliseconds(3200));
-  EXPECT_EQ(text(0), "computes for 1 min 40 s");  // the call waits, the program does not
+  EXPECT_EQ(
+      text(0),
+      "computes for 1 min 40 s");  // the call is in flight, but the program does not wait for it
   EXPECT_EQ(status(0).call, std::nullopt);
   blocks(0, 4, seconds(2));
   EXPECT_EQ(text(0), "waits 3.2 s for ranks 1, 2");
@@ -97,7 +99,8 @@ TEST_F(RankStatusTest, JoinedAndStoppedRanks) {
   EXPECT_EQ(text(0), "is stopped (SIGSTOP)");
 }
 
-// A record may have times in the future: it was overwritten, or the worker read its clock after us.
+// A record may have times in the future, because it was overwritten or because the worker read the
+// clock after us.
 TEST_F(RankStatusTest, TimesToComeAreNone) {
   report(0).since = kNow + seconds(5);
   EXPECT_EQ(text(0), "computes for 0 ms");

@@ -16,9 +16,9 @@
 namespace farandole {
 namespace {
 
-constexpr std::size_t kRanksShownMax = 8;  // each rank has a line of its own
+constexpr std::size_t kRanksShownMax = 8;  // each rank uses one line
 
-// A call in flight, and its rank.
+// A call in flight, and the rank that made it.
 struct Waiting {
   int rank = 0;
   const FlightCall* call = nullptr;
@@ -65,8 +65,8 @@ std::vector<int> Reporter::stopped(const std::vector<int>& ranks) const {
   return found;
 }
 
-// Sorted by waiting time, the longest first. Joins come last, because they wait until all calls of
-// the other ranks are done.
+// Returns the calls that have waited longer than the limit, the longest wait first. Joins come
+// last, because a join normally waits until all calls of the other ranks are done.
 std::vector<Waiting> Reporter::long_waits() const {
   std::vector<Waiting> waits;
   for (int rank = 0; rank < snapshot_.count(); ++rank) {
@@ -83,20 +83,21 @@ std::vector<Waiting> Reporter::long_waits() const {
 }
 
 bool Reporter::is_a_stall(const FlightCall& call) const {
-  // All ranks have made the call, so data moves. A long transfer is not a stall, unless a rank is
+  // If all ranks have made the call, data moves. A long transfer is not a stall, unless a rank is
   // stopped.
   if (call.state == CallState::kRunning || snapshot_.missing(call).empty())
     return !stopped(snapshot_.callers(call)).empty();
   if (call.operation != Operation::kJoin) return true;
-  // A join normally waits long, until the other ranks have no more data. It is a stall only if
-  // these make no progress either.
+  // A join normally waits until the other ranks have no more data. It is a stall only if these
+  // ranks make no progress either.
   return std::ranges::all_of(snapshot_.missing(call), [this](int rank) {
     return std::ranges::all_of(snapshot_.worker(rank).report.calls,
                                [this](const FlightCall& own) { return too_long(own.changed); });
   });
 }
 
-// Stopped ranks are left out, because they do not wait.
+// Returns a line that says how long the ranks have been waiting. It omits stopped ranks, because
+// they do not wait.
 std::string Reporter::how_long(const std::vector<std::pair<int, TimePoint>>& waits) const {
   std::vector<int> ranks;
   Duration least = Duration::max();
@@ -114,7 +115,7 @@ std::string Reporter::how_long(const std::vector<std::pair<int, TimePoint>>& wai
                      ranks.size() == 1 ? "has" : "have", time);
 }
 
-// Says what the rank has done last.
+// Returns a text about the rank's last finished call.
 std::string Reporter::last_call_of(int rank) const {
   const FlightReport& report = snapshot_.worker(rank).report;
   const FlightCall* last = nullptr;
@@ -131,9 +132,9 @@ std::string Reporter::after_calls(int rank) const {
   return " after " + count_of_calls(snapshot_.worker(rank).report.counts.calls);
 }
 
-// Says what a rank does instead of making `call` (null for init()), which the other ranks wait in.
-// Empty if it runs and has only not made the call yet. Sets `unexplained` if its stack could tell
-// more.
+// Returns what a rank does instead of making `call`, in which the other ranks wait. `call` is null
+// for init(). Empty if the rank runs and has only not made the call yet. Sets `unexplained` if the
+// rank's stack could tell more.
 std::string Reporter::what_it_does(int rank, const FlightCall* call, bool& unexplained) const {
   const WatchedWorker& who = snapshot_.worker(rank);
   const FlightLife life = who.report.life;
@@ -154,7 +155,7 @@ std::string Reporter::what_it_does(int rank, const FlightCall* call, bool& unexp
   return life == FlightLife::kOutside ? "has not called init()" : "";
 }
 
-// Adds a line for each of `ranks`, which the other ranks wait for.
+// Adds a line for each of `ranks`, for which the other ranks wait.
 void Reporter::tell(const std::vector<int>& ranks, const FlightCall* call,
                     const std::string& missing_what, StallVerdict& verdict) const {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -183,7 +184,8 @@ void Reporter::tell_call(const FlightCall& call, StallVerdict& verdict) const {
   tell(others, &call, "has not called it; ", verdict);
 }
 
-// Asks for the stacks of these ranks, too: they show which lines of the program do not match.
+// Adds the lines of a cycle. All its ranks count as unexplained, because their stacks show which
+// lines of the program do not match.
 void Reporter::tell_cycle(const std::vector<int>& cycle, StallVerdict& verdict) const {
   std::vector<int> sorted = cycle;
   std::ranges::sort(sorted);
@@ -226,8 +228,8 @@ std::optional<StallVerdict> Reporter::init_verdict() const {
 }
 
 std::optional<StallVerdict> Reporter::call_verdict() const {
-  // All ranks of one call would give the same answer, unless it runs on only some of them. So each
-  // call is examined once per state.
+  // All ranks that have a call in the same state give the same verdict. So each call is examined
+  // once per state.
   std::set<std::tuple<GroupId, std::uint64_t, CallState>> looked_at;
   for (const Waiting& wait : long_waits()) {
     const FlightCall& call = *wait.call;

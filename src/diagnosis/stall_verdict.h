@@ -1,5 +1,5 @@
 // Stall verdict: which call waits for too long, for which ranks it waits, and what these ranks do
-// instead. It is made from the flight records of all workers at one moment.
+// instead. It is computed from the flight records of all workers at one moment.
 #pragma once
 
 #include <optional>
@@ -14,23 +14,24 @@ namespace farandole {
 
 struct StallLimits {
   Duration limit{};         // a shorter wait is not a stall
-  TimePoint counts_from{};  // time before this does not count, because the whole job was stopped by
-                            // the user
+  TimePoint counts_from{};  // earlier waiting time does not count, because the user had stopped
+                            // the whole job
 };
 
 struct StallVerdict {
-  // The call that has waited longest, and its rank; handle 0 stands for init().
+  // The call that has waited longest, and the rank that made it. Handle 0 stands for init().
   int rank = 0;
   Handle handle = 0;
   CallState state = CallState::kWaiting;
   std::string title;  // "allreduce `grad/fc2`"
   TimePoint since{};
   std::vector<std::string> lines;
-  // Running ranks of which the flight record does not say what they do; their Python stacks may.
+  // Running ranks whose flight records do not say what they do; their Python stacks may tell it.
   std::vector<int> unexplained;
 };
 
-// Empty if no rank waits too long, or if no rank can be named for which they wait. Pure.
+// Returns the verdict. Empty if no rank waits too long, or if the ranks that it waits for cannot be
+// named. A pure function.
 std::optional<StallVerdict> stall_verdict(const JobSnapshot& snapshot, const StallLimits& limits);
 
 }  // namespace farandole

@@ -160,7 +160,7 @@ TEST_F(StallVerdictTest, AMissingRankThatWaitsElsewhereNamesTheRanks) {
   EXPECT_THAT(unexplained(), ElementsAre(0, 1));
 }
 
-// Two ranks wait for each other, and the rank that has waited longest waits for these two.
+// Two ranks wait for each other. A third rank, which has waited longest, waits for these two.
 TEST_F(StallVerdictTest, ACycleIsFoundFromOutside) {
   for (const int rank : {0, 1}) report(rank).groups.push_back(1);
   waits(2, "c", 30);
@@ -176,7 +176,7 @@ TEST_F(StallVerdictTest, ACycleBeginsWithItsLowestRank) {
   EXPECT_THAT(lines()[1], HasSubstr("rank 0 (b, pid 710)"));
 }
 
-// The calls wait, but the programs are elsewhere and may still make the other call.
+// The calls wait, but the programs do not wait in them and may still make the other call.
 TEST_F(StallVerdictTest, AsynchronousCallsMakeNoCycle) {
   for (const int rank : {0, 1}) {
     waits(rank, rank == 0 ? "a" : "b", 20);
@@ -186,7 +186,7 @@ TEST_F(StallVerdictTest, AsynchronousCallsMakeNoCycle) {
   EXPECT_THAT(unexplained(), ElementsAre(1, 2));
 }
 
-// Python leaves a wait briefly to handle signals.
+// Python interrupts a wait briefly to handle signals.
 TEST_F(StallVerdictTest, AShortPauseInAWaitDoesNotEndIt) {
   waits(0, "a", 20);
   waits(1, "b", 15);
@@ -293,7 +293,7 @@ TEST_F(StallVerdictTest, AJoinedRankThatDiedIsMissing) {
                                    HasSubstr("has ended (killed by signal 9 (SIGKILL))")));
 }
 
-// The rank and the order of the handles make no difference.
+// The oldest call is reported, whichever rank made it and whichever handle it has.
 TEST_F(StallVerdictTest, TheOlderOfTwoLateCallsIsTold) {
   call(0, CallState::kWaiting, "young", 11, 11);
   call(0, CallState::kWaiting, "old", 15, 15);
@@ -339,8 +339,8 @@ TEST_F(StallVerdictTest, TimeInWhichTheUserHadStoppedTheJobDoesNotCount) {
   EXPECT_TRUE(stall_verdict(JobSnapshot(workers_, kNow), {seconds(10), ago(10)}).has_value());
 }
 
-// All ranks have as many calls in flight as possible. Comparing every call with every other would
-// take minutes.
+// All ranks have as many calls in flight as possible. An algorithm that compares every call with
+// every other would take minutes.
 TEST(StallVerdict, ManyRanksWithManyCallsAreLookedAtOnce) {
   constexpr int kRanks = 256;
   std::vector<WatchedWorker> workers(kRanks);

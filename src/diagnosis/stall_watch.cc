@@ -16,7 +16,7 @@ StallWatch::Fate StallWatch::fate_of(const StallVerdict& verdict, const WatchedW
   }
   if (report.life != FlightLife::kMember) return Fate::kGone;
   const auto call = std::ranges::find(report.calls, verdict.handle, &FlightCall::handle);
-  if (call == report.calls.end()) return Fate::kWentOn;  // a later call has its line
+  if (call == report.calls.end()) return Fate::kWentOn;  // a later call has overwritten its line
   if (call->state == CallState::kFailed) return Fate::kGone;
   return call->state == verdict.state ? Fate::kWaits : Fate::kWentOn;
 }

@@ -1,5 +1,5 @@
-// Stall watch: decides when to tell the user about a stall. It tells once at the limit, again at
-// twice, four times … the limit, and once more if the call continues.
+// Stall watch: decides when to warn the user about a stall. It warns at the limit and again at two,
+// four, eight … times the limit. It also says when the stalled call continues.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,8 @@
 
 namespace farandole {
 
-// Decides from its arguments and its own state only: no clock, no output.
+// The class decides from its arguments and its own state only; it reads no clock and prints
+// nothing.
 class StallWatch {
  public:
   struct Report {
@@ -18,17 +19,18 @@ class StallWatch {
     std::vector<int> unexplained;  // see StallVerdict::unexplained
   };
 
-  // Empty for a limit of 0, which means no warnings.
+  // Returns no watch if the limit is 0, which means no warnings.
   static std::optional<StallWatch> create(Duration limit) {
     return limit > Duration::zero() ? std::optional(StallWatch(limit)) : std::nullopt;
   }
-  // `limit` is more than 0.
+  // `limit` must be more than 0.
   explicit StallWatch(Duration limit) : limit_(limit) {}
 
   // How often to call tick().
   Duration interval() const { return limit_ / 4; }
   Report tick(const std::vector<WatchedWorker>& workers, TimePoint now);
-  // Call it when the job continues after the user had stopped all of it: waiting times start again.
+  // Call it when the job continues after the user had stopped all of it. Earlier waiting time then
+  // no longer counts.
   void job_continued(TimePoint now) { counts_from_ = now; }
 
  private:

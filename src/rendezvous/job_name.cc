@@ -17,7 +17,8 @@ Result<std::string> job_name(Store& store) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   ByteWriter writer;
   writer.put_text(fmt::format("{}.{}", now / std::chrono::nanoseconds(1), ::getpid()));
-  // Ignored: an error means that another rank was first, or it occurs again in the wait below.
+  // The error is ignored: either another rank was first, or the error occurs again in the wait
+  // below.
   static_cast<void>(store.set(keys::job_name(), {writer.take(), {}}));
   const std::function<bool()> never;
   FARANDOLE_TRY_ASSIGN(const StoreValue value, store.wait(keys::job_name(), {TimePoint{}, never}));

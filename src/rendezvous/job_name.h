@@ -1,4 +1,4 @@
-// A name that no other job has, for things that outlive the job, such as files.
+// Job name: a name that no other job has, for objects that outlive the job, such as files.
 #pragma once
 
 #include <string>
@@ -8,8 +8,9 @@
 
 namespace farandole {
 
-// Returns the name: letters, digits and dots. It is the same on all ranks, and stays the same after
-// a process calls init() again. The first rank that asks chooses it. Errors: those of the Store.
+// Returns the name, which has only letters, digits and dots. It is the same on all ranks, and
+// remains the same when a process calls init() again. The first rank that calls this function
+// chooses the name. Errors: those of the Store.
 Result<std::string> job_name(Store& store);
 
 }  // namespace farandole

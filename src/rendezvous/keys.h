@@ -1,6 +1,6 @@
-// The keys under which members of a job find each other in the Store, and the bytes of the values.
-// `epoch` counts how often the job has formed: it is the same number on every rank as long as all
-// ranks call init equally often.
+// The keys under which the members of a job find each other in the Store, and the bytes of the
+// values. `epoch` counts how often the job has formed: it is the same number on every rank as long
+// as all ranks call init equally often.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +17,31 @@ inline std::string in_epoch(std::int64_t epoch, const std::string& rest) {
   return "epoch/" + std::to_string(epoch) + "/" + rest;
 }
 
-// Counter per rank: how often the rank has begun to form the job. The counter's new value is the
-// epoch.
+// A counter for each rank: how often the rank has begun to form the job. The new value of the
+// counter is the epoch.
 inline std::string formations(int rank) { return "formations/" + std::to_string(rank); }
-// A MemberRecord, together with descriptors of the process (pidfd) and of its heap's first segment.
+// A MemberRecord, together with descriptors of the process (pidfd) and of its heap's segment.
 inline std::string member(std::int64_t epoch, int rank) {
   return in_epoch(epoch, "member/" + std::to_string(rank));
 }
-// Text: see job_name.h.
+// A text; see job_name.h.
 inline std::string job_name() { return "job_name"; }
-// The descriptor of the segment with the doorbells, set by rank 0. The value has no bytes.
+// The descriptor of the segment with the doorbells. Rank 0 sets it. The value has no bytes.
 inline std::string doorbells(std::int64_t epoch) { return in_epoch(epoch, "doorbells"); }
-// The descriptor of a group's segment, set by the group's first member. The value has no bytes.
+// The descriptor of a group's segment. The group's first member sets it. The value has no bytes.
 inline std::string group(std::int64_t epoch, std::uint32_t id) {
   return in_epoch(epoch, "group/" + std::to_string(id));
 }
-// Counter: how many ranks have mapped all segments.
+// A counter: how many ranks have mapped all segments.
 inline std::string attached(std::int64_t epoch) { return in_epoch(epoch, "attached"); }
-// Text: empty if all ranks are attached, otherwise why the formation failed.
+// A text: empty if all ranks have mapped all segments, otherwise why the formation failed.
 inline std::string complete(std::int64_t epoch) { return in_epoch(epoch, "complete"); }
-// Counter: how many ranks have read `complete`. The last one removes the epoch's keys.
+// A counter: how many ranks have read `complete`. The last of them removes the keys of the epoch.
 inline std::string departed(std::int64_t epoch) { return in_epoch(epoch, "departed"); }
 
 // What every member publishes about itself, so that the others can compare it.
 struct MemberRecord {
-  std::string failure;  // if not empty: why this rank cannot take part
+  std::string failure;  // why this rank cannot take part; empty if it can
   std::int64_t pid = 0;
   std::int32_t size = 1;
   std::uint64_t bucket_bytes = 0;

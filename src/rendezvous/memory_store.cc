@@ -22,7 +22,7 @@ Result<StoreValue> MemoryStore::wait(const std::string& key, const WaitLimit& li
       return found->status().code() != StatusCode::kRetry;
     });
     if (found->status().code() != StatusCode::kRetry) return std::move(*found);
-    // Called without the lock, because it may call the user's functions.
+    // The lock is not held here, because wait_is_over() may call the user's functions.
     if (Status over = wait_is_over(key, limit); !over.ok()) return over;
   }
 }

@@ -1,4 +1,4 @@
-// MemoryStore: a Store within one process. For jobs of size 1, and for tests whose ranks are
+// MemoryStore: a Store within one process, for jobs of size 1 and for tests whose ranks are
 // threads.
 #pragma once
 

@@ -15,13 +15,13 @@
 namespace farandole {
 namespace {
 
-// The pause between two attempts to find the owner. The first pauses are short, because most ranks
-// start at nearly the same time.
+// The limits of the pause between two attempts to find the owner. The first pauses are short,
+// because most ranks start at nearly the same time.
 constexpr std::chrono::milliseconds kPauseMin{1};
 constexpr std::chrono::milliseconds kPauseMax{50};
 
-// C++ destroys members in reverse order: the client goes first, so that the owner does not wait for
-// it.
+// C++ destroys members in reverse order. So the client is destroyed first, and the owner does not
+// wait for it.
 struct OwnerAndClient {
   std::unique_ptr<StoreOwner> owner;
   std::unique_ptr<StoreClient> client;
@@ -53,8 +53,8 @@ Result<std::shared_ptr<Store>> open_named_store(const std::string& name, int mem
     auto socket = UnixListener::visit(name);
     if (socket.ok()) return store_of({nullptr, StoreClient::over(*std::move(socket))});
     if (socket.status().code() != StatusCode::kRetry) return socket.status();
-    // The first rank may be between its bind() and its listen(), or has just gone, or has a full
-    // queue.
+    // The owner may be between its bind() and its listen(), may just have closed its listening
+    // socket, or may have a full queue.
     FARANDOLE_TRY(wait_is_over(name, limit));
     const auto left = limit.deadline - std::chrono::steady_clock::now();
     const auto longest = std::chrono::ceil<std::chrono::milliseconds>(left);

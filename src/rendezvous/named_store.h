@@ -1,6 +1,7 @@
-// Gives the ranks of a job a common Store if another launcher than `farandole run` has started
-// them. They find it by a name that all of them know and that no other job has. The first rank that
-// comes serves the Store in a thread of its own. All ranks, including that one, are clients.
+// Named store: a common Store for the ranks of a job that another launcher than `farandole run` has
+// started. The ranks find it by a name that they all know and that no other job has. The first rank
+// that opens it is the owner: it serves the Store in a thread. All ranks, including the owner, are
+// clients.
 #pragma once
 
 #include <memory>
@@ -12,9 +13,9 @@
 namespace farandole {
 
 // Returns a Store for one formation; each formation needs a name of its own. Does not wait for the
-// other ranks: a rank waits for their keys instead. When the owner destroys its Store, it first
-// lets the others finish their formation, for some seconds at most; later calls of theirs return
-// kStop. Errors: kRetry (interrupted, timed out), kStop.
+// other ranks; a caller that needs them waits for their keys. When the owner destroys its Store, it
+// first waits until the others have finished the formation, for a few seconds at most. Later calls
+// of the other ranks return kStop. Errors: kRetry (interrupted, timed out), kStop.
 Result<std::shared_ptr<Store>> open_named_store(const std::string& name, int members,
                                                 const WaitLimit& limit);
 

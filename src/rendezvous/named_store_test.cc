@@ -55,8 +55,8 @@ TEST(NamedStore, TheFirstRankServesTheStore) {
         for (int other = 0; other < kMembers; ++other)
           sum += static_cast<int>(
               store->wait("from/" + std::to_string(other), patient())->bytes.size());
-        // No rank may leave before all have read. In a real formation, its own keys make sure of
-        // that.
+        // No rank may leave before all have read all keys. A real formation ensures this with its
+        // own keys.
         const auto done = store->add(keys::departed(1), 1);
         ASSERT_TRUE(done.ok());
         if (*done == kMembers) {
@@ -102,10 +102,10 @@ TEST(NamedStore, AnOwnerThatCannotLetAnybodyInSaysSo) {
   const std::string name = fresh_name();
   const auto owner = attend(name, 3);
   const auto guest = attend(name, 3);
-  ASSERT_TRUE(guest->set(keys::member(1, 0), {}).ok());  // so the owner has accepted it by now
+  ASSERT_TRUE(guest->set(keys::member(1, 0), {}).ok());  // so the owner has accepted the guest
   Descriptor last(::fcntl(0, F_DUPFD_CLOEXEC, 0));
   const NoFreeDescriptors none;
-  last.reset();  // one free descriptor: for the visitor's socket, not for the accepted one
+  last.reset();  // leaves one free descriptor: the visitor's socket uses it, so accept() fails
   const auto visitor = UnixListener::visit(name);
   ASSERT_TRUE(visitor.ok()) << visitor.status().message();
   const auto missing = guest->wait(keys::member(1, 2), patient());
@@ -145,7 +145,7 @@ TEST(NamedStore, AForkedChildLetsGoOfTheName) {
   int status = 0;
   const pid_t child = ::fork();
   if (child == 0) {
-    owner.reset();  // must not wait for a thread that a forked child does not have
+    owner.reset();  // must not wait for the thread, which does not exist in a forked child
     ::_exit(0);
   }
   ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -1,4 +1,4 @@
-// For tests: a StoreServer with a thread that serves it, as the launcher's loop does.
+// For tests: a StoreServer with a thread that serves its clients, as the launcher's loop does.
 #pragma once
 
 #include <poll.h>
@@ -22,8 +22,8 @@ namespace farandole {
 
 class ServingThread {
  public:
-  // Makes the workers' sockets before the thread starts: only one thread at a time may use the
-  // server.
+  // Creates the workers' sockets before it starts the thread, because only one thread at a time may
+  // use the server.
   explicit ServingThread(int clients) : stop_(::eventfd(0, EFD_CLOEXEC)) {
     auto server = StoreServer::create("the launcher");
     CHECK(server.ok(), "a test needs its server");
@@ -39,10 +39,10 @@ class ServingThread {
   ServingThread(const ServingThread&) = delete;
   ServingThread& operator=(const ServingThread&) = delete;
 
-  // A worker's end of its socket. Move it away to close it.
+  // The worker's end of its socket.
   Descriptor& end(int client) { return ends_.at(static_cast<std::size_t>(client)); }
 
-  // Closes all connections, as if the launcher ended.
+  // Closes all connections, as if the launcher had ended.
   void stop() {
     if (!thread_.joinable()) return;
     const std::uint64_t one = 1;

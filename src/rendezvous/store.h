@@ -1,5 +1,5 @@
 // Store: the small key-value table through which members of a job find each other. Values may carry
-// file descriptors, so shared memory and process handles reach the other ranks.
+// file descriptors, so that ranks can share memory and process handles.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace farandole {
 
-// These limits hold for every implementation; larger keys and values are kFixCall.
+// Every implementation has these limits; larger keys and values are kFixCall errors.
 inline constexpr std::size_t kStoreKeyBytesMax = 256;
 inline constexpr std::size_t kStoreValueBytesMax = 64 * 1024;  // fits into one Unix message
 inline constexpr std::size_t kStoreDescriptorsMax = 16;
@@ -25,27 +25,28 @@ struct StoreValue {
   std::vector<Descriptor> descriptors;
 };
 
-// How long a call may wait, and a function that can end the wait early (called about every 100 ms;
-// may be empty). A call that is ended early returns kRetry "interrupted"; at the deadline it
-// returns kRetry "timed out".
+// How long a call may wait. The call also ends early if `interrupted` returns true; this function
+// is called about every 100 ms and may be empty. A call that ends early returns kRetry
+// "interrupted"; at the deadline it returns kRetry "timed out".
 struct WaitLimit {
   TimePoint deadline;
   const std::function<bool()>& interrupted;
 };
 
-// Thread-safe: several threads may wait at the same time.
+// Any thread may call it; several threads may wait at the same time.
 class Store {
  public:
   virtual ~Store() = default;
 
-  // A key is written once: setting an existing key is kFixCall.
+  // Sets a new key. Setting an existing key is a kFixCall error.
   virtual Status set(const std::string& key, StoreValue value) = 0;
-  // Blocks until the key exists. The caller owns the descriptors, which are duplicates.
+  // Blocks until the key exists and returns its value. The caller owns the descriptors, which are
+  // duplicates.
   virtual Result<StoreValue> wait(const std::string& key, const WaitLimit& limit) = 0;
   // Adds to a counter, which starts at 0, and returns the new value. A key is either a counter or a
   // value.
   virtual Result<std::int64_t> add(const std::string& key, std::int64_t delta) = 0;
-  // Removes a value or counter. Ok if the key does not exist.
+  // Removes a value or counter. Returns ok if the key does not exist.
   virtual Status remove(const std::string& key) = 0;
 };
 

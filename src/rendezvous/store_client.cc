@@ -13,7 +13,8 @@
 namespace farandole {
 namespace {
 
-// The launcher answers within microseconds, unless it is stopped or the machine is overloaded.
+// How long a call waits for the owner's answer. The owner answers within microseconds, unless it is
+// stopped or the machine is overloaded.
 constexpr auto kAnswerLimit = std::chrono::seconds(60);
 
 constexpr const char* kLauncher = "the launcher of this job (`farandole run`)";
@@ -61,8 +62,8 @@ std::unique_ptr<StoreClient> StoreClient::over(UnixSocket socket) {
 
 StoreClient::StoreClient(UnixSocket socket, std::string owner)
     : socket_(std::move(socket)), owner_(std::move(owner)) {
-  // Request numbers start at the current time. So a late reply to an earlier client of this
-  // descriptor never has the number of one of our requests.
+  // Request numbers start at the current time. So a late reply to an earlier client of this socket
+  // never has the number of one of our requests.
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   inbox_.lock()->next_number = static_cast<std::uint64_t>(now.count());
 }
@@ -137,7 +138,7 @@ Result<StoreClient::Answer> StoreClient::await(const StoreRequest& request,
     over = wait_is_over(request.key, limit);
   }
   if (request.kind != StoreRequestKind::kWait) return explain(over);
-  // The value may be on its way already. After the cancel, the server must answer in any case.
+  // The value may already be on its way. The server answers after the cancel in any case.
   StoreRequest cancel{StoreRequestKind::kCancel, request.number, request.key, 0, {}};
   FARANDOLE_TRY(send(cancel, {}));
   const WaitLimit last = answer_limit();
@@ -175,7 +176,7 @@ void StoreClient::read_one(TimePoint deadline) {
     const bool over = message.status().code() != StatusCode::kRetry;
     stop_reading(over ? explain(message.status()) : Status());
   } catch (const std::bad_alloc&) {
-    stop_reading({});  // this thread received nothing; another one may read now
+    stop_reading({});  // this thread received nothing; another thread may read now
     throw;
   }
 }
@@ -190,7 +191,7 @@ void StoreClient::deliver(UnixMessage message) {
   if (!reply)
     return stop_reading(Status::stop(
         owner_ + " sent a malformed message; does it run the same version of Farandole?"));
-  // Fails only this answer, because other threads still need the connection.
+  // Only this call fails, because other threads still need the connection.
   if (!message.complete.ok()) reply->status = std::move(message.complete);
   {
     auto inbox = inbox_.lock();

@@ -1,6 +1,6 @@
 // StoreClient: a worker's connection to the Store that its launcher serves over an inherited Unix
-// socket. If several threads wait at the same time, one of them reads the socket and hands the
-// others their replies.
+// socket. If several threads wait at the same time, one of them reads the socket and delivers the
+// replies of the others.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@
 
 namespace farandole {
 
-// Beside the errors of Store, every call may return kStop: the launcher has ended or does not
-// answer.
+// In addition to the errors of Store, every call may return kStop if the launcher has ended or does
+// not answer.
 class StoreClient final : public Store {
  public:
-  // Connects over the descriptor that FARANDOLE_RENDEZVOUS_DESCRIPTOR names. Borrows it: works on a
-  // duplicate and marks the original close-on-exec. At most one client per descriptor at a time.
-  // Errors: kFixCall if it is not the launcher's socket.
+  // Connects over the descriptor that FARANDOLE_RENDEZVOUS_DESCRIPTOR names. The descriptor is
+  // borrowed: the client uses a duplicate and marks the original close-on-exec. A descriptor may
+  // have at most one client at a time. Errors: kFixCall if it is not the launcher's socket.
   static Result<std::unique_ptr<StoreClient>> connect(int borrowed_descriptor);
   // Connects to a Store that another rank serves (rendezvous/named_store.h).
   static std::unique_ptr<StoreClient> over(UnixSocket socket);
@@ -42,7 +42,7 @@ class StoreClient final : public Store {
   struct Inbox {
     std::uint64_t next_number = 0;
     bool is_being_read = false;
-    Status broken;  // not ok: the connection has ended
+    Status broken;  // not ok if the connection has ended; the reason
     std::map<std::uint64_t, std::optional<Answer>> awaited;
   };
 
@@ -50,7 +50,7 @@ class StoreClient final : public Store {
   Result<Answer> call(StoreRequest request, const std::vector<Descriptor>& descriptors,
                       const WaitLimit& limit);
   Result<Answer> await(const StoreRequest& request, const WaitLimit& limit);
-  // Looks for the answer until `deadline`; kRetry if it has not come.
+  // Waits for the answer until `deadline`. Returns kRetry if it has not come.
   Result<Answer> look(std::uint64_t number, TimePoint deadline);
   void read_one(TimePoint deadline);
   void deliver(UnixMessage message);
@@ -61,7 +61,7 @@ class StoreClient final : public Store {
 
   const std::function<bool()> never_interrupted_;  // for calls that cannot be interrupted
   UnixSocket socket_;
-  const std::string owner_;  // who serves the Store, for error texts
+  const std::string owner_;  // the process that serves the Store, for error texts
   Guarded<Inbox> inbox_;
 };
 

@@ -1,6 +1,6 @@
-// The messages between StoreClient and StoreServer. Every request gets exactly one reply, with its
-// number. A cancel has no reply of its own: the server answers the pending wait at once.
-// Descriptors travel beside the bytes.
+// The messages between StoreClient and StoreServer. Every request gets exactly one reply, which has
+// the request's number. Only a cancel has no reply of its own: the server answers the pending wait
+// at once. Descriptors are sent beside the bytes.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ struct StoreRequest {
 struct StoreReply {
   std::uint64_t number = 0;
   Status status;
-  std::int64_t sum = 0;  // of kAdd
-  Bytes value;           // of kWait
+  std::int64_t sum = 0;  // result of kAdd
+  Bytes value;           // result of kWait
 
   Bytes encode() const;
   static std::optional<StoreReply> decode(std::span<const std::byte> bytes);

@@ -24,8 +24,8 @@ namespace {
 
 // A named store serves one formation, so its keys have a fixed epoch.
 constexpr std::int64_t kEpoch = 1;
-// How long a leaving owner waits for ranks that have not yet read that all are there. They read it
-// at once, unless they are stopped.
+// How long the owner, when it leaves, waits for the ranks that have not yet read the key
+// `complete`. Ranks read this key at once, unless they are stopped.
 constexpr auto kLeaveLimit = std::chrono::seconds(5);
 
 int ms_until(TimePoint deadline) {
@@ -67,7 +67,8 @@ StoreOwner::~StoreOwner() {
   if (process_ != ::getpid()) {
     listener_.close();
     (void)thread_.release();
-    (void)server_.release();  // the thread does not exist here and may have been changing it
+    (void)
+        server_.release();  // the thread does not exist here, and may have been changing the server
     return;
   }
   if (!thread_) return;
@@ -83,12 +84,12 @@ void StoreOwner::serve() {
     while (!stop_asked_ || (!done() && std::chrono::steady_clock::now() < leave_deadline_))
       serve_once();
   } catch (const std::bad_alloc&) {
-    return;  // the others notice that the owner has ended
+    return;  // closes the connections, so the other ranks get an error
   }
 }
 
 void StoreOwner::serve_once() {
-  // poll() ignores a descriptor of −1.
+  // After a stop request, the descriptor is −1, which poll() ignores.
   std::array<pollfd, 3> entries{pollfd{server_->readiness(), POLLIN, 0},
                                 pollfd{listener_.descriptor().get(), POLLIN, 0},
                                 pollfd{stop_asked_ ? -1 : stop_.get(), POLLIN, 0}};
@@ -102,15 +103,15 @@ void StoreOwner::serve_once() {
   leave_deadline_ = std::chrono::steady_clock::now() + kLeaveLimit;
 }
 
-// Accepts all waiting connections. When all ranks have connected, or after an error, closes the
-// listening socket, so that the name becomes free.
+// Accepts all waiting connections. When all ranks have connected, or after an error, it closes the
+// listening socket and so releases the name.
 void StoreOwner::accept_all() {
   while (missing_ > 0) {
     const Status taken = accept_one();
     if (taken.code() == StatusCode::kRetry) return;
     if (!taken.ok()) {
-      // After a failure, closes the listening socket: the waiting connection would fail again at
-      // once.
+      // After a failure, the listening socket is closed below, because accepting the same
+      // connection would fail again at once.
       if (failure_.empty())
         failure_ =
             "the rank that keeps the rendezvous cannot take in another rank: " + taken.message();
@@ -127,13 +128,13 @@ Status StoreOwner::accept_one() {
   return server_->adopt_client(name, std::move(client.socket));
 }
 
-// If a rank has ended before all ranks connected, tells all members, so that they need not wait for
-// the time-out.
+// If a rank has ended before the formation was complete, publishes the failure for all members, so
+// that they need not wait for the time-out.
 void StoreOwner::report_failure() {
   formed_ = formed_ || server_->has_key_under(keys::complete(kEpoch));
   if (failure_.empty() || formed_ || !in_formation()) return;
   const keys::MemberRecord record{failure_, 0, members_, 0, {}, {}};
-  // Ignored: an error means that a rank has already written its own key.
+  // Errors are ignored: a rank may already have written its own key.
   for (int rank = 0; rank < members_; ++rank)
     (void)server_->set(keys::member(kEpoch, rank), record.encode());
   ByteWriter writer;

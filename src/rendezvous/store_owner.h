@@ -1,6 +1,6 @@
-// StoreOwner: serves the Store of a job in one of its members if another launcher started the job.
-// It is a StoreServer with a thread of its own and a listening socket through which the other ranks
-// connect.
+// StoreOwner: serves the Store of a job inside one of its members, for jobs that another launcher
+// started. It is a StoreServer with a thread of its own and a listening socket to which the other
+// ranks connect.
 #pragma once
 
 #include <sys/types.h>
@@ -21,13 +21,13 @@ class StoreOwner {
  public:
   // For a formation of `members` processes, including this one. Errors: kStop.
   static Result<std::unique_ptr<StoreOwner>> open(UnixListener listener, int members);
-  // Waits a few seconds at most for a formation that has begun. In a forked child it only closes
-  // the listening socket.
+  // Waits, a few seconds at most, until a formation that has begun is over. In a forked child, it
+  // only closes the listening socket.
   ~StoreOwner();
   StoreOwner(const StoreOwner&) = delete;
   StoreOwner& operator=(const StoreOwner&) = delete;
 
-  // The socket for this process itself. Errors: kStop.
+  // Returns a client socket for this process itself. Errors: kStop.
   Result<Descriptor> own_client() { return server_->add_client("the owner itself"); }
   // Starts the thread. Call own_client() first: only one thread at a time may use the server.
   // Errors: kStop.
@@ -47,13 +47,13 @@ class StoreOwner {
   int members_;
   int missing_;
   pid_t process_;
-  std::string failure_;  // if not empty: why the formation fails
+  std::string failure_;  // why the formation fails; empty if it does not
   bool formed_ = false;  // also true if the formation has failed
   std::unique_ptr<StoreServer> server_;
   Descriptor stop_;
   bool stop_asked_ = false;
-  TimePoint leave_deadline_{};  // until when the destructor waits
-  // a forked child leaves it alone, as the thread does not exist there
+  TimePoint leave_deadline_{};  // the destructor waits until then
+  // A forked child does not touch it, because the thread does not exist there.
   std::unique_ptr<std::thread> thread_;
 };
 

@@ -234,8 +234,8 @@ std::vector<std::string> StoreServer::drop_closed() {
     for (auto& [key, list] : waiters_)
       std::erase_if(list, [&](const Waiter& waiter) { return waiter.client == entry->first; });
     std::erase_if(waiters_, [](const auto& waiting) { return waiting.second.empty(); });
-    // Closing the socket does not remove it, because a child that is just being started may hold a
-    // copy.
+    // Remove the socket from epoll explicitly: closing it does not, if a child that is just being
+    // started has a copy.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->second.socket.descriptor().get(), nullptr);
     entry = clients_.erase(entry);
   }

@@ -1,5 +1,5 @@
 // StoreServer: the Store of a job, served by its launcher. It has no thread: the launcher's loop
-// polls readiness() and calls serve_ready(), which never blocks, whatever the workers do.
+// polls readiness() and calls serve_ready(). This call never blocks, whatever the workers do.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +17,26 @@
 
 namespace farandole {
 
-// One thread at a time.
+// Only one thread at a time may use it.
 class StoreServer {
  public:
-  // `name` says in error texts who serves ("the launcher"). Errors: kStop.
+  // `name` is the name of the serving process in error texts ("the launcher"). Errors: kStop.
   static Result<std::unique_ptr<StoreServer>> create(std::string name);
 
   // Returns the socket that a worker inherits. It is close-on-exec, so the launcher clears that
-  // flag in the child. `name` is the worker in messages ("rank 3"). Errors: kStop.
+  // flag in the child. `name` is the worker's name in messages ("rank 3"). Errors: kStop.
   Result<Descriptor> add_client(std::string name);
   // Adds a client that has connected by itself. Errors: kStop.
   Status adopt_client(std::string name, UnixSocket socket);
 
-  // Write to the Store on the launcher's behalf; as Store::set and Store::add.
+  // Store::set and Store::add for the launcher itself.
   Status set(const std::string& key, Bytes value);
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
 
-  // Borrowed; readable when serve_ready() has something to do.
+  // A borrowed descriptor that is readable when serve_ready() has something to do.
   int readiness() const { return epoll_.get(); }
-  // Returns a line for every client that was dropped because it misbehaved. For clients that have
-  // connected by themselves, also a line for each that has ended.
+  // Serves all requests that have come, without blocking. Returns a line for every client that was
+  // dropped because it misbehaved, and for every ended client that had connected by itself.
   std::vector<std::string> serve_ready();
   std::size_t clients() const { return clients_.size(); }
   bool has_key_under(const std::string& prefix) const { return table_.has_key_under(prefix); }

@@ -1,4 +1,5 @@
-// Tests StoreClient and StoreServer together, for defects that neither has alone.
+// Tests StoreClient and StoreServer together: disconnects, malformed messages, full buffers and
+// missing descriptors.
 #include "rendezvous/store_server.h"
 
 #include <fcntl.h>
@@ -83,7 +84,7 @@ TEST(StoreServer, AWorkerThatLeavesDisturbsNoOther) {
   ServingThread serving(2);
   auto good = client_of(serving, 0);
   {
-    // Disconnects while a wait is open and requests are unanswered.
+    // This worker disconnects while its wait is unanswered.
     send_request(serving.end(1), StoreRequestKind::kWait, 1, "key");
     serving.end(1).reset();
   }
@@ -159,7 +160,7 @@ TEST(StoreServer, AWorkerThatReadsNothingBlocksNoOther) {
   auto good = client_of(serving, 0);
   ASSERT_TRUE(good->set("big", StoreValue{Bytes(kStoreValueBytesMax), {}}).ok());
   const Bytes ask = StoreRequest{StoreRequestKind::kWait, 1, "big", 0, {}}.encode();
-  // Sends until no buffer has room for the silent client's requests and replies.
+  // Sends until all buffers are full with the silent client's requests and replies.
   const int silent = serving.end(1).get();
   int sent = 0;
   for (int rejected = 0; rejected < 100;) {
@@ -169,7 +170,7 @@ TEST(StoreServer, AWorkerThatReadsNothingBlocksNoOther) {
       ++sent;
     EXPECT_TRUE(good->add("count", 1).ok());
   }
-  // When the client reads at last, it must get every answer.
+  // When the silent client finally reads, it must get every answer.
   Bytes answer(kUnixMessageBytesMax);
   for (int i = 0; i < sent; ++i)
     ASSERT_GT(::recv(silent, answer.data(), answer.size(), 0),

@@ -15,11 +15,11 @@ namespace farandole {
 // How many keys may exist at one time.
 inline constexpr std::size_t kStoreKeysMax = 1 << 16;
 
-// One thread at a time. Errors as in Store.
+// Only one thread at a time may use it. Errors: those of Store.
 class StoreTable {
  public:
   Status set(const std::string& key, StoreValue value);
-  // Returns duplicates of the descriptors. kRetry if the key does not exist.
+  // Returns the value with duplicates of its descriptors. kRetry if the key does not exist.
   Result<StoreValue> find(const std::string& key) const;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   Status remove(const std::string& key);

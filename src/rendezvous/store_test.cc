@@ -1,4 +1,4 @@
-// One suite for every implementation of Store; ranks are threads.
+// One test suite runs for every implementation of Store. The ranks are threads.
 #include "rendezvous/store.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 constexpr int kMembers = 3;
 const std::function<bool()> kNobody;
 
-// Makes the Stores of several members of one job.
+// Creates the Stores of all members of one job.
 class Job {
  public:
   virtual ~Job() = default;

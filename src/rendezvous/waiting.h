@@ -1,4 +1,4 @@
-// Every implementation of Store::wait checks about every 100 ms whether it should go on waiting.
+// Every implementation of Store::wait checks about every 100 ms whether it should continue to wait.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ inline TimePoint next_slice_end(const WaitLimit& limit) {
   return std::min<TimePoint>(limit.deadline, std::chrono::steady_clock::now() + kWaitSlice);
 }
 
-// Ok if the wait may go on. Otherwise the kRetry that ends it.
+// Returns ok if the wait may continue, otherwise the kRetry with which it ends.
 inline Status wait_is_over(const std::string& key, const WaitLimit& limit) {
   if (limit.interrupted && limit.interrupted())
     return Status::retry("interrupted while waiting for the rendezvous key `" + key + "`");

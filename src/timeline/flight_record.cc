@@ -11,9 +11,9 @@
 #include "timeline/timeline.h"
 
 // All fields are atomics, because another process may read them at any time. A line works like a
-// seqlock: the writer clears its handle first and sets it last, and the reader loads it before and
-// after the other fields. The fields are stored with release and loaded with acquire, so a reader
-// that sees a new field also sees the cleared handle.
+// seqlock: the writer clears the line's handle first and sets it last, and the reader loads the
+// handle before and after the other fields. The fields are stored with release and loaded with
+// acquire, so a reader that sees a new field also sees the cleared handle.
 
 namespace farandole {
 namespace {
@@ -52,10 +52,10 @@ struct Text {
 };
 
 struct alignas(64) Line {
-  std::atomic<std::uint64_t> handle;  // 0 while it is being written
+  std::atomic<std::uint64_t> handle;  // 0 while the line is being written
   std::atomic<std::uint32_t> state;
   std::atomic<std::uint32_t> group;
-  std::atomic<std::uint32_t> kind;  // the operation, and above its 8 bits the dtype
+  std::atomic<std::uint32_t> kind;  // bits 0 to 7: the operation; the bits above: the dtype
   std::atomic<std::int64_t> submitted;
   std::atomic<std::int64_t> changed;
   std::atomic<std::int64_t> elements;
@@ -63,15 +63,14 @@ struct alignas(64) Line {
   Text<kFlightNameBytes> name;
 };
 
-// Only one thread at a time writes these, so adding needs no atomic addition: a load and a store
-// are enough.
+// Only one thread at a time writes the counters, so a load and a store are enough to add to one.
 struct alignas(64) Counters {
   std::atomic<std::uint64_t> calls;
   std::atomic<std::uint64_t> bytes;
   std::atomic<std::int64_t> blocked;
   std::atomic<std::uint64_t> wait_handle;
   std::atomic<std::int64_t> wait_since;
-  std::atomic<std::int64_t> wait_until;  // 0: the wait is not over
+  std::atomic<std::int64_t> wait_until;  // 0 while the wait continues
 
   template <typename Number>
   static void add(std::atomic<Number>& counter, Number more) {
@@ -81,9 +80,10 @@ struct alignas(64) Counters {
 
 struct Record {
   std::atomic<std::uint32_t> life;
-  std::atomic<std::uint32_t> blamed;  // the rank + 1
+  std::atomic<std::uint32_t> blamed;  // the blamed rank + 1; 0 for none
   std::atomic<std::int64_t> since;
-  std::array<std::atomic<std::uint32_t>, kGroupsKept> groups;  // the number + 1
+  std::array<std::atomic<std::uint32_t>, kGroupsKept>
+      groups;  // the group's number + 1; 0 if the entry is free
   std::atomic<std::uint32_t> cause;
   Text<kReasonBytes> reason;
   Text<kTracebackBytes> traceback;
@@ -97,8 +97,8 @@ const Record& record_in(const std::byte* memory) {
 }
 
 std::int64_t count_of(TimePoint time) { return time.time_since_epoch().count(); }
-// Limits a time that another process wrote, which may be any number, so that differences of times
-// do not overflow.
+// Limits a time, so that differences of times do not overflow. Another process wrote it, so it may
+// be any number.
 std::int64_t limited(std::int64_t count) {
   return count < 0 || count > std::numeric_limits<std::int64_t>::max() / 4 ? 0 : count;
 }
@@ -122,7 +122,7 @@ std::optional<FlightCall> read_line(const Line& line) {
   call.name_hash = line.name_hash.load(std::memory_order_acquire);
   call.name = line.name.read();
   if (line.handle.load(std::memory_order_relaxed) != handle) return std::nullopt;
-  // Another process wrote this number, so it may have any value.
+  // Another process wrote `kind`, so it may have any value.
   const std::uint32_t operation = kind & 0xFFU;
   const std::uint32_t dtype = kind >> 8U;
   if (operation >= kOperations.size() || dtype >= kDTypes.size()) return std::nullopt;
@@ -134,7 +134,8 @@ std::optional<FlightCall> read_line(const Line& line) {
 
 void change(std::byte* memory, Handle handle, CallState state, TimePoint now) {
   Line& line = line_of(memory, handle);
-  if (line.handle.load(std::memory_order_relaxed) != handle) return;  // a later call's line
+  if (line.handle.load(std::memory_order_relaxed) != handle)
+    return;  // the line now belongs to a later call
   line.changed.store(count_of(now), std::memory_order_relaxed);
   line.state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
 }
@@ -224,8 +225,7 @@ void FlightRecorder::blocked(Handle handle, TimePoint now) {
 void FlightRecorder::unblocked(TimePoint now) {
   Counters& counters = record_in(memory_).counters;
   const std::int64_t time = count_of(now) - counters.wait_since.load(std::memory_order_relaxed);
-  // The time of the end may be read before the time of the beginning, because two threads read the
-  // clock.
+  // The end may have an earlier time than the beginning, because two threads read the clock.
   if (time > 0) Counters::add(counters.blocked, time);
   counters.wait_until.store(std::max<std::int64_t>(count_of(now), 1), std::memory_order_release);
 }
@@ -237,7 +237,7 @@ void FlightRecorder::blame(int rank) {
 
 void FlightRecorder::left(std::string_view reason, LeaveCause cause, std::string_view traceback,
                           TimePoint now) {
-  // The last lines of a traceback matter most, so cut the first ones.
+  // The last lines of a traceback matter most, so cut off its beginning.
   if (traceback.size() > kTracebackBytes)
     traceback.remove_prefix(traceback.size() - kTracebackBytes);
   record_in(memory_).cause.store(static_cast<std::uint32_t>(cause), std::memory_order_relaxed);

@@ -1,6 +1,6 @@
-// Flight record: what one worker does now and did last. It lies in memory that the launcher can
-// read at any time, even after the worker has died. The worker writes without a lock or a system
-// call (20 ns per call). The launcher leaves out lines that are half-written.
+// Flight record: what one worker does now and did last. It is in memory that the launcher can read
+// at any time, even after the worker has died. The worker writes without locks and system calls (20
+// ns per call). The launcher ignores lines that are only partly written.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace farandole {
 
 class Timeline;
 
-// How many of the last calls are kept, and how many bytes of each name.
+// How many of the last calls the record keeps, and how many bytes of each name.
 inline constexpr std::size_t kFlightCalls = 512;
 inline constexpr std::size_t kFlightNameBytes = 72;
 
@@ -41,8 +41,8 @@ struct FlightCall {
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kUInt8;
   std::int64_t elements = 0;
-  std::string name;             // the first kFlightNameBytes of it
-  std::uint64_t name_hash = 0;  // of the whole name, the same in all processes
+  std::string name;             // its first kFlightNameBytes bytes
+  std::uint64_t name_hash = 0;  // hash of the whole name, the same in all processes
   CallState state = CallState::kWaiting;
   TimePoint submitted{};
   TimePoint changed{};  // when it entered its state
@@ -50,17 +50,17 @@ struct FlightCall {
   bool in_flight() const { return state == CallState::kWaiting || state == CallState::kRunning; }
 };
 
-// The writing side, for one engine at a time. Any thread may call it, with these limits: the calls
-// for one handle come in order, and no two threads are in submitted(), finished(), blocked() or
-// unblocked() at the same time. Only the last kFlightCalls calls are kept. If an older call is
-// still in flight, it is lost; a change of its state that is written at that moment may appear at
-// the newer call until the newer call's next change.
+// The writing side, for one engine at a time. Any thread may call it, with two limits: the calls
+// for one handle must come in order, and submitted(), finished(), blocked() and unblocked() must
+// not run at the same time. The record keeps the last kFlightCalls calls, even if an older call is
+// still in flight. If such an older call changes its state just while its line is overwritten, the
+// newer call may show that state until its own next change.
 class FlightRecorder {
  public:
   static std::size_t bytes_needed();
 
-  // `memory` has bytes_needed() bytes, zeroed at first. `timeline` may be null; otherwise it is
-  // notified of all calls. Both must outlive this object.
+  // `memory` has bytes_needed() bytes, which are zero at first. `timeline` is notified of all
+  // calls; it may be null. Both must outlive this object.
   explicit FlightRecorder(std::byte* memory, Timeline* timeline = nullptr)
       : memory_(memory), timeline_(timeline) {}
 
@@ -74,11 +74,12 @@ class FlightRecorder {
                  TimePoint now);
   void running(Handle handle, TimePoint now);
   void finished(Handle handle, bool well, TimePoint now);
-  // Marks the time in which the program waits for this handle: from the moment when its first
-  // thread waits until no thread waits any more.
+  // blocked() begins and unblocked() ends the time in which the program waits: from the moment when
+  // its first thread waits, for this handle, until no thread waits any more.
   void blocked(Handle handle, TimePoint now);
   void unblocked(TimePoint now);
-  // Notes that this rank's calls fail because `rank` is gone. Only the first rank is kept.
+  // Records that this rank's calls fail because `rank` is gone. Only the first such rank is
+  // recorded.
   void blame(int rank);
   void left(std::string_view reason, LeaveCause cause, std::string_view traceback, TimePoint now);
 
@@ -89,16 +90,16 @@ class FlightRecorder {
 
 // What a worker has done since its last init().
 struct FlightCounts {
-  std::uint64_t calls = 0;  // that succeeded
-  std::uint64_t bytes = 0;  // of the tensors of all calls, including those in flight
-  // How long the program was blocked in calls, because they waited for other ranks or because data
-  // moved. A wait that is not over is not included.
+  std::uint64_t calls = 0;  // calls that succeeded
+  std::uint64_t bytes = 0;  // size of the tensors of all calls, including those in flight
+  // How long the program was blocked in calls, which waited for other ranks or moved data. The
+  // current wait is not included.
   Duration blocked{};
 };
 
 // The call in which the program waits or has last waited.
 struct FlightWait {
-  Handle handle = 0;  // 0: it has not waited yet
+  Handle handle = 0;  // 0 if it has not waited yet
   TimePoint since{};
   std::optional<TimePoint> until;  // empty while it waits
 };
@@ -110,7 +111,7 @@ struct FlightReport {
   std::optional<int> blamed_rank;           // the rank whose end made this rank's calls fail
   LeaveCause cause = LeaveCause::kOrderly;  // why it left
   std::string reason;                       // why it left, for people
-  std::string traceback;  // of the exception that ended its program; empty if none did
+  std::string traceback;                    // of the exception that ended its program, or empty
   std::vector<GroupId> groups;
   std::vector<FlightCall> calls;  // sorted by handle, so the last call is last
   FlightCounts counts;

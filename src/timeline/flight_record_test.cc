@@ -86,7 +86,7 @@ TEST_F(FlightRecordTest, CountsCallsAndBytes) {
   EXPECT_EQ(report.counts.bytes, 24U);
   for (Handle handle = 4; handle < 4 + kFlightCalls; ++handle)
     submit(handle, call("x", {1}), at(4));
-  recorder_.finished(3, true, at(5));  // also if no line holds this call
+  recorder_.finished(3, true, at(5));  // counts even if this call has no line any more
   report = read_flight_record(memory_);
   EXPECT_EQ(report.counts.calls, 2U);
   EXPECT_EQ(report.counts.bytes, 24U + 4 * kFlightCalls);
@@ -180,7 +180,7 @@ TEST_F(FlightRecordTest, AReaderNeverSeesAMixOfTwoCalls) {
   writer.join();
 }
 
-// A worker may overwrite its record with anything, even while it is read.
+// A faulty worker may write anything into its record, even while the launcher reads it.
 TEST_F(FlightRecordTest, RandomBytesAreReadAsWellAsTheyCanBe) {
   const auto seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -206,7 +206,7 @@ TEST_F(FlightRecordTest, RandomBytesAreReadAsWellAsTheyCanBe) {
   }
 }
 
-// If a few bytes of a valid record change, most of it can still be read.
+// If a few bytes of a valid record change, all other lines can still be read.
 TEST_F(FlightRecordTest, ChangedBytesCostOnlyTheirOwnLines) {
   recorder_.begin(at(1));
   for (Handle handle = 1; handle <= kFlightCalls; ++handle)

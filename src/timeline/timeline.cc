@@ -16,10 +16,11 @@
 namespace farandole {
 namespace {
 
-// Room for about 20,000 calls. A second buffer is being written meanwhile.
+// Each of the two buffers has room for about 20,000 calls. One collects events while the other is
+// written to the file.
 constexpr std::size_t kBufferBytes = 4 << 20;
-// How long events are collected before they are written. If a rank is killed, the events of this
-// time are lost. In a busy rank, the thread wakes once in this time.
+// How long events are collected before they are written. If a rank is killed, it loses the events
+// of this time. A shorter time would wake the writing thread of a busy rank more often.
 constexpr std::chrono::milliseconds kCollectTime(100);
 
 std::int64_t microseconds_since_1970() {
@@ -105,7 +106,7 @@ void Timeline::note_change(Handle handle, TraceEvent::Kind kind, TimePoint now) 
   note([&](TraceBuffer& events) { events.changed(handle, kind, now); });
 }
 
-// Wakes the thread at the first event after a pause, and when the buffer becomes half full.
+// Wakes the writing thread at the first event after a pause, and when the buffer becomes half full.
 template <class Add>
 void Timeline::note(Add add) {
   bool wakes = false;
@@ -139,11 +140,11 @@ void Timeline::tell(const Status& status) const {
   try {
     log_(Level::kWarning, status.message() + "; the job goes on without it");
   } catch (const std::bad_alloc&) {
-    return;  // only the log line is missing then
+    return;  // without memory, the warning is not logged
   }
 }
 
-// Takes the collected events. True if these are the last.
+// Waits for events and moves them to `batch`. True if they are the last ones.
 bool Timeline::collect(TraceBuffer& batch) {
   batch.clear();
   auto pending = pending_.lock();

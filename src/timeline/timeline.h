@@ -1,7 +1,7 @@
-// Timeline: records what one rank does and when, in a file for people (docs/howto/timeline.md). Any
-// thread notes events in memory. The thread "farandole-trace", which exists only while a timeline
-// is on, formats and writes them. So a slow disk delays no call: events that it cannot take are
-// left out, and the file says so.
+// Timeline: records in a file what one rank does and when (docs/howto/timeline.md). Any thread can
+// record events in memory. The thread "farandole-trace", which exists only while a timeline is on,
+// formats them and writes them to the file. So a slow disk delays no call. If the disk is too slow,
+// events are dropped, and the file says so.
 #pragma once
 
 #include <atomic>
@@ -22,31 +22,34 @@ class Timeline {
  public:
   struct Options {
     TraceText::Rank rank;
-    std::size_t bytes_max = 0;  // of the whole file; each rank has its share
+    std::size_t bytes_max = 0;  // size limit of the whole file; each rank gets an equal share
   };
   struct Job {
-    std::string name;       // see TraceHead
-    std::int64_t life = 1;  // counts the engines that this process has had in the job
+    std::string name;  // see TraceHead
+    std::int64_t life =
+        1;  // 1 for the first engine of this process in the job, 2 for the second, …
   };
   // All references must outlive this object.
   Timeline(const Options& options, const Clock& clock, const Log& log);
-  ~Timeline();  // close()
+  ~Timeline();  // calls close()
   Timeline(const Timeline&) = delete;
   Timeline& operator=(const Timeline&) = delete;
 
-  // Starts a timeline in this file; stops the one that was on. Any thread. Blocks for as long as
-  // the disk takes. Errors: those of TraceFile::open(); kStop if there is no thread; kFixCall after
-  // close(). A later error is logged and ends the timeline.
+  // Starts a timeline in this file, after stopping the previous one. Any thread may call it. Blocks
+  // until the beginning of the file is written. Errors: those of TraceFile::open(); kStop if the
+  // thread cannot be started; kFixCall after close(). A later error is logged and ends the
+  // timeline.
   Status start(const std::string& path, const Job& job, bool mark_cycles = false);
-  // Stops the timeline. All noted events are in the file afterwards. Does nothing if none is on.
+  // Stops the timeline. Afterwards all recorded events are in the file. Does nothing if no timeline
+  // is on.
   void stop();
-  // Stops for good.
+  // Stops the timeline; it cannot be started again.
   void close();
-  // For the child of a fork, which must not call any other function. Takes no lock.
+  // The child of a fork calls this, and no other function. Takes no lock.
   void abandon_after_fork();
 
-  // Notes an event. Costs one look at a flag if no timeline is on. Otherwise takes a lock that is
-  // only held briefly, and allocates nothing. The events of one call must come in order.
+  // These functions record an event. If no timeline is on, they only read a flag. Otherwise they
+  // briefly take a lock and allocate nothing. The events of one call must come in order.
   void submitted(Handle handle, const Submission& submission, TimePoint now) {
     if (is_on()) [[unlikely]]
       note_submitted(handle, submission, now);
@@ -63,7 +66,7 @@ class Timeline {
  private:
   struct Pending {
     TraceBuffer events{0};
-    bool writer_sleeps = false;  // until the first event comes
+    bool writer_sleeps = false;  // the writing thread waits for the first event
     bool stopping = false;
   };
   struct Control {
@@ -89,8 +92,8 @@ class Timeline {
   const Clock& clock_;
   const Log& log_;
   Guarded<Control> control_;  // held while a timeline is started or stopped
-  std::thread writer_;        // belongs to the holder of control_
-  // Belongs to the thread while there is one, otherwise to the holder of control_.
+  std::thread writer_;        // only the holder of control_ uses it
+  // Only the writing thread uses these while it exists; otherwise only the holder of control_.
   std::optional<TraceFile> file_;
   TraceText text_;
   TraceBuffer batch_{0};

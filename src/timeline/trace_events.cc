@@ -3,7 +3,8 @@
 #include <cstring>
 #include <type_traits>
 
-// A stored event is its head; for a submission, its shape and name follow, padded to a whole word.
+// A stored event begins with a Head. For a submission, the shape and the name follow, padded to
+// whole words.
 
 namespace farandole {
 namespace {
@@ -31,7 +32,7 @@ std::int64_t count_of(TimePoint time) { return time.time_since_epoch().count(); 
 
 TraceBuffer::TraceBuffer(std::size_t bytes) : words_(words_for(bytes)) {}
 
-// Empty if there is no room.
+// Reserves room for an event. Empty if there is none.
 std::span<std::uint64_t> TraceBuffer::room_for(std::size_t words, TimePoint time) {
   if (!lost_since_ && words > words_.size() - used_) lost_since_ = time;
   if (lost_since_) return {};
@@ -86,7 +87,7 @@ std::optional<TraceEvent> TraceBuffer::next(std::size_t& at) const {
   event.dtype = head.dtype;
   event.group = head.group;
   const auto shape = stored.subspan(kHeadWords, head.dimensions);
-  // Reading as int64_t is allowed, because the values were stored from int64_t.
+  // Reading these words as int64_t is allowed, because the bytes were copied from int64_t values.
   event.shape = {reinterpret_cast<const std::int64_t*>(shape.data()), shape.size()};
   const auto name = stored.subspan(kHeadWords + head.dimensions, words_for(head.name_bytes));
   event.name = {reinterpret_cast<const char*>(name.data()), head.name_bytes};

@@ -1,5 +1,5 @@
-// Trace events: what is noted about the calls of one rank while a timeline is on, and the buffer in
-// which they wait for the writing thread. The buffer has a fixed size, so noting an event allocates
+// Trace events: the events of one rank's calls that a timeline records, and the buffer in which
+// they wait for the writing thread. The buffer has a fixed size, so recording an event allocates
 // nothing.
 #pragma once
 
@@ -20,7 +20,7 @@ struct TraceEvent {
   Kind kind = Kind::kSubmitted;
   Handle handle = 0;
   TimePoint time{};
-  // Only for kSubmitted. Name and shape are in the buffer.
+  // These are set only for kSubmitted. `name` and `shape` point into the buffer.
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kUInt8;
   GroupId group = kWorld;
@@ -28,23 +28,24 @@ struct TraceEvent {
   std::span<const std::int64_t> shape{};
 };
 
-// A plain container without locks, which is filled and then read as a whole.
+// A container without locks. It is filled, read as a whole, and cleared.
 class TraceBuffer {
  public:
   explicit TraceBuffer(std::size_t bytes);
 
   void submitted(Handle handle, const Submission& submission, TimePoint time);
-  // The call must have been noted as submitted.
+  // The call must have been recorded as submitted.
   void changed(Handle handle, TraceEvent::Kind kind, TimePoint time);
 
   bool empty() const { return used_ == 0 && !lost_since_; }
   bool is_half_full() const { return used_ * 2 >= words_.size() || lost_since_; }
-  // When the first event was left out for want of room. No later event is taken, so the buffer has
-  // no gaps.
+  // The time of the first event that did not fit; empty if all did. All later events are dropped
+  // too, so the buffer has no gaps.
   std::optional<TimePoint> lost_since() const { return lost_since_; }
   std::size_t lost_calls() const { return lost_calls_; }
 
-  // Reads the events in order. `at` must begin as 0 and is advanced. Empty at the end.
+  // Returns the next event, or nothing at the end. `at` is the position: start with 0; each call
+  // advances it.
   std::optional<TraceEvent> next(std::size_t& at) const;
   void clear();
 

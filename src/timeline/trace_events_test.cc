@@ -66,7 +66,7 @@ TEST(TraceBuffer, TakesNothingMoreOnceOneHadNoRoom) {
   EXPECT_FALSE(buffer.lost_since());
   buffer.submitted(3, call(std::string(100, 'c')), at(3));
   EXPECT_EQ(buffer.lost_since(), at(3));
-  // This one would fit, but comes after one that did not.
+  // This event would fit, but it comes after one that did not fit.
   buffer.changed(1, TraceEvent::Kind::kDone, at(4));
   buffer.submitted(4, call("d"), at(5));
   EXPECT_EQ(all_of(buffer).size(), 2U);

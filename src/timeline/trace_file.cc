@@ -15,10 +15,10 @@ namespace {
 
 constexpr off_t kWriters = 0;
 constexpr off_t kWriteLock = 1;
-// More than a line with the longest name that ranks can exchange.
+// Longer than any line, even one with the longest name that ranks can exchange.
 constexpr std::size_t kLineBytesMax = 256 * 1024;
-// If a process is killed, a write within one page is either done or not. So a line does not cross a
-// page border, unless it is longer than a page.
+// If a process is killed, its write within one page is either complete or not done. So no line
+// crosses a page border, unless it is longer than a page.
 constexpr std::size_t kPageBytes = 4096;
 
 // `type` is F_RDLCK, F_WRLCK or F_UNLCK. The lock belongs to the open file instead of the process,
@@ -72,8 +72,8 @@ int write_all(const Descriptor& file, std::string_view text, std::size_t at) {
   return 0;
 }
 
-// Takes lines from the front of `text` that fit, together with the end mark, into the rest of a
-// page. If the next line does not fit, fills the page with blanks.
+// Takes whole lines from the front of `text` that fit, together with the end mark, into the last
+// `left` bytes of a page. If the next line does not fit, returns blanks that fill the page.
 std::string take_piece(std::string_view& text, std::size_t left) {
   const std::size_t room = left - std::min(left, kTraceEnd.size());
   std::size_t bytes = text.substr(0, room).rfind('\n') + 1;
@@ -86,7 +86,7 @@ std::string take_piece(std::string_view& text, std::size_t left) {
   return piece;
 }
 
-// Errors that come from the path itself, so the other ranks get them as well.
+// Errors that are caused by the path, so the user must correct the path.
 constexpr std::array kPathErrors{ENOENT, ENOTDIR, EACCES, EPERM,       EISDIR,
                                  EROFS,  ELOOP,   ENXIO,  ENAMETOOLONG};
 
@@ -97,7 +97,7 @@ std::string cannot(const std::string& path, std::string_view why) {
 }  // namespace
 
 Result<TraceFile> TraceFile::open(const std::string& path, const TraceHead& head) {
-  // O_NONBLOCK, so that opening a pipe does not wait for its other end.
+  // O_NONBLOCK: opening a pipe must not wait for its other end.
   TraceFile file(
       path, Descriptor::beyond_standard(
                 ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666)));
@@ -133,12 +133,12 @@ Status TraceFile::append(std::string_view lines) {
 }
 
 void TraceFile::close() {
-  // explicit, because a forked child may have the file open, too
+  // Release the lock explicitly, because a forked child may still have the file open.
   lock(file_, F_UNLCK, kWriters, false);
   file_.reset();
 }
 
-// Finds the end of the last whole line and cuts off the rest.
+// Finds the end of the last whole line and cuts off an incomplete line after it.
 int TraceFile::repair() {
   struct stat about{};
   if (::fstat(file_.get(), &about) != 0) return errno;
@@ -156,7 +156,7 @@ int TraceFile::cut_to_line(std::size_t bytes_max) {
   return cut(file_, bytes_);
 }
 
-// If it fails, the file has the same lines as before.
+// Writes `text` after the last line. If this fails, the file has the same lines as before.
 int TraceFile::write_at_end(std::string_view text) {
   if (const int error = repair(); error != 0) return error;
   std::size_t at = bytes_;
@@ -165,7 +165,8 @@ int TraceFile::write_at_end(std::string_view text) {
     const std::size_t bytes = piece.size();
     if (const int error = write_all(file_, piece += kTraceEnd, at); error != 0) {
       cut(file_, bytes_);
-      // There was room for it before. If only half of it was written, cut that off.
+      // Restore the end mark, for which there was room before. If only a part of it can be written,
+      // cut that part off.
       if (write_all(file_, kTraceEnd, bytes_) != 0) cut(file_, bytes_);
       return error;
     }

@@ -1,11 +1,11 @@
-// TraceFile: the file that all ranks of a job write, each with a descriptor of its own. Locks on
-// two of its bytes keep order, and the kernel releases them if a process dies:
-// - Every rank that writes holds a shared lock on byte 0. A rank that gets an exclusive lock on it
-//   is the first one, and begins the file.
-// - A rank holds an exclusive lock on byte 1 while it reads the end of the file and writes there.
-// If a rank has died while writing, or the disk was full, the rest of a broken line is cut off.
-// Each write ends with the closing bracket and overwrites the previous one, so the file is complete
-// between two writes.
+// TraceFile: the timeline file that all ranks of a job write, each through a descriptor of its own.
+// Locks on two bytes of the file coordinate the ranks; the kernel releases them if a process dies:
+// - Every rank that writes holds a shared lock on byte 0. A rank that gets an exclusive lock on
+//   byte 0 is the first one, so it begins the file.
+// - A rank holds an exclusive lock on byte 1 while it reads the end of the file and appends lines.
+// If a rank died while it wrote, or the disk was full, the next write cuts off the incomplete line.
+// Each write overwrites the closing bracket of the previous write and ends with a new one. So the
+// file is valid JSON between two writes.
 #pragma once
 
 #include <cstddef>
@@ -19,31 +19,32 @@
 
 namespace farandole {
 
-// One thread. All calls may block while another rank writes.
+// Only one thread may use it. All calls may block while another rank writes.
 class TraceFile {
  public:
-  // Begins the file with `head` and replaces what is there, or continues a file of the same job.
-  // Errors, with path and reason: kFixCall (no such folder, no permission, not a regular file,
-  // another job writes there), kStop (a limit of the system, no locks on this file system).
+  // Opens the file. If it belongs to the same job, new lines are appended; otherwise its contents
+  // are replaced by `head`. Errors, with path and reason: kFixCall (no such folder, no permission,
+  // not a regular file, another job writes to it), kStop (a limit of the system, no locks on this
+  // file system).
   static Result<TraceFile> open(const std::string& path, const TraceHead& head);
 
-  // The head that the file has.
+  // The head of the file, which another rank may have written.
   const TraceHead& head() const { return head_; }
   std::size_t bytes_at_open() const { return bytes_at_open_; }
 
-  // Appends whole lines, or nothing if there is an error. Errors: kStop, as above.
+  // Appends whole lines. If there is an error, appends nothing. Errors: as above.
   Status append(std::string_view lines);
-  // Ends writing: no more lines will come.
+  // Releases the locks and closes the file.
   void close();
-  // For the child of a fork: closes the file, so that the parent's locks do not depend on the
-  // child. Takes no lock.
+  // Closes the file in the child of a fork, so that the child does not keep the parent's locks.
+  // Takes no lock.
   void abandon_after_fork() { file_.reset(); }
 
  private:
   TraceFile(std::string path, Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}
 
   Status join(const TraceHead& head);
-  // These functions return an errno, 0 if there was no error.
+  // These functions return an errno value, or 0 if there was no error.
   int repair();
   int cut_to_line(std::size_t bytes_max);
   int write_at_end(std::string_view text);

@@ -41,12 +41,12 @@ class TraceFileTest : public ::testing::Test {
     if (!file.ok()) std::abort();
     return *std::move(file);
   }
-  // Writes part of a line in the place of the end mark, like a rank that is killed meanwhile.
+  // Replaces the end mark by a part of a line, as a rank does that is killed while it writes.
   void write_half(std::string_view part) const {
     std::filesystem::resize_file(path(), std::filesystem::file_size(path()) - kTraceEnd.size());
     std::ofstream(path(), std::ios::app) << part;
   }
-  // The text of a file with this many lines.
+  // The expected text of a file with `count` lines.
   static std::string with_lines(int count, bool ended = true) {
     std::string text = head_of("one").text();
     for (int i = 0; i < count; ++i) text += kLine;
@@ -153,7 +153,7 @@ TEST_F(TraceFileTest, AForkedChildNeitherHoldsNorReleasesAnything) {
   int told[2] = {-1, -1};
   ASSERT_EQ(::pipe(told), 0);
   const pid_t child = ::fork();
-  if (child == 0) {  // has the file open without using it
+  if (child == 0) {  // this child keeps the file open without using it
     char none = 0;
     ::close(told[1]);
     _exit(static_cast<int>(::read(told[0], &none, 1)));
@@ -164,7 +164,7 @@ TEST_F(TraceFileTest, AForkedChildNeitherHoldsNorReleasesAnything) {
     _exit(0);
   }
   ::waitpid(other, nullptr, 0);
-  EXPECT_FALSE(TraceFile::open(path(), head_of("two")).ok()) << "we still write";
+  EXPECT_FALSE(TraceFile::open(path(), head_of("two")).ok()) << "the first job still writes";
   first.close();
   EXPECT_EQ(content(path()), with_lines(0));
   must_open("two").close();

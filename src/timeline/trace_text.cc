@@ -19,10 +19,11 @@ constexpr std::string_view kHeadClock = "\",\"clock_ns\":";
 constexpr std::string_view kHeadEpoch = ",\"start_time_since_epoch_in_micros\":";
 constexpr std::string_view kHeadEnd = "}},\n";
 
-// More than a rank has tracks in one life, so that numbers of different lives differ.
+// More than the tracks of one engine, so that the tracks of a process's engines get different
+// numbers.
 constexpr std::int64_t kTracksOfLife = 1 << 20;
 
-// Escapes a text for a JSON string; returns it without the quotes.
+// Escapes a text for use inside the quotes of a JSON string.
 std::string in_quotes(std::string_view text) {
   std::string quoted;
   for (const char letter : make_visible(text)) {
@@ -48,13 +49,13 @@ std::string facts_of(const TraceEvent& event) {
                      fmt::join(event.shape, ", "), bytes);
 }
 
-// The name begins with the operation. Names that the engine chooses begin with it already.
+// A track's name begins with the operation. Automatic names of calls already begin with it.
 std::string name_of_track(const TraceEvent& event) {
   const std::string begin = fmt::format("{}.", row_of(event.operation).name);
   return (event.name.starts_with(begin) ? "" : begin) + std::string(event.name);
 }
 
-// Removes `expected` from the front of the text. False if it does not begin with that.
+// Removes `expected` from the front of `text`. False if `text` does not begin with `expected`.
 bool skip(std::string_view& text, std::string_view expected) {
   if (!text.starts_with(expected)) return false;
   text.remove_prefix(expected.size());
@@ -110,7 +111,7 @@ void TraceText::add(const TraceEvent& event) {
   if (call == open_.end()) return;
   if (event.kind == TraceEvent::Kind::kRunning) return running(call->second, event.time);
   const bool failed = event.kind == TraceEvent::Kind::kFailed;
-  // If a call ends as soon as all have entered, there was no "running" event: add it.
+  // A call that ends as soon as all have entered has no "running" event, so add one.
   if (!failed) running(call->second, event.time);
   finished(call->second, event.time, failed ? R"("failed":true)" : "");
   open_.erase(call);
@@ -196,8 +197,9 @@ TraceText::Track& TraceText::shared_track() {
   return *track;
 }
 
-// A number that is unique in the file and is no process's number. Some viewers identify threads by
-// their number alone, and take the thread with its process's number for the main thread.
+// Returns a number that is unique in the file and differs from the process numbers. Some viewers
+// identify threads by their number alone, and show a thread with the number of its process as the
+// main thread.
 std::int64_t TraceText::thread_of(const Track& track) const {
   return rank_.rank + rank_.size * (track.number + (life_ - 1) * kTracksOfLife);
 }
@@ -227,7 +229,7 @@ void TraceText::notice(TimePoint time, std::string_view name, std::string_view a
                     time_text(time), rank_.rank, rank_.rank, name, arguments));
 }
 
-// Microseconds since the file's zero.
+// Returns the microseconds since the zero point of the file.
 std::string TraceText::time_text(TimePoint time) const {
   const auto count = std::max<std::int64_t>(0, (time - zero_) / std::chrono::nanoseconds(1));
   return fmt::format("{}.{:03}", count / 1000, count % 1000);

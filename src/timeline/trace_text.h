@@ -1,12 +1,12 @@
 // TraceText: formats the events of one rank as lines of a Chrome trace, which Perfetto and
-// chrome://tracing open. Uses no file and no clock.
+// chrome://tracing open. It uses no file and no clock.
 //
-// The file is a JSON array with one object per line: the head, the lines of all ranks, the end.
-// Each rank is a process of the trace, each tensor one of its threads, `allreduce.<its name>`. A
-// call is NEGOTIATE_ALLREDUCE from submission until all ranks have it, then ALLREDUCE until it is
-// done. The names and the phases (B, E) are those of Horovod. Control characters become visible
-// text instead of \u escapes, and each object begins with its phase and its time, because
-// Perfetto's tokenizer cannot read it otherwise.
+// The file is a JSON array with one object per line: the head, the lines of all ranks, and the end.
+// In the trace, each rank is a process, and each tensor is a thread of this process, called
+// `allreduce.<tensor name>`. A call is shown as NEGOTIATE_ALLREDUCE from its submission until all
+// ranks have submitted it, and then as ALLREDUCE until it is done. The names and the phases (B, E)
+// are those of Horovod. Control characters become visible text instead of \u escapes, and each
+// object begins with its phase and its time, because Perfetto's tokenizer cannot read it otherwise.
 #pragma once
 
 #include <cstddef>
@@ -24,12 +24,12 @@
 
 namespace farandole {
 
-// The first lines of a file, from the rank that opens it first.
+// The first lines of a file. The rank that opens the file first writes them.
 struct TraceHead {
-  // the same on all ranks of a job, and different in every other job; without quotes
+  // The same on all ranks of a job, and different in every other job. Has no quotes.
   std::string job;
-  TimePoint zero{};           // the zero point of the file's times, on this host
-  std::int64_t epoch_us = 0;  // the same point in time, in microseconds since 1970, for people
+  TimePoint zero{};           // the zero point of the times in the file, on this host's clock
+  std::int64_t epoch_us = 0;  // the zero point in microseconds since 1970, for people
 
   std::string text() const;
 };
@@ -37,12 +37,13 @@ inline constexpr std::size_t kTraceHeadBytesMax = 512;
 // Reads the head from the beginning of a file. Empty if the file is not a trace of ours.
 std::optional<TraceHead> read_trace_head(std::string_view text);
 
-// The last line. If the last writer was killed while it wrote, the file may lack it; viewers do not
+// The last line. It may be missing if the last writer was killed while it wrote; viewers do not
 // need it.
 inline constexpr std::string_view kTraceEnd =
     "{\"ph\":\"M\",\"pid\":0,\"tid\":0,\"name\":\"end\",\"args\":{}}]\n";
 
-// How many tensors of a rank have a track of their own in the viewer. Further tensors share tracks.
+// How many tensors of a rank get a track of their own in the viewer. All other tensors share
+// tracks.
 inline constexpr std::size_t kTraceTracksMax = 4096;
 
 class TraceText {
@@ -54,24 +55,24 @@ class TraceText {
   };
   explicit TraceText(const Rank& rank) : rank_(rank) {}
 
-  // Begins a file whose times count from `zero`. After about `bytes_max` bytes no new calls are
-  // taken, but those that have begun are written to their end. `life` counts from 1 the writers
-  // that this rank has had, because each may have written to the same file. `mark_cycles` writes
-  // CYCLE_START whenever a call is submitted while none is in flight.
+  // Begins a file whose times count from `zero`. After about `bytes_max` bytes, new calls are
+  // dropped, but the calls that have begun are written to their end. `life` is 1 for the first
+  // engine of this process, 2 for the second, and so on, because all of them may write to the same
+  // file. `mark_cycles` adds CYCLE_START whenever a call is submitted while none is in flight.
   void begin(TimePoint zero, std::size_t bytes_max, std::int64_t life, bool mark_cycles = false);
-  // Leaves out the end of a call whose beginning is missing.
+  // Adds an event. Drops it if the beginning of its call is missing.
   void add(const TraceEvent& event);
-  // Says that events are missing from this time on, of this many calls.
+  // Writes that the events of `calls` calls are missing since this time, and ends all open calls.
   void cut(TimePoint since, std::size_t calls);
-  // The rank writes no more to this file. Ends the calls that are still open.
+  // Ends the calls that are still open. This rank adds nothing more to the file.
   void end(TimePoint now);
 
   bool is_full() const { return is_full_; }
-  // The lines since the last call, all whole.
+  // Returns the lines that were added since the last call of this function.
   std::string take() { return std::exchange(lines_, {}); }
 
  private:
-  // A thread of the trace. Its events are nested, and their times never go back.
+  // A thread of the trace. Its events are nested, and their times never decrease.
   struct Track {
     std::int64_t number = 0;  // number within this rank, from 1
     TimePoint last{};
@@ -82,7 +83,7 @@ class TraceText {
     Track* track = nullptr;
     Operation operation = Operation::kBarrier;
     bool running = false;
-    std::string facts;  // arguments of the call's end event, for people
+    std::string facts;  // arguments of the end event of the call
   };
 
   void submitted(const TraceEvent& event);
@@ -96,7 +97,7 @@ class TraceText {
   void describe(std::string_view what, std::int64_t thread, std::string_view arguments);
   void put(char phase, Track& track, TimePoint time, std::string_view name,
            std::string_view arguments);
-  // An event that concerns the whole rank.
+  // Writes an event that concerns the whole rank.
   void notice(TimePoint time, std::string_view name, std::string_view arguments);
   std::string time_text(TimePoint time) const;
   void write(std::string_view line);

@@ -81,7 +81,7 @@ TEST_F(TraceTextTest, TellsACallByHorovodsNames) {
 )");
   event.handle = 10;
   text_.add(event);
-  EXPECT_EQ(count(text_.take(), "thread_name"), 0) << "once is enough";
+  EXPECT_EQ(count(text_.take(), "thread_name"), 0) << "a track is named only once";
 }
 
 TEST_F(TraceTextTest, CallsWithoutATensorHaveNoFacts) {
@@ -171,7 +171,7 @@ TEST_F(TraceTextTest, SaysHowManyCallsWereLost) {
 
 TEST_F(TraceTextTest, MarksWhereACycleBegins) {
   call(1, "a", 1);
-  EXPECT_EQ(count(text_.take(), "CYCLE_START"), 0) << "nobody has asked for it";
+  EXPECT_EQ(count(text_.take(), "CYCLE_START"), 0) << "mark_cycles is off";
   text_.begin(at(0), 1 << 20, 1, true);
   text_.add(begun(2, "a", 7));
   text_.add(begun(3, "b", 8));
@@ -182,7 +182,7 @@ TEST_F(TraceTextTest, MarksWhereACycleBegins) {
             R"({"ph":"i","ts":0.007,"pid":2,"tid":2,"name":"CYCLE_START","s":"p","args":{}},)"),
       1);
   text_.add(changed(2, TraceEvent::Kind::kDone, 9));
-  EXPECT_EQ(count(call(4, "c", 10), "CYCLE_START"), 0) << "one is in flight";
+  EXPECT_EQ(count(call(4, "c", 10), "CYCLE_START"), 0) << "a call is in flight";
   text_.add(changed(3, TraceEvent::Kind::kFailed, 15));
   EXPECT_EQ(count(call(5, "c", 20), "CYCLE_START"), 1);
 }

@@ -28,7 +28,7 @@ struct Address {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&value); }
 };
 
-// A zero byte first makes it abstract.
+// An abstract socket address begins with a zero byte.
 Result<Address> address_of(const std::string& name) {
   Address address;
   if (name.empty() || name.size() >= sizeof(address.value.sun_path))
@@ -47,7 +47,7 @@ Result<Descriptor> make_socket(int flags) {
   return made;
 }
 
-// The process at the other end. Error if it belongs to another user.
+// Returns the process at the other end, or an error if it belongs to another user.
 Result<pid_t> peer_of(const Descriptor& socket) {
   ucred peer{};
   socklen_t bytes = sizeof(peer);

@@ -1,7 +1,7 @@
 // UnixListener: lets processes of one user on one host find each other if our launcher has not
-// started them. It uses an abstract Unix socket: its name exists only in the kernel and disappears
-// with the last process that has it open. Both sides check the other's user id, which the kernel
-// reports.
+// started them. It uses an abstract Unix socket, whose name exists only in the kernel and
+// disappears when the last process closes the socket. The kernel reports the user id of the other
+// side, and each side checks it.
 #pragma once
 
 #include <sys/types.h>
@@ -19,23 +19,24 @@ struct UnixClient {
   pid_t process;
 };
 
-// For one thread at a time.
+// Only one thread at a time may use it.
 class UnixListener {
  public:
-  // Takes the name. Errors: kRetry if another process has it, kFixCall if it is empty or too long
-  // (about 100 bytes), kStop.
+  // Listens under this name. Errors: kRetry if another process has the name, kFixCall if the name
+  // is empty or too long (about 100 bytes), kStop if a system call fails.
   static Result<UnixListener> open(const std::string& name);
-  // Connects to the process that has the name. Does not block. Errors: kRetry if no process listens
-  // there (not yet, or no longer) or if too many are waiting, kStop if that process belongs to
-  // another user.
+  // Connects to the process that listens under this name. Does not block. Errors: kRetry if no
+  // process listens (yet, or any more) or if too many clients are waiting, kStop if the process
+  // belongs to another user.
   static Result<UnixSocket> visit(const std::string& name);
 
-  // Accepts a connection. Errors: kRetry if none is waiting, or if one of another user was closed;
-  // kStop if the system cannot accept it (it then stays in the queue).
+  // Accepts a connection. Errors: kRetry if no client is waiting, or if the client belonged to
+  // another user and was disconnected; kStop if the system cannot accept the connection (which then
+  // stays in the queue).
   Result<UnixClient> accept() const;
 
   const Descriptor& descriptor() const { return descriptor_; }  // borrowed, to poll
-  // Releases the name. No process can connect any more.
+  // Releases the name; no further process can connect.
   void close() { descriptor_.reset(); }
 
  private:

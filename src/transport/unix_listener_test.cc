@@ -89,7 +89,7 @@ TEST(UnixListener, ManyVisitorsAreToldToComeAgain) {
   }
 }
 
-// Runs `act` as another user and returns its exit code.
+// Runs `act` in a child process as another user and returns its result.
 template <class Act>
 int as_another_user(Act act) {
   const pid_t child = ::fork();

@@ -27,7 +27,7 @@ struct ControlBuffer {
   alignas(cmsghdr) std::array<char, kControlBytes> bytes{};
 };
 
-// What recvmsg() returned in addition to the bytes.
+// The sender and the descriptors that recvmsg() returned in addition to the bytes.
 struct Ancillary {
   std::optional<ucred> sender;
   std::vector<Descriptor> descriptors;
@@ -91,8 +91,8 @@ Status check_incoming(const Ancillary& ancillary, int flags) {
   return {};
 }
 
-// The bytes of the message are complete all the same, so the caller can see which request it
-// answers.
+// A message can lose its descriptors and still have all its bytes. The caller still gets the bytes,
+// so that it can see which request the message answers.
 Status lost_descriptors(const Ancillary& ancillary) {
   return Status::stop("lost descriptors that came with a message from process " +
                       std::to_string(ancillary.sender->pid) + ": more than " +
@@ -100,7 +100,7 @@ Status lost_descriptors(const Ancillary& ancillary) {
                       " were sent, or there is no room for them here: " + descriptor_advice());
 }
 
-// poll() counts in milliseconds. Rounding up avoids spinning during the last one.
+// poll() takes whole milliseconds. Rounding up avoids spinning during the last millisecond.
 int poll_limit_ms(TimePoint deadline) {
   const auto left = deadline - std::chrono::steady_clock::now();
   if (left <= Duration::zero()) return 0;
@@ -167,8 +167,8 @@ Status UnixSocket::try_send(std::span<const std::byte> bytes,
   }
   while (::sendmsg(descriptor_.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
     if (errno == EINTR) continue;
-    // ENOBUFS: the kernel is short of memory at the moment. ETOOMANYREFS: the descriptors in unread
-    // messages reach the user's limit, until a process receives some.
+    // ENOBUFS: the kernel is short of memory at the moment. ETOOMANYREFS: too many descriptors of
+    // this user are in unread messages, until a process receives some.
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ETOOMANYREFS)
       return Status::retry("the Unix socket takes no further message now");
     if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return closed_peer();
@@ -179,7 +179,8 @@ Status UnixSocket::try_send(std::span<const std::byte> bytes,
   return {};
 }
 
-// First asks how long the message is: clearing room for the longest one costs much more.
+// Asks for the length of the message first, because clearing a buffer for the longest message would
+// take much more time.
 Result<UnixMessage> UnixSocket::try_receive() const {
   ControlBuffer control;
   UnixMessage message;

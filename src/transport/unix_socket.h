@@ -22,30 +22,31 @@ inline constexpr std::size_t kUnixMessageDescriptorsMax = 16;
 struct UnixMessage {
   Bytes bytes;
   std::vector<Descriptor> descriptors;  // close-on-exec
-  Status complete;  // kStop if this process could not take all descriptors; then it has none
+  Status complete;  // kStop if some descriptors were lost; then `descriptors` is empty
 };
 
 // One end of a connected SOCK_SEQPACKET socket. Any thread may send; one thread at a time may
-// receive. Errors of all functions: kRebuildGroup if the other end is closed; kRetry at the
-// deadline (the try_ functions: if it is not possible now); kFixCall for an empty or too long
-// message; kStop for a system error.
+// receive. Errors of the send and receive functions: kRebuildGroup if the other end is closed;
+// kRetry at the deadline, or, from a try_ function, if the call would block; kFixCall for an empty
+// or too long message; kStop for a system error.
 class UnixSocket {
  public:
   // Makes two connected ends, both close-on-exec. Errors: kStop.
   static Result<std::pair<UnixSocket, UnixSocket>> make_pair();
-  // Ok if the descriptor is a connected Unix socket of this kind. Otherwise kFixCall, saying what
-  // it is instead.
+  // Ok if the descriptor is a connected Unix socket of type SOCK_SEQPACKET. Otherwise kFixCall, and
+  // the message says what the descriptor is instead.
   static Status check(int descriptor);
-  // Takes ownership of a descriptor from elsewhere. If check() fails, closes it.
+  // Takes ownership of a descriptor. If check() fails, closes it.
   static Result<UnixSocket> adopt(Descriptor descriptor);
 
-  // Sends the bytes and duplicates of the borrowed descriptors.
+  // Sends the bytes, and duplicates of the descriptors, which are borrowed.
   Status send(std::span<const std::byte> bytes, std::span<const int> descriptors,
               TimePoint deadline) const;
   Status try_send(std::span<const std::byte> bytes, std::span<const int> descriptors) const;
 
-  // More errors: kStop for a message from another user or over the limits; the message is dropped
-  // and its descriptors are closed. If std::bad_alloc is thrown, no message was taken.
+  // Further errors: kStop for a message from another user or over the limits; the message is
+  // dropped and its descriptors are closed. If std::bad_alloc is thrown, the message stays in the
+  // queue.
   Result<UnixMessage> receive(TimePoint deadline) const;
   Result<UnixMessage> try_receive() const;
 

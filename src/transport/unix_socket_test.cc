@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr auto kSoon = std::chrono::seconds(30);  // only a guard against hanging
+constexpr auto kSoon = std::chrono::seconds(30);  // guards against hanging
 
 TimePoint soon() { return std::chrono::steady_clock::now() + kSoon; }
 

@@ -11,19 +11,19 @@
 namespace farandole {
 namespace {
 
-// This many elements of four inputs fit into the first-level cache.
+// Elements per block, so that the blocks of four inputs fit into the first-level cache.
 constexpr std::int64_t kBlock = 2048;
 
-// A squared length counts as zero if it is less than this fraction of what it would be if nothing
-// cancelled out. In lengths this is 2^-16. Rounding leaves about 2^-43 at most (a tensor of 64 MiB,
-// all roundings in one direction).
+// A squared length counts as zero if it is less than this fraction of the value that it would have
+// if no terms cancelled out. For lengths, the fraction is 2^-16. Rounding errors are at most about
+// 2^-43 (in a tensor of 64 MiB, if all roundings go in one direction).
 constexpr double kCancelled = 0x1p-32;
 
 constexpr std::size_t place_of(std::size_t a, std::size_t b) {
   return dot_products_of(std::max(a, b)) + std::min(a, b);
 }
 
-// Two neighbouring intermediate results of the tree; each covers a range of inputs.
+// The inputs whose combination is one intermediate result of the tree.
 struct Range {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -45,7 +45,7 @@ class Tree {
  private:
   struct Product {
     double value = 0;
-    double magnitude = 0;  // the squared length if nothing cancelled out
+    double magnitude = 0;  // the sum of the terms' absolute values
   };
 
   Product product(Range a, Range b) const {
@@ -69,15 +69,15 @@ class Tree {
   std::span<double> weights_;
 };
 
-// Two inputs, or the same one twice if only one is left.
+// Two inputs, or the same input twice if only one is left.
 struct Pair {
   std::size_t first = 0;
   std::size_t second = 0;
   bool operator==(const Pair&) const = default;
 };
 
-// The first two present inputs at or after `begin`. `first` is the number of inputs if there is
-// none.
+// Returns the first two inputs at or after `begin` that are not null. If there is none, both are
+// the number of inputs.
 Pair pair_from(std::span<const std::byte* const> inputs, std::size_t begin) {
   const auto there = [](const std::byte* input) { return input != nullptr; };
   const auto first = std::find_if(inputs.begin() + static_cast<long>(begin), inputs.end(), there);
@@ -87,8 +87,8 @@ Pair pair_from(std::span<const std::byte* const> inputs, std::size_t begin) {
           static_cast<std::size_t>((second == inputs.end() ? first : second) - inputs.begin())};
 }
 
-// Adds the dot products of one pair of inputs with another pair, which is the same or comes
-// earlier.
+// Adds the dot products of the inputs in `left` with those in `right` to `sums`. `right` is the
+// same pair as `left` or an earlier one.
 void add_products(const AdasumKernels& kernels, ProductJob& job, Pair left, Pair right,
                   std::span<double> sums) {
   std::array<double, 4> products = {};

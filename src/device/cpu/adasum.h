@@ -1,13 +1,15 @@
-// Adasum: a sum of vectors in which a common part counts less. The sum of two vectors is (Maleki et
-// al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021):
+// Adasum: a sum of vectors in which a component that the vectors share counts less. The sum of two
+// vectors is (Maleki et al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021):
 //   Adasum(a, b) = (1 − a·b / 2a·a) a + (1 − a·b / 2b·b) b
 // where a coefficient is 1 if its vector is zero. Orthogonal vectors are added; parallel vectors of
 // the same length are averaged. More than two vectors are combined in a tree: neighbours are paired
-// in rank order, level by level, and an odd one at the end goes up unchanged.
+// in rank order, level by level, and a last vector without a neighbour goes to the next level
+// unchanged.
 //
-// All intermediate results are weighted sums of the inputs, so their dot products follow from those
-// of the inputs. So two passes over the inputs are enough, whatever their number: the first
-// computes the dot products, part by part, and the second adds the inputs with their weights.
+// All intermediate results are weighted sums of the inputs, so their dot products follow from the
+// dot products of the inputs. Two passes over the inputs are therefore enough for any number of
+// inputs. The first pass computes the dot products, part by part; the second adds the weighted
+// inputs.
 #pragma once
 
 #include <cstddef>
@@ -19,29 +21,30 @@
 
 namespace farandole {
 
-// The number of dot products. The product of inputs i and j ≤ i is at index i (i + 1) / 2 + j.
+// The number of dot products of this many inputs. The product of inputs i and j ≤ i is at index i
+// (i + 1) / 2 + j.
 constexpr std::size_t dot_products_of(std::size_t inputs) { return inputs * (inputs + 1) / 2; }
 
 // Computes the weight of each input in the result, times `scale`, from the dot products of whole
 // inputs.
-// - If inputs cancel each other out to less than 2^-16 of their length, the rest counts as zero,
-//   because its direction is lost in rounding. A float64 vector shorter than 10^-154 also counts as
-//   zero.
+// - If inputs cancel each other out to less than 2^-16 of their length, the remainder counts as
+//   zero, because rounding has lost its direction. A float64 vector shorter than 10^-154 also
+//   counts as zero.
 // - If an input contains an infinity or a NaN, all results are NaN. They may also be NaN if a
 //   float64 vector is longer than 10^154.
 void find_adasum_weights(std::span<const double> products, double scale, std::span<double> weights);
 
-// The two passes, each over a part of all inputs. A null pointer stands for an input of zeros;
-// unless `count` is 0, at least one input must not be null. Everything is computed in float64, in
-// an order that depends on `count` alone, so the result is the same bit by bit on every processor
-// (except for which NaN it is). Any thread; no alignment is needed.
+// The two passes. Each call works on a part of all inputs. A null pointer stands for an input of
+// zeros; unless `count` is 0, at least one input must not be null. Everything is computed in
+// float64, in an order that depends on `count` alone. So every processor computes the same bits,
+// except those of NaNs. Any thread may call; no alignment is needed.
 class Adasum {
  public:
   static bool exists_for(DType dtype);  // float16, bfloat16, float32, float64
 
   explicit Adasum(DType dtype, const InstructionSet& set = instruction_sets().front());
 
-  // Adds the dot products of these elements to `products`.
+  // Adds the dot products of the first `count` elements to `products`.
   void add_dot_products(std::span<const std::byte* const> inputs, std::int64_t count,
                         std::span<double> products) const;
   // outputs[k][i] = weights[0] × inputs[0][i] + weights[1] × inputs[1][i] + …, rounded once at the

@@ -1,6 +1,6 @@
 // The source of the Adasum kernels, compiled and bound by the same rules as vector_kernels.h. With
-// every instruction set, eight float64 numbers are added in parallel. So the order of the
-// additions, and thereby the result, does not depend on the instruction set.
+// every instruction set, the kernels add eight float64 numbers in parallel. So the order of the
+// additions, and thus the result, does not depend on the instruction set.
 #pragma once
 
 #include "device/cpu/elements.h"
@@ -24,8 +24,8 @@ template <class Memory>
   __builtin_memcpy(to, &lanes, sizeof(lanes));
 }
 
-// Converts eight elements in memory to float64 numbers and back. The way back rounds to nearest
-// even, half types to float32 first. Not defined for other types.
+// Converts eight elements in memory to float64 numbers and back. Writing rounds to nearest even;
+// half types are rounded to float32 first. Only floating-point types have a specialization.
 template <class Element>
 struct Lanes;
 template <>
@@ -89,7 +89,8 @@ struct Lanes<Half> {
   }
 };
 
-// Pads the last incomplete vector with zeros.
+// Reads and writes the last vector, which has fewer than eight elements. Reading fills the rest
+// with zeros.
 template <class Element>
 struct Rest {
   explicit Rest(std::int64_t count) : bytes(static_cast<std::size_t>(count * Element::kBytes)) {}
@@ -106,7 +107,8 @@ struct Rest {
   std::size_t bytes;
 };
 
-// Two vectors at a time, so that one addition need not wait for the other.
+// How many vectors are processed in parallel, so that one addition need not wait for the previous
+// one.
 constexpr std::int64_t kAtOnce = 2;
 
 template <bool kSquare>

@@ -1,5 +1,5 @@
-// Compares the weights with a tree that adds whole vectors, in long double. The tree shares only
-// the formula with the tested code.
+// Compares Adasum with a reference that combines whole vectors in a tree, in long double. The
+// reference shares only the formula with the tested code.
 #include "device/cpu/adasum.h"
 
 #include <gmock/gmock.h>
@@ -138,7 +138,7 @@ Vector adasum(const std::vector<Vector>& vectors, double prescale = 1, double po
 template <class T>
 class OfType : public ::testing::Test {
  protected:
-  // The vectors have a part in common, as gradients do, and are rounded to the dtype.
+  // The vectors share a random component, as gradients do, and are rounded to the dtype.
   static std::vector<Vector> random_vectors(std::size_t members, std::size_t count) {
     std::mt19937 random(static_cast<unsigned>(members * 1000 + count));
     const auto one = [&] { return static_cast<double>(random() % 2001) / 1000 - 1; };
@@ -152,8 +152,9 @@ class OfType : public ::testing::Test {
     return vectors;
   }
 
-  // Allows for one rounding of the output and for those of float64 on the way, both relative to the
-  // inputs: if the result cancels out, its error does not.
+  // Allows for one rounding of the output and for the roundings of the float64 intermediate
+  // results. The latter are relative to the inputs, because a result that cancels out keeps their
+  // errors.
   static void expect_near(const Vector& found, const Vector& wanted) {
     ASSERT_EQ(found.size(), wanted.size());
     constexpr long double kLargestInput = 2;
@@ -251,7 +252,8 @@ TEST(Adasum, takes_the_largest_and_the_smallest_float32_values) {
   EXPECT_EQ(adasum<float>({large, opposite}), Vector(5000, 0));
 }
 
-// The sum of the first two has almost no direction left; the third must not magnify it.
+// Rounding leaves the sum of the first two vectors with almost no direction. The third vector must
+// not magnify that error.
 TEST(Adasum, stays_bounded_where_almost_everything_cancels_out) {
   for (int exponent = -1; exponent > -60; --exponent) {
     const Vector x = {1, 0, 0};

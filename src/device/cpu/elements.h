@@ -1,5 +1,6 @@
-// The element types as the kernels see them, and the only list of them. Included by files that are
-// compiled for different processors; vector_kernels.h says what these must not do.
+// The element types as the kernels see them, and the only list of these types. The files that
+// include this one are compiled for different processors; vector_kernels.h says what such code must
+// not do.
 #pragma once
 
 #if defined(__SSE2__)
@@ -26,7 +27,7 @@ constexpr int kWidth = 32;
 constexpr int kWidth = 16;
 #endif
 
-// A vector type of the compiler: arithmetic, comparisons and ?: work lane by lane.
+// A vector type of the compiler: arithmetic, comparisons and the ?: operator work lane by lane.
 template <class Lane>
 struct VectorOf {
   using Type __attribute__((vector_size(kWidth))) = Lane;
@@ -53,7 +54,8 @@ template <class Lane>
 }
 
 #if defined(__AVX512BW__)
-// Stored one by one: joining them first makes float16 20 % slower.
+// The two halves are stored one after the other, because joining them first makes float16
+// reductions 20 % slower.
 struct TwoHalves {
   __m256i low;
   __m256i high;
@@ -64,7 +66,7 @@ struct TwoHalves {
 }
 #endif
 
-// False only if neither holds a NaN. True if the processor cannot tell quickly.
+// False only if neither vector holds a NaN. Always true on processors that have no fast test.
 [[gnu::always_inline]] inline bool may_hold_nan([[maybe_unused]] Floats a,
                                                 [[maybe_unused]] Floats b) {
 #if defined(__AVX512BW__)
@@ -78,8 +80,8 @@ struct TwoHalves {
 #endif
 }
 
-// Loads kWidth bytes of elements into kParts vectors, in whose type they are combined, and stores
-// them again.
+// An element type. widen() loads kWidth bytes of elements into kParts vectors of the type in which
+// they are combined; narrow() converts these vectors back to the stored type.
 template <class T>
 struct Number {
   using Lane = T;
@@ -103,8 +105,8 @@ struct Bool {
   }
 };
 
-// A bfloat16 is the upper half of a float32, so elements need not move: the lower halves of all
-// 32-bit lanes become one vector, the upper halves another.
+// Bfloat16. A bfloat16 is the upper half of a float32, so elements need not change lanes: the lower
+// halves of all 32-bit lanes become one vector, and the upper halves another.
 struct Brain {
   using Lane = float;
   static constexpr int kParts = 2;
@@ -124,14 +126,14 @@ struct Brain {
   }
 };
 
-// Uses the processor's conversions if it has them: they are exact, and round to nearest even
-// whatever the rounding mode is. They decide which element lies in which part.
+// Float16. Uses the processor's conversions if it has them: they round to nearest even in every
+// rounding mode. Their order of elements decides which element is in which part.
 struct Half {
   using Lane = float;
   static constexpr int kParts = 2;
   static constexpr int kBytes = 2;
 #if defined(__AVX512BW__)
-  // Given explicitly (all lanes), because GCC 12 warns about its own header without a mask.
+  // A mask with all lanes, because GCC 12 warns about its own header if there is no mask.
   static constexpr __mmask16 kAll = 0xffff;
   [[gnu::always_inline]] static void widen(const std::byte* from, Floats* parts) {
     const auto* const halves = reinterpret_cast<const __m256i_u*>(from);
@@ -175,7 +177,7 @@ struct Half {
 #endif
 };
 
-// A table with one entry per dtype, which Row makes from its element type. Indexed by DType.
+// A table with one entry per dtype, indexed by DType. `Row` makes the entry from the element type.
 template <class T, template <class> class Row>
 constexpr std::array<T, kDTypes.size()> kByDType = {
     Row<Bool>::kRow,

@@ -1,5 +1,5 @@
 // The two 16-bit float formats, with conversions from and to float32 that round to nearest even.
-// Each conversion is written once, without branches, for single numbers (std::uint32_t and float)
+// Each conversion is one template without branches, for single numbers (std::uint32_t and float)
 // and for vectors of them.
 #pragma once
 
@@ -17,8 +17,8 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
-// Always inlined, so that the linker cannot use a copy compiled for a newer processor in other
-// files. The low 16 bits of each lane of `half` are a float16; the others are 0.
+// These functions are always inlined, so that the linker cannot use a copy compiled for a newer
+// processor in other files. The low 16 bits of each lane of `half` are a float16; the others are 0.
 template <class Floats, class Bits>
 [[gnu::always_inline]] inline Floats float16_to_float32(Bits half) {
   constexpr std::uint32_t kExponent = 0x1fU << 23;  // the 5 exponent bits, moved into place
@@ -28,7 +28,7 @@ template <class Floats, class Bits>
   const Bits exponent = magnitude & kExponent;
   const Bits normal = magnitude + kRebias;
   const Bits special = magnitude | 0x7f800000U;
-  // A subnormal: put the fraction under an exponent of 2^-14 and subtract 2^-14 again.
+  // For a subnormal, set the exponent to that of 2^-14 and subtract 2^-14 again.
   const Floats subnormal = __builtin_bit_cast(Floats, magnitude + kSmallestNormal) -
                            __builtin_bit_cast(float, kSmallestNormal);
   Bits bits = exponent == 0 ? __builtin_bit_cast(Bits, subnormal) : normal;
@@ -46,10 +46,12 @@ template <class Bits, class Floats>
   const Bits magnitude = bits & 0x7fffffffU;
   const Bits odd = (magnitude >> 13) & 1U;
   const Bits normal = (magnitude - ((127U - 15U) << 23) + 0xfffU + odd) >> 13;
-  // A subnormal: adding 0.5 makes the hardware round to multiples of 2^-24, our last bit.
+  // For a subnormal, adding 0.5 makes the hardware round to multiples of 2^-24, the smallest
+  // float16.
   const Floats shifted = __builtin_bit_cast(Floats, magnitude) + __builtin_bit_cast(float, kHalf);
   const Bits subnormal = __builtin_bit_cast(Bits, shifted) - kHalf;
-  const Bits quiet = ((magnitude >> 13) & 0x3ffU) | 0x7e00U;  // a quiet NaN, as processors make it
+  const Bits quiet =
+      ((magnitude >> 13) & 0x3ffU) | 0x7e00U;  // a quiet NaN, as processors return it
   const Bits special = magnitude > 0x7f800000U ? quiet : (bits & 0U) + 0x7c00U;
   Bits half = magnitude < kSmallestNormal ? subnormal : normal;
   half = magnitude >= kTooLarge ? special : half;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint32_t kPatterns = 1U << 16;
 
-// The value of a format by its definition, in exact arithmetic.
+// The value of a bit pattern by the definition of its format, in exact arithmetic.
 double by_definition(std::uint32_t bits, int exponent_bits, int fraction_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const int exponent = static_cast<int>(bits >> fraction_bits) & ((1 << exponent_bits) - 1);
@@ -76,8 +76,8 @@ TYPED_TEST(HalfFormats, every_pattern_comes_back) {
   }
 }
 
-// Between two neighbours, the nearer one wins, and the middle goes to the even pattern. Infinity
-// counts as the neighbour of the largest number.
+// A value between two neighbours must round to the nearer one, and the middle to the even bit
+// pattern. Infinity counts as the neighbour of the largest number.
 TYPED_TEST(HalfFormats, rounding_is_to_nearest_even) {
   for (std::uint32_t bits = 0; bits < TypeParam::kInfinity; ++bits) {
     const double low = value_of<TypeParam>(bits);

@@ -3,13 +3,14 @@
 namespace farandole {
 namespace {
 
-// The fastest first. A processor that has one of them also has all that follow.
+// The instruction sets, the fastest first. A processor that has one of them also has all later
+// ones.
 constexpr std::array<InstructionSet, 3> kSets = {
     {{.name = "avx512", .kernels = &kAvx512Kernels, .adasum = &kAvx512Adasum},
      {.name = "avx2", .kernels = &kAvx2Kernels, .adasum = &kAvx2Adasum},
      {.name = "baseline", .kernels = &kBaselineKernels, .adasum = &kBaselineAdasum}}};
 
-// These also ask the operating system, which must save the wide registers.
+// __builtin_cpu_supports() also checks that the operating system saves the wide registers.
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); }
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -1,5 +1,5 @@
-// Averages of integers and scaled integers (bool counts as one), element by element. Works on
-// blocks, whose sums stay in the first-level cache.
+// Averages of integers, and reductions of scaled integers (bool counts as an integer). The kernels
+// work on blocks whose sums stay in the first-level cache.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 // Elements per block: the accumulators (at most 8 bytes each) take a quarter of a 32 KiB L1 cache.
 constexpr std::int64_t kBlock = 1024;
 
-// Truncates toward zero and clamps to the range of the type. Not for NaN.
+// Truncates toward zero and clamps to the range of the type. `value` must not be NaN.
 template <class T>
 T cut_off(double value) {
   using Limits = std::numeric_limits<T>;
@@ -26,7 +26,7 @@ T cut_off(double value) {
   return value <= kSmallest ? Limits::min() : static_cast<T>(value);
 }
 
-// An element type in memory, the type in which it is combined, and how that type is scaled.
+// An integer type in memory, the wider type in which values are combined, and how they are scaled.
 template <class T, class Wide = T>
 struct Integer {
   using Stored = T;
@@ -43,8 +43,8 @@ struct Truth {
   static std::uint8_t scale(std::uint8_t value, double factor) { return factor != 0 ? value : 0; }
 };
 
-// Signed overflow is undefined and small unsigned types promote to int. So this computes in a wide
-// unsigned type, which wraps, and truncates.
+// Signed overflow is undefined, and small unsigned types promote to int. So sums and products are
+// computed in a wide unsigned type, which wraps, and then truncated.
 template <class T>
 using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
 
@@ -87,8 +87,8 @@ void store_at(std::byte* to, std::int64_t index, T value) {
   std::memcpy(to + index * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
 }
 
-// One block. The accumulators are written to memory only after all inputs were read, because an
-// output may be the memory of an input.
+// Reduces one block. It writes the outputs only after it has read all inputs, because an output may
+// be the memory of an input.
 template <class Element, class Op>
 void reduce_block(const KernelJob& job, std::int64_t begin, std::int64_t count) {
   using Stored = typename Element::Stored;
@@ -128,7 +128,7 @@ void reduce_all(const KernelJob& job) {
 
 using Kernels = std::array<Kernel, kReduceOpNames.size()>;  // indexed by ReduceOp
 
-// Not defined for floating-point types.
+// Floating-point types have no integer kernels.
 template <class Element>
 struct IntegerRow {
   static constexpr Kernels kRow = {};

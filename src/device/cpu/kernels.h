@@ -1,5 +1,5 @@
-// The kernels behind reduce(): one source, compiled once for each instruction set that processors
-// of one family may have. The program chooses one of them at run time.
+// The kernels behind reduce(): one source, compiled once for each instruction set. The program
+// chooses an instruction set at run time.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@
 
 namespace farandole {
 
-// The arguments of one kernel call. Byte pointers, because user memory may be unaligned. Plain
-// pointers instead of spans, because kernels may not call inline functions of other headers (see
-// vector_kernels.h).
+// The arguments of one kernel call. The pointers are byte pointers, because user memory may be
+// unaligned. They are not spans, because kernels may not call inline functions of other headers
+// (see vector_kernels.h).
 struct KernelJob {
   const std::byte* const* inputs;
   std::int64_t input_count;
@@ -27,7 +27,7 @@ struct KernelJob {
 };
 using Kernel = void (*)(const KernelJob&);
 
-// The kernels of one dtype and one op; null if there is none.
+// The kernels of one dtype and one reduction. A pointer is null if there is no such kernel.
 struct KernelRow {
   Kernel plain = nullptr;   // for scales of 1
   Kernel pair = nullptr;    // for scales of 1 and exactly two inputs
@@ -36,9 +36,9 @@ struct KernelRow {
 using KernelsOfDType = std::array<KernelRow, kReduceOpNames.size()>;  // indexed by ReduceOp
 using KernelTable = std::array<KernelsOfDType, kDTypes.size()>;       // indexed by DType
 
-// Returns the kernel that averages or scales integers. It is the same on all processors: the
-// divisions and roundings per element would take more time than vectors save. Null if a combination
-// has no meaning.
+// Returns the kernel that averages or scales integers, or null if the combination has no meaning.
+// It is the same on all processors: most of its time goes into the division and rounding of each
+// element, which wide vectors hardly speed up.
 Kernel integer_kernel(DType dtype, ReduceOp op);
 
 // The dot products of two inputs with two others, in float64: left[0]·right[0], left[0]·right[1],

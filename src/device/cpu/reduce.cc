@@ -12,8 +12,8 @@
 namespace farandole {
 namespace {
 
-// Null if the combination has no meaning. Both averages use the same kernel: they differ in the
-// divisor only.
+// Returns null if the combination has no meaning. Both averages use the same kernel, because they
+// differ only in the divisor.
 Kernel kernel_for(const InstructionSet& set, const Reduction& reduction, std::size_t inputs) {
   const auto dtype = static_cast<std::size_t>(reduction.dtype);
   const ReduceOp op =

@@ -1,6 +1,6 @@
-// Element-wise reductions on the CPU. All inputs are read chunk by chunk in rank order and combined
-// in registers, with the widest vectors of the processor. The result does not depend on their
-// width.
+// Element-wise reductions on the CPU. The kernels read all inputs chunk by chunk in rank order and
+// combine them in registers, with the widest vectors of the processor. The result does not depend
+// on the width of the vectors.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace farandole {
 
-// Returns kFixCall, with the remedy, if the combination has no meaning.
+// Returns kFixCall, with advice, if the reduction is not defined for this dtype.
 Status check_reduction(DType dtype, ReduceOp op);
 
 struct Reduction {
@@ -25,7 +25,7 @@ struct Reduction {
 };
 
 // outputs[k][i] = postscale × (prescale × inputs[0][i] op prescale × inputs[1][i] op …) for all i <
-// count and every k. Any thread. Adasum is not element-wise: see adasum.h.
+// count and every k. Any thread may call it. Adasum is not element-wise: see adasum.h.
 // - There must be at least one input and one output, and check_reduction() must be ok. No pointer
 //   may be null, except inputs of Adasum. No alignment is needed.
 // - An output may be the same memory as an input, but must not overlap it partly.
@@ -35,15 +35,14 @@ struct Reduction {
 //   scaling is done in float64, truncated toward zero and clamped to the range of the type.
 // - bool: sum and max are "or", product and min are "and"; any non-zero byte counts as true. A
 //   scale of 0 makes everything false; other scales change nothing.
-// - If any input is NaN, min and max are NaN. It is unspecified which NaN a result is.
-// - Apart from that, results are the same bit by bit on every processor, at every address and for
-//   every count.
-// - A scale of 1 does not touch the values: they keep their bits.
+// - If any input is NaN, min and max are NaN. The bits of a NaN result are unspecified.
+// - All other results have the same bits on every processor, at every address and for every count.
+// - A scale of 1 does not change the bits of any value.
 // Reads inputs.size() × count elements and writes outputs.size() × count.
 void reduce(const Reduction& reduction, std::span<const std::byte* const> inputs,
             std::span<std::byte* const> outputs, std::int64_t count);
 
-// As above, with one of instruction_sets() (kernels.h). For tests and measurements.
+// As reduce(), but with a given one of instruction_sets() (kernels.h). For tests and measurements.
 struct InstructionSet;
 void reduce_with(const InstructionSet& set, const Reduction& reduction,
                  std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,

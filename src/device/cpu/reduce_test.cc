@@ -1,5 +1,5 @@
-// The reference computes one element at a time by the rules of the header, in wider types if that
-// matters. It shares only the half formats with the kernels, and these have a test of their own.
+// The reference computes one element at a time by the rules in reduce.h, in wider types if that
+// matters. It shares only half.h with the kernels, and half_test.cc tests that.
 #include "device/cpu/reduce.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ namespace {
 
 using Buffer = std::vector<std::byte>;
 
-// All but Adasum, which has its own test.
+// All reductions except Adasum, which has its own test.
 constexpr std::array kAllOps = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
                                 ReduceOp::kMax, ReduceOp::kProduct, ReduceOp::kAverageOfPresent};
 
@@ -59,7 +59,7 @@ std::vector<T> all_scaled(std::vector<T> values, double scale) {
   return values;
 }
 
-// Integers: exact in 128 bits for sums and comparisons; products wrap in 64 bits.
+// The reference for integers: sums and comparisons are exact in 128 bits; products wrap in 64 bits.
 template <class T>
 T reference_integer(const Reduction& reduction, const std::vector<T>& inputs) {
   const std::vector<T> values = all_scaled(inputs, reduction.prescale);
@@ -98,8 +98,8 @@ bool is_average(ReduceOp op) {
   return op == ReduceOp::kAverage || op == ReduceOp::kAverageOfPresent;
 }
 
-// Floats: in the accumulator type, in rank order. For min and max, 0 and −0 are equal, and the
-// later one stays.
+// The reference for floats: computes in the accumulator type, in rank order. For min and max, 0 and
+// −0 are equal, and the result is the later one.
 template <class T>
 T reference_float(const Reduction& reduction, const std::vector<T>& inputs) {
   const std::vector<T> values = all_scaled(inputs, reduction.prescale);
@@ -201,9 +201,9 @@ bool is_nan(DType dtype, const Buffer& buffer, std::size_t index) {
   }
 }
 
-// Every second element is random bits. The others begin like a special value of some type (zeros,
-// ones, infinities, NaNs, subnormals, the extremes of the integers) and end in bits that round up,
-// down or to the middle.
+// Every second element consists of random bits. The first 16 bits of the others are those of a
+// special value of some type (zeros, ones, infinities, NaNs, subnormals, extreme integers), and
+// their last bits are below, at or above the middle between two halves.
 std::vector<Buffer> random_inputs(const DTypeRow& row, int inputs, std::size_t count) {
   constexpr std::array<std::uint64_t, 16> kFirstBits = {
       0x0000, 0x8000, 0x0001, 0x8001, 0x007f, 0x03ff, 0x3c00, 0xbc00,
@@ -243,12 +243,13 @@ struct Scales {
   double after;
 };
 
-// No scales; exact ones; ones that round; overflow in every type; underflow; a scale of 0.
+// No scaling; scales that are exact; scales that round; overflow in every type; underflow; a scale
+// of 0.
 constexpr Scales kScales[] = {{1, 1},         {0.5, 1},       {1, 0.25}, {-3.7, 1.0 / 3},
                               {1e300, 1e300}, {1e-300, 1e30}, {0, 1},    {1, -0.0}};
 
-// Computes each element alone with the baseline instruction set. Neighbours, the count and the
-// address must not change a bit.
+// Reduces each element in a call of its own, with the baseline instruction set. Other elements, the
+// count and the address must not change these bits.
 Buffer one_by_one(const Reduction& reduction, const std::vector<Buffer>& inputs) {
   const std::size_t bytes = row_of(reduction.dtype).bytes;
   Buffer results(inputs[0].size());
@@ -261,7 +262,7 @@ Buffer one_by_one(const Reduction& reduction, const std::vector<Buffer>& inputs)
   return results;
 }
 
-// Memory in which a tensor begins at this offset from an aligned address, with a guard behind it.
+// A tensor that begins `offset` bytes after an aligned address, with guard bytes after its end.
 class Placed {
  public:
   Placed(const std::byte* content, std::size_t bytes, std::size_t offset)
@@ -310,7 +311,7 @@ class Reduce : public ::testing::TestWithParam<Case> {
     expect_equal(row().dtype, first, reference(reduction, buffers));
     EXPECT_EQ(first, second);
   }
-  // Checks the first `count` elements; inputs and outputs begin at all kinds of addresses.
+  // Checks the first `count` elements, with inputs and outputs at aligned and unaligned addresses.
   void expect_bits(const Reduction& reduction, const std::vector<Buffer>& inputs, std::size_t count,
                    const Buffer& expected) const {
     for (const std::size_t outputs : {1U, 2U, 3U}) {
@@ -492,7 +493,7 @@ TEST(ReduceRules, scaled_integers_go_toward_zero_and_stop_at_the_ends) {
   EXPECT_EQ(scaled(DType::kInt64, kMost, -1e308), kLeast);
 }
 
-// The values do not fit into float64, so any scaling would change them.
+// float64 cannot represent this value, so any scaling would change it.
 TEST(ReduceRules, one_as_a_scale_touches_nothing) {
   constexpr std::int64_t kOdd = (std::int64_t{1} << 53) + 1;
   EXPECT_EQ(reduced<std::int64_t>({.dtype = DType::kInt64}, {kOdd}), kOdd);

@@ -1,8 +1,8 @@
 // The source of the vector kernels. Each file that includes it is compiled for one instruction set
-// and offers kVectorKernels to all. Everything here is in an unnamed namespace or always inlined,
-// and calls no inline function of a standard header: the linker keeps one copy of such a function
-// for the whole program, and that copy could contain instructions that older processors cannot run.
-// (The test unit.device_symbols checks this.)
+// and exports kVectorKernels under a name of its own. Everything here is in an unnamed namespace or
+// always inlined, and calls no inline function of a standard header: the linker keeps one copy of
+// such a function for the whole program, and that copy could contain instructions that older
+// processors cannot run. (The test unit.device_symbols checks this.)
 #pragma once
 
 #include <type_traits>
@@ -13,9 +13,9 @@
 namespace farandole {
 namespace {
 
-// A chunk is this many registers of each input: 256 bytes if registers are wide. With 128 bytes,
-// data that another core has just written arrives 20 % slower (on an AMD EPYC), even if there is
-// little to compute.
+// The number of registers in a chunk of one input: 256 bytes with wide registers. With chunks of
+// 128 bytes, reading data that another core has just written takes 20 % longer on an AMD EPYC, even
+// if there is little to compute.
 constexpr int kUnits = kWidth == 64 ? 4 : 8;
 
 struct Sum {
@@ -32,7 +32,8 @@ struct Product {
     return a * b;
   }
 };
-// If either is a NaN, so is the result: b wins every comparison with a NaN in it, unless a is one.
+// If a or b is a NaN, so is the result: a comparison with a NaN is false, so the result is b,
+// unless a is the NaN.
 struct Min {
   template <class Lanes>
   [[gnu::always_inline]] static Lanes combine(Lanes a, Lanes b) {
@@ -84,7 +85,7 @@ struct Chunk {
     if constexpr (kScaled)
       for (Vector<Lane>& sum : sums) sum *= static_cast<Lane>(job.postscale);
   }
-  // Writes to every output, at this offset.
+  // Writes the chunk to every output at `offset`.
   [[gnu::always_inline]] void write(const KernelJob& job, std::int64_t offset) const {
     decltype(Element::narrow(sums)) units[kUnits];
     for (int unit = 0; unit < kUnits; ++unit)
@@ -97,8 +98,8 @@ struct Chunk {
   }
 };
 
-// Copies the last few bytes through a register and stores them as wide as they are loaded again
-// later: a load of data from several narrower stores has to wait for them.
+// Copies the last few bytes through a register and stores them with one wide store. The later wide
+// load would have to wait if the data came from several narrower stores.
 [[gnu::always_inline]] inline void copy_rest(std::byte* memory, const std::byte* from,
                                              std::size_t size) {
   if (size != 4 && size != 8) {
@@ -118,7 +119,7 @@ struct Chunk {
   __builtin_memcpy(memory, &few, sizeof(few));
 }
 
-// Elements that do not fill a chunk are processed in the same way, through a buffer.
+// Reduces the last elements, which do not fill a chunk, in the same way through a buffer.
 template <class Element, class Op, bool kScaled>
 [[gnu::noinline]] void reduce_rest(const KernelJob& job, std::int64_t offset, std::int64_t bytes) {
   using Part = Chunk<Element, Op, kScaled>;
@@ -141,8 +142,8 @@ template <class Element, class Op, bool kScaled>
     __builtin_memcpy(job.outputs[output] + offset, memory, size);
 }
 
-// kInputs is 0 for any number of them. An output is written only after all inputs were read at that
-// place, so it may be the memory of an input.
+// kInputs is 0 for any number of inputs. A chunk of an output is written only after the same chunk
+// of all inputs was read, so an output may be the memory of an input.
 template <class Element, class Op, bool kScaled, int kInputs>
 void reduce_chunks(const KernelJob& job) {
   using Whole = Chunk<Element, Op, kScaled>;
@@ -180,7 +181,8 @@ struct VectorRow {
       kFloating<Element, Average>, kFloating<Element, Sum>, KernelRow{},
       kFloating<Element, Min>,     kFloating<Element, Max>, kFloating<Element, Product>};
 };
-// Unsigned numbers wrap, and signed ones have the same bits.
+// Sums and products of signed integers are computed as unsigned ones, which wrap and give the same
+// bits.
 template <class T>
   requires std::is_integral_v<T>
 struct VectorRow<Number<T>> {

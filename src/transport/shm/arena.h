@@ -1,6 +1,6 @@
 // Arena: keeps account of which parts of a memory range are free. It never reads or writes that
-// memory. A block that is given back is either free at once, or kept with its pages until a block
-// of the same size is needed.
+// memory. A block that is given back is either free at once, or it is kept together with its pages,
+// for the next request of the same size.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace farandole {
 
-// The owner must hold a lock around every call. Functions that give memory back allocate none,
-// because destructors call them.
+// The owner must hold a lock around every call. give_back(), keep() and take_oldest_kept() allocate
+// no memory, because destructors call them.
 class Arena {
  public:
   explicit Arena(std::span<std::byte> memory);
@@ -21,23 +21,23 @@ class Arena {
   std::size_t bytes_of(const std::byte* begin) { return block_at(begin).bytes; }
   std::size_t kept_bytes() const { return kept_bytes_; }
 
-  // Takes the first free block that is large enough, aligned relative to the beginning of the
-  // range. Null if there is none.
+  // Takes a block from the first free range that is large enough. The alignment is relative to the
+  // beginning of the memory. Null if there is no such range.
   std::byte* take(std::size_t bytes, std::size_t alignment);
-  // Takes a kept block of this size. Null if there is none.
+  // Takes a kept block of exactly this size. Null if there is none.
   std::byte* take_kept(std::size_t bytes);
   // Frees a block that is in use, or that take_oldest_kept() returned.
   void give_back(const std::byte* begin);
-  // Keeps a block that was in use until take_kept() takes it.
+  // Keeps a block that was in use, until take_kept() or take_oldest_kept() takes it.
   void keep(const std::byte* begin);
-  // Returns the block that has been kept longest. It is not taken again until it is given back.
-  // Empty if there is none.
+  // Takes the block that has been kept longest. Its memory is free only after give_back(). Empty if
+  // there is none.
   std::span<std::byte> take_oldest_kept();
 
  private:
   struct Block {
     std::size_t bytes = 0;
-    // 0: not kept; otherwise a number that grows with each kept block
+    // 0: not kept; otherwise the count of keep() calls at that time
     std::uint64_t kept_since = 0;
   };
   using Blocks = std::map<std::size_t, Block>;  // by offset
@@ -45,7 +45,7 @@ class Arena {
   Block& block_at(const std::byte* begin);
 
   std::span<std::byte> memory_;
-  Blocks free_;   // neighbours are merged
+  Blocks free_;   // adjacent blocks are merged
   Blocks taken_;  // not merged; includes kept blocks
   std::size_t kept_bytes_ = 0;
   std::uint64_t kept_ = 0;

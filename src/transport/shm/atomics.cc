@@ -17,7 +17,7 @@ void HardwareAtomics::futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t
   const std::timespec timeout{
       .tv_sec = seconds.count(),
       .tv_nsec = std::chrono::duration_cast<std::chrono::nanoseconds>(rest - seconds).count()};
-  // The result is ignored: after every return, even after an interruption, the caller checks again.
+  // The result is ignored, because the caller checks its condition again after every return.
   ::syscall(SYS_futex, &word, FUTEX_WAIT, expected, &timeout, nullptr, 0);
 }
 

@@ -1,6 +1,6 @@
 // The atomic operations that the shared-memory protocol uses. The protocol's classes take them as a
-// template parameter, so that the model explorer can run the same code on its own memory. Futexes
-// here are shared between processes; those of std::atomic::wait are private to one process.
+// template parameter, so that the model explorer can run the same code on its own memory. These
+// futexes work between processes; those of std::atomic::wait work only within one process.
 #pragma once
 
 #include <atomic>
@@ -19,14 +19,13 @@ struct HardwareAtomics {
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
   static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-  // Sleeps while `word` holds `expected`, for at most `limit`. May return early. Works between
-  // processes.
+  // Sleeps while `word` holds `expected`, for at most `limit`. May return early.
   static void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, Duration limit);
   // Wakes all threads that sleep on `word`.
   static void futex_wake(std::atomic<std::uint32_t>& word);
 
-  // Copies plain bytes to or from shared memory. The caller orders them with a flag: it stores the
-  // flag after a write, and loads it before a read.
+  // Copies plain bytes to or from shared memory. A flag orders these copies: the writer stores the
+  // flag after write_bytes(), and the reader loads it before read_bytes().
   static void write_bytes(std::byte* shared, const std::byte* from, std::size_t bytes) {
     if (bytes > 0) std::memcpy(shared, from, bytes);
   }

@@ -1,6 +1,6 @@
 // Doorbells: let the members of a job on one host wake each other, and tell every sleeping member
-// when one of them leaves or dies. The shared memory has one line per rank, which only its owner
-// writes (except for the bell), and the closing word of the epoch. `docs/architecture.md`, "Flags",
+// when one of them leaves or dies. The shared memory has the closing word of the epoch and one line
+// per rank. Only its own rank writes a line, except for the bell. `docs/architecture.md`, "Flags",
 // describes the protocol.
 #pragma once
 
@@ -28,26 +28,27 @@ class BasicDoorbells {
 
   // These structures lie in shared memory, which starts as zero bytes.
   struct alignas(kFlagLineBytes) Line {
-    Atomic<std::uint32_t> bell;          // incremented by the ranks that wake this rank
-    Atomic<std::uint32_t> asleep;        // 1 while this rank may be sleeping
-    Atomic<std::uint32_t> left;          // the order in which ranks left, from 1; 0: still here
-    Atomic<std::uint32_t> reason_bytes;  // like the reason, written before `left`
+    Atomic<std::uint32_t> bell;    // incremented by the ranks that wake this rank
+    Atomic<std::uint32_t> asleep;  // 1 while this rank may be sleeping
+    Atomic<std::uint32_t>
+        left;  // 1 for the first rank that left, 2 for the second, …; 0: has not left
+    Atomic<std::uint32_t> reason_bytes;  // length of `reason`; both are written before `left`
     std::array<std::byte, kLeaveReasonBytesMax> reason;
   };
   struct alignas(kFlagLineBytes) Header {
-    // The closing word. 0: the epoch goes on. Otherwise the low 32 bits are 1 + the rank whose
+    // The closing word. 0: the epoch continues. Otherwise the low 32 bits are 1 + the rank whose
     // death ended the epoch, and the high 32 bits are the number of ranks that had left in an
-    // orderly way before.
+    // orderly way before this death.
     Atomic<std::uint64_t> closing;
-    Atomic<std::uint32_t> leavers;  // how many ranks began to leave
+    Atomic<std::uint32_t> leavers;  // how many ranks have begun to leave
   };
 
   static std::size_t bytes_needed(int size) {
     return sizeof(Header) + static_cast<std::size_t>(size) * sizeof(Line);
   }
 
-  // `memory` is the same bytes_needed(size) zeroed bytes for all ranks. It must outlive this
-  // object.
+  // `memory` is bytes_needed(size) bytes that all ranks share and that are zero at first. It must
+  // outlive this object.
   BasicDoorbells(std::byte* memory, int rank, int size);
 
   int rank() const { return rank_; }
@@ -62,11 +63,10 @@ class BasicDoorbells {
     return line(other).asleep.load(std::memory_order_seq_cst) != 0;
   }
   void wake(int other);
-  // Wakes the sleeping thread of our own rank, after a submit or from the watch thread. Any thread
-  // may call it.
+  // Wakes the sleeping thread of our own rank, for example after a submit. Any thread may call it.
   void ring_self();
 
-  // To sleep, the holder of the progress lock does this, in this order:
+  // To sleep, the holder of the progress lock makes these calls, in this order:
   //   ticket = prepare_sleep();
   //   check everything again;
   //   cancel_sleep() if something has changed, otherwise sleep(ticket, limit).
@@ -74,8 +74,8 @@ class BasicDoorbells {
   void cancel_sleep();
   void sleep(std::uint32_t ticket, Duration limit);
 
-  // Leaves the job in an orderly way. Call it once. The reason is cut at kLeaveReasonBytesMax.
-  // Rings all ranks.
+  // Leaves the job in an orderly way and rings all ranks. Call it once. The reason is cut after
+  // kLeaveReasonBytesMax bytes.
   void leave(std::string_view reason);
   struct Leaver {
     std::uint32_t ticket;  // the rank with ticket 1 left first
@@ -83,16 +83,17 @@ class BasicDoorbells {
   };
   std::optional<Leaver> leaver(int rank) const;
   bool has_left(int rank) const { return line(rank).left.load(std::memory_order_seq_cst) != 0; }
-  // How many ranks began to leave. A cheap check whether anything has changed.
+  // How many ranks have begun to leave. Comparing this number is a cheap check whether a rank has
+  // left.
   std::uint32_t leavers() const { return header_->leavers.load(std::memory_order_seq_cst); }
 
-  // Ends the epoch because a rank died. Any rank that notices calls it. Only the first death is
-  // kept, so that all ranks name the same failed rank. Stores the closing word, then rings all
-  // ranks.
+  // Ends the epoch because `dead_rank` has died: stores the closing word, then rings all ranks.
+  // Every rank that notices the death may call it. Only the first call sets the word, so that all
+  // ranks name the same failed rank.
   void close(int dead_rank);
   std::optional<int> closed_by() const;
-  // How many ranks had left in an orderly way before the death. Calls that these ranks made fail
-  // were not ended by the death. Call it only if closed_by() is set.
+  // How many ranks had left in an orderly way before the death. It tells whether a call failed
+  // because of the death or because of a rank that had left. Call it only if closed_by() is set.
   std::uint32_t leavers_before_closing() const;
 
  private:
@@ -100,8 +101,8 @@ class BasicDoorbells {
     CHECK(rank >= 0 && rank < size_, "a rank lies between 0 and the size of the job");
     return lines_[rank];
   }
-  // Rings even if no thread seems asleep. For values that are not stored seq_cst, and for the
-  // closing word.
+  // Increments the bell even if no thread seems asleep. For values that are not stored seq_cst, and
+  // for the closing word.
   void ring_always(int rank);
   void ring_all();
 
@@ -129,8 +130,8 @@ void BasicDoorbells<Atomics>::wake(int other) {
 
 template <class Atomics>
 void BasicDoorbells<Atomics>::ring_always(int rank) {
-  // If `other` sets `asleep` after this load, it checks everything again afterwards and finds what
-  // we stored.
+  // If `rank` sets `asleep` after the load below, it afterwards checks everything again and finds
+  // what we stored.
   line(rank).bell.fetch_add(1, std::memory_order_seq_cst);
   if (line(rank).asleep.load(std::memory_order_seq_cst) != 0) Atomics::futex_wake(line(rank).bell);
 }
@@ -156,7 +157,7 @@ std::uint32_t BasicDoorbells<Atomics>::prepare_sleep() {
 
 template <class Atomics>
 void BasicDoorbells<Atomics>::cancel_sleep() {
-  // Relaxed, because a rank that sees this late only rings once too often.
+  // A relaxed store is enough: a rank that sees it late only rings once too often.
   line(rank_).asleep.store(0, std::memory_order_relaxed);
 }
 
@@ -199,7 +200,8 @@ void BasicDoorbells<Atomics>::close(int dead_rank) {
   const auto failed_rank = static_cast<std::uint64_t>(dead_rank) + 1;
   header_->closing.compare_exchange_strong(open, std::uint64_t{leavers()} << 32 | failed_rank,
                                            std::memory_order_seq_cst);
-  // Ring even if another rank closed first, because that rank may have died before it rang.
+  // Ring even if another rank stored the word first, because that rank may have died before it
+  // rang.
   ring_all();
 }
 

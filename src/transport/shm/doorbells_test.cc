@@ -58,7 +58,8 @@ TEST(Doorbells, ThreadsHandATokenAroundAsleep) {
   EXPECT_EQ(token.load(), kSize * kRounds);
 }
 
-// The same between processes. The child maps the memory again, as another worker would.
+// As ThreadsHandATokenAroundAsleep, but between processes. The child maps the memory again, as
+// another worker would.
 TEST(Doorbells, ProcessesWakeEachOther) {
   constexpr std::uint32_t kRounds = 2000;
   const auto bells = segment_for(2);

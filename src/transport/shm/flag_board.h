@@ -1,19 +1,19 @@
 // FlagBoard: the flags of one group in shared memory. Each member has two slots. A slot is one flag
-// line with one writer, with room for a little data beside the flags. A member enters its steps one
-// after another, each when it has completed the previous one, and no member completes a step before
-// all have entered it. So a member that enters step k knows that all have entered step k − 1 and
-// need nothing of step k − 2 any more. It may overwrite the line of step k − 2 and all memory of
-// that slot, and no member needs to count which others are done. Generation and sequence are one
-// word, which is published last. Sequences count modulo 2^32.
+// line with one writer, and has room for a little data beside the flags. A member enters a step
+// only after it has completed the previous one, and no member completes a step before all have
+// entered it. So a member that enters step k knows that all have entered step k − 1 and no longer
+// need anything of step k − 2. It may overwrite the line of step k − 2 and all memory of that slot,
+// without counting which members are done. Generation and sequence are one word, which a member
+// stores last. Sequences count modulo 2^32.
 //
-// If not all members entered the same step, the step is rolled back, and the same number comes
-// again under a newer generation. A slow member may then still read the old entry. So the identity
-// is stored mixed with its word, and a new entry never looks like the old one.
+// If not all members entered the same step, the step is rolled back, and its sequence is used again
+// with a newer generation. A slow member may then still expect the old entry. So an identity is
+// stored combined (xor) with its word, so that a new entry is never mistaken for the old one.
 //
-// A member that cannot go on says for which other member it waits. Only that one wakes it, so with
-// p sleeping members a step takes about p wake-ups instead of p². A look at the members begins with
-// the one that was missing last, so it costs one load while that one is missing. Who comes last in
-// one step often does so in the next one, too.
+// A member that cannot continue publishes for which other member it waits. Only this other member
+// wakes it, so with p sleeping members a step takes about p wake-ups instead of p². A check of the
+// members begins with the member that was missing at the previous check. So it costs one load while
+// this member is still missing; and the last member of one step is often also the last of the next.
 //
 // The members also agree here on how a group ends. If a member must end in the middle of a step, it
 // needs to know whether the others may still run that step. try_close() and may_run() decide this
@@ -39,14 +39,14 @@ inline constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 
 // What a member publishes when it enters a step.
 struct Entry {
-  std::uint64_t identity = 0;       // what the step does; members compare it
-  std::int64_t declared_count = 0;  // may differ per rank: bytes of an all-gather
+  std::uint64_t identity = 0;       // digest of what the step does; members compare it
+  std::int64_t declared_count = 0;  // what the member brings; may differ between members
   std::uint64_t input = kNowhere;   // the location of its memory, from SharedHeap::location_of()
   std::uint64_t output = kNowhere;  // likewise
 };
 
-// For one thread at a time (the holder of the progress lock). Generations start at 1, so a zero
-// line is no entry.
+// Only one thread at a time may use it: the holder of the progress lock. Generations start at 1, so
+// a line of zeros is not an entry.
 template <class Atomics, std::uint32_t Slots = kSlots>
 class BasicFlagBoard {
  public:
@@ -55,7 +55,7 @@ class BasicFlagBoard {
 
   struct alignas(kFlagLineBytes) Line {
     Atomic<std::uint64_t> word;      // generation << 32 | sequence
-    Atomic<std::uint64_t> identity;  // ^ word
+    Atomic<std::uint64_t> identity;  // the entry's identity ^ word
     Atomic<std::int64_t> declared_count;
     Atomic<std::uint64_t> input;
     Atomic<std::uint64_t> output;
@@ -67,15 +67,16 @@ class BasicFlagBoard {
 
   static_assert(sizeof(Line) % kFlagLineBytes == 0);
 
-  // One for all members; it comes after the lines.
+  // The group has one closing word; it comes after the lines.
   struct alignas(kFlagLineBytes) Closing {
-    Atomic<std::uint64_t> word;  // sequence << 2 | State; 0 until a member wants to end a step
+    Atomic<std::uint64_t> word;  // sequence << 2 | State; 0 until a member calls try_close()
   };
 
-  // One per member, after the closing word; only this member writes it. Not in its line, which the
-  // others poll.
+  // Each member has one, after the closing word, and only this member writes it. It is not in the
+  // member's flag line, because the others poll that line.
   struct alignas(kFlagLineBytes) Waiting {
-    Atomic<std::uint32_t> awaited;  // 1 + the only member whose stores matter to it; 0: all do
+    Atomic<std::uint32_t>
+        awaited;  // 1 + the member for which this member waits; 0: it waits for all
   };
 
   static std::size_t bytes_needed(int members) {
@@ -83,8 +84,8 @@ class BasicFlagBoard {
            sizeof(Closing);
   }
 
-  // `memory` is bytes_needed(members) zeroed bytes, shared by the members. `ranks` are the members'
-  // world ranks, for ringing their bells.
+  // `memory` is bytes_needed(members) bytes that the members share and that are zero at first.
+  // `ranks` are the members' world ranks, for ringing their doorbells.
   BasicFlagBoard(std::byte* memory, int member, std::vector<int> ranks,
                  BasicDoorbells<Atomics>& doorbells);
 
@@ -98,13 +99,13 @@ class BasicFlagBoard {
   std::byte* own_inline_payload(std::uint32_t sequence) {
     return slot(member_, sequence).inline_payload.data();
   }
-  // Publishes our entry (phase 0, payload relaxed, then the word seq_cst) and rings. We must have
-  // completed the previous step. This step is the current one from now on.
+  // Publishes our entry with phase 0 (its fields relaxed, then the word seq_cst) and rings. We must
+  // have completed the previous step. From now on, this step is the current step.
   void enter(std::uint32_t generation, std::uint32_t sequence, const Entry& entry);
-  // Whether all members have entered the current step. Only then may identity() be read. If all
-  // identities are equal, the rest of the entries may be read, too. If they differ, a member may
-  // already have rolled back and entered again; its identity then reads as a number that no member
-  // has published.
+  // Whether all members have entered the current step. Only then may identity() be called. The
+  // other fields of the entries may be read only if all identities are equal. If they differ, a
+  // member may already have rolled back and entered again; then identity() returns a number that no
+  // member has published for it.
   bool all_entered();
   std::uint64_t identity(int member) const {
     return line(member).identity.load(std::memory_order_relaxed) ^ word();
@@ -120,42 +121,43 @@ class BasicFlagBoard {
 
   // Publishes our phase in the current step (seq_cst), then rings. The phase only grows.
   void publish_phase(std::uint32_t phase);
-  // A member's phase in the current step (seq_cst). Needs all_entered().
+  // A member's phase in the current step (seq_cst). Call it only after all_entered() returned true.
   std::uint32_t phase(int member) const;
   bool all_reached(std::uint32_t phase);
 
-  // True if a member has left the job or a rank has died, so that the group ends. If it is false,
-  // memory that others exposed for the current step was still exposed when we last read it.
+  // True if a member has left the job or a rank has died, so that the group ends. If false, memory
+  // that others exposed for the current step was still exposed at our last read of it.
   bool any_member_gone() const;
 
-  // Whether the current step may be run. Every member calls it when it has seen that all entered
-  // the same step, before it does any work in it. False if the group was closed before; then no
-  // member ever runs this step.
+  // Whether the current step may be run. A member calls it after it has seen that all entered the
+  // same step, and before it does any work in this step. False if the group was closed before; then
+  // no member ever runs this step.
   bool may_run();
-  // For a member that must end in the middle of the current step and enters no further step. True:
-  // no member has run the step or ever will. False: all have entered the same step, and some may
-  // have completed it. All members get the same answer. Never waits for another member.
+  // A member calls this if it must end in the middle of the current step and will enter no further
+  // step. True: no member has run the step or ever will. False: all have entered the same step, and
+  // some may have completed it. All members get the same answer. Never waits for another member.
   bool try_close();
-  // After try_close() has returned false: says that this member does not complete the current step
-  // and touches no memory of it any more. Rings.
+  // Publishes that this member will not complete the current step and no longer touches any memory
+  // of it, and rings. Call it after try_close() has returned false.
   void abandon();
-  // Sets the phase from which on a member no longer touches memory that others have exposed for the
-  // current step. Unknown until it is set.
+  // Sets the phase of the current step from which on members no longer touch exposed memory. Until
+  // this is called, may_still_write() assumes that there is no such phase.
   void set_last_phase(std::uint32_t phase) { last_phase_ = phase; }
-  // Whether this member, if it lives, can still write memory that we have exposed for the current
-  // step. Needs all_entered().
+  // Whether this member, if it is alive, may still write memory that we have exposed for the
+  // current step. Call it only after all_entered() returned true.
   bool may_still_write(int member) const;
 
-  // Forgets the current step, because not all members entered the same one. Its number comes again
-  // under a newer generation. No user memory may have been written for it.
+  // Forgets the current step, because not all members entered the same one. Its sequence is used
+  // again with a newer generation. No user memory may have been written for it.
   void roll_back();
 
  protected:
-  // The member that was not done when we looked last, and what our `Waiting` says.
+  // The state of our checks: the member that was missing at the last check, and what our `Waiting`
+  // has.
   struct Look {
     int missing = 0;
     std::uint32_t awaited = 0;
-    bool is_told = true;  // whether we say whom we await
+    bool is_told = true;  // whether we publish for whom we wait
   };
   Look look_;  // not private, for the model explorer
 
@@ -163,15 +165,15 @@ class BasicFlagBoard {
   enum class State : std::uint8_t {
     kOpen,
     kProposed,  // a member wants to close the group from this sequence on
-    kKept,      // the proposal came too late: all have entered the same step
-    kClosed,    // the group is closed from this sequence on, for good
+    kKept,      // the proposal came too late: all had entered the same step
+    kClosed,    // the group is permanently closed from this sequence on
   };
   static std::uint64_t closing(State state, std::uint32_t sequence) {
     return std::uint64_t{sequence} << 2 | static_cast<std::uint64_t>(state);
   }
   static State state_of(std::uint64_t closing) { return static_cast<State>(closing & 3); }
-  // The distance from the sequence in `closing` to the current one. Negative if the current one
-  // comes first.
+  // The current sequence minus the sequence in `closing`, modulo 2^32. Negative if the current one
+  // is earlier.
   std::int32_t ahead(std::uint64_t closing) const {
     return static_cast<std::int32_t>(sequence_ - static_cast<std::uint32_t>(closing >> 2));
   }
@@ -219,7 +221,7 @@ BasicFlagBoard<Atomics, Slots>::BasicFlagBoard(std::byte* memory, int member,
   CHECK(ranks_[static_cast<std::size_t>(member)] == doorbells.rank(),
         "the bells must be those of the member's own rank");
   look_.missing = (member + 1) % members();
-  look_.is_told = members() > 2;  // of two, each can only await the other
+  look_.is_told = members() > 2;  // of two members, each can only wait for the other
 }
 
 template <class Atomics, std::uint32_t Slots>
@@ -244,7 +246,8 @@ bool BasicFlagBoard<Atomics, Slots>::all_entered() {
   const std::uint64_t expected = word();
   const bool all = all_done(
       [&](int other) { return line(other).word.load(std::memory_order_seq_cst) == expected; });
-  // No member reads our other line any more: fetch it for writing while there is other work to do.
+  // No member reads our other line any more, so fetch it for writing while there is other work to
+  // do.
   if (all) __builtin_prefetch(&slot(member_, sequence_ + 1), 1);
   return all;
 }
@@ -259,7 +262,8 @@ bool BasicFlagBoard<Atomics, Slots>::all_done(Done done) {
       const auto awaited = static_cast<std::uint32_t>(other) + 1;
       if (!look_.is_told || look_.awaited == awaited) return false;
       await(awaited);
-      // It may have found us waiting for another member: look again.
+      // The other member may have stored its flag, and not woken us, before we published that we
+      // wait for it. So check again.
       if (!done(other)) return false;
     }
     if (++other == members()) other = 0;
@@ -316,9 +320,9 @@ bool BasicFlagBoard<Atomics, Slots>::all_entered_alike() {
   return true;
 }
 
-// There are two cases. If this load comes after another member's proposal, the first exchange
-// decides between us and that member. Otherwise, that member reads the words after us and finds
-// that all have entered.
+// There are two cases. If this load comes after another member's proposal, the first
+// compare-and-swap decides between us and that member. Otherwise, that member reads the words of
+// the lines after this load and finds that all have entered.
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::may_run() {
   std::uint64_t seen = closing_->word.load(std::memory_order_seq_cst);
@@ -330,7 +334,8 @@ bool BasicFlagBoard<Atomics, Slots>::may_run() {
   return state_of(seen) != State::kClosed || ahead(seen) < 0;
 }
 
-// The state of a sequence only grows, so the exchange never overwrites a newer state.
+// The state of a sequence never goes back to an earlier one, so the compare-and-swap never
+// overwrites a newer state.
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::try_close() {
   CHECK(generation_ != 0, "there must be a current step");
@@ -344,7 +349,7 @@ bool BasicFlagBoard<Atomics, Slots>::try_close() {
     if (seen != proposed &&
         !closing_->word.compare_exchange_strong(seen, proposed, std::memory_order_seq_cst))
       continue;
-    // Check the words only now, after the proposal: an earlier check does not count.
+    // Check the words of the lines only after the proposal, because may_run() relies on this order.
     const State decided = all_entered_alike() ? State::kKept : State::kClosed;
     seen = proposed;
     if (closing_->word.compare_exchange_strong(seen, closing(decided, sequence_),
@@ -355,7 +360,7 @@ bool BasicFlagBoard<Atomics, Slots>::try_close() {
 
 template <class Atomics, std::uint32_t Slots>
 void BasicFlagBoard<Atomics, Slots>::abandon() {
-  await(0);  // from now on we may wait for what any of them does
+  await(0);  // from now on we wait for any of them
   line(member_).abandoned.store(1, std::memory_order_seq_cst);
   ring_others();
 }
@@ -370,7 +375,7 @@ bool BasicFlagBoard<Atomics, Slots>::may_still_write(int member) const {
 template <class Atomics, std::uint32_t Slots>
 void BasicFlagBoard<Atomics, Slots>::roll_back() {
   CHECK(generation_ != 0, "there must be a current step");
-  // The line stays as it is: its generation is over, so its word matches no later step.
+  // The line stays as it is. Its generation is over, so its word matches no later step.
   generation_ = 0;
 }
 

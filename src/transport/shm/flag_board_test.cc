@@ -26,13 +26,13 @@ class Boards {
       boards_.emplace_back(memory_->data(), rank, ranks, *doorbells_[static_cast<size_t>(rank)]);
   }
   FlagBoard& operator[](int rank) { return boards_[static_cast<size_t>(rank)]; }
-  // Memory for the board of a group of two members: the beginning of ours.
+  // Memory for the board of a group of two members. It is the beginning of our memory.
   std::byte* pair_memory() { return memory_->data(); }
   Doorbells& doorbells(int rank) { return *doorbells_[static_cast<size_t>(rank)]; }
 
  private:
-  std::shared_ptr<Segment> bells_;   // ours alone
-  std::shared_ptr<Segment> memory_;  // ours alone
+  std::shared_ptr<Segment> bells_;   // no other owner
+  std::shared_ptr<Segment> memory_;  // no other owner
   std::vector<std::unique_ptr<Doorbells>> doorbells_;
   std::vector<FlagBoard> boards_;
 };
@@ -61,7 +61,7 @@ TEST(FlagBoard, AnotherGenerationOrSequenceIsNotTheSameStep) {
   EXPECT_FALSE(boards[0].all_entered() || boards[1].all_entered());
 }
 
-// Member 1 is missing first, then member 2. What others do in between wakes nobody.
+// Member 0 first waits for member 1 and then for member 2. Other members' stores do not wake it.
 TEST(FlagBoard, OnlyTheAwaitedMemberWakesASleeper) {
   Boards boards(4);
   Doorbells& doorbells = boards.doorbells(0);
@@ -80,7 +80,7 @@ TEST(FlagBoard, OnlyTheAwaitedMemberWakesASleeper) {
   EXPECT_TRUE(boards[0].all_entered());
 }
 
-// Who has abandoned a step may wait for what any other member does.
+// A member that has abandoned a step waits for all other members.
 TEST(FlagBoard, AllWakeOneThatHasAbandonedItsStep) {
   Boards boards(3);
   Doorbells& doorbells = boards.doorbells(0);
@@ -96,7 +96,7 @@ TEST(FlagBoard, AllWakeOneThatHasAbandonedItsStep) {
   EXPECT_EQ(doorbells.prepare_sleep(), bell + 2);
 }
 
-// The look goes on with the member that was missing last, and comes to all of them.
+// A check begins with the member that was missing last, and must still include all members.
 TEST(FlagBoard, EveryMemberMayComeLast) {
   constexpr int kMembers = 4;
   Boards boards(kMembers);
@@ -184,7 +184,8 @@ TEST(FlagBoardDeathTest, ThereMustBeACurrentStep) {
   EXPECT_DEATH(boards[0].roll_back(), "current step");
 }
 
-// Runs `steps` steps after `start`, and checks the sum of the declared counts in each of them.
+// Runs `steps` steps that follow step `start`, and checks the sum of the declared counts in each
+// step.
 void sum_steps(Boards& boards, int rank, std::uint32_t start, std::uint32_t steps) {
   FlagBoard& board = boards[rank];
   Doorbells& doorbells = boards.doorbells(rank);
@@ -213,8 +214,8 @@ TEST(FlagBoard, ThreadsSumAsleep) { run_everywhere(3, 0, 1500); }
 
 TEST(FlagBoard, SequencesGoOnAcrossTheWholeRange) { run_everywhere(2, 0xffff'ffff - 20, 40); }
 
-// The first member gives up before the second enters. So the second never runs the step, although
-// both have entered it.
+// The first member closes the group before the second enters. So the second member must not run the
+// step, although both have entered it.
 TEST(FlagBoardEnd, AStepThatNotAllHadEnteredIsClosedForAll) {
   Boards boards(2);
   boards[0].enter(1, 1, {.identity = 1});

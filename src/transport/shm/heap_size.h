@@ -1,12 +1,12 @@
-// The default size of a rank's shared heap. Only touched pages cost memory, so it is as large as
-// the machine's memory unless a limit is lower.
+// The default size of a rank's shared heap. Only touched pages cost memory, so the heap is as large
+// as the machine's memory unless a limit is lower.
 #pragma once
 
 #include <cstddef>
 
 namespace farandole {
 
-// In bytes.
+// The limits of this machine and process, in bytes.
 struct HeapLimits {
   std::size_t memory = 0;         // physical memory of the machine
   std::size_t address_space = 0;  // address space limit of this process
@@ -16,8 +16,8 @@ struct HeapLimits {
 HeapLimits heap_limits();
 
 // The size in bytes: a multiple of the huge page size, at least one huge page. Every rank maps the
-// heaps of all `ranks` of the host, and its own a second time; together they take at most about
-// half of the address space.
+// heaps of all `ranks` ranks of the host, and its own heap twice. All these mappings together take
+// at most about half of the address space.
 std::size_t heap_bytes(const HeapLimits& limits, int ranks);
 
 }  // namespace farandole

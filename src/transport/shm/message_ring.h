@@ -1,7 +1,8 @@
 // MessageRing: a bounded queue in shared memory for the control messages from one member of a group
-// to another. It has one sender and one receiver. A message is a length and its bytes, both padded
-// to whole units, so that the end of the buffer never cuts a length. A receiver of many rings may
-// share a counter with their senders: it looks into its rings only when the counter has changed.
+// to another. It has one sender and one receiver. A message is a length and its bytes, padded to
+// whole 8-byte units, so that a length never wraps around at the end of the buffer. A receiver of
+// many rings may share a counter with their senders; then it checks its rings only when the counter
+// has changed.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +18,8 @@ namespace farandole {
 
 inline constexpr std::size_t kMessageRingBytes = 64 * 1024;
 
-// One end of the queue, for one thread at a time. It has no state of its own: both positions lie in
-// shared memory, each with one writer.
+// One end of the queue. Only one thread at a time may use it. It has no state of its own: both
+// positions are in shared memory, and each has one writer.
 template <class Atomics, std::size_t Capacity = kMessageRingBytes>
 class BasicMessageRing {
  public:
@@ -27,19 +28,19 @@ class BasicMessageRing {
   template <class T>
   using Atomic = typename Atomics::template Atomic<T>;
   struct alignas(kFlagLineBytes) Position {
-    Atomic<std::uint64_t> bytes;  // written or read since the beginning; only grows
+    Atomic<std::uint64_t> bytes;  // written or read since the beginning
   };
 
-  // How many messages the senders of some rings have sent.
+  // How many messages were sent to all rings that share this counter.
   struct alignas(kFlagLineBytes) Counter {
     Atomic<std::uint32_t> messages;
   };
 
   static constexpr std::size_t bytes_needed() { return 2 * sizeof(Position) + Capacity; }
 
-  // Both ends map the same bytes_needed() zeroed bytes. `peer` is the world rank at the other end.
-  // Its bell is rung after a send, and after a receive that makes room. `sent` counts what is sent;
-  // null if the receiver needs no count.
+  // Both ends map the same bytes_needed() bytes, which are zero at first. `peer` is the world rank
+  // at the other end. Its doorbell rings after every send and receive. `sent` is the counter that
+  // the receiver shares with its senders, or null.
   BasicMessageRing(std::byte* memory, BasicDoorbells<Atomics>& doorbells, int peer,
                    Counter* sent = nullptr)
       : written_(reinterpret_cast<Position*>(memory)),
@@ -49,8 +50,8 @@ class BasicMessageRing {
         peer_(peer),
         sent_(sent) {}
 
-  // Returns false if there is no room now; try again after the bell has rung. A message has at most
-  // kCapacityBytes / 2.
+  // Returns false if there is no room now; try again after the doorbell has rung. A message has at
+  // most kCapacityBytes / 2 bytes.
   bool try_send(std::span<const std::byte> message);
   // Returns the next message, or nothing if the queue is empty.
   std::optional<Bytes> try_receive();

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// MADV_COLLAPSE (Linux 6.1) makes huge pages at once, even if shmem_enabled is `never`.
+// MADV_COLLAPSE (since Linux 6.1) allocates huge pages at once, even if shmem_enabled is `never`.
 constexpr int kCollapse = 25;
 
 std::size_t whole_pages(std::size_t bytes) {
@@ -134,7 +134,7 @@ Result<std::shared_ptr<Segment>> Segment::attach(const Descriptor& descriptor,
 void Segment::leave_out_of_core_dumps() { ::madvise(data_, size_, MADV_DONTDUMP); }
 
 void Segment::discard(std::byte* begin, std::size_t bytes) {
-  // This fails, for example, if the memory is locked.
+  // MADV_REMOVE fails, for example, if the memory is locked.
   if (::madvise(begin, bytes, MADV_REMOVE) != 0) std::memset(begin, 0, bytes);
 }
 
@@ -144,8 +144,9 @@ Status Segment::make_private(std::byte* begin, std::size_t bytes) {
   if (memory == MAP_FAILED)
     return call_failed("mmap", bytes, "vm.overcommit_memory or vm.max_map_count is too low");
   ::madvise(begin, bytes, MADV_DONTDUMP);
-  // A page becomes our own at the first store. Exchanging a byte for itself stores, and it loses no
-  // store of another thread. (A fetch_or of 0 may be compiled to a load.)
+  // A page becomes private at the first store. So store the first byte of each page by
+  // compare-and-swap with its own value, which loses no store of another thread. (The compiler may
+  // turn a fetch_or of 0 into a load.)
   for (std::byte* page = begin; page < begin + bytes; page += whole_pages(1)) {
     const std::atomic_ref<std::byte> first(*page);
     std::byte value = first.load(std::memory_order_relaxed);

@@ -1,8 +1,8 @@
 // Segment: memory that processes of one host can share. It is a sealed memfd: it has no file name,
-// its size cannot change, and it is freed with the last process that maps it. Its pages are
-// allocated at the first touch and do not count against the size of /dev/shm. If a memory cgroup is
-// full at a touch, the kernel kills a process; there is no SIGBUS. Reserving the pages beforehand
-// would not change that.
+// its size cannot change, and it is freed with the last process that maps it. The kernel allocates
+// a page at its first use, and these pages do not count against the size of /dev/shm. If the memory
+// cgroup is full at that moment, the kernel kills a process; there is no SIGBUS. Reserving the
+// pages beforehand would not change that.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,16 @@ namespace farandole {
 // The processor's huge page size. Segments of at least this size begin at a multiple of it.
 inline constexpr std::size_t kHugePageBytes = 2 << 20;
 
-// Mapped for reading and writing while the object lives. All owners of memory inside it share the
-// object.
+// The memory is mapped for reading and writing while this object exists. All owners of memory
+// inside the segment share this object.
 class Segment {
  public:
   // Creates at least `bytes` zeroed bytes, in whole pages. `name` only appears in /proc. Errors:
   // kStop with the system call, the size and the limit to raise.
   static Result<std::shared_ptr<Segment>> create(const char* name, std::size_t bytes);
   // Maps a segment that this or another process has created with `expected_bytes`. The descriptor
-  // is borrowed and no longer needed afterwards. Errors: kStop if it is no segment or not sealed,
-  // because its memory could then disappear while we use it.
+  // is borrowed and not needed afterwards. Errors: kStop if it is not a segment, or not sealed,
+  // because an unsealed segment could shrink while we use it.
   static Result<std::shared_ptr<Segment>> attach(const Descriptor& descriptor,
                                                  std::size_t expected_bytes);
   // The same for a segment of any size.
@@ -37,22 +37,25 @@ class Segment {
 
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
-  // The descriptor, borrowed, for sending it to peers. Empty after attach() and close_descriptor().
+  // The descriptor, borrowed, for sending it to peers. Invalid after attach() and
+  // close_descriptor().
   const Descriptor& descriptor() const { return descriptor_; }
-  // The memory stays mapped.
+  // Closes the descriptor. The memory stays mapped.
   void close_descriptor() { descriptor_.reset(); }
 
-  // Without this, a core dump would read the whole segment and so allocate all of its pages.
+  // Excludes the segment from core dumps. Otherwise a core dump would read the whole segment and so
+  // allocate all of its pages.
   void leave_out_of_core_dumps();
   // Zeroes whole pages by giving them back to the system.
   void discard(std::byte* begin, std::size_t bytes);
-  // Makes these whole pages private to this process, for good. They keep their addresses and bytes.
-  // Later stores through other mappings of the segment do not appear here, and our stores do not
-  // appear there. Other threads may use the memory meanwhile. Needs descriptor(). Errors: kStop.
+  // Permanently makes these whole pages private to this process. They keep their addresses and
+  // bytes. Later stores through other mappings of the segment do not appear here, and our stores do
+  // not appear there. Other threads may use the memory meanwhile. The descriptor must be open.
+  // Errors: kStop.
   Status make_private(std::byte* begin, std::size_t bytes);
-  // Allocates huge pages for the part of these untouched bytes that fills whole huge pages. That
-  // takes a seventh of the time of touching small pages. Does nothing if the kernel has no huge
-  // pages.
+  // Allocates huge pages for all whole huge pages inside this range, whose bytes must be untouched.
+  // That takes a seventh of the time that allocating small pages would take. Has no lasting effect
+  // if the kernel offers no huge pages.
   void take_huge_pages(std::byte* begin, std::size_t bytes);
 
  private:

@@ -16,8 +16,9 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-// A sixteenth of the heap is for small blocks, whose pages stay. So free memory for large blocks is
-// always zeroed or a kept block. Kept blocks also take at most a sixteenth.
+// A sixteenth of the heap is for small blocks, which keep their pages when they are freed. So free
+// memory in the part for large blocks is always zero. Kept blocks also take at most a sixteenth of
+// the heap.
 constexpr std::size_t kPart = 16;
 
 std::size_t rounded(std::size_t bytes, std::size_t unit) {
@@ -76,14 +77,14 @@ SharedHeap::Taken SharedHeap::take_large(std::size_t bytes) {
 }
 
 void SharedHeap::give_back(const std::byte* begin) {
-  // In the child of a fork, the lock may be held by a thread that does not exist there, and to
-  // discard pages would take them from the parent.
+  // In the child of a fork, a thread that does not exist there may hold the lock, and discarding
+  // pages would discard the parent's.
   if (!is_of_this_process()) return;
   {
     auto both = zones_.lock();
     Arena& arena = both->small.holds(begin) ? both->small : both->large;
-    // Memory that was taken back from the peers is never used again, because a new block there
-    // must be visible to them.
+    // Memory that was taken back from the peers is never allocated again, because it is no longer
+    // shared and a new block must be visible to the peers.
     if (some_taken_back_ && is_taken_back({begin, arena.bytes_of(begin)})) return;
     if (&arena == &both->small) return arena.give_back(begin);
     arena.keep(begin);
@@ -91,7 +92,7 @@ void SharedHeap::give_back(const std::byte* begin) {
   keep_at_most(kept_bytes_max_);
 }
 
-// Does not hold the lock while the system takes the pages, so that other threads may allocate.
+// Discards pages without holding the lock, so that other threads can allocate meanwhile.
 void SharedHeap::keep_at_most(std::size_t bytes) {
   while (true) {
     std::span<std::byte> leaving;
@@ -147,7 +148,7 @@ std::span<const std::byte> SharedHeap::pages_of(std::span<const std::byte> memor
 Status SharedHeap::take_back(std::span<const std::byte> memory) {
   CHECK(segment_->data() <= memory.data() &&
             memory.data() + memory.size() <= segment_->data() + segment_->size(),
-        "only memory of the heap is seen by peers");
+        "the memory must be in the heap");
   const auto pages = pages_of(memory);
   {
     auto exposure = exposure_.lock();
@@ -158,7 +159,7 @@ Status SharedHeap::take_back(std::span<const std::byte> memory) {
     const auto is_same = [&](const auto& other) {
       return other.data() == pages.data() && other.size() == pages.size();
     };
-    // The system may have refused it before.
+    // If make_private() failed in an earlier call, the pages are already in the list.
     if (!std::ranges::any_of(exposure->taken_back, is_same)) exposure->taken_back.push_back(pages);
     some_taken_back_ = true;
   }

@@ -1,6 +1,6 @@
 // SharedHeap: a worker's memory that its peers on the host can map. It is one sealed memfd segment,
-// much larger than the part in use, because only touched pages cost memory. It has no file name, so
-// nothing is left after kill −9. PeerHeap: the same memory as mapped by a peer.
+// usually much larger than the part in use, because only touched pages cost memory. It has no file
+// name, so nothing is left after `kill -9`. PeerHeap is the same memory, mapped by a peer.
 #pragma once
 
 #include <array>
@@ -25,12 +25,13 @@ inline constexpr std::size_t kHeapAlignment = 128;
 // A block of at least this size is large: it begins at a page boundary. A block of at least
 // kHugePageBytes begins at a huge page boundary.
 inline constexpr std::size_t kLargeBlockBytes = 64 << 10;
-// At most this many bytes in freed large blocks keep their pages, to be used again.
+// At most this many bytes of freed large blocks keep their pages for reuse.
 inline constexpr std::size_t kWarmBytesMax = 128 << 20;
 
 class HeapPin;
 
-// Any thread. Owned by its users and by all blocks: with the last of them, all of it goes.
+// Any thread may call it. Its users and all allocated blocks share ownership: the memory is freed
+// with the last of them.
 class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
  public:
   // Rounds up to whole huge pages. Errors: kStop with the system call, the size and the limit to
@@ -39,27 +40,27 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   SharedHeap(const SharedHeap&) = delete;
   SharedHeap& operator=(const SharedHeap&) = delete;
 
-  // Allocates zeroed memory, aligned to kHeapAlignment. If the heap is full, it is memory that
-  // peers cannot see. A forked child sees what its parent writes there, even after the block is
-  // gone; a block that is freed in the child stays the parent's. Errors: kStop.
+  // Allocates zeroed memory, aligned to kHeapAlignment. If the heap is full, it allocates memory
+  // that peers cannot see. A forked child shares these pages with its parent and sees what the
+  // parent writes. A child that frees a block does not free the parent's memory. Errors: kStop.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes);
 
-  // The location by which peers find this memory. Empty if it is not wholly in the segment, or if
-  // it was taken back from the peers.
+  // The location by which peers find this memory. Empty if the memory is not completely in the
+  // segment, or if a part of it was taken back from the peers.
   std::optional<std::uint64_t> location_of(const void* address, std::size_t bytes) const;
-  // Takes memory in the segment back from the peers, for good, and with it the rest of its pages.
-  // The pages keep their addresses and bytes, but later stores of a peer are lost. No block that
-  // overlaps these pages is allocated again. Other threads may use the memory meanwhile. Errors:
-  // kRetry (a HeapPin holds some of these pages), kStop.
+  // Permanently takes memory in the segment back from the peers, together with the rest of its
+  // pages. The pages keep their addresses and bytes, but later stores of a peer do not reach them.
+  // No block that overlaps these pages is allocated again. Other threads may use the memory
+  // meanwhile. Errors: kRetry (a HeapPin holds some of these pages), kStop.
   Status take_back(std::span<const std::byte> memory);
   // The whole pages that contain this memory.
   static std::span<const std::byte> pages_of(std::span<const std::byte> memory);
   // The segment's descriptor, borrowed, for sending it to peers.
   const Descriptor& segment() const;
   std::size_t size() const { return segment_->size(); }
-  // False in the child of a fork: the memory, and all that was allocated, is the parent's.
+  // False in the child of a fork, because the heap and all its blocks belong to the parent.
   bool is_of_this_process() const;
-  // For the child of a fork: closes the descriptor. Takes no lock and unmaps nothing.
+  // Closes the descriptor in the child of a fork. Takes no lock and unmaps nothing.
   void abandon_after_fork() { segment_->close_descriptor(); }
 
  private:
@@ -68,8 +69,8 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
     Arena large;
   };
   struct Taken {
-    std::byte* begin = nullptr;  // null: there is no room
-    bool is_fresh = false;       // zeroed, and no page of it has been touched
+    std::byte* begin = nullptr;  // null if there is no room
+    bool is_fresh = false;       // zero, and none of its pages has been touched
   };
 
   explicit SharedHeap(std::shared_ptr<Segment> segment);
@@ -87,26 +88,29 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
     std::vector<const HeapPin*> pins;
   };
 
-  const std::shared_ptr<Segment> segment_;  // ours alone
+  const std::shared_ptr<Segment> segment_;  // no other owner
   const std::size_t kept_bytes_max_;
   const int owner_pid_;
   Guarded<Zones> zones_;
   mutable Guarded<Exposure> exposure_;
-  std::atomic<bool> some_taken_back_ = false;  // so that the usual check needs no lock
+  std::atomic<bool> some_taken_back_ =
+      false;  // whether taken_back has entries; read without the lock
 };
 
-// Keeps SharedHeap::take_back() from memory that a step exposes, because a peer's store into it
-// would be lost. Each group has one, and runs one step at a time. Used by one thread at a time.
+// Prevents SharedHeap::take_back() of memory that a running step exposes, because a peer's stores
+// into it would be lost. Each group has one pin, because it runs one step at a time. Only one
+// thread at a time may use it.
 class HeapPin {
  public:
   using Memory = std::array<std::span<const std::byte>, 2>;
 
-  explicit HeapPin(SharedHeap& heap);  // which outlives this
+  explicit HeapPin(SharedHeap& heap);  // `heap` must outlive this object
   ~HeapPin();
   HeapPin(const HeapPin&) = delete;
   HeapPin& operator=(const HeapPin&) = delete;
 
-  // Replaces what was pinned. Takes no lock if none of it is in the heap and nothing was pinned.
+  // Pins this memory instead of what was pinned before. Takes no lock if nothing was pinned and
+  // none of this memory is in the heap.
   void pin(const Memory& memory);
   void unpin();
 
@@ -130,7 +134,7 @@ class PeerHeap {
 
  private:
   explicit PeerHeap(std::shared_ptr<Segment> segment) : segment_(std::move(segment)) {}
-  std::shared_ptr<Segment> segment_;  // ours alone
+  std::shared_ptr<Segment> segment_;  // no other owner
 };
 
 }  // namespace farandole

@@ -51,7 +51,7 @@ TEST(SharedHeap, FreedMemoryComesBackZeroed) {
   EXPECT_TRUE(all_zero(block.get(), 20'000));
 }
 
-// How much of the machine's memory the segment takes.
+// How many bytes of the machine's memory the segment uses.
 std::size_t bytes_in_use(const SharedHeap& heap) {
   struct stat facts{};
   EXPECT_EQ(::fstat(heap.segment().get(), &facts), 0);
@@ -112,7 +112,7 @@ TEST(SharedHeap, AThousandBlocksTakeTheMemoryOfOne) {
     block.get()[0] = block.get()[bytes - 1] = std::byte{1};
     most = std::max(most, bytes_in_use(*heap) - before);
   }
-  EXPECT_LE(most, kHeapBytes / 16 + 6 * kMiB) << "what is kept, and one block";
+  EXPECT_LE(most, kHeapBytes / 16 + 6 * kMiB) << "the kept blocks and one block in use";
 }
 
 TEST(SharedHeap, AKeptBlockNeedsNoPagesAgain) {
@@ -198,7 +198,7 @@ bool all_are(const std::byte* begin, std::size_t bytes, std::byte value) {
   return std::all_of(begin, begin + bytes, [value](std::byte b) { return b == value; });
 }
 
-// The child frees more than may be kept, so pages would be discarded.
+// The child frees more bytes than may be kept. If it acted as an owner, it would discard pages.
 TEST(SharedHeap, WhatAForkedChildFreesStaysTheParents) {
   constexpr std::size_t kBytes = 8 * kMiB;
   const auto heap = SharedHeap::create(kHeapBytes).value();
@@ -222,7 +222,7 @@ TEST(SharedHeap, WhatAForkedChildFreesStaysTheParents) {
   for (const auto& block : blocks) EXPECT_TRUE(all_are(block.get(), kBytes, std::byte{5}));
 }
 
-// Later stores of a peer do not reach the owner.
+// After take_back(), stores of a peer no longer reach the owner.
 TEST(SharedHeap, MemoryTakenBackKeepsItsBytesWhateverAPeerStores) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   const auto peer = PeerHeap::attach(heap->segment()).value();
@@ -309,7 +309,7 @@ TEST(SharedHeap, PinnedPagesAreNotTakenBack) {
   EXPECT_TRUE(heap->take_back(whole.subspan(100'000, 1)).ok()) << "the pin is gone";
 }
 
-// No store of another thread is lost while the pages become private.
+// While the pages become private, no store of another thread may be lost.
 TEST(SharedHeap, OtherThreadsStoreWhileMemoryIsTakenBack) {
   if (::dlsym(RTLD_DEFAULT, "__tsan_init") != nullptr)
     GTEST_SKIP() << "the thread sanitizer counts a mapping over memory in use as a store";
@@ -330,7 +330,8 @@ TEST(SharedHeap, OtherThreadsStoreWhileMemoryIsTakenBack) {
   taken_back = true;
 }
 
-// More is freed than may be kept, so pages are discarded all the time while others allocate.
+// The threads free more bytes than may be kept, so pages are often discarded while another thread
+// allocates.
 TEST(SharedHeap, PagesAreDiscardedBeforeTheirBlockIsUsedAgain) {
   constexpr std::size_t kStride = 4096;
   const auto heap = SharedHeap::create(96 * kMiB).value();  // little more than the threads use

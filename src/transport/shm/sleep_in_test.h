@@ -1,5 +1,5 @@
-// How the tests sleep on doorbells, as the holder of the progress lock does. A bell that does not
-// ring within a minute was lost, which fails the test.
+// For tests: sleeping on doorbells, as the holder of the progress lock does. If no doorbell rings
+// within a minute, the test fails.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-// Sleeps after prepare_sleep() has given the ticket. False if no bell rang.
+// Sleeps with a ticket from prepare_sleep(). False if no doorbell rang.
 inline bool sleeps_until_the_bell(Doorbells& doorbells, std::uint32_t ticket) {
   constexpr auto kHangGuard = std::chrono::seconds(60);
   const auto begin = std::chrono::steady_clock::now();

@@ -10,7 +10,8 @@ namespace farandole {
 
 void WaitPolicy::begin_wait(const Clock& clock) {
   if (yielded_) learn_from_yield(clock);
-  // If all yields of a wait were short, yielding pays off again: skip it in fewer waits.
+  // If all yields of the last wait were short, yielding is useful again. So skip it in fewer waits
+  // after the next long yield.
   if (good_yields_) skipped_waits_next_ = std::max(kSkippedWaitsMin, skipped_waits_next_ / 2);
   good_yields_ = false;
   asleep_ = false;

@@ -1,8 +1,8 @@
 // WaitPolicy and wait_awake(): what a waiting thread does before it sleeps. If every rank has a
 // core, spinning is best, because a sleep costs 5 to 55 µs. With fewer cores, a spinning rank may
-// keep the rank that it waits for off the core, so yielding is better. But if other programs use
-// the core, a yield may take milliseconds. So after a long yield, yielding is off for a while, and
-// for twice as long if it happens again.
+// keep the rank that it waits for from running, so yielding is better. But if other programs use
+// the core, a yield may take milliseconds. So after a long yield, the next waits do not yield. If
+// yields stay long, the number of these waits doubles each time.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,13 @@
 
 namespace farandole {
 
-// Only decides; it never sleeps. It reads its clock rarely, because that costs as much as checking
-// the flags. For one thread at a time (the holder of the progress lock).
+// WaitPolicy only decides; it never sleeps. While spinning it reads the clock rarely, because that
+// costs as much as checking the flags. Only one thread at a time may use it: the holder of the
+// progress lock.
 class WaitPolicy {
  public:
   enum class Action : std::uint8_t {
-    kCheck,  // check the flags again at once: a pause takes longer than a flag from another core
+    kCheck,  // check the flags again at once, because a pause takes longer than a flag's arrival
     kPoll,   // pause the processor briefly, then check the flags
     kYield,  // yield the core, then check the flags
     kSleep,  // prepare_sleep(), check the flags, sleep()
@@ -27,8 +28,8 @@ class WaitPolicy {
   static constexpr int kPollsPerReading = 16;  // polls per reading of the clock, while spinning
   static constexpr int kPolls = 4;             // polls before the first yield
   static constexpr int kYields = 16;
-  // Longer than a few other ranks need on this core, and shorter than the time slice of another
-  // program (3 ms and more).
+  // A yield that takes at least this long is a long yield. This is longer than a few other ranks
+  // need on this core, and shorter than the time slice of another program (3 ms or more).
   static constexpr auto kLongYield = std::chrono::milliseconds(1);
   static constexpr int kSkippedWaitsMin = 16;
   static constexpr int kSkippedWaitsMax = 4096;
@@ -36,7 +37,8 @@ class WaitPolicy {
   WaitPolicy(int local_ranks, int cores) : own_core_(local_ranks <= cores) {}
 
   void begin_wait(const Clock& clock);
-  // What to do after another check of the flags found nothing. After a sleep, a new wait begins.
+  // Returns what to do after a check of the flags found nothing new. After a sleep, a new wait
+  // begins.
   Action next(const Clock& clock);
 
  private:
@@ -52,11 +54,11 @@ class WaitPolicy {
   int polls_ = 0;
   int yields_ = 0;
   int skipped_waits_ = 0;                      // how many more waits do not yield
-  int skipped_waits_next_ = kSkippedWaitsMin;  // after the next long yield
+  int skipped_waits_next_ = kSkippedWaitsMin;  // its value after the next long yield
 };
 
-// After another check of the flags found nothing: does what the policy says, but returns false
-// instead of sleeping.
+// Call it after a check of the flags found nothing new. Does what the policy says, but returns
+// false instead of sleeping.
 bool wait_awake(WaitPolicy& policy, const Clock& clock);
 
 }  // namespace farandole

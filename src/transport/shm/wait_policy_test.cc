@@ -17,8 +17,8 @@ struct Counts {
   int yields = 0;
 };
 
-// Runs one wait until the policy says sleep. Checking the flags takes 10 ns, a poll 1 µs, and a
-// yield `yield`.
+// Runs one wait until the policy returns kSleep. On the simulated clock, a check of the flags takes
+// 10 ns, a poll takes 1 µs, and a yield takes `yield`.
 Counts one_wait(WaitPolicy& policy, SimulatedClock& clock, Duration yield = microseconds(3)) {
   Counts counts;
   policy.begin_wait(clock);
@@ -105,7 +105,7 @@ TEST(WaitPolicy, AWaitThatEndsDuringALongYieldCountsToo) {
   SimulatedClock clock;
   policy.begin_wait(clock);
   while (policy.next(clock) != Action::kYield) clock.advance(microseconds(1));
-  clock.advance(milliseconds(3));  // then the wait ended
+  clock.advance(milliseconds(3));  // the wait ends during this yield
   EXPECT_EQ(waits_without_yield(policy, clock), WaitPolicy::kSkippedWaitsMin);
 }
 
