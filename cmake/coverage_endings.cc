@@ -1,5 +1,5 @@
-// Writes the coverage counts before a process ends by _exit or abort, which skip the exit handlers.
-// Linked in the place of these functions (--wrap), with FARANDOLE_COVERAGE only.
+// Replacements of _exit and abort that write the coverage counts first, because these functions
+// skip the exit handlers. The linker option --wrap uses them, only with FARANDOLE_COVERAGE.
 extern "C" {
 
 #include <gcov.h>

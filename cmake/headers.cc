@@ -1,1 +1,1 @@
-// Holds the precompiled headers of the rooms, and those of the tests; see room.cmake.
+// room.cmake compiles this file for the precompiled headers of the rooms and of the tests.

@@ -1,9 +1,9 @@
-# A room is one static library; its link list must stay within its row in docs/architecture.md.
+# A room is one static library. It may link only the rooms in its row of docs/architecture.md.
 #   farandole_room(NAME collective SOURCES a.cc b.cc LINKS base device transport)
 #   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
-# OWN_OPTIONS: sources of the room have their own options. ONE_THREAD: the test starts no threads.
-# TSAN_FILTER: the thread sanitizer only runs these tests, because they run all code that threads
-# share; a pattern of GoogleTest.
+# OWN_OPTIONS: some sources of the room have their own compile options. ONE_THREAD: the test starts
+# no threads. TSAN_FILTER: a pattern of GoogleTest; under the thread sanitizer, only tests that match
+# it run, because they run all code that threads share.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
@@ -13,8 +13,8 @@ if(FARANDOLE_DEVELOPER)
   target_compile_options(farandole_flags INTERFACE -Werror)
 endif()
 
-# Releases contain fmt as headers. Developers link it, because compiling it in every file, with a
-# sanitizer, takes ten times as long as the file itself.
+# Releases use fmt as a header-only library. Developers link it, because with a sanitizer, compiling
+# fmt in every file takes ten times as long as compiling the file itself.
 add_library(farandole_fmt INTERFACE)
 if(FARANDOLE_DEVELOPER)
   target_link_libraries(farandole_fmt INTERFACE fmt::fmt)
@@ -22,8 +22,8 @@ else()
   target_link_libraries(farandole_fmt INTERFACE fmt::fmt-header-only)
 endif()
 
-# Most of our processes end by _exit, abort or a signal, and so skip the exit handler that writes
-# the counts of lines. All programs use farandole_flags, so all get the replacements.
+# Most of our processes end by _exit or abort and so skip the exit handler that writes the coverage
+# counts. All programs link farandole_flags, so all get the replacements.
 if(FARANDOLE_COVERAGE)
   add_library(farandole_coverage STATIC ${PROJECT_SOURCE_DIR}/cmake/coverage_endings.cc)
   target_link_options(farandole_coverage INTERFACE
@@ -34,10 +34,10 @@ endif()
 add_library(farandole_public INTERFACE)
 target_include_directories(farandole_public INTERFACE ${PROJECT_SOURCE_DIR}/include)
 
-# Headers that most files include are parsed once for the rooms, and once for the tests
-# (docs/decisions/0034). GCC requires the same flags in every file that uses them: -fPIE in tests,
-# because they are executables. ccache needs -fpch-preprocess. The preset lint and the wheel do
-# without them, so they find an #include that is missing.
+# The headers that most files include are precompiled once for the rooms and once for the tests
+# (docs/decisions/0034). GCC requires the same flags in every file that uses a precompiled header;
+# tests need -fPIE, because they are executables. ccache needs -fpch-preprocess. The preset lint and
+# the wheel use no precompiled headers, so they find a missing #include.
 set(farandole_pch_flags $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 if(FARANDOLE_DEVELOPER)
   add_library(farandole_room_headers OBJECT ${PROJECT_SOURCE_DIR}/cmake/headers.cc)
@@ -57,7 +57,8 @@ function(farandole_room)
   target_link_libraries(${room}
     PUBLIC farandole_public ${ROOM_LINKS} Threads::Threads
     PRIVATE farandole_flags ${ROOM_LIBRARIES})
-  # Only rooms that have exactly the libraries, and so the definitions, of the headers.
+  # Only rooms with exactly the libraries, and so the definitions, of the precompiled headers can
+  # use them.
   if(FARANDOLE_DEVELOPER AND ROOM_LIBRARIES STREQUAL "farandole_fmt" AND NOT ROOM_OWN_OPTIONS)
     target_compile_options(${room} PRIVATE ${farandole_pch_flags})
     target_precompile_headers(${room} REUSE_FROM farandole_room_headers)
@@ -77,14 +78,14 @@ if(FARANDOLE_DEVELOPER)
     <algorithm> <chrono> <filesystem> <fstream> <random> <span> <thread> <variant>)
 endif()
 
-# A test program that hangs is stopped after three minutes. Sanitizers cost about ten times the
-# time.
+# A test program that hangs is stopped after three minutes. With sanitizers, tests take about ten
+# times as long.
 set(FARANDOLE_TEST_TIMEOUT 180)
 if(CMAKE_CXX_FLAGS MATCHES "-fsanitize")
   set(FARANDOLE_TEST_TIMEOUT 1200)
 endif()
 
-# LABEL is unit or sim (house rule). A room has one program per label; a further one needs a NAME.
+# LABEL is unit or sim. A room has one test program per label; a further program needs a NAME.
 function(farandole_test)
   cmake_parse_arguments(TEST "ONE_THREAD" "ROOM;LABEL;NAME;TSAN_FILTER" "SOURCES;LINKS" ${ARGN})
   if(NOT FARANDOLE_DEVELOPER OR (TEST_ONE_THREAD AND FARANDOLE_ONLY_THREADS))

@@ -120,7 +120,7 @@ BenchOptions::BenchOptions(CLI::App& app)
       "heap: memory of the engine, which the other ranks can see; ordinary: any other", "KIND");
   command_->add_flag("--consume", consume_, "Reads every result inside the timed region");
   command_->add_option("--json", json_, "Writes the results to this file, too")->type_name("FILE");
-  command_->add_flag("--worker", worker_)->group("");  // only for job(), so not in the help
+  command_->add_flag("--worker", worker_)->group("");  // only for job(); not in the help
 }
 
 Result<BenchPlan> BenchOptions::plan() const {
@@ -135,7 +135,7 @@ Result<BenchPlan> BenchOptions::plan() const {
   plan.consume = consume_;
   plan.json = json_;
   if (command_->count("--json") == 0 || worker_) return plan;
-  // Opens the file now, so that an error does not come after minutes of measuring. An existing file
+  // Open the file now, so that an error does not come after minutes of measuring. An existing file
   // is emptied.
   const Descriptor file(::open(json_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (file.valid()) return plan;

@@ -19,11 +19,11 @@ class BenchOptions {
   BenchOptions& operator=(const BenchOptions&) = delete;
 
   bool chosen() const { return command_->parsed(); }
-  // Whether this process is one of the workers of job().
+  // Whether this process is a worker of the job that job() describes.
   bool is_worker() const { return worker_; }
   // Errors: kFixCall, with a text for the user.
   Result<BenchPlan> plan() const;
-  // The job whose workers run this program again with the same arguments. Errors: kFixCall, kStop.
+  // Returns a job whose workers run this program with the same arguments. Errors: kFixCall, kStop.
   Result<JobOptions> job(const BenchPlan& plan, const std::vector<std::string>& words) const;
 
  private:

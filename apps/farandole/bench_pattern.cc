@@ -8,9 +8,9 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kPeriod = 1021;
-constexpr std::size_t kSumMax = 120;  // exact in all types, even in int8 and bfloat16
+constexpr std::size_t kSumMax = 120;  // all types, even int8 and bfloat16, represent it exactly
 
-// The bits of a small whole number. Integers keep their lowest bytes, as their sums do.
+// Returns the bits of a small whole number in this type.
 std::uint64_t bits_of(DType dtype, std::size_t value) {
   const auto single = std::bit_cast<std::uint32_t>(static_cast<float>(value));
   switch (dtype) {
@@ -20,7 +20,7 @@ std::uint64_t bits_of(DType dtype, std::size_t value) {
       return single;
     case DType::kBFloat16:
       return single >> 16U;
-    case DType::kFloat16:  // another bias of the exponent, a shorter mantissa
+    case DType::kFloat16:  // convert the exponent's bias and shorten the mantissa
       return value == 0 ? 0 : (single >> 13U) - ((127U - 15U) << 10U);
     default:
       return value;

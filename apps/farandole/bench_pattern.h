@@ -1,7 +1,7 @@
 // BenchPattern: the contents of the ranks' buffers in `farandole bench` and in the programs of
 // bench/, and the expected results. The values are small whole numbers, so a sum over all ranks is
-// exact in every type. The period is a prime number of elements, so a piece at a wrong place is
-// noticed. Every repetition starts at another place of the period.
+// exact in every type. The pattern repeats after a prime number of elements, so data at a wrong
+// offset is noticed. Every repetition of the benchmark starts at another element of the pattern.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@ class BenchPattern {
  public:
   BenchPattern(DType dtype, int ranks);
 
-  // Writes a rank's input: its elements from number `first` on.
+  // Writes a rank's input, beginning with element `first` of the pattern.
   void write(std::byte* memory, std::size_t bytes, int rank, std::size_t first) const;
-  // Whether memory holds a rank's input.
+  // Whether `memory` has a rank's input.
   bool is_input(const std::byte* memory, std::size_t bytes, int rank, std::size_t first) const {
     return holds(inputs_[static_cast<std::size_t>(rank)], memory, bytes, first);
   }
-  // Whether memory holds the result that `rank` must get from an operation on `bytes` (see
+  // Whether `memory` has the result that `rank` must get from an operation on `bytes` bytes (see
   // BenchPlan::bytes_for).
   bool is_result(Operation operation, const std::byte* memory, std::size_t bytes, int rank,
                  std::size_t first) const;

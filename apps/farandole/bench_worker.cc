@@ -34,7 +34,8 @@ constexpr Seconds kProgressPeriod(0.2);
 constexpr std::size_t kRotatingBuffers = 3;
 constexpr std::size_t kAlignment = 128;
 constexpr int kWarmUps = 3;
-// Approximate seconds for each size: in the operation alone, and with writing and checking.
+// How many seconds the repetitions of a size take, approximately: in the operation itself, and in
+// total with writing and checking.
 constexpr double kSecondsMeasured = 0.4;
 constexpr double kSecondsInAll = 3;
 constexpr double kRepetitionsMin = 5;
@@ -77,7 +78,8 @@ class BenchWorker {
       FARANDOLE_TRY_ASSIGN(BenchRow row, measure(plan_.bytes_for(size)));
       clear_progress();
       rows.push_back(row);
-      // Write first, because the user may interrupt when the line is shown.
+      // Write the file before printing the line, because the user may interrupt the job after
+      // seeing it.
       FARANDOLE_TRY(write_json(rows));
       const std::string line = bench_line(plan_, row);
       print_line(row.verified ? line : colored(line, Color::kRed));
@@ -88,7 +90,7 @@ class BenchWorker {
  private:
   struct Times {
     double operation = 0;
-    double all = 0;  // with writing and checking
+    double all = 0;  // in total, with writing and checking
   };
 
   Result<Memory> allocate(std::size_t bytes) {
@@ -112,7 +114,7 @@ class BenchWorker {
   std::int64_t elements(std::size_t bytes) const {
     return static_cast<std::int64_t>(bytes / row_of(plan_.dtype).bytes);
   }
-  // The bytes of one rank's share of a divided tensor.
+  // The bytes of one rank's share of a tensor that is divided among the ranks.
   std::size_t piece(std::size_t bytes) const {
     return bytes / static_cast<std::size_t>(plan_.ranks);
   }
@@ -131,7 +133,7 @@ class BenchWorker {
     return outcome;
   }
 
-  // Replaces each value by the largest one of all ranks.
+  // Replaces each value by its maximum over all ranks.
   Status largest(std::vector<double>& values) {
     Submission submission;
     submission.operation = Operation::kAllreduce;
@@ -217,7 +219,7 @@ class BenchWorker {
   }
 
   // Writes the whole list again, because JSON needs the closing bracket. The text only grows, so
-  // one write replaces the old text; if the job is interrupted, at most the last size is missing.
+  // one write replaces the old text. If the job is interrupted, at most the last size is missing.
   Status write_json(const std::vector<BenchRow>& rows) const {
     if (!leads_ || plan_.json.empty()) return {};
     const std::string text = bench_json(plan_, rows);
@@ -254,7 +256,7 @@ class BenchWorker {
   bool shows_progress_;
   Clock::time_point shown_{};
   std::size_t repetition_ = 0;
-  std::vector<Memory> inputs_;  // used in turn
+  std::vector<Memory> inputs_;  // the repetitions use them in turn
   Memory output_;               // for operations whose output is not the input
 };
 
@@ -265,7 +267,7 @@ Status measure_all(Engine& engine, const BenchPlan& plan) {
   return Status::stop("a result was wrong; please report it with this machine's /proc/cpuinfo");
 }
 
-// All ranks fail with the same cause, so only one of them prints it.
+// All ranks fail for the same reason, so only rank 0 prints it.
 int fail(const Status& status) {
   const char* const rank = std::getenv("FARANDOLE_RANK");
   if (rank != nullptr && std::string_view(rank) != "0") return 1;

@@ -22,12 +22,12 @@ Result<int> open_descriptor(const char* flag, const std::string& text) {
       fmt::format("{} is \"{}\"; {} is not an open descriptor", flag, text, number));
 }
 
-// −1 for a flag that was not given.
+// Returns −1 for a flag that was not given.
 Result<int> descriptor(const char* flag, const std::string& text) {
   return text.empty() ? Result<int>(-1) : open_descriptor(flag, text);
 }
 
-// Empty for a flag that was not given.
+// Returns an empty list for a flag that was not given.
 Result<std::vector<int>> list(const char* flag, const std::string& text, std::size_t wanted) {
   std::vector<int> numbers;
   if (text.empty()) return numbers;

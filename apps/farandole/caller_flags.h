@@ -1,4 +1,4 @@
-// The flags of `farandole run` by which a program that starts a job passes descriptors.
+// The flags of `farandole run` with which a program that starts a job passes descriptors.
 #pragma once
 
 #include <CLI/CLI.hpp>

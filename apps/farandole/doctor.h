@@ -1,5 +1,5 @@
 // `farandole doctor`: shows what works on this machine, and the reason if something does not. It
-// tries everything and guesses nothing.
+// tries every feature instead of guessing from version numbers.
 #pragma once
 
 namespace farandole {

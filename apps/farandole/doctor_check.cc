@@ -55,7 +55,8 @@ std::vector<Finding> decode(std::string_view bytes) {
   return findings;
 }
 
-// Runs in the child. The check must not disturb our output or our terminal.
+// Runs in the child. Its standard streams lead to /dev/null, so that the check does not disturb our
+// output or our terminal.
 [[noreturn]] void run_and_report(const Check& check, const Descriptor& reporter) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -73,7 +74,7 @@ std::vector<Finding> decode(std::string_view bytes) {
   ::_exit(0);
 }
 
-// Reads until the other end is closed. Empty if that takes too long.
+// Reads until the other end is closed. Returns nothing if that takes longer than kTimeLimit.
 std::optional<std::string> read_all(const Descriptor& source) {
   const auto deadline = Clock::now() + kTimeLimit;
   std::string bytes;
@@ -89,10 +90,11 @@ std::optional<std::string> read_all(const Descriptor& source) {
   }
 }
 
-// Does not wait for the processes: one that hangs in the kernel ends later.
+// Kills the check's process group. Waits at most kKillMs, because a process that hangs in the
+// kernel ends later.
 void end_group(pid_t leader) {
   ::kill(-leader, SIGKILL);
-  ::kill(leader, SIGKILL);  // if it has not made its group yet
+  ::kill(leader, SIGKILL);  // in case it has not created its group yet
   const Descriptor handle(static_cast<int>(::syscall(SYS_pidfd_open, leader, 0)));
   pollfd entry{handle.get(), POLLIN, 0};
   if (handle.valid()) ::poll(&entry, 1, kKillMs);

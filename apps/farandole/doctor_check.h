@@ -18,7 +18,7 @@ struct Finding {
 
 struct Check {
   std::vector<std::string> names;  // one for each finding
-  bool essential = false;          // if it does not work, no job can run
+  bool essential = false;          // whether no job can run if this check fails
   std::function<std::vector<Finding>()> look;
 };
 

@@ -40,14 +40,14 @@ Finding version_in(const char* library, const char* call, std::string (*text)(in
   return {Health::kWorks, fmt::format("{}: version {}; {}", library, text(number), kNoGpuYet), ""};
 }
 
-// 12040 is CUDA 12.4.
+// The number 12040 is CUDA 12.4.
 Finding cuda() {
   return version_in("libcuda.so.1", "cuDriverGetVersion", [](int number) {
     return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
   });
 }
 
-// 22005 is NCCL 2.20.5.
+// The number 22005 is NCCL 2.20.5.
 Finding nccl() {
   return version_in("libnccl.so.2", "ncclGetVersion", [](int number) {
     return fmt::format("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
@@ -55,7 +55,7 @@ Finding nccl() {
 }
 
 struct Program {
-  int status = 0;  // as from waitpid
+  int status = 0;  // from waitpid()
   std::string output;
   std::string errors;
 };
@@ -72,8 +72,8 @@ Program not_tried(const char* call) {
   return {126 << 8, "", fmt::format("{}: {}", call, ::strerror(errno))};
 }
 
-// Runs a program from PATH to its end. Exit code 127 means that it does not exist, 126 that it was
-// not tried.
+// Runs a program from PATH to its end. Exit code 127 means that the program does not exist, and 126
+// that it could not be started.
 Program run_program(const std::vector<const char*>& words) {
   const Descriptor output(::memfd_create("output", MFD_CLOEXEC));
   const Descriptor errors(::memfd_create("errors", MFD_CLOEXEC));
@@ -114,7 +114,7 @@ std::string why(const Program& program) {
 struct FrameworkRow {
   const char* name;
   const char* distributions;  // names in the package index, separated by spaces
-  const char* frontend;       // our package for it; empty: there will be none
+  const char* frontend;       // the name of our package for it
 };
 constexpr std::array<FrameworkRow, 7> kFrameworks{{
     {"torch", "torch", "torch"},
@@ -126,7 +126,8 @@ constexpr std::array<FrameworkRow, 7> kFrameworks{{
     {"ray", "ray", "ray"},
 }};
 
-// Has the same sys.path as a script started by `python3 script.py`, except for the script's folder.
+// This program has the same sys.path as a script started by `python3 script.py`, except for the
+// script's folder.
 constexpr const char* kAskPython = R"(
 import sys
 if sys.path and sys.path[0] == "":
@@ -226,7 +227,7 @@ Check python_check() {
   return check;
 }
 
-// Looks for the py-spy that the launcher would run.
+// Checks the py-spy that the launcher would run.
 Finding py_spy() {
   const std::string path = find_py_spy();
   if (path.empty())

@@ -35,7 +35,7 @@ constexpr std::size_t kPage = 4096;
 constexpr const char* kOld =
     "Linux 5.3 or newer is needed; in a container, its seccomp profile must allow the call";
 
-// The finding for a system call that failed, from errno.
+// Returns the finding for a system call that has failed with errno.
 Finding failed(const char* call) {
   const char* advice = kOld;
   if (errno == EMFILE || errno == ENFILE) advice = "look at `ulimit -n`";
@@ -50,7 +50,7 @@ Finding kernel() {
   return {Health::kWorks, fmt::format("{} {} on {}", name.sysname, name.release, name.machine), ""};
 }
 
-// Starts a child that runs `role` and ends. No check has two children.
+// Starts a child that runs `role` and exits with its result.
 template <class Role>
 pid_t start_child(Role role) {
   const pid_t child = ::fork();
@@ -103,7 +103,7 @@ Finding events() {
   return {Health::kWorks, "signalfd and epoll: a signal arrives", ""};
 }
 
-// Memory as the engine shares it between workers.
+// Creates memory in the same way as the engine creates the memory that workers share.
 Descriptor sealed_memory() {
   Descriptor memory(::memfd_create("farandole-doctor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.valid() || ::ftruncate(memory.get(), kPage) != 0 ||
@@ -127,7 +127,7 @@ Finding shared_memory() {
 
 using Word = std::atomic<std::uint32_t>;
 
-// Waits until the word is `value`. Returns false after 2 s.
+// Waits until the word is `value`. Returns false if no wake-up comes within 2 s.
 bool wait_until(Word& word, std::uint32_t value) {
   const timespec limit{2, 0};
   while (word.load() != value) {

@@ -29,7 +29,7 @@ namespace farandole {
 namespace {
 
 constexpr std::int64_t kKiB = 1024;
-constexpr std::int64_t kWorkersMax = 65536;  // of `farandole run -n`
+constexpr std::int64_t kWorkersMax = 65536;  // the maximum of `farandole run -n`
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
 std::string size_text(std::int64_t bytes) {
@@ -103,15 +103,15 @@ Finding shared_memory_folder() {
           "PyTorch's DataLoader with workers may need more: `docker run --shm-size=8g`"};
 }
 
-// Returns the word in brackets, as in "always [madvise] never".
+// Returns the word in brackets, such as "madvise" from "always [madvise] never".
 std::string chosen_word(const std::string& text) {
   const auto open = text.find('[');
   const auto close = text.find(']', open);
   return close == std::string::npos ? "none" : text.substr(open + 1, close - open - 1);
 }
 
-// Whether shared memory gets a huge page in the way in which the engine asks for one: it touches a
-// page and then calls MADV_COLLAPSE, which ignores shmem_enabled unless that is `deny`.
+// Whether the kernel gives huge pages to shared memory. Asks in the same way as the engine: touches
+// a page and then calls MADV_COLLAPSE, which ignores shmem_enabled unless that is `deny`.
 bool shared_memory_gets_huge_pages() {
   constexpr std::size_t kHugePageBytes = 2 << 20;
   constexpr int kCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1
@@ -156,7 +156,7 @@ Finding for_workers(std::int64_t workers, const std::string& found, const std::s
           workers < usable_cores() ? advice : ""};
 }
 
-// The limit of `ulimit -v` or `ulimit -f` for this process, and its effect on the ranks' heaps.
+// The finding for the limit of `ulimit -v` or `ulimit -f` of this process.
 Finding limit_of_bytes(__rlimit_resource resource, const std::string& name,
                        const std::string& advice) {
   rlimit limit{};
@@ -177,7 +177,7 @@ Finding file_size() {
                         "this limit also holds for shared memory: raise it");
 }
 
-// The heap size in a job with a rank on every core.
+// The heap size of each rank in a job with one rank per core.
 Finding shared_heap() {
   const int ranks = usable_cores();
   const auto knobs = Knobs::read([](const char* name) -> const char* { return std::getenv(name); });
@@ -193,8 +193,8 @@ Finding shared_heap() {
           "tensors beyond that are copied: raise `ulimit -v` and `ulimit -f`"};
 }
 
-// The launcher raises its soft limit to the hard limit, and needs a few descriptors for each
-// worker. A worker keeps the soft limit, and needs one descriptor for each other worker.
+// The launcher raises its soft limit to the hard limit and needs several descriptors for each
+// worker. A worker keeps the soft limit and needs one descriptor for each other worker.
 Finding open_files() {
   constexpr std::int64_t kWorkersOwn = 28;
   rlimit limit{};
@@ -210,7 +210,7 @@ Finding open_files() {
       "raise them: `ulimit -n 65536`, or in /etc/security/limits.conf");
 }
 
-// Counts the threads of our user, as the limit does.
+// Counts the threads of our user, because RLIMIT_NPROC limits this number.
 std::int64_t threads_of_user() {
   std::int64_t threads = 0;
   std::error_code error;
@@ -229,7 +229,7 @@ Finding processes() {
   std::pair<std::int64_t, std::string> least(
       file_number("/proc/sys/kernel/threads-max").value_or(kNoLimit), "threads-max of the machine");
   rlimit limit{};
-  // This limit does not hold for root.
+  // RLIMIT_NPROC does not limit root.
   if (::geteuid() != 0 && ::getrlimit(RLIMIT_NPROC, &limit) == 0 && soft_limit(limit) != kNoLimit)
     least = std::min(least, {soft_limit(limit) - threads_of_user(), "`ulimit -u`"});
   const auto group = smallest_limit({.controller = "pids",

@@ -23,7 +23,7 @@ std::string values_of(const KnobRow& row) {
   return {};
 }
 
-// Escapes a bar, which would end the cell.
+// Escapes each bar, which would otherwise end the cell of the table.
 std::string in_cell(std::string text) {
   for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2)
     text.replace(at, 1, "\\|");
@@ -36,7 +36,7 @@ std::string code(std::string_view text) {
 
 std::string plain(std::string_view text) { return std::string(text); }
 
-// `shown` formats the name of a variable.
+// Returns the older names of a knob. `shown` formats the name of a variable.
 std::string old_names(const KnobRow& row, std::string (*shown)(std::string_view)) {
   std::string text = shown(row.old_name);
   if (!row.old_off.empty()) text += fmt::format(", and {} for 0", shown(row.old_off));

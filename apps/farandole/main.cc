@@ -26,7 +26,8 @@ namespace {
 constexpr int kUsageError = 2;
 
 // If the command is started with closed standard streams (`<&- >&-`), the next files that we open
-// would get their numbers, and text for the standard output would go into those files.
+// would get the numbers of these streams, and text for the standard output would go into those
+// files.
 void open_closed_standard_descriptors() {
   for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(number, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) != number) std::abort();
@@ -51,7 +52,7 @@ int reject(const char* who, const std::string& why, const char* help) {
   return kUsageError;
 }
 
-// Checks that all text was written: a full disk must not look like success.
+// Checks that all text was written, so that the command fails if the disk is full.
 int code_after_printing(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   std::fprintf(stderr, "farandole: the standard output could not be written (%s)\n",
@@ -79,7 +80,7 @@ int bench(const farandole::BenchOptions& options, const std::vector<std::string>
   return job.ok() ? farandole::run_job(*job) : reject_bench(job.status());
 }
 
-// Shortens the parser's text to the flag, which it begins or ends with, and to what is wrong.
+// Shortens the parser's error text to the flag and the reason.
 std::string shortened_error(const CLI::ParseError& error) {
   const std::string text = error.what();
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)

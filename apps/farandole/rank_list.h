@@ -1,4 +1,4 @@
-// A list of ranks as users write it: "0", "0,2-3".
+// Parses lists of ranks as users write them: "0", "0,2-3".
 #pragma once
 
 #include <set>
@@ -8,8 +8,8 @@
 
 namespace farandole {
 
-// Errors: kFixCall if the text is not a list, or if it contains a rank that a job of `workers` does
-// not have.
+// Errors: kFixCall if the text is not a list of ranks, or if a job of `workers` workers does not
+// have one of the ranks.
 Result<std::set<int>> parse_rank_list(std::string_view text, int workers);
 
 }  // namespace farandole

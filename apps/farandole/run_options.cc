@@ -18,8 +18,8 @@
 namespace farandole {
 namespace {
 
-// Returns a time even if the user wants no warnings but has set a stall limit: the report must come
-// before the ranks give up.
+// Returns the time after which the launcher warns about a stall. If there is a stall limit, the
+// warning must come before the ranks reach this limit, even if the user has switched warnings off.
 std::chrono::seconds stall_warning_of(const Knobs& knobs) {
   const std::int64_t warning = knobs.integer(Knob::kStallWarning);
   const std::int64_t limit = knobs.integer(Knob::kStallLimit);
@@ -77,14 +77,16 @@ bool is_variable_name(std::string_view name) {
   return !name.empty() && !(name[0] >= '0' && name[0] <= '9') && std::ranges::all_of(name, fits);
 }
 
-// The variable that the launcher sets and that overrides this one; empty if there is none.
+// Returns the variable that the launcher sets in every worker and that overrides `name`. Empty if
+// there is none.
 std::string_view overriding_variable(std::string_view name) {
   for (const KnobRow& row : knob_rows())
     if (row.flag.empty() && (row.name == name || row.old_name == name)) return row.name;
   return {};
 }
 
-// Parses "NAME=VALUE", or "NAME" for the value that the variable has here.
+// Parses "NAME=VALUE", or "NAME", which means the value of this variable in the launcher's
+// environment.
 Result<std::pair<std::string, std::string>> variable(const std::string& text) {
   const auto equals = text.find('=');
   std::string name = text.substr(0, equals);
@@ -111,7 +113,7 @@ RunOptions::RunOptions(CLI::App& app)
       caller_(*command_) {
   command_->footer(kFooter);
   command_->prefix_command();
-  // If a flag is given twice, the last value counts, so that users can append flags to a stored
+  // If a flag is given twice, the last value is used, so that users can append flags to a stored
   // command.
   command_->option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   command_->formatter(std::make_shared<RunFormatter>());
@@ -169,7 +171,7 @@ Status RunOptions::check_words(const std::vector<std::string>& words) const {
     const std::string_view hint = hint_for_foreign_flag(words[i]);
     if (ours == nullptr && !hint.empty())
       return Status::fix_call(fmt::format("{} is a flag of horovodrun; here, {}", words[i], hint));
-    // The next word is its value.
+    // The next word is the value of this flag.
     if (ours != nullptr && ours->get_items_expected_max() > 0) ++i;
   }
   return {};
@@ -180,7 +182,7 @@ Result<std::vector<std::string>> RunOptions::program(
   std::vector<std::string> program = command_->remaining();
   if (!program.empty() && program.front().starts_with('-'))
     return Status::fix_call("unknown option " + program.front());
-  // A later `--` belongs to the program.
+  // A `--` after the program's name belongs to the program.
   if (!program.empty() && !after_dashes.empty()) program.push_back("--");
   program.insert(program.end(), after_dashes.begin(), after_dashes.end());
   if (program.empty())
@@ -236,7 +238,7 @@ Result<JobOptions> RunOptions::job(const std::vector<std::string>& after_dashes)
   FARANDOLE_TRY_ASSIGN(job.caller, caller_.descriptors(job.workers));
   FARANDOLE_TRY_ASSIGN(const Variables variables, settings());
   job.settings = {variables.begin(), variables.end()};
-  // Checks the values here, so that the user gets one error instead of one from each worker.
+  // Check the values here, so that the user gets one error instead of one from each worker.
   const auto knobs = Knobs::read([&](const char* name) -> const char* {
     const auto given = variables.find(name);
     return given != variables.end() ? given->second.c_str() : std::getenv(name);

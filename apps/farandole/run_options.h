@@ -20,14 +20,14 @@ class RunOptions {
   RunOptions(const RunOptions&) = delete;
   RunOptions& operator=(const RunOptions&) = delete;
 
-  // Call it before parsing: rejects flags of `horovodrun`, because the parser could take a part of
-  // them for a flag of ours. `words` are the words after `run`. Errors: kFixCall, saying what to
-  // use instead.
+  // Rejects flags of `horovodrun`. Call it before parsing, because the parser could take a part of
+  // such a flag for one of our flags. `words` are the words after `run`. Errors: kFixCall, with a
+  // text that says what to use instead.
   Status check_words(const std::vector<std::string>& words) const;
 
   bool chosen() const { return command_->parsed(); }
-  // `after_dashes` are the words after a `--`, which the parser has not seen. Errors: kFixCall,
-  // with a text for the user.
+  // Returns the job that the user has asked for. `after_dashes` are the words after a `--`, which
+  // the parser has not seen. Errors: kFixCall, with a text for the user.
   Result<JobOptions> job(const std::vector<std::string>& after_dashes) const;
 
  private:
@@ -42,11 +42,11 @@ class RunOptions {
   CallerFlags caller_;
   std::string workers_;
   std::string grace_seconds_ = "30";
-  std::vector<std::string> variables_;  // of -x
+  std::vector<std::string> variables_;  // the values of -x
   std::string folder_;
   std::string prefix_ = "[{rank}] ";
   std::string shown_ranks_;
-  Variables flags_;  // values of the knobs' flags, by flag
+  Variables flags_;  // the values of the knobs' flags, by flag
 };
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-// `farandole status`: the jobs of this user that run on this host.
+// `farandole status`: shows the jobs of this user that run on this host.
 #pragma once
 
 #include <string>

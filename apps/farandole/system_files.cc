@@ -13,10 +13,11 @@
 namespace farandole {
 namespace {
 
-// Version 1 of control groups expresses "no limit" by a number of about this size.
+// In version 1 of control groups, a limit above this number means "no limit".
 constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;
 
-// Returns "" and then each parent folder down to the folder itself: "/a", "/a/b".
+// Returns "", then each parent folder, and then the folder itself. For "/a/b" it returns "", "/a"
+// and "/a/b".
 std::vector<std::string> steps_to(std::string_view folder) {
   std::vector<std::string> steps{""};
   for (std::size_t at = 1; at < folder.size(); ++at)
@@ -25,8 +26,8 @@ std::vector<std::string> steps_to(std::string_view folder) {
   return steps;
 }
 
-// Our group from /proc/self/cgroup, whose lines are "number:controllers:folder". In version 2 the
-// list of controllers is empty.
+// Returns our control group from /proc/self/cgroup, whose lines are "number:controllers:folder". In
+// version 2, the list of controllers is empty.
 std::string own_cgroup(std::string_view controller) {
   std::istringstream lines(file_text("/proc/self/cgroup").value_or(""));
   for (std::string line; std::getline(lines, line);) {

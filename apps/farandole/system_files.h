@@ -1,4 +1,4 @@
-// Reads small files of the kernel: /proc, /sys, and the limits of our control groups.
+// Reads small files of the kernel in /proc and /sys, such as the limits of our control groups.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 namespace farandole {
 
 std::optional<std::string> file_text(const std::string& path);
-// The number at the beginning of a file.
+// Returns the number at the beginning of a file.
 std::optional<std::int64_t> file_number(const std::string& path);
-// The number after "NAME:" at the start of a line, as in /proc/meminfo.
+// Returns the number after "NAME:" at the start of a line, as in /proc/meminfo.
 std::optional<std::int64_t> number_after(std::string_view text, std::string_view name);
 
 struct CgroupFiles {
   std::string_view controller;  // "memory"
-  // Names of the files, for version 2 and for version 1.
+  // The names of the files: `limit` and `used` for version 2, the others for version 1.
   std::string_view limit;
   std::string_view used;
   std::string_view old_limit;
@@ -27,7 +27,7 @@ struct CgroupLimit {
   std::int64_t used = 0;
   std::string path;  // the file that contains the limit
 };
-// The smallest limit of the control groups that we are in; empty if there is none.
+// Returns the smallest limit of our control group and its parents; empty if there is none.
 std::optional<CgroupLimit> smallest_limit(const CgroupFiles& files);
 
 }  // namespace farandole

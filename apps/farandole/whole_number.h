@@ -1,4 +1,4 @@
-// Whole numbers on the command line.
+// Parses whole numbers on the command line.
 #pragma once
 
 #include <string>

@@ -27,12 +27,13 @@ inline constexpr std::array<DeviceRow, 6> kDevices = {{
     {DeviceType::kCuda, "cuda"},
     {DeviceType::kMetal, "mps"},
     {DeviceType::kRocm, "rocm"},
-    // a device of a PyTorch extension, which may have renamed it
+    // The device of a PyTorch extension, which may show another name.
     {DeviceType::kExtension, "privateuseone"},
     {DeviceType::kOneApi, "xpu"},
 }};
 
-// Null if no row has this number: bindings and messages convert numbers that may be invalid.
+// Returns null if no row has this number. Bindings and messages convert numbers that may be
+// invalid.
 constexpr const DeviceRow* find_row(DeviceType type) {
   for (const auto& row : kDevices)
     if (row.type == type) return &row;

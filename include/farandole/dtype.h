@@ -1,4 +1,4 @@
-// The element types, one row each. All code that depends on a type reads its row.
+// The element types, one row each. Code that depends on a type reads its row.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // The public C++ interface. One Engine is one member of one job; it runs collective operations on
-// borrowed memory. Frameworks and bindings include this folder and nothing else.
+// borrowed memory. Frameworks and bindings include only the headers in this folder.
 #pragma once
 
 #include <chrono>
@@ -24,61 +24,62 @@ namespace farandole {
 struct RankTopology {
   int rank = 0;        // 0 … size − 1
   int size = 1;        // workers in the job
-  int local_rank = 0;  // among the workers of this host
+  int local_rank = 0;  // rank among the workers of this host
   int local_size = 1;
-  int cross_rank = 0;  // among the workers with this local_rank, over the hosts
+  int cross_rank = 0;  // rank among the workers with this local_rank on all hosts
   int cross_size = 1;
 };
 
-// What the engines of one process share, one after another or at the same time: the memory of
-// allocate(), the connection to the launcher, and the flight record. Memory that was allocated with
-// one engine is shared in the jobs of the others, unless one of them asks for a smaller heap. The
-// launcher sees the calls of one engine at a time. The context owns none of these: each goes with
-// the last engine or tensor that uses it. A forked child may use it for engines of its own, which
-// get new memory; only one of parent and child may use the launcher.
+// What the engines of one process share, one after another or at the same time: the heap of
+// allocate(), the connection to the launcher, and the flight record. Memory that one engine has
+// allocated is also visible to the peers of the other engines, unless one of the engines asks for a
+// smaller heap. The launcher sees the calls of one engine at a time. Each shared object is freed
+// with the last engine or tensor that uses it. A forked child may use the context for engines of
+// its own, which get new memory. Either the parent or the child may use the launcher, but not both.
 class ProcessContext;
 std::shared_ptr<ProcessContext> make_process_context();
 
 struct EngineOptions {
   RankTopology topology;
-  // Shared by the process and its engines. Null: a new one. Engines of one launcher that live at
-  // the same time must have the same one, or they read each other's answers.
+  // Shared by all engines of the process. Null: a new context. Engines that use the same launcher
+  // at the same time must share a context, because otherwise they would read each other's answers.
   std::shared_ptr<ProcessContext> context;
   // Our end of the Unix socket to the launcher; −1 if there is none. Borrowed: it must stay open
   // while the engine lives.
   int rendezvous_descriptor = -1;
-  // For a job that `farandole run` has not started: a text that is the same on all ranks and that
-  // no other job on this host uses. The ranks find each other by it. Each engine of a process needs
-  // a new one. May only be empty if size is 1 or if there is a rendezvous_descriptor.
+  // For a job that `farandole run` has not started: a text by which the ranks find each other. It
+  // must be the same on all ranks, and no other job on this host may use it. Each engine of a
+  // process needs a new text. It may be empty only if size is 1 or if there is a
+  // rendezvous_descriptor.
   std::string rendezvous_id;
   // Groups in addition to the world. Each is an ascending list of ranks; the list of groups is the
   // same on every rank. They get the numbers 1, 2, … in this order. The world is group 0.
   std::vector<std::vector<int>> groups;
-  // How long to wait for the other ranks.
+  // How long create() waits for the other ranks.
   std::chrono::milliseconds start_timeout{120'000};
-  // If a call is in flight for this long, this rank leaves the job; 0 means no limit. Joins do not
-  // count. The launcher warns earlier.
+  // If a call is in flight for this long, this rank leaves the job; 0 means no limit. Joins have no
+  // such limit. The launcher prints a warning earlier.
   std::chrono::seconds stall_limit{0};
-  // Memory in which the launcher reads what this rank does (timeline/flight_record.h); −1 if there
-  // is none. Borrowed: create() maps it.
+  // Descriptor of the memory in which the launcher reads what this rank does
+  // (timeline/flight_record.h); −1 if there is none. Borrowed: create() maps the memory.
   int flight_record_descriptor = -1;
   // The largest number of bytes in a frontend's bucket of gradients, and in a transfer that several
-  // other allreduces share. With 0, each tensor has its own transfer. Must be equal on all ranks;
-  // the engine checks that.
+  // other allreduces share. If it is 0, each tensor has its own transfer. Must be equal on all
+  // ranks; the engine checks that.
   std::size_t bucket_bytes = 0;
-  // The settings that only the frontends use, by environment variable; one that is missing counts
-  // as 0. Must be equal on all ranks; the engine checks that.
+  // The settings that only the frontends use, by environment variable; a missing setting counts as
+  // 0. Must be equal on all ranks; the engine checks that.
   std::map<std::string, std::int64_t> frontend_settings;
   // The size of this rank's memory that the other ranks of the host can see. Only touched pages
   // cost memory. 0 means as much as the machine has, or less if this process could not map the
-  // heaps of all ranks then. If the context has a smaller heap in use, it
-  // stays so; a larger one is replaced.
+  // heaps of all ranks. If the context already uses a smaller heap, this heap is kept; a larger one
+  // is replaced.
   std::size_t heap_bytes = 0;
   // If not empty, a timeline is written to this file from the beginning. If the file cannot be
   // written, the log says so and the job goes on.
   std::string timeline_path;
   // Approximate size limit of a timeline's file, for all ranks together. Calls that do not fit are
-  // left out.
+  // omitted.
   std::size_t timeline_bytes = std::size_t{256} << 20;
   // The `mark_cycles` of start_timeline(), for the timeline of timeline_path.
   bool timeline_mark_cycles = false;
@@ -90,8 +91,8 @@ struct EngineOptions {
   std::function<bool()> interrupted;
 
   // Reads the knobs (see `docs/knobs.md`). If they do not give the rank, reads the variables of
-  // other launchers; pass true to skip that if the caller sets topology and rendezvous_id itself.
-  // Errors: kFixCall, with the variable and its value.
+  // other launchers. Pass true if the caller sets topology and rendezvous_id itself; then the
+  // latter are not read. Errors: kFixCall, with the variable and its value.
   static Result<EngineOptions> from_environment(bool topology_is_known = false);
 };
 
@@ -101,16 +102,17 @@ inline constexpr GroupId kWorld = 0;
 using Handle = std::uint64_t;
 
 // A function that runs once when a call is done, whatever its outcome, for callers that never wait.
-// It gets the call's handle. The thread that finishes the call runs it: one that submits, waits or
-// shuts down, or one of the engine's. It may run inside submit(), so do not hold a lock there that
-// the function takes.
+// It gets the call's handle. The thread that finishes the call runs it: a thread that submits,
+// waits or shuts down, or a thread of the engine. It may run inside submit(), so a caller of
+// submit() must not hold a lock that the function takes.
 //
-// The engine holds no mutex while it runs, but this rank makes no progress. So the function must
-// not wait for another call, nor for a thread that waits for one. It may submit, poll(), peek(),
-// take() and drop(); the memory of its own call is no longer borrowed. Inside, submit() and wait()
-// ignore their limits, and everything else that blocks returns kFixCall. If the handle was dropped,
-// it is unknown by then. Calls made in completions have no order among the calls of other threads,
-// so they need names. If submit() returns an error, there is no call, and the function never runs.
+// The engine holds no mutex while the function runs, but this rank makes no progress. So the
+// function must not wait for another call, nor for a thread that waits for one. It may submit,
+// poll(), peek(), take() and drop(); the memory of its own call is no longer borrowed. Inside it,
+// submit() and wait() ignore their limits, and other functions that block return kFixCall. If the
+// handle was dropped, it is already unknown. Calls made in completions have no fixed order relative
+// to the calls of other threads, so they need names. If submit() returns an error, there is no
+// call, and the function never runs.
 struct Completion {
   void (*function)(void* context, Handle handle) noexcept = nullptr;  // null: none
   void* context = nullptr;
@@ -120,8 +122,8 @@ struct Completion {
 // the engine is destroyed. The operation's row says which fields are used.
 //
 // After kRebuildGroup, the contents of the outputs are undefined, but no other rank writes to them
-// any more. If another rank is stopped at that time, the error takes a second longer, and the
-// output's memory is no longer shared.
+// any more. If another rank is stopped by a signal at that time, the error comes a second later,
+// and the memory of the output is no longer shared.
 struct Submission {
   Operation operation = Operation::kBarrier;
   // Calls with the same name on all members of the group belong together. A name is in use from
@@ -130,17 +132,17 @@ struct Submission {
   //
   // If the name is empty, the engine chooses `<operation>.noname.<index>` with the lowest index
   // that is not in use in the group, so that loops repeat their names. Names therefore depend only
-  // on the order of submit() and take(), and match if all members have the same order. To keep that
-  // order, call take() where the program waits for the result. If poll() has returned true, use
-  // peek(), which keeps the name in use. Threads that submit at the same time have no common order,
-  // so they must name their calls.
+  // on the order of submit() and take(), and match if all members have the same order. To keep this
+  // order, call take() at the place where the program waits for the result. After poll() has
+  // returned true, use peek() instead, which keeps the name in use. Threads that submit at the same
+  // time have no common order, so they must name their calls.
   std::string name;
   GroupId group = kWorld;
   DType dtype = DType::kUInt8;
   // The device of the user's tensor, the same on all ranks. Input and output are always in the
   // memory of this process: for a tensor on another device, they are the caller's copy.
   DeviceType device = DeviceType::kCpu;
-  // In elements, outermost dimension first, C-contiguous.
+  // In elements, outermost dimension first. The tensor is C-contiguous.
   std::vector<std::int64_t> shape;
   const void* input = nullptr;  // broadcast: only read on the root
   // Allreduce, broadcast: may equal input. Reduce-scatter: scattered_rows() rows; must not be the
@@ -157,7 +159,7 @@ struct Submission {
   // most the first dimension. Empty: all rows in equal shares.
   std::vector<std::int64_t> splits;
   // If not empty, says why the caller found this call invalid. The call is then rejected on all
-  // members with this text. Only operation, name and group are used.
+  // members with this text, and of the other fields only operation, name and group are used.
   std::string call_error = {};
   Completion completion = {};
 };
@@ -165,8 +167,8 @@ struct Submission {
 // The result of a call.
 struct Outcome {
   Status status;
-  // Allgather, alltoall: the rows from each member, in the order of the ranks, and how many rows
-  // each member has sent.
+  // Allgather, alltoall: the rows of all members, in the order of the ranks, and how many rows each
+  // member has sent.
   std::shared_ptr<std::byte> received = {};  // shared by the caller and its views
   std::vector<std::int64_t> received_rows = {};
   int last_joined = -1;  // join: the rank that joined last, the same on all members
@@ -181,18 +183,20 @@ enum class LeaveCause : std::uint8_t {
 
 // All functions are thread-safe. Only create(), add_group(), remove_group(), wait(), shutdown(),
 // submit() with a limit, start_timeline() and stop_timeline() block. The engine has two threads
-// ("progress" and "watch"), which sleep when idle, and a third one while a timeline is on. A forked
-// child cannot use it: see abandon_after_fork().
+// ("progress" and "watch"), which sleep when there is nothing to do, and a third one while a
+// timeline is on. A forked child cannot use the engine: see abandon_after_fork().
 class Engine {
  public:
   struct Parts;  // internal
 
-  // Connects to the other ranks and forms the groups. Blocks until all ranks are there. Errors:
-  // kFixCall (the options contradict each other or another rank's), kRetry (interrupted),
-  // kRebuildGroup (some ranks did not arrive; names them), kStop (system limits).
+  // Connects to the other ranks and forms the groups. Blocks until all ranks have connected.
+  // Errors: kFixCall (the options contradict each other or those of another rank), kRetry
+  // (interrupted), kRebuildGroup (some ranks did not connect; the message names them), kStop
+  // (system limits).
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
 
-  ~Engine();  // calls shutdown(), so not in a completion; memory that the caller still owns stays
+  ~Engine();  // Calls shutdown(), so a completion must not call it. Memory of allocate() stays
+              // valid.
   explicit Engine(std::unique_ptr<Parts> parts);  // only for create()
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -200,18 +204,18 @@ class Engine {
   const RankTopology& topology() const;
   // True if no call can succeed any more, because this rank has called shutdown() or because the
   // job has ended. This rank notices the end of the job at the latest when a call ends with
-  // kRebuildGroup. Any thread.
+  // kRebuildGroup.
   bool is_over() const;
   // World ranks of a group, ascending; empty for an unknown number.
   std::vector<int> ranks_of(GroupId group) const;
 
   // Add a group to the running job, or remove one. All ranks of the world must call the function
   // with the same argument and in the same order; it blocks until they have. A new group gets a
-  // number that was never tried before.
+  // number that was never used before.
   //
   // Errors: kFixCall (the ranks are not an ascending list, the group exists already, there are too
   // many groups; the world or an unknown group cannot be removed; another rank passes something
-  // else or has not taken all its calls in the group), kStop (a rank is at the limits of its
+  // else or has not taken all its calls in the group), kStop (a rank has reached a limit of its
   // system), kRebuildGroup (a member is gone), kRetry (interrupted: this rank can change no groups
   // any more). After kFixCall, and after kStop of a rank that is still in the job, all ranks have
   // the same groups as before. After kRebuildGroup and kRetry, some ranks may have the new group;
@@ -220,35 +224,35 @@ class Engine {
   Status remove_group(GroupId group);
 
   // Starts a call. Without a limit it never blocks. With a limit it also waits until the call is
-  // done or the time is over. If the engine is idle, the whole call then runs on this thread, and
-  // no other thread wakes. take() returns how the call ended: kFixCall with the same text on every
-  // member if the members disagree or if the call is invalid on any of them (splits, root, scales,
-  // a dtype without this reduction …).
+  // done or the limit is over. If the engine is idle, the whole call runs on this thread, and no
+  // other thread wakes up. take() returns how the call ended. If the members disagree, or if the
+  // call is invalid on any of them (splits, root, scales, a dtype without this reduction …), it is
+  // kFixCall with the same text on every member.
   //
-  // Errors: kFixCall (unknown group, not a member, name in use, name or shape out of bounds, a
-  // number that is in no table, this rank has joined, after shutdown() …), kRebuildGroup (the group
-  // is over), kStop (in a forked child, no memory, the engine has failed). Names that begin with
-  // `farandole.` or contain `.noname.` are reserved for the engine.
+  // Errors: kFixCall (unknown group, not a member, name in use, name or shape out of bounds, an
+  // unknown operation, dtype or reduction, this rank has joined, after shutdown() …), kRebuildGroup
+  // (the group is over), kStop (in a forked child, no memory, the engine has failed). Names that
+  // begin with `farandole.` or contain `.noname.` are reserved for the engine.
   Result<Handle> submit(const Submission& submission, std::chrono::milliseconds wait_limit = {});
-  // Starts all calls of a batch, or none if there is an error. The limit holds for all calls
-  // together. The handles have the order of the batch. If one call fails with kFixCall, the others
-  // still run.
+  // Starts all calls of a batch, or none if there is an error. The limit is for all calls together.
+  // The handles are in the order of the batch. If one call fails with kFixCall, the others still
+  // run.
   Result<std::vector<Handle>> submit_batch(std::span<const Submission> batch,
                                            std::chrono::milliseconds wait_limit = {});
   // True if the call is done, so that take() returns its outcome. True for an unknown handle.
   // Changes nothing.
   bool poll(Handle handle);
-  // Makes progress until the call is done or the time is over. Returns poll(handle).
+  // Makes progress until the call is done or the limit is over. Returns poll(handle).
   bool wait(Handle handle, std::chrono::milliseconds limit);
-  // Returns the outcome of a call that is done, and forgets the handle; the name is free again.
-  // Outcome.status is kFixCall for an unknown handle and kRetry if the call is not done.
+  // Returns the outcome of a call that is done, and forgets the handle. Then the name may be used
+  // again. Outcome.status is kFixCall for an unknown handle and kRetry if the call is not done.
   Outcome take(Handle handle);
-  // Returns the outcome, but keeps the handle and the name. Every call shares the same received
-  // memory.
+  // As take(), but keeps the handle and the name. All outcomes that are returned for a handle share
+  // the same received memory.
   Outcome peek(Handle handle);
-  // Says that no thread will take the outcome. The engine forgets the call when it is done; until
-  // then its memory stays borrowed. The name stays in use, because ranks may drop the handle at
-  // different times.
+  // Tells the engine that no thread will take the outcome. The engine forgets the call when it is
+  // done; until then its memory stays borrowed. The name stays in use, because ranks may drop the
+  // handle at different times.
   void drop(Handle handle);
 
   // Allocates zeroed memory in the shared heap, aligned to 128 bytes, or ordinary memory if the
@@ -257,7 +261,7 @@ class Engine {
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes);
 
   // Whether the other ranks of this host can see this memory, so that calls on it need no copy.
-  // True for memory of allocate() while the heap has room (see heap_bytes). Any thread.
+  // True for memory that allocate() has taken from the shared heap (see heap_bytes).
   bool is_shared(const void* memory, std::size_t bytes) const;
 
   // Starts to write this rank's calls to a file, a JSON trace for Perfetto: when each call was
@@ -265,20 +269,20 @@ class Engine {
   // the same path, at any time, and share the file; other contents of the file are replaced. A
   // relative path starts at the current folder. If a timeline is on, it is stopped first; with the
   // same path, its file is continued. `mark_cycles` marks each call that is submitted while no
-  // other call is in flight. Blocks for as long as the disk takes.
+  // other call is in flight. Blocks while the beginning of the file is written.
   //
   // Errors: kFixCall (the path, another job's file, after shutdown()), kStop (system limits, a
   // forked child). If the file cannot be written later, the log says so and the timeline ends.
   Status start_timeline(const std::string& path, bool mark_cycles = false);
-  // Stops the timeline. All calls until now are in the file then, and it can be read. Other ranks
+  // Stops the timeline. Then all calls until now are in the file, and it can be read. Other ranks
   // may continue it. Does nothing if no timeline is on. Errors: kStop (in a forked child).
   Status stop_timeline();
 
-  // Leaves the job. Calls that all members have begun are finished first, or end after a second
-  // without progress. Other calls that need this rank end with kRebuildGroup; on the other ranks
-  // the error contains `reason`. Further calls of shutdown() do nothing. `cause` and `traceback`
-  // are for the launcher: the traceback is that of the exception that ends this process. Errors:
-  // kFixCall (called from a completion).
+  // Leaves the job. Calls that all members have begun are finished first; they are given up after a
+  // second without progress. Other calls that need this rank end with kRebuildGroup; on the other
+  // ranks the error contains `reason`. Further calls of shutdown() do nothing. `cause` and
+  // `traceback` are reported to the launcher; the traceback is that of the exception that ends this
+  // process. Errors: kFixCall (called from a completion).
   Status shutdown(const std::string& reason, LeaveCause cause = LeaveCause::kOrderly,
                   const std::string& traceback = {});
 
@@ -290,8 +294,8 @@ class Engine {
   std::unique_ptr<Parts> parts_;
 };
 
-// For a process that ends and has no engine: tells the launcher why, as shutdown() does. Does
-// nothing if there is no launcher. Errors: kFixCall, kStop, as for Engine::create().
+// For a process that ends and has no engine: reports the reason to the launcher, as shutdown()
+// does. Does nothing if there is no launcher. Errors: kFixCall, kStop, as for Engine::create().
 Status report_end(const EngineOptions& options, const std::string& reason, LeaveCause cause,
                   const std::string& traceback);
 

@@ -15,7 +15,7 @@ enum class Operation : std::uint8_t {
   kBarrier,
   kReducescatter,
   kAlltoall,
-  kJoin,  // this rank has no more data; until all have joined, it takes part without data
+  kJoin,  // this rank has no more data; it takes part without data until all have joined
 };
 
 // Which dimensions of a tensor must be equal on all ranks.
@@ -24,8 +24,8 @@ enum class ShapeRule : std::uint8_t { kAll, kAllButFirst, kNone };
 // Where the result goes.
 enum class OutputRule : std::uint8_t {
   kNone,      // there is no tensor
-  kGiven,     // into memory of the caller: its size is known beforehand
-  kReceived,  // into memory of the engine, because the size depends on the other ranks
+  kGiven,     // in memory of the caller, because its size is known beforehand
+  kReceived,  // in memory of the engine, because its size depends on the other ranks
 };
 
 struct OperationRow {
@@ -35,9 +35,9 @@ struct OperationRow {
   OutputRule output_rule;
   bool reduces = false;  // uses reduce_op, prescale and postscale
   bool rooted = false;   // only the root's input is read
-  // allowed while some members have joined; other operations are then rejected
+  // Allowed while some members have joined. Other operations are rejected then.
   bool runs_joined = false;
-  bool fusible = false;  // calls of one dtype, reduce op and scales may share a transfer
+  bool fusible = false;  // calls with the same dtype, reduce op and scales may share a transfer
 };
 
 // Indexed by Operation; the order is part of the protocol between ranks of one job.
@@ -95,7 +95,7 @@ constexpr std::int64_t first_scattered_row(std::int64_t rows, int members, int m
 enum class ReduceOp : std::uint8_t {
   kAverage,  // over all members, including those that have joined
   kSum,
-  kAdasum,  // averages parallel parts, adds orthogonal ones; float allreduces only, never fused
+  kAdasum,  // averages parallel components and adds orthogonal ones; only for float allreduces
   kMin,
   kMax,
   kProduct,

@@ -15,9 +15,9 @@ namespace farandole {
 // One code for each thing that the caller can do next.
 enum class StatusCode : std::uint8_t {
   kOk,
-  kRetry,         // no error: the same call may succeed later
+  kRetry,         // not a failure: the same call may succeed later
   kRebuildGroup,  // a member is gone: the group has ended, but a new one can be formed
-  kFixCall,       // the call itself is wrong: correct it; the engine goes on
+  kFixCall,       // the call itself is wrong: correct it; the engine continues
   kStop,          // this process cannot continue (system limits, broken installation)
 };
 
@@ -35,7 +35,7 @@ class [[nodiscard]] Status {
 
   bool ok() const { return problem_ == nullptr; }
   StatusCode code() const { return ok() ? StatusCode::kOk : problem_->code; }
-  // For people: what is wrong, with which value, on which rank, and what to do. Empty if ok.
+  // A text for people: what is wrong, with which value, on which rank, and what to do. Empty if ok.
   const std::string& message() const {
     static const std::string none;
     return ok() ? none : problem_->message;

@@ -14,7 +14,8 @@ namespace nb = nanobind;
 namespace farandole::python {
 namespace {
 
-// Throws a signal handler's exception, which Python keeps in this thread while it has no GIL.
+// Throws the exception of a signal handler, which Python keeps in this thread while the thread has
+// no GIL.
 void raise_if_interrupted() {
   if (PyErr_Occurred() != nullptr) throw nb::python_error();
 }
@@ -101,11 +102,12 @@ void BoundEngine::shutdown(const std::string& reason, LeaveCause cause,
   std::shared_ptr<Engine> engine = engine_;
   do {
     const nb::gil_scoped_release released;
-    (void)engine->shutdown(reason, cause, traceback);  // fails in completions, which Python lacks
+    (void)engine->shutdown(reason, cause,
+                           traceback);  // fails only in completions, which Python does not have
     while (const int visitors = visitors_) visitors_.wait(visitors);
-  } while (visitors_ > 0);  // somebody began to wait before we had the GIL again
+  } while (visitors_ > 0);  // another thread may have begun to wait before we had the GIL again
   engine_.reset();
-  // The rank that keeps the rendezvous waits here for the others.
+  // The rank that owns the named store waits here for the other ranks.
   const nb::gil_scoped_release released;
   engine.reset();
 }
@@ -140,7 +142,7 @@ void bind_engine(nb::module_& module, nb::class_<BoundEngine>& engine) {
       .value("ORDERLY", LeaveCause::kOrderly)
       .value("EXCEPTION", LeaveCause::kException)
       .value("GROUP_LOST", LeaveCause::kGroupLost);
-  // What cannot be told at the very end is left out: there is nobody to catch an error.
+  // Errors are ignored, because the process is ending and no code can handle them.
   module.def(
       "report_end",
       [](const std::string& reason, LeaveCause cause, const std::string& traceback) {

@@ -1,5 +1,5 @@
 // farandole.core.Engine: wraps one Engine for Python. While a call waits, other Python threads run,
-// and Ctrl-C ends the wait. In a forked child, the engine is not used any more.
+// and Ctrl-C ends the wait. A forked child cannot use the engine.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,7 +17,7 @@
 
 namespace farandole::python {
 
-// The longest time that a wait keeps Python from handling signals.
+// The longest time for which a wait delays Python's signal handlers.
 inline constexpr std::chrono::milliseconds kSlice{100};
 
 // What the engines of this process share.
@@ -28,10 +28,10 @@ struct BoundContext {
 // All methods need the GIL. farandole/lifecycle.py decides which engine the process uses.
 class BoundEngine {
  public:
-  // Meets the other ranks. Raises KeyboardInterrupt, or whatever a signal handler raises meanwhile.
-  // `topology` is rank and size of a job on this host whose ranks meet by `rendezvous_id`. If it is
-  // empty, the environment says both; `rendezvous_id` is then added to the rendezvous id of another
-  // launcher's job.
+  // Connects to the other ranks. Raises the exception of a signal handler, such as
+  // KeyboardInterrupt. `topology` is the rank and the size of a job on this host whose ranks find
+  // each other by `rendezvous_id`. If `topology` is empty, the environment gives both. Then
+  // `rendezvous_id` is appended to the rendezvous id of a job that another launcher has started.
   BoundEngine(const BoundContext& context, std::vector<std::vector<int>> groups,
               const std::string& rendezvous_id, const std::vector<int>& topology);
 
@@ -46,7 +46,7 @@ class BoundEngine {
   auto unlocked(Work work) {
     return without_gil(running(), work);
   }
-  // These work in every state.
+  // These functions work in every state, even after shutdown().
   const RankTopology& topology() const { return topology_; }
   std::size_t bucket_bytes() const { return bucket_bytes_; }
   const std::map<std::string, std::int64_t>& settings() const { return settings_; }
@@ -57,21 +57,25 @@ class BoundEngine {
   // `path` is a file name as bytes.
   void start_timeline(const nanobind::bytes& path, bool mark_cycles);
   void stop_timeline();
-  // Leaves and frees everything but memory that Python still has. When it returns, no thread is
-  // without the GIL inside the engine, nor will one be: one that came back to an interpreter which
-  // ends would crash.
+  // Leaves the job and frees everything except memory that Python still uses. When it returns, no
+  // thread is inside the engine without the GIL, and none can enter it. (A thread that returns to
+  // an interpreter that is ending would crash.)
   void shutdown(const std::string& reason, LeaveCause cause, const std::string& traceback);
   void abandon_after_fork();
   bool poll(Handle handle) const;
-  // Waits until the call is done. If a signal handler raises, the wait ends but the call goes on.
+  // Waits until the call is done. If a signal handler raises an exception, the wait ends but the
+  // call continues.
   void wait(Handle handle);
-  // The program has the outcome: forgets the handle, and the call's name may be used again.
+  // Forgets the handle after the program has got the outcome. Then the call's name may be used
+  // again.
   void release(Handle handle) const;
-  // Nobody will release it; poll() says when the memory is free.
+  // Tells the engine that the program will not release this handle. poll() still says when the
+  // memory is no longer borrowed.
   void drop(Handle handle) const;
 
  private:
-  // Counts the threads inside the engine without the GIL. Must be made and destroyed with the GIL.
+  // Counts the threads that are inside the engine without the GIL. Create and destroy it with the
+  // GIL.
   class Visit {
    public:
     explicit Visit(std::atomic<int>& visitors) : visitors_(visitors) { ++visitors_; }

@@ -1,7 +1,7 @@
-// Tensors are passed as addresses, because reading `t.data_ptr()` takes a tenth of the time that an
-// array argument takes. farandole/handle.py keeps the memory alive. Text and tuples are read by
-// hand, because nanobind's casters for standard-library types end the process if an allocation
-// fails.
+// Tensors are passed as addresses, because reading `t.data_ptr()` takes a tenth of the time of
+// passing an array argument. farandole/handle.py keeps the memory alive. Our own code reads text
+// and tuples, because nanobind's casters for standard-library types end the process if an
+// allocation fails.
 #include "collectives.h"
 
 #include <nanobind/stl/vector.h>
@@ -21,8 +21,8 @@ namespace nb = nanobind;
 namespace farandole::python {
 namespace {
 
-// A call and its handle; 0 before it is submitted. submit() stores the handle here before Python
-// handles signals, because an exception of a signal handler would lose a return value.
+// A call and its handle, which is 0 before the call is submitted. submit() stores the handle here
+// instead of returning it, because an exception of a signal handler would lose a return value.
 struct Call {
   Submission submission;
   Handle handle = 0;
@@ -103,7 +103,7 @@ Call without_tensor(const nb::str& name, GroupId group) {
   return {call_of(kOperation, name, group)};
 }
 
-// A call that the frontend found invalid. It fails on all ranks, whatever they call under this
+// A call that the frontend found invalid. It fails on all ranks, whatever call they make with this
 // name.
 Call invalid_call(const nb::str& name, GroupId group, const nb::str& call_error) {
   Submission call = call_of(Operation::kBarrier, name, group);
@@ -111,13 +111,13 @@ Call invalid_call(const nb::str& name, GroupId group, const nb::str& call_error)
   return {std::move(call)};
 }
 
-// How long submit() itself may wait for the call that it has started.
+// How long submit() waits for the call that it has started.
 std::chrono::milliseconds limit_of(bool waits) {
   return waits ? kSlice : std::chrono::milliseconds{};
 }
 
 void submit(BoundEngine& self, Call& call, bool waits) {
-  // Releases the GIL, because the step may run at once.
+  // Releases the GIL, because the call may run to its end inside submit().
   const Result<Handle> handle = self.unlocked(
       [&](Engine& engine) { return engine.submit(call.submission, limit_of(waits)); });
   raise_if_failed(handle.status());
@@ -148,7 +148,7 @@ Outcome outcome_of(BoundEngine& self, Handle handle) {
 
 void peek(BoundEngine& self, Handle handle) { outcome_of(self, handle); }
 
-// The received rows, and how many each member gave.
+// Returns the received rows, and how many rows each member has sent.
 nb::tuple peek_received(BoundEngine& self, Handle handle, const BufferView& buffer) {
   Outcome outcome = outcome_of(self, handle);
   std::vector<std::size_t> shape(buffer.shape.begin(), buffer.shape.end());

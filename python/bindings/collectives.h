@@ -1,5 +1,5 @@
 // Collective calls: a farandole.core.Call describes a call; farandole.core.Engine submits calls,
-// singly or as a batch, polls, waits for them, and returns their results.
+// singly or as a batch, polls them, waits for them, and returns their results.
 #pragma once
 
 #include <nanobind/nanobind.h>

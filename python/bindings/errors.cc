@@ -22,7 +22,8 @@ const char* class_of(StatusCode code) {
   }
 }
 
-// Decodes leniently, because messages contain names from the user, possibly cut within a character.
+// Replaces invalid UTF-8, because messages contain the user's names, which may be cut inside a
+// character.
 void set_error(const char* type_name, std::string_view message) {
   const nb::object type = nb::module_::import_("farandole.errors").attr(type_name);
   const nb::object text = nb::steal(

@@ -8,7 +8,7 @@ namespace farandole::python {
 // Throws nb::python_error if the status is not ok. Needs the GIL.
 void raise_if_failed(const Status& status);
 
-// Makes a failed allocation anywhere in a call a FarandoleError, too.
+// Turns a failed allocation in any call into a FarandoleError.
 void bind_errors();
 
 }  // namespace farandole::python

@@ -1,5 +1,6 @@
-// Memory of the shared heap as Python arrays: DLPack and the buffer protocol, writable, without a
-// copy. The memory lives until the last array or tensor that uses it is gone, also after shutdown.
+// Python arrays over memory of the shared heap, without a copy. They are writable and support
+// DLPack and the buffer protocol. The memory stays valid until the last array or tensor that uses
+// it is gone, even after shutdown.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,7 +17,7 @@ namespace farandole::python {
 
 using Array = nanobind::ndarray<nanobind::array_api>;
 
-// The memory is owned by the array and by whatever is made from it.
+// The array, and everything that is created from it, owns the memory.
 Array array_over(std::shared_ptr<std::byte> memory, DType dtype,
                  const std::vector<std::size_t>& shape);
 

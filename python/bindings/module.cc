@@ -10,7 +10,7 @@
 namespace nb = nanobind;
 
 NB_MODULE(core, module) {
-  // Users may end their programs with live tensors and handles, so no leak warnings.
+  // No leak warnings, because a program may end with live tensors and handles.
   nb::set_leak_warnings(false);
   farandole::python::bind_errors();
   nb::class_<farandole::python::BoundEngine> engine(module, "Engine");

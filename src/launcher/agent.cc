@@ -44,7 +44,7 @@
 namespace farandole {
 namespace {
 
-// What a tag of the poller stands for. The low half of a tag is an index.
+// The meaning of a poller tag. Its high half is a Source; its low half is an index.
 enum class Source : std::uint64_t {
   kSignals,
   kForeground,
@@ -120,10 +120,10 @@ class Agent {
   JobOutput output_;
   std::unique_ptr<JobSheet> sheet_;                // what `farandole status` reads
   std::vector<StartedWorker> workers_;             // by rank
-  std::vector<std::shared_ptr<Segment>> records_;  // by rank; what the workers write into them
+  std::vector<std::shared_ptr<Segment>> records_;  // by rank: the flight records of the workers
   std::optional<Supervision> supervision_;
   JoinWatch joins_;
-  std::optional<StallWatch> stalls_;  // unless the user wants none
+  std::optional<StallWatch> stalls_;  // empty if the user wants no warnings
   StackCapture stacks_;
   MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
   TimePoint next_stall_look_ = now();
@@ -258,7 +258,7 @@ void Agent::serve(std::uint64_t ready) {
     case Source::kStream:
       return output_.stream_ready(index_of(ready));
     case Source::kStack:
-      return;  // only to wake us: see stack_ready()
+      return;  // it only wakes the loop, which then calls stack_ready()
   }
 }
 
@@ -281,7 +281,7 @@ void Agent::take_signals() {
 
 void Agent::take_signal(int signal) {
   switch (signal) {
-    case SIGCHLD:  // worker_ended() and reap_orphans() see to ends
+    case SIGCHLD:  // worker_ended() and reap_orphans() handle the ends of processes
       return note_stops();
     case SIGWINCH:
       output_.window_changed();
@@ -324,7 +324,7 @@ void Agent::worker_ended(std::size_t rank) {
   carry_out(supervision_->worker_ended(static_cast<int>(rank), std::move(end)));
 }
 
-// Tells the user that a single worker was stopped. A user who stops the whole job knows it.
+// Warns the user about a stopped worker, but not if the user has stopped the whole job.
 void Agent::note_stops() {
   for (;;) {
     siginfo_t info{};
@@ -340,8 +340,8 @@ void Agent::note_stops() {
   }
 }
 
-// When a worker dies, the kernel makes its children ours. The workers themselves are reaped by
-// worker_ended(), in the order of their pidfds.
+// When a worker dies, its children become ours, because we are a subreaper. Workers are not reaped
+// here but by worker_ended(), in the order in which their pidfds become ready.
 void Agent::reap_orphans() {
   for (;;) {
     siginfo_t info{};
@@ -367,7 +367,7 @@ void Agent::pass_on(int signal) {
     if (supervision_->lives(static_cast<int>(rank))) ::kill(-workers_[rank].pid, signal);
 }
 
-// A stopped process receives the signal that shall end it only when it runs again.
+// A stopped process gets most signals only when it runs again, so continue it to end it.
 void Agent::wake_the_stopped() {
   for (std::size_t rank = 0; rank < workers_.size(); ++rank)
     if (supervision_->stopped_by(static_cast<int>(rank)) != 0) ::kill(-workers_[rank].pid, SIGCONT);
@@ -393,7 +393,7 @@ void Agent::look_for_missing_joins() {
   if (line && !supervision_->is_ending()) output_.notice(*line);
 }
 
-// When workers end or are stopped, it is expected that others wait for them.
+// While the job ends or is stopped, it is normal that workers wait for each other.
 bool Agent::looks_for_stalls() const {
   return stalls_ && !user_has_stopped_the_job_ && !supervision_->is_ending();
 }
@@ -410,8 +410,8 @@ void Agent::look_for_stalls() {
 void Agent::look_at_stacks(const std::vector<int>& ranks) {
   if (ranks.empty()) return;
   if (!stacks_.possible())
-    return output_.notice("  with py-spy (`pip install py-spy`) it would be said here where " +
-                          name_ranks(ranks) + (ranks.size() == 1 ? " is" : " are"));
+    return output_.notice("  install py-spy (`pip install py-spy`) to see here what " +
+                          name_ranks(ranks) + (ranks.size() == 1 ? " does" : " do"));
   for (const int rank : ranks) stacks_.ask({rank, workers_.at(static_cast<std::size_t>(rank)).pid});
 }
 
@@ -429,7 +429,8 @@ void Agent::stack_ready() {
   for (const auto& line : answer->lines) output_.notice(line);
 }
 
-// After workers that ended well: a child such as `tee log` may still have to write the last lines.
+// After all workers have succeeded, waits for processes that they have left behind. Such a process,
+// for example `tee log`, may still have to write the last lines.
 void Agent::wait_for_the_left(TimePoint deadline) {
   while (has_descendants() && now() < deadline && !foreground_is_gone_ && !in_a_hurry_) {
     for (const std::uint64_t ready : poller_.wait(deadline)) serve(ready);
@@ -460,7 +461,7 @@ int Agent::finish(int exit_code) {
   output_.read_remaining();
   if (supervision_) tell_the_end();
   output_.close();
-  // Waits for a slow reader of the output, until a signal comes.
+  // Wait for a slow reader of the output, but not after a signal.
   const auto all_written = [this] {
     return output_.everything_is_written() && report_.everything_is_written();
   };
@@ -469,7 +470,7 @@ int Agent::finish(int exit_code) {
   return check_output(exit_code);
 }
 
-// A reader of our output must learn that lines are missing.
+// Reports lost output and makes the job fail, because the user must learn that lines are missing.
 int Agent::check_output(int exit_code) {
   const auto loss = output_.loss();
   if (!loss || foreground_is_gone_) return exit_code;

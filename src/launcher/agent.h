@@ -1,5 +1,5 @@
-// The agent: the process that starts the workers of this host, watches them, and serves their
-// rendezvous and their output from one loop in one thread.
+// The agent: the process that starts the workers of this host and watches them. One loop in one
+// thread also serves the workers' rendezvous and copies their output.
 #pragma once
 
 #include "base/descriptor.h"
@@ -8,19 +8,19 @@
 
 namespace farandole {
 
-// The name of its process. The kernel keeps 15 letters.
+// The name of the agent's process. The kernel keeps only 15 letters.
 inline constexpr const char* kAgentName = "farandole-agent";
 
 // What the foreground process prepares for its agent.
 struct AgentSetup {
   const JobOptions& options;
   const OriginalState& state;
-  const Descriptor& foreground;  // a pidfd: the job ends when the foreground process does
+  const Descriptor& foreground;  // its pidfd: the job ends when the foreground process ends
   const Descriptor& signals;     // a signalfd; its signals are blocked
 };
 
-// Runs the job to its end and returns its exit code. Every process of the job has ended then.
-// The calling process must be single-threaded and a child subreaper.
+// Runs the job to its end and returns its exit code. When it returns, every process of the job has
+// ended. The calling process must be single-threaded and a child subreaper.
 int run_agent(const AgentSetup& setup);
 
 }  // namespace farandole

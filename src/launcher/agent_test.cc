@@ -24,7 +24,7 @@ Descriptor handle_of(pid_t pid) {
   return Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
-// As the foreground process would call it. Only in a child of the test.
+// Runs the agent as the foreground process does. Call it only in a child process of the test.
 int run(const JobOptions& options, pid_t foreground_process) {
   OriginalState state{};
   ::sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
@@ -40,12 +40,12 @@ int run(const JobOptions& options, pid_t foreground_process) {
   return run_agent({options, state, handle, signals});
 }
 
-// The test stands for the foreground process, unless another process does.
+// By default, the test is the foreground process of the agent.
 std::function<int()> agent_of(const JobOptions& options, pid_t foreground_process = ::getpid()) {
   return [options, foreground_process] { return run(options, foreground_process); };
 }
 
-// Ends when it is killed.
+// Starts a process that runs until it is killed.
 pid_t start_bystander() {
   const pid_t pid = ::fork();
   if (pid == 0)
@@ -53,7 +53,7 @@ pid_t start_bystander() {
   return pid;
 }
 
-// A pipe for the lines of CallerReport.
+// A pipe to which CallerReport writes.
 struct Report {
   Report() {
     std::array<int, 2> ends{};
@@ -61,7 +61,7 @@ struct Report {
     ours = Descriptor(ends[0]);
     theirs = Descriptor(ends[1]);
   }
-  // After the agent's end.
+  // Call it after the agent has ended.
   std::string text() {
     theirs.reset();
     std::string read(4096, '\0');
@@ -105,7 +105,7 @@ TEST(Agent, SaysThatNoWorkerHasJoined) {
   EXPECT_THAT(failed.output(), Not(HasSubstr("init()")));
 }
 
-// The kernel finds out only when it is asked to execute it.
+// Only execve() finds that this file is not a program.
 TEST(Agent, AProgramThatCannotBeExecuted) {
   std::string path = "/tmp/farandole-agent-test-XXXXXX";
   Descriptor(::mkstemp(path.data())).reset();
@@ -119,7 +119,7 @@ TEST(Agent, AProgramThatCannotBeExecuted) {
   ::unlink(path.c_str());
 }
 
-// A worker that ends between fork and exec, after another one has started.
+// The second worker fails between fork and exec, after the first one has started.
 TEST(Agent, AWorkerThatFailsBeforeExecEndsTheOthers) {
   constexpr int kNotOpen = 1'000'000;
   Report report;
@@ -197,7 +197,7 @@ TEST(Agent, AStoppedJobIsNoNews) {
   const pid_t worker = agent.number_after("worker ");
   agent.send(SIGTSTP);
   int status = 0;
-  while (status != 'T') {  // its state, as the kernel tells it
+  while (status != 'T') {  // the state of the process: T means stopped
     std::ifstream file("/proc/" + std::to_string(worker) + "/stat");
     std::string line;
     ASSERT_TRUE(std::getline(file, line));

@@ -1,6 +1,6 @@
-// CallerReport: tells the program that started the job the process id of each rank, how each rank
-// ended, and which rank failed first. It writes one line per fact: `started RANK PID`, `ended RANK
-// code N`, `ended RANK signal N`, `cause RANK`.
+// CallerReport: reports to the program that started the job: the process id of each rank, how each
+// rank ended, and which rank failed first. It writes one line for each event: `started RANK PID`,
+// `ended RANK code N`, `ended RANK signal N`, `cause RANK`.
 #pragma once
 
 #include <sys/types.h>
@@ -14,11 +14,11 @@
 
 namespace farandole {
 
-// For one thread. Never blocks: if the pipe is full, room_ready() writes the rest later.
+// Only one thread may use it. It never blocks: room_ready() writes later what did not fit.
 class CallerReport {
  public:
-  // `descriptor` is borrowed; with −1, nothing is written. The poller must outlive this object. It
-  // reports `tag` when the pipe has room again.
+  // `descriptor` is borrowed; if it is −1, nothing is written. `poller` must outlive this object.
+  // It reports `tag` when the pipe has room again; then call room_ready().
   CallerReport(Poller& poller, std::uint64_t tag, int descriptor);
 
   void worker_started(int rank, pid_t pid);

@@ -12,8 +12,7 @@ constexpr std::string_view kPlain = "\x1b[0m";
 // Indexed by Color.
 constexpr std::array<std::string_view, 5> kColors{"\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m",
                                                   "\x1b[33m"};
-// Colors that are readable on a dark and on a bright background: cyan, green, magenta, yellow,
-// bright blue.
+// Colors for dark and bright backgrounds: cyan, green, magenta, yellow, bright blue.
 constexpr std::array<std::string_view, 5> kRankColors{"\x1b[36m", "\x1b[32m", "\x1b[35m",
                                                       "\x1b[33m", "\x1b[94m"};
 

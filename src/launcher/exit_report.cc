@@ -14,8 +14,7 @@ void report_exit(StoreServer& store, int rank, int size, const std::string& how)
   ByteWriter verdict;
   verdict.put_text(failure);
   const Bytes end = verdict.take();
-  // The store keeps the first value of a key. An error means that the key was already set, so it is
-  // ignored.
+  // Errors are ignored: they mean that a key already has a value, which the store keeps.
   for (const std::int64_t epoch : {*begun, *begun + 1}) {
     if (epoch == 0) continue;  // the worker has not called init() yet
     (void)store.set(keys::member(epoch, rank), record.encode());

@@ -10,7 +10,7 @@
 namespace farandole {
 namespace {
 
-// Tests look at the server's table through the server's own functions.
+// A key exists if the server rejects a second value for it.
 class ExitReportTest : public ::testing::Test {
  protected:
   bool exists(const std::string& key) { return !server_->set(key, {}).ok(); }
@@ -22,7 +22,7 @@ TEST_F(ExitReportTest, AWorkerThatNeverBeganIsMissedInTheFirstFormation) {
   report_exit(*server_, 1, 3, "rank 1 (pid 12) has exited with code 0");
   EXPECT_TRUE(exists(keys::member(1, 1)));
   EXPECT_TRUE(exists(keys::complete(1)));
-  // Others may wait for a rank that has not come yet.
+  // Other ranks may wait for rank 2, which has not come yet.
   EXPECT_TRUE(exists(keys::member(1, 2)));
   EXPECT_FALSE(exists(keys::member(0, 1)));
   EXPECT_FALSE(exists(keys::member(2, 1)));

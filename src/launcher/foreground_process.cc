@@ -40,7 +40,7 @@ bool is_ignored(int signal) {
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// The signals that we forward. One that is ignored from the start, as under nohup, stays ignored.
+// The signals that we forward. Signals that were ignored before us (nohup) stay ignored.
 sigset_t forwarded_signals() {
   sigset_t set;
   sigemptyset(&set);
@@ -52,7 +52,7 @@ sigset_t forwarded_signals() {
 }
 
 // Blocks the signals that the signalfd delivers, and those that would stop or end the launcher when
-// it writes or, under `ulimit -f`, when it makes shared memory.
+// it writes, or when it creates shared memory under `ulimit -f` (SIGXFSZ).
 void block(const sigset_t& taken) {
   sigset_t blocked = taken;
   sigaddset(&blocked, SIGPIPE);
@@ -61,10 +61,10 @@ void block(const sigset_t& taken) {
   ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
 }
 
-// A job of many workers needs more descriptors than the usual soft limit.
+// Raises the limit of open files for a job of many workers. Returns the original state.
 OriginalState save_and_adjust_state() {
   OriginalState state{};
-  ::signal(SIGCHLD, SIG_DFL);  // if it is ignored, the kernel reports no ends
+  ::signal(SIGCHLD, SIG_DFL);  // if SIGCHLD is ignored, the kernel does not report ended children
   ::sigprocmask(SIG_SETMASK, nullptr, &state.signal_mask);
   ::getrlimit(RLIMIT_NOFILE, &state.descriptor_limit);
   rlimit raised = state.descriptor_limit;
@@ -73,7 +73,7 @@ OriginalState save_and_adjust_state() {
   return state;
 }
 
-// Of the caller's descriptors, each worker must inherit its own ones only.
+// Marks the caller's descriptors close-on-exec, so that each worker inherits only its own.
 void keep_from_workers(const CallerDescriptors& caller) {
   ::fcntl(caller.handle, F_SETFD, FD_CLOEXEC);
   ::fcntl(caller.report, F_SETFD, FD_CLOEXEC);
@@ -81,7 +81,7 @@ void keep_from_workers(const CallerDescriptors& caller) {
     for (const int descriptor : *list) ::fcntl(descriptor, F_SETFD, FD_CLOEXEC);
 }
 
-// How the agent has ended; nothing while it runs.
+// Returns how the agent has ended, or nothing while it runs.
 std::optional<ProcessEnd> end_of(pid_t agent) {
   int status = 0;
   if (::waitpid(agent, &status, WNOHANG) != agent) return std::nullopt;
@@ -89,8 +89,8 @@ std::optional<ProcessEnd> end_of(pid_t agent) {
   return ProcessEnd{.code = WEXITSTATUS(status)};
 }
 
-// Returns when the agent has ended. The agent has a process group of its own, so that a Ctrl-C
-// reaches it only once, through us.
+// Forwards signals until the agent has ended. The agent is in a process group of its own, so that a
+// Ctrl-C reaches it only once, through us.
 ProcessEnd forward_signals(pid_t agent, const Descriptor& signals) {
   for (;;) {
     signalfd_siginfo info{};
@@ -102,13 +102,13 @@ ProcessEnd forward_signals(pid_t agent, const Descriptor& signals) {
   }
 }
 
-// Only in the child. Returns the exit code.
+// Runs in the child process. Returns the exit code.
 int become_the_agent(const JobOptions& options, const OriginalState& state,
                      const Descriptor& foreground, const sigset_t& taken) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_NAME, kAgentName);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-  // The agent cannot use the foreground process's: this one must not block.
+  // The agent needs a signalfd of its own, because its reads must not block.
   const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
   if (signals.valid()) return run_agent({options, state, foreground, signals});
   say_no_signals();

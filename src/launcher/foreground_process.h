@@ -1,15 +1,15 @@
 // The foreground process: the process that the user started. It forwards signals to its agent. When
-// the agent has ended, for whatever reason, it ends every process that the job has left. There are
-// two processes so that, if one of them is killed with SIGKILL, the other one still cleans up.
+// the agent has ended, it ends every process that is left of the job. The launcher has two
+// processes so that one can clean up if the other is killed with SIGKILL.
 #pragma once
 
 #include "launcher/job_options.h"
 
 namespace farandole {
 
-// Runs a job on this host and returns the exit code for the command. Blocks until nothing of the
-// job is left. The calling process must be single-threaded; its signal mask and its role as a child
-// subreaper are changed for good.
+// Runs a job on this host and returns the exit code for the command. Blocks until no process of the
+// job is left. The calling process must be single-threaded. It gets another signal mask and becomes
+// a child subreaper.
 int run_job(const JobOptions& options);
 
 }  // namespace farandole

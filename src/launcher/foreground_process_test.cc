@@ -47,8 +47,8 @@ TEST(ForegroundProcess, ForwardsTheSignalThatEndsTheJob) {
   EXPECT_THAT(foreground_process.output(), HasSubstr("[0] bye\n"));
 }
 
-// As under nohup. The foreground process takes pending signals in the order of their numbers:
-// SIGHUP first.
+// SIGHUP is ignored, as under nohup. The foreground process handles pending signals in the order of
+// their numbers, so it would handle SIGHUP first.
 TEST(ForegroundProcess, AnIgnoredSignalStaysIgnored) {
   const JobOptions options = shell_job(1, waiting_script("trap 'exit 5' USR1"));
   LauncherInTest foreground_process([&options] {
@@ -76,7 +76,7 @@ TEST(ForegroundProcess, StopsWithItsJobAndGoesOnWithIt) {
 }
 
 TEST(ForegroundProcess, CleansUpWhenTheAgentIsKilled) {
-  // Processes that the kernel does not end with the agent, as it does workers.
+  // When the agent dies, the kernel kills the workers, but not the child that this worker starts.
   LauncherInTest foreground_process(
       foreground_process_of(shell_job(1, waiting_script("setsid sleep 1000 & echo child $!"))));
   foreground_process.read_until("is ready");

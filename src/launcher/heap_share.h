@@ -1,5 +1,4 @@
 // Heap share: the default size of a rank's shared heap in a job that this process starts.
-// `farandole doctor` shows it beforehand.
 #pragma once
 
 #include <cstdint>

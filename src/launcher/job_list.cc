@@ -32,7 +32,7 @@ std::optional<int> as_number(const std::string& name) {
   return number;
 }
 
-// The entries of a folder of /proc that are numbers. Processes that end meanwhile are left out.
+// Returns the entries of a folder that are numbers. Entries that end meanwhile may be missing.
 std::vector<int> numbers_in(const files::path& folder) {
   std::vector<int> numbers;
   std::error_code error;
@@ -44,8 +44,8 @@ std::vector<int> numbers_in(const files::path& folder) {
 
 files::path folder_of(pid_t pid) { return files::path("/proc") / std::to_string(pid); }
 
-// Judges by the process name only. Any program may have that name, so the caller checks the
-// contents of the job sheet before it uses them.
+// Compares only the owner and the name of the process. Any program may have that name, so the
+// caller checks the contents of the job sheet before it uses them.
 bool may_be_an_agent(pid_t pid) {
   struct stat facts{};
   if (::stat(folder_of(pid).c_str(), &facts) != 0 || facts.st_uid != ::geteuid()) return false;
@@ -54,7 +54,7 @@ bool may_be_an_agent(pid_t pid) {
   return std::getline(file, name) && name == kAgentName;
 }
 
-// When we open the file, the kernel checks whether we may read that process's memory.
+// When we open this file, the kernel checks whether we may read the memory of that process.
 std::unique_ptr<SegmentView> open_sheet(pid_t pid, int number) {
   const auto path = folder_of(pid) / "fd" / std::to_string(number);
   const Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
@@ -119,8 +119,7 @@ JobList running_jobs() {
     if (!may_be_an_agent(pid)) continue;
     auto sheet = sheet_of(pid);
     if (!sheet.job && sheet.is_there) list.unreadable.push_back(pid);
-    // A process that the agent has just forked has the same descriptors, so compare the process
-    // ids.
+    // A process that the agent has just forked has the same descriptors but another pid.
     if (sheet.job && sheet.job->agent == pid) list.jobs.push_back(look_at_job(*sheet.job));
   }
   std::ranges::sort(list.jobs, {}, &JobStatus::pid);

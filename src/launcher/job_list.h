@@ -1,5 +1,5 @@
-// Job list: the jobs of this user that run on this host. It reads the launchers' job sheets and the
-// workers' flight records; it sends no message, so it does not disturb the jobs.
+// Job list: the jobs of this user that run on this host. It only reads the launchers' job sheets
+// and the workers' flight records, so it does not disturb the jobs.
 #pragma once
 
 #include <sys/types.h>
@@ -11,11 +11,12 @@
 namespace farandole {
 
 struct JobList {
-  std::vector<JobStatus> jobs;    // by pid
-  std::vector<pid_t> unreadable;  // launchers of another version, or whose memory we may not read
+  std::vector<JobStatus> jobs;  // by pid
+  std::vector<pid_t>
+      unreadable;  // launchers whose job sheet has another version or is not readable for us
 };
 
-// Blocks while it searches /proc. Jobs that begin or end meanwhile may be left out.
+// Blocks while it searches /proc. Jobs that begin or end meanwhile may be missing.
 JobList running_jobs();
 
 }  // namespace farandole

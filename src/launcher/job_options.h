@@ -1,4 +1,4 @@
-// JobOptions: what the user asked for.
+// JobOptions: the options of a job, from the command line.
 #pragma once
 
 #include <chrono>
@@ -13,18 +13,18 @@ namespace farandole {
 
 // What to do with the output of the workers.
 struct OutputOptions {
-  LinePrefix prefix;          // written before every line that is shown
+  LinePrefix prefix;          // the text before every shown line
   std::set<int> shown_ranks;  // empty: all ranks
-  std::string folder;         // where RankFiles writes its files; empty: no files
+  std::string folder;         // the folder of RankFiles; empty: no files
 };
 
-// Descriptors from the program that started the job, if it is not a shell. Through them it follows
-// the job and talks to the workers. All are borrowed; that program holds the other ends.
+// Descriptors from the program that started the job, the caller. With them it can follow the job
+// and communicate with the workers. All are borrowed; the caller has the other ends.
 struct CallerDescriptors {
-  int handle = -1;            // that program's pidfd; the job ends when the program ends; −1: none
+  int handle = -1;            // the caller's pidfd; the job ends when the caller ends; −1: none
   int report = -1;            // a pipe to which CallerReport writes; −1: none
-  std::vector<int> channels;  // by rank, inherited by the workers; empty: none
-  std::vector<int> streams;   // by rank, for standard output and error; empty: they go to ours
+  std::vector<int> channels;  // by rank: a descriptor that the worker inherits; empty: none
+  std::vector<int> streams;   // two per rank: standard output and error; empty: shown by us
 };
 
 struct JobOptions {

@@ -16,8 +16,8 @@
 namespace farandole {
 namespace {
 
-// If both descriptors lead to the same file, one Screen must handle both. Otherwise lines of one
-// could cut into lines of the other.
+// If both descriptors lead to the same file, one Screen must handle both. Otherwise a line of one
+// could be written into the middle of a line of the other.
 bool same_file(int one, int other) {
   struct stat first{};
   struct stat second{};
@@ -63,8 +63,8 @@ Result<JobOutput::WorkerEnds> JobOutput::add_worker() {
 }
 
 Result<Descriptor> JobOutput::add_stream(int rank, std::size_t target) {
-  // A placeholder until the worker's pid is known. It most likely has as many digits, so the prefix
-  // has the right width.
+  // Our own pid is a placeholder until the worker's pid is known. Both probably have the same
+  // number of digits, so the prefix has the right width.
   Stream stream{.ours = {},
                 .rank = rank,
                 .pid = ::getpid(),
@@ -179,8 +179,8 @@ void JobOutput::watch_for_room() {
                             [](const Target& target) { return target.sink.full(); }));
 }
 
-// If the reader of our output is slow, we stop reading from the workers. They then wait in their
-// own writes, and the launcher never blocks.
+// If the reader of our output is slow, we stop reading from the workers. Then the workers block in
+// their writes, and the launcher never does.
 void JobOutput::pause_reading(bool pause) {
   if (pause == paused_) return;
   paused_ = pause;

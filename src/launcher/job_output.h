@@ -1,5 +1,5 @@
-// JobOutput: copies the workers' output line by line to our own standard output and error, and to
-// the files of the ranks. If our stream is a terminal, the worker gets a terminal, too.
+// JobOutput: copies the workers' output line by line to our standard output and error, and
+// unchanged to the files of the ranks. If our stream is a terminal, the worker gets one, too.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace farandole {
 
-// For one thread. Only writes to the files of the ranks block.
+// Only one thread may use it. It blocks only in writes to the files of the ranks.
 class JobOutput {
  public:
   // The tags under which the poller reports our descriptors: `streams` + the index of a worker's
@@ -30,30 +30,30 @@ class JobOutput {
     std::uint64_t streams;
     std::uint64_t room;
   };
-  // `poller` and `options` must outlive this.
+  // `poller` and `options` must outlive this object.
   JobOutput(Poller& poller, Tags tags, const OutputOptions& options, RankFiles files);
 
   struct WorkerEnds {
     Descriptor standard_output;
     Descriptor standard_error;
   };
-  // Makes the streams of the next rank and returns the ends for the worker. Errors: kStop.
+  // Creates the streams of the next rank and returns the ends for the worker. Errors: kStop.
   Result<WorkerEnds> add_worker();
 
   // The name of this host.
   const std::string& host() const { return host_; }
-  // Says the process id of the rank that add_worker() was called for last.
+  // Sets the process id of the rank for which add_worker() was called last.
   void worker_started(pid_t pid);
 
   void stream_ready(std::size_t index);
   void room_ready();
-  // Writes a line of the launcher itself, which is always shown.
+  // Write a line of the launcher itself. Such a line is shown even if only some ranks are shown.
   void notice(std::string_view text);
   void error(std::string_view text);
   // Shows the box of a failed job on standard error.
   void show(const Failure& failure);
   void window_changed();
-  // True if the reader of our output is gone (a closed pipe).
+  // True if the reader of our output has closed the pipe.
   bool closed() const;
 
   // Call it when all workers have ended: reads what is still in their streams.
@@ -61,7 +61,7 @@ class JobOutput {
   // Completes the last line. From then on, call only room_ready() until everything_is_written().
   void close();
   bool everything_is_written() const;
-  // Which output could not be written, and why. Empty if all was written.
+  // Says which output could not be written, and why. Empty if everything was written.
   std::optional<std::string> loss() const;
 
  private:

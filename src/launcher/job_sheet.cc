@@ -15,12 +15,13 @@
 namespace farandole {
 namespace {
 
-// "farandol" and the format number. The number also changes when the flight record's format does.
+// "farandol" and the format number. A change of the flight record's format also increases it.
 constexpr std::uint64_t kMagic = 0x6661'7261'6e64'6f6c;
 constexpr std::uint32_t kFormat = 1;
 constexpr int kWorkersMax = 65536;
 
-// The state of a worker. It is stored in one word, so that a reader never sees half of a change.
+// The state of a worker. One word has the state and its number, so a reader sees both change at
+// once.
 enum class Fate : std::uint32_t { kRuns, kStopped, kExited, kKilled };
 
 struct Entry {
@@ -42,7 +43,7 @@ struct Text {
   }
 };
 
-// Written once. The magic number is written last, so that a reader knows that the rest is complete.
+// Written once. A reader that sees the magic number, which is written last, can read the rest.
 struct Header {
   std::atomic<std::uint64_t> magic;
   std::uint32_t format;

@@ -1,7 +1,6 @@
 // Job sheet: a table of the job's workers in the launcher's memory, for other processes of the same
-// user. It holds the state of each worker and the number of the launcher's descriptor for its
-// flight record. The memory is an unnamed file: only a process that may open the launcher's
-// descriptors in /proc can read it.
+// user. For each worker, it has the state and the number of the launcher's descriptor of the flight
+// record. Only a process that may open the launcher's descriptors in /proc can read it.
 #pragma once
 
 #include <sys/types.h>
@@ -21,14 +20,14 @@
 
 namespace farandole {
 
-// The name of the memory as /proc shows it.
+// The names of the memory segments as /proc shows them.
 inline constexpr const char* kJobSheetName = "farandole-job";
 inline constexpr const char* kFlightRecordName = "farandole-flight-record";
 
 struct SheetWorker {
-  pid_t pid = 0;  // 0: it has not started yet
+  pid_t pid = 0;  // 0 if it has not started yet
   int record_descriptor = -1;
-  int stopped_by = 0;  // the signal that stopped it; 0: it runs
+  int stopped_by = 0;  // the signal that stopped it; 0 if it runs
   std::optional<ProcessEnd> end;
 };
 
@@ -37,18 +36,18 @@ struct SheetJob {
   pid_t agent = 0;       // the process that owns the descriptors
   TimePoint started{};
   std::string host;
-  std::string command;               // in shell syntax; a long one is cut
+  std::string command;               // in shell syntax; a long command is cut
   std::vector<SheetWorker> workers;  // by rank
 };
 
-// The writing side. For one thread.
+// The writing side. Only one thread may use it.
 class JobSheet {
  public:
-  // `job` has no workers yet: worker_started() and the functions below add them. Errors: kStop.
+  // `job` has no workers yet; worker_started() adds them. Errors: kStop.
   static Result<std::unique_ptr<JobSheet>> create(const SheetJob& job, int workers);
 
   void worker_started(int rank, pid_t pid, int record_descriptor);
-  void worker_stopped(int rank, int signal);  // 0: it continues
+  void worker_stopped(int rank, int signal);  // 0 if it continues
   void worker_ended(int rank, const ProcessEnd& end);
   std::span<const std::byte> memory() const { return {segment_->data(), segment_->size()}; }
 
@@ -58,8 +57,7 @@ class JobSheet {
   std::shared_ptr<Segment> segment_;
 };
 
-// The reading side, for another process. Empty if the memory is not a job sheet or was written by
-// another version.
+// The reading side. Returns nothing if the memory is not a job sheet of this version.
 std::optional<SheetJob> read_job_sheet(const std::byte* memory, std::size_t bytes);
 
 }  // namespace farandole

@@ -1,4 +1,4 @@
-// For tests of the agent and the foreground process: the test runs one of them in a child process
+// For tests of the agent and the foreground process. The test runs one of them in a child process
 // and reads its output through a pipe. The workers are shell scripts.
 #pragma once
 
@@ -25,8 +25,8 @@
 namespace farandole {
 
 // A script that runs `before`, prints that it is ready, and waits for a signal. It starts no
-// process while it waits: a shell that is stopped between fork and exec would not be reported as
-// stopped.
+// process while it waits, because a shell that is stopped between fork and exec would not be
+// reported as stopped.
 inline std::string waiting_script(const std::string& before) {
   return before + "; sleep 1000 & echo worker $$ of $PPID is ready; wait";
 }
@@ -46,7 +46,7 @@ class LauncherInTest {
  public:
   // The child calls `run`, which returns its exit code.
   explicit LauncherInTest(const std::function<int()>& run) {
-    // If a launcher is killed, its children become ours, so that we can reap them.
+    // If the launcher is killed, its children must become ours, so that we can reap them.
     CHECK(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0, "prctl");
     std::array<int, 2> ends{};
     CHECK(::pipe2(ends.data(), O_CLOEXEC) == 0, "pipe2");
@@ -94,8 +94,7 @@ class LauncherInTest {
   }
 
  private:
-  // Reads more output. Returns false at its end, and also if nothing comes for so long that the
-  // launcher must be hanging.
+  // Reads more output. Returns false at its end, or if nothing comes for kHangGuardMs.
   bool read() {
     constexpr int kHangGuardMs = 60'000;
     pollfd entry{output_end_.get(), POLLIN, 0};

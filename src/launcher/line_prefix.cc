@@ -17,7 +17,7 @@ struct FieldRow {
   std::string (*text)(const LineOrigin&);
 };
 
-// Local time with milliseconds, as in our log lines.
+// Returns the local time with milliseconds, as in log lines.
 std::string time_text(const LineOrigin& origin) {
   const std::time_t seconds = std::chrono::system_clock::to_time_t(origin.time);
   const auto since = std::chrono::floor<std::chrono::milliseconds>(origin.time.time_since_epoch());

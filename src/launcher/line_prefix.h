@@ -1,5 +1,4 @@
-// LinePrefix: the text before every line of a worker, made from a template such as "[{rank} {time}]
-// ".
+// LinePrefix: the text before every line of a worker, from a template such as "[{rank} {time}] ".
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +13,7 @@
 
 namespace farandole {
 
-// Where and when a line came from.
+// Which worker wrote a line, where and when.
 struct LineOrigin {
   int rank = 0;
   int local_rank = 0;
@@ -29,11 +28,10 @@ class LinePrefix {
  public:
   // The default template: "[{rank}] ".
   LinePrefix();
-  // In the template, "{{" and "}}" stand for braces. An empty template gives an empty prefix.
-  // Errors: kFixCall.
+  // In the template, "{{" and "}}" stand for braces. It may be empty. Errors: kFixCall.
   static Result<LinePrefix> parse(std::string_view pattern);
 
-  // All fields, for help texts: "{rank}, {local_rank}, …".
+  // The names of all fields, for help texts: "{rank}, {local_rank}, …".
   static std::string field_names();
 
   std::string text(const LineOrigin& origin) const;
@@ -41,7 +39,7 @@ class LinePrefix {
   int columns(const LineOrigin& origin) const;
 
  private:
-  // Either a fixed text or, if `field` is set, a field.
+  // A field or, if `field` is not set, a fixed text.
   struct Part {
     std::string literal;
     std::size_t field;

@@ -51,7 +51,7 @@ void LineSplitter::show_progress(std::vector<OutputPiece>& pieces) {
   shown_ = text_;
 }
 
-// Cuts before the last character if the limit falls inside it.
+// Cuts a line at the limit. If the limit is inside a UTF-8 character, cuts before this character.
 void LineSplitter::cut(std::vector<OutputPiece>& pieces) {
   std::size_t end = text_.size();
   while (end > text_.size() - 4 && continues_a_letter(text_[end - 1])) --end;

@@ -1,5 +1,5 @@
-// LineSplitter: splits a worker's output into lines. A progress line that the worker redraws with
-// carriage returns gives one piece for each of its states.
+// LineSplitter: splits a worker's output into lines. If the worker redraws a progress line with
+// carriage returns, each state of this line is a piece of its own.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,17 @@
 
 namespace farandole {
 
-// Longer lines are cut, so that a worker that never ends its line cannot fill our memory.
+// Longer lines are cut, so that a worker that never writes a line end cannot fill our memory.
 inline constexpr std::size_t kLineBytesMax = 64 * 1024;
 
 struct OutputPiece {
   std::string text;       // without the newline
-  bool finished = false;  // false: a progress line, which the next piece replaces
+  bool finished = false;  // false for a progress line, which the next piece replaces
 
   friend bool operator==(const OutputPiece&, const OutputPiece&) = default;
 };
 
-// For one stream of one worker. Does no input or output.
+// Each stream of a worker has its own splitter. It does no input or output.
 class LineSplitter {
  public:
   // Returns the pieces that can be shown after these bytes.
@@ -35,7 +35,7 @@ class LineSplitter {
 
   std::string text_;
   std::string shown_;           // the last state of the progress line that push() returned
-  bool returned_ = false;       // the last byte was a carriage return; a line feed may follow
+  bool returned_ = false;       // the last byte was a carriage return, and a line feed may follow
   bool progress_line_ = false;  // the current line was redrawn at least once
 };
 

@@ -64,7 +64,7 @@ TEST(LineSplitter, CutsEndlessLines) {
             2 * kLineBytesMax + 1);
 }
 
-// Characters of two to four bytes, at the line limit: one or more of their bytes, or all, fit.
+// Characters of two to four bytes at the limit of the line length: some or all of their bytes fit.
 TEST(LineSplitter, CutsNoLetterInTwo) {
   for (const std::string letter : {"é", "数", "😀"}) {
     for (std::size_t fit = 1; fit <= letter.size(); ++fit) {

@@ -11,17 +11,16 @@
 namespace farandole {
 namespace {
 
-// Opens the terminal again. Other processes share the descriptor that we were started with, so we
-// must not make it non-blocking; the new one is ours alone. Empty if the descriptor is not a
-// terminal.
+// Opens the terminal again, in non-blocking mode, because the mode of the original descriptor is
+// shared with other processes. Invalid if the descriptor is not a terminal.
 Descriptor reopened_terminal(int descriptor) {
   if (::isatty(descriptor) != 1) return {};
   const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
   return Descriptor(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
-// We share the descriptor with the process that started us, so it must stay in blocking mode. But
-// if poll() says that a pipe is writable, it takes PIPE_BUF bytes without blocking.
+// Returns whether a write of PIPE_BUF bytes would not block. The descriptor is in blocking mode,
+// but a pipe that poll() reports as writable takes PIPE_BUF bytes at once.
 bool writable_now(int descriptor) {
   pollfd entry{descriptor, POLLOUT, 0};
   return ::poll(&entry, 1, 0) == 1 && (entry.revents & (POLLOUT | POLLERR | POLLHUP)) != 0;

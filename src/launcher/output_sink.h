@@ -1,4 +1,4 @@
-// OutputSink: writes to our own standard output or error and never blocks the launcher's loop.
+// OutputSink: writes to our own standard output or error without blocking the launcher's loop.
 #pragma once
 
 #include <cstddef>
@@ -9,26 +9,26 @@
 
 namespace farandole {
 
-// For one thread.
+// Only one thread may use it.
 class OutputSink {
  public:
-  // If more than this is waiting to be written, stop reading from the workers.
+  // If this many bytes are waiting to be written, the caller must stop reading from the workers.
   static constexpr std::size_t kFullBytes = 1 << 20;
 
-  // Borrows the descriptor.
+  // The descriptor is borrowed.
   explicit OutputSink(int descriptor);
 
-  // The descriptor to write to. For a terminal, it is our own, not the borrowed one.
+  // The descriptor to which we write. For a terminal, it is our own one, not the borrowed one.
   int descriptor() const { return terminal_.valid() ? terminal_.get() : borrowed_; }
   void write(std::string_view bytes);
-  // Writes what fits now.
+  // Writes as much as is possible without blocking.
   void flush();
 
   bool empty() const { return pending_.empty(); }
   bool full() const { return pending_.size() >= kFullBytes; }
   // True if the reader is gone. All further output is dropped.
   bool closed() const { return closed_; }
-  // The errno of a failed write. 0 if there was none, or if only the reader is gone.
+  // The errno of a failed write. 0 if no write has failed, or if only the reader is gone.
   int failure() const { return failure_; }
 
  private:

@@ -1,5 +1,5 @@
 // Poller: reports which of many descriptors are ready, in the order in which they became ready.
-// From that order the launcher knows which of two workers died first.
+// This order tells the launcher which of two workers died first.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace farandole {
 
-// For one thread.
+// Only one thread may use it.
 class Poller {
  public:
   enum class For { kReading, kWriting };
@@ -20,11 +20,11 @@ class Poller {
   // Errors: kStop.
   static Result<Poller> create();
 
-  // Borrows the descriptor until remove(). Returns false for a regular file, which is always ready.
+  // Borrows the descriptor until remove(). Returns false if it cannot be watched.
   bool add(int descriptor, For what, std::uint64_t tag);
   void remove(int descriptor);
 
-  // Waits, and returns the tags of the ready descriptors. Empty at the deadline or after a signal.
+  // Waits and returns the tags of the ready descriptors. Empty at the deadline or after a signal.
   std::vector<std::uint64_t> wait(std::optional<TimePoint> deadline);
 
  private:

@@ -23,8 +23,7 @@ std::optional<pid_t> as_pid(const std::string& name) {
   return pid;
 }
 
-// Reads the parent from /proc/<pid>/stat: "pid (name) state parent …". The name may contain any
-// character, even brackets.
+// Reads /proc/<pid>/stat: "pid (name) state parent …". The name may contain brackets.
 std::optional<pid_t> parent_from_stat(const std::filesystem::path& process) {
   std::ifstream file(process / "stat");
   std::string line;
@@ -98,8 +97,8 @@ bool has_descendants() {
 }
 
 bool end_descendants(TimePoint deadline) {
-  // A process that was forked during this round is found in a later one: when its parent dies, it
-  // becomes our child, and every death starts a new round.
+  // A process that is forked during one round is found in a later round: it becomes our child when
+  // its parent dies, and every death of a child starts a new round.
   for (;;) {
     reap_children();
     if (!has_descendants()) return true;

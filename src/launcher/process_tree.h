@@ -1,5 +1,5 @@
-// The processes that descend from this one. If the agent is a subreaper, these are all processes of
-// the job, even if they have forked several times or called setsid.
+// Process tree: the processes that descend from this one. The agent is a subreaper, so all
+// processes of the job are its descendants, even after several forks or setsid.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +11,7 @@
 
 namespace farandole {
 
-// The parent of each process, from one pass through /proc. Zombies are left out.
+// The parent of each process, from one pass through /proc. Zombies are omitted.
 using ParentOf = std::map<pid_t, pid_t>;
 ParentOf read_process_table();
 
@@ -21,13 +21,12 @@ std::vector<pid_t> descendants_of(pid_t root, const ParentOf& parent_of);
 // Sends a signal to all descendants of this process. Does not wait.
 void signal_descendants(int signal);
 
-// Whether this process has descendants, including zombies that are not yet reaped. Only for a
-// subreaper.
+// Whether this process, a subreaper, has descendants, including zombies that are not yet reaped.
 bool has_descendants();
 
-// Kills and reaps all descendants. Returns false if one is left at the deadline (it hangs in the
-// kernel, or it belongs to another user). Blocks. The calling thread must have SIGCHLD blocked, and
-// the process must not ignore it.
+// Kills and reaps all descendants. Returns false if a descendant is left at the deadline, because
+// it hangs in the kernel or belongs to another user. Blocks. The calling thread must have SIGCHLD
+// blocked, and the process must not ignore it.
 bool end_descendants(TimePoint deadline);
 
 }  // namespace farandole

@@ -30,7 +30,7 @@ Status make_folder(const std::string& path) {
 }
 
 Result<Descriptor> make_file(const std::string& path) {
-  // O_NONBLOCK, so that opening a pipe of this name does not wait for its reader.
+  // O_NONBLOCK: if the path is a pipe, opening it must not wait for its reader.
   Descriptor file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
   struct stat facts{};
@@ -42,7 +42,7 @@ Result<Descriptor> make_file(const std::string& path) {
   return file;
 }
 
-// 0, or the errno of the write.
+// Returns 0, or the errno of a failed write.
 int write_all(const Descriptor& file, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::write(file.get(), bytes.data(), bytes.size());
@@ -52,7 +52,7 @@ int write_all(const Descriptor& file, std::string_view bytes) {
   return 0;
 }
 
-// If the file was removed, writes still succeed, but the output is lost.
+// False if the file was removed. Then writes succeed, but the output is lost.
 bool has_a_name(const Descriptor& file) {
   struct stat facts{};
   return ::fstat(file.get(), &facts) != 0 || facts.st_nlink > 0;

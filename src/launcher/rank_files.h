@@ -1,5 +1,4 @@
-// RankFiles: writes the unchanged output of each worker to its own files, FOLDER/rank.<NN>/stdout
-// and stderr.
+// RankFiles: writes each worker's unchanged output to FOLDER/rank.<NN>/stdout and stderr.
 #pragma once
 
 #include <optional>
@@ -12,17 +11,16 @@
 
 namespace farandole {
 
-// For one thread. A write blocks as long as the file system does.
+// Only one thread may use it. A write blocks as long as the file system does.
 class RankFiles {
  public:
-  // Writes no files.
+  // An object that writes no files.
   RankFiles() = default;
-  // Makes the folders and the files of all ranks. Existing files are emptied. Errors: kFixCall with
-  // the path and the reason.
+  // Creates or empties the files of all ranks. Errors: kFixCall with the path and the reason.
   static Result<RankFiles> create(const std::string& folder, int workers);
 
-  // `stream` is 0 for standard output, 1 for standard error. If a write fails, the file ends there.
-  // Only the first failure returns a text for the user.
+  // `stream` is 0 for standard output and 1 for standard error. If a write fails, nothing more is
+  // written to this file. Only the first failure of all files returns a text for the user.
   std::optional<std::string> write(int rank, std::size_t stream, std::string_view bytes);
 
  private:

@@ -1,6 +1,6 @@
 // Screen: merges the output of all workers so that no line is cut by another. At most one progress
-// line is open at a time. On a terminal it is redrawn below lines that come meanwhile; in a file or
-// pipe it is ended first.
+// line is open at a time. If another line comes, a terminal shows it above the redrawn progress
+// line; in a file or pipe, the progress line is ended first.
 #pragma once
 
 #include <optional>
@@ -11,22 +11,20 @@
 
 namespace farandole {
 
-// One object per terminal, pipe or file. Every function returns the bytes to write; it does no
-// output itself.
+// One object per terminal, pipe or file. Every function returns the bytes to write.
 class Screen {
  public:
   explicit Screen(bool terminal, bool colors = false) : terminal_(terminal), colors_(colors) {}
 
-  // Shows a piece of a worker's stream. `source` is the number of that stream, `prefix` the text
-  // before the line, with its colors.
+  // Shows a piece of stream number `source`, with `prefix` before the line.
   std::string show(int source, const std::string& prefix, const OutputPiece& piece);
-  // A line of the launcher itself.
+  // Shows a line of the launcher itself.
   std::string notice(std::string_view text);
-  // A line of the launcher about an error.
+  // Shows a line of the launcher about an error.
   std::string error(std::string_view text);
-  // A line of the launcher without the name "farandole" in front.
+  // Shows a line of the launcher without the name "farandole" in front.
   std::string line(std::string_view text) { return complete_line("", text); }
-  // Call it at the end: ends an open progress line.
+  // Ends an open progress line. Call it at the end of the output.
   std::string close();
 
  private:

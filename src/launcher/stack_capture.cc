@@ -38,7 +38,7 @@ void StackCapture::ask(const Subject& subject) {
   if (!running_) start_next();
 }
 
-// If py-spy cannot be started, the stack is left out: it only explains a stall better.
+// Errors are ignored, because a stack is only additional information about a stall.
 void StackCapture::start_next() {
   while (!running_ && !waiting_.empty()) {
     const Subject next = waiting_.front();
@@ -49,8 +49,7 @@ void StackCapture::start_next() {
 
 Status StackCapture::start(const Subject& subject) {
   FARANDOLE_TRY_ASSIGN(WorkerStream stream, WorkerStream::make_pipe());
-  // --nonblocking: py-spy reads the worker's memory without stopping it, so that it does not
-  // disturb the worker.
+  // With --nonblocking, py-spy does not stop the worker while it reads its memory.
   const std::vector<std::string> command{program_, "dump", "--nonblocking", "--pid",
                                          std::to_string(subject.pid)};
   const auto environment = merge_environment({inherited_environment()});

@@ -17,11 +17,11 @@
 
 namespace farandole {
 
-// Finds py-spy: "py-spy" if it is in PATH, otherwise the path of the one beside our own program (it
-// is there if the virtual environment is not activated). Empty if there is none.
+// Returns "py-spy" if it is in PATH, otherwise the path of the py-spy beside our own program, which
+// exists in a virtual environment that is not activated. Empty if py-spy is not found.
 std::string find_py_spy();
 
-// For one thread. The owner must reap the children that it starts.
+// Only one thread may use it. It starts child processes, which its owner must reap.
 class StackCapture {
  public:
   struct Subject {
@@ -39,9 +39,10 @@ class StackCapture {
 
   // Whether py-spy was found.
   bool possible() const { return !program_.empty(); }
-  // Queues a capture. Only if possible().
+  // Queues a capture. Call it only if possible().
   void ask(const Subject& subject);
-  // Call it when the poller reports our tag, or at the deadline.
+  // Call it when the poller reports our tag, and at the deadline. Returns a complete answer, if
+  // any.
   std::optional<Answer> advance(TimePoint now);
   std::optional<TimePoint> deadline() const;
   // Kills a running py-spy and starts no more.

@@ -65,7 +65,7 @@ Actions Supervision::worker_continued(int rank) {
   Worker& worker = workers_.at(static_cast<std::size_t>(rank));
   if (std::exchange(worker.stopped_by, 0) == 0) return {};
   Actions actions;
-  // When we end the job we wake it ourselves.
+  // If we have sent it a signal to end it, we have also continued it ourselves.
   if (worker.our_signal == 0) actions.notices.push_back(name(rank) + " goes on");
   return actions;
 }
@@ -84,8 +84,9 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
         actions.notices.push_back("nobody reads the output any more; ending the job");
       else
         actions.notices.push_back(signal_name(signal) + " passed on to " + living_ranks() +
-                                  "; what is left after " + std::to_string(grace_.count()) +
-                                  " s is killed, a second signal kills at once");
+                                  "; workers that are left after " +
+                                  std::to_string(grace_.count()) +
+                                  " s are killed; a second signal kills at once");
       actions.pass_signal = signal == SIGPIPE ? SIGTERM : signal;
       return actions;
     }
@@ -169,7 +170,7 @@ std::string Supervision::name(int rank) const {
   return "rank " + std::to_string(rank) + " (pid " + std::to_string(worker(rank).pid) + ")";
 }
 
-// A worker that we have ended is no cause, unless it had left the job before.
+// A worker that we have ended is not a cause of the failure, unless it had left the job before.
 bool Supervision::may_be_a_cause(const Worker& worker) {
   if (!worker.end) return false;
   const FlightReport& record = worker.end->record;
@@ -177,15 +178,15 @@ bool Supervision::may_be_a_cause(const Worker& worker) {
          (record.life == FlightLife::kLeft && record.since < worker.first_signal_time);
 }
 
-// A signal that is not ours, or an exception of the program's own, has no cause in another worker.
+// A signal from outside, or an exception of the program itself, is not caused by another worker.
 bool Supervision::is_its_own_cause(const Worker& worker) {
   const FlightReport& record = worker.end->record;
   if (worker.end->how.signal != 0 && worker.our_signal == 0) return true;
   return record.cause == LeaveCause::kException;
 }
 
-// The rank whose end was the reason for this one's failure. A worker that failed in init() did so
-// because another one had ended before, as the launcher had told it.
+// Returns the rank whose end made this rank fail. If it failed in init() without blaming a rank,
+// the cause is the worker that ended first: the launcher reports this end to the ranks in init().
 std::optional<int> Supervision::cause_of(int rank) const {
   const FlightReport& record = worker(rank).end->record;
   if (is_its_own_cause(worker(rank))) return std::nullopt;
@@ -196,8 +197,9 @@ std::optional<int> Supervision::cause_of(int rank) const {
   return may_be_a_cause(worker(*cause)) ? cause : std::nullopt;
 }
 
-// Goes from the first failure to the rank that it blames, and so on to the end of that chain. That
-// rank may have ended later than its victims, and well. In a circle it is the one that ended first.
+// Goes from the first failed rank to the rank that it blames, and so on to the end of this chain.
+// The rank at the end may have ended later than its victims, and may have ended successfully. If
+// the chain is a circle, the cause is the rank of the circle that ended first.
 int Supervision::first_cause() const {
   std::vector<int> way{*first_failure_};
   for (;;) {
@@ -226,7 +228,7 @@ std::string Supervision::fate_of(const Worker& worker) {
   return describe(how);
 }
 
-// Ranks with the same fate share one part of the line.
+// Returns how all workers except `but` have ended, in one line, with one part per kind of end.
 std::string Supervision::the_others(int but) const {
   std::vector<std::pair<std::string, std::vector<int>>> fates;
   for (std::size_t i = 0; i < workers_.size(); ++i) {

@@ -1,6 +1,6 @@
 // Supervision: decides what to do when a worker ends or stops, or when the user sends a signal. It
-// also finds the worker that failed first, and the exit code of the job. A pure state machine:
-// events and the time go in, actions come out.
+// also determines which worker failed first, and the exit code of the job. It is a pure state
+// machine: its functions take events and the time, and return actions.
 #pragma once
 
 #include <sys/types.h>
@@ -17,55 +17,57 @@ namespace farandole {
 
 // The actions to take now, in this order.
 struct Actions {
-  std::vector<std::string> notices;  // lines for the user
+  std::vector<std::string> notices;  // lines to show to the user
   std::optional<int> pass_signal;    // to the process group of every living worker
   bool kill_everything = false;      // SIGKILL to every process of the job
 };
 
 class Supervision {
  public:
-  // After a failure the others have this long to end with an error of their own, which names the
-  // failed rank. Then they get SIGTERM; after the next time SIGKILL; after the last one we give up.
+  // After a failure, the others have kOwnErrorTime to end with an error that names the failed rank.
+  // Then they get SIGTERM, and after kTerminateTime SIGKILL. After kKillTime we give up.
   static constexpr auto kOwnErrorTime = std::chrono::seconds(2);
   static constexpr auto kTerminateTime = std::chrono::seconds(5);
   static constexpr auto kKillTime = std::chrono::seconds(10);
-  // Children of workers that ended well have this long to end, and again after SIGTERM.
+  // After all workers have succeeded, the processes that they have left behind have this time to
+  // end. After SIGTERM they have it again.
   static constexpr auto kLeftTime = std::chrono::seconds(2);
-  // The same Ctrl-C may arrive twice: from the terminal and from a wrapper script.
+  // A second signal within this time is ignored: a terminal and a wrapper may send the same Ctrl-C.
   static constexpr auto kSameSignalTime = std::chrono::milliseconds(500);
 
-  // `pids` by rank; all have been started. `grace`: from a passed signal to SIGKILL.
+  // `pids` are the process ids by rank. `grace` is the time from a forwarded signal to SIGKILL.
   Supervision(std::vector<pid_t> pids, std::chrono::seconds grace);
 
   Actions worker_ended(int rank, WorkerEnd end);
-  // A worker was stopped by this signal, or runs again. Not to be called for stops that we have
-  // passed on ourselves.
+  // Call these when a signal has stopped a worker and when the worker continues. Do not call
+  // worker_stopped() for a stop that the user requested for the whole job.
   Actions worker_stopped(int rank, int signal);
   Actions worker_continued(int rank);
-  // A signal that asks the job to end: SIGINT, SIGTERM, SIGHUP, SIGQUIT; SIGPIPE if our output has
-  // no reader any more.
+  // Call it for a signal that asks the job to end: SIGINT, SIGTERM, SIGHUP or SIGQUIT. Call it with
+  // SIGPIPE if our output has no reader any more.
   Actions signal_received(int signal, TimePoint now);
   Actions time_passed(TimePoint now);
 
-  // When time_passed() must be called.
+  // When to call time_passed().
   std::optional<TimePoint> deadline() const { return deadline_; }
-  // All workers have ended, or the kernel cannot end them.
+  // Whether all workers have ended, or those that are left cannot be killed.
   bool finished() const { return living_ == 0 || state_ == State::kGivenUp; }
-  // A worker has failed, or a signal has asked the job to end.
+  // Whether a worker has failed or a signal has asked the job to end.
   bool is_ending() const { return state_ != State::kRunning; }
   bool lives(int rank) const;
-  // Nothing while it lives.
+  // How a worker has ended; empty while it runs.
   std::optional<ProcessEnd> end_of(int rank) const;
-  // The signal that has stopped a living worker; 0 when it runs.
+  // The signal that has stopped a worker; 0 if it runs or has ended.
   int stopped_by(int rank) const;
 
-  // That of the worker that caused the failure. If that one ended well, or we have ended it: that
-  // of the first worker that failed. Without a failure 128 + the signal that ended the job, else 0.
+  // The exit code of the job: that of the worker that caused the failure. If this worker exited
+  // with code 0 or we have ended it, it is the code of the first worker that failed. Without a
+  // failure, it is 128 + the signal that ended the job, or 0.
   int exit_code() const;
-  // Once finished: the facts of a failure, for the user. Nothing if no worker failed before a
-  // signal asked the job to end.
+  // The facts of the failure, for the user. Call it when finished(). Empty if no worker failed
+  // before a signal asked the job to end.
   std::optional<Failure> failure() const;
-  // Once finished: the end of a job that a signal has ended; empty after a failure or success.
+  // Lines about a job that a signal has ended, otherwise empty. Call it when finished().
   std::vector<std::string> closing_lines() const;
 
  private:
@@ -73,8 +75,8 @@ class Supervision {
   struct Worker {
     pid_t pid = 0;
     std::optional<WorkerEnd> end{};
-    int our_signal = 0;  // the last one that it got from us or through us before it ended
-    TimePoint first_signal_time{};  // when it got the first of them
+    int our_signal = 0;  // the last signal that we sent or forwarded to it before it ended
+    TimePoint first_signal_time{};  // when it got the first such signal
     int stopped_by = 0;
   };
 
@@ -97,8 +99,8 @@ class Supervision {
   State state_ = State::kRunning;
   std::optional<TimePoint> deadline_;
   std::size_t living_;
-  std::vector<int> ended_;            // ranks in the order of their ends
-  std::optional<int> first_failure_;  // a rank
+  std::vector<int> ended_;            // ranks in the order in which they ended
+  std::optional<int> first_failure_;  // the rank
   int ending_signal_ = 0;
   TimePoint last_signal_time_{};
 };

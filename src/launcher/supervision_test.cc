@@ -253,12 +253,12 @@ TEST_F(SupervisionTest, AWorkerThatLeftBeforeWeEndedItIsTheCause) {
 TEST_F(SupervisionTest, AWorkerThatEndedBeforeInitIsTheCauseOfFailuresInInit) {
   end(1, exited(0));
   end(0, exited(1), living(FlightLife::kForming));
-  end(2, exited(1), living(FlightLife::kLeft));  // init() gave up, and the program said so
+  end(2, exited(1), living(FlightLife::kLeft));  // init() raised an error, and the program ended
   EXPECT_EQ(job_.failure()->rank, 1);
   EXPECT_EQ(job_.exit_code(), 1);
 }
 
-// An exception has ended the program.
+// The flight record of a worker whose program an exception has ended.
 FlightReport raised(LeaveCause cause, FlightReport before) {
   before.life = FlightLife::kLeft;
   before.cause = cause;
@@ -282,7 +282,7 @@ TEST_F(SupervisionTest, AnUncaughtLossHasACause) {
   EXPECT_EQ(job_.failure()->rank, 0);
 }
 
-// Whatever a program says: the launcher reads the cause.
+// The launcher uses the cause in the record, not the reason or the traceback.
 TEST_F(SupervisionTest, TheTextsDecideNothing) {
   FlightReport own = raised(LeaveCause::kException, blames(0));
   own.reason = "uncaught GroupLostError: rank 0 died";

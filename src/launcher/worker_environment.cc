@@ -14,11 +14,9 @@ std::vector<EnvironmentVariable> place_of(int rank, int workers,
   std::vector<EnvironmentVariable> place{
       {"FARANDOLE_RENDEZVOUS_DESCRIPTOR", std::to_string(descriptors.rendezvous)},
       {"FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", std::to_string(descriptors.flight_record)},
-      // Set even if it is −1: otherwise a job inside a job would inherit the variable of the outer
-      // job.
+      // Set even if it is −1, so that a job inside a job does not inherit the outer job's.
       {"FARANDOLE_CHANNEL_DESCRIPTOR", std::to_string(descriptors.channel)}};
-  // Many scripts and libraries read Horovod's names. Setting them also replaces those of an outer
-  // job.
+  // Many scripts read Horovod's variables. Setting them also replaces those of an outer job.
   for (const std::string prefix : {"FARANDOLE_", "HOROVOD_"}) {
     place.emplace_back(prefix + "RANK", number);
     place.emplace_back(prefix + "SIZE", count);

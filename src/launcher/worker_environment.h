@@ -1,5 +1,4 @@
-// The environment variables of workers: their rank and the size of the job, and how many threads
-// they should use.
+// The environment variables of workers: their rank, the job's size, and their number of threads.
 #pragma once
 
 #include <string>
@@ -10,24 +9,21 @@ namespace farandole {
 
 using EnvironmentVariable = std::pair<std::string, std::string>;
 
-// The descriptors that a worker inherits beside its standard ones.
+// The numbers of the descriptors that a worker inherits in addition to the standard ones.
 struct WorkerDescriptors {
   int rendezvous = -1;
-  int flight_record = -1;  // of the memory that holds the worker's flight record
-  int channel = -1;        // to the program that started the job; −1: none
+  int flight_record = -1;  // the memory of the worker's flight record
+  int channel = -1;        // connects to the program that started the job; −1: none
 };
 
-// The variables that tell a worker its ranks and sizes in a job on one host. They override the
-// inherited ones.
+// The ranks and sizes of a worker in a job on one host. They override inherited variables.
 std::vector<EnvironmentVariable> place_of(int rank, int workers,
                                           const WorkerDescriptors& descriptors);
 
-// The variables that all workers get unless the user has set them. `cores` is the result of
-// usable_cores().
+// The variables that all workers get unless the user has set them. `cores` is usable_cores().
 std::vector<EnvironmentVariable> defaults_for(int workers, int cores);
 
-// Joins the lists in the form that execve needs ("NAME=value"). A later list wins over an earlier
-// one.
+// Returns "NAME=value" lines for execve. A later list overrides the earlier ones.
 std::vector<std::string> merge_environment(
     const std::vector<std::vector<EnvironmentVariable>>& lists);
 // The environment of this process.

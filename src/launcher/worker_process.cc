@@ -29,8 +29,8 @@ bool is_folder(const std::string& name) {
   return ::stat(name.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
 }
 
-// Says what is wrong with an executable file; empty if it is a program. The kernel does not run a
-// text file without a `#!` line, and the C library would pass it to `sh`.
+// Returns why an executable file cannot be run, or nothing if it is a program. The kernel does not
+// run a text file without a `#!` line, and the C library would pass such a file to `sh`.
 std::optional<std::string> problem_of_script(const std::string& path) {
   std::array<char, 256> start{};
   std::ifstream file(path, std::ios::binary);
@@ -47,7 +47,7 @@ std::optional<std::string> problem_of_script(const std::string& path) {
   return "needs the interpreter `" + interpreter + "`, which does not exist";
 }
 
-// Why a file cannot be started; an empty text if it does not exist.
+// Returns why a file cannot be started; an empty text if it does not exist; nothing if it can.
 std::optional<std::string> problem_of(const std::string& path) {
   struct stat facts{};
   if (::stat(path.c_str(), &facts) != 0) return "";
@@ -56,7 +56,7 @@ std::optional<std::string> problem_of(const std::string& path) {
   return problem_of_script(path);
 }
 
-// Runs in the child. It may only do what is allowed between fork and exec. Returns errno.
+// Runs in the child, so it must be safe between fork and exec. Returns errno if it fails.
 int exec_worker(const WorkerPlan& plan, pid_t launcher, const std::string& program,
                 char* const* arguments, char* const* environment) {
   ::setpgid(0, 0);
@@ -77,7 +77,7 @@ int exec_worker(const WorkerPlan& plan, pid_t launcher, const std::string& progr
   return errno;
 }
 
-// Returns the errno that the child sends through the pipe if it fails; 0 if exec succeeded.
+// Returns the errno that the failed child has sent through the pipe, or 0 if exec succeeded.
 int read_failure(const Descriptor& report) {
   int failure = 0;
   ssize_t count = -1;
@@ -93,8 +93,8 @@ Status system_error(const char* call) {
 }
 
 struct FoundProgram {
-  std::string path;   // empty if no file can be started
-  std::string wrong;  // if path is empty: what is wrong with the file that was found
+  std::string path;   // empty if no file in PATH can be started
+  std::string wrong;  // if `path` is empty: why the file that was found cannot be started
 };
 
 FoundProgram find_program(const std::string& program, const std::string& path) {
@@ -110,7 +110,7 @@ FoundProgram find_program(const std::string& program, const std::string& path) {
   for (const auto& candidate : candidates) {
     const auto problem = problem_of(candidate);
     if (!problem) return {candidate, ""};
-    // Like shells, ignore folders in PATH.
+    // As shells do, ignore folders that have the name of the program.
     const bool ignored = candidate != program && is_folder(candidate);
     if (!ignored && !problem->empty()) wrong = *problem;
   }
@@ -138,7 +138,7 @@ Result<StartedWorker> start_worker(const WorkerPlan& plan) {
   const std::vector<char*> environment = as_pointers(plan.environment);
   const char* path = std::getenv("PATH");
   const FoundProgram found = find_program(plan.command.front(), path != nullptr ? path : "");
-  // If no file was found, execve() gives the error.
+  // If no file was found, execve() returns the error.
   const std::string& program = found.path.empty() ? plan.command.front() : found.path;
   const pid_t launcher = ::getpid();
   const pid_t pid = ::fork();
@@ -148,7 +148,7 @@ Result<StartedWorker> start_worker(const WorkerPlan& plan) {
     if (::write(reporter.get(), &failure, sizeof(failure)) < 0) ::_exit(126);
     ::_exit(127);
   }
-  ::setpgid(pid, pid);  // also here: we may signal the group before the child has made it
+  ::setpgid(pid, pid);  // the child does the same, but we may signal the group before that
   reporter.reset();
   if (const int failure = read_failure(report); failure != 0) {
     ::waitpid(pid, nullptr, 0);

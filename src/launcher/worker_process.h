@@ -14,24 +14,24 @@
 
 namespace farandole {
 
-// Why a command cannot be started, with the text and the exit code that shells use.
+// Why a command cannot be started, and the exit code that shells use for it.
 struct ProgramProblem {
   int exit_code = 0;  // 127: not found, 126: not executable
   std::string message;
 };
-// Finds a program as the shell does. `path` is the value of PATH. Empty if it can be started.
+// Searches for a program in `path`, the value of PATH. Returns nothing if it can be started.
 std::optional<ProgramProblem> check_program(const std::string& program, const std::string& path);
 
-// State of the launcher that a worker must not inherit: the worker gets these values instead.
+// The state with which the launcher was started. Workers get it; the launcher changes its own.
 struct OriginalState {
-  sigset_t signal_mask;     // the mask that we were started with
-  rlimit descriptor_limit;  // likewise
+  sigset_t signal_mask;     // the original signal mask
+  rlimit descriptor_limit;  // the original limit of open files
 };
 
 struct WorkerPlan {
   const std::vector<std::string>& command;
   const std::vector<std::string>& environment;  // "NAME=value"
-  std::vector<int> inherited;  // these stay open in the worker; all descriptors are borrowed
+  std::vector<int> inherited;  // descriptors that stay open in the worker; all are borrowed
   int standard_output = -1;
   int standard_error = -1;
   const OriginalState& state;
@@ -42,9 +42,9 @@ struct StartedWorker {
   Descriptor handle;  // pidfd
 };
 
-// Starts a worker or a helper program in a process group of its own. Its standard input is empty.
-// The kernel kills it when the calling thread ends, so that thread must live as long as the worker.
-// Errors: kFixCall if the program cannot be executed, kStop for a system limit.
+// Starts a worker or a helper program in a process group of its own, with an empty standard input.
+// The kernel kills the process when the calling thread ends, so this thread must run as long as the
+// worker. Errors: kFixCall if the program cannot be executed, kStop for a system limit.
 Result<StartedWorker> start_worker(const WorkerPlan& plan);
 
 }  // namespace farandole

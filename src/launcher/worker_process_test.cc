@@ -28,7 +28,7 @@ OriginalState own_state() {
 }
 
 struct Finished {
-  int status = 0;  // as from waitpid
+  int status = 0;  // from waitpid()
   std::string output;
 };
 

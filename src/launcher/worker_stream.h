@@ -14,20 +14,20 @@ namespace farandole {
 
 struct WorkerStream {
   Descriptor ours;    // the launcher's end; non-blocking
-  Descriptor theirs;  // the worker's end; close it once the worker has started
+  Descriptor theirs;  // the worker's end; close it when the worker has started
 
   // Errors: kStop.
   static Result<WorkerStream> make_pipe();
-  // In raw mode, so that the worker's output arrives unchanged. For `size`, see worker_window().
+  // A terminal in raw mode, so that output arrives unchanged. worker_window() gives the size.
   static Result<WorkerStream> make_terminal(const winsize& size);
 };
 
-// The window size of our terminal, less the columns of the prefix. Zeros if it is unknown.
+// Returns the size of our terminal without the prefix's columns. Zeros if it is unknown.
 winsize worker_window(int terminal, int prefix_columns);
 
 void set_window(const Descriptor& ours, const winsize& size);
 
-// What can be read from a stream now. If `ended`, no more bytes will come.
+// The bytes that can be read from a stream without blocking. If `ended`, no more bytes will come.
 struct StreamRead {
   std::string bytes;
   bool ended = false;

@@ -207,5 +207,5 @@ def test_without_py_spy_the_launcher_says_how_to_get_it(
         environment={"OMP_NUM_THREADS": "1", "PATH": os.pathsep.join(beside)},
         seconds=30,
     ) as launched:
-        read_errors_until(launched, r"with py-spy \(`pip install py-spy`\) it would be said here")
+        read_errors_until(launched, r"install py-spy \(`pip install py-spy`\) to see here")
         end(launched)
