@@ -195,8 +195,7 @@ class Engine {
   // (system limits).
   static Result<std::unique_ptr<Engine>> create(EngineOptions options);
 
-  ~Engine();  // Calls shutdown(), so a completion must not call it. Memory of allocate() stays
-              // valid.
+  ~Engine();  // calls shutdown(), so not in a completion; memory of allocate() stays valid
   explicit Engine(std::unique_ptr<Parts> parts);  // only for create()
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

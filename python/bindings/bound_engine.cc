@@ -102,8 +102,8 @@ void BoundEngine::shutdown(const std::string& reason, LeaveCause cause,
   std::shared_ptr<Engine> engine = engine_;
   do {
     const nb::gil_scoped_release released;
-    (void)engine->shutdown(reason, cause,
-                           traceback);  // fails only in completions, which Python does not have
+    // This fails only in completions, which Python does not have.
+    (void)engine->shutdown(reason, cause, traceback);
     while (const int visitors = visitors_) visitors_.wait(visitors);
   } while (visitors_ > 0);  // another thread may have begun to wait before we had the GIL again
   engine_.reset();

@@ -68,9 +68,8 @@ TEST_F(RankStatusTest, TheLifeOfAWorker) {
 
 TEST_F(RankStatusTest, AWaitingRankNamesTheRanksItWaitsFor) {
   calls(0, 4, milliseconds(3200));
-  EXPECT_EQ(
-      text(0),
-      "computes for 1 min 40 s");  // the call is in flight, but the program does not wait for it
+  // The call is in flight, but the program does not wait for it.
+  EXPECT_EQ(text(0), "computes for 1 min 40 s");
   EXPECT_EQ(status(0).call, std::nullopt);
   blocks(0, 4, seconds(2));
   EXPECT_EQ(text(0), "waits 3.2 s for ranks 1, 2");

@@ -11,9 +11,8 @@
 namespace farandole {
 
 struct JobList {
-  std::vector<JobStatus> jobs;  // by pid
-  std::vector<pid_t>
-      unreadable;  // launchers whose job sheet has another version or is not readable for us
+  std::vector<JobStatus> jobs;    // by pid
+  std::vector<pid_t> unreadable;  // launchers of another version, or whose memory is protected
 };
 
 // Blocks while it searches /proc. Jobs that begin or end meanwhile may be missing.

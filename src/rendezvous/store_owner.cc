@@ -67,8 +67,7 @@ StoreOwner::~StoreOwner() {
   if (process_ != ::getpid()) {
     listener_.close();
     (void)thread_.release();
-    (void)
-        server_.release();  // the thread does not exist here, and may have been changing the server
+    (void)server_.release();  // the thread, which does not exist here, may have been changing it
     return;
   }
   if (!thread_) return;

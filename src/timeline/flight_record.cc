@@ -82,8 +82,7 @@ struct Record {
   std::atomic<std::uint32_t> life;
   std::atomic<std::uint32_t> blamed;  // the blamed rank + 1; 0 for none
   std::atomic<std::int64_t> since;
-  std::array<std::atomic<std::uint32_t>, kGroupsKept>
-      groups;  // the group's number + 1; 0 if the entry is free
+  std::array<std::atomic<std::uint32_t>, kGroupsKept> groups;  // the number + 1; 0 if free
   std::atomic<std::uint32_t> cause;
   Text<kReasonBytes> reason;
   Text<kTracebackBytes> traceback;
@@ -134,8 +133,7 @@ std::optional<FlightCall> read_line(const Line& line) {
 
 void change(std::byte* memory, Handle handle, CallState state, TimePoint now) {
   Line& line = line_of(memory, handle);
-  if (line.handle.load(std::memory_order_relaxed) != handle)
-    return;  // the line now belongs to a later call
+  if (line.handle.load(std::memory_order_relaxed) != handle) return;  // a later call has the line
   line.changed.store(count_of(now), std::memory_order_relaxed);
   line.state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
 }

@@ -50,8 +50,7 @@ template <class Bits, class Floats>
   // float16.
   const Floats shifted = __builtin_bit_cast(Floats, magnitude) + __builtin_bit_cast(float, kHalf);
   const Bits subnormal = __builtin_bit_cast(Bits, shifted) - kHalf;
-  const Bits quiet =
-      ((magnitude >> 13) & 0x3ffU) | 0x7e00U;  // a quiet NaN, as processors return it
+  const Bits quiet = ((magnitude >> 13) & 0x3ffU) | 0x7e00U;  // a quiet NaN, as processors make it
   const Bits special = magnitude > 0x7f800000U ? quiet : (bits & 0U) + 0x7c00U;
   Bits half = magnitude < kSmallestNormal ? subnormal : normal;
   half = magnitude >= kTooLarge ? special : half;

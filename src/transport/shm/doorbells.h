@@ -28,10 +28,9 @@ class BasicDoorbells {
 
   // These structures lie in shared memory, which starts as zero bytes.
   struct alignas(kFlagLineBytes) Line {
-    Atomic<std::uint32_t> bell;    // incremented by the ranks that wake this rank
-    Atomic<std::uint32_t> asleep;  // 1 while this rank may be sleeping
-    Atomic<std::uint32_t>
-        left;  // 1 for the first rank that left, 2 for the second, …; 0: has not left
+    Atomic<std::uint32_t> bell;          // incremented by the ranks that wake this rank
+    Atomic<std::uint32_t> asleep;        // 1 while this rank may be sleeping
+    Atomic<std::uint32_t> left;          // 1 for the first rank that left, 2, …; 0: has not left
     Atomic<std::uint32_t> reason_bytes;  // length of `reason`; both are written before `left`
     std::array<std::byte, kLeaveReasonBytesMax> reason;
   };

@@ -75,8 +75,7 @@ class BasicFlagBoard {
   // Each member has one, after the closing word, and only this member writes it. It is not in the
   // member's flag line, because the others poll that line.
   struct alignas(kFlagLineBytes) Waiting {
-    Atomic<std::uint32_t>
-        awaited;  // 1 + the member for which this member waits; 0: it waits for all
+    Atomic<std::uint32_t> awaited;  // 1 + the member for which this one waits; 0: it waits for all
   };
 
   static std::size_t bytes_needed(int members) {

@@ -93,8 +93,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   const int owner_pid_;
   Guarded<Zones> zones_;
   mutable Guarded<Exposure> exposure_;
-  std::atomic<bool> some_taken_back_ =
-      false;  // whether taken_back has entries; read without the lock
+  std::atomic<bool> some_taken_back_ = false;  // taken_back has entries; read without the lock
 };
 
 // Prevents SharedHeap::take_back() of memory that a running step exposes, because a peer's stores
