@@ -59,8 +59,8 @@ void BenchPattern::write(std::byte* memory, std::size_t bytes, int rank, std::si
   }
 }
 
-bool BenchPattern::holds(const Period& period, const std::byte* memory, std::size_t bytes,
-                         std::size_t first) const {
+bool BenchPattern::matches(const Period& period, const std::byte* memory, std::size_t bytes,
+                           std::size_t first) const {
   std::size_t from = first % kPeriod * element_bytes_;
   for (std::size_t begin = 0; begin < bytes; from = 0) {
     const std::size_t part = std::min(period.size() - from, bytes - begin);
@@ -74,12 +74,12 @@ bool BenchPattern::is_result(Operation operation, const std::byte* memory, std::
                              int rank, std::size_t first) const {
   const std::size_t piece = bytes / inputs_.size();
   const std::size_t ours = first + static_cast<std::size_t>(rank) * piece / element_bytes_;
-  if (operation == Operation::kAllreduce) return holds(sum_, memory, bytes, first);
-  if (operation == Operation::kReducescatter) return holds(sum_, memory, piece, ours);
-  if (operation == Operation::kBroadcast) return holds(inputs_[0], memory, bytes, first);
+  if (operation == Operation::kAllreduce) return matches(sum_, memory, bytes, first);
+  if (operation == Operation::kReducescatter) return matches(sum_, memory, piece, ours);
+  if (operation == Operation::kBroadcast) return matches(inputs_[0], memory, bytes, first);
   for (std::size_t other = 0; other < inputs_.size(); ++other) {
     const std::size_t begin = operation == Operation::kAlltoall ? ours : first;
-    if (!holds(inputs_[other], memory + other * piece, piece, begin)) return false;
+    if (!matches(inputs_[other], memory + other * piece, piece, begin)) return false;
   }
   return true;
 }

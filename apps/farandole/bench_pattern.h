@@ -21,7 +21,7 @@ class BenchPattern {
   void write(std::byte* memory, std::size_t bytes, int rank, std::size_t first) const;
   // Whether `memory` has a rank's input.
   bool is_input(const std::byte* memory, std::size_t bytes, int rank, std::size_t first) const {
-    return holds(inputs_[static_cast<std::size_t>(rank)], memory, bytes, first);
+    return matches(inputs_[static_cast<std::size_t>(rank)], memory, bytes, first);
   }
   // Whether `memory` has the result that `rank` must get from an operation on `bytes` bytes (see
   // BenchPlan::bytes_for).
@@ -30,8 +30,8 @@ class BenchPattern {
 
  private:
   using Period = std::vector<std::byte>;
-  bool holds(const Period& period, const std::byte* memory, std::size_t bytes,
-             std::size_t first) const;
+  bool matches(const Period& period, const std::byte* memory, std::size_t bytes,
+               std::size_t first) const;
 
   std::size_t element_bytes_;
   std::vector<Period> inputs_;  // by rank

@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 using Memory = std::shared_ptr<std::byte>;
 
-constexpr std::chrono::milliseconds kPatience(100);
+constexpr std::chrono::milliseconds kWaitSlice(100);
 constexpr Seconds kProgressPeriod(0.2);
 constexpr std::size_t kRotatingBuffers = 3;
 constexpr std::size_t kAlignment = 128;
@@ -65,9 +65,9 @@ class BenchWorker {
       : engine_(engine),
         plan_(plan),
         pattern_(plan.dtype, plan.ranks),
-        leads_(engine.topology().rank == 0),
+        is_rank_zero_(engine.topology().rank == 0),
         colors_(wants_colors(STDOUT_FILENO)),
-        shows_progress_(leads_ && ::isatty(STDERR_FILENO) != 0) {}
+        shows_progress_(is_rank_zero_ && ::isatty(STDERR_FILENO) != 0) {}
 
   Result<std::vector<BenchRow>> run() {
     print_line(colored(bench_title(plan_), Color::kBold));
@@ -126,15 +126,15 @@ class BenchWorker {
   }
 
   Result<Outcome> call(const Submission& submission) {
-    FARANDOLE_TRY_ASSIGN(const Handle handle, engine_.submit(submission, kPatience));
-    while (!engine_.wait(handle, kPatience)) continue;
+    FARANDOLE_TRY_ASSIGN(const Handle handle, engine_.submit(submission, kWaitSlice));
+    while (!engine_.wait(handle, kWaitSlice)) continue;
     Outcome outcome = engine_.take(handle);
     FARANDOLE_TRY(outcome.status);
     return outcome;
   }
 
   // Replaces each value by its maximum over all ranks.
-  Status largest(std::vector<double>& values) {
+  Status maximum_over_ranks(std::vector<double>& values) {
     Submission submission;
     submission.operation = Operation::kAllreduce;
     submission.name = "bench.times";
@@ -199,7 +199,7 @@ class BenchWorker {
       FARANDOLE_TRY_ASSIGN(warm, repeat(bytes, row));
     }
     std::vector<double> agreed = {warm.operation, warm.all};
-    FARANDOLE_TRY(largest(agreed));
+    FARANDOLE_TRY(maximum_over_ranks(agreed));
     const double wanted = std::min(kSecondsMeasured / agreed[0], kSecondsInAll / agreed[1]);
     std::vector<double> times(
         static_cast<std::size_t>(std::clamp(wanted, kRepetitionsMin, kRepetitionsMax)));
@@ -208,9 +208,9 @@ class BenchWorker {
       FARANDOLE_TRY_ASSIGN(const Times one, repeat(bytes, row));
       times[i] = one.operation;
     }
-    FARANDOLE_TRY(largest(times));
+    FARANDOLE_TRY(maximum_over_ranks(times));
     std::vector<double> wrong = {row.verified ? 0.0 : 1.0};
-    FARANDOLE_TRY(largest(wrong));
+    FARANDOLE_TRY(maximum_over_ranks(wrong));
     row.verified = wrong[0] == 0;
     std::ranges::sort(times);
     row.p50_us = times[times.size() / 2] * 1e6;
@@ -221,7 +221,7 @@ class BenchWorker {
   // Writes the whole list again, because JSON needs the closing bracket. The text only grows, so
   // one write replaces the old text. If the job is interrupted, at most the last size is missing.
   Status write_json(const std::vector<BenchRow>& rows) const {
-    if (!leads_ || plan_.json.empty()) return {};
+    if (!is_rank_zero_ || plan_.json.empty()) return {};
     const std::string text = bench_json(plan_, rows);
     const Descriptor file(::open(plan_.json.c_str(), O_WRONLY | O_CLOEXEC));
     if (file.valid() && ::write(file.get(), text.data(), text.size()) == std::ssize(text))
@@ -233,7 +233,7 @@ class BenchWorker {
     return colors_ ? in_color(text, color) : text;
   }
   void print_line(const std::string& line) const {
-    if (!leads_) return;
+    if (!is_rank_zero_) return;
     std::fprintf(stdout, "%s\n", line.c_str());
     std::fflush(stdout);
   }
@@ -251,7 +251,7 @@ class BenchWorker {
   Engine& engine_;
   const BenchPlan& plan_;
   BenchPattern pattern_;
-  bool leads_;
+  bool is_rank_zero_;
   bool colors_;
   bool shows_progress_;
   Clock::time_point shown_{};

@@ -62,9 +62,9 @@ std::vector<Finding> decode(std::string_view bytes) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const rlimit no_core{0, 0};
   ::setrlimit(RLIMIT_CORE, &no_core);
-  const int nothing = ::open("/dev/null", O_RDWR);
-  for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nothing, number);
-  const std::string bytes = encode(check.look());
+  const int null_device = ::open("/dev/null", O_RDWR);
+  for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null_device, number);
+  const std::string bytes = encode(check.run());
   std::size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t count = ::write(reporter.get(), bytes.data() + done, bytes.size() - done);
@@ -114,8 +114,8 @@ std::vector<Finding> cannot_try(const Check& check, const char* call) {
 
 }  // namespace
 
-Check single_check(std::string name, bool essential, Finding (*look)()) {
-  return {{std::move(name)}, essential, [look] { return std::vector<Finding>{look()}; }};
+Check single_check(std::string name, bool essential, Finding (*run)()) {
+  return {{std::move(name)}, essential, [run] { return std::vector<Finding>{run()}; }};
 }
 
 std::vector<Finding> findings_of(const Check& check) {

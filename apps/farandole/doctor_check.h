@@ -19,11 +19,11 @@ struct Finding {
 struct Check {
   std::vector<std::string> names;  // one for each finding
   bool essential = false;          // whether no job can run if this check fails
-  std::function<std::vector<Finding>()> look;
+  std::function<std::vector<Finding>()> run;
 };
 
 // A check with one finding.
-Check single_check(std::string name, bool essential, Finding (*look)());
+Check single_check(std::string name, bool essential, Finding (*run)());
 
 // Runs the check in a process of its own. If that process crashes or does not end within 5 s, each
 // finding says so.

@@ -68,7 +68,7 @@ std::string content_of(const Descriptor& file) {
   return text;
 }
 
-Program not_tried(const char* call) {
+Program cannot_start(const char* call) {
   return {126 << 8, "", fmt::format("{}: {}", call, ::strerror(errno))};
 }
 
@@ -77,7 +77,7 @@ Program not_tried(const char* call) {
 Program run_program(const std::vector<const char*>& words) {
   const Descriptor output(::memfd_create("output", MFD_CLOEXEC));
   const Descriptor errors(::memfd_create("errors", MFD_CLOEXEC));
-  if (!output.valid() || !errors.valid()) return not_tried("memfd_create");
+  if (!output.valid() || !errors.valid()) return cannot_start("memfd_create");
   std::vector<char*> arguments;
   for (const char* word : words) arguments.push_back(const_cast<char*>(word));
   arguments.push_back(nullptr);
@@ -90,7 +90,7 @@ Program run_program(const std::vector<const char*>& words) {
     ::_exit(127);
   }
   Program program;
-  if (child < 0 || ::waitpid(child, &program.status, 0) != child) return not_tried("fork");
+  if (child < 0 || ::waitpid(child, &program.status, 0) != child) return cannot_start("fork");
   program.output = content_of(output);
   program.errors = content_of(errors);
   return program;
@@ -105,7 +105,7 @@ std::string last_line(std::string text) {
   return text.substr(text.rfind('\n') + 1);
 }
 
-std::string why(const Program& program) {
+std::string failure_text(const Program& program) {
   if (program.status == 0) return "its answer is not that of a Python";
   if (WIFSIGNALED(program.status)) return "killed by " + signal_name(WTERMSIG(program.status));
   return fmt::format("exit code {}: {}", WEXITSTATUS(program.status), last_line(program.errors));
@@ -210,7 +210,7 @@ std::vector<Finding> python() {
     return findings;
   }
   if (program.status != 0 || !answer.is_object()) {
-    const Finding broken{Health::kDoesNotWork, "python3: " + why(program), ""};
+    const Finding broken{Health::kDoesNotWork, "python3: " + failure_text(program), ""};
     std::fill(findings.begin(), findings.end(), broken);
     return findings;
   }
@@ -234,7 +234,7 @@ Finding py_spy() {
     return {Health::kNotInstalled, "py-spy is neither in PATH nor beside this command",
             "`pip install py-spy` to see where a worker hangs: `py-spy dump --pid PID`"};
   const Program program = run_program({path.c_str(), "--version"});
-  if (program.status != 0) return {Health::kDoesNotWork, "py-spy: " + why(program), ""};
+  if (program.status != 0) return {Health::kDoesNotWork, "py-spy: " + failure_text(program), ""};
   return {Health::kWorks, last_line(program.output), ""};
 }
 

@@ -32,12 +32,12 @@ namespace farandole {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr const char* kOld =
+constexpr const char* kKernelAdvice =
     "Linux 5.3 or newer is needed; in a container, its seccomp profile must allow the call";
 
 // Returns the finding for a system call that has failed with errno.
 Finding failed(const char* call) {
-  const char* advice = kOld;
+  const char* advice = kKernelAdvice;
   if (errno == EMFILE || errno == ENFILE) advice = "look at `ulimit -n`";
   if (errno == ENOMEM) advice = "look at `ulimit -v` and at the memory that is free";
   if (errno == EAGAIN) advice = "look at `ulimit -u`";
@@ -71,7 +71,8 @@ Finding process_handles() {
   errno = failure;
   if (!handle.valid()) return failed("pidfd_open");
   if (!seen)
-    return {Health::kDoesNotWork, "pidfd_open: the end of a process is not reported", kOld};
+    return {Health::kDoesNotWork, "pidfd_open: the end of a process is not reported",
+            kKernelAdvice};
   return {Health::kWorks, "pidfd_open: the end of a process is reported at once", ""};
 }
 
@@ -82,7 +83,8 @@ Finding process_tree() {
   if (child < 0 || ::waitpid(child, &status, 0) != child || status != 0) return failed("fork");
   if (::waitpid(-1, nullptr, 0) < 0)
     return {Health::kDoesNotWork,
-            "PR_SET_CHILD_SUBREAPER: orphans do not become children of the launcher", kOld};
+            "PR_SET_CHILD_SUBREAPER: orphans do not become children of the launcher",
+            kKernelAdvice};
   return {Health::kWorks, "PR_SET_CHILD_SUBREAPER: orphans become children of the launcher", ""};
 }
 
@@ -121,7 +123,7 @@ Finding shared_memory() {
   if (!memory.valid()) return failed("memfd_create with seals");
   if (map(memory) == MAP_FAILED) return failed("mmap");
   if (::ftruncate(memory.get(), 0) == 0)
-    return {Health::kDoesNotWork, "memfd_create: a sealed segment can still shrink", kOld};
+    return {Health::kDoesNotWork, "memfd_create: a sealed segment can still shrink", kKernelAdvice};
   return {Health::kWorks, "memfd_create: a sealed segment cannot shrink", ""};
 }
 
@@ -148,16 +150,16 @@ Finding wake_ups() {
   const Descriptor memory = sealed_memory();
   void* mapped = memory.valid() ? map(memory) : MAP_FAILED;
   if (mapped == MAP_FAILED) return failed("memfd_create and mmap");
-  auto* there = new (mapped) Word(0);
-  auto* back = new (static_cast<std::byte*>(mapped) + sizeof(Word)) Word(0);
+  auto* request = new (mapped) Word(0);
+  auto* reply = new (static_cast<std::byte*>(mapped) + sizeof(Word)) Word(0);
   const pid_t child = start_child([&] {
-    if (!wait_until(*there, 1)) return 1;
-    set(*back, 1);
+    if (!wait_until(*request, 1)) return 1;
+    set(*reply, 1);
     return 0;
   });
   if (child < 0) return failed("fork");
-  set(*there, 1);
-  if (!wait_until(*back, 1)) return failed("futex between two processes");
+  set(*request, 1);
+  if (!wait_until(*reply, 1)) return failed("futex between two processes");
   ::waitpid(child, nullptr, 0);
   return {Health::kWorks, "futex: two processes wake each other", ""};
 }
@@ -226,7 +228,7 @@ Finding descriptor_passing() {
   if (!received.descriptor.valid()) return failed("recvmsg with SCM_RIGHTS");
   if (received.sender.pid != child || received.sender.uid != ::getuid())
     return {Health::kDoesNotWork,
-            "SCM_CREDENTIALS: the kernel does not name the sender of a message", kOld};
+            "SCM_CREDENTIALS: the kernel does not name the sender of a message", kKernelAdvice};
   return {Health::kWorks, "SCM_RIGHTS and SCM_CREDENTIALS: with the sender's pid and uid", ""};
 }
 

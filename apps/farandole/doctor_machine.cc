@@ -53,13 +53,13 @@ std::int64_t hard_limit(rlimit limit) {
 }
 
 Finding cores() {
-  const long there = ::sysconf(_SC_NPROCESSORS_ONLN);
+  const long present = ::sysconf(_SC_NPROCESSORS_ONLN);
   const int usable = usable_cores();
   cpu_set_t set;
   CPU_ZERO(&set);
   const int affinity = ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : usable;
-  const std::string found = fmt::format("{} of {} usable", usable, there);
-  if (usable >= there) return {Health::kWorks, found, ""};
+  const std::string found = fmt::format("{} of {} usable", usable, present);
+  if (usable >= present) return {Health::kWorks, found, ""};
   if (usable < affinity)
     return {Health::kLimited, found + ": the cpu quota of the control group",
             "more workers than usable cores slow each other down; raise the container's quota"};
@@ -245,13 +245,13 @@ Finding processes() {
 }
 
 Finding locked_memory() {
-  alignas(4096) static std::array<char, 64 * 1024> some{};
+  alignas(4096) static std::array<char, 64 * 1024> buffer{};
   rlimit limit{};
   ::getrlimit(RLIMIT_MEMLOCK, &limit);
   const std::int64_t soft = soft_limit(limit);
   const std::string found = fmt::format(
       "limit {}; not used yet", soft == kNoLimit ? std::string("unlimited") : size_text(soft));
-  if (::mlock(some.data(), some.size()) == 0) return {Health::kWorks, found, ""};
+  if (::mlock(buffer.data(), buffer.size()) == 0) return {Health::kWorks, found, ""};
   return {Health::kLimited, fmt::format("{}; mlock of 64 KiB: {}", found, std::strerror(errno)),
           "raise `ulimit -l`"};
 }

@@ -65,7 +65,7 @@ constexpr std::array kRows{
         "say `--prefix \"[{rank} {time}] \"`"},
 };
 
-bool lists(std::string_view names, std::string_view name) {
+bool contains_word(std::string_view names, std::string_view name) {
   while (!names.empty()) {
     const auto end = std::min(names.find(' '), names.size());
     if (names.substr(0, end) == name) return true;
@@ -79,7 +79,7 @@ bool lists(std::string_view names, std::string_view name) {
 std::string_view hint_for_foreign_flag(std::string_view word) {
   const std::string_view name = word.substr(0, word.find('='));
   for (const Row& row : kRows)
-    if (!name.empty() && lists(row.names, name)) return row.hint;
+    if (!name.empty() && contains_word(row.names, name)) return row.hint;
   return {};
 }
 

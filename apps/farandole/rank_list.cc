@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-std::optional<int> whole(std::string_view text) {
+std::optional<int> parse_rank(std::string_view text) {
   int number = 0;
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, number);
@@ -24,8 +24,8 @@ Result<std::set<int>> parse_rank_list(std::string_view text, int workers) {
     const auto end = std::min(text.find(','), text.size());
     const std::string_view part = text.substr(0, end);
     const auto dash = std::min(part.find('-'), part.size());
-    const auto first = whole(part.substr(0, dash));
-    const auto last = dash == part.size() ? first : whole(part.substr(dash + 1));
+    const auto first = parse_rank(part.substr(0, dash));
+    const auto last = dash == part.size() ? first : parse_rank(part.substr(dash + 1));
     if (!first || !last || *first > *last)
       return Status::fix_call(
           fmt::format("\"{}\" is neither a rank such as 3 nor a range such as 2-3", part));

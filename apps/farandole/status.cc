@@ -50,11 +50,11 @@ std::string as_json_text(const std::vector<JobStatus>& jobs) {
   for (const JobStatus& job : jobs) {
     auto ranks = Json::array();
     for (const RankStatus& status : job.ranks)
-      ranks.push_back(as_json_value(status, ranks.size(), job.looked));
+      ranks.push_back(as_json_value(status, ranks.size(), job.read_at));
     list.push_back({{"pid", job.pid},
                     {"host", job.host},
                     {"command", job.command},
-                    {"seconds", std::max(0.0, seconds_of(job.looked - job.started))},
+                    {"seconds", std::max(0.0, seconds_of(job.read_at - job.started))},
                     {"size", job.ranks.size()},
                     {"ranks", std::move(ranks)}});
   }

@@ -64,10 +64,10 @@ BoundEngine::BoundEngine(const BoundContext& context, std::vector<std::vector<in
 
 std::shared_ptr<Engine> BoundEngine::running() const {
   if (leaving_) raise_lost();
-  return present();
+  return engine_in_use();
 }
 
-std::shared_ptr<Engine> BoundEngine::present() const {
+std::shared_ptr<Engine> BoundEngine::engine_in_use() const {
   if (!engine_) raise_lost();
   return engine_;
 }
@@ -129,9 +129,9 @@ void BoundEngine::drop(Handle handle) const {
 }
 
 void BoundEngine::wait(Handle handle) {
-  const auto wait_a_while = [&](Engine& engine) { return engine.wait(handle, kSlice); };
+  const auto wait_a_while = [&](Engine& engine) { return engine.wait(handle, kWaitSlice); };
   while (!poll(handle)) {
-    if (without_gil(present(), wait_a_while)) return;
+    if (without_gil(engine_in_use(), wait_a_while)) return;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
   }
 }

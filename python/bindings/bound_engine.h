@@ -18,7 +18,7 @@
 namespace farandole::python {
 
 // The longest time for which a wait delays Python's signal handlers.
-inline constexpr std::chrono::milliseconds kSlice{100};
+inline constexpr std::chrono::milliseconds kWaitSlice{100};
 
 // What the engines of this process share.
 struct BoundContext {
@@ -40,7 +40,7 @@ class BoundEngine {
   std::shared_ptr<Engine> running() const;
   // The engine for calls in flight. Raises GroupLostError only when shutdown() is done: until then,
   // the engine may still write to their memory, and only the engine knows when it has stopped.
-  std::shared_ptr<Engine> present() const;
+  std::shared_ptr<Engine> engine_in_use() const;
   // Runs `work(engine)` for a new call, without the GIL.
   template <class Work>
   auto unlocked(Work work) {

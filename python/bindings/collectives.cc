@@ -113,7 +113,7 @@ Call invalid_call(const nb::str& name, GroupId group, const nb::str& call_error)
 
 // How long submit() waits for the call that it has started.
 std::chrono::milliseconds limit_of(bool waits) {
-  return waits ? kSlice : std::chrono::milliseconds{};
+  return waits ? kWaitSlice : std::chrono::milliseconds{};
 }
 
 void submit(BoundEngine& self, Call& call, bool waits) {
@@ -141,7 +141,7 @@ void submit_batch(BoundEngine& self, const nb::list& list, bool waits) {
 
 // The call keeps its name until release().
 Outcome outcome_of(BoundEngine& self, Handle handle) {
-  Outcome outcome = self.present()->peek(handle);
+  Outcome outcome = self.engine_in_use()->peek(handle);
   raise_if_failed(outcome.status);
   return outcome;
 }

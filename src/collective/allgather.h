@@ -45,7 +45,7 @@ class Allgather {
   bool is_staged(int member, std::int64_t bytes) const;
   Copy copy_of(int member, std::int64_t round) const;
 
-  template <class Way>
+  template <class EntryBarrierType>
   friend class BasicRounds;  // calls these four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;

@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
 
 // Counts just below, at and above the number of members, a slice and a window.
-std::set<std::int64_t> interesting_counts(DType dtype, int members) {
+std::set<std::int64_t> boundary_counts(DType dtype, int members) {
   const auto bytes = static_cast<std::int64_t>(row_of(dtype).bytes);
   const std::int64_t window = kWindow / bytes;
   const std::int64_t slices = 64 / bytes * members;
@@ -38,7 +38,7 @@ class AllreduceMembers : public ::testing::TestWithParam<int> {};
 
 TEST_P(AllreduceMembers, every_size_in_place_and_apart) {
   std::vector<PreparedCall> calls;
-  for (const std::int64_t count : interesting_counts(DType::kFloat32, GetParam()))
+  for (const std::int64_t count : boundary_counts(DType::kFloat32, GetParam()))
     calls.push_back(call_of(GetParam(), count));
   run_in_threads(GetParam(), calls);
 }

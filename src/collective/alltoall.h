@@ -79,7 +79,7 @@ class Alltoall {
   Sent sent_by(int member) const;
   Copy copy_of(int member, std::int64_t round) const;
 
-  template <class Way>
+  template <class EntryBarrierType>
   friend class BasicRounds;  // calls these four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;

@@ -11,7 +11,7 @@ namespace farandole {
 namespace {
 
 constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
-constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+constexpr auto kInt64Max = std::numeric_limits<std::int64_t>::max();
 
 // `splits_of(from, to)` is how many rows go from one member to another. Each member also has two
 // rows that it sends to no member.
@@ -77,49 +77,51 @@ TEST(Alltoall, without_memory_for_the_result_the_others_get_theirs) {
                             }}));
   steps.push_back(with_memory.step(group.group(1), step_number(1)));
   group.finish_in_random_order(steps, 1);
-  with_memory.expect_right();
+  with_memory.expect_result();
 }
 
 // An entry that the test writes for one member by hand, and the size of a row.
-struct Claim {
+struct InvalidEntry {
   std::string name;
   std::int64_t rows;
   std::vector<std::int64_t> splits;
   std::int64_t row_bytes = 4;
 };
 
-class AlltoallClaims : public ::testing::TestWithParam<Claim> {};
+class AlltoallInvalidEntries : public ::testing::TestWithParam<InvalidEntry> {};
 
-TEST_P(AlltoallClaims, are_a_mismatch_for_all_and_nothing_is_written) {
-  constexpr int kLiar = 1;
-  const Claim& claim = GetParam();
+TEST_P(AlltoallInvalidEntries, are_a_mismatch_for_all_and_nothing_is_written) {
+  constexpr int kWrongMember = 1;
+  const InvalidEntry& entry = GetParam();
   GroupInTest group(3);
   std::vector<Alltoall> steps;
   for (const int member : {0, 2})
     steps.emplace_back(group.group(member), step_number(1),
-                       Alltoall::Options{.row_bytes = claim.row_bytes,
+                       Alltoall::Options{.row_bytes = entry.row_bytes,
                                          .splits = {0, 0, 0},
                                          .allocate = [](std::span<const std::int64_t>) {
                                            ADD_FAILURE() << "memory was asked for";
                                            return static_cast<std::byte*>(nullptr);
                                          }});
   for (Alltoall& step : steps) EXPECT_EQ(step.advance(), Progress::kPending);
-  std::memcpy(group.group(kLiar).board->own_inline_payload(1), claim.splits.data(), 3 * 8);
-  group.group(kLiar).board->enter(1, 1,
-                                  {.identity = step_number(1).id, .declared_count = claim.rows});
+  std::memcpy(group.group(kWrongMember).board->own_inline_payload(1), entry.splits.data(), 3 * 8);
+  group.group(kWrongMember)
+      .board->enter(1, 1, {.identity = step_number(1).id, .declared_count = entry.rows});
   for (Alltoall& step : steps) EXPECT_EQ(step.advance(), Progress::kMismatch);
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    All, AlltoallClaims,
-    ::testing::Values(Claim{"negative", 10, {-1, 0, 0}}, Claim{"one_too_many", 10, {5, 5, 1}},
-                      Claim{"one_too_large", 10, {0, 11, 0}},
-                      Claim{"balanced_by_a_negative", 10, {11, -1, 0}},
-                      Claim{"smallest", 10, {std::numeric_limits<std::int64_t>::min(), 0, 0}},
-                      Claim{"sum_wraps_around", 10, {kMost, kMost, 12}},
-                      Claim{"bytes_overflow", kMost / 4 + 1, {0, kMost / 4 + 1, 0}},
-                      Claim{"unsent_bytes_overflow", kMost, {0, 0, 0}},
-                      Claim{"bytes_wrap_to_nothing", std::int64_t{1} << 62, {0, 0, 0}, 4}),
+    All, AlltoallInvalidEntries,
+    ::testing::Values(InvalidEntry{"negative", 10, {-1, 0, 0}},
+                      InvalidEntry{"one_too_many", 10, {5, 5, 1}},
+                      InvalidEntry{"one_too_large", 10, {0, 11, 0}},
+                      InvalidEntry{"balanced_by_a_negative", 10, {11, -1, 0}},
+                      InvalidEntry{
+                          "smallest", 10, {std::numeric_limits<std::int64_t>::min(), 0, 0}},
+                      InvalidEntry{"sum_wraps_around", 10, {kInt64Max, kInt64Max, 12}},
+                      InvalidEntry{"bytes_overflow", kInt64Max / 4 + 1, {0, kInt64Max / 4 + 1, 0}},
+                      InvalidEntry{"unsent_bytes_overflow", kInt64Max, {0, 0, 0}},
+                      InvalidEntry{"bytes_wrap_to_nothing", std::int64_t{1} << 62, {0, 0, 0}, 4}),
     [](const auto& test) { return test.param.name; });
 
 // Each entry alone is valid, but their sum overflows.
@@ -132,10 +134,10 @@ TEST(Alltoall, more_received_bytes_than_a_number_can_hold_are_a_mismatch) {
                  }});
   EXPECT_EQ(step.advance(), Progress::kPending);
   for (const int member : {1, 2}) {
-    const std::array<std::int64_t, 3> splits = {kMost, 0, 0};
+    const std::array<std::int64_t, 3> splits = {kInt64Max, 0, 0};
     std::memcpy(group.group(member).board->own_inline_payload(1), splits.data(), sizeof(splits));
     group.group(member).board->enter(1, 1,
-                                     {.identity = step_number(1).id, .declared_count = kMost});
+                                     {.identity = step_number(1).id, .declared_count = kInt64Max});
   }
   EXPECT_EQ(step.advance(), Progress::kMismatch);
 }

@@ -41,7 +41,7 @@ class Broadcast {
   std::int64_t part_of(std::int64_t round) const;
   const std::byte* shown(std::int64_t round) const;
 
-  template <class Way>
+  template <class EntryBarrierType>
   friend class BasicRounds;  // calls these four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;

@@ -168,7 +168,7 @@ inline bool is_defined(Operation operation, DType dtype, ReduceOp op) {
 
 // The step adds the dot products of an Adasum slice by slice; the reference adds them at once. So
 // the last bits of the weights differ, and only a float64 result is precise enough to show that.
-inline bool is_right(const Reduction& reduction, const Buffer& found, const Buffer& expected) {
+inline bool is_correct(const Reduction& reduction, const Buffer& found, const Buffer& expected) {
   if (reduction.op != ReduceOp::kAdasum || reduction.dtype != DType::kFloat64)
     return same(found, expected);
   if (found.size() != expected.size()) return false;
@@ -266,11 +266,11 @@ class SideInTest {
   }
   // Checks the result and then overwrites all memory. The other members' results show whether one
   // of them still needed it.
-  void expect_right() {
+  void expect_result() {
     SCOPED_TRACE(testing::Message() << "member " << member_ << " of " << prepared_.call.members()
                                     << ", " << prepared_.call.text());
-    EXPECT_TRUE(is_right(prepared_.call.reduction, in_place_ ? input_.content() : output_.content(),
-                         expected()));
+    EXPECT_TRUE(is_correct(prepared_.call.reduction,
+                           in_place_ ? input_.content() : output_.content(), expected()));
     EXPECT_TRUE(in_place_ || same(input_.content(), original())) << "the input was written";
     EXPECT_TRUE(guards_are_intact());
     EXPECT_EQ(allocated_, is_received());
@@ -314,7 +314,7 @@ class SideInTest {
 };
 
 // All operations except the join, which is not a step.
-inline std::vector<OperationRow> steps_of_table() {
+inline std::vector<OperationRow> operations_with_steps() {
   std::vector<OperationRow> rows(kOperations.begin(), kOperations.end());
   std::erase_if(rows, [](const OperationRow& row) { return row.operation == Operation::kJoin; });
   return rows;
@@ -322,40 +322,42 @@ inline std::vector<OperationRow> steps_of_table() {
 
 // A random number below `end`. Unlike std::uniform_int_distribution, it is the same with every
 // standard library.
-inline std::int64_t below(std::mt19937& random, std::int64_t end) {
+inline std::int64_t random_below(std::mt19937& random, std::int64_t end) {
   return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(end));
 }
 
 // Completes `call` with random arguments. Each member brings about `rows` rows.
-inline CallInTest draw(std::mt19937& random, CallInTest call, int members, std::int64_t rows) {
+inline CallInTest random_call(std::mt19937& random, CallInTest call, int members,
+                              std::int64_t rows) {
   const auto size = static_cast<std::size_t>(members);
   constexpr double kScales[] = {1, 1, 0.5, -1.25, 3};
   call.rows.assign(size, rows);
-  call.root = static_cast<int>(below(random, members));
-  call.in_place = below(random, 2) == 0;
-  call.seed = static_cast<unsigned>(below(random, 1 << 20));
-  call.reduction.prescale = kScales[below(random, 5)];
-  call.reduction.postscale = kScales[below(random, 5)];
+  call.root = static_cast<int>(random_below(random, members));
+  call.in_place = random_below(random, 2) == 0;
+  call.seed = static_cast<unsigned>(random_below(random, 1 << 20));
+  call.reduction.prescale = kScales[random_below(random, 5)];
+  call.reduction.postscale = kScales[random_below(random, 5)];
   if (call.operation == Operation::kAllgather)
-    for (std::int64_t& own : call.rows) own = rows * below(random, 4) / members;
+    for (std::int64_t& own : call.rows) own = rows * random_below(random, 4) / members;
   if (call.operation == Operation::kAlltoall) {
     for (std::int64_t& own : call.rows) {
       std::vector<std::int64_t>& splits = call.splits.emplace_back();
-      own = below(random, 3);  // rows that are sent to no member
+      own = random_below(random, 3);  // rows that are sent to no member
       for (int to = 0; to < members; ++to) {
-        splits.push_back(rows * below(random, 3) / members + below(random, 2));
+        splits.push_back(rows * random_below(random, 3) / members + random_below(random, 2));
         own += splits.back();
       }
     }
   }
-  if (call.operation == Operation::kAllreduce && below(random, 3) == 0) {
-    for (int member = 0; member < members; ++member) call.joined.push_back(below(random, 2) == 0);
-    call.joined[static_cast<std::size_t>(below(random, members))] = false;
+  if (call.operation == Operation::kAllreduce && random_below(random, 3) == 0) {
+    for (int member = 0; member < members; ++member)
+      call.joined.push_back(random_below(random, 2) == 0);
+    call.joined[static_cast<std::size_t>(random_below(random, members))] = false;
   }
   // All, some or none of the memory is in heaps.
-  if (const auto kind = below(random, 4); kind < 3)
+  if (const auto kind = random_below(random, 4); kind < 3)
     for (int member = 0; member < members; ++member)
-      call.in_heap.push_back(kind < 2 || below(random, 2) == 0);
+      call.in_heap.push_back(kind < 2 || random_below(random, 2) == 0);
   return call;
 }
 
@@ -367,7 +369,7 @@ inline void run_in_threads(int members, const std::vector<PreparedCall>& calls) 
       SideInTest side(calls[index], member, &group.heap(member));
       CollectiveStep step = side.step(group.group(member), step_number(index + 1));
       ASSERT_EQ(group.finish(member, step), Progress::kDone);
-      side.expect_right();
+      side.expect_result();
     }
   });
 }
@@ -397,7 +399,7 @@ class InterleavedRun {
     const Progress progress = advance(*position.step);
     EXPECT_TRUE(progress != Progress::kMismatch && progress != Progress::kMisprediction);
     if (progress == Progress::kDone) {
-      position.side->expect_right();
+      position.side->expect_result();
       position.step.reset();
       ++position.next;
     }
@@ -424,8 +426,8 @@ inline void run_in_random_order(int members, const std::vector<PreparedCall>& ca
   std::mt19937 random(seed);
   InterleavedRun run(members, calls);
   for (int idle_turns = 0; !run.over() && !::testing::Test::HasFailure();) {
-    const int member = static_cast<int>(below(random, members));
-    const bool runs = below(random, 4) == 0;
+    const int member = static_cast<int>(random_below(random, members));
+    const bool runs = random_below(random, 4) == 0;
     const bool moved = run.advance_member(member);
     while (runs && run.advance_member(member)) {
     }
@@ -439,10 +441,10 @@ inline void run_with_a_slow_member(int members, const std::vector<PreparedCall>&
   SCOPED_TRACE(testing::Message() << "slow: " << slow);
   InterleavedRun run(members, calls);
   while (!run.over() && !::testing::Test::HasFailure()) {
-    bool anybody = false;
+    bool any_moved = false;
     for (int member = 0; member < members; ++member)
-      while (member != slow && run.advance_member(member)) anybody = true;
-    ASSERT_TRUE(run.advance_member(slow) || anybody) << "all that are left wait";
+      while (member != slow && run.advance_member(member)) any_moved = true;
+    ASSERT_TRUE(run.advance_member(slow) || any_moved) << "all that are left wait";
   }
 }
 

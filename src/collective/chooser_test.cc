@@ -25,7 +25,7 @@ class EveryOperation : public ::testing::TestWithParam<OperationRow> {
   void start(std::int64_t rows, const StepIdentity& identity = step_number(1)) {
     std::mt19937 random(static_cast<unsigned>(rows));
     const CallInTest call = {.operation = GetParam().operation, .row_elements = 2};
-    prepared_ = std::make_unique<PreparedCall>(draw(random, call, kMembers, rows));
+    prepared_ = std::make_unique<PreparedCall>(random_call(random, call, kMembers, rows));
     steps_.clear();
     sides_.clear();
     for (int member = 0; member < kMembers; ++member) {
@@ -37,9 +37,9 @@ class EveryOperation : public ::testing::TestWithParam<OperationRow> {
   void expect_untouched() const {
     for (const auto& side : sides_) EXPECT_TRUE(side->untouched());
   }
-  void finish_right(unsigned seed) {
+  void finish_and_expect_result(unsigned seed) {
     group_.finish_in_random_order(steps_, seed);
-    for (const auto& side : sides_) side->expect_right();
+    for (const auto& side : sides_) side->expect_result();
   }
 
   GroupInTest group_{kMembers};
@@ -56,7 +56,7 @@ TEST_P(EveryOperation, writes_nothing_and_is_not_done_before_all_have_entered) {
       EXPECT_NE(advance_member(turn % kMembers), Progress::kDone);
     }
     expect_untouched();
-    finish_right(static_cast<unsigned>(last));
+    finish_and_expect_result(static_cast<unsigned>(last));
   }
 }
 
@@ -69,7 +69,7 @@ TEST_P(EveryOperation, a_step_that_not_all_entered_can_be_dropped_and_comes_agai
   }
   expect_untouched();
   start(kSeveralWindows, {.generation = 2, .sequence = 1, .id = 5});
-  finish_right(1);
+  finish_and_expect_result(1);
 }
 
 TEST_P(EveryOperation, another_identity_is_a_misprediction_for_all_and_nothing_is_written) {
@@ -85,15 +85,15 @@ TEST_P(EveryOperation, another_identity_is_a_misprediction_for_all_and_nothing_i
   expect_untouched();
   for (int member = 0; member < kMembers; ++member) group_.group(member).board->roll_back();
   start(1000, {.generation = 2, .sequence = 1, .id = other.id});
-  finish_right(1);
+  finish_and_expect_result(1);
 }
 
 // Member 1's entry is written by hand. Barriers ignore the count, so they only fail on negative
 // ones.
 TEST_P(EveryOperation, an_absurd_declared_count_is_a_mismatch_and_nothing_is_written) {
-  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr auto kInt64Max = std::numeric_limits<std::int64_t>::max();
   for (const std::int64_t declared_count :
-       {std::int64_t{-1}, std::int64_t{1} - kMost, kMost, kMost / 2}) {
+       {std::int64_t{-1}, std::int64_t{1} - kInt64Max, kInt64Max, kInt64Max / 2}) {
     if (declared_count > 0 && GetParam().output_rule == OutputRule::kNone) continue;
     GroupInTest group(kMembers);
     start(1000);
@@ -113,7 +113,7 @@ TEST_P(EveryOperation, an_absurd_declared_count_is_a_mismatch_and_nothing_is_wri
 TEST_P(EveryOperation, runs_on_large_and_empty_tensors_in_turn) {
   for (std::uint32_t sequence = 1; sequence <= 12; ++sequence) {
     start(sequence % 3 * 70'001, step_number(sequence));
-    finish_right(sequence);
+    finish_and_expect_result(sequence);
   }
 }
 
@@ -145,14 +145,14 @@ TEST_P(EveryOperation, exposes_nothing_but_what_it_may) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, EveryOperation, ::testing::ValuesIn(steps_of_table()),
+INSTANTIATE_TEST_SUITE_P(Table, EveryOperation, ::testing::ValuesIn(operations_with_steps()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(Choose, one_shot_is_not_for_more_than_fits_into_it) {
   GroupInTest group(2);
   group.group(0).costs.wait_bytes = 1 << 30;  // so that the cost never forbids one shot
-  constexpr std::int64_t kMost = OneShotAllreduce::kBytesMax;
-  std::vector<std::byte> memory(kMost + 1);
+  constexpr std::int64_t kInt64Max = OneShotAllreduce::kBytesMax;
+  std::vector<std::byte> memory(kInt64Max + 1);
   const auto allreduce_of = [&](std::int64_t bytes) {
     return choose(group.group(0), step_number(1),
                   {.operation = Operation::kAllreduce,
@@ -160,8 +160,8 @@ TEST(Choose, one_shot_is_not_for_more_than_fits_into_it) {
                    .input = memory.data(),
                    .output = memory.data()});
   };
-  EXPECT_TRUE(std::holds_alternative<OneShotAllreduce>(allreduce_of(kMost)));
-  EXPECT_TRUE(std::holds_alternative<TwoShotAllreduce>(allreduce_of(kMost + 1)));
+  EXPECT_TRUE(std::holds_alternative<OneShotAllreduce>(allreduce_of(kInt64Max)));
+  EXPECT_TRUE(std::holds_alternative<TwoShotAllreduce>(allreduce_of(kInt64Max + 1)));
 }
 
 TEST(ChooseDeathTest, a_join_is_no_step_of_its_own) {

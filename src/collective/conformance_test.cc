@@ -14,8 +14,8 @@ constexpr std::int64_t kWindow = static_cast<std::int64_t>(kWindowBytes);
 constexpr int kMembersMax = 8;
 
 template <class Choices>
-auto drawn_from(std::mt19937& random, const Choices& choices) {
-  return choices[static_cast<std::size_t>(below(random, static_cast<long>(choices.size())))];
+auto random_choice(std::mt19937& random, const Choices& choices) {
+  return choices[static_cast<std::size_t>(random_below(random, static_cast<long>(choices.size())))];
 }
 
 class Conformance : public ::testing::TestWithParam<std::tuple<OperationRow, int>> {
@@ -37,10 +37,10 @@ class Conformance : public ::testing::TestWithParam<std::tuple<OperationRow, int
     std::mt19937 random(static_cast<unsigned>(members()));
     std::vector<PreparedCall> calls;
     for (const std::int64_t bytes : {kWindow, kWindow + 1, 5 * kWindow + 5}) {
-      CallInTest call = {.operation = operation(), .row_elements = 1 + below(random, 3)};
-      call.reduction.dtype = drawn_from(random, kDTypes).dtype;
-      call.reduction.op = drawn_from(random, reduce_ops(call.reduction.dtype));
-      calls.emplace_back(draw(random, call, members(), bytes / call.row_bytes()));
+      CallInTest call = {.operation = operation(), .row_elements = 1 + random_below(random, 3)};
+      call.reduction.dtype = random_choice(random, kDTypes).dtype;
+      call.reduction.op = random_choice(random, reduce_ops(call.reduction.dtype));
+      calls.emplace_back(random_call(random, call, members(), bytes / call.row_bytes()));
     }
     return calls;
   }
@@ -51,11 +51,11 @@ TEST_P(Conformance, every_dtype_and_reduction) {
   std::vector<PreparedCall> calls;
   const auto add = [&](DType dtype, ReduceOp op) {
     for (const std::int64_t rows : {0, 1, members() - 1, members(), members() + 1, 97})
-      calls.emplace_back(draw(random,
-                              {.operation = operation(),
-                               .reduction = {.dtype = dtype, .op = op},
-                               .row_elements = below(random, 5)},
-                              members(), rows));
+      calls.emplace_back(random_call(random,
+                                     {.operation = operation(),
+                                      .reduction = {.dtype = dtype, .op = op},
+                                      .row_elements = random_below(random, 5)},
+                                     members(), rows));
   };
   for (const DTypeRow& row : kDTypes)
     for (const ReduceOp op : reduce_ops(row.dtype)) add(row.dtype, op);
@@ -69,7 +69,7 @@ TEST_P(Conformance, large_ones_with_a_slow_member) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, Conformance,
-                         ::testing::Combine(::testing::ValuesIn(steps_of_table()),
+                         ::testing::Combine(::testing::ValuesIn(operations_with_steps()),
                                             ::testing::Range(1, kMembersMax + 1)),
                          [](const auto& test) {
                            return std::string(std::get<0>(test.param).name) + "_" +
@@ -80,23 +80,24 @@ INSTANTIATE_TEST_SUITE_P(Table, Conformance,
 class RandomSequences : public ::testing::TestWithParam<unsigned> {
  protected:
   RandomSequences() : random_(GetParam()) {
-    members_ = 1 + static_cast<int>(below(random_, kMembersMax));
-    const std::int64_t calls = 10 + below(random_, 30);
+    members_ = 1 + static_cast<int>(random_below(random_, kMembersMax));
+    const std::int64_t calls = 10 + random_below(random_, 30);
     while (static_cast<std::int64_t>(calls_.size()) < calls) add();
   }
 
   void add() {
-    const OperationRow row = drawn_from(random_, steps_of_table());
-    const DType dtype = drawn_from(random_, kDTypes).dtype;
-    const auto op = static_cast<ReduceOp>(below(random_, static_cast<long>(kReduceOpNames.size())));
+    const OperationRow row = random_choice(random_, operations_with_steps());
+    const DType dtype = random_choice(random_, kDTypes).dtype;
+    const auto op =
+        static_cast<ReduceOp>(random_below(random_, static_cast<long>(kReduceOpNames.size())));
     if (!is_defined(row.operation, dtype, op)) return;
     // Most calls are small; some have several windows.
-    const std::int64_t rows = below(random_, std::int64_t{1} << below(random_, 18));
-    calls_.emplace_back(draw(random_,
-                             {.operation = row.operation,
-                              .reduction = {.dtype = dtype, .op = op},
-                              .row_elements = below(random_, 4)},
-                             members_, rows));
+    const std::int64_t rows = random_below(random_, std::int64_t{1} << random_below(random_, 18));
+    calls_.emplace_back(random_call(random_,
+                                    {.operation = row.operation,
+                                     .reduction = {.dtype = dtype, .op = op},
+                                     .row_elements = random_below(random_, 4)},
+                                    members_, rows));
   }
 
   std::mt19937 random_;

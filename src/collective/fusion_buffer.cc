@@ -25,7 +25,7 @@ void FusionBuffer::add(const Piece& piece) {
 }
 
 Status FusionBuffer::settle() {
-  in_place_ = lie_one_after_another();
+  in_place_ = are_contiguous();
   if (in_place_) {
     memory_ = pieces_.empty() ? nullptr : pieces_.front().output;
     return {};
@@ -42,7 +42,7 @@ Status FusionBuffer::settle() {
   return {};
 }
 
-bool FusionBuffer::lie_one_after_another() const {
+bool FusionBuffer::are_contiguous() const {
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     const Piece& piece = pieces_[i];
     if (piece.input != piece.output) return false;

@@ -45,7 +45,7 @@ class FusionBuffer {
   bool unpack() { return copy_some(false); }
 
  private:
-  bool lie_one_after_another() const;
+  bool are_contiguous() const;
   bool copy_some(bool in);
 
   SharedHeap& heap_;

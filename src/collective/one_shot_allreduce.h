@@ -24,7 +24,7 @@ class OneShotAllreduce {
   Progress advance() { return rounds_.advance(*this); }
 
  private:
-  template <class Way>
+  template <class EntryBarrierType>
   friend class BasicRounds;  // calls these four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const {

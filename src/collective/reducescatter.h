@@ -58,7 +58,7 @@ class Reducescatter {
   // Where a member has the piece that we reduce in this round.
   const std::byte* shown(int member, std::int64_t round) const;
 
-  template <class Way>
+  template <class EntryBarrierType>
   friend class BasicRounds;  // calls these four functions
   void stage(std::int64_t round);
   void enter(EntryBarrier& entry_barrier) const;

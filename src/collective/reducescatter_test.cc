@@ -15,11 +15,11 @@ class ReducescatterMembers : public ::testing::TestWithParam<int> {
  protected:
   void add(std::int64_t rows, std::int64_t row_elements) {
     std::mt19937 random(static_cast<unsigned>(calls_.size()));
-    calls_.emplace_back(draw(random,
-                             {.operation = Operation::kReducescatter,
-                              .reduction = {.dtype = DType::kInt16},
-                              .row_elements = row_elements},
-                             GetParam(), rows));
+    calls_.emplace_back(random_call(random,
+                                    {.operation = Operation::kReducescatter,
+                                     .reduction = {.dtype = DType::kInt16},
+                                     .row_elements = row_elements},
+                                    GetParam(), rows));
   }
   std::vector<PreparedCall> calls_;
 };

@@ -33,12 +33,12 @@ namespace farandole {
 
 // One object per step. Only one thread at a time may use it: the holder of the progress lock. `Way`
 // is an EntryBarrier; in the model explorer, it is a BasicEntryBarrier.
-template <class Way>
+template <class EntryBarrierType>
 class BasicRounds {
  public:
-  explicit BasicRounds(const Way& entry_barrier) : entry_barrier_(entry_barrier) {}
+  explicit BasicRounds(const EntryBarrierType& entry_barrier) : entry_barrier_(entry_barrier) {}
 
-  const Way& entry_barrier() const { return entry_barrier_; }
+  const EntryBarrierType& entry_barrier() const { return entry_barrier_; }
 
   // Does a bounded amount of work; see Progress. The algorithm has these functions:
   //   void stage(round): shows our part of a round; for round 0 it is called before we enter; void
@@ -51,7 +51,15 @@ class BasicRounds {
   Progress advance(Algorithm& algorithm);
 
  private:
-  enum class State : std::uint8_t { kEnter, kArrive, kStage, kTake, kGiveBack, kGetBack, kOver };
+  enum class State : std::uint8_t {
+    kEnter,
+    kArrive,
+    kStage,
+    kTake,
+    kReleaseInputs,
+    kAwaitRelease,
+    kOver
+  };
 
   std::uint32_t last_phase() const { return static_cast<std::uint32_t>(rounds_); }
   template <class Algorithm>
@@ -59,19 +67,19 @@ class BasicRounds {
   template <class Algorithm>
   Progress take(Algorithm& algorithm);
   Progress end_rounds();
-  Progress give_back();
-  Progress get_back();
+  Progress release_inputs();
+  Progress await_release();
 
-  Way entry_barrier_;
+  EntryBarrierType entry_barrier_;
   std::int64_t rounds_ = 0;
   std::int64_t round_ = 0;
   State state_ = State::kEnter;
 };
 
 // If the others have already entered, one call runs a small step from its entry to its end.
-template <class Way>
+template <class EntryBarrierType>
 template <class Algorithm>
-Progress BasicRounds<Way>::advance(Algorithm& algorithm) {
+Progress BasicRounds<EntryBarrierType>::advance(Algorithm& algorithm) {
   switch (state_) {
     case State::kEnter:
       algorithm.stage(0);
@@ -87,10 +95,10 @@ Progress BasicRounds<Way>::advance(Algorithm& algorithm) {
       return Progress::kMoved;
     case State::kTake:
       return take(algorithm);
-    case State::kGiveBack:
-      return give_back();
-    case State::kGetBack:
-      return get_back();
+    case State::kReleaseInputs:
+      return release_inputs();
+    case State::kAwaitRelease:
+      return await_release();
     case State::kOver:
       break;
   }
@@ -98,9 +106,9 @@ Progress BasicRounds<Way>::advance(Algorithm& algorithm) {
   return Progress::kDone;
 }
 
-template <class Way>
+template <class EntryBarrierType>
 template <class Algorithm>
-Progress BasicRounds<Way>::arrive(Algorithm& algorithm) {
+Progress BasicRounds<EntryBarrierType>::arrive(Algorithm& algorithm) {
   if (const Progress arrived = entry_barrier_.check_arrivals(); arrived != Progress::kDone)
     return arrived;
   const std::optional<std::int64_t> rounds = algorithm.all_arrived();
@@ -111,9 +119,9 @@ Progress BasicRounds<Way>::arrive(Algorithm& algorithm) {
   return rounds_ > 1 ? Progress::kMoved : take(algorithm);
 }
 
-template <class Way>
+template <class EntryBarrierType>
 template <class Algorithm>
-Progress BasicRounds<Way>::take(Algorithm& algorithm) {
+Progress BasicRounds<EntryBarrierType>::take(Algorithm& algorithm) {
   // Round 0 was staged before the entry.
   if (round_ > 0 && !entry_barrier_.board().all_reached(static_cast<std::uint32_t>(round_)))
     return Progress::kPending;
@@ -124,26 +132,26 @@ Progress BasicRounds<Way>::take(Algorithm& algorithm) {
   return Progress::kMoved;
 }
 
-template <class Way>
-Progress BasicRounds<Way>::end_rounds() {
+template <class EntryBarrierType>
+Progress BasicRounds<EntryBarrierType>::end_rounds() {
   if (rounds_ > 0 && entry_barrier_.any_member_exposes_input()) {
-    state_ = State::kGiveBack;
-    return give_back();
+    state_ = State::kReleaseInputs;
+    return release_inputs();
   }
   state_ = State::kOver;
   return Progress::kDone;
 }
 
-template <class Way>
-Progress BasicRounds<Way>::give_back() {
+template <class EntryBarrierType>
+Progress BasicRounds<EntryBarrierType>::release_inputs() {
   if (entry_barrier_.is_exposer_gone()) return Progress::kPending;
   entry_barrier_.board().publish_phase(last_phase());
-  state_ = State::kGetBack;
-  return get_back() == Progress::kDone ? Progress::kDone : Progress::kMoved;
+  state_ = State::kAwaitRelease;
+  return await_release() == Progress::kDone ? Progress::kDone : Progress::kMoved;
 }
 
-template <class Way>
-Progress BasicRounds<Way>::get_back() {
+template <class EntryBarrierType>
+Progress BasicRounds<EntryBarrierType>::await_release() {
   if (!entry_barrier_.board().all_reached(last_phase())) return Progress::kPending;
   state_ = State::kOver;
   return Progress::kDone;

@@ -17,11 +17,11 @@ constexpr std::int64_t kPagesMin = 16;
 // How many bytes of staging memory the parts use in turn. Before a member writes a part again, it
 // has written this many other bytes, and the others' caches no longer hold the part. A larger value
 // would not fit into our own cache and would sometimes be slow.
-constexpr std::int64_t kTurnBytes = 1 << 20;
+constexpr std::int64_t kRotationBytes = 1 << 20;
 
 // The largest tensor that two members each reduce as a whole. Above the size of the second-level
 // cache, the usual way is faster, because it moves less data.
-constexpr std::int64_t kReducedByAllMax = 512 * 1024;
+constexpr std::int64_t kWholeReductionBytesMax = 512 * 1024;
 
 }  // namespace
 
@@ -30,10 +30,10 @@ TwoShotAllreduce::TwoShotAllreduce(Group& group, const StepIdentity& identity,
     : shots_(EntryBarrier(group, identity)),
       scratch_(&group.scratch),
       options_(options),
-      multiplies_(options.is_adasum() && group.members() > 1),
-      shows_(!options.joined && group.members() > 1 &&
-             !shots_.entry_barrier().is_visible(
-                 {options.input, static_cast<std::size_t>(options.bytes())})) {
+      has_dot_product_pass_(options.is_adasum() && group.members() > 1),
+      stages_input_(!options.joined && group.members() > 1 &&
+                    !shots_.entry_barrier().is_visible(
+                        {options.input, static_cast<std::size_t>(options.bytes())})) {
   CHECK(!options.is_adasum() || group.ranks.size() <= kAdasumMembersMax,
         "the dot products of all members fit into a part of the staging memory");
 }
@@ -51,20 +51,21 @@ TwoShotAllreduce::Range TwoShotAllreduce::window_staged(std::int64_t index) cons
 
 TwoShotAllreduce::Range TwoShotAllreduce::slice(Range window, int member) const {
   const std::int64_t members = shots_.entry_barrier().group().members();
-  const std::int64_t fair = (window.count + members - 1) / members;
-  const bool large = fair * options_.element_bytes() >= kPagesMin * kPageBytes;
+  const std::int64_t even_share = (window.count + members - 1) / members;
+  const bool large = even_share * options_.element_bytes() >= kPagesMin * kPageBytes;
   const std::int64_t full =
-      round_up(fair, (large ? kPageBytes : kLineBytes) / options_.element_bytes());
+      round_up(even_share, (large ? kPageBytes : kLineBytes) / options_.element_bytes());
   const std::int64_t begin = std::min(full * member, window.count);
   return {begin, std::min(full, window.count - begin)};
 }
 
 std::int64_t TwoShotAllreduce::part_offset(std::int64_t index) const {
-  const std::int64_t behind = multiplies_ ? round_up(products_bytes(), kPartAlignment) : 0;
+  const std::int64_t behind =
+      has_dot_product_pass_ ? round_up(products_bytes(), kPartAlignment) : 0;
   const std::int64_t each = shown_bytes() + behind;
   const Parts parts = {.bytes = each,
                        .rounds = passes() * windows_staged(),
-                       .staging_bytes = std::max(kTurnBytes, kRoundParts * each)};
+                       .staging_bytes = std::max(kRotationBytes, kRoundParts * each)};
   return parts.offset(shots_.entry_barrier().identity(), index);
 }
 
@@ -85,7 +86,7 @@ std::span<const std::byte> TwoShotAllreduce::output() const {
 
 // Copies the slices that the other members reduce. Our own slice is read from the input directly.
 void TwoShotAllreduce::stage(std::int64_t index) {
-  if (!shows_ || options_.count == 0) return;
+  if (!stages_input_ || options_.count == 0) return;
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const std::int64_t size = options_.element_bytes();
   const Range whole = window(index);
@@ -114,17 +115,18 @@ std::optional<std::int64_t> TwoShotAllreduce::all_arrived() {
   const auto bytes = static_cast<std::size_t>(options_.bytes());
   const int members = entry_barrier.group().members();
   bool all_expose = true;
-  bool all_apart = members == 2 && !multiplies_ && options_.bytes() <= kReducedByAllMax;
+  bool none_in_place =
+      members == 2 && !has_dot_product_pass_ && options_.bytes() <= kWholeReductionBytesMax;
   others_fetch_ = false;
   for (int member = 0; member < members; ++member) {
     if (has_joined(entry_barrier, member)) continue;
     if (!entry_barrier.exposes_enough(member, options_.bytes())) return std::nullopt;
-    const Entry said = entry_barrier.board().entry(member);
-    all_apart = all_apart && said.input != said.output;
+    const Entry entry = entry_barrier.board().entry(member);
+    none_in_place = none_in_place && entry.input != entry.output;
     all_expose = all_expose && entry_barrier.input(member, bytes) != nullptr;
     others_fetch_ = others_fetch_ || entry_barrier.output(member, bytes) == nullptr;
   }
-  reduces_all_ = all_expose && all_apart;
+  reduces_all_ = all_expose && none_in_place;
   // If no other member fetches our result, nobody has to wait for it.
   if (members == 1 || reduces_all_) others_fetch_ = false;
   is_one_window_ = members == 1 || (all_expose && !others_fetch_);
@@ -136,7 +138,7 @@ std::optional<std::int64_t> TwoShotAllreduce::all_arrived() {
 // Reduces at most kChunkBytes of our slice, or of the whole tensor if every member reduces all of
 // it. Returns false while a part of it is left.
 bool TwoShotAllreduce::reduce(std::int64_t index) {
-  if (is_multiplied(index)) return multiply(index);
+  if (is_dot_product_window(index)) return add_dot_products(index);
   Range own = slice(window(index), shots_.entry_barrier().group().member);
   if (reduces_all_) own = {0, options_.joined ? 0 : options_.count};
   const std::int64_t chunk = kChunkBytes / options_.element_bytes();
@@ -187,7 +189,7 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
   }
   if (others_fetch_)
     scratch_->outputs.push_back(entry_barrier.own_staging() + part_offset(index) + in_window);
-  if (multiplies_)
+  if (has_dot_product_pass_)
     Adasum(options_.reduction.dtype)
         .add_weighted(scratch_->inputs, scratch_->weights, scratch_->outputs, range.count);
   else
@@ -196,7 +198,7 @@ void TwoShotAllreduce::reduce_range(std::int64_t index, Range range) {
 
 // Uses the slices of the staged windows even if nothing is staged, so that the result has the same
 // rounding wherever the tensors are.
-bool TwoShotAllreduce::multiply(std::int64_t index) {
+bool TwoShotAllreduce::add_dot_products(std::int64_t index) {
   const Group& group = shots_.entry_barrier().group();
   const std::int64_t size = options_.element_bytes();
   const Range whole = window_staged(is_one_window_ ? reduced_ : index);
@@ -206,7 +208,7 @@ bool TwoShotAllreduce::multiply(std::int64_t index) {
       .add_dot_products(scratch_->inputs, own.count, scratch_->products);
   if (is_one_window_ && ++reduced_ < windows_staged()) return false;
   reduced_ = 0;
-  if (!is_multiplied(index + 1)) show_products(index);
+  if (!is_dot_product_window(index + 1)) show_products(index);
   return true;
 }
 
@@ -216,7 +218,7 @@ void TwoShotAllreduce::show_products(std::int64_t index) const {
               scratch_->products.data(), static_cast<std::size_t>(products_bytes()));
 }
 
-void TwoShotAllreduce::find_weights(std::int64_t index) const {
+void TwoShotAllreduce::compute_weights(std::int64_t index) const {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const Group& group = entry_barrier.group();
   std::ranges::fill(scratch_->products, 0);
@@ -230,20 +232,20 @@ void TwoShotAllreduce::find_weights(std::int64_t index) const {
     }
   }
   const Reduction& reduction = options_.reduction;
-  find_adasum_weights(scratch_->products, reduction.prescale * reduction.postscale,
-                      scratch_->weights);
+  compute_adasum_weights(scratch_->products, reduction.prescale * reduction.postscale,
+                         scratch_->weights);
 }
 
 void TwoShotAllreduce::fetch(std::int64_t index) {
-  if (is_multiplied(index)) {
-    if (!is_multiplied(index + 1)) find_weights(index);
+  if (is_dot_product_window(index)) {
+    if (!is_dot_product_window(index + 1)) compute_weights(index);
     return;
   }
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const Group& group = entry_barrier.group();
   const auto bytes = static_cast<std::size_t>(options_.bytes());
-  const bool is_there = is_one_window_ || entry_barrier.output(group.member, bytes) != nullptr;
-  if (options_.joined || is_there) return;
+  const bool is_complete = is_one_window_ || entry_barrier.output(group.member, bytes) != nullptr;
+  if (options_.joined || is_complete) return;
   const std::int64_t size = options_.element_bytes();
   const Range whole = window(index);
   for (int member = 0; member < group.members(); ++member) {

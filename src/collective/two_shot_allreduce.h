@@ -57,9 +57,11 @@ class TwoShotAllreduce {
   Range window_staged(std::int64_t index) const;
   std::int64_t windows() const { return is_one_window_ ? 1 : windows_staged(); }
   Range window(std::int64_t index) const;  // in any pass
-  int passes() const { return multiplies_ ? 2 : 1; }
+  int passes() const { return has_dot_product_pass_ ? 2 : 1; }
   // Whether this window belongs to the first of two passes.
-  bool is_multiplied(std::int64_t index) const { return multiplies_ && index < windows(); }
+  bool is_dot_product_window(std::int64_t index) const {
+    return has_dot_product_pass_ && index < windows();
+  }
   Range slice(Range window, int member) const;  // what a member reduces, relative to the window
   // Offset of a window in the staging memory of every member. There a member shows the data that
   // the others need: its input and, at the position of its own slice, the reduced slice.
@@ -71,7 +73,7 @@ class TwoShotAllreduce {
   }
   std::int64_t products_bytes() const;
 
-  template <class Way>
+  template <class EntryBarrierType>
   friend class BasicTwoShots;  // calls these five functions
   void stage(std::int64_t index);
   void enter(EntryBarrier& entry_barrier) const;
@@ -82,17 +84,17 @@ class TwoShotAllreduce {
   std::span<const std::byte> input() const;
   void collect_inputs(std::int64_t in_tensor, std::int64_t in_staging) const;
   void reduce_range(std::int64_t index, Range range);
-  bool multiply(std::int64_t index);
+  bool add_dot_products(std::int64_t index);
   void show_products(std::int64_t index) const;
-  void find_weights(std::int64_t index) const;
+  void compute_weights(std::int64_t index) const;
 
   TwoShots shots_;
   StepScratch* scratch_;  // owned by the group; used only by this step until it ends
   AllreduceOptions options_;
-  bool multiplies_ = false;     // an Adasum of several members, which has two passes
-  bool shows_ = false;          // we stage our input, because the others cannot see it
-  bool is_one_window_ = false;  // the whole tensor is one window, because nothing is staged
-  bool reduces_all_ = false;    // each member reduces the whole tensor for itself
+  bool has_dot_product_pass_ = false;  // an Adasum of several members, which has two passes
+  bool stages_input_ = false;          // we stage our input, because the others cannot see it
+  bool is_one_window_ = false;         // the whole tensor is one window, because nothing is staged
+  bool reduces_all_ = false;           // each member reduces the whole tensor for itself
   bool others_fetch_ = true;
   // reduced elements of our slice of this window; in the first pass of an Adasum, finished staged
   // windows

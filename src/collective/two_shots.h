@@ -35,12 +35,12 @@ namespace farandole {
 
 // One object per step. Only one thread at a time may use it: the holder of the progress lock. `Way`
 // is an EntryBarrier; in the model explorer, it is a BasicEntryBarrier.
-template <class Way>
+template <class EntryBarrierType>
 class BasicTwoShots {
  public:
-  explicit BasicTwoShots(const Way& entry_barrier) : entry_barrier_(entry_barrier) {}
+  explicit BasicTwoShots(const EntryBarrierType& entry_barrier) : entry_barrier_(entry_barrier) {}
 
-  const Way& entry_barrier() const { return entry_barrier_; }
+  const EntryBarrierType& entry_barrier() const { return entry_barrier_; }
 
   // Does a bounded amount of work; see Progress. The algorithm has these functions:
   //   void stage(window): shows our copy of a window; for window 0 it is called before we enter;
@@ -64,15 +64,15 @@ class BasicTwoShots {
   template <class Algorithm>
   Progress fetch(Algorithm& algorithm);
 
-  Way entry_barrier_;
+  EntryBarrierType entry_barrier_;
   std::int64_t windows_ = 0;
   std::int64_t window_ = 0;
   State state_ = State::kEnter;
 };
 
-template <class Way>
+template <class EntryBarrierType>
 template <class Algorithm>
-Progress BasicTwoShots<Way>::advance(Algorithm& algorithm) {
+Progress BasicTwoShots<EntryBarrierType>::advance(Algorithm& algorithm) {
   switch (state_) {
     case State::kEnter:
       algorithm.stage(0);
@@ -94,9 +94,9 @@ Progress BasicTwoShots<Way>::advance(Algorithm& algorithm) {
   return Progress::kDone;
 }
 
-template <class Way>
+template <class EntryBarrierType>
 template <class Algorithm>
-Progress BasicTwoShots<Way>::arrive(Algorithm& algorithm) {
+Progress BasicTwoShots<EntryBarrierType>::arrive(Algorithm& algorithm) {
   if (const Progress arrived = entry_barrier_.check_arrivals(); arrived != Progress::kDone)
     return arrived;
   const std::optional<std::int64_t> windows = algorithm.all_arrived();
@@ -110,9 +110,9 @@ Progress BasicTwoShots<Way>::arrive(Algorithm& algorithm) {
   return windows_ == 0 ? Progress::kDone : reduce(algorithm);
 }
 
-template <class Way>
+template <class EntryBarrierType>
 template <class Algorithm>
-Progress BasicTwoShots<Way>::reduce(Algorithm& algorithm) {
+Progress BasicTwoShots<EntryBarrierType>::reduce(Algorithm& algorithm) {
   if (!entry_barrier_.board().all_reached(static_cast<std::uint32_t>(2 * window_)))
     return Progress::kPending;
   if (!algorithm.reduce(window_)) return Progress::kMoved;
@@ -120,9 +120,9 @@ Progress BasicTwoShots<Way>::reduce(Algorithm& algorithm) {
   return show(algorithm);
 }
 
-template <class Way>
+template <class EntryBarrierType>
 template <class Algorithm>
-Progress BasicTwoShots<Way>::show(Algorithm& algorithm) {
+Progress BasicTwoShots<EntryBarrierType>::show(Algorithm& algorithm) {
   const auto phase = static_cast<std::uint32_t>(2 * window_);
   const bool is_last = window_ + 1 == windows_;
   if (is_last && entry_barrier_.is_exposer_gone()) return Progress::kPending;
@@ -135,9 +135,9 @@ Progress BasicTwoShots<Way>::show(Algorithm& algorithm) {
   return Progress::kMoved;
 }
 
-template <class Way>
+template <class EntryBarrierType>
 template <class Algorithm>
-Progress BasicTwoShots<Way>::fetch(Algorithm& algorithm) {
+Progress BasicTwoShots<EntryBarrierType>::fetch(Algorithm& algorithm) {
   if (!entry_barrier_.board().all_reached(static_cast<std::uint32_t>(2 * window_ + 1)))
     return Progress::kPending;
   algorithm.fetch(window_);

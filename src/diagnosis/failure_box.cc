@@ -21,7 +21,7 @@ constexpr std::string_view kHeadColor = "\x1b[1m";
 constexpr std::string_view kPlain = "\x1b[0m";
 
 // True if an uncaught exception ended the program.
-bool raised(const Failure& failure) { return failure.end.record.cause != LeaveCause::kOrderly; }
+bool has_raised(const Failure& failure) { return failure.end.record.cause != LeaveCause::kOrderly; }
 
 // The kernel does not say which process it has killed, only that it has just killed one in this
 // cgroup.
@@ -50,7 +50,7 @@ std::string how_it_ended(const Failure& failure) {
 
 std::string headline(const Failure& failure) {
   const std::string who = fmt::format("rank {} (pid {}) ", failure.rank, failure.pid);
-  if (raised(failure)) return who + make_visible(failure.end.record.reason);
+  if (has_raised(failure)) return who + make_visible(failure.end.record.reason);
   if (failure.ended_by_us)
     return who + "has left the job while others still needed it: " +
            make_visible(failure.end.record.reason);
@@ -161,7 +161,7 @@ std::vector<std::string> failure_box(const Failure& failure, const BoxStyle& sty
   Box box(style);
   box.border("╭", "farandole: the job has failed", "╮");
   box.add(headline(failure), true);
-  if (raised(failure) || failure.ended_by_us) box.row("end", how_it_ended(failure));
+  if (has_raised(failure) || failure.ended_by_us) box.row("end", how_it_ended(failure));
   if (const auto call = last_call(failure.end); !call.empty()) box.row("last call", call);
   if (const auto note = memory_note(failure.end); !note.empty()) box.row("memory", note);
   add_traceback(box, failure.end.record.traceback);

@@ -23,7 +23,7 @@ using ::testing::StartsWith;
 
 constexpr TimePoint kEnd{seconds(1000)};
 
-std::string drawn(const Failure& failure, const BoxStyle& style = {}) {
+std::string box_text(const Failure& failure, const BoxStyle& style = {}) {
   std::string text = "\n";
   for (const auto& line : failure_box(failure, style)) text += line + "\n";
   return text;
@@ -58,7 +58,7 @@ Failure member_failure(ProcessEnd how, CallState state, Duration before_the_end)
 TEST(FailureBox, Killed) {
   Failure made = member_failure({.signal = SIGKILL}, CallState::kWaiting, milliseconds(2100));
   made.others = "ranks 0, 2: exited with code 1; rank 3: ended with SIGTERM";
-  EXPECT_EQ(drawn(made), R"(
+  EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) was killed by signal 9 (SIGKILL)                            │
 │ last call   allreduce `grad/fc2` (float32, 200,000 elements), which waited   │
@@ -78,7 +78,7 @@ TEST(FailureBox, Raised) {
       "Traceback (most recent call last):\n  File \"train.py\", line 8, in <module>\n"
       "    label = labels[name]\nValueError: no label for image 4711\n";
   made.others = "rank 0: exited with code 1";
-  EXPECT_EQ(drawn(made), R"(
+  EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) raised ValueError: no label for image 4711                  │
 │ end         exited with code 1                                               │
@@ -98,7 +98,7 @@ TEST(FailureBox, Raised) {
 TEST(FailureBox, ProbablyKilledForMemory) {
   Failure made = member_failure({.signal = SIGKILL}, CallState::kRunning, seconds(1));
   made.end.memory_kills = {.in_group = 1, .on_machine = 1};
-  EXPECT_EQ(drawn(made), R"(
+  EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) was probably killed by the kernel for memory (SIGKILL)      │
 │ last call   allreduce `grad/fc2` (float32, 200,000 elements), which was      │
@@ -112,7 +112,7 @@ TEST(FailureBox, ProbablyKilledForMemory) {
 TEST(FailureBox, PerhapsKilledForMemory) {
   Failure made = failure({.signal = SIGKILL});
   made.end.memory_kills = {.in_group = 0, .on_machine = 2};
-  EXPECT_EQ(drawn(made), R"(
+  EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) was killed by signal 9 (SIGKILL)                            │
 │ memory      the kernel has just killed 2 processes of this machine for       │
@@ -124,7 +124,7 @@ TEST(FailureBox, PerhapsKilledForMemory) {
 TEST(FailureBox, AChildMayHaveBeenKilledForMemory) {
   Failure made = failure({.code = 1});
   made.end.memory_kills = {.in_group = 1, .on_machine = 1};
-  EXPECT_EQ(drawn(made), R"(
+  EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) exited with code 1                                          │
 │ memory      the kernel has just killed 1 process of its memory cgroup;       │
@@ -138,9 +138,9 @@ TEST(FailureBox, RaisedWithoutATraceback) {
   Failure made = failure({.code = 1});
   made.end.record.cause = LeaveCause::kGroupLost;
   made.end.record.reason = "raised GroupLostError: rank 0 died";
-  EXPECT_THAT(drawn(made), HasSubstr("(pid 711) raised GroupLostError: rank 0 died"));
+  EXPECT_THAT(box_text(made), HasSubstr("(pid 711) raised GroupLostError: rank 0 died"));
   made.end.record.cause = LeaveCause::kOrderly;
-  EXPECT_THAT(drawn(made), Not(HasSubstr("raised")));
+  EXPECT_THAT(box_text(made), Not(HasSubstr("raised")));
 }
 
 TEST(FailureBox, EndedWell) {
@@ -150,7 +150,7 @@ TEST(FailureBox, EndedWell) {
   made.end.record.counts.calls = 1204;
   made.exit_code = 1;
   made.others = "rank 0: exited with code 1";
-  EXPECT_EQ(drawn(made), R"(
+  EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) ended with exit code 0 while others still needed it, after  │
 │   1,204 calls                                                                │
@@ -165,7 +165,7 @@ TEST(FailureBox, EndedWell) {
 TEST(FailureBox, EndedWellWithoutInit) {
   Failure made = failure({.code = 0});
   made.exit_code = 1;
-  EXPECT_EQ(drawn(made, {.columns = 100}), R"(
+  EXPECT_EQ(box_text(made, {.columns = 100}), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────────────────────────╮
 │ rank 1 (pid 711) ended with exit code 0 without calling init(), where others waited for it       │
 ╰─ exit code 1 ────────────────────────────────────────────────────────────────────────────────────╯
@@ -178,7 +178,7 @@ TEST(FailureBox, LeftAndWasEndedByUs) {
   made.end.record.reason = "it called shutdown()";
   made.ended_by_us = true;
   made.exit_code = 1;
-  EXPECT_EQ(drawn(made), R"(
+  EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) has left the job while others still needed it: it called    │
 │   shutdown()                                                                 │
@@ -193,7 +193,7 @@ TEST(FailureBox, EndedInInit) {
   Failure made = failure({.code = 2});
   made.end.record.life = FlightLife::kForming;
   made.end.record.since = kEnd - seconds(4);
-  EXPECT_EQ(drawn(made, {.columns = 60}), R"(
+  EXPECT_EQ(box_text(made, {.columns = 60}), R"(
 ╭─ farandole: the job has failed ──────────────────────────╮
 │ rank 1 (pid 711) exited with code 2                      │
 │ last call   none; it was in init(), where it waited for  │
@@ -211,7 +211,7 @@ TEST(FailureBox, LongAndHostileTexts) {
     made.end.record.traceback += "line " + std::to_string(line) + "\n";
   made.end.record.traceback += "    " + std::string(90, 'y') + " z\n\tRuntimeError: \r\x07\n";
   made.others = std::string(200, 'o');
-  EXPECT_EQ(drawn(made), R"(
+  EXPECT_EQ(box_text(made), R"(
 ╭─ farandole: the job has failed ──────────────────────────────────────────────╮
 │ rank 1 (pid 711) raised RuntimeError: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx │
 │   xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx \x1b[2J \xff 数据                         │

@@ -8,7 +8,7 @@ namespace {
 
 // Python programs interrupt their waits regularly to handle signals. An interruption of at most
 // this length still counts as waiting.
-constexpr auto kBetweenTwoWaits = std::chrono::milliseconds(250);
+constexpr auto kWaitPauseMax = std::chrono::milliseconds(250);
 
 }  // namespace
 
@@ -27,7 +27,7 @@ const FlightCall* JobSnapshot::blocking_call(int rank) const {
   const FlightReport& report = worker(rank).report;
   const FlightWait& wait = report.wait;
   if (!lives(rank) || report.life != FlightLife::kMember || wait.handle == 0) return nullptr;
-  if (wait.until && now_ - *wait.until > kBetweenTwoWaits) return nullptr;
+  if (wait.until && now_ - *wait.until > kWaitPauseMax) return nullptr;
   const FlightCall* oldest = nullptr;
   for (const FlightCall& call : report.calls) {
     if (!call.in_flight()) continue;
@@ -80,33 +80,33 @@ std::vector<int> JobSnapshot::awaited_by(int rank) const {
 
 // A depth-first search that visits every rank at most once.
 std::vector<int> JobSnapshot::cycle(int rank) const {
-  struct Stop {
+  struct Visit {
     int rank;
     std::vector<int> awaited;
     std::size_t next = 0;
   };
-  std::vector<Stop> way;
-  std::set<int> seen;
-  const auto go_to = [&](int where) {
-    seen.insert(where);
-    way.push_back({.rank = where, .awaited = awaited_by(where)});
+  std::vector<Visit> path;
+  std::set<int> visited;
+  const auto enter = [&](int visited_rank) {
+    visited.insert(visited_rank);
+    path.push_back({.rank = visited_rank, .awaited = awaited_by(visited_rank)});
   };
-  go_to(rank);
-  while (!way.empty()) {
-    Stop& here = way.back();
-    if (here.next == here.awaited.size()) {
-      way.pop_back();
+  enter(rank);
+  while (!path.empty()) {
+    Visit& current = path.back();
+    if (current.next == current.awaited.size()) {
+      path.pop_back();
       continue;
     }
-    const int next = here.awaited[here.next++];
-    const auto found = std::ranges::find(way, next, &Stop::rank);
-    if (found != way.end()) {
+    const int next = current.awaited[current.next++];
+    const auto found = std::ranges::find(path, next, &Visit::rank);
+    if (found != path.end()) {
       std::vector<int> cycle;
-      for (auto stop = found; stop != way.end(); ++stop) cycle.push_back(stop->rank);
+      for (auto visit = found; visit != path.end(); ++visit) cycle.push_back(visit->rank);
       std::ranges::rotate(cycle, std::ranges::min_element(cycle));
       return cycle;
     }
-    if (!seen.contains(next)) go_to(next);
+    if (!visited.contains(next)) enter(next);
   }
   return {};
 }

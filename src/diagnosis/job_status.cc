@@ -104,7 +104,7 @@ std::vector<std::string> job_table(const JobStatus& job, const TableStyle& style
   Lines lines(style);
   lines.add(fmt::format("job {} on {}: {} rank{}, for {}", job.pid, make_visible(job.host),
                         job.ranks.size(), job.ranks.size() == 1 ? "" : "s",
-                        describe(std::max(job.looked - job.started, Duration()))),
+                        describe(std::max(job.read_at - job.started, Duration()))),
             kBold);
   lines.add("  " + make_visible(job.command));
   lines.add("rank     pid      calls    bytes   waited share  now");
@@ -113,7 +113,7 @@ std::vector<std::string> job_table(const JobStatus& job, const TableStyle& style
     lines.add_row(fmt::format("{:>4} {:>7} {:>10} {:>8} {:>8} {:>5}  ", rank, one.pid,
                               with_commas(one.counts.calls), size_of(one.counts.bytes),
                               time_of(one.counts.blocked), share_of(one)),
-                  describe(one, job.looked), color_of(one.state));
+                  describe(one, job.read_at), color_of(one.state));
   }
   add_waits(job, lines);
   return lines.take();

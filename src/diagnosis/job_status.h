@@ -16,7 +16,7 @@ struct JobStatus {
   std::string host;
   std::string command;  // the command line of the workers
   TimePoint started{};
-  TimePoint looked{};             // when the status was read
+  TimePoint read_at{};            // when the status was read
   std::vector<RankStatus> ranks;  // by rank
 };
 

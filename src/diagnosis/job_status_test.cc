@@ -23,7 +23,7 @@ JobStatus job_with(std::vector<RankStatus> ranks) {
           .host = "node7",
           .command = "python train.py",
           .started = kNow - seconds(123),
-          .looked = kNow,
+          .read_at = kNow,
           .ranks = std::move(ranks)};
 }
 

@@ -17,8 +17,8 @@ bool waits_in_init(const WatchedWorker& worker) {
 
 }  // namespace
 
-std::optional<std::string> JoinWatch::look(const std::vector<WatchedWorker>& workers,
-                                           TimePoint now) {
+std::optional<std::string> JoinWatch::check(const std::vector<WatchedWorker>& workers,
+                                            TimePoint now) {
   if (!deadline_ || now < *deadline_) return std::nullopt;
   deadline_.reset();
   if (std::ranges::any_of(workers, waits_in_init)) return std::nullopt;

@@ -24,12 +24,12 @@ class JoinWatch {
     if (workers > 1) deadline_ = started + kTimeToJoin;
   }
 
-  // When to call look(); empty if no further call is needed.
+  // When to call check(); empty if no further call is needed.
   std::optional<TimePoint> deadline() const { return deadline_; }
   // Call it once, at the deadline. Returns a warning about the ranks that run without having called
   // init(). Empty if there are none, or if other ranks already wait for them in init(), because the
   // stall watch reports that.
-  std::optional<std::string> look(const std::vector<WatchedWorker>& workers, TimePoint now);
+  std::optional<std::string> check(const std::vector<WatchedWorker>& workers, TimePoint now);
 
  private:
   std::optional<TimePoint> deadline_;

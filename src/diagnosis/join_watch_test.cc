@@ -30,48 +30,48 @@ std::vector<WatchedWorker> workers(std::initializer_list<FlightLife> lives) {
 }
 
 // Returns the warning that the watch gives at the deadline.
-std::optional<std::string> told(const std::vector<WatchedWorker>& of) {
+std::optional<std::string> warning_at_deadline(const std::vector<WatchedWorker>& of) {
   JoinWatch watch(static_cast<int>(of.size()), kStart);
-  return watch.look(of, kStart + JoinWatch::kTimeToJoin);
+  return watch.check(of, kStart + JoinWatch::kTimeToJoin);
 }
 
 TEST(JoinWatch, TellsOnceAfterAMinute) {
   const auto job = workers({kOutside, kMember, kOutside});
   JoinWatch watch(3, kStart);
   EXPECT_EQ(watch.deadline(), kStart + std::chrono::minutes(1));
-  EXPECT_EQ(watch.look(job, kStart + std::chrono::minutes(1) - milliseconds(1)), std::nullopt);
-  EXPECT_EQ(watch.look(job, kStart + std::chrono::minutes(1)),
+  EXPECT_EQ(watch.check(job, kStart + std::chrono::minutes(1) - milliseconds(1)), std::nullopt);
+  EXPECT_EQ(watch.check(job, kStart + std::chrono::minutes(1)),
             "ranks 0, 2 have been running for a minute without calling farandole's init(); until "
             "they call it, each runs independently of the others");
   EXPECT_EQ(watch.deadline(), std::nullopt);
-  EXPECT_EQ(watch.look(job, kStart + std::chrono::hours(1)), std::nullopt);
+  EXPECT_EQ(watch.check(job, kStart + std::chrono::hours(1)), std::nullopt);
 }
 
 TEST(JoinWatch, NamesOneRank) {
-  EXPECT_EQ(told(workers({kMember, kOutside})),
+  EXPECT_EQ(warning_at_deadline(workers({kMember, kOutside})),
             "rank 1 has been running for a minute without calling farandole's init(); until it "
             "calls it, it runs independently of the others");
 }
 
 TEST(JoinWatch, SaysNothingOfThoseThatHaveJoinedOrEnded) {
-  EXPECT_EQ(told(workers({kMember, kLeft})), std::nullopt);
+  EXPECT_EQ(warning_at_deadline(workers({kMember, kLeft})), std::nullopt);
   auto job = workers({kOutside, kOutside});
   job[0].end = "exited with code 0";
-  EXPECT_THAT(told(job), Optional(StartsWith("rank 1 has")));
+  EXPECT_THAT(warning_at_deadline(job), Optional(StartsWith("rank 1 has")));
   job[1].end = "exited with code 0";
-  EXPECT_EQ(told(job), std::nullopt);
+  EXPECT_EQ(warning_at_deadline(job), std::nullopt);
 }
 
 TEST(JoinWatch, LeavesRanksThatOthersWaitForToTheStallWatch) {
   auto job = workers({kOutside, kForming});
-  EXPECT_EQ(told(job), std::nullopt);
+  EXPECT_EQ(warning_at_deadline(job), std::nullopt);
   job[1].end = "exited with code 0";
-  EXPECT_THAT(told(job), Optional(StartsWith("rank 0 has")));
+  EXPECT_THAT(warning_at_deadline(job), Optional(StartsWith("rank 0 has")));
 }
 
 TEST(JoinWatch, ASingleWorkerNeedsNoInit) {
   EXPECT_EQ(JoinWatch(1, kStart).deadline(), std::nullopt);
-  EXPECT_EQ(told(workers({kOutside})), std::nullopt);
+  EXPECT_EQ(warning_at_deadline(workers({kOutside})), std::nullopt);
   EXPECT_EQ(never_joined(workers({kOutside})), std::nullopt);
 }
 

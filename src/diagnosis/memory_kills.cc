@@ -90,7 +90,7 @@ std::optional<std::string> own_memory_counter_file() {
 
 MemoryKillCounter::MemoryKillCounter(std::optional<std::string> counter_file)
     : file_(std::move(counter_file)) {
-  last_look_ = previous_look_ = count();
+  last_sample_ = previous_sample_ = count();
 }
 
 MemoryKills MemoryKillCounter::count() const {
@@ -98,11 +98,11 @@ MemoryKills MemoryKillCounter::count() const {
           .on_machine = value_in("/proc/vmstat", "oom_kill")};
 }
 
-void MemoryKillCounter::look() { previous_look_ = std::exchange(last_look_, count()); }
+void MemoryKillCounter::sample() { previous_sample_ = std::exchange(last_sample_, count()); }
 
 MemoryKills MemoryKillCounter::recent_kills() const {
   const MemoryKills now = count();
-  return {now.in_group - previous_look_.in_group, now.on_machine - previous_look_.on_machine};
+  return {now.in_group - previous_sample_.in_group, now.on_machine - previous_sample_.on_machine};
 }
 
 }  // namespace farandole

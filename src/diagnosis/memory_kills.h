@@ -28,8 +28,8 @@ class MemoryKillCounter {
   // Call it regularly. Afterwards, kills count as recent if they came after the call before this
   // one. Kills between the last two calls still count, because a killed process takes some time to
   // end.
-  void look();
-  // The kills since the second-last call of look(), or since the construction if there were fewer
+  void sample();
+  // The kills since the second-last call of sample(), or since the construction if there were fewer
   // than two calls.
   MemoryKills recent_kills() const;
 
@@ -37,8 +37,8 @@ class MemoryKillCounter {
   MemoryKills count() const;
 
   std::optional<std::string> file_;
-  MemoryKills last_look_;
-  MemoryKills previous_look_;
+  MemoryKills last_sample_;
+  MemoryKills previous_sample_;
 };
 
 }  // namespace farandole

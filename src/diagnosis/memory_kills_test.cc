@@ -57,9 +57,9 @@ TEST(MemoryKills, OnlyTheLastOnesCount) {
   EXPECT_EQ(counter.recent_kills().in_group, 0);
   killed(7);
   EXPECT_EQ(counter.recent_kills().in_group, 2);
-  counter.look();  // between the kill and the end of the process
+  counter.sample();  // between the kill and the end of the process
   EXPECT_EQ(counter.recent_kills().in_group, 2);
-  counter.look();
+  counter.sample();
   EXPECT_EQ(counter.recent_kills().in_group, 0);
   killed(8);
   EXPECT_EQ(counter.recent_kills().in_group, 1);

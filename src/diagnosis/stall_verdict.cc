@@ -46,13 +46,13 @@ class Reporter {
   bool is_a_stall(const FlightCall& call) const;
 
   std::string how_long(const std::vector<std::pair<int, TimePoint>>& waits) const;
-  std::string what_it_does(int rank, const FlightCall* call, bool& unexplained) const;
+  std::string activity_of(int rank, const FlightCall* call, bool& unexplained) const;
   std::string last_call_of(int rank) const;
   std::string after_calls(int rank) const;
-  void tell(const std::vector<int>& ranks, const FlightCall* call, const std::string& missing_what,
-            StallVerdict& verdict) const;
-  void tell_call(const FlightCall& call, StallVerdict& verdict) const;
-  void tell_cycle(const std::vector<int>& cycle, StallVerdict& verdict) const;
+  void add_ranks(const std::vector<int>& ranks, const FlightCall* call,
+                 const std::string& missing_what, StallVerdict& verdict) const;
+  void add_call(const FlightCall& call, StallVerdict& verdict) const;
+  void add_cycle(const std::vector<int>& cycle, StallVerdict& verdict) const;
 
   const JobSnapshot& snapshot_;
   const StallLimits& limits_;
@@ -135,7 +135,7 @@ std::string Reporter::after_calls(int rank) const {
 // Returns what a rank does instead of making `call`, in which the other ranks wait. `call` is null
 // for init(). Empty if the rank runs and has only not made the call yet. Sets `unexplained` if the
 // rank's stack could tell more.
-std::string Reporter::what_it_does(int rank, const FlightCall* call, bool& unexplained) const {
+std::string Reporter::activity_of(int rank, const FlightCall* call, bool& unexplained) const {
   const WatchedWorker& who = snapshot_.worker(rank);
   const FlightLife life = who.report.life;
   if (!who.end.empty()) return "has ended (" + who.end + ")" + after_calls(rank);
@@ -156,22 +156,22 @@ std::string Reporter::what_it_does(int rank, const FlightCall* call, bool& unexp
 }
 
 // Adds a line for each of `ranks`, for which the other ranks wait.
-void Reporter::tell(const std::vector<int>& ranks, const FlightCall* call,
-                    const std::string& missing_what, StallVerdict& verdict) const {
+void Reporter::add_ranks(const std::vector<int>& ranks, const FlightCall* call,
+                         const std::string& missing_what, StallVerdict& verdict) const {
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (i == kRanksShownMax) {
       verdict.lines.push_back(fmt::format("  … and {} more ranks", ranks.size() - i));
       return;
     }
     bool unexplained = false;
-    std::string text = what_it_does(ranks[i], call, unexplained);
+    std::string text = activity_of(ranks[i], call, unexplained);
     if (text.empty()) text = missing_what + last_call_of(ranks[i]);
     verdict.lines.push_back(fmt::format("  {} {}", name(ranks[i]), text));
     if (unexplained) verdict.unexplained.push_back(ranks[i]);
   }
 }
 
-void Reporter::tell_call(const FlightCall& call, StallVerdict& verdict) const {
+void Reporter::add_call(const FlightCall& call, StallVerdict& verdict) const {
   const auto calling = snapshot_.callers(call);
   std::vector<int> others = snapshot_.missing(call);
   for (const int rank : stopped(calling)) others.push_back(rank);
@@ -181,12 +181,12 @@ void Reporter::tell_call(const FlightCall& call, StallVerdict& verdict) const {
   for (const int rank : calling)
     waits.emplace_back(rank, snapshot_.same_call(rank, call)->submitted);
   verdict.lines.push_back(how_long(waits));
-  tell(others, &call, "has not called it; ", verdict);
+  add_ranks(others, &call, "has not called it; ", verdict);
 }
 
 // Adds the lines of a cycle. All its ranks count as unexplained, because their stacks show which
 // lines of the program do not match.
-void Reporter::tell_cycle(const std::vector<int>& cycle, StallVerdict& verdict) const {
+void Reporter::add_cycle(const std::vector<int>& cycle, StallVerdict& verdict) const {
   std::vector<int> sorted = cycle;
   std::ranges::sort(sorted);
   verdict.lines.push_back("stalled: " + name_ranks(sorted) + " wait for each other:");
@@ -223,17 +223,17 @@ std::optional<StallVerdict> Reporter::init_verdict() const {
                        .unexplained = {}};
   verdict.lines.push_back("stalled: init() waits for " + name_ranks(others));
   verdict.lines.push_back(how_long(waits));
-  tell(others, nullptr, "is in the job and has not called init() again; ", verdict);
+  add_ranks(others, nullptr, "is in the job and has not called init() again; ", verdict);
   return verdict;
 }
 
 std::optional<StallVerdict> Reporter::call_verdict() const {
   // All ranks that have a call in the same state give the same verdict. So each call is examined
   // once per state.
-  std::set<std::tuple<GroupId, std::uint64_t, CallState>> looked_at;
+  std::set<std::tuple<GroupId, std::uint64_t, CallState>> examined;
   for (const Waiting& wait : long_waits()) {
     const FlightCall& call = *wait.call;
-    if (!looked_at.emplace(call.group, call.name_hash, call.state).second || !is_a_stall(call))
+    if (!examined.emplace(call.group, call.name_hash, call.state).second || !is_a_stall(call))
       continue;
     StallVerdict verdict{.rank = wait.rank,
                          .handle = call.handle,
@@ -244,9 +244,9 @@ std::optional<StallVerdict> Reporter::call_verdict() const {
                          .unexplained = {}};
     const auto cycle = snapshot_.cycle(wait.rank);
     if (cycle.empty())
-      tell_call(call, verdict);
+      add_call(call, verdict);
     else
-      tell_cycle(cycle, verdict);
+      add_cycle(cycle, verdict);
     return verdict;
   }
   return std::nullopt;

@@ -87,29 +87,29 @@ class Agent {
   int run();
 
  private:
-  Status watch_ours();
+  Status watch_own_descriptors();
   Status start_all();
   Status start_one(int rank, const std::vector<EnvironmentVariable>& inherited);
   std::vector<EnvironmentVariable> defaults() const;
-  void tell_threads(const std::vector<EnvironmentVariable>& inherited);
+  void announce_threads(const std::vector<EnvironmentVariable>& inherited);
   void serve(std::uint64_t ready);
-  void take_signals();
-  void take_signal(int signal);
+  void handle_signals();
+  void handle_signal(int signal);
   void worker_ended(std::size_t rank);
-  void note_stops();
+  void handle_stops();
   void reap_orphans();
-  void carry_out(const Actions& actions);
-  void pass_on(int signal);
-  void wake_the_stopped();
+  void perform(const Actions& actions);
+  void forward(int signal);
+  void continue_stopped();
   std::vector<WatchedWorker> watched_workers() const;
-  void look_for_missing_joins();
-  bool looks_for_stalls() const;
-  void look_for_stalls();
-  void look_at_stacks(const std::vector<int>& ranks);
-  void stack_ready();
+  void check_missing_joins();
+  bool checks_stalls() const;
+  void check_stalls();
+  void request_stacks(const std::vector<int>& ranks);
+  void handle_stack();
   std::optional<TimePoint> deadline() const;
-  void wait_for_the_left(TimePoint deadline);
-  void tell_the_end();
+  void wait_for_leftovers(TimePoint deadline);
+  void report_result();
   int finish(int exit_code);
   int check_output(int exit_code);
 
@@ -126,12 +126,12 @@ class Agent {
   std::optional<StallWatch> stalls_;  // empty if the user wants no warnings
   StackCapture stacks_;
   MemoryKillCounter memory_kills_{own_memory_counter_file()};  // the workers start in our cgroup
-  TimePoint next_stall_look_ = now();
-  bool stack_failure_told_ = false;  // py-spy fails for each rank in the same way
-  bool user_has_stopped_the_job_ = false;
+  TimePoint next_stall_check_ = now();
+  bool stack_failure_reported_ = false;  // py-spy fails for each rank in the same way
+  bool user_stopped_job_ = false;
   bool foreground_is_gone_ = false;
   bool job_is_over_ = false;
-  bool in_a_hurry_ = false;  // a signal came after the end of the job
+  bool skip_waits_ = false;  // a signal came after the end of the job
 };
 
 int Agent::run() {
@@ -145,16 +145,16 @@ int Agent::run() {
   while (!supervision_->finished() && !foreground_is_gone_) {
     for (const std::uint64_t ready : poller_.wait(deadline())) serve(ready);
     reap_orphans();
-    stack_ready();
-    look_for_missing_joins();
-    look_for_stalls();
-    if (output_.closed()) carry_out(supervision_->signal_received(SIGPIPE, now()));
-    carry_out(supervision_->time_passed(now()));
+    handle_stack();
+    check_missing_joins();
+    check_stalls();
+    if (output_.closed()) perform(supervision_->signal_received(SIGPIPE, now()));
+    perform(supervision_->time_passed(now()));
   }
   return finish(supervision_->exit_code());
 }
 
-Status Agent::watch_ours() {
+Status Agent::watch_own_descriptors() {
   const int caller = setup_.options.caller.handle;
   if (poller_.add(setup_.signals.get(), Poller::For::kReading, tag(Source::kSignals)) &&
       poller_.add(setup_.foreground.get(), Poller::For::kReading, tag(Source::kForeground)) &&
@@ -170,7 +170,7 @@ Status Agent::start_all() {
   const int workers = setup_.options.workers;
   FARANDOLE_TRY(check_descriptors("the launcher of " + std::to_string(workers) + " workers",
                                   descriptors_needed(workers)));
-  FARANDOLE_TRY(watch_ours());
+  FARANDOLE_TRY(watch_own_descriptors());
   FARANDOLE_TRY_ASSIGN(
       sheet_,
       JobSheet::create({.foreground = ::getppid(),
@@ -181,7 +181,7 @@ Status Agent::start_all() {
                         .workers = {}},
                        workers));
   const auto inherited = inherited_environment();
-  tell_threads(inherited);
+  announce_threads(inherited);
   for (int rank = 0; rank < workers; ++rank) FARANDOLE_TRY(start_one(rank, inherited));
   return {};
 }
@@ -198,8 +198,8 @@ Status Agent::start_one(int rank, const std::vector<EnvironmentVariable>& inheri
   const WorkerDescriptors descriptors{rendezvous.get(), record->descriptor().get(),
                                       caller.channels.empty() ? -1 : caller.channels.at(index)};
   const bool own_streams = caller.streams.empty();
-  const auto environment = merge_environment(
-      {defaults(), inherited, options.settings, place_of(rank, options.workers, descriptors)});
+  const auto environment = merge_environment({defaults(), inherited, options.settings,
+                                              rank_variables(rank, options.workers, descriptors)});
   FARANDOLE_TRY_ASSIGN(
       StartedWorker worker,
       start_worker({.command = options.command,
@@ -226,7 +226,7 @@ std::vector<EnvironmentVariable> Agent::defaults() const {
   return defaults_for(setup_.options.workers, usable_cores());
 }
 
-void Agent::tell_threads(const std::vector<EnvironmentVariable>& inherited) {
+void Agent::announce_threads(const std::vector<EnvironmentVariable>& inherited) {
   for (const auto* list : {&inherited, &setup_.options.settings})
     for (const auto& [name, value] : *list)
       if (name == "OMP_NUM_THREADS") return;
@@ -239,13 +239,13 @@ void Agent::tell_threads(const std::vector<EnvironmentVariable>& inherited) {
 void Agent::serve(std::uint64_t ready) {
   switch (source_of(ready)) {
     case Source::kSignals:
-      return take_signals();
+      return handle_signals();
     case Source::kForeground:
       foreground_is_gone_ = true;
       return;
     case Source::kCaller:
       poller_.remove(setup_.options.caller.handle);
-      return take_signal(SIGHUP);
+      return handle_signal(SIGHUP);
     case Source::kReport:
       return report_.room_ready();
     case Source::kStore:
@@ -258,7 +258,7 @@ void Agent::serve(std::uint64_t ready) {
     case Source::kStream:
       return output_.stream_ready(index_of(ready));
     case Source::kStack:
-      return;  // it only wakes the loop, which then calls stack_ready()
+      return;  // it only wakes the loop, which then calls handle_stack()
   }
 }
 
@@ -269,36 +269,36 @@ std::optional<TimePoint> Agent::deadline() const {
   };
   also(stacks_.deadline());
   also(joins_.deadline());
-  if (looks_for_stalls()) also(next_stall_look_);
+  if (checks_stalls()) also(next_stall_check_);
   return first;
 }
 
-void Agent::take_signals() {
+void Agent::handle_signals() {
   signalfd_siginfo info{};
   while (::read(setup_.signals.get(), &info, sizeof(info)) == sizeof(info))
-    take_signal(static_cast<int>(info.ssi_signo));
+    handle_signal(static_cast<int>(info.ssi_signo));
 }
 
-void Agent::take_signal(int signal) {
+void Agent::handle_signal(int signal) {
   switch (signal) {
     case SIGCHLD:  // worker_ended() and reap_orphans() handle the ends of processes
-      return note_stops();
+      return handle_stops();
     case SIGWINCH:
       output_.window_changed();
-      return pass_on(SIGWINCH);
+      return forward(SIGWINCH);
     case SIGTSTP:
-      user_has_stopped_the_job_ = true;
-      return pass_on(SIGSTOP);
+      user_stopped_job_ = true;
+      return forward(SIGSTOP);
     case SIGCONT:
-      user_has_stopped_the_job_ = false;
+      user_stopped_job_ = false;
       if (stalls_) stalls_->job_continued(now());
-      return pass_on(SIGCONT);
+      return forward(SIGCONT);
     case SIGUSR1:
     case SIGUSR2:
-      return pass_on(signal);
+      return forward(signal);
     default:
-      if (job_is_over_) in_a_hurry_ = true;
-      if (!job_is_over_) carry_out(supervision_->signal_received(signal, now()));
+      if (job_is_over_) skip_waits_ = true;
+      if (!job_is_over_) perform(supervision_->signal_received(signal, now()));
   }
 }
 
@@ -321,11 +321,11 @@ void Agent::worker_ended(std::size_t rank) {
   report_exit(*store_, static_cast<int>(rank), setup_.options.workers,
               "rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid) +
                   (killed ? ") was " : ") has ") + describe(end.how));
-  carry_out(supervision_->worker_ended(static_cast<int>(rank), std::move(end)));
+  perform(supervision_->worker_ended(static_cast<int>(rank), std::move(end)));
 }
 
 // Warns the user about a stopped worker, but not if the user has stopped the whole job.
-void Agent::note_stops() {
+void Agent::handle_stops() {
   for (;;) {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WSTOPPED | WCONTINUED | WNOHANG) != 0 || info.si_pid == 0) return;
@@ -334,9 +334,9 @@ void Agent::note_stops() {
     const int rank = static_cast<int>(worker - workers_.begin());
     sheet_->worker_stopped(rank, info.si_code == CLD_CONTINUED ? 0 : info.si_status);
     if (info.si_code == CLD_CONTINUED)
-      carry_out(supervision_->worker_continued(rank));
-    else if (!user_has_stopped_the_job_)
-      carry_out(supervision_->worker_stopped(rank, info.si_status));
+      perform(supervision_->worker_continued(rank));
+    else if (!user_stopped_job_)
+      perform(supervision_->worker_stopped(rank, info.si_status));
   }
 }
 
@@ -352,23 +352,23 @@ void Agent::reap_orphans() {
   }
 }
 
-void Agent::carry_out(const Actions& actions) {
+void Agent::perform(const Actions& actions) {
   for (const auto& notice : actions.notices) output_.notice(notice);
-  if (actions.pass_signal) {
-    pass_on(*actions.pass_signal);
-    wake_the_stopped();
+  if (actions.forward_signal) {
+    forward(*actions.forward_signal);
+    continue_stopped();
   }
   if (actions.kill_everything) signal_descendants(SIGKILL);
 }
 
-void Agent::pass_on(int signal) {
+void Agent::forward(int signal) {
   if (job_is_over_) return;
   for (std::size_t rank = 0; rank < workers_.size(); ++rank)
     if (supervision_->lives(static_cast<int>(rank))) ::kill(-workers_[rank].pid, signal);
 }
 
 // A stopped process gets most signals only when it runs again, so continue it to end it.
-void Agent::wake_the_stopped() {
+void Agent::continue_stopped() {
   for (std::size_t rank = 0; rank < workers_.size(); ++rank)
     if (supervision_->stopped_by(static_cast<int>(rank)) != 0) ::kill(-workers_[rank].pid, SIGCONT);
 }
@@ -387,27 +387,27 @@ std::vector<WatchedWorker> Agent::watched_workers() const {
   return watched;
 }
 
-void Agent::look_for_missing_joins() {
+void Agent::check_missing_joins() {
   if (!joins_.deadline() || now() < *joins_.deadline()) return;
-  const auto line = joins_.look(watched_workers(), now());
+  const auto line = joins_.check(watched_workers(), now());
   if (line && !supervision_->is_ending()) output_.notice(*line);
 }
 
 // While the job ends or is stopped, it is normal that workers wait for each other.
-bool Agent::looks_for_stalls() const {
-  return stalls_ && !user_has_stopped_the_job_ && !supervision_->is_ending();
+bool Agent::checks_stalls() const {
+  return stalls_ && !user_stopped_job_ && !supervision_->is_ending();
 }
 
-void Agent::look_for_stalls() {
-  if (!looks_for_stalls() || now() < next_stall_look_) return;
-  next_stall_look_ = now() + stalls_->interval();
-  memory_kills_.look();
+void Agent::check_stalls() {
+  if (!checks_stalls() || now() < next_stall_check_) return;
+  next_stall_check_ = now() + stalls_->interval();
+  memory_kills_.sample();
   const auto report = stalls_->tick(watched_workers(), now());
   for (const auto& line : report.lines) output_.notice(line);
-  look_at_stacks(report.unexplained);
+  request_stacks(report.unexplained);
 }
 
-void Agent::look_at_stacks(const std::vector<int>& ranks) {
+void Agent::request_stacks(const std::vector<int>& ranks) {
   if (ranks.empty()) return;
   if (!stacks_.possible())
     return output_.notice("  install py-spy (`pip install py-spy`) to see here what " +
@@ -415,11 +415,11 @@ void Agent::look_at_stacks(const std::vector<int>& ranks) {
   for (const int rank : ranks) stacks_.ask({rank, workers_.at(static_cast<std::size_t>(rank)).pid});
 }
 
-void Agent::stack_ready() {
+void Agent::handle_stack() {
   const auto answer = stacks_.advance(now());
   if (!answer) return;
   if (answer->lines.empty()) {
-    if (!std::exchange(stack_failure_told_, true))
+    if (!std::exchange(stack_failure_reported_, true))
       output_.notice("py-spy could not look at rank " + std::to_string(answer->subject.rank) +
                      ": " + answer->failure);
     return;
@@ -431,14 +431,14 @@ void Agent::stack_ready() {
 
 // After all workers have succeeded, waits for processes that they have left behind. Such a process,
 // for example `tee log`, may still have to write the last lines.
-void Agent::wait_for_the_left(TimePoint deadline) {
-  while (has_descendants() && now() < deadline && !foreground_is_gone_ && !in_a_hurry_) {
+void Agent::wait_for_leftovers(TimePoint deadline) {
+  while (has_descendants() && now() < deadline && !foreground_is_gone_ && !skip_waits_) {
     for (const std::uint64_t ready : poller_.wait(deadline)) serve(ready);
     reap_orphans();
   }
 }
 
-void Agent::tell_the_end() {
+void Agent::report_result() {
   if (const auto failure = supervision_->failure()) {
     report_.first_cause(failure->rank);
     output_.show(*failure);
@@ -452,20 +452,20 @@ int Agent::finish(int exit_code) {
   job_is_over_ = true;
   stacks_.stop();
   if (exit_code == 0) {
-    wait_for_the_left(now() + Supervision::kLeftTime);
+    wait_for_leftovers(now() + Supervision::kLeftoverTime);
     if (has_descendants()) signal_descendants(SIGTERM);
-    wait_for_the_left(now() + Supervision::kLeftTime);
+    wait_for_leftovers(now() + Supervision::kLeftoverTime);
   }
   end_descendants(now() + Supervision::kKillTime);
   if (foreground_is_gone_) return exit_code;
   output_.read_remaining();
-  if (supervision_) tell_the_end();
+  if (supervision_) report_result();
   output_.close();
   // Wait for a slow reader of the output, but not after a signal.
   const auto all_written = [this] {
     return output_.everything_is_written() && report_.everything_is_written();
   };
-  while (!all_written() && !foreground_is_gone_ && !in_a_hurry_)
+  while (!all_written() && !foreground_is_gone_ && !skip_waits_)
     for (const std::uint64_t ready : poller_.wait(std::nullopt)) serve(ready);
   return check_output(exit_code);
 }

@@ -8,18 +8,18 @@ CallerReport::CallerReport(Poller& poller, std::uint64_t tag, int descriptor)
     : poller_(poller), tag_(tag), wanted_(descriptor >= 0), sink_(descriptor) {}
 
 void CallerReport::worker_started(int rank, pid_t pid) {
-  tell(fmt::format("started {} {}\n", rank, pid));
+  write_line(fmt::format("started {} {}\n", rank, pid));
 }
 
 void CallerReport::worker_ended(int rank, const ProcessEnd& how) {
   const bool killed = how.signal != 0;
-  tell(fmt::format("ended {} {} {}\n", rank, killed ? "signal" : "code",
-                   killed ? how.signal : how.code));
+  write_line(fmt::format("ended {} {} {}\n", rank, killed ? "signal" : "code",
+                         killed ? how.signal : how.code));
 }
 
-void CallerReport::first_cause(int rank) { tell(fmt::format("cause {}\n", rank)); }
+void CallerReport::first_cause(int rank) { write_line(fmt::format("cause {}\n", rank)); }
 
-void CallerReport::tell(std::string_view line) {
+void CallerReport::write_line(std::string_view line) {
   if (!wanted_) return;
   sink_.write(line);
   room_ready();

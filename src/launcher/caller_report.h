@@ -29,7 +29,7 @@ class CallerReport {
   bool everything_is_written() const { return sink_.empty(); }
 
  private:
-  void tell(std::string_view line);
+  void write_line(std::string_view line);
 
   Poller& poller_;
   std::uint64_t tag_;

@@ -51,17 +51,17 @@ TEST_F(CallerReportTest, NeverBlocksAndLosesNothing) {
     report.first_cause(rank);
     expected += "cause " + std::to_string(rank) + "\n";
   }
-  std::string told;
+  std::string received;
   while (!report.everything_is_written()) {
-    told += read_some();
+    received += read_some();
     for (const auto tag : poller_.wait(TimePoint::max())) {
       EXPECT_EQ(tag, 7);
       report.room_ready();
     }
   }
   launcher_.reset();
-  for (std::string more = read_some(); !more.empty(); more = read_some()) told += more;
-  EXPECT_EQ(told, expected);
+  for (std::string more = read_some(); !more.empty(); more = read_some()) received += more;
+  EXPECT_EQ(received, expected);
 }
 
 TEST_F(CallerReportTest, WorksWithoutADescriptor) {

@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 5> kColors{"\x1b[1m", "\x1b[2m", "\x1b[31
 constexpr std::array<std::string_view, 5> kRankColors{"\x1b[36m", "\x1b[32m", "\x1b[35m",
                                                       "\x1b[33m", "\x1b[94m"};
 
-std::string between(std::string_view start, std::string_view text) {
+std::string enclosed(std::string_view start, std::string_view text) {
   return text.empty() ? std::string() : std::string(start).append(text).append(kPlain);
 }
 
@@ -30,7 +30,7 @@ bool wants_colors(int descriptor) {
 }
 
 std::string in_color(std::string_view text, Color color) {
-  return between(kColors[static_cast<std::size_t>(color)], text);
+  return enclosed(kColors[static_cast<std::size_t>(color)], text);
 }
 
 std::string error_for(int descriptor, std::string_view text) {
@@ -38,7 +38,7 @@ std::string error_for(int descriptor, std::string_view text) {
 }
 
 std::string in_color_of_rank(std::string_view text, int rank) {
-  return between(kRankColors[static_cast<std::size_t>(rank) % kRankColors.size()], text);
+  return enclosed(kRankColors[static_cast<std::size_t>(rank) % kRankColors.size()], text);
 }
 
 }  // namespace farandole

@@ -26,13 +26,13 @@
 namespace farandole {
 namespace {
 
-void say(const std::string& text) {
+void print_error(const std::string& text) {
   std::fprintf(stderr, "%s\n", error_for(STDERR_FILENO, "farandole: " + text).c_str());
 }
 
-void say_no_signals() {
-  say(std::string("cannot receive signals: signalfd: ") + std::strerror(errno) +
-      " (look at `ulimit -n`)");
+void print_signalfd_error() {
+  print_error(std::string("cannot receive signals: signalfd: ") + std::strerror(errno) +
+              " (look at `ulimit -n`)");
 }
 
 bool is_ignored(int signal) {
@@ -53,8 +53,8 @@ sigset_t forwarded_signals() {
 
 // Blocks the signals that the signalfd delivers, and those that would stop or end the launcher when
 // it writes, or when it creates shared memory under `ulimit -f` (SIGXFSZ).
-void block(const sigset_t& taken) {
-  sigset_t blocked = taken;
+void block(const sigset_t& handled) {
+  sigset_t blocked = handled;
   sigaddset(&blocked, SIGPIPE);
   sigaddset(&blocked, SIGTTOU);
   sigaddset(&blocked, SIGXFSZ);
@@ -74,7 +74,7 @@ OriginalState save_and_adjust_state() {
 }
 
 // Marks the caller's descriptors close-on-exec, so that each worker inherits only its own.
-void keep_from_workers(const CallerDescriptors& caller) {
+void mark_close_on_exec(const CallerDescriptors& caller) {
   ::fcntl(caller.handle, F_SETFD, FD_CLOEXEC);
   ::fcntl(caller.report, F_SETFD, FD_CLOEXEC);
   for (const auto* list : {&caller.channels, &caller.streams})
@@ -103,15 +103,15 @@ ProcessEnd forward_signals(pid_t agent, const Descriptor& signals) {
 }
 
 // Runs in the child process. Returns the exit code.
-int become_the_agent(const JobOptions& options, const OriginalState& state,
-                     const Descriptor& foreground, const sigset_t& taken) {
+int run_as_agent(const JobOptions& options, const OriginalState& state,
+                 const Descriptor& foreground, const sigset_t& handled) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_NAME, kAgentName);
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   // The agent needs a signalfd of its own, because its reads must not block.
-  const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
+  const Descriptor signals(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
   if (signals.valid()) return run_agent({options, state, foreground, signals});
-  say_no_signals();
+  print_signalfd_error();
   return 1;
 }
 
@@ -121,35 +121,37 @@ int run_job(const JobOptions& options) {
   const char* path = std::getenv("PATH");
   const auto problem = check_program(options.command.front(), path != nullptr ? path : "");
   if (problem) {
-    say(problem->message);
+    print_error(problem->message);
     return problem->exit_code;
   }
-  keep_from_workers(options.caller);
+  mark_close_on_exec(options.caller);
   const OriginalState state = save_and_adjust_state();
-  const sigset_t taken = forwarded_signals();
-  block(taken);
+  const sigset_t handled = forwarded_signals();
+  block(handled);
   const Descriptor foreground(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   if (!foreground.valid() || ::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
-    say(std::string("this kernel is too old (Linux 5.3 is needed): ") + std::strerror(errno));
+    print_error(std::string("this kernel is too old (Linux 5.3 is needed): ") +
+                std::strerror(errno));
     return 1;
   }
-  const Descriptor signals(::signalfd(-1, &taken, SFD_CLOEXEC));
+  const Descriptor signals(::signalfd(-1, &handled, SFD_CLOEXEC));
   if (!signals.valid()) {
-    say_no_signals();
+    print_signalfd_error();
     return 1;
   }
   const pid_t agent = ::fork();
   if (agent < 0) {
-    say(std::string("cannot start the agent: ") + std::strerror(errno));
+    print_error(std::string("cannot start the agent: ") + std::strerror(errno));
     return 1;
   }
-  if (agent == 0) ::_exit(become_the_agent(options, state, foreground, taken));
+  if (agent == 0) ::_exit(run_as_agent(options, state, foreground, handled));
   const ProcessEnd end = forward_signals(agent, signals);
   if (!end_descendants(std::chrono::steady_clock::now() + Supervision::kKillTime))
-    say("some processes of the job could not be ended; look at `ps -ef --forest`");
+    print_error("some processes of the job could not be ended; look at `ps -ef --forest`");
   if (end.signal != 0)
-    say("the launcher's agent (pid " + std::to_string(agent) + ") was killed by signal " +
-        std::to_string(end.signal) + " (" + signal_name(end.signal) + "); the job has ended");
+    print_error("the launcher's agent (pid " + std::to_string(agent) + ") was killed by signal " +
+                std::to_string(end.signal) + " (" + signal_name(end.signal) +
+                "); the job has ended");
   return end.exit_code();
 }
 

@@ -91,7 +91,7 @@ FlightReport record_of(pid_t agent, const SheetWorker& worker) {
   return read_flight_record(view->data());
 }
 
-JobStatus look_at_job(const SheetJob& sheet) {
+JobStatus read_job_status(const SheetJob& sheet) {
   std::vector<WatchedWorker> workers;
   for (const SheetWorker& worker : sheet.workers)
     workers.push_back({.host = sheet.host,
@@ -103,9 +103,9 @@ JobStatus look_at_job(const SheetJob& sheet) {
                 .host = sheet.host,
                 .command = sheet.command,
                 .started = sheet.started,
-                .looked = std::chrono::steady_clock::now(),
+                .read_at = std::chrono::steady_clock::now(),
                 .ranks = {}};
-  const JobSnapshot job_snapshot(workers, job.looked);
+  const JobSnapshot job_snapshot(workers, job.read_at);
   for (int rank = 0; rank < job_snapshot.count(); ++rank)
     job.ranks.push_back(rank_status(job_snapshot, rank));
   return job;
@@ -120,7 +120,7 @@ JobList running_jobs() {
     auto sheet = sheet_of(pid);
     if (!sheet.job && sheet.is_there) list.unreadable.push_back(pid);
     // A process that the agent has just forked has the same descriptors but another pid.
-    if (sheet.job && sheet.job->agent == pid) list.jobs.push_back(look_at_job(*sheet.job));
+    if (sheet.job && sheet.job->agent == pid) list.jobs.push_back(read_job_status(*sheet.job));
   }
   std::ranges::sort(list.jobs, {}, &JobStatus::pid);
   std::ranges::sort(list.unreadable);

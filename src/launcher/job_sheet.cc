@@ -22,12 +22,12 @@ constexpr int kWorkersMax = 65536;
 
 // The state of a worker. One word has the state and its number, so a reader sees both change at
 // once.
-enum class Fate : std::uint32_t { kRuns, kStopped, kExited, kKilled };
+enum class WorkerState : std::uint32_t { kRuns, kStopped, kExited, kKilled };
 
 struct Entry {
   std::atomic<std::int32_t> pid;
   std::atomic<std::int32_t> record;
-  std::atomic<std::uint64_t> fate;  // low 32 bits: a Fate; high 32 bits: the signal or exit code
+  std::atomic<std::uint64_t> state;  // low 32 bits: a Fate; high 32 bits: the signal or exit code
 };
 
 struct Text {
@@ -65,28 +65,28 @@ Entry& entry_of(const Segment& segment, int rank) {
   return entries[rank];
 }
 
-void store_fate(Entry& entry, Fate fate, int number) {
-  entry.fate.store(static_cast<std::uint64_t>(fate) | static_cast<std::uint64_t>(number) << 32U,
-                   std::memory_order_release);
+void store_state(Entry& entry, WorkerState state, int number) {
+  entry.state.store(static_cast<std::uint64_t>(state) | static_cast<std::uint64_t>(number) << 32U,
+                    std::memory_order_release);
 }
 
 SheetWorker read_entry(const Entry& entry) {
   SheetWorker worker{.pid = entry.pid.load(std::memory_order_acquire),
                      .record_descriptor = entry.record.load(std::memory_order_relaxed),
                      .end = {}};
-  const std::uint64_t word = entry.fate.load(std::memory_order_acquire);
+  const std::uint64_t word = entry.state.load(std::memory_order_acquire);
   const auto number = static_cast<int>(word >> 32U);
-  switch (static_cast<Fate>(word & 0xFFFFFFFFU)) {
-    case Fate::kStopped:
+  switch (static_cast<WorkerState>(word & 0xFFFFFFFFU)) {
+    case WorkerState::kStopped:
       worker.stopped_by = number;
       break;
-    case Fate::kExited:
+    case WorkerState::kExited:
       worker.end = ProcessEnd{.code = number};
       break;
-    case Fate::kKilled:
+    case WorkerState::kKilled:
       worker.end = ProcessEnd{.signal = number};
       break;
-    case Fate::kRuns:
+    case WorkerState::kRuns:
       break;
   }
   return worker;
@@ -116,13 +116,14 @@ void JobSheet::worker_started(int rank, pid_t pid, int record_descriptor) {
 }
 
 void JobSheet::worker_stopped(int rank, int signal) {
-  store_fate(entry_of(*segment_, rank), signal == 0 ? Fate::kRuns : Fate::kStopped, signal);
+  store_state(entry_of(*segment_, rank), signal == 0 ? WorkerState::kRuns : WorkerState::kStopped,
+              signal);
 }
 
 void JobSheet::worker_ended(int rank, const ProcessEnd& end) {
   const bool killed = end.signal != 0;
-  store_fate(entry_of(*segment_, rank), killed ? Fate::kKilled : Fate::kExited,
-             killed ? end.signal : end.code);
+  store_state(entry_of(*segment_, rank), killed ? WorkerState::kKilled : WorkerState::kExited,
+              killed ? end.signal : end.code);
 }
 
 std::optional<SheetJob> read_job_sheet(const std::byte* memory, std::size_t bytes) {

@@ -11,8 +11,8 @@ bool continues_a_letter(char byte) { return (static_cast<unsigned char>(byte) & 
 
 std::vector<OutputPiece> LineSplitter::push(std::string_view bytes) {
   std::vector<OutputPiece> pieces;
-  for (const char letter : bytes) take(letter, pieces);
-  if (progress_line_ || returned_) show_progress(pieces);
+  for (const char letter : bytes) add_letter(letter, pieces);
+  if (progress_line_ || carriage_return_) show_progress(pieces);
   return pieces;
 }
 
@@ -22,16 +22,16 @@ std::vector<OutputPiece> LineSplitter::finish() {
   return pieces;
 }
 
-void LineSplitter::take(char letter, std::vector<OutputPiece>& pieces) {
+void LineSplitter::add_letter(char letter, std::vector<OutputPiece>& pieces) {
   if (letter == '\n') return end_line(pieces);
   if (letter == '\r') {
-    returned_ = true;
+    carriage_return_ = true;
     return;
   }
-  if (returned_) {
+  if (carriage_return_) {
     show_progress(pieces);
     text_.clear();
-    returned_ = false;
+    carriage_return_ = false;
     progress_line_ = true;
   }
   text_.push_back(letter);
@@ -41,7 +41,7 @@ void LineSplitter::take(char letter, std::vector<OutputPiece>& pieces) {
 void LineSplitter::end_line(std::vector<OutputPiece>& pieces) {
   pieces.push_back({std::exchange(text_, {}), true});
   shown_.clear();
-  returned_ = false;
+  carriage_return_ = false;
   progress_line_ = false;
 }
 

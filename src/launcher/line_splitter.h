@@ -28,15 +28,15 @@ class LineSplitter {
   std::vector<OutputPiece> finish();
 
  private:
-  void take(char letter, std::vector<OutputPiece>& pieces);
+  void add_letter(char letter, std::vector<OutputPiece>& pieces);
   void end_line(std::vector<OutputPiece>& pieces);
   void show_progress(std::vector<OutputPiece>& pieces);
   void cut(std::vector<OutputPiece>& pieces);
 
   std::string text_;
-  std::string shown_;           // the last state of the progress line that push() returned
-  bool returned_ = false;       // the last byte was a carriage return, and a line feed may follow
-  bool progress_line_ = false;  // the current line was redrawn at least once
+  std::string shown_;             // the last state of the progress line that push() returned
+  bool carriage_return_ = false;  // the last byte was a carriage return, and a line feed may follow
+  bool progress_line_ = false;    // the current line was redrawn at least once
 };
 
 }  // namespace farandole

@@ -53,7 +53,7 @@ int write_all(const Descriptor& file, std::string_view bytes) {
 }
 
 // False if the file was removed. Then writes succeed, but the output is lost.
-bool has_a_name(const Descriptor& file) {
+bool still_exists(const Descriptor& file) {
   struct stat facts{};
   return ::fstat(file.get(), &facts) != 0 || facts.st_nlink > 0;
 }
@@ -81,7 +81,7 @@ std::optional<std::string> RankFiles::write(int rank, std::size_t stream, std::s
   if (files_.empty() || bytes.empty() || !files_.at(index).descriptor.valid()) return std::nullopt;
   File& file = files_[index];
   const int failure = write_all(file.descriptor, bytes);
-  if (failure == 0 && has_a_name(file.descriptor)) return std::nullopt;
+  if (failure == 0 && still_exists(file.descriptor)) return std::nullopt;
   file.descriptor.reset();
   if (std::exchange(failed_, true)) return std::nullopt;
   const std::string why = failure != 0 ? std::strerror(failure) : "somebody has removed the file";

@@ -87,7 +87,7 @@ Actions Supervision::signal_received(int signal, TimePoint now) {
                                   "; workers that are left after " +
                                   std::to_string(grace_.count()) +
                                   " s are killed; a second signal kills at once");
-      actions.pass_signal = signal == SIGPIPE ? SIGTERM : signal;
+      actions.forward_signal = signal == SIGPIPE ? SIGTERM : signal;
       return actions;
     }
     case State::kOwnErrors:
@@ -138,7 +138,7 @@ Actions Supervision::terminate(int signal, TimePoint now) {
                               describe(how) + "; ending " + living_ranks() + " with " +
                               signal_name(signal));
   }
-  actions.pass_signal = signal;
+  actions.forward_signal = signal;
   remember_signal(signal, now);
   enter(State::kTerminating, now + kTerminateTime);
   return actions;
@@ -201,15 +201,15 @@ std::optional<int> Supervision::cause_of(int rank) const {
 // The rank at the end may have ended later than its victims, and may have ended successfully. If
 // the chain is a circle, the cause is the rank of the circle that ended first.
 int Supervision::first_cause() const {
-  std::vector<int> way{*first_failure_};
+  std::vector<int> path{*first_failure_};
   for (;;) {
-    const auto next = cause_of(way.back());
-    if (!next) return way.back();
-    const auto seen = std::ranges::find(way, *next);
-    if (seen != way.end())
+    const auto next = cause_of(path.back());
+    if (!next) return path.back();
+    const auto visited = std::ranges::find(path, *next);
+    if (visited != path.end())
       return *std::ranges::find_if(
-          ended_, [&](int rank) { return std::find(seen, way.end(), rank) != way.end(); });
-    way.push_back(*next);
+          ended_, [&](int rank) { return std::find(visited, path.end(), rank) != path.end(); });
+    path.push_back(*next);
   }
 }
 
@@ -220,7 +220,7 @@ int Supervision::exit_code() const {
   return (counts ? cause : worker(*first_failure_)).end->how.exit_code();
 }
 
-std::string Supervision::fate_of(const Worker& worker) {
+std::string Supervision::end_text(const Worker& worker) {
   if (!worker.end) return "still there";
   const ProcessEnd& how = worker.end->how;
   if (how.signal != 0 && how.signal == worker.our_signal)
@@ -229,19 +229,19 @@ std::string Supervision::fate_of(const Worker& worker) {
 }
 
 // Returns how all workers except `but` have ended, in one line, with one part per kind of end.
-std::string Supervision::the_others(int but) const {
-  std::vector<std::pair<std::string, std::vector<int>>> fates;
+std::string Supervision::others_text(int but) const {
+  std::vector<std::pair<std::string, std::vector<int>>> ends;
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (static_cast<int>(i) == but) continue;
-    const std::string fate = fate_of(workers_[i]);
-    auto same = std::find_if(fates.begin(), fates.end(),
-                             [&](const auto& entry) { return entry.first == fate; });
-    if (same == fates.end()) same = fates.insert(fates.end(), {fate, {}});
+    const std::string text = end_text(workers_[i]);
+    auto same = std::find_if(ends.begin(), ends.end(),
+                             [&](const auto& entry) { return entry.first == text; });
+    if (same == ends.end()) same = ends.insert(ends.end(), {text, {}});
     same->second.push_back(static_cast<int>(i));
   }
   std::string line;
-  for (const auto& [fate, ranks] : fates)
-    line += (line.empty() ? "" : "; ") + name_ranks(ranks) + ": " + fate;
+  for (const auto& [text, ranks] : ends)
+    line += (line.empty() ? "" : "; ") + name_ranks(ranks) + ": " + text;
   return line;
 }
 
@@ -254,14 +254,14 @@ std::optional<Failure> Supervision::failure() const {
                  .end = *cause.end,
                  .ended_by_us = cause.our_signal != 0 && cause.end->how.signal == cause.our_signal,
                  .exit_code = exit_code(),
-                 .others = the_others(rank)};
+                 .others = others_text(rank)};
 }
 
 std::vector<std::string> Supervision::closing_lines() const {
   if (first_failure_ || exit_code() == 0) return {};
   return {ending_signal_ == SIGPIPE ? "the job has ended because nobody reads its output"
                                     : "the job has ended after " + signal_name(ending_signal_),
-          the_others(-1)};
+          others_text(-1)};
 }
 
 }  // namespace farandole

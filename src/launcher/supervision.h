@@ -17,9 +17,9 @@ namespace farandole {
 
 // The actions to take now, in this order.
 struct Actions {
-  std::vector<std::string> notices;  // lines to show to the user
-  std::optional<int> pass_signal;    // to the process group of every living worker
-  bool kill_everything = false;      // SIGKILL to every process of the job
+  std::vector<std::string> notices;   // lines to show to the user
+  std::optional<int> forward_signal;  // to the process group of every living worker
+  bool kill_everything = false;       // SIGKILL to every process of the job
 };
 
 class Supervision {
@@ -31,7 +31,7 @@ class Supervision {
   static constexpr auto kKillTime = std::chrono::seconds(10);
   // After all workers have succeeded, the processes that they have left behind have this time to
   // end. After SIGTERM they have it again.
-  static constexpr auto kLeftTime = std::chrono::seconds(2);
+  static constexpr auto kLeftoverTime = std::chrono::seconds(2);
   // A second signal within this time is ignored: a terminal and a wrapper may send the same Ctrl-C.
   static constexpr auto kSameSignalTime = std::chrono::milliseconds(500);
 
@@ -86,8 +86,8 @@ class Supervision {
   void remember_signal(int signal, TimePoint now);
   std::string living_ranks() const;
   std::string name(int rank) const;
-  static std::string fate_of(const Worker& worker);
-  std::string the_others(int but) const;
+  static std::string end_text(const Worker& worker);
+  std::string others_text(int but) const;
   const Worker& worker(int rank) const { return workers_.at(static_cast<std::size_t>(rank)); }
   static bool may_be_a_cause(const Worker& worker);
   static bool is_its_own_cause(const Worker& worker);

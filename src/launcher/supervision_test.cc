@@ -31,7 +31,7 @@ class SupervisionTest : public ::testing::Test {
     actions_ = job_.time_passed(now_);
   }
   void expect_nothing() const {
-    EXPECT_FALSE(actions_.pass_signal.has_value());
+    EXPECT_FALSE(actions_.forward_signal.has_value());
     EXPECT_FALSE(actions_.kill_everything);
     EXPECT_THAT(actions_.notices, IsEmpty());
   }
@@ -107,7 +107,7 @@ TEST_F(SupervisionTest, OthersGetTimeThenTermThenKill) {
   wait(Supervision::kOwnErrorTime - milliseconds(1));
   expect_nothing();
   wait(milliseconds(1));
-  EXPECT_EQ(actions_.pass_signal, std::optional(SIGTERM));
+  EXPECT_EQ(actions_.forward_signal, std::optional(SIGTERM));
   EXPECT_THAT(actions_.notices, ElementsAre(HasSubstr("rank 1 (pid 711) exited with code 3")));
   end(0, killed(SIGTERM));
   wait(Supervision::kTerminateTime);
@@ -132,7 +132,7 @@ TEST_F(SupervisionTest, GivesUpOnWorkersThatCannotBeKilled) {
 TEST_F(SupervisionTest, ASignalIsPassedOnOnce) {
   signal(SIGINT);
   EXPECT_TRUE(job_.is_ending());
-  EXPECT_EQ(actions_.pass_signal, std::optional(SIGINT));
+  EXPECT_EQ(actions_.forward_signal, std::optional(SIGINT));
   EXPECT_THAT(actions_.notices, ElementsAre(HasSubstr("SIGINT passed on to ranks 0-2")));
   now_ += milliseconds(10);
   signal(SIGINT);
@@ -180,7 +180,7 @@ TEST_F(SupervisionTest, AGracefulEndAfterASignalStillTellsTheSignal) {
 TEST_F(SupervisionTest, ASignalAfterAFailureHurriesButKeepsTheCause) {
   end(2, exited(7));
   signal(SIGINT);
-  EXPECT_EQ(actions_.pass_signal, std::optional(SIGINT));
+  EXPECT_EQ(actions_.forward_signal, std::optional(SIGINT));
   EXPECT_FALSE(actions_.kill_everything);
   wait(Supervision::kTerminateTime);
   EXPECT_TRUE(actions_.kill_everything);
@@ -189,7 +189,7 @@ TEST_F(SupervisionTest, ASignalAfterAFailureHurriesButKeepsTheCause) {
 
 TEST_F(SupervisionTest, AClosedOutputEndsTheJob) {
   signal(SIGPIPE);
-  EXPECT_EQ(actions_.pass_signal, std::optional(SIGTERM));
+  EXPECT_EQ(actions_.forward_signal, std::optional(SIGTERM));
   for (const int rank : {0, 1, 2}) end(rank, killed(SIGTERM));
   EXPECT_EQ(job_.exit_code(), 128 + SIGPIPE);
   EXPECT_THAT(job_.closing_lines().back(), "ranks 0-2: ended with SIGTERM");

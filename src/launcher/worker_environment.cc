@@ -7,25 +7,25 @@
 
 namespace farandole {
 
-std::vector<EnvironmentVariable> place_of(int rank, int workers,
-                                          const WorkerDescriptors& descriptors) {
+std::vector<EnvironmentVariable> rank_variables(int rank, int workers,
+                                                const WorkerDescriptors& descriptors) {
   const std::string number = std::to_string(rank);
   const std::string count = std::to_string(workers);
-  std::vector<EnvironmentVariable> place{
+  std::vector<EnvironmentVariable> variables{
       {"FARANDOLE_RENDEZVOUS_DESCRIPTOR", std::to_string(descriptors.rendezvous)},
       {"FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", std::to_string(descriptors.flight_record)},
       // Set even if it is −1, so that a job inside a job does not inherit the outer job's.
       {"FARANDOLE_CHANNEL_DESCRIPTOR", std::to_string(descriptors.channel)}};
   // Many scripts read Horovod's variables. Setting them also replaces those of an outer job.
   for (const std::string prefix : {"FARANDOLE_", "HOROVOD_"}) {
-    place.emplace_back(prefix + "RANK", number);
-    place.emplace_back(prefix + "SIZE", count);
-    place.emplace_back(prefix + "LOCAL_RANK", number);
-    place.emplace_back(prefix + "LOCAL_SIZE", count);
-    place.emplace_back(prefix + "CROSS_RANK", "0");
-    place.emplace_back(prefix + "CROSS_SIZE", "1");
+    variables.emplace_back(prefix + "RANK", number);
+    variables.emplace_back(prefix + "SIZE", count);
+    variables.emplace_back(prefix + "LOCAL_RANK", number);
+    variables.emplace_back(prefix + "LOCAL_SIZE", count);
+    variables.emplace_back(prefix + "CROSS_RANK", "0");
+    variables.emplace_back(prefix + "CROSS_SIZE", "1");
   }
-  return place;
+  return variables;
 }
 
 std::vector<EnvironmentVariable> defaults_for(int workers, int cores) {

@@ -17,8 +17,8 @@ struct WorkerDescriptors {
 };
 
 // The ranks and sizes of a worker in a job on one host. They override inherited variables.
-std::vector<EnvironmentVariable> place_of(int rank, int workers,
-                                          const WorkerDescriptors& descriptors);
+std::vector<EnvironmentVariable> rank_variables(int rank, int workers,
+                                                const WorkerDescriptors& descriptors);
 
 // The variables that all workers get unless the user has set them. `cores` is usable_cores().
 std::vector<EnvironmentVariable> defaults_for(int workers, int cores);

@@ -17,15 +17,15 @@ TEST(WorkerEnvironment, SharesTheCores) {
 }
 
 TEST(WorkerEnvironment, TellsTheWorkerItsPlace) {
-  const auto place = place_of(3, 4, {.rendezvous = 9, .flight_record = 11});
-  EXPECT_THAT(place, Contains(Pair("FARANDOLE_RANK", "3")));
-  EXPECT_THAT(place, Contains(Pair("FARANDOLE_SIZE", "4")));
-  EXPECT_THAT(place, Contains(Pair("FARANDOLE_CROSS_SIZE", "1")));
-  EXPECT_THAT(place, Contains(Pair("HOROVOD_LOCAL_RANK", "3")));
-  EXPECT_THAT(place, Contains(Pair("HOROVOD_SIZE", "4")));
-  EXPECT_THAT(place, Contains(Pair("FARANDOLE_RENDEZVOUS_DESCRIPTOR", "9")));
-  EXPECT_THAT(place, Contains(Pair("FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", "11")));
-  EXPECT_THAT(place, Contains(Pair("FARANDOLE_CHANNEL_DESCRIPTOR", "-1")));
+  const auto variables = rank_variables(3, 4, {.rendezvous = 9, .flight_record = 11});
+  EXPECT_THAT(variables, Contains(Pair("FARANDOLE_RANK", "3")));
+  EXPECT_THAT(variables, Contains(Pair("FARANDOLE_SIZE", "4")));
+  EXPECT_THAT(variables, Contains(Pair("FARANDOLE_CROSS_SIZE", "1")));
+  EXPECT_THAT(variables, Contains(Pair("HOROVOD_LOCAL_RANK", "3")));
+  EXPECT_THAT(variables, Contains(Pair("HOROVOD_SIZE", "4")));
+  EXPECT_THAT(variables, Contains(Pair("FARANDOLE_RENDEZVOUS_DESCRIPTOR", "9")));
+  EXPECT_THAT(variables, Contains(Pair("FARANDOLE_FLIGHT_RECORD_DESCRIPTOR", "11")));
+  EXPECT_THAT(variables, Contains(Pair("FARANDOLE_CHANNEL_DESCRIPTOR", "-1")));
 }
 
 TEST(WorkerEnvironment, LaterListsWin) {

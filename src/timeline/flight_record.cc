@@ -131,14 +131,14 @@ std::optional<FlightCall> read_line(const Line& line) {
   return call;
 }
 
-void change(std::byte* memory, Handle handle, CallState state, TimePoint now) {
+void set_state(std::byte* memory, Handle handle, CallState state, TimePoint now) {
   Line& line = line_of(memory, handle);
   if (line.handle.load(std::memory_order_relaxed) != handle) return;  // a later call has the line
   line.changed.store(count_of(now), std::memory_order_relaxed);
   line.state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
 }
 
-void live(std::byte* memory, FlightLife life, TimePoint now) {
+void set_life(std::byte* memory, FlightLife life, TimePoint now) {
   record_in(memory).since.store(count_of(now), std::memory_order_relaxed);
   record_in(memory).life.store(static_cast<std::uint32_t>(life), std::memory_order_release);
 }
@@ -160,10 +160,10 @@ void FlightRecorder::begin(TimePoint now) {
     counter->store(0, std::memory_order_relaxed);
   for (auto* time : {&counters.blocked, &counters.wait_since, &counters.wait_until})
     time->store(0, std::memory_order_relaxed);
-  live(memory_, FlightLife::kForming, now);
+  set_life(memory_, FlightLife::kForming, now);
 }
 
-void FlightRecorder::formed(TimePoint now) { live(memory_, FlightLife::kMember, now); }
+void FlightRecorder::formed(TimePoint now) { set_life(memory_, FlightLife::kMember, now); }
 
 void FlightRecorder::enter_group(GroupId group) {
   for (auto& kept : record_in(memory_).groups) {
@@ -203,14 +203,14 @@ void FlightRecorder::submitted(Handle handle, const Submission& submission, std:
 }
 
 void FlightRecorder::running(Handle handle, TimePoint now) {
-  change(memory_, handle, CallState::kRunning, now);
+  set_state(memory_, handle, CallState::kRunning, now);
   if (timeline_ != nullptr) timeline_->running(handle, now);
 }
 
-void FlightRecorder::finished(Handle handle, bool well, TimePoint now) {
-  change(memory_, handle, well ? CallState::kDone : CallState::kFailed, now);
-  if (timeline_ != nullptr) timeline_->finished(handle, well, now);
-  if (well) Counters::add<std::uint64_t>(record_in(memory_).counters.calls, 1);
+void FlightRecorder::finished(Handle handle, bool succeeded, TimePoint now) {
+  set_state(memory_, handle, succeeded ? CallState::kDone : CallState::kFailed, now);
+  if (timeline_ != nullptr) timeline_->finished(handle, succeeded, now);
+  if (succeeded) Counters::add<std::uint64_t>(record_in(memory_).counters.calls, 1);
 }
 
 void FlightRecorder::blocked(Handle handle, TimePoint now) {
@@ -229,8 +229,8 @@ void FlightRecorder::unblocked(TimePoint now) {
 }
 
 void FlightRecorder::blame(int rank) {
-  std::uint32_t nobody = 0;
-  record_in(memory_).blamed.compare_exchange_strong(nobody, static_cast<std::uint32_t>(rank) + 1);
+  std::uint32_t none = 0;
+  record_in(memory_).blamed.compare_exchange_strong(none, static_cast<std::uint32_t>(rank) + 1);
 }
 
 void FlightRecorder::left(std::string_view reason, LeaveCause cause, std::string_view traceback,
@@ -241,7 +241,7 @@ void FlightRecorder::left(std::string_view reason, LeaveCause cause, std::string
   record_in(memory_).cause.store(static_cast<std::uint32_t>(cause), std::memory_order_relaxed);
   record_in(memory_).reason.write(reason);
   record_in(memory_).traceback.write(traceback);
-  live(memory_, FlightLife::kLeft, now);
+  set_life(memory_, FlightLife::kLeft, now);
 }
 
 namespace {

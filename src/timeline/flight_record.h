@@ -73,7 +73,7 @@ class FlightRecorder {
   void submitted(Handle handle, const Submission& submission, std::uint64_t name_hash,
                  TimePoint now);
   void running(Handle handle, TimePoint now);
-  void finished(Handle handle, bool well, TimePoint now);
+  void finished(Handle handle, bool succeeded, TimePoint now);
   // blocked() begins and unblocked() ends the time in which the program waits: from the moment when
   // its first thread waits, for this handle, until no thread waits any more.
   void blocked(Handle handle, TimePoint now);

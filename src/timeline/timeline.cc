@@ -98,17 +98,17 @@ void Timeline::stop_writer() {
   pending_.lock()->events = TraceBuffer(0);
 }
 
-void Timeline::note_submitted(Handle handle, const Submission& submission, TimePoint now) {
-  note([&](TraceBuffer& events) { events.submitted(handle, submission, now); });
+void Timeline::record_submitted(Handle handle, const Submission& submission, TimePoint now) {
+  record([&](TraceBuffer& events) { events.submitted(handle, submission, now); });
 }
 
-void Timeline::note_change(Handle handle, TraceEvent::Kind kind, TimePoint now) {
-  note([&](TraceBuffer& events) { events.changed(handle, kind, now); });
+void Timeline::record_change(Handle handle, TraceEvent::Kind kind, TimePoint now) {
+  record([&](TraceBuffer& events) { events.changed(handle, kind, now); });
 }
 
 // Wakes the writing thread at the first event after a pause, and when the buffer becomes half full.
 template <class Add>
-void Timeline::note(Add add) {
+void Timeline::record(Add add) {
   bool wakes = false;
   {
     auto pending = pending_.lock();
@@ -131,11 +131,11 @@ void Timeline::run() {
     if (status.ok() && !is_last) continue;
     is_open = on_ = false;
     file_->close();
-    tell(status);
+    log_error(status);
   }
 }
 
-void Timeline::tell(const Status& status) const {
+void Timeline::log_error(const Status& status) const {
   if (status.ok()) return;
   try {
     log_(Level::kWarning, status.message() + "; the job goes on without it");
@@ -160,7 +160,7 @@ bool Timeline::collect(TraceBuffer& batch) {
 Status Timeline::write(const TraceBuffer& batch, bool is_last) {
   std::size_t at = 0;
   while (const auto event = batch.next(at)) text_.add(*event);
-  if (const auto since = batch.lost_since()) text_.cut(*since, batch.lost_calls());
+  if (const auto since = batch.lost_since()) text_.mark_lost(*since, batch.lost_calls());
   if (is_last) text_.end(clock_.now());
   return file_->append(text_.take());
 }

@@ -51,15 +51,15 @@ class Timeline {
   // briefly take a lock and allocate nothing. The events of one call must come in order.
   void submitted(Handle handle, const Submission& submission, TimePoint now) {
     if (is_on()) [[unlikely]]
-      note_submitted(handle, submission, now);
+      record_submitted(handle, submission, now);
   }
   void running(Handle handle, TimePoint now) {
     if (is_on()) [[unlikely]]
-      note_change(handle, TraceEvent::Kind::kRunning, now);
+      record_change(handle, TraceEvent::Kind::kRunning, now);
   }
-  void finished(Handle handle, bool well, TimePoint now) {
+  void finished(Handle handle, bool succeeded, TimePoint now) {
     if (is_on()) [[unlikely]]
-      note_change(handle, well ? TraceEvent::Kind::kDone : TraceEvent::Kind::kFailed, now);
+      record_change(handle, succeeded ? TraceEvent::Kind::kDone : TraceEvent::Kind::kFailed, now);
   }
 
  private:
@@ -73,10 +73,10 @@ class Timeline {
   };
 
   bool is_on() const { return on_.load(std::memory_order_relaxed); }
-  void note_submitted(Handle handle, const Submission& submission, TimePoint now);
-  void note_change(Handle handle, TraceEvent::Kind kind, TimePoint now);
+  void record_submitted(Handle handle, const Submission& submission, TimePoint now);
+  void record_change(Handle handle, TraceEvent::Kind kind, TimePoint now);
   template <class Add>
-  void note(Add add);
+  void record(Add add);
   Status open(const std::string& path, const Job& job, bool mark_cycles);
   // Only the holder of control_ may call it.
   void stop_writer();
@@ -85,7 +85,7 @@ class Timeline {
   void run();
   bool collect(TraceBuffer& batch);
   Status write(const TraceBuffer& batch, bool is_last);
-  void tell(const Status& status) const;
+  void log_error(const Status& status) const;
 
   Options options_;
   const Clock& clock_;

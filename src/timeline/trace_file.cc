@@ -57,7 +57,7 @@ std::string read_at(const Descriptor& file, std::size_t from, std::size_t bytes)
   return text;
 }
 
-int cut(const Descriptor& file, std::size_t bytes) {
+int truncate(const Descriptor& file, std::size_t bytes) {
   return ::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0 ? 0 : errno;
 }
 
@@ -104,11 +104,11 @@ Result<TraceFile> TraceFile::open(const std::string& path, const TraceHead& head
   struct stat about{};
   if (!file.file_.valid() || ::fstat(file.file_.get(), &about) != 0) return file.failed(errno);
   if (!S_ISREG(about.st_mode)) return Status::fix_call(cannot(path, "it is not a regular file"));
-  if (const Status joined = file.join(head); !joined.ok()) return joined;
+  if (const Status joined = file.begin_or_continue(head); !joined.ok()) return joined;
   return file;
 }
 
-Status TraceFile::join(const TraceHead& head) {
+Status TraceFile::begin_or_continue(const TraceHead& head) {
   const WriteLock write_lock(file_);
   if (write_lock.error() != 0) return failed(write_lock.error());
   const bool alone = lock(file_, F_WRLCK, kWriters, false);
@@ -118,7 +118,7 @@ Status TraceFile::join(const TraceHead& head) {
     return Status::fix_call(cannot(path_, "another job writes there; give each job a file"));
   head_ = is_ours ? *found : head;
   if (!is_ours) {
-    if (const int error = cut(file_, 0); error != 0) return failed(error);
+    if (const int error = truncate(file_, 0); error != 0) return failed(error);
     if (const int error = write_at_end(head.text()); error != 0) return failed(error);
   }
   if (const int error = write_at_end({}); error != 0) return failed(error);
@@ -153,7 +153,7 @@ int TraceFile::cut_to_line(std::size_t bytes_max) {
   const std::size_t look = std::min(bytes_max, kLineBytesMax);
   const auto end = read_at(file_, bytes_max - look, look).rfind('\n');
   bytes_ = end == std::string::npos ? 0 : bytes_max - look + end + 1;
-  return cut(file_, bytes_);
+  return truncate(file_, bytes_);
 }
 
 // Writes `text` after the last line. If this fails, the file has the same lines as before.
@@ -164,10 +164,10 @@ int TraceFile::write_at_end(std::string_view text) {
     std::string piece = take_piece(text, kPageBytes - at % kPageBytes);
     const std::size_t bytes = piece.size();
     if (const int error = write_all(file_, piece += kTraceEnd, at); error != 0) {
-      cut(file_, bytes_);
+      truncate(file_, bytes_);
       // Restore the end mark, for which there was room before. If only a part of it can be written,
       // cut that part off.
-      if (write_all(file_, kTraceEnd, bytes_) != 0) cut(file_, bytes_);
+      if (write_all(file_, kTraceEnd, bytes_) != 0) truncate(file_, bytes_);
       return error;
     }
     at += bytes;

@@ -43,7 +43,7 @@ class TraceFile {
  private:
   TraceFile(std::string path, Descriptor file) : path_(std::move(path)), file_(std::move(file)) {}
 
-  Status join(const TraceHead& head);
+  Status begin_or_continue(const TraceHead& head);
   // These functions return an errno value, or 0 if there was no error.
   int repair();
   int cut_to_line(std::size_t bytes_max);

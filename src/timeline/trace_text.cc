@@ -21,10 +21,10 @@ constexpr std::string_view kHeadEnd = "}},\n";
 
 // More than the tracks of one engine, so that the tracks of a process's engines get different
 // numbers.
-constexpr std::int64_t kTracksOfLife = 1 << 20;
+constexpr std::int64_t kTracksPerEngine = 1 << 20;
 
 // Escapes a text for use inside the quotes of a JSON string.
-std::string in_quotes(std::string_view text) {
+std::string json_escaped(std::string_view text) {
   std::string quoted;
   for (const char letter : make_visible(text)) {
     if (letter == '"' || letter == '\\') quoted += '\\';
@@ -33,7 +33,7 @@ std::string in_quotes(std::string_view text) {
   return quoted;
 }
 
-std::string in_capitals(std::string_view word) {
+std::string upper_case(std::string_view word) {
   std::string capitals(word);
   std::ranges::transform(capitals, capitals.begin(), [](char letter) {
     return letter >= 'a' && letter <= 'z' ? static_cast<char>(letter - 'a' + 'A') : letter;
@@ -41,7 +41,7 @@ std::string in_capitals(std::string_view word) {
   return capitals;
 }
 
-std::string facts_of(const TraceEvent& event) {
+std::string arguments_of(const TraceEvent& event) {
   if (row_of(event.operation).output_rule == OutputRule::kNone) return {};
   auto bytes = static_cast<std::int64_t>(row_of(event.dtype).bytes);
   for (const std::int64_t dimension : event.shape) bytes *= dimension;
@@ -117,49 +117,50 @@ void TraceText::add(const TraceEvent& event) {
   open_.erase(call);
 }
 
-void TraceText::cut(TimePoint since, std::size_t calls) {
+void TraceText::mark_lost(TimePoint since, std::size_t calls) {
   end_all(since, R"("unknown":true)");
-  notice(since, "CALLS_LEFT_OUT",
-         fmt::format(R"("calls":{},"reason":"they came faster than they can be written")", calls));
+  write_instant(
+      since, "CALLS_LEFT_OUT",
+      fmt::format(R"("calls":{},"reason":"they came faster than they can be written")", calls));
 }
 
 void TraceText::end(TimePoint now) {
   end_all(now, R"("unfinished":true)");
   if (left_out_ > 0)
-    notice(now, "CALLS_LEFT_OUT",
-           fmt::format(R"("calls":{},"reason":"the timeline was full")", left_out_));
+    write_instant(now, "CALLS_LEFT_OUT",
+                  fmt::format(R"("calls":{},"reason":"the timeline was full")", left_out_));
 }
 
 void TraceText::submitted(const TraceEvent& event) {
   if (bytes_ >= bytes_max_) {
     if (!std::exchange(is_full_, true))
-      notice(event.time, "TIMELINE_IS_FULL", fmt::format(R"("bytes":{})", bytes_));
+      write_instant(event.time, "TIMELINE_IS_FULL", fmt::format(R"("bytes":{})", bytes_));
     ++left_out_;
     return;
   }
-  if (mark_cycles_ && open_.empty()) notice(event.time, "CYCLE_START", "");
+  if (mark_cycles_ && open_.empty()) write_instant(event.time, "CYCLE_START", "");
   Call& call = open_[event.handle];
   call.track = &track_of(event);
   call.operation = event.operation;
-  call.facts = facts_of(event);
+  call.arguments = arguments_of(event);
   if (call.track->busy)
-    call.facts +=
-        fmt::format(R"({}"tensor":"{}")", call.facts.empty() ? "" : ",", in_quotes(event.name));
-  const std::string name = "NEGOTIATE_" + in_capitals(row_of(event.operation).name);
-  put('B', *call.track, event.time, name, "");
+    call.arguments += fmt::format(R"({}"tensor":"{}")", call.arguments.empty() ? "" : ",",
+                                  json_escaped(event.name));
+  const std::string name = "NEGOTIATE_" + upper_case(row_of(event.operation).name);
+  write_event('B', *call.track, event.time, name, "");
 }
 
 void TraceText::running(Call& call, TimePoint time) {
   if (std::exchange(call.running, true)) return;
-  put('E', *call.track, time, "", "");
-  put('B', *call.track, time, in_capitals(row_of(call.operation).name), "");
+  write_event('E', *call.track, time, "", "");
+  write_event('B', *call.track, time, upper_case(row_of(call.operation).name), "");
 }
 
 void TraceText::finished(const Call& call, TimePoint time, std::string_view how) {
-  std::string arguments = call.facts;
+  std::string arguments = call.arguments;
   if (!arguments.empty() && !how.empty()) arguments += ',';
   arguments += how;
-  put('E', *call.track, time, "", arguments);
+  write_event('E', *call.track, time, "", arguments);
   call.track->busy = false;
 }
 
@@ -176,13 +177,13 @@ TraceText::Track& TraceText::track_of(const TraceEvent& event) {
   if (found == of_group.end()) {
     if (track_count_ >= kTraceTracksMax) {
       Track& shared = shared_track();
-      introduce(shared, "further tensors");
+      write_track_name(shared, "further tensors");
       return shared;
     }
     found = of_group.emplace(name, Track{}).first;
     found->second.number = static_cast<std::int64_t>(++track_count_);
   }
-  introduce(found->second, name + in_group);
+  write_track_name(found->second, name + in_group);
   return found->second;
 }
 
@@ -201,12 +202,12 @@ TraceText::Track& TraceText::shared_track() {
 // identify threads by their number alone, and show a thread with the number of its process as the
 // main thread.
 std::int64_t TraceText::thread_of(const Track& track) const {
-  return rank_.rank + rank_.size * (track.number + (life_ - 1) * kTracksOfLife);
+  return rank_.rank + rank_.size * (track.number + (life_ - 1) * kTracksPerEngine);
 }
 
-void TraceText::introduce(Track& track, std::string_view name) {
-  if (std::exchange(track.known_in_file, files_) == files_) return;
-  describe("thread_name", thread_of(track), fmt::format(R"("name":"{}")", in_quotes(name)));
+void TraceText::write_track_name(Track& track, std::string_view name) {
+  if (std::exchange(track.named_in_file, files_) == files_) return;
+  describe("thread_name", thread_of(track), fmt::format(R"("name":"{}")", json_escaped(name)));
 }
 
 void TraceText::describe(std::string_view what, std::int64_t thread, std::string_view arguments) {
@@ -214,8 +215,8 @@ void TraceText::describe(std::string_view what, std::int64_t thread, std::string
                     thread, what, arguments));
 }
 
-void TraceText::put(char phase, Track& track, TimePoint time, std::string_view name,
-                    std::string_view arguments) {
+void TraceText::write_event(char phase, Track& track, TimePoint time, std::string_view name,
+                            std::string_view arguments) {
   track.last = std::max(track.last, time);
   std::string line = fmt::format(R"({{"ph":"{}","ts":{},"pid":{},"tid":{})", phase,
                                  time_text(track.last), rank_.rank, thread_of(track));
@@ -224,7 +225,7 @@ void TraceText::put(char phase, Track& track, TimePoint time, std::string_view n
   write(line + "},");
 }
 
-void TraceText::notice(TimePoint time, std::string_view name, std::string_view arguments) {
+void TraceText::write_instant(TimePoint time, std::string_view name, std::string_view arguments) {
   write(fmt::format(R"({{"ph":"i","ts":{},"pid":{},"tid":{},"name":"{}","s":"p","args":{{{}}}}},)",
                     time_text(time), rank_.rank, rank_.rank, name, arguments));
 }

@@ -63,7 +63,7 @@ class TraceText {
   // Adds an event. Drops it if the beginning of its call is missing.
   void add(const TraceEvent& event);
   // Writes that the events of `calls` calls are missing since this time, and ends all open calls.
-  void cut(TimePoint since, std::size_t calls);
+  void mark_lost(TimePoint since, std::size_t calls);
   // Ends the calls that are still open. This rank adds nothing more to the file.
   void end(TimePoint now);
 
@@ -76,14 +76,14 @@ class TraceText {
   struct Track {
     std::int64_t number = 0;  // number within this rank, from 1
     TimePoint last{};
-    int known_in_file = 0;
+    int named_in_file = 0;
     bool busy = false;
   };
   struct Call {
     Track* track = nullptr;
     Operation operation = Operation::kBarrier;
     bool running = false;
-    std::string facts;  // arguments of the end event of the call
+    std::string arguments;  // arguments of the end event of the call
   };
 
   void submitted(const TraceEvent& event);
@@ -92,13 +92,13 @@ class TraceText {
   void end_all(TimePoint time, std::string_view how);
   Track& track_of(const TraceEvent& event);
   Track& shared_track();
-  void introduce(Track& track, std::string_view name);
+  void write_track_name(Track& track, std::string_view name);
   std::int64_t thread_of(const Track& track) const;
   void describe(std::string_view what, std::int64_t thread, std::string_view arguments);
-  void put(char phase, Track& track, TimePoint time, std::string_view name,
-           std::string_view arguments);
+  void write_event(char phase, Track& track, TimePoint time, std::string_view name,
+                   std::string_view arguments);
   // Writes an event that concerns the whole rank.
-  void notice(TimePoint time, std::string_view name, std::string_view arguments);
+  void write_instant(TimePoint time, std::string_view name, std::string_view arguments);
   std::string time_text(TimePoint time) const;
   void write(std::string_view line);
 

@@ -161,7 +161,7 @@ TEST_F(TraceTextTest, EndsOpenCalls) {
 TEST_F(TraceTextTest, SaysHowManyCallsWereLost) {
   text_.add(begun(1, "a", 1));
   text_.take();
-  text_.cut(at(5), 1234);
+  text_.mark_lost(at(5), 1234);
   EXPECT_EQ(
       text_.take(),
       R"({"ph":"E","ts":0.005,"pid":2,"tid":6,"args":{"dtype":"float32","shape":"[]","bytes":4,"unknown":true}},

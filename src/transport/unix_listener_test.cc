@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TimePoint soon() { return std::chrono::steady_clock::now() + std::chrono::seconds(30); }
+TimePoint deadline_of_test() { return std::chrono::steady_clock::now() + std::chrono::seconds(30); }
 
 // A name that only this test in this process uses.
 std::string fresh_name() {
@@ -34,11 +34,11 @@ TEST(UnixListener, TheVisitorIsKnownAndCanSendAtOnce) {
   const auto visit = UnixListener::visit(name);
   ASSERT_TRUE(visit.ok()) << visit.status().message();
   const Bytes hello(3, std::byte{7});
-  ASSERT_TRUE(visit->send(hello, {}, soon()).ok());  // before it is accepted
+  ASSERT_TRUE(visit->send(hello, {}, deadline_of_test()).ok());  // before it is accepted
   const auto visitor = listener->accept();
   ASSERT_TRUE(visitor.ok()) << visitor.status().message();
   EXPECT_EQ(visitor->process, ::getpid());
-  const auto message = visitor->socket.receive(soon());
+  const auto message = visitor->socket.receive(deadline_of_test());
   ASSERT_TRUE(message.ok()) << message.status().message();
   EXPECT_EQ(message->bytes, hello);
 }
@@ -104,11 +104,11 @@ TEST(UnixListener, OtherUsersAreSentAwayOnBothSides) {
   const std::string name = fresh_name();
   const auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok());
-  const int told = as_another_user([&] {
+  const int exit_code = as_another_user([&] {
     const auto visit = UnixListener::visit(name);
     return visit.status().message().find("of user id 0 ") != std::string::npos ? 7 : 1;
   });
-  EXPECT_EQ(told, 7);
+  EXPECT_EQ(exit_code, 7);
   const auto stranger = listener->accept();
   EXPECT_EQ(stranger.status().code(), StatusCode::kRetry);
   EXPECT_THAT(stranger.status().message(), HasSubstr("of user id 65534"));

@@ -38,13 +38,13 @@ Status system_error(const char* call) {
   return Status::stop(std::string(call) + " on a Unix socket failed: " + std::strerror(error));
 }
 
-Status closed_peer() {
+Status peer_gone_error() {
   return Status::rebuild_group("the process at the other end of the Unix socket is gone");
 }
 
 Status receive_error(const char* call) {
   if (errno == EAGAIN || errno == EWOULDBLOCK) return Status::retry("no message has come yet");
-  if (errno == ECONNRESET) return closed_peer();
+  if (errno == ECONNRESET) return peer_gone_error();
   return system_error(call);
 }
 
@@ -61,7 +61,7 @@ Status check_outgoing(std::size_t bytes, std::size_t descriptors) {
   return {};
 }
 
-void take_ancillary(msghdr& header, Ancillary& result) {
+void parse_ancillary(msghdr& header, Ancillary& result) {
   for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
     if (part->cmsg_level != SOL_SOCKET) continue;
     if (part->cmsg_type == SCM_CREDENTIALS) {
@@ -171,7 +171,7 @@ Status UnixSocket::try_send(std::span<const std::byte> bytes,
     // this user are in unread messages, until a process receives some.
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS || errno == ETOOMANYREFS)
       return Status::retry("the Unix socket takes no further message now");
-    if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return closed_peer();
+    if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN) return peer_gone_error();
     if (errno == EBADF && !descriptors.empty())
       return Status::fix_call("one of the descriptors to be sent is not open");
     return system_error("sendmsg");
@@ -187,7 +187,7 @@ Result<UnixMessage> UnixSocket::try_receive() const {
   ssize_t length = -1;
   while ((length = ::recv(descriptor_.get(), nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT)) < 0)
     if (errno != EINTR) return receive_error("recv");
-  if (length == 0) return closed_peer();
+  if (length == 0) return peer_gone_error();
   message.bytes.resize(std::min(static_cast<std::size_t>(length), kUnixMessageBytesMax));
   Ancillary ancillary;
   ancillary.descriptors.reserve(kUnixMessageDescriptorsMax);
@@ -202,8 +202,8 @@ Result<UnixMessage> UnixSocket::try_receive() const {
     if (errno != EINTR) return receive_error("recvmsg");
   }
   // Take ownership at once, so that a rejected message leaves no descriptor open.
-  take_ancillary(header, ancillary);
-  if (count == 0) return closed_peer();
+  parse_ancillary(header, ancillary);
+  if (count == 0) return peer_gone_error();
   FARANDOLE_TRY(check_incoming(ancillary, header.msg_flags));
   message.bytes.resize(static_cast<std::size_t>(count));
   const bool all_valid = std::ranges::all_of(ancillary.descriptors, &Descriptor::valid);

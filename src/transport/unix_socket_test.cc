@@ -20,9 +20,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr auto kSoon = std::chrono::seconds(30);  // guards against hanging
+constexpr auto kHangGuard = std::chrono::seconds(30);  // guards against hanging
 
-TimePoint soon() { return std::chrono::steady_clock::now() + kSoon; }
+TimePoint deadline_of_test() { return std::chrono::steady_clock::now() + kHangGuard; }
 
 std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -49,17 +49,17 @@ std::pair<UnixSocket, UnixSocket> connected() {
 
 TEST(UnixSocket, KeepsTheBordersOfMessages) {
   auto [left, right] = connected();
-  ASSERT_TRUE(left.send(as_bytes("one"), {}, soon()).ok());
-  ASSERT_TRUE(left.send(as_bytes("two, longer"), {}, soon()).ok());
-  EXPECT_EQ(as_text(right.receive(soon()).value().bytes), "one");
-  EXPECT_EQ(as_text(right.receive(soon()).value().bytes), "two, longer");
+  ASSERT_TRUE(left.send(as_bytes("one"), {}, deadline_of_test()).ok());
+  ASSERT_TRUE(left.send(as_bytes("two, longer"), {}, deadline_of_test()).ok());
+  EXPECT_EQ(as_text(right.receive(deadline_of_test()).value().bytes), "one");
+  EXPECT_EQ(as_text(right.receive(deadline_of_test()).value().bytes), "two, longer");
 }
 
 TEST(UnixSocket, CarriesTheLongestMessageUnderDefaultBuffers) {
   auto [left, right] = connected();
   const Bytes longest(kUnixMessageBytesMax, std::byte{7});
-  ASSERT_TRUE(left.send(longest, {}, soon()).ok());
-  EXPECT_EQ(right.receive(soon()).value().bytes, longest);
+  ASSERT_TRUE(left.send(longest, {}, deadline_of_test()).ok());
+  EXPECT_EQ(right.receive(deadline_of_test()).value().bytes, longest);
 }
 
 TEST(UnixSocket, HandsDescriptorsOver) {
@@ -69,10 +69,10 @@ TEST(UnixSocket, HandsDescriptorsOver) {
   const Descriptor read_end(pipe_ends[0]);
   Descriptor write_end(pipe_ends[1]);
   const std::array<int, 1> to_send{write_end.get()};
-  ASSERT_TRUE(left.send(as_bytes("pipe"), to_send, soon()).ok());
+  ASSERT_TRUE(left.send(as_bytes("pipe"), to_send, deadline_of_test()).ok());
   write_end.reset();
 
-  auto message = right.receive(soon());
+  auto message = right.receive(deadline_of_test());
   ASSERT_TRUE(message.ok()) << message.status().message();
   ASSERT_EQ(message->descriptors.size(), 1U);
   EXPECT_EQ(::fcntl(message->descriptors[0].get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
@@ -99,11 +99,11 @@ TEST(UnixSocket, RejectsTruncatedMessagesAndGoesOn) {
   const Bytes too_long(kUnixMessageBytesMax + 1);
   ASSERT_EQ(::send(left.descriptor().get(), too_long.data(), too_long.size(), 0),
             static_cast<ssize_t>(too_long.size()));
-  const auto rejected = right.receive(soon());
+  const auto rejected = right.receive(deadline_of_test());
   ASSERT_FALSE(rejected.ok());
   EXPECT_EQ(rejected.status().code(), StatusCode::kStop);
-  ASSERT_TRUE(left.send(as_bytes("fine"), {}, soon()).ok());
-  EXPECT_TRUE(right.receive(soon()).ok());
+  ASSERT_TRUE(left.send(as_bytes("fine"), {}, deadline_of_test()).ok());
+  EXPECT_TRUE(right.receive(deadline_of_test()).ok());
 }
 
 TEST(UnixSocket, RejectsTooManyDescriptorsAndLeaksNone) {
@@ -126,7 +126,7 @@ TEST(UnixSocket, RejectsTooManyDescriptorsAndLeaksNone) {
   std::memcpy(CMSG_DATA(rights), numbers.data(), kCount * sizeof(int));
   ASSERT_EQ(::sendmsg(left.descriptor().get(), &header, 0), 1);
 
-  const auto message = right.receive(soon());
+  const auto message = right.receive(deadline_of_test());
   ASSERT_TRUE(message.ok());
   EXPECT_EQ(as_text(message->bytes), "x");
   EXPECT_EQ(message->complete.code(), StatusCode::kStop);
@@ -153,7 +153,7 @@ TEST(UnixSocket, RejectsAnotherUser) {
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_EQ(status, 0);
-  const auto rejected = right.receive(soon());
+  const auto rejected = right.receive(deadline_of_test());
   ASSERT_FALSE(rejected.ok());
   EXPECT_EQ(rejected.status().code(), StatusCode::kStop);
   EXPECT_THAT(rejected.status().message(), HasSubstr("user id 65533"));
@@ -161,11 +161,11 @@ TEST(UnixSocket, RejectsAnotherUser) {
 
 TEST(UnixSocket, ClosedPeerIsTold) {
   auto [left, right] = connected();
-  ASSERT_TRUE(left.send(as_bytes("last words"), {}, soon()).ok());
+  ASSERT_TRUE(left.send(as_bytes("last words"), {}, deadline_of_test()).ok());
   left.take_descriptor().reset();
-  EXPECT_TRUE(right.receive(soon()).ok());
-  EXPECT_EQ(right.receive(soon()).status().code(), StatusCode::kRebuildGroup);
-  EXPECT_EQ(right.send(as_bytes("x"), {}, soon()).code(), StatusCode::kRebuildGroup);
+  EXPECT_TRUE(right.receive(deadline_of_test()).ok());
+  EXPECT_EQ(right.receive(deadline_of_test()).status().code(), StatusCode::kRebuildGroup);
+  EXPECT_EQ(right.send(as_bytes("x"), {}, deadline_of_test()).code(), StatusCode::kRebuildGroup);
 }
 
 TEST(UnixSocket, WaitsForAMessageAndForRoom) {
@@ -175,8 +175,9 @@ TEST(UnixSocket, WaitsForAMessageAndForRoom) {
   int sent = 0;
   while (left.try_send(longest, {}).ok()) ++sent;
   EXPECT_EQ(left.send(longest, {}, std::chrono::steady_clock::now()).code(), StatusCode::kRetry);
-  std::jthread writer([&left, &longest] { EXPECT_TRUE(left.send(longest, {}, soon()).ok()); });
-  for (int i = 0; i < sent + 1; ++i) EXPECT_TRUE(right.receive(soon()).ok());
+  std::jthread writer(
+      [&left, &longest] { EXPECT_TRUE(left.send(longest, {}, deadline_of_test()).ok()); });
+  for (int i = 0; i < sent + 1; ++i) EXPECT_TRUE(right.receive(deadline_of_test()).ok());
 }
 
 TEST(UnixSocket, AdoptsOnlyItsOwnKind) {

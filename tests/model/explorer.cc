@@ -76,11 +76,12 @@ class Search {
     while (!ends_.empty()) {
       const std::uint32_t to = ends_.back();
       ends_.pop_back();
-      auto way = std::lower_bound(ways_back_.begin(), ways_back_.end(), std::pair(to, 0U));
-      for (; way != ways_back_.end() && way->first == to; ++way) {
-        if (can_end[way->second]) continue;
-        can_end[way->second] = true;
-        ends_.push_back(way->second);
+      auto entry_barrier =
+          std::lower_bound(ways_back_.begin(), ways_back_.end(), std::pair(to, 0U));
+      for (; entry_barrier != ways_back_.end() && entry_barrier->first == to; ++entry_barrier) {
+        if (can_end[entry_barrier->second]) continue;
+        can_end[entry_barrier->second] = true;
+        ends_.push_back(entry_barrier->second);
       }
     }
     const auto lost = std::find(can_end.begin(), can_end.end(), false);
@@ -114,12 +115,12 @@ class Search {
   void found(Verdict verdict, std::string text, std::uint32_t at, const Choice* last) {
     finding_.verdict = verdict;
     finding_.text = std::move(text);
-    std::vector<Choice> way;
-    if (last != nullptr) way.push_back(*last);
+    std::vector<Choice> entry_barrier;
+    if (last != nullptr) entry_barrier.push_back(*last);
     for (; origins_[at].parent != kNobody; at = origins_[at].parent)
-      way.push_back(origins_[at].choice);
+      entry_barrier.push_back(origins_[at].choice);
     MachineState state = machine_.start();
-    for (auto choice = way.rbegin(); choice != way.rend(); ++choice) {
+    for (auto choice = entry_barrier.rbegin(); choice != entry_barrier.rend(); ++choice) {
       finding_.trace += machine_.describe(*choice, state) + "\n";
       machine_.apply(*choice, state);
     }

@@ -93,11 +93,11 @@ template <std::uint32_t Slots>
 auto FlowMember<Slots>::sequence_of(std::uint32_t step) const -> Sequence {
   const Flow& flow = job_->flow();
   const bool differs = step == flow.misprediction_at && number_ % 2 == 1;
-  const Way way(*job_, board(),
-                {.sequence = step, .id = identity_of(differs ? 1000 + step : step)});
-  if (flow.shape == Shape::kRounds) return BasicRounds<Way>(way);
-  if (flow.shape == Shape::kTwoShots) return BasicTwoShots<Way>(way);
-  return Barrier{way};
+  const EntryBarrierType entry_barrier(
+      *job_, board(), {.sequence = step, .id = identity_of(differs ? 1000 + step : step)});
+  if (flow.shape == Shape::kRounds) return BasicRounds<EntryBarrierType>(entry_barrier);
+  if (flow.shape == Shape::kTwoShots) return BasicTwoShots<EntryBarrierType>(entry_barrier);
+  return Barrier{entry_barrier};
 }
 
 template <std::uint32_t Slots>
@@ -260,11 +260,13 @@ void FlowMember<Slots>::get_memory_back() {
 
 template <std::uint32_t Slots>
 Progress FlowMember<Slots>::advance() {
-  if (auto* const rounds = std::get_if<BasicRounds<Way>>(&sequence_)) return rounds->advance(*this);
-  if (auto* const shots = std::get_if<BasicTwoShots<Way>>(&sequence_)) return shots->advance(*this);
-  Way& way = std::get<Barrier>(sequence_).way;
-  if (!way.entered()) enter(way);
-  return way.check_arrivals();
+  if (auto* const rounds = std::get_if<BasicRounds<EntryBarrierType>>(&sequence_))
+    return rounds->advance(*this);
+  if (auto* const shots = std::get_if<BasicTwoShots<EntryBarrierType>>(&sequence_))
+    return shots->advance(*this);
+  EntryBarrierType& entry_barrier = std::get<Barrier>(sequence_).entry_barrier;
+  if (!entry_barrier.entered()) enter(entry_barrier);
+  return entry_barrier.check_arrivals();
 }
 
 template <std::uint32_t Slots>
@@ -298,10 +300,10 @@ void FlowMember<Slots>::stage(std::int64_t window) {
 }
 
 template <std::uint32_t Slots>
-void FlowMember<Slots>::enter(Way& way) {
+void FlowMember<Slots>::enter(EntryBarrierType& entry_barrier) {
   ++hooks_;
   const std::uint64_t input = exposes() ? static_cast<std::uint64_t>(number_) : kNowhere;
-  way.enter(0, input, is_two_shots() ? input : kNowhere);
+  entry_barrier.enter(0, input, is_two_shots() ? input : kNowhere);
   if (job_->has(Bug::kEntersEarly) && step_ < job_->options().steps) enter_ahead();
   if (job_->has(Bug::kWritesEarly)) write_early();
 }

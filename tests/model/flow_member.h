@@ -30,7 +30,7 @@ class PlantedBoard : public ModelBoard<Slots> {
   bool may_run();
   bool try_close();
   void write_key(ByteWriter& key) const {
-    if (!job_->options().spins) write_look(key, this->look_);
+    if (!job_->options().spins) write_check_state(key, this->check_state_);
   }
 
  private:
@@ -40,7 +40,7 @@ class PlantedBoard : public ModelBoard<Slots> {
   // A spinning member does not publish whom it awaits, and begins each look with the first member.
   // That saves states, and makes a difference only to members that sleep.
   void begin_look() {
-    if (job_->options().spins) this->look_ = {.is_told = false};
+    if (job_->options().spins) this->check_state_ = {.publishes_awaited = false};
   }
 
   FlowJob* job_;  // borrowed
@@ -72,9 +72,9 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
   void run() override;
 
   // The functions that the shipped sequences call.
-  using Way = PlantedEntryBarrier<Slots>;
+  using EntryBarrierType = PlantedEntryBarrier<Slots>;
   void stage(std::int64_t window);
-  void enter(Way& way);
+  void enter(EntryBarrierType& entry_barrier);
   std::optional<std::int64_t> all_arrived();
   bool take(std::int64_t round);
   bool reduce(std::int64_t window);
@@ -83,9 +83,10 @@ class FlowMember final : public CopiedThread<FlowMember<Slots>> {
  private:
   // Does what the shipped Barrier does, which is not a template.
   struct Barrier {
-    Way way;
+    EntryBarrierType entry_barrier;
   };
-  using Sequence = std::variant<Barrier, BasicRounds<Way>, BasicTwoShots<Way>>;
+  using Sequence =
+      std::variant<Barrier, BasicRounds<EntryBarrierType>, BasicTwoShots<EntryBarrierType>>;
   enum class Mode : std::uint8_t { kBegin, kTurn, kPrepare, kSleep, kOver };
   // After a death or a leave: the current step still completes (kept), or it fails (abandoned).
   enum class Ending : std::uint8_t { kNone, kKept, kAbandoned };

@@ -20,8 +20,8 @@ template <std::uint32_t Slots>
 using ModelBoard = BasicFlagBoard<ModelAtomics, Slots>;
 
 // Writes the part of a board's state that belongs to the key of a local state.
-template <class Look>
-void write_look(ByteWriter& key, const Look& look) {
+template <class CheckState>
+void write_check_state(ByteWriter& key, const CheckState& look) {
   key.put(look.missing);
   key.put(look.awaited);
 }

@@ -30,7 +30,7 @@ class MixedBoard : public ModelBoard<Slots> {
     return Base::identity(member) ^ unmixed(this->generation(), this->sequence());
   }
   bool all_entered();
-  void write_key(ByteWriter& key) const { write_look(key, this->look_); }
+  void write_key(ByteWriter& key) const { write_check_state(key, this->check_state_); }
 
  private:
   std::uint64_t unmixed(std::uint32_t generation, std::uint32_t sequence) const {

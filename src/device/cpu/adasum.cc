@@ -17,9 +17,9 @@ constexpr std::int64_t kBlock = 2048;
 // A squared length counts as zero if it is less than this fraction of the value that it would have
 // if no terms cancelled out. For lengths, the fraction is 2^-16. Rounding errors are at most about
 // 2^-43 (in a tensor of 64 MiB, if all roundings go in one direction).
-constexpr double kCancelled = 0x1p-32;
+constexpr double kCancellationFraction = 0x1p-32;
 
-constexpr std::size_t place_of(std::size_t a, std::size_t b) {
+constexpr std::size_t product_index(std::size_t a, std::size_t b) {
   return dot_products_of(std::max(a, b)) + std::min(a, b);
 }
 
@@ -52,7 +52,7 @@ class Tree {
     Product sum;
     for (std::size_t i = a.begin; i < a.end; ++i)
       for (std::size_t j = b.begin; j < b.end; ++j) {
-        const double term = weights_[i] * weights_[j] * products_[place_of(i, j)];
+        const double term = weights_[i] * weights_[j] * products_[product_index(i, j)];
         sum.value += term;
         sum.magnitude += std::abs(term);
       }
@@ -61,7 +61,7 @@ class Tree {
 
   static double coefficient(double common, const Product& square) {
     const double least =
-        std::max(kCancelled * square.magnitude, std::numeric_limits<double>::min());
+        std::max(kCancellationFraction * square.magnitude, std::numeric_limits<double>::min());
     return square.value < least ? 1 : 1 - common / square.value / 2;
   }
 
@@ -79,10 +79,11 @@ struct Pair {
 // Returns the first two inputs at or after `begin` that are not null. If there is none, both are
 // the number of inputs.
 Pair pair_from(std::span<const std::byte* const> inputs, std::size_t begin) {
-  const auto there = [](const std::byte* input) { return input != nullptr; };
-  const auto first = std::find_if(inputs.begin() + static_cast<long>(begin), inputs.end(), there);
+  const auto is_present = [](const std::byte* input) { return input != nullptr; };
+  const auto first =
+      std::find_if(inputs.begin() + static_cast<long>(begin), inputs.end(), is_present);
   if (first == inputs.end()) return {inputs.size(), inputs.size()};
-  const auto second = std::find_if(first + 1, inputs.end(), there);
+  const auto second = std::find_if(first + 1, inputs.end(), is_present);
   return {static_cast<std::size_t>(first - inputs.begin()),
           static_cast<std::size_t>((second == inputs.end() ? first : second) - inputs.begin())};
 }
@@ -94,18 +95,18 @@ void add_products(const AdasumKernels& kernels, ProductJob& job, Pair left, Pair
   std::array<double, 4> products = {};
   job.products = products.data();
   (left == right ? kernels.square : kernels.product)(job);
-  sums[place_of(left.first, right.first)] += products[0];
+  sums[product_index(left.first, right.first)] += products[0];
   if (left != right && right.first != right.second)
-    sums[place_of(left.first, right.second)] += products[1];
+    sums[product_index(left.first, right.second)] += products[1];
   if (left.first == left.second) return;
-  sums[place_of(left.second, right.first)] += products[2];
-  if (right.first != right.second) sums[place_of(left.second, right.second)] += products[3];
+  sums[product_index(left.second, right.first)] += products[2];
+  if (right.first != right.second) sums[product_index(left.second, right.second)] += products[3];
 }
 
 }  // namespace
 
-void find_adasum_weights(std::span<const double> products, double scale,
-                         std::span<double> weights) {
+void compute_adasum_weights(std::span<const double> products, double scale,
+                            std::span<double> weights) {
   CHECK(products.size() == dot_products_of(weights.size()), "every input has all its products");
   const std::size_t inputs = weights.size();
   std::ranges::fill(weights, 1);

@@ -32,7 +32,8 @@ constexpr std::size_t dot_products_of(std::size_t inputs) { return inputs * (inp
 //   counts as zero.
 // - If an input contains an infinity or a NaN, all results are NaN. They may also be NaN if a
 //   float64 vector is longer than 10^154.
-void find_adasum_weights(std::span<const double> products, double scale, std::span<double> weights);
+void compute_adasum_weights(std::span<const double> products, double scale,
+                            std::span<double> weights);
 
 // The two passes. Each call works on a part of all inputs. A null pointer stands for an input of
 // zeros; unless `count` is 0, at least one input must not be null. Everything is computed in

@@ -50,7 +50,7 @@ struct Lanes<Number<float>> {
   }
 };
 template <>
-struct Lanes<Brain> {
+struct Lanes<BFloat16Element> {
   [[gnu::always_inline]] static void read(const std::byte* from, Doubles& to) {
     HalfWords halves;
     load_lanes(from, halves);
@@ -65,7 +65,7 @@ struct Lanes<Brain> {
   }
 };
 template <>
-struct Lanes<Half> {
+struct Lanes<Float16Element> {
   [[gnu::always_inline]] static void read(const std::byte* from, Doubles& to) {
 #if defined(__F16C__) && defined(__AVX2__)
     const auto* const halves = reinterpret_cast<const __m128i_u*>(from);
@@ -92,8 +92,9 @@ struct Lanes<Half> {
 // Reads and writes the last vector, which has fewer than eight elements. Reading fills the rest
 // with zeros.
 template <class Element>
-struct Rest {
-  explicit Rest(std::int64_t count) : bytes(static_cast<std::size_t>(count * Element::kBytes)) {}
+struct PartialVector {
+  explicit PartialVector(std::int64_t count)
+      : bytes(static_cast<std::size_t>(count * Element::kBytes)) {}
   [[gnu::always_inline]] void read(const std::byte* from, Doubles& to) {
     std::byte memory[kLanes * Element::kBytes] = {};
     __builtin_memcpy(memory, from, bytes);
@@ -109,7 +110,7 @@ struct Rest {
 
 // How many vectors are processed in parallel, so that one addition need not wait for the previous
 // one.
-constexpr std::int64_t kAtOnce = 2;
+constexpr std::int64_t kVectorsInParallel = 2;
 
 template <bool kSquare>
 struct Products {
@@ -125,7 +126,7 @@ struct Products {
 
 template <class Element, bool kSquare>
 void multiply(const ProductJob& job) {
-  Products<kSquare> all[kAtOnce] = {};
+  Products<kSquare> all[kVectorsInParallel] = {};
   Doubles left[2];
   Doubles right[2];
   const auto add = [&](auto&& read, std::int64_t offset, Products<kSquare>& to)
@@ -139,16 +140,16 @@ void multiply(const ProductJob& job) {
   const std::int64_t step = kLanes * Element::kBytes;
   std::int64_t offset = 0;
   std::int64_t left_over = job.count;
-  for (; left_over >= kAtOnce * kLanes; left_over -= kAtOnce * kLanes)
+  for (; left_over >= kVectorsInParallel * kLanes; left_over -= kVectorsInParallel * kLanes)
     for (Products<kSquare>& products : all) {
       add(Lanes<Element>::read, offset, products);
       offset += step;
     }
   for (Products<kSquare>& products : all) {
     if (left_over <= 0) break;
-    Rest<Element> rest(left_over < kLanes ? left_over : kLanes);
+    PartialVector<Element> partial(left_over < kLanes ? left_over : kLanes);
     add([&](const std::byte* from, Doubles& to)
-            __attribute__((always_inline)) { rest.read(from, to); },
+            __attribute__((always_inline)) { partial.read(from, to); },
         offset, products);
     offset += step;
     left_over -= kLanes;
@@ -186,13 +187,13 @@ void add_weighted(const WeightedJob& job) {
         Lanes<Element>::write(sums[part], job.outputs[output] + offset + part * step);
   }
   for (; left_over > 0; left_over -= kLanes, offset += step) {
-    Rest<Element> rest(left_over < kLanes ? left_over : kLanes);
+    PartialVector<Element> partial(left_over < kLanes ? left_over : kLanes);
     Doubles sum;
     add([&](const std::byte* from, Doubles& to)
-            __attribute__((always_inline)) { rest.read(from, to); },
+            __attribute__((always_inline)) { partial.read(from, to); },
         offset, sum);
     for (std::int64_t output = 0; output < job.output_count; ++output)
-      rest.write(sum, job.outputs[output] + offset);
+      partial.write(sum, job.outputs[output] + offset);
   }
 }
 

@@ -136,7 +136,7 @@ Vector adasum(const std::vector<Vector>& vectors, double prescale = 1, double po
 }
 
 template <class T>
-class OfType : public ::testing::Test {
+class AdasumOfType : public ::testing::Test {
  protected:
   // The vectors share a random component, as gradients do, and are rounded to the dtype.
   static std::vector<Vector> random_vectors(std::size_t members, std::size_t count) {
@@ -166,9 +166,9 @@ class OfType : public ::testing::Test {
   }
 };
 using Types = ::testing::Types<Float16, BFloat16, float, double>;
-TYPED_TEST_SUITE(OfType, Types);
+TYPED_TEST_SUITE(AdasumOfType, Types);
 
-TYPED_TEST(OfType, any_number_of_members_and_elements_is_the_tree) {
+TYPED_TEST(AdasumOfType, any_number_of_members_and_elements_is_the_tree) {
   for (const std::size_t members : std::initializer_list<std::size_t>{1, 2, 3, 4, 5, 6, 7, 8, 13})
     for (const std::size_t count :
          std::initializer_list<std::size_t>{1, 2, 7, 8, 9, 16, 31, 32, 33, 100, 2048, 5001}) {
@@ -178,7 +178,7 @@ TYPED_TEST(OfType, any_number_of_members_and_elements_is_the_tree) {
     }
 }
 
-TYPED_TEST(OfType, orthogonal_vectors_are_added_and_equal_ones_averaged) {
+TYPED_TEST(AdasumOfType, orthogonal_vectors_are_added_and_equal_ones_averaged) {
   const Vector x = {3, 0, -1, 0};
   const Vector y = {0, 5, 0, 2};
   EXPECT_EQ(adasum<TypeParam>({x, y}), (Vector{3, 5, -1, 2}));
@@ -186,7 +186,7 @@ TYPED_TEST(OfType, orthogonal_vectors_are_added_and_equal_ones_averaged) {
     EXPECT_EQ(adasum<TypeParam>(std::vector<Vector>(members, x)), x) << members;
 }
 
-TYPED_TEST(OfType, zeros_change_nothing_wherever_they_are) {
+TYPED_TEST(AdasumOfType, zeros_change_nothing_wherever_they_are) {
   const Vector x = {3, 0.5, -1};
   const Vector zeros = {0, 0, 0};
   EXPECT_EQ(adasum<TypeParam>({x, zeros}), x);
@@ -194,7 +194,7 @@ TYPED_TEST(OfType, zeros_change_nothing_wherever_they_are) {
   EXPECT_EQ(adasum<TypeParam>({zeros, zeros, zeros}), zeros);
 }
 
-TYPED_TEST(OfType, what_cancels_out_counts_as_zeros) {
+TYPED_TEST(AdasumOfType, what_cancels_out_counts_as_zeros) {
   const Vector x = {1, 2, 3};
   const Vector opposite = {-1, -2, -3};
   const Vector y = {1, 1, 1};
@@ -202,7 +202,7 @@ TYPED_TEST(OfType, what_cancels_out_counts_as_zeros) {
   EXPECT_EQ(adasum<TypeParam>({x, opposite, y, y}), y);
 }
 
-TYPED_TEST(OfType, the_scales_are_factors) {
+TYPED_TEST(AdasumOfType, the_scales_are_factors) {
   const auto vectors = this->random_vectors(3, 50);
   Vector wanted = tree(vectors);
   for (long double& value : wanted) value *= 1.5L;
@@ -211,7 +211,7 @@ TYPED_TEST(OfType, the_scales_are_factors) {
 }
 
 // Every processor must get the same bits.
-TYPED_TEST(OfType, is_the_same_with_all_instructions) {
+TYPED_TEST(AdasumOfType, is_the_same_with_all_instructions) {
   for (const std::size_t count : std::initializer_list<std::size_t>{5, 63, 5001}) {
     const auto vectors = this->random_vectors(5, count);
     std::vector<Buffer> inputs;
@@ -225,7 +225,7 @@ TYPED_TEST(OfType, is_the_same_with_all_instructions) {
   }
 }
 
-TYPED_TEST(OfType, infinities_and_nan_are_seen_in_all_elements) {
+TYPED_TEST(AdasumOfType, infinities_and_nan_are_seen_in_all_elements) {
   const long double infinity = std::numeric_limits<float>::infinity();
   for (const long double bad : {infinity, -infinity, std::nanl("")})
     for (const std::size_t place : {0U, 1U, 2U}) {
@@ -291,7 +291,7 @@ TEST(Adasum, the_products_of_parts_add_up) {
   }
   EXPECT_THAT(products, testing::ElementsAre(30, 70, 174));
   std::array<double, 2> weights = {};
-  find_adasum_weights(products, 2, weights);
+  compute_adasum_weights(products, 2, weights);
   EXPECT_THAT(weights, testing::ElementsAre(2 * (1 - 70.0 / 60), 2 * (1 - 70.0 / 348)));
 }
 

@@ -107,7 +107,7 @@ struct Bool {
 
 // Bfloat16. A bfloat16 is the upper half of a float32, so elements need not change lanes: the lower
 // halves of all 32-bit lanes become one vector, and the upper halves another.
-struct Brain {
+struct BFloat16Element {
   using Lane = float;
   static constexpr int kParts = 2;
   static constexpr int kBytes = 2;
@@ -128,7 +128,7 @@ struct Brain {
 
 // Float16. Uses the processor's conversions if it has them: they round to nearest even in every
 // rounding mode. Their order of elements decides which element is in which part.
-struct Half {
+struct Float16Element {
   using Lane = float;
   static constexpr int kParts = 2;
   static constexpr int kBytes = 2;
@@ -187,8 +187,8 @@ constexpr std::array<T, kDTypes.size()> kByDType = {
     Row<Number<std::uint16_t>>::kRow,
     Row<Number<std::int32_t>>::kRow,
     Row<Number<std::int64_t>>::kRow,
-    Row<Half>::kRow,
-    Row<Brain>::kRow,
+    Row<Float16Element>::kRow,
+    Row<BFloat16Element>::kRow,
     Row<Number<float>>::kRow,
     Row<Number<double>>::kRow,
 };

@@ -17,7 +17,7 @@ constexpr std::int64_t kBlock = 1024;
 
 // Truncates toward zero and clamps to the range of the type. `value` must not be NaN.
 template <class T>
-T cut_off(double value) {
+T saturated_cast(double value) {
   using Limits = std::numeric_limits<T>;
   constexpr auto kSmallest = static_cast<double>(Limits::min());
   constexpr auto kHalf = static_cast<T>(Limits::max() / 2 + 1);
@@ -33,10 +33,10 @@ struct Integer {
   using Accumulator = Wide;
   static Wide widen(T value) { return value; }
   static Wide scale(Wide value, double factor) {  // a factor of 1 avoids float64
-    return factor == 1 ? value : cut_off<T>(static_cast<double>(value) * factor);
+    return factor == 1 ? value : saturated_cast<T>(static_cast<double>(value) * factor);
   }
 };
-struct Truth {
+struct BoolElement {
   using Stored = std::uint8_t;
   using Accumulator = std::uint8_t;
   static std::uint8_t widen(std::uint8_t value) { return value != 0 ? 1 : 0; }
@@ -146,11 +146,11 @@ struct IntegerRow<Number<T>> {
 template <>
 struct IntegerRow<Bool> {
   static constexpr Kernels kRow = {nullptr,
-                                   reduce_all<Truth, Max>,
+                                   reduce_all<BoolElement, Max>,
                                    nullptr,
-                                   reduce_all<Truth, Min>,
-                                   reduce_all<Truth, Max>,
-                                   reduce_all<Truth, Min>};
+                                   reduce_all<BoolElement, Min>,
+                                   reduce_all<BoolElement, Max>,
+                                   reduce_all<BoolElement, Min>};
 };
 
 constexpr std::array<Kernels, kDTypes.size()> kIntegerKernels = kByDType<Kernels, IntegerRow>;

@@ -31,7 +31,7 @@ void reduce_by_adasum(const InstructionSet& set, const Reduction& reduction,
   std::vector<double> products(dot_products_of(inputs.size()));
   std::vector<double> weights(inputs.size());
   adasum.add_dot_products(inputs, count, products);
-  find_adasum_weights(products, reduction.prescale * reduction.postscale, weights);
+  compute_adasum_weights(products, reduction.prescale * reduction.postscale, weights);
   adasum.add_weighted(inputs, weights, outputs, count);
 }
 

@@ -263,9 +263,9 @@ Buffer one_by_one(const Reduction& reduction, const std::vector<Buffer>& inputs)
 }
 
 // A tensor that begins `offset` bytes after an aligned address, with guard bytes after its end.
-class Placed {
+class GuardedTensor {
  public:
-  Placed(const std::byte* content, std::size_t bytes, std::size_t offset)
+  GuardedTensor(const std::byte* content, std::size_t bytes, std::size_t offset)
       : memory_(offset + bytes + kGuard.size()), offset_(offset), bytes_(bytes) {
     if (content != nullptr) std::copy_n(content, bytes, first());
     std::ranges::copy(kGuard, first() + bytes);
@@ -331,8 +331,8 @@ class Reduce : public ::testing::TestWithParam<Case> {
   };
   void expect_bits_at(const Reduction& reduction, const std::vector<Buffer>& inputs, Layout layout,
                       const Buffer& expected) const {
-    std::vector<Placed> from;
-    std::vector<Placed> to;
+    std::vector<GuardedTensor> from;
+    std::vector<GuardedTensor> to;
     std::vector<const std::byte*> read;
     std::vector<std::byte*> written;
     for (const Buffer& input : inputs) {
@@ -345,7 +345,7 @@ class Reduce : public ::testing::TestWithParam<Case> {
     }
     reduce_with(set(), reduction, read, written,
                 static_cast<std::int64_t>(layout.bytes / row().bytes));
-    for (Placed& output : to) {
+    for (GuardedTensor& output : to) {
       ASSERT_TRUE(output.is_guarded());
       expect_equal(row().dtype, output.content(), expected);
     }

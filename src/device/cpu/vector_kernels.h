@@ -16,7 +16,7 @@ namespace {
 // The number of registers in a chunk of one input: 256 bytes with wide registers. With chunks of
 // 128 bytes, reading data that another core has just written takes 20 % longer on an AMD EPYC, even
 // if there is little to compute.
-constexpr int kUnits = kWidth == 64 ? 4 : 8;
+constexpr int kRegistersPerChunk = kWidth == 64 ? 4 : 8;
 
 struct Sum {
   template <class Lanes>
@@ -62,13 +62,13 @@ struct And {
 template <class Element, class Op, bool kScaled>
 struct Chunk {
   using Lane = typename Element::Lane;
-  static constexpr int kSums = kUnits * Element::kParts;
-  static constexpr int kBytes = kUnits * kWidth;
+  static constexpr int kSums = kRegistersPerChunk * Element::kParts;
+  static constexpr int kBytes = kRegistersPerChunk * kWidth;
 
   Vector<Lane> sums[kSums];
 
   [[gnu::always_inline]] void read(const std::byte* from, const KernelJob& job) {
-    for (int unit = 0; unit < kUnits; ++unit)
+    for (int unit = 0; unit < kRegistersPerChunk; ++unit)
       Element::widen(from + unit * kWidth, sums + unit * Element::kParts);
     if constexpr (kScaled)
       for (Vector<Lane>& sum : sums) sum *= static_cast<Lane>(job.prescale);
@@ -87,13 +87,13 @@ struct Chunk {
   }
   // Writes the chunk to every output at `offset`.
   [[gnu::always_inline]] void write(const KernelJob& job, std::int64_t offset) const {
-    decltype(Element::narrow(sums)) units[kUnits];
-    for (int unit = 0; unit < kUnits; ++unit)
+    decltype(Element::narrow(sums)) units[kRegistersPerChunk];
+    for (int unit = 0; unit < kRegistersPerChunk; ++unit)
       units[unit] = Element::narrow(sums + unit * Element::kParts);
     std::int64_t output = 0;
     do {
       std::byte* const to = job.outputs[output] + offset;
-      for (int unit = 0; unit < kUnits; ++unit) store(to + unit * kWidth, units[unit]);
+      for (int unit = 0; unit < kRegistersPerChunk; ++unit) store(to + unit * kWidth, units[unit]);
     } while (++output < job.output_count);
   }
 };

@@ -10,30 +10,30 @@ namespace {
 
 class ArenaTest : public testing::Test {
  protected:
-  std::ptrdiff_t place(const std::byte* block) const { return block - memory_.data(); }
+  std::ptrdiff_t offset_of(const std::byte* block) const { return block - memory_.data(); }
 
   std::array<std::byte, 1000> memory_{};
   Arena arena_{memory_};
 };
 
 TEST_F(ArenaTest, TakesTheFirstThatFits) {
-  EXPECT_EQ(place(arena_.take(100, 1)), 0);
+  EXPECT_EQ(offset_of(arena_.take(100, 1)), 0);
   auto* const second = arena_.take(200, 1);
-  EXPECT_EQ(place(arena_.take(100, 1)), 300);
+  EXPECT_EQ(offset_of(arena_.take(100, 1)), 300);
   arena_.give_back(second);
-  EXPECT_EQ(place(arena_.take(600, 1)), 400);
-  EXPECT_EQ(place(arena_.take(150, 1)), 100);
+  EXPECT_EQ(offset_of(arena_.take(600, 1)), 400);
+  EXPECT_EQ(offset_of(arena_.take(150, 1)), 100);
   EXPECT_EQ(arena_.take(51, 1), nullptr);
-  EXPECT_EQ(place(arena_.take(50, 1)), 250);
+  EXPECT_EQ(offset_of(arena_.take(50, 1)), 250);
 }
 
 TEST_F(ArenaTest, GapsFromAlignmentStayFree) {
   auto* const first = arena_.take(10, 1);
   auto* const aligned = arena_.take(100, 64);
-  EXPECT_EQ(place(aligned), 64);
-  EXPECT_EQ(place(arena_.take(54, 1)), 10);
+  EXPECT_EQ(offset_of(aligned), 64);
+  EXPECT_EQ(offset_of(arena_.take(54, 1)), 10);
   EXPECT_EQ(arena_.take(840, 64), nullptr);
-  EXPECT_EQ(place(arena_.take(836, 1)), 164);
+  EXPECT_EQ(offset_of(arena_.take(836, 1)), 164);
   arena_.give_back(first);
   arena_.give_back(aligned);
 }
@@ -45,7 +45,7 @@ TEST_F(ArenaTest, NeighboursMergeInAnyOrder) {
     for (int i = 0; i < 3; ++i) blocks.push_back(arena_.take(250, 1));
     for (const std::size_t i : order) arena_.give_back(blocks[i]);
     auto* const all = arena_.take(1000, 1);
-    EXPECT_EQ(place(all), 0);
+    EXPECT_EQ(offset_of(all), 0);
     arena_.give_back(all);
   }
 }

@@ -153,12 +153,12 @@ class BasicFlagBoard {
  protected:
   // The state of our checks: the member that was missing at the last check, and what our `Waiting`
   // has.
-  struct Look {
+  struct CheckState {
     int missing = 0;
     std::uint32_t awaited = 0;
-    bool is_told = true;  // whether we publish for whom we wait
+    bool publishes_awaited = true;  // whether we publish for whom we wait
   };
-  Look look_;  // not private, for the model explorer
+  CheckState check_state_;  // not private, for the model explorer
 
  private:
   enum class State : std::uint8_t {
@@ -173,13 +173,13 @@ class BasicFlagBoard {
   static State state_of(std::uint64_t closing) { return static_cast<State>(closing & 3); }
   // The current sequence minus the sequence in `closing`, modulo 2^32. Negative if the current one
   // is earlier.
-  std::int32_t ahead(std::uint64_t closing) const {
+  std::int32_t sequence_distance(std::uint64_t closing) const {
     return static_cast<std::int32_t>(sequence_ - static_cast<std::uint32_t>(closing >> 2));
   }
   bool all_entered_alike();
   template <class Done>  // bool(member)
   bool all_done(Done done);
-  void await(std::uint32_t awaited);
+  void publish_awaited(std::uint32_t awaited);
 
   // The line of a member for the current step.
   Line& line(int member) const {
@@ -219,8 +219,9 @@ BasicFlagBoard<Atomics, Slots>::BasicFlagBoard(std::byte* memory, int member,
   CHECK(member >= 0 && member < members(), "a member's number lies inside its group");
   CHECK(ranks_[static_cast<std::size_t>(member)] == doorbells.rank(),
         "the bells must be those of the member's own rank");
-  look_.missing = (member + 1) % members();
-  look_.is_told = members() > 2;  // of two members, each can only wait for the other
+  check_state_.missing = (member + 1) % members();
+  // Of two members, each can only wait for the other.
+  check_state_.publishes_awaited = members() > 2;
 }
 
 template <class Atomics, std::uint32_t Slots>
@@ -254,13 +255,13 @@ bool BasicFlagBoard<Atomics, Slots>::all_entered() {
 template <class Atomics, std::uint32_t Slots>
 template <class Done>
 bool BasicFlagBoard<Atomics, Slots>::all_done(Done done) {
-  int other = look_.missing;
-  for (int looks = 0; looks < members(); ++looks) {
+  int other = check_state_.missing;
+  for (int checks = 0; checks < members(); ++checks) {
     if (!done(other)) {
-      look_.missing = other;
+      check_state_.missing = other;
       const auto awaited = static_cast<std::uint32_t>(other) + 1;
-      if (!look_.is_told || look_.awaited == awaited) return false;
-      await(awaited);
+      if (!check_state_.publishes_awaited || check_state_.awaited == awaited) return false;
+      publish_awaited(awaited);
       // The other member may have stored its flag, and not woken us, before we published that we
       // wait for it. So check again.
       if (!done(other)) return false;
@@ -271,8 +272,8 @@ bool BasicFlagBoard<Atomics, Slots>::all_done(Done done) {
 }
 
 template <class Atomics, std::uint32_t Slots>
-void BasicFlagBoard<Atomics, Slots>::await(std::uint32_t awaited) {
-  look_.awaited = awaited;
+void BasicFlagBoard<Atomics, Slots>::publish_awaited(std::uint32_t awaited) {
+  check_state_.awaited = awaited;
   waiting_[member_].awaited.store(awaited, std::memory_order_seq_cst);
 }
 
@@ -325,12 +326,12 @@ bool BasicFlagBoard<Atomics, Slots>::all_entered_alike() {
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::may_run() {
   std::uint64_t seen = closing_->word.load(std::memory_order_seq_cst);
-  while (state_of(seen) == State::kProposed && ahead(seen) == 0)
+  while (state_of(seen) == State::kProposed && sequence_distance(seen) == 0)
     if (closing_->word.compare_exchange_strong(seen, closing(State::kKept, sequence_),
                                                std::memory_order_seq_cst))
       return true;
   // A member that closed a later sequence has completed this step.
-  return state_of(seen) != State::kClosed || ahead(seen) < 0;
+  return state_of(seen) != State::kClosed || sequence_distance(seen) < 0;
 }
 
 // The state of a sequence never goes back to an earlier one, so the compare-and-swap never
@@ -340,9 +341,9 @@ bool BasicFlagBoard<Atomics, Slots>::try_close() {
   CHECK(generation_ != 0, "there must be a current step");
   std::uint64_t seen = closing_->word.load(std::memory_order_seq_cst);
   for (;;) {
-    if (state_of(seen) == State::kKept && ahead(seen) == 0) return false;
+    if (state_of(seen) == State::kKept && sequence_distance(seen) == 0) return false;
     // A member that proposed a later sequence has completed this step.
-    if (state_of(seen) != State::kOpen && ahead(seen) < 0) return false;
+    if (state_of(seen) != State::kOpen && sequence_distance(seen) < 0) return false;
     if (state_of(seen) == State::kClosed) return true;
     const std::uint64_t proposed = closing(State::kProposed, sequence_);
     if (seen != proposed &&
@@ -359,7 +360,7 @@ bool BasicFlagBoard<Atomics, Slots>::try_close() {
 
 template <class Atomics, std::uint32_t Slots>
 void BasicFlagBoard<Atomics, Slots>::abandon() {
-  await(0);  // from now on we wait for any of them
+  publish_awaited(0);  // from now on we wait for any of them
   line(member_).abandoned.store(1, std::memory_order_seq_cst);
   ring_others();
 }

@@ -21,7 +21,7 @@ Bytes message_of(std::size_t bytes, unsigned seed) {
 }
 
 // The two ends of one queue, from rank 0 to rank 1.
-struct Pair {
+struct RingEnds {
   std::shared_ptr<Segment> bells =
       Segment::create("farandole-test", Doorbells::bytes_needed(2)).value();
   std::shared_ptr<Segment> memory =
@@ -33,19 +33,19 @@ struct Pair {
 };
 
 TEST(MessageRing, IsEmptyAtFirst) {
-  Pair pair;
-  EXPECT_FALSE(pair.receiver.try_receive().has_value());
+  RingEnds ends;
+  EXPECT_FALSE(ends.receiver.try_receive().has_value());
 }
 
 TEST(MessageRing, KeepsOrderAndContentOverManyTurns) {
-  Pair pair;
+  RingEnds ends;
   std::mt19937 random(7);
   std::deque<Bytes> expected;
   for (unsigned i = 0; i < 3000; ++i) {
     auto message = message_of(random() % (i % 10 == 0 ? 30'000 : 300), i);
-    if (pair.sender.try_send(message)) expected.push_back(std::move(message));
+    if (ends.sender.try_send(message)) expected.push_back(std::move(message));
     if (random() % 2 == 0) continue;
-    const auto received = pair.receiver.try_receive();
+    const auto received = ends.receiver.try_receive();
     ASSERT_EQ(received.has_value(), !expected.empty());
     if (!received) continue;
     ASSERT_EQ(*received, expected.front());
@@ -54,51 +54,51 @@ TEST(MessageRing, KeepsOrderAndContentOverManyTurns) {
 }
 
 TEST(MessageRing, FillsUpExactlyAndMakesRoomAgain) {
-  Pair pair;
+  RingEnds ends;
   const Bytes half(MessageRing::kCapacityBytes / 2);
   const Bytes rest(MessageRing::kCapacityBytes / 2 - 16);
-  EXPECT_TRUE(pair.sender.try_send(half));
-  EXPECT_FALSE(pair.sender.try_send(half));
-  EXPECT_TRUE(pair.sender.try_send(rest));
-  EXPECT_FALSE(pair.sender.try_send({})) << "not a byte is free";
-  EXPECT_EQ(pair.receiver.try_receive(), half);
-  EXPECT_TRUE(pair.sender.try_send({}));
-  EXPECT_EQ(pair.receiver.try_receive(), rest);
-  EXPECT_EQ(pair.receiver.try_receive(), Bytes());
-  EXPECT_FALSE(pair.receiver.try_receive().has_value());
+  EXPECT_TRUE(ends.sender.try_send(half));
+  EXPECT_FALSE(ends.sender.try_send(half));
+  EXPECT_TRUE(ends.sender.try_send(rest));
+  EXPECT_FALSE(ends.sender.try_send({})) << "not a byte is free";
+  EXPECT_EQ(ends.receiver.try_receive(), half);
+  EXPECT_TRUE(ends.sender.try_send({}));
+  EXPECT_EQ(ends.receiver.try_receive(), rest);
+  EXPECT_EQ(ends.receiver.try_receive(), Bytes());
+  EXPECT_FALSE(ends.receiver.try_receive().has_value());
 }
 
 TEST(MessageRingDeathTest, RejectsMessagesThatNeverFit) {
-  Pair pair;
+  RingEnds ends;
   const Bytes too_long(MessageRing::kCapacityBytes / 2 + 1);
-  EXPECT_DEATH(pair.sender.try_send(too_long), "half of its ring");
+  EXPECT_DEATH(ends.sender.try_send(too_long), "half of its ring");
 }
 
 TEST(MessageRing, BothEndsSleepWithoutLosingABell) {
-  Pair pair;
+  RingEnds ends;
   constexpr unsigned kMessages = 3000;
   const auto size_of = [](unsigned i) { return (i * 37) % 9000; };
   std::jthread sending([&] {
     for (unsigned i = 0; i < kMessages; ++i) {
       const auto message = message_of(size_of(i), i);
-      while (!pair.sender.try_send(message)) {
-        const auto ticket = pair.sender_bells.prepare_sleep();
-        const bool sent = pair.sender.try_send(message);
-        if (sent) pair.sender_bells.cancel_sleep();
+      while (!ends.sender.try_send(message)) {
+        const auto ticket = ends.sender_bells.prepare_sleep();
+        const bool sent = ends.sender.try_send(message);
+        if (sent) ends.sender_bells.cancel_sleep();
         if (sent) break;
-        ASSERT_TRUE(sleeps_until_the_bell(pair.sender_bells, ticket)) << "message " << i;
+        ASSERT_TRUE(is_woken_by_bell(ends.sender_bells, ticket)) << "message " << i;
       }
     }
   });
   for (unsigned i = 0; i < kMessages; ++i) {
-    auto received = pair.receiver.try_receive();
+    auto received = ends.receiver.try_receive();
     while (!received) {
-      const auto ticket = pair.receiver_bells.prepare_sleep();
-      received = pair.receiver.try_receive();
+      const auto ticket = ends.receiver_bells.prepare_sleep();
+      received = ends.receiver.try_receive();
       if (received)
-        pair.receiver_bells.cancel_sleep();
+        ends.receiver_bells.cancel_sleep();
       else
-        ASSERT_TRUE(sleeps_until_the_bell(pair.receiver_bells, ticket)) << "message " << i;
+        ASSERT_TRUE(is_woken_by_bell(ends.receiver_bells, ticket)) << "message " << i;
     }
     ASSERT_EQ(*received, message_of(size_of(i), i));
   }

@@ -19,7 +19,7 @@ constexpr std::size_t kPageBytes = 4096;
 // A sixteenth of the heap is for small blocks, which keep their pages when they are freed. So free
 // memory in the part for large blocks is always zero. Kept blocks also take at most a sixteenth of
 // the heap.
-constexpr std::size_t kPart = 16;
+constexpr std::size_t kZoneDivisor = 16;
 
 std::size_t rounded(std::size_t bytes, std::size_t unit) {
   return (std::max<std::size_t>(bytes, 1) + unit - 1) / unit * unit;
@@ -46,12 +46,12 @@ Result<std::shared_ptr<std::byte>> allocate_private(std::size_t bytes) {
 
 SharedHeap::SharedHeap(std::shared_ptr<Segment> segment)
     : segment_(std::move(segment)),
-      kept_bytes_max_(std::min(kWarmBytesMax, segment_->size() / kPart)),
+      kept_bytes_max_(std::min(kKeptBytesMax, segment_->size() / kZoneDivisor)),
       owner_pid_(::getpid()),
       zones_(zones_of(segment_->data(), segment_->size())) {}
 
 SharedHeap::Zones SharedHeap::zones_of(std::byte* begin, std::size_t bytes) {
-  const std::size_t small = rounded(bytes / kPart, kHugePageBytes);
+  const std::size_t small = rounded(bytes / kZoneDivisor, kHugePageBytes);
   return {Arena({begin, small}), Arena({begin + small, bytes - small})};
 }
 
@@ -85,7 +85,7 @@ void SharedHeap::give_back(const std::byte* begin) {
     Arena& arena = both->small.holds(begin) ? both->small : both->large;
     // Memory that was taken back from the peers is never allocated again, because it is no longer
     // shared and a new block must be visible to the peers.
-    if (some_taken_back_ && is_taken_back({begin, arena.bytes_of(begin)})) return;
+    if (any_taken_back_ && is_taken_back({begin, arena.bytes_of(begin)})) return;
     if (&arena == &both->small) return arena.give_back(begin);
     arena.keep(begin);
   }
@@ -135,7 +135,7 @@ std::optional<std::uint64_t> SharedHeap::location_of(const void* address, std::s
   if (byte < segment.data() || byte > segment.data() + segment.size()) return std::nullopt;
   const auto location = static_cast<std::size_t>(byte - segment.data());
   if (bytes > segment.size() - location) return std::nullopt;
-  if (some_taken_back_ && is_taken_back({byte, bytes})) return std::nullopt;
+  if (any_taken_back_ && is_taken_back({byte, bytes})) return std::nullopt;
   return location;
 }
 
@@ -161,12 +161,12 @@ Status SharedHeap::take_back(std::span<const std::byte> memory) {
     };
     // If make_private() failed in an earlier call, the pages are already in the list.
     if (!std::ranges::any_of(exposure->taken_back, is_same)) exposure->taken_back.push_back(pages);
-    some_taken_back_ = true;
+    any_taken_back_ = true;
   }
   return segment_->make_private(const_cast<std::byte*>(pages.data()), pages.size());
 }
 
-bool SharedHeap::has_some_of(std::span<const std::byte> memory) const {
+bool SharedHeap::overlaps_heap(std::span<const std::byte> memory) const {
   return overlap(memory, {segment_->data(), segment_->size()});
 }
 
@@ -176,7 +176,7 @@ HeapPin::~HeapPin() { std::erase(heap_.exposure_.lock()->pins, this); }
 
 void HeapPin::pin(const Memory& memory) {
   unpin();
-  if (!std::ranges::any_of(memory, [&](const auto& part) { return heap_.has_some_of(part); }))
+  if (!std::ranges::any_of(memory, [&](const auto& part) { return heap_.overlaps_heap(part); }))
     return;
   auto exposure = heap_.exposure_.lock();
   pinned_ = memory;

@@ -26,7 +26,7 @@ inline constexpr std::size_t kHeapAlignment = 128;
 // kHugePageBytes begins at a huge page boundary.
 inline constexpr std::size_t kLargeBlockBytes = 64 << 10;
 // At most this many bytes of freed large blocks keep their pages for reuse.
-inline constexpr std::size_t kWarmBytesMax = 128 << 20;
+inline constexpr std::size_t kKeptBytesMax = 128 << 20;
 
 class HeapPin;
 
@@ -80,7 +80,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   void give_back(const std::byte* begin);
   void keep_at_most(std::size_t bytes);
   bool is_taken_back(std::span<const std::byte> memory) const;
-  bool has_some_of(std::span<const std::byte> memory) const;
+  bool overlaps_heap(std::span<const std::byte> memory) const;
 
   friend class HeapPin;
   struct Exposure {
@@ -93,7 +93,7 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   const int owner_pid_;
   Guarded<Zones> zones_;
   mutable Guarded<Exposure> exposure_;
-  std::atomic<bool> some_taken_back_ = false;  // taken_back has entries; read without the lock
+  std::atomic<bool> any_taken_back_ = false;  // taken_back has entries; read without the lock
 };
 
 // Prevents SharedHeap::take_back() of memory that a running step exposes, because a peer's stores

@@ -12,8 +12,8 @@ void WaitPolicy::begin_wait(const Clock& clock) {
   if (yielded_) learn_from_yield(clock);
   // If all yields of the last wait were short, yielding is useful again. So skip it in fewer waits
   // after the next long yield.
-  if (good_yields_) skipped_waits_next_ = std::max(kSkippedWaitsMin, skipped_waits_next_ / 2);
-  good_yields_ = false;
+  if (all_yields_short_) skipped_waits_next_ = std::max(kSkippedWaitsMin, skipped_waits_next_ / 2);
+  all_yields_short_ = false;
   asleep_ = false;
   polls_ = 0;
   if (skipped_waits_ > 0) {
@@ -27,11 +27,11 @@ void WaitPolicy::begin_wait(const Clock& clock) {
 WaitPolicy::Action WaitPolicy::next(const Clock& clock) {
   if (asleep_) begin_wait(clock);
   if (yielded_) learn_from_yield(clock);
-  if (own_core_ ? spins_on(clock) : polls_ < kPolls) {
+  if (has_own_core_ ? spins_on(clock) : polls_ < kPolls) {
     ++polls_;
-    return own_core_ && polls_ <= kChecks ? Action::kCheck : Action::kPoll;
+    return has_own_core_ && polls_ <= kChecks ? Action::kCheck : Action::kPoll;
   }
-  if (!own_core_ && yields_ < kYields) {
+  if (!has_own_core_ && yields_ < kYields) {
     ++yields_;
     yielded_ = true;
     yield_began_ = clock.now();
@@ -50,8 +50,8 @@ bool WaitPolicy::spins_on(const Clock& clock) {
 
 void WaitPolicy::learn_from_yield(const Clock& clock) {
   yielded_ = false;
-  good_yields_ = clock.now() - yield_began_ < kLongYield;
-  if (good_yields_) return;
+  all_yields_short_ = clock.now() - yield_began_ < kLongYield;
+  if (all_yields_short_) return;
   yields_ = kYields;
   skipped_waits_ = skipped_waits_next_;
   skipped_waits_next_ = std::min(kSkippedWaitsMax, skipped_waits_next_ * 2);

@@ -34,7 +34,7 @@ class WaitPolicy {
   static constexpr int kSkippedWaitsMin = 16;
   static constexpr int kSkippedWaitsMax = 4096;
 
-  WaitPolicy(int local_ranks, int cores) : own_core_(local_ranks <= cores) {}
+  WaitPolicy(int local_ranks, int cores) : has_own_core_(local_ranks <= cores) {}
 
   void begin_wait(const Clock& clock);
   // Returns what to do after a check of the flags found nothing new. After a sleep, a new wait
@@ -45,11 +45,11 @@ class WaitPolicy {
   bool spins_on(const Clock& clock);
   void learn_from_yield(const Clock& clock);
 
-  bool own_core_;
+  bool has_own_core_;
   bool asleep_ = false;
-  bool yielded_ = false;      // the last action was a yield, at yield_began_
-  bool good_yields_ = false;  // this wait has yielded, and all yields were short
-  TimePoint spin_end_{};      // set when the clock is first read
+  bool yielded_ = false;           // the last action was a yield, at yield_began_
+  bool all_yields_short_ = false;  // this wait has yielded, and all yields were short
+  TimePoint spin_end_{};           // set when the clock is first read
   TimePoint yield_began_{};
   int polls_ = 0;
   int yields_ = 0;

@@ -13,12 +13,12 @@ namespace {
 constexpr std::int64_t kInlineLimit = static_cast<std::int64_t>(kInlineBytes);
 
 std::vector<OperationRow> operations() {
-  std::vector<OperationRow> rows = steps_of_table();
+  std::vector<OperationRow> rows = operations_with_steps();
   std::erase_if(rows, [](const OperationRow& row) { return row.output_rule == OutputRule::kNone; });
   return rows;
 }
 
-class Shown : public ::testing::TestWithParam<std::tuple<OperationRow, int>> {
+class DataPaths : public ::testing::TestWithParam<std::tuple<OperationRow, int>> {
  protected:
   Operation operation() const { return std::get<0>(GetParam()).operation; }
   int members() const { return std::get<1>(GetParam()); }
@@ -64,7 +64,7 @@ class Shown : public ::testing::TestWithParam<std::tuple<OperationRow, int>> {
 };
 
 // In an all-to-all, the splits use a part of the flag line.
-TEST_P(Shown, sizes_around_what_fits_into_the_flag_line) {
+TEST_P(DataPaths, sizes_around_what_fits_into_the_flag_line) {
   const std::int64_t splits = 8 * members();
   std::vector<PreparedCall> calls;
   for (const std::int64_t most : {kInlineLimit, kInlineLimit - splits})
@@ -74,7 +74,7 @@ TEST_P(Shown, sizes_around_what_fits_into_the_flag_line) {
   run(calls);
 }
 
-TEST_P(Shown, sizes_around_a_round_and_around_all_of_the_staging_memory) {
+TEST_P(DataPaths, sizes_around_a_round_and_around_all_of_the_staging_memory) {
   const auto staging = static_cast<std::int64_t>(kStagingBytesPerSlot);
   std::vector<PreparedCall> calls;
   for (const std::int64_t most : {kRoundBytes, staging})
@@ -86,7 +86,7 @@ TEST_P(Shown, sizes_around_a_round_and_around_all_of_the_staging_memory) {
 
 // Members bring different sizes: some expose, some stage, some use the flag line, and some bring
 // nothing.
-TEST_P(Shown, every_member_in_its_own_way) {
+TEST_P(DataPaths, every_member_in_its_own_way) {
   const std::int64_t sizes[] = {3 * kRoundBytes + 100, 10, 0, kRoundBytes, 50'000};
   std::vector<PreparedCall> calls;
   for (int turn = 0; turn < 5; ++turn)
@@ -96,7 +96,7 @@ TEST_P(Shown, every_member_in_its_own_way) {
   run(calls);
 }
 
-TEST_P(Shown, all_in_heaps) {
+TEST_P(DataPaths, all_in_heaps) {
   std::vector<PreparedCall> calls;
   const std::vector<bool> all(static_cast<std::size_t>(members()), true);
   for (const std::int64_t bytes :
@@ -105,7 +105,7 @@ TEST_P(Shown, all_in_heaps) {
   run(calls);
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, Shown,
+INSTANTIATE_TEST_SUITE_P(Table, DataPaths,
                          ::testing::Combine(::testing::ValuesIn(operations()),
                                             ::testing::Values(1, 2, 3, 5)),
                          [](const auto& test) {
@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Table, Shown,
                          });
 
 // The splits of this many members do not fit into a flag line.
-TEST(ShownByVeryMany, splits_beside_staged_pieces) {
+TEST(DataPathsOfManyMembers, splits_beside_staged_pieces) {
   constexpr int kMembers = 140;
   CallInTest call = {.operation = Operation::kAlltoall, .reduction = {.dtype = DType::kUInt8}};
   for (int from = 0; from < kMembers; ++from) {
