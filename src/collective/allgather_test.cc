@@ -95,7 +95,7 @@ TEST_P(AllgatherMembers, all_members_get_all_rows_in_rank_order) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, AllgatherMembers, ::testing::Values(1, 2, 3, 5, 8));
 
-TEST(AllgatherOrder, no_order_of_the_members_spoils_the_result) {
+TEST(AllgatherOrder, any_order_of_the_members_gives_the_same_result) {
   for (const int members : {2, 3, 5}) {
     GroupInTest group(members);
     for (std::uint32_t sequence = 1; sequence <= 12; ++sequence) {
@@ -118,7 +118,7 @@ TEST(AllgatherOrder, no_order_of_the_members_spoils_the_result) {
   }
 }
 
-TEST(Allgather, a_member_without_memory_for_the_result_still_serves_the_others) {
+TEST(Allgather, a_member_without_memory_for_the_result_still_sends_its_rows) {
   GroupInTest group(2);
   const Case one = {.rows = {2 * kWindowRows, 6 * kWindowRows}};
   Side without_memory(one, 0);
@@ -146,7 +146,7 @@ Allgather call_without_memory(GroupInTest& group) {
            }}};
 }
 
-TEST(Allgather, more_bytes_than_a_number_can_hold_are_a_mismatch) {
+TEST(Allgather, a_member_size_that_overflows_is_a_mismatch) {
   GroupInTest group(2);
   Allgather step = call_without_memory(group);
   EXPECT_EQ(step.advance(), Progress::kPending);
@@ -157,7 +157,7 @@ TEST(Allgather, more_bytes_than_a_number_can_hold_are_a_mismatch) {
   EXPECT_EQ(step.advance(), Progress::kMismatch);
 }
 
-TEST(Allgather, members_that_together_have_more_bytes_than_a_number_can_hold_are_a_mismatch) {
+TEST(Allgather, a_total_size_that_overflows_is_a_mismatch) {
   constexpr std::int64_t kMostRows = std::numeric_limits<std::int64_t>::max() / kRowBytes;
   GroupInTest group(3);
   Allgather step = call_without_memory(group);

@@ -36,7 +36,7 @@ PreparedCall call_of(int members, std::int64_t count, std::vector<bool> joined =
 
 class AllreduceMembers : public ::testing::TestWithParam<int> {};
 
-TEST_P(AllreduceMembers, every_size_in_place_and_apart) {
+TEST_P(AllreduceMembers, every_size_in_place_and_out_of_place) {
   std::vector<PreparedCall> calls;
   for (const std::int64_t count : boundary_counts(DType::kFloat32, GetParam()))
     calls.push_back(call_of(GetParam(), count));
@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, AllreduceMembers, ::testing::Range(1, 9));
 
 // Runs many steps in a row on one board, so that they reuse the staging memory. One thread advances
 // the members in orders that real threads would rarely produce.
-TEST(AllreduceOrder, no_order_of_the_members_spoils_the_result) {
+TEST(AllreduceOrder, any_order_of_the_members_gives_the_same_result) {
   for (const int members : {2, 3, 5}) {
     std::vector<PreparedCall> calls;
     for (std::int64_t number = 1; number <= 20; ++number)
@@ -57,7 +57,7 @@ TEST(AllreduceOrder, no_order_of_the_members_spoils_the_result) {
 }
 
 // Tries every choice of joined members in which at least one member has not joined.
-TEST(AllreduceJoined, the_others_get_their_sums_and_the_joined_touch_nothing) {
+TEST(AllreduceJoined, others_get_sums_and_joined_members_write_nothing) {
   for (const unsigned members : {2U, 3U, 4U}) {
     std::vector<PreparedCall> calls;
     for (unsigned choice = 1; choice + 1 < 1U << members; ++choice) {
@@ -98,7 +98,7 @@ float average(ReduceOp op) {
   return memory[0][0];
 }
 
-TEST(AllreduceJoined, the_average_is_over_all_members_or_over_those_that_are_present) {
+TEST(AllreduceJoined, average_divides_by_all_or_by_present_members) {
   constexpr std::size_t kInTwoShots = kWindowBytes;
   EXPECT_EQ(average<1>(ReduceOp::kAverage), 3);
   EXPECT_EQ(average<kInTwoShots>(ReduceOp::kAverage), 3);
@@ -145,7 +145,7 @@ std::vector<Buffer> results_of(ReduceOp op, const std::vector<bool>& in_heap, bo
 
 // Two members may each reduce the whole tensor from each other's memory, but only if no output
 // overwrites an input. In place, they must not choose this way.
-TEST(AllreduceOrder, in_place_in_heaps_is_as_right_as_apart) {
+TEST(AllreduceOrder, in_place_in_heaps_equals_out_of_place) {
   for (std::int64_t count = kWindow / 8 + 1; count <= kWindow / 8 * 2; count += 1001) {
     const Buffer wanted = results_of(ReduceOp::kSum, {false, false}, false, count).front();
     for (const Buffer& result : results_of(ReduceOp::kSum, {true, true}, true, count))
@@ -173,7 +173,7 @@ TEST(AllreduceAdasum, has_the_same_bits_on_all_members_and_in_all_memory) {
       expect_same_bits(members, count);
 }
 
-TEST(AllreduceAdasum, among_many_members_has_room_for_their_dot_products) {
+TEST(AllreduceAdasum, dot_products_of_many_members_fit) {
   constexpr std::size_t kMany = 40;
   const std::int64_t count = kWindow / 8 * 2;
   const Buffer wanted =
@@ -206,7 +206,7 @@ class BothAllreduces : public ::testing::Test {};
 using Algorithms = ::testing::Types<OneShotAllreduce, TwoShotAllreduce>;
 TYPED_TEST_SUITE(BothAllreduces, Algorithms);
 
-TYPED_TEST(BothAllreduces, other_counts_are_a_mismatch_for_all_and_nothing_is_written) {
+TYPED_TEST(BothAllreduces, different_counts_are_a_mismatch_and_nothing_is_written) {
   expect_mismatch<TypeParam>({.count = 8}, {.count = 9});
   expect_mismatch<TypeParam>({.count = 8}, {.count = 0});
 }

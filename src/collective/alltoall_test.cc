@@ -49,7 +49,7 @@ TEST_P(AlltoallMembers, one_sided_splits) {
 }
 
 // The largest split decides how many rounds there are for all.
-TEST_P(AlltoallMembers, splits_around_the_border_of_a_piece) {
+TEST_P(AlltoallMembers, splits_around_the_size_of_a_piece) {
   const int members = GetParam();
   const std::int64_t piece = kRoundBytes / members / 64 * 64;
   std::vector<PreparedCall> calls;
@@ -62,7 +62,7 @@ TEST_P(AlltoallMembers, splits_around_the_border_of_a_piece) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, AlltoallMembers, ::testing::Values(1, 2, 3, 5, 8));
 
-TEST(Alltoall, without_memory_for_the_result_the_others_get_theirs) {
+TEST(Alltoall, a_member_without_memory_for_the_result_still_sends_its_rows) {
   GroupInTest group(2);
   const PreparedCall prepared = call_of(2, [](int, int) { return 200'000; });
   SideInTest with_memory(prepared, 1);
@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return test.param.name; });
 
 // Each entry alone is valid, but their sum overflows.
-TEST(Alltoall, more_received_bytes_than_a_number_can_hold_are_a_mismatch) {
+TEST(Alltoall, a_received_size_that_overflows_is_a_mismatch) {
   GroupInTest group(3);
   Alltoall step(group.group(0), step_number(1),
                 {.row_bytes = 1, .splits = {0, 0, 0}, .allocate = [](auto) {
@@ -142,7 +142,7 @@ TEST(Alltoall, more_received_bytes_than_a_number_can_hold_are_a_mismatch) {
   EXPECT_EQ(step.advance(), Progress::kMismatch);
 }
 
-TEST(AlltoallDeathTest, splits_of_our_own_that_do_not_fit_are_a_bug) {
+TEST(AlltoallDeathTest, invalid_splits_of_our_own_are_a_bug) {
   GroupInTest group(2);
   const auto make = [&](std::vector<std::int64_t> splits) {
     return Alltoall(group.group(0), step_number(1),

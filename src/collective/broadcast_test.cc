@@ -21,7 +21,7 @@ CollectiveStep step_of(const Group& group, std::uint32_t sequence, int root, con
 
 class BroadcastMembers : public ::testing::TestWithParam<int> {};
 
-TEST_P(BroadcastMembers, every_size_from_the_first_and_the_last_in_place_and_apart) {
+TEST_P(BroadcastMembers, every_size_from_first_and_last_root_in_place_and_out_of_place) {
   const int members = GetParam();
   GroupInTest group(members);
   group.in_threads([&](int member) {
@@ -44,7 +44,7 @@ TEST_P(BroadcastMembers, every_size_from_the_first_and_the_last_in_place_and_apa
 
 INSTANTIATE_TEST_SUITE_P(Sizes, BroadcastMembers, ::testing::Values(1, 2, 3, 4, 8));
 
-TEST(BroadcastOrder, no_order_of_the_members_spoils_the_result) {
+TEST(BroadcastOrder, any_order_of_the_members_gives_the_same_result) {
   for (const int members : {2, 3, 5}) {
     GroupInTest group(members);
     for (std::uint32_t sequence = 1; sequence <= 20; ++sequence) {
@@ -63,7 +63,7 @@ TEST(BroadcastOrder, no_order_of_the_members_spoils_the_result) {
   }
 }
 
-TEST(Broadcast, other_sizes_are_a_mismatch_for_all_and_nothing_is_written) {
+TEST(Broadcast, different_sizes_are_a_mismatch_and_nothing_is_written) {
   GroupInTest group(2);
   const Buffer input(65, std::byte{1});
   Buffer first(64, std::byte{7});

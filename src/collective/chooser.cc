@@ -72,7 +72,7 @@ CollectiveStep choose(Group& group, const StepIdentity& identity, CollectiveCall
     case Operation::kJoin:
       break;
   }
-  CHECK(false, "a join is no step of its own, and every other operation has an algorithm");
+  CHECK(false, "a join is not a step, and every other operation has an algorithm");
   return Barrier(group, identity);
 }
 

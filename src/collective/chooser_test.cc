@@ -60,7 +60,7 @@ TEST_P(EveryOperation, writes_nothing_and_is_not_done_before_all_have_entered) {
   }
 }
 
-TEST_P(EveryOperation, a_step_that_not_all_entered_can_be_dropped_and_comes_again) {
+TEST_P(EveryOperation, a_step_that_not_all_entered_can_be_dropped_and_run_again) {
   start(kSeveralWindows);
   for (int member = 0; member + 1 < kMembers; ++member) {
     while (advance_member(member) == Progress::kMoved) {
@@ -110,14 +110,14 @@ TEST_P(EveryOperation, an_absurd_declared_count_is_a_mismatch_and_nothing_is_wri
   }
 }
 
-TEST_P(EveryOperation, runs_on_large_and_empty_tensors_in_turn) {
+TEST_P(EveryOperation, alternates_between_large_and_empty_tensors) {
   for (std::uint32_t sequence = 1; sequence <= 12; ++sequence) {
     start(sequence % 3 * 70'001, step_number(sequence));
     finish_and_expect_result(sequence);
   }
 }
 
-TEST_P(EveryOperation, exposes_nothing_but_what_it_may) {
+TEST_P(EveryOperation, exposes_only_memory_of_exposable) {
   for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{139}, kSeveralWindows}) {
     GroupInTest group(kMembers);
     const auto input = group.heap(0).allocate(static_cast<std::size_t>(rows * 8)).value();
@@ -148,7 +148,7 @@ TEST_P(EveryOperation, exposes_nothing_but_what_it_may) {
 INSTANTIATE_TEST_SUITE_P(Table, EveryOperation, ::testing::ValuesIn(operations_with_steps()),
                          [](const auto& test) { return std::string(test.param.name); });
 
-TEST(Choose, one_shot_is_not_for_more_than_fits_into_it) {
+TEST(Choose, one_shot_is_limited_to_its_maximum_size) {
   GroupInTest group(2);
   group.group(0).costs.wait_bytes = 1 << 30;  // so that the cost never forbids one shot
   constexpr std::int64_t kInt64Max = OneShotAllreduce::kBytesMax;
@@ -164,10 +164,10 @@ TEST(Choose, one_shot_is_not_for_more_than_fits_into_it) {
   EXPECT_TRUE(std::holds_alternative<TwoShotAllreduce>(allreduce_of(kInt64Max + 1)));
 }
 
-TEST(ChooseDeathTest, a_join_is_no_step_of_its_own) {
+TEST(ChooseDeathTest, a_join_is_not_a_step) {
   GroupInTest group(1);
   EXPECT_DEATH(choose(group.group(0), step_number(1), {.operation = Operation::kJoin}),
-               "a join is no step of its own");
+               "a join is not a step");
 }
 
 }  // namespace

@@ -62,9 +62,9 @@ TEST_P(Conformance, every_dtype_and_reduction) {
   run_in_threads(members(), calls);
 }
 
-TEST_P(Conformance, large_ones_in_threads) { run_in_threads(members(), large_calls()); }
+TEST_P(Conformance, large_tensors_in_threads) { run_in_threads(members(), large_calls()); }
 
-TEST_P(Conformance, large_ones_with_a_slow_member) {
+TEST_P(Conformance, large_tensors_with_a_slow_member) {
   run_with_a_slow_member(members(), large_calls(), members() / 2);
 }
 

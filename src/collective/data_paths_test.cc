@@ -64,7 +64,7 @@ class DataPaths : public ::testing::TestWithParam<std::tuple<OperationRow, int>>
 };
 
 // In an all-to-all, the splits use a part of the flag line.
-TEST_P(DataPaths, sizes_around_what_fits_into_the_flag_line) {
+TEST_P(DataPaths, sizes_around_the_inline_limit) {
   const std::int64_t splits = 8 * members();
   std::vector<PreparedCall> calls;
   for (const std::int64_t most : {kInlineLimit, kInlineLimit - splits})
@@ -74,7 +74,7 @@ TEST_P(DataPaths, sizes_around_what_fits_into_the_flag_line) {
   run(calls);
 }
 
-TEST_P(DataPaths, sizes_around_a_round_and_around_all_of_the_staging_memory) {
+TEST_P(DataPaths, sizes_around_a_round_and_the_staging_memory) {
   const auto staging = static_cast<std::int64_t>(kStagingBytesPerSlot);
   std::vector<PreparedCall> calls;
   for (const std::int64_t most : {kRoundBytes, staging})
@@ -86,7 +86,7 @@ TEST_P(DataPaths, sizes_around_a_round_and_around_all_of_the_staging_memory) {
 
 // Members bring different sizes: some expose, some stage, some use the flag line, and some bring
 // nothing.
-TEST_P(DataPaths, every_member_in_its_own_way) {
+TEST_P(DataPaths, members_use_different_data_paths) {
   const std::int64_t sizes[] = {3 * kRoundBytes + 100, 10, 0, kRoundBytes, 50'000};
   std::vector<PreparedCall> calls;
   for (int turn = 0; turn < 5; ++turn)
@@ -96,7 +96,7 @@ TEST_P(DataPaths, every_member_in_its_own_way) {
   run(calls);
 }
 
-TEST_P(DataPaths, all_in_heaps) {
+TEST_P(DataPaths, all_tensors_in_heaps) {
   std::vector<PreparedCall> calls;
   const std::vector<bool> all(static_cast<std::size_t>(members()), true);
   for (const std::int64_t bytes :
@@ -114,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Table, DataPaths,
                          });
 
 // The splits of this many members do not fit into a flag line.
-TEST(DataPathsOfManyMembers, splits_beside_staged_pieces) {
+TEST(DataPathsOfManyMembers, splits_in_the_staging_memory) {
   constexpr int kMembers = 140;
   CallInTest call = {.operation = Operation::kAlltoall, .reduction = {.dtype = DType::kUInt8}};
   for (int from = 0; from < kMembers; ++from) {
@@ -130,7 +130,7 @@ TEST(DataPathsOfManyMembers, splits_beside_staged_pieces) {
 // memory that they have exposed.
 class ExposerGone : public ::testing::TestWithParam<OperationRow> {};
 
-TEST_P(ExposerGone, what_is_exposed_completes_no_step_after_a_death) {
+TEST_P(ExposerGone, a_death_keeps_steps_with_exposed_memory_pending) {
   constexpr std::int64_t kBytes = 600'000;
   GroupInTest group(3);
   CallInTest call = {.operation = GetParam().operation,
@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(Table, ExposerGone, ::testing::ValuesIn(operations()),
 // Member 1's entry is written by hand: it exposes memory outside its heap.
 class Exposers : public ::testing::TestWithParam<OperationRow> {};
 
-TEST_P(Exposers, memory_outside_of_the_heap_is_a_mismatch_for_all_and_nothing_is_written) {
+TEST_P(Exposers, exposed_memory_outside_of_the_heap_is_a_mismatch) {
   constexpr std::int64_t kBytes = 100'000;
   GroupInTest group(3);
   CallInTest call = {.operation = GetParam().operation,

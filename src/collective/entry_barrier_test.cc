@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-TEST(EntryBarrier, meets_when_the_last_has_entered_and_shows_what_they_said) {
+TEST(EntryBarrier, is_done_when_all_have_entered_and_gives_their_counts) {
   GroupInTest group(3);
   std::vector<EntryBarrier> entry_barriers;
   for (int member = 0; member < 3; ++member)
@@ -41,7 +41,7 @@ TEST(EntryBarrier, every_slot_has_its_own_staging_memory) {
   EXPECT_EQ(third, first);
 }
 
-TEST(EntryBarrier, shows_to_all_what_lies_in_heaps_and_nothing_else) {
+TEST(EntryBarrier, exposes_only_memory_in_heaps) {
   GroupInTest group(2);
   const auto block = group.heap(1).allocate(1000).value();
   std::array<std::byte, 1000> ordinary{};
@@ -59,7 +59,7 @@ TEST(EntryBarrier, shows_to_all_what_lies_in_heaps_and_nothing_else) {
               other.any_member_exposes_input());
 }
 
-TEST(EntryBarrier, memory_that_is_said_to_lie_outside_of_the_heap_is_not_seen) {
+TEST(EntryBarrier, memory_outside_of_the_heap_is_not_accessible) {
   GroupInTest group(2);
   EntryBarrier honest(group.group(0), step_number(1));
   EntryBarrier wrong(group.group(1), step_number(1));

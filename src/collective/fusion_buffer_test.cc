@@ -18,7 +18,7 @@ FusionBuffer::Piece piece_of(std::vector<std::byte>& input, std::vector<std::byt
   return {input.data(), output.data(), static_cast<std::int64_t>(input.size())};
 }
 
-TEST(FusionBuffer, PacksInOrderAndUnpacksToWhereTheResultsAreWanted) {
+TEST(FusionBuffer, packs_in_order_and_unpacks_to_the_outputs) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   FusionBuffer buffer(*heap, 1 << 20);
   for (int step = 0; step < 3; ++step) {
@@ -53,7 +53,7 @@ TEST(FusionBuffer, PacksInOrderAndUnpacksToWhereTheResultsAreWanted) {
   }
 }
 
-TEST(FusionBuffer, WhatLiesOneAfterAnotherStaysWhereItIs) {
+TEST(FusionBuffer, contiguous_in_place_tensors_are_not_copied) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   FusionBuffer buffer(*heap, 1 << 20);
   std::vector<std::byte> memory(100);
@@ -78,7 +78,7 @@ TEST(FusionBuffer, WhatLiesOneAfterAnotherStaysWhereItIs) {
   EXPECT_FALSE(packs({}));
 }
 
-TEST(FusionBuffer, TheMemoryIsKeptAndGrowsByDoublingUpToItsMost) {
+TEST(FusionBuffer, memory_is_reused_and_doubles_up_to_its_maximum) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   FusionBuffer buffer(*heap, 1 << 20);
   std::vector<std::byte> memory(3 << 20);

@@ -24,7 +24,7 @@ class ReducescatterMembers : public ::testing::TestWithParam<int> {
   std::vector<PreparedCall> calls_;
 };
 
-TEST_P(ReducescatterMembers, shares_around_the_border_of_a_piece) {
+TEST_P(ReducescatterMembers, shares_around_the_size_of_a_piece) {
   const std::int64_t members = GetParam();
   const std::int64_t piece = kWindow / members / 64 * 64 / 2;  // elements
   for (const std::int64_t share : {piece - 1, piece, piece + 1, 5 * piece}) {
@@ -42,7 +42,7 @@ TEST_P(ReducescatterMembers, rows_larger_than_a_piece) {
   run_in_threads(GetParam(), calls_);
 }
 
-TEST_P(ReducescatterMembers, some_or_all_get_nothing) {
+TEST_P(ReducescatterMembers, some_or_all_members_get_no_rows) {
   for (const std::int64_t rows : {0, 1, GetParam() / 2}) {
     add(rows, 3);
     add(rows, 0);
@@ -52,7 +52,7 @@ TEST_P(ReducescatterMembers, some_or_all_get_nothing) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ReducescatterMembers, ::testing::Values(1, 2, 3, 5, 8));
 
-TEST(Reducescatter, other_rows_are_a_mismatch_for_all_and_nothing_is_written) {
+TEST(Reducescatter, different_rows_are_a_mismatch_and_nothing_is_written) {
   GroupInTest group(2);
   const Buffer input(64, std::byte{1});
   std::vector<Buffer> outputs(2, Buffer(64, std::byte{7}));

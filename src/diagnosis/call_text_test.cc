@@ -32,13 +32,13 @@ TEST(CallText, NamesACall) {
   EXPECT_EQ(describe(grouped), "join `join` (group 3)");
 }
 
-TEST(CallText, ALongNameEndsWithALetter) {
+TEST(CallText, ACutNameEndsWithAWholeCharacter) {
   const std::string cut = std::string(kFlightNameBytes - 2, 'n') + "\xE2\x80";
   EXPECT_EQ(title_of(call(Operation::kJoin, cut, 0)),
             "join `" + std::string(kFlightNameBytes - 2, 'n') + "…`");
 }
 
-TEST(CallText, TellsTimes) {
+TEST(CallText, FormatsTimes) {
   EXPECT_EQ(describe(milliseconds(3)), "3 ms");
   EXPECT_EQ(describe(milliseconds(2199)), "2.1 s");
   EXPECT_EQ(describe(milliseconds(250'000)), "4 min 10 s");

@@ -55,7 +55,7 @@ Failure member_failure(ProcessEnd how, CallState state, Duration before_the_end)
   return made;
 }
 
-TEST(FailureBox, Killed) {
+TEST(FailureBox, KilledBySignal) {
   Failure made = member_failure({.signal = SIGKILL}, CallState::kWaiting, milliseconds(2100));
   made.others = "ranks 0, 2: exited with code 1; rank 3: ended with SIGTERM";
   EXPECT_EQ(box_text(made), R"(
@@ -69,7 +69,7 @@ TEST(FailureBox, Killed) {
 )");
 }
 
-TEST(FailureBox, Raised) {
+TEST(FailureBox, RaisedAnException) {
   Failure made = member_failure({.code = 1}, CallState::kDone, milliseconds(3));
   made.end.record.life = FlightLife::kLeft;
   made.end.record.cause = LeaveCause::kException;
@@ -143,7 +143,7 @@ TEST(FailureBox, RaisedWithoutATraceback) {
   EXPECT_THAT(box_text(made), Not(HasSubstr("raised")));
 }
 
-TEST(FailureBox, EndedWell) {
+TEST(FailureBox, ExitedWithCode0) {
   Failure made = member_failure({.code = 0}, CallState::kFailed, seconds(130));
   made.end.record.life = FlightLife::kLeft;
   made.end.record.reason = "its program ended";
@@ -162,7 +162,7 @@ TEST(FailureBox, EndedWell) {
 )");
 }
 
-TEST(FailureBox, EndedWellWithoutInit) {
+TEST(FailureBox, ExitedWithCode0WithoutInit) {
   Failure made = failure({.code = 0});
   made.exit_code = 1;
   EXPECT_EQ(box_text(made, {.columns = 100}), R"(
@@ -172,7 +172,7 @@ TEST(FailureBox, EndedWellWithoutInit) {
 )");
 }
 
-TEST(FailureBox, LeftAndWasEndedByUs) {
+TEST(FailureBox, LeftTheJobAndWasEndedByTheLauncher) {
   Failure made = member_failure({.signal = SIGTERM}, CallState::kDone, seconds(2));
   made.end.record.life = FlightLife::kLeft;
   made.end.record.reason = "it called shutdown()";
@@ -189,7 +189,7 @@ TEST(FailureBox, LeftAndWasEndedByUs) {
 )");
 }
 
-TEST(FailureBox, EndedInInit) {
+TEST(FailureBox, ExitedInInit) {
   Failure made = failure({.code = 2});
   made.end.record.life = FlightLife::kForming;
   made.end.record.since = kEnd - seconds(4);
@@ -275,7 +275,7 @@ std::string without_colors(std::string text) {
   return text;
 }
 
-TEST(FailureBox, ColorsAreOnlyAdded) {
+TEST(FailureBox, ColorsDoNotChangeTheText) {
   const Failure made = member_failure({.code = 3}, CallState::kWaiting, seconds(1));
   const auto plain = failure_box(made, {.columns = 80});
   const auto colored = failure_box(made, {.columns = 80, .colors = true});

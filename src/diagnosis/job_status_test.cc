@@ -67,7 +67,7 @@ TEST(JobStatus, ATableOfRanksAndTheCallsThatWait) {
                   "ranks 0, 1 wait for rank 2 in allreduce `grad` (float32, 1,234 elements)"));
 }
 
-TEST(JobStatus, LongTextsAreCutAndNothingIsACommandForTheTerminal) {
+TEST(JobStatus, LongTextsAreCutAndControlCharactersEscaped) {
   auto job = job_with({waits_for(2, std::string(60, 'n') + "\x1b[31m")});
   job.command = "sh -c 'echo \x1b]0;title\a'" + std::string(200, 'x');
   job.ranks[0].waits_for = {1, 3, 5, 7, 9, 11, 13};

@@ -35,7 +35,7 @@ std::optional<std::string> warning_at_deadline(const std::vector<WatchedWorker>&
   return watch.check(of, kStart + JoinWatch::kTimeToJoin);
 }
 
-TEST(JoinWatch, TellsOnceAfterAMinute) {
+TEST(JoinWatch, WarnsOnceAfterAMinute) {
   const auto job = workers({kOutside, kMember, kOutside});
   JoinWatch watch(3, kStart);
   EXPECT_EQ(watch.deadline(), kStart + std::chrono::minutes(1));
@@ -53,7 +53,7 @@ TEST(JoinWatch, NamesOneRank) {
             "calls it, it runs independently of the others");
 }
 
-TEST(JoinWatch, SaysNothingOfThoseThatHaveJoinedOrEnded) {
+TEST(JoinWatch, IgnoresRanksThatHaveJoinedOrEnded) {
   EXPECT_EQ(warning_at_deadline(workers({kMember, kLeft})), std::nullopt);
   auto job = workers({kOutside, kOutside});
   job[0].end = "exited with code 0";
@@ -62,7 +62,7 @@ TEST(JoinWatch, SaysNothingOfThoseThatHaveJoinedOrEnded) {
   EXPECT_EQ(warning_at_deadline(job), std::nullopt);
 }
 
-TEST(JoinWatch, LeavesRanksThatOthersWaitForToTheStallWatch) {
+TEST(JoinWatch, IsSilentIfOtherRanksWaitInInit) {
   auto job = workers({kOutside, kForming});
   EXPECT_EQ(warning_at_deadline(job), std::nullopt);
   job[1].end = "exited with code 0";
@@ -75,7 +75,7 @@ TEST(JoinWatch, ASingleWorkerNeedsNoInit) {
   EXPECT_EQ(never_joined(workers({kOutside})), std::nullopt);
 }
 
-TEST(JoinWatch, AtTheEndItNamesThoseThatNeverJoined) {
+TEST(JoinWatch, NamesRanksThatNeverJoinedAtTheEnd) {
   EXPECT_EQ(never_joined(workers({kOutside, kOutside, kOutside})),
             "no worker of this job called farandole's init(): the 3 processes ran independently of "
             "each other; to train together, the program must call hvd.init()");

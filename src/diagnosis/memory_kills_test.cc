@@ -30,7 +30,7 @@ TEST(MemoryKills, FindsTheCounterOfVersion2) {
             "/sys/fs/cgroup/user.slice/job/memory.events");
 }
 
-TEST(MemoryKills, AContainerSeesOnlyItsPart) {
+TEST(MemoryKills, AContainerMountsASubtree) {
   EXPECT_EQ(file_for("4:memory:/docker/77/inner\n",
                      "30 25 0:26 /docker/77 /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n"),
             "/sys/fs/cgroup/memory/inner/memory.oom_control");
@@ -47,7 +47,7 @@ TEST(MemoryKills, NoProcessWasKilledByThisTest) {
   EXPECT_EQ(counter.recent_kills().in_group, 0);
 }
 
-TEST(MemoryKills, OnlyTheLastOnesCount) {
+TEST(MemoryKills, OnlyRecentKillsCount) {
   const std::string file = ::testing::TempDir() + "memory.events." + std::to_string(::getpid());
   const auto killed = [&](int count) {
     std::ofstream(file) << "oom 9\noom_kill " << count << "\n";

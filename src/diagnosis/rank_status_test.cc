@@ -45,7 +45,7 @@ class RankStatusTest : public ::testing::Test {
   std::vector<WatchedWorker> workers_;
 };
 
-TEST_F(RankStatusTest, TheLifeOfAWorker) {
+TEST_F(RankStatusTest, FollowsTheLifeOfAWorker) {
   report(0) = {};
   EXPECT_EQ(text(0), "has not called init()");
   EXPECT_EQ(status(0).since, std::nullopt);
@@ -81,7 +81,7 @@ TEST_F(RankStatusTest, AWaitingRankNamesTheRanksItWaitsFor) {
   EXPECT_THAT(status(0).waits_for, IsEmpty());
 }
 
-TEST_F(RankStatusTest, AWaitThatGoesOnIsCounted) {
+TEST_F(RankStatusTest, TheCurrentWaitIsCounted) {
   report(0).counts = {.calls = 5, .bytes = 80, .blocked = seconds(4)};
   blocks(0, 4, seconds(2));
   EXPECT_EQ(status(0).counts.blocked, Duration(seconds(6)));
@@ -100,7 +100,7 @@ TEST_F(RankStatusTest, JoinedAndStoppedRanks) {
 
 // A record may have times in the future, because it was overwritten or because the worker read the
 // clock after us.
-TEST_F(RankStatusTest, TimesToComeAreNone) {
+TEST_F(RankStatusTest, TimesInTheFutureCountAsZero) {
   report(0).since = kNow + seconds(5);
   EXPECT_EQ(text(0), "computes for 0 ms");
   EXPECT_EQ(status(0).in_job, Duration());

@@ -23,7 +23,7 @@ TEST(StackText, ShowsTheMainThread) {
               ElementsAre("    evaluate (eval.py:88)", "    <module> (train.py:3)"));
 }
 
-TEST(StackText, AnErrorIsNoStack) {
+TEST(StackText, AnErrorTextIsNotAStack) {
   const std::string error = "Error: Permission denied\nTry sudo\x1b\n\n";
   EXPECT_THAT(main_thread_in(error, 42), IsEmpty());
   EXPECT_EQ(last_line_of(error), "Try sudo\\x1b");
@@ -31,7 +31,7 @@ TEST(StackText, AnErrorIsNoStack) {
   EXPECT_EQ(last_line_of("\n"), "");
 }
 
-TEST(StackText, ShowsAllWhenThereIsNoSuchThread) {
+TEST(StackText, ShowsOtherThreadsWithoutAMainThread) {
   EXPECT_THAT(main_thread_in(kDump, 4), SizeIs(9));
 }
 

@@ -76,7 +76,7 @@ class StallVerdictTest : public ::testing::Test {
   Handle handles_ = 0;
 };
 
-TEST_F(StallVerdictTest, ShortWaitsAreNothing) {
+TEST_F(StallVerdictTest, ShortWaitsAreNoStall) {
   waits(0, "x", 9.9);
   EXPECT_THAT(lines(), IsEmpty());
 }
@@ -97,7 +97,7 @@ TEST_F(StallVerdictTest, NamesTheCallAndTheMissingRanks) {
   EXPECT_EQ(verdict->since, ago(11.2));
 }
 
-TEST_F(StallVerdictTest, AnEarlierCallOfTheNameIsNotThisOne) {
+TEST_F(StallVerdictTest, AnEarlierCallOfTheSameNameDoesNotCount) {
   for (const int rank : {0, 1, 2}) done(rank, "loop", 20);
   for (const int rank : {0, 2}) waits(rank, "loop", 15);
   EXPECT_THAT(lines()[0], HasSubstr("`loop` (float32, 10 elements) waits for rank 1"));
@@ -135,7 +135,7 @@ TEST_F(StallVerdictTest, DescribesWhatMissingRanksDo) {
   EXPECT_THAT(unexplained(), ElementsAre(3));
 }
 
-TEST_F(StallVerdictTest, ManyMissingAreCutShort) {
+TEST_F(StallVerdictTest, AListOfManyMissingRanksIsCut) {
   waits(0, "x", 11);
   for (int rank = 3; rank < 20; ++rank) {
     workers_.push_back(workers_[1]);
@@ -145,7 +145,7 @@ TEST_F(StallVerdictTest, ManyMissingAreCutShort) {
   EXPECT_EQ(lines().back(), "  … and 11 more ranks");
 }
 
-TEST_F(StallVerdictTest, AMissingRankThatWaitsElsewhereNamesTheRanks) {
+TEST_F(StallVerdictTest, TwoRanksThatWaitForEachOtherAreACycle) {
   waits(0, "a", 20);
   waits(1, "b", 15);
   done(2, "z", 30);
@@ -161,7 +161,7 @@ TEST_F(StallVerdictTest, AMissingRankThatWaitsElsewhereNamesTheRanks) {
 }
 
 // Two ranks wait for each other. A third rank, which has waited longest, waits for these two.
-TEST_F(StallVerdictTest, ACycleIsFoundFromOutside) {
+TEST_F(StallVerdictTest, ACycleIsFoundFromARankOutsideOfIt) {
   for (const int rank : {0, 1}) report(rank).groups.push_back(1);
   waits(2, "c", 30);
   waits(0, "a", 20).group = 1;
@@ -205,7 +205,7 @@ TEST_F(StallVerdictTest, AnotherThreadMayWaitInAnotherCall) {
   EXPECT_THAT(lines()[0], "stalled: ranks 0, 1 wait for each other:");
 }
 
-TEST_F(StallVerdictTest, AChainIsNoCycle) {
+TEST_F(StallVerdictTest, AChainOfWaitsIsNotACycle) {
   // Rank 0 waits for rank 1 in group 1, and rank 1 waits for rank 2 in group 2. Rank 2 is in no
   // call.
   for (const int rank : {0, 1}) report(rank).groups.push_back(1);
@@ -240,7 +240,7 @@ TEST_F(StallVerdictTest, ThreeGroupsInACycle) {
                   "  all ranks of a group must make the same blocking calls, in the same order"));
 }
 
-TEST_F(StallVerdictTest, OtherGroupsMembersAreNotMissed) {
+TEST_F(StallVerdictTest, OnlyMembersOfTheGroupAreMissing) {
   for (const int rank : {0, 1}) report(rank).groups.push_back(4);
   waits(0, "x", 20).group = 4;
   EXPECT_THAT(lines()[0], HasSubstr("waits for rank 1"));
@@ -248,7 +248,7 @@ TEST_F(StallVerdictTest, OtherGroupsMembersAreNotMissed) {
   EXPECT_THAT(lines(), IsEmpty());
 }
 
-TEST_F(StallVerdictTest, AStoppedRankHoldsEvenARunningCall) {
+TEST_F(StallVerdictTest, AStoppedRankStallsEvenARunningCall) {
   for (const int rank : {0, 1, 2}) call(rank, CallState::kRunning, "big", 30, 29);
   EXPECT_THAT(lines(), IsEmpty());  // a long transfer is not a stall
   worker(1).stopped_by = SIGTSTP;
@@ -272,7 +272,7 @@ TEST_F(StallVerdictTest, AJoinedRankWaitsForTheOthersData) {
   EXPECT_THAT(lines()[0], "stalled: join `join` waits for ranks 1, 2");
 }
 
-TEST_F(StallVerdictTest, AJoinedRankIsMissingOnlyWhereItCannotTakePart) {
+TEST_F(StallVerdictTest, AJoinedRankIsMissingOnlyInOperationsWithoutJoin) {
   waits(0, "join", 60).operation = Operation::kJoin;
   waits(1, "x", 30);
   EXPECT_THAT(lines()[0], HasSubstr("waits for rank 2"));
@@ -294,7 +294,7 @@ TEST_F(StallVerdictTest, AJoinedRankThatDiedIsMissing) {
 }
 
 // The oldest call is reported, whichever rank made it and whichever handle it has.
-TEST_F(StallVerdictTest, TheOlderOfTwoLateCallsIsTold) {
+TEST_F(StallVerdictTest, TheOldestLateCallIsReported) {
   call(0, CallState::kWaiting, "young", 11, 11);
   call(0, CallState::kWaiting, "old", 15, 15);
   EXPECT_THAT(lines()[0], HasSubstr("`old`"));
@@ -333,7 +333,7 @@ TEST_F(StallVerdictTest, InitWaitsForAStoppedRank) {
   EXPECT_THAT(lines()[1], " no other rank is in it");
 }
 
-TEST_F(StallVerdictTest, TimeInWhichTheUserHadStoppedTheJobDoesNotCount) {
+TEST_F(StallVerdictTest, TimeBeforeTheJobContinuedDoesNotCount) {
   waits(0, "x", 60);
   EXPECT_FALSE(stall_verdict(JobSnapshot(workers_, kNow), {seconds(10), ago(5)}).has_value());
   EXPECT_TRUE(stall_verdict(JobSnapshot(workers_, kNow), {seconds(10), ago(10)}).has_value());
@@ -341,7 +341,7 @@ TEST_F(StallVerdictTest, TimeInWhichTheUserHadStoppedTheJobDoesNotCount) {
 
 // All ranks have as many calls in flight as possible. An algorithm that compares every call with
 // every other would take minutes.
-TEST(StallVerdict, ManyRanksWithManyCallsAreLookedAtOnce) {
+TEST(StallVerdict, ManyRanksWithManyCallsAreExaminedQuickly) {
   constexpr int kRanks = 256;
   std::vector<WatchedWorker> workers(kRanks);
   for (WatchedWorker& worker : workers) {

@@ -35,7 +35,7 @@ class StallWatchTest : public ::testing::Test {
   std::vector<WatchedWorker> workers_ = std::vector<WatchedWorker>(2);
 };
 
-TEST_F(StallWatchTest, TellsAtOneTwoAndFourTimesTheLimit) {
+TEST_F(StallWatchTest, WarnsAtOneTwoAndFourTimesTheLimit) {
   EXPECT_THAT(after(9).lines, IsEmpty());
   const auto first = after(1);
   EXPECT_THAT(first.lines[0], HasSubstr("barrier `b` waits for rank 1"));
@@ -47,14 +47,14 @@ TEST_F(StallWatchTest, TellsAtOneTwoAndFourTimesTheLimit) {
   EXPECT_THAT(after(39).lines, IsEmpty());
 }
 
-TEST(StallWatch, NoneIsThereWhenNoWarningIsWanted) {
+TEST(StallWatch, ALimitOfZeroMeansNoWatch) {
   EXPECT_FALSE(StallWatch::create(seconds(0)).has_value());
   const auto watch = StallWatch::create(seconds(4));
   ASSERT_TRUE(watch.has_value());
   EXPECT_EQ(watch->interval(), seconds(1));
 }
 
-TEST_F(StallWatchTest, TellsThatTheCallWentOn) {
+TEST_F(StallWatchTest, ReportsThatTheCallContinued) {
   ASSERT_FALSE(after(10).lines.empty());
   call().state = CallState::kDone;
   EXPECT_THAT(after(2).lines, ElementsAre("barrier `b` went on after 12.0 s"));
@@ -62,20 +62,20 @@ TEST_F(StallWatchTest, TellsThatTheCallWentOn) {
   EXPECT_EQ(watch_.interval(), std::chrono::milliseconds(2500));
 }
 
-TEST_F(StallWatchTest, AForgottenCallWentOn) {
+TEST_F(StallWatchTest, ACallWithoutALineHasContinued) {
   ASSERT_FALSE(after(10).lines.empty());
   call().handle = 7 + kFlightCalls;
   call().submitted = now_;
   EXPECT_THAT(after(1).lines, ElementsAre(HasSubstr("went on")));
 }
 
-TEST_F(StallWatchTest, AFailedCallSpeaksForItself) {
+TEST_F(StallWatchTest, AFailedCallIsNotReportedAsContinued) {
   ASSERT_FALSE(after(10).lines.empty());
   call().state = CallState::kFailed;
   EXPECT_THAT(after(2).lines, IsEmpty());
 }
 
-TEST_F(StallWatchTest, AnEndedWorkerSpeaksForItself) {
+TEST_F(StallWatchTest, ACallOfAnEndedWorkerIsNotReported) {
   ASSERT_FALSE(after(10).lines.empty());
   workers_[0].end = "exited with code 1";
   EXPECT_THAT(after(2).lines, IsEmpty());
@@ -95,7 +95,7 @@ TEST_F(StallWatchTest, AnotherCallIsAnotherStall) {
   EXPECT_THAT(report.lines[1], HasSubstr("`c` waits for rank 1"));
 }
 
-TEST_F(StallWatchTest, InitGoesOn) {
+TEST_F(StallWatchTest, ReportsThatInitContinued) {
   workers_[0].report = {};
   workers_[0].report.life = FlightLife::kForming;
   workers_[0].report.since = now_;
@@ -105,7 +105,7 @@ TEST_F(StallWatchTest, InitGoesOn) {
   EXPECT_THAT(after(1).lines, ElementsAre("init() went on after 11.0 s"));
 }
 
-TEST_F(StallWatchTest, AJobThatTheUserHadStoppedStartsAnew) {
+TEST_F(StallWatchTest, WaitingTimeRestartsWhenTheJobContinues) {
   now_ += seconds(60);
   watch_.job_continued(now_);
   EXPECT_THAT(after(9).lines, IsEmpty());

@@ -82,7 +82,7 @@ TEST(Agent, RunsAllWorkersAndReturnsTheFirstFailure) {
   EXPECT_THAT(agent.output(), HasSubstr("exited with code 7"));
 }
 
-TEST(Agent, TellsTheCallerOfItsWorkers) {
+TEST(Agent, ReportsWorkersToTheCaller) {
   Report report;
   JobOptions options = shell_job(1, "exit 3");
   options.caller.report = report.theirs.get();
@@ -93,7 +93,7 @@ TEST(Agent, TellsTheCallerOfItsWorkers) {
   EXPECT_THAT(text, EndsWith("\nended 0 code 3\ncause 0\n"));
 }
 
-TEST(Agent, SaysThatNoWorkerHasJoined) {
+TEST(Agent, WarnsIfNoWorkerHasJoined) {
   LauncherInTest two(agent_of(shell_job(2, "true")));
   EXPECT_EQ(two.end(), 0);
   EXPECT_THAT(two.output(), HasSubstr("no worker of this job called farandole's init(): the 2"));
@@ -106,7 +106,7 @@ TEST(Agent, SaysThatNoWorkerHasJoined) {
 }
 
 // Only execve() finds that this file is not a program.
-TEST(Agent, AProgramThatCannotBeExecuted) {
+TEST(Agent, AProgramThatCannotBeExecutedFailsTheJob) {
   std::string path = "/tmp/farandole-agent-test-XXXXXX";
   Descriptor(::mkstemp(path.data())).reset();
   std::ofstream(path, std::ios::binary) << std::string("\x7f\0nonsense", 10);
@@ -154,7 +154,7 @@ TEST(Agent, PassesSignalsOnToItsWorkers) {
   EXPECT_THAT(agent.output(), HasSubstr("[0] got it\n"));
 }
 
-TEST(Agent, ASignalThatAsksForTheEndGivesTheExitCode) {
+TEST(Agent, AnEndingSignalDeterminesTheExitCode) {
   LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap 'echo bye; exit 0' TERM"))));
   agent.read_until("is ready");
   agent.send(SIGTERM);
@@ -164,7 +164,7 @@ TEST(Agent, ASignalThatAsksForTheEndGivesTheExitCode) {
   EXPECT_THAT(agent.output(), HasSubstr("the job has ended after SIGTERM"));
 }
 
-TEST(Agent, AfterTheGraceTimeItKills) {
+TEST(Agent, KillsWorkersAfterTheGraceTime) {
   JobOptions options = shell_job(1, waiting_script("trap '' TERM"));
   options.grace = std::chrono::seconds(0);
   LauncherInTest agent(agent_of(options));
@@ -182,7 +182,7 @@ TEST(Agent, EndsProcessesThatWorkersLeaveBehind) {
   EXPECT_TRUE(is_gone(agent.number_after("child ")));
 }
 
-TEST(Agent, TellsWhenAWorkerIsStoppedAndGoesOn) {
+TEST(Agent, ReportsThatAWorkerIsStoppedAndContinues) {
   LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap 'exit 0' USR1; kill -STOP $$"))));
   agent.read_until("is stopped (SIGSTOP)");
   ::kill(agent.number_after("kill -CONT "), SIGCONT);
@@ -191,7 +191,7 @@ TEST(Agent, TellsWhenAWorkerIsStoppedAndGoesOn) {
   EXPECT_EQ(agent.end(), 0);
 }
 
-TEST(Agent, AStoppedJobIsNoNews) {
+TEST(Agent, AStoppedJobIsNotReported) {
   LauncherInTest agent(agent_of(shell_job(1, waiting_script("trap 'exit 0' USR1"))));
   agent.read_until("is ready");
   const pid_t worker = agent.number_after("worker ");
@@ -209,7 +209,7 @@ TEST(Agent, AStoppedJobIsNoNews) {
   EXPECT_THAT(agent.output(), Not(HasSubstr("stopped")));
 }
 
-TEST(Agent, EndsTheJobWhenTheForegroundProcessHasGone) {
+TEST(Agent, EndsTheJobWhenTheForegroundProcessIsKilled) {
   const pid_t foreground_process = start_bystander();
   LauncherInTest agent(
       agent_of(shell_job(1, waiting_script("trap '' TERM HUP")), foreground_process));
@@ -219,7 +219,7 @@ TEST(Agent, EndsTheJobWhenTheForegroundProcessHasGone) {
   EXPECT_TRUE(is_gone(agent.number_after("worker ")));
 }
 
-TEST(Agent, TheCallersEndIsAHangUp) {
+TEST(Agent, TheEndOfTheCallerCountsAsAHangUp) {
   const pid_t caller = start_bystander();
   const Descriptor handle = handle_of(caller);
   JobOptions options = shell_job(1, waiting_script("trap 'echo hung up; exit 0' HUP"));

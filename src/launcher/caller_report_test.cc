@@ -34,7 +34,7 @@ class CallerReportTest : public ::testing::Test {
   Descriptor launcher_;
 };
 
-TEST_F(CallerReportTest, TellsALineForEachEvent) {
+TEST_F(CallerReportTest, WritesALineForEachEvent) {
   CallerReport report(poller_, 7, launcher_.get());
   report.worker_started(3, 712);
   report.worker_ended(3, {.code = 5});

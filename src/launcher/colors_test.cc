@@ -9,7 +9,7 @@
 namespace farandole {
 namespace {
 
-TEST(Colors, OnlyForATerminalThatShowsThem) {
+TEST(Colors, AreOnlyForTerminalsThatShowColors) {
   const WorkerStream terminal = WorkerStream::make_terminal({}).value();
   const WorkerStream pipe = WorkerStream::make_pipe().value();
   ::unsetenv("NO_COLOR");
@@ -26,12 +26,12 @@ TEST(Colors, OnlyForATerminalThatShowsThem) {
   ::unsetenv("NO_COLOR");
 }
 
-TEST(Colors, EndWithTheText) {
+TEST(Colors, EndAfterTheText) {
   EXPECT_EQ(in_color("no", Color::kRed), "\x1b[31mno\x1b[0m");
   EXPECT_EQ(in_color("", Color::kRed), "");
 }
 
-TEST(Colors, OfNeighboursDiffer) {
+TEST(Colors, OfNeighbouringRanksDiffer) {
   for (int rank = 0; rank < 12; ++rank) {
     EXPECT_NE(in_color_of_rank("x", rank), in_color_of_rank("x", rank + 1));
     EXPECT_NE(in_color_of_rank("x", rank), in_color("x", Color::kRed));

@@ -18,7 +18,7 @@ class ExitReportTest : public ::testing::Test {
   std::unique_ptr<StoreServer> server_ = StoreServer::create("the launcher").value();
 };
 
-TEST_F(ExitReportTest, AWorkerThatNeverBeganIsMissedInTheFirstFormation) {
+TEST_F(ExitReportTest, AWorkerThatNeverBeganFailsTheFirstFormation) {
   report_exit(*server_, 1, 3, "rank 1 (pid 12) has exited with code 0");
   EXPECT_TRUE(exists(keys::member(1, 1)));
   EXPECT_TRUE(exists(keys::complete(1)));
@@ -28,7 +28,7 @@ TEST_F(ExitReportTest, AWorkerThatNeverBeganIsMissedInTheFirstFormation) {
   EXPECT_FALSE(exists(keys::member(2, 1)));
 }
 
-TEST_F(ExitReportTest, OneThatHadBegunIsMissedThereAndInTheNext) {
+TEST_F(ExitReportTest, AWorkerThatHadBegunFailsThatFormationAndTheNext) {
   ASSERT_TRUE(server_->add(keys::formations(1), 1).ok());
   ASSERT_TRUE(server_->set(keys::complete(1), {}).ok());  // written by a member
   report_exit(*server_, 1, 3, "rank 1 (pid 12) has exited with code 0");

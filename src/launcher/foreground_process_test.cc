@@ -21,7 +21,7 @@ TEST(ForegroundProcess, ReturnsTheExitCodeOfTheJob) {
   EXPECT_THAT(foreground_process.output(), HasSubstr("exited with code 7"));
 }
 
-TEST(ForegroundProcess, AProgramThatIsNotThereStartsNothing) {
+TEST(ForegroundProcess, AMissingProgramStartsNoJob) {
   JobOptions options = shell_job(2, "");
   options.command = {"farandole-no-such-program"};
   LauncherInTest foreground_process(foreground_process_of(options));
@@ -62,7 +62,7 @@ TEST(ForegroundProcess, AnIgnoredSignalStaysIgnored) {
   EXPECT_THAT(foreground_process.output(), Not(HasSubstr("SIGHUP")));
 }
 
-TEST(ForegroundProcess, StopsWithItsJobAndGoesOnWithIt) {
+TEST(ForegroundProcess, StopsAndContinuesTogetherWithItsJob) {
   LauncherInTest foreground_process(
       foreground_process_of(shell_job(1, waiting_script("trap 'exit 5' USR1"))));
   foreground_process.read_until("is ready");

@@ -26,7 +26,7 @@ std::unique_ptr<JobSheet> sheet_of(int workers, const std::string& command = "py
   return std::move(made).value();
 }
 
-TEST(JobSheet, TellsTheJobAndItsWorkers) {
+TEST(JobSheet, DescribesTheJobAndItsWorkers) {
   const auto sheet = sheet_of(4);
   sheet->worker_started(0, 80, 12);
   sheet->worker_started(1, 81, 13);
@@ -63,7 +63,7 @@ TEST(JobSheet, KeepsTheBeginningOfALongCommand) {
   EXPECT_EQ(job->command, std::string(508, 'x'));
 }
 
-TEST(JobSheet, RejectsMemoryThatIsNoSheet) {
+TEST(JobSheet, RejectsMemoryThatIsNotAJobSheet) {
   const auto sheet = sheet_of(2);
   const auto memory = sheet->memory();
   std::vector<std::uint64_t> copy(memory.size() / sizeof(std::uint64_t));
@@ -81,7 +81,7 @@ TEST(JobSheet, RejectsMemoryThatIsNoSheet) {
   EXPECT_FALSE(reads(memory.size()));
 }
 
-TEST(JobSheet, RandomBytesAreReadAsWellAsTheyCanBe) {
+TEST(JobSheet, RandomBytesAreReadSafely) {
   const auto seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);

@@ -27,9 +27,7 @@ std::string text(std::string_view pattern) {
   return prefix.ok() ? prefix->text(origin()) : "rejected: " + prefix.status().message();
 }
 
-TEST(LinePrefix, IsTheRankUnlessTheUserWantsMore) {
-  EXPECT_EQ(LinePrefix().text(origin()), "[12] ");
-}
+TEST(LinePrefix, IsTheRankByDefault) { EXPECT_EQ(LinePrefix().text(origin()), "[12] "); }
 
 TEST(LinePrefix, FillsInTheFields) {
   EXPECT_EQ(text("[{rank}] "), "[12] ");
@@ -38,13 +36,13 @@ TEST(LinePrefix, FillsInTheFields) {
   EXPECT_EQ(text(""), "");
 }
 
-TEST(LinePrefix, TellsTheLocalTime) {
+TEST(LinePrefix, ShowsTheLocalTime) {
   ::setenv("TZ", "UTC", 1);
   ::tzset();
   EXPECT_EQ(text("{time} "), "1970-01-01 00:00:01.042 ");
 }
 
-TEST(LinePrefix, TwoBracesAreOneLetter) {
+TEST(LinePrefix, DoubleBracesAreOneBrace) {
   EXPECT_EQ(text("{{{rank}}}"), "{12}");
   EXPECT_EQ(text("{{rank}}"), "{rank}");
 }
@@ -57,7 +55,7 @@ TEST(LinePrefix, RejectsUnknownFields) {
         << pattern;
 }
 
-TEST(LinePrefix, RejectsLonelyBraces) {
+TEST(LinePrefix, RejectsSingleBraces) {
   EXPECT_THAT(text("{rank"), HasSubstr("rejected: a single `{` stands alone"));
   EXPECT_THAT(text("{{{"), HasSubstr("rejected: a single `{` stands alone"));
   EXPECT_THAT(text("rank}"), HasSubstr("rejected: a single `}` stands alone"));
@@ -76,7 +74,7 @@ TEST(LinePrefix, RejectsDirectionMarksAndInvalidUtf8) {
     EXPECT_THAT(text(pattern), HasSubstr("rejected: it may not contain line ends"));
 }
 
-TEST(LinePrefix, CountsLettersAsColumns) {
+TEST(LinePrefix, CountsTerminalColumns) {
   EXPECT_EQ(LinePrefix::parse("数据 {rank} ").value().columns(origin()), 8);
   EXPECT_EQ(LinePrefix::parse("e\u0301 {rank}").value().columns(origin()), 4);
   EXPECT_EQ(LinePrefix::parse("→ {rank} ").value().columns(origin()), 5);

@@ -22,14 +22,14 @@ TEST(LineSplitter, JoinsALineThatComesInParts) {
   EXPECT_THAT(splitter.push("ld\n\n"), ElementsAre(line("world"), line("")));
 }
 
-TEST(LineSplitter, GivesOutTheLastLineWithoutAnEnd) {
+TEST(LineSplitter, ReturnsALastLineWithoutALineEnd) {
   LineSplitter splitter;
   EXPECT_THAT(splitter.push("a\nlast words"), ElementsAre(line("a")));
   EXPECT_THAT(splitter.finish(), ElementsAre(line("last words")));
   EXPECT_THAT(splitter.finish(), IsEmpty());
 }
 
-TEST(LineSplitter, ShowsProgressThatBeginsWithAReturn) {
+TEST(LineSplitter, ShowsProgressThatBeginsWithACarriageReturn) {
   LineSplitter splitter;
   EXPECT_THAT(splitter.push("\r 10%"), ElementsAre(progress(" 10%")));
   EXPECT_THAT(splitter.push("\r 20%"), ElementsAre(progress(" 20%")));
@@ -37,19 +37,19 @@ TEST(LineSplitter, ShowsProgressThatBeginsWithAReturn) {
   EXPECT_THAT(splitter.push("done\n"), ElementsAre(line("done")));
 }
 
-TEST(LineSplitter, ShowsProgressThatEndsWithAReturn) {
+TEST(LineSplitter, ShowsProgressThatEndsWithACarriageReturn) {
   LineSplitter splitter;
   EXPECT_THAT(splitter.push("10%\r"), ElementsAre(progress("10%")));
   EXPECT_THAT(splitter.push("20%\r30%\r"), ElementsAre(progress("20%"), progress("30%")));
   EXPECT_THAT(splitter.push("\n"), ElementsAre(line("30%")));
 }
 
-TEST(LineSplitter, ReturnAndFeedAreOneEnd) {
+TEST(LineSplitter, CarriageReturnAndLineFeedAreOneLineEnd) {
   LineSplitter splitter;
   EXPECT_THAT(splitter.push("dos\r\nlines\r\n"), ElementsAre(line("dos"), line("lines")));
 }
 
-TEST(LineSplitter, ASplitLineEndIsOneEnd) {
+TEST(LineSplitter, ALineEndInTwoPartsIsOneLineEnd) {
   LineSplitter splitter;
   EXPECT_THAT(splitter.push("dos\r"), ElementsAre(progress("dos")));
   EXPECT_THAT(splitter.push("\n"), ElementsAre(line("dos")));
@@ -65,7 +65,7 @@ TEST(LineSplitter, CutsEndlessLines) {
 }
 
 // Characters of two to four bytes at the limit of the line length: some or all of their bytes fit.
-TEST(LineSplitter, CutsNoLetterInTwo) {
+TEST(LineSplitter, DoesNotCutInsideACharacter) {
   for (const std::string letter : {"é", "数", "😀"}) {
     for (std::size_t fit = 1; fit <= letter.size(); ++fit) {
       LineSplitter splitter;

@@ -22,7 +22,7 @@ TEST(ProcessTree, FindsAllGenerations) {
   EXPECT_THAT(descendants_of(4, parent_of), IsEmpty());
 }
 
-TEST(ProcessTree, SeesItself) {
+TEST(ProcessTree, IncludesThisProcess) {
   const ParentOf table = read_process_table();
   ASSERT_TRUE(table.contains(::getpid()));
   EXPECT_EQ(table.at(::getpid()), ::getppid());

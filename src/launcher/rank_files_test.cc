@@ -32,12 +32,12 @@ class RankFilesTest : public ::testing::Test {
   std::string folder_;
 };
 
-TEST_F(RankFilesTest, WithoutAFolderKeepNothing) {
+TEST_F(RankFilesTest, WithoutAFolderNothingIsWritten) {
   RankFiles none;
   EXPECT_EQ(none.write(3, 1, "text"), std::nullopt);
 }
 
-TEST_F(RankFilesTest, HoldTheOutputOfEachStream) {
+TEST_F(RankFilesTest, ContainTheOutputOfEachStream) {
   auto files = RankFiles::create(folder_ + "/made/on/demand", 11);
   ASSERT_TRUE(files.ok()) << files.status().message();
   EXPECT_EQ(files->write(3, 0, "no line end"), std::nullopt);
@@ -48,14 +48,14 @@ TEST_F(RankFilesTest, HoldTheOutputOfEachStream) {
   EXPECT_EQ(content("made/on/demand/rank.10/stderr"), "error\n");
 }
 
-TEST_F(RankFilesTest, AreAsWideAsTheLargestRank) {
+TEST_F(RankFilesTest, RankNumbersHaveTheWidthOfTheLargest) {
   ASSERT_TRUE(RankFiles::create(folder_, 10).ok());
   EXPECT_TRUE(std::filesystem::exists(folder_ + "/rank.9/stdout"));
   ASSERT_TRUE(RankFiles::create(folder_, 101).ok());
   EXPECT_TRUE(std::filesystem::exists(folder_ + "/rank.009/stdout"));
 }
 
-TEST_F(RankFilesTest, LoseTheirOldContents) {
+TEST_F(RankFilesTest, OldContentsAreReplaced) {
   for (const char* text : {"the first job", "second"}) {
     auto files = RankFiles::create(folder_, 1);
     EXPECT_EQ(files->write(0, 0, text), std::nullopt);
@@ -71,7 +71,7 @@ TEST_F(RankFilesTest, AFolderThatCannotBeMadeIsExplained) {
                                           "/file/rank.0`: Not a directory; nothing was started");
 }
 
-TEST_F(RankFilesTest, OnlyRegularFilesWillDo) {
+TEST_F(RankFilesTest, OnlyRegularFilesAreAccepted) {
   std::filesystem::create_directories(folder_ + "/rank.0/stdout");
   EXPECT_THAT(RankFiles::create(folder_, 1).status().message(), HasSubstr("Is a directory"));
   std::filesystem::remove(folder_ + "/rank.0/stdout");
@@ -83,7 +83,7 @@ TEST_F(RankFilesTest, OnlyRegularFilesWillDo) {
               HasSubstr("it is not a regular file"));
 }
 
-TEST_F(RankFilesTest, AFullDiskIsToldOnce) {
+TEST_F(RankFilesTest, AFullDiskIsReportedOnce) {
   auto files = RankFiles::create(folder_, 2);
   ASSERT_TRUE(files.ok());
   rlimit before{};
@@ -107,7 +107,7 @@ TEST_F(RankFilesTest, AFullDiskIsToldOnce) {
   EXPECT_EQ(content("rank.1/stdout"), "too ");
 }
 
-TEST_F(RankFilesTest, AFileThatVanishesIsTold) {
+TEST_F(RankFilesTest, ARemovedFileIsReported) {
   auto files = RankFiles::create(folder_, 1);
   ASSERT_TRUE(files.ok());
   std::filesystem::remove(folder_ + "/rank.0/stderr");

@@ -30,7 +30,7 @@ TEST(Screen, ProgressInAFileIsEndedBeforeAnotherLine) {
   EXPECT_EQ(screen.show(2, "[1] ", progress("1%")), "\n[1] 1%");
 }
 
-TEST(Screen, ProgressOnATerminalStaysBelow) {
+TEST(Screen, ProgressOnATerminalStaysBelowOtherLines) {
   Screen screen(true);
   EXPECT_EQ(screen.show(0, "[0] ", progress("10%")), "[0] 10%\x1b[K");
   EXPECT_EQ(screen.show(2, "[1] ", line("hello")), "\r\x1b[K[1] hello\n[0] 10%");
@@ -38,7 +38,7 @@ TEST(Screen, ProgressOnATerminalStaysBelow) {
   EXPECT_EQ(screen.show(2, "[1] ", line("bye")), "[1] bye\n");
 }
 
-TEST(Screen, AnotherProgressTakesTheLineOfATerminal) {
+TEST(Screen, AnotherProgressLineReplacesTheFirstOnATerminal) {
   Screen screen(true);
   screen.show(0, "[0] ", progress("10%"));
   EXPECT_EQ(screen.show(2, "[1] ", progress("1%")), "\r[1] 1%\x1b[K");
@@ -60,7 +60,7 @@ TEST(Screen, ColorsEndWithTheLineOnATerminal) {
   EXPECT_EQ(file.show(0, "[0] ", line("\x1b[31mred")), "[0] \x1b[31mred\n");
 }
 
-TEST(Screen, TheLaunchersOwnLinesStandOutOnAColorTerminal) {
+TEST(Screen, LinesOfTheLauncherAreColoredOnATerminal) {
   Screen terminal(true, true);
   EXPECT_EQ(terminal.notice("the end"), "\x1b[1mfarandole: \x1b[0mthe end\n");
   EXPECT_EQ(terminal.error("too bad"), "\x1b[31mfarandole: too bad\x1b[0m\n");

@@ -79,7 +79,7 @@ TEST_F(SupervisionTest, AnEarlySuccessEndsNoOtherWorker) {
   EXPECT_FALSE(job_.finished());
 }
 
-TEST_F(SupervisionTest, TheFirstFailureGivesTheCode) {
+TEST_F(SupervisionTest, TheFirstFailureDeterminesTheExitCode) {
   end(1, exited(3));
   EXPECT_TRUE(job_.is_ending());
   end(0, exited(1));
@@ -96,12 +96,12 @@ TEST_F(SupervisionTest, TheFirstFailureGivesTheCode) {
   EXPECT_THAT(job_.closing_lines(), IsEmpty());
 }
 
-TEST_F(SupervisionTest, ASignalsCodeIsThatOfShells) {
+TEST_F(SupervisionTest, ExitCodesForSignalsAreThoseOfShells) {
   end(1, killed(SIGKILL));
   EXPECT_EQ(job_.exit_code(), 128 + 9);
 }
 
-TEST_F(SupervisionTest, OthersGetTimeThenTermThenKill) {
+TEST_F(SupervisionTest, OthersGetTimeThenSigtermThenSigkill) {
   end(1, exited(3));
   expect_nothing();
   wait(Supervision::kOwnErrorTime - milliseconds(1));
@@ -155,14 +155,14 @@ TEST_F(SupervisionTest, ASecondSignalKills) {
   EXPECT_EQ(job_.exit_code(), 130);
 }
 
-TEST_F(SupervisionTest, AnotherSignalRightAfterwardsIsASecondOne) {
+TEST_F(SupervisionTest, ADifferentSignalCountsAsASecondOne) {
   signal(SIGTERM);
   signal(SIGINT);
   EXPECT_TRUE(actions_.kill_everything);
   EXPECT_EQ(job_.exit_code(), 128 + SIGTERM);
 }
 
-TEST_F(SupervisionTest, TheGraceEnds) {
+TEST_F(SupervisionTest, WorkersAreKilledAfterTheGraceTime) {
   signal(SIGTERM);
   wait(kGrace - milliseconds(1));
   expect_nothing();
@@ -171,13 +171,13 @@ TEST_F(SupervisionTest, TheGraceEnds) {
   EXPECT_EQ(job_.exit_code(), 143);
 }
 
-TEST_F(SupervisionTest, AGracefulEndAfterASignalStillTellsTheSignal) {
+TEST_F(SupervisionTest, TheExitCodeNamesTheSignalEvenIfWorkersSucceed) {
   signal(SIGTERM);
   for (const int rank : {0, 1, 2}) end(rank, exited(0));
   EXPECT_EQ(job_.exit_code(), 143);
 }
 
-TEST_F(SupervisionTest, ASignalAfterAFailureHurriesButKeepsTheCause) {
+TEST_F(SupervisionTest, ASignalAfterAFailureEndsTheJobSoonerButKeepsTheCause) {
   end(2, exited(7));
   signal(SIGINT);
   EXPECT_EQ(actions_.forward_signal, std::optional(SIGINT));
@@ -204,7 +204,7 @@ TEST_F(SupervisionTest, BlameLeadsToTheFirstCause) {
   EXPECT_EQ(job_.failure()->others, "ranks 0, 2: exited with code 1");
 }
 
-TEST_F(SupervisionTest, AWorkerThatEndedWellMayBeTheCause) {
+TEST_F(SupervisionTest, AWorkerThatExitedWithCode0MayBeTheCause) {
   FlightReport left = living(FlightLife::kLeft, now_);
   left.groups = {kWorld};
   end(2, exited(0), left);
@@ -222,13 +222,13 @@ TEST_F(SupervisionTest, ACircleOfBlameEnds) {
   EXPECT_EQ(job_.exit_code(), 6);
 }
 
-TEST_F(SupervisionTest, NonsenseInTheRecordIsNotFollowed) {
+TEST_F(SupervisionTest, AnInvalidBlamedRankIsIgnored) {
   end(0, exited(5), blames(0));
   for (const int rank : {1, 2}) end(rank, exited(1), blames(77));
   EXPECT_EQ(job_.failure()->rank, 0);
 }
 
-TEST_F(SupervisionTest, AWorkerThatWeEndedIsNoCause) {
+TEST_F(SupervisionTest, AWorkerThatWeEndedIsNotTheCause) {
   end(0, exited(5), blames(1));
   wait(Supervision::kOwnErrorTime);
   end(1, killed(SIGTERM), living(FlightLife::kMember, now_ - seconds(9)));
@@ -265,7 +265,7 @@ FlightReport raised(LeaveCause cause, FlightReport before) {
   return before;
 }
 
-TEST_F(SupervisionTest, AnExceptionOfItsOwnIsNotPutDownToALossBefore) {
+TEST_F(SupervisionTest, AnExceptionOfTheProgramIsNotCausedByALostRank) {
   FlightReport left = living(FlightLife::kLeft, now_);
   left.groups = {kWorld};
   end(0, exited(0), left);
@@ -276,14 +276,14 @@ TEST_F(SupervisionTest, AnExceptionOfItsOwnIsNotPutDownToALossBefore) {
   EXPECT_EQ(job_.exit_code(), 3);
 }
 
-TEST_F(SupervisionTest, AnUncaughtLossHasACause) {
+TEST_F(SupervisionTest, AnUncaughtGroupLostErrorHasACause) {
   end(1, exited(1), raised(LeaveCause::kGroupLost, blames(0)));
   end(0, killed(SIGKILL));
   EXPECT_EQ(job_.failure()->rank, 0);
 }
 
 // The launcher uses the cause in the record, not the reason or the traceback.
-TEST_F(SupervisionTest, TheTextsDecideNothing) {
+TEST_F(SupervisionTest, TextsInTheRecordDoNotDecideTheCause) {
   FlightReport own = raised(LeaveCause::kException, blames(0));
   own.reason = "uncaught GroupLostError: rank 0 died";
   own.traceback = "farandole.errors.GroupLostError: rank 0 died";
@@ -292,7 +292,7 @@ TEST_F(SupervisionTest, TheTextsDecideNothing) {
   EXPECT_EQ(job_.failure()->rank, 1);
 }
 
-TEST_F(SupervisionTest, AnExceptionAfterACaughtFailureOfInitIsItsOwn) {
+TEST_F(SupervisionTest, AnExceptionAfterACaughtInitErrorIsItsOwnCause) {
   end(0, exited(0));
   end(1, exited(1), raised(LeaveCause::kException, living(FlightLife::kLeft)));
   EXPECT_EQ(job_.failure()->rank, 1);
@@ -312,7 +312,7 @@ TEST_F(SupervisionTest, AWorkerKilledAfterALossIsItsOwnCause) {
   EXPECT_EQ(job_.failure()->rank, 2);
 }
 
-TEST_F(SupervisionTest, AStoppedWorkerIsNoticedAndSoIsItsGoingOn) {
+TEST_F(SupervisionTest, StopsAndContinuationsOfWorkersAreReported) {
   actions_ = job_.worker_stopped(1, SIGTSTP);
   EXPECT_THAT(actions_.notices, ElementsAre("rank 1 (pid 711) is stopped (SIGTSTP); `kill -CONT "
                                             "711` lets it go on"));
@@ -325,7 +325,7 @@ TEST_F(SupervisionTest, AStoppedWorkerIsNoticedAndSoIsItsGoingOn) {
   expect_nothing();
 }
 
-TEST_F(SupervisionTest, WakingAWorkerToEndItIsNoNews) {
+TEST_F(SupervisionTest, ContinuingAWorkerToEndItIsNotReported) {
   actions_ = job_.worker_stopped(1, SIGSTOP);
   end(0, exited(3));
   wait(Supervision::kOwnErrorTime);
@@ -334,7 +334,7 @@ TEST_F(SupervisionTest, WakingAWorkerToEndItIsNoNews) {
   expect_nothing();
 }
 
-TEST_F(SupervisionTest, ASignalAfterTheEndIsNothing) {
+TEST_F(SupervisionTest, ASignalAfterTheEndIsIgnored) {
   for (const int rank : {0, 1, 2}) end(rank, exited(0));
   signal(SIGINT);
   expect_nothing();

@@ -10,13 +10,13 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Pair;
 
-TEST(WorkerEnvironment, SharesTheCores) {
+TEST(WorkerEnvironment, DividesTheCores) {
   EXPECT_THAT(defaults_for(2, 8), Contains(Pair("OMP_NUM_THREADS", "4")));
   EXPECT_THAT(defaults_for(3, 8), Contains(Pair("OMP_NUM_THREADS", "2")));
   EXPECT_THAT(defaults_for(4, 2), Contains(Pair("OMP_NUM_THREADS", "1")));
 }
 
-TEST(WorkerEnvironment, TellsTheWorkerItsPlace) {
+TEST(WorkerEnvironment, HasTheRankAndTheSize) {
   const auto variables = rank_variables(3, 4, {.rendezvous = 9, .flight_record = 11});
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_RANK", "3")));
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_SIZE", "4")));
@@ -28,7 +28,7 @@ TEST(WorkerEnvironment, TellsTheWorkerItsPlace) {
   EXPECT_THAT(variables, Contains(Pair("FARANDOLE_CHANNEL_DESCRIPTOR", "-1")));
 }
 
-TEST(WorkerEnvironment, LaterListsWin) {
+TEST(WorkerEnvironment, LaterListsOverrideEarlierOnes) {
   EXPECT_THAT(merge_environment({{{"A", "1"}, {"B", "1"}}, {{"B", "2"}}, {{"C", "x=y"}}}),
               ElementsAre("A=1", "B=2", "C=x=y"));
 }

@@ -68,7 +68,7 @@ TEST(WorkerProcess, GetsItsEnvironmentAndOutput) {
   EXPECT_EQ(WEXITSTATUS(result.status), 3);
 }
 
-TEST(WorkerProcess, HasNothingToReadAndAGroupOfItsOwn) {
+TEST(WorkerProcess, HasEmptyInputAndItsOwnProcessGroup) {
   const Finished result = run_shell("cat; test $(ps -o pgid= -p $$) = $$ && echo alone",
                                     WorkerStream::make_pipe().value());
   EXPECT_EQ(result.output, "alone\n");
@@ -106,7 +106,7 @@ TEST(WorkerProcess, AFailingExecIsAStatus) {
   EXPECT_THAT(worker.status().message(), HasSubstr("/dev/null"));
 }
 
-TEST(WorkerProcess, LooksProgramsUpAsShellsDo) {
+TEST(WorkerProcess, FindsProgramsAsShellsDo) {
   EXPECT_FALSE(check_program("sh", "/usr/bin:/bin").has_value());
   EXPECT_FALSE(check_program("/bin/sh", "").has_value());
   EXPECT_EQ(check_program("no-such-program", "/usr/bin:/bin")->exit_code, 127);
@@ -118,7 +118,7 @@ TEST(WorkerProcess, LooksProgramsUpAsShellsDo) {
   EXPECT_THAT(check_program("train.py", "/bin")->message, HasSubstr("python train.py"));
 }
 
-TEST(WorkerProcess, TooFewDescriptorsAreTold) {
+TEST(WorkerProcess, TooFewDescriptorsAreReported) {
   const OriginalState state = own_state();
   const NoFreeDescriptors full;
   const auto worker = start_worker({.command = {"true"},

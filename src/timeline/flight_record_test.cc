@@ -39,7 +39,7 @@ class FlightRecordTest : public ::testing::Test {
   }
 };
 
-TEST_F(FlightRecordTest, ZeroedMemoryIsAWorkerThatHasNotBegun) {
+TEST_F(FlightRecordTest, ZeroedMemoryIsAWorkerOutsideTheJob) {
   const FlightReport report = read_flight_record(memory_);
   EXPECT_EQ(report.life, FlightLife::kOutside);
   EXPECT_FALSE(report.blamed_rank);
@@ -47,7 +47,7 @@ TEST_F(FlightRecordTest, ZeroedMemoryIsAWorkerThatHasNotBegun) {
   EXPECT_TRUE(report.calls.empty());
 }
 
-TEST_F(FlightRecordTest, TellsTheLifeOfACall) {
+TEST_F(FlightRecordTest, FollowsTheStatesOfACall) {
   recorder_.begin(at(1));
   EXPECT_EQ(read_flight_record(memory_).life, FlightLife::kForming);
   recorder_.formed(at(2));
@@ -96,7 +96,7 @@ TEST_F(FlightRecordTest, CountsCallsAndBytes) {
   EXPECT_EQ(report.counts.bytes, 0U);
 }
 
-TEST_F(FlightRecordTest, TellsWhereTheProgramWaitsAndForHowLongItDid) {
+TEST_F(FlightRecordTest, RecordsWhereAndHowLongTheProgramWaits) {
   recorder_.begin(at(1));
   EXPECT_EQ(read_flight_record(memory_).wait.handle, 0U);
   recorder_.blocked(7, at(2));
@@ -126,7 +126,7 @@ TEST_F(FlightRecordTest, KeepsTheLastCallsOnly) {
   for (const FlightCall& kept : report.calls) EXPECT_TRUE(kept.in_flight());
 }
 
-TEST_F(FlightRecordTest, LongNamesAreToldApartByTheirHash) {
+TEST_F(FlightRecordTest, LongNamesDifferInTheirHash) {
   recorder_.begin(at(0));
   const std::string common(kFlightNameBytes, 'n');
   submit(1, call(common + "1"), at(1));
@@ -136,7 +136,7 @@ TEST_F(FlightRecordTest, LongNamesAreToldApartByTheirHash) {
   EXPECT_NE(report.calls[0].name_hash, report.calls[1].name_hash);
 }
 
-TEST_F(FlightRecordTest, TheFirstBlameAndTheExitReportStay) {
+TEST_F(FlightRecordTest, KeepsTheFirstBlamedRankAndTheReason) {
   recorder_.begin(at(0));
   recorder_.enter_group(0);
   recorder_.enter_group(7);
@@ -181,7 +181,7 @@ TEST_F(FlightRecordTest, AReaderNeverSeesAMixOfTwoCalls) {
 }
 
 // A faulty worker may write anything into its record, even while the launcher reads it.
-TEST_F(FlightRecordTest, RandomBytesAreReadAsWellAsTheyCanBe) {
+TEST_F(FlightRecordTest, RandomBytesAreReadSafely) {
   const auto seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
@@ -207,7 +207,7 @@ TEST_F(FlightRecordTest, RandomBytesAreReadAsWellAsTheyCanBe) {
 }
 
 // If a few bytes of a valid record change, all other lines can still be read.
-TEST_F(FlightRecordTest, ChangedBytesCostOnlyTheirOwnLines) {
+TEST_F(FlightRecordTest, ChangedBytesAffectOnlyTheirOwnLines) {
   recorder_.begin(at(1));
   for (Handle handle = 1; handle <= kFlightCalls; ++handle)
     submit(handle, call("gradient", {3}), at(2));

@@ -90,7 +90,7 @@ TEST_F(TimelineTest, ThreadsOfAllRanksShareTheFile) {
     EXPECT_EQ(count(text, "\"rank " + std::to_string(rank) + " (pid"), 1);
 }
 
-TEST_F(TimelineTest, AnotherFileOrTheSameMayFollow) {
+TEST_F(TimelineTest, CanContinueInAnotherOrTheSameFile) {
   Timeline timeline(options(0, 1), clock_, log_);
   ASSERT_TRUE(timeline.start(path("a"), job_).ok());
   call(timeline, 1, "one");
@@ -124,7 +124,7 @@ TEST_F(TimelineTest, IsBoundedForAllRanksTogether) {
   EXPECT_GE(count(text, "CALLS_LEFT_OUT"), 2);
 }
 
-TEST_F(TimelineTest, AnErrorIsToldOnceAndNothingElseHappens) {
+TEST_F(TimelineTest, AnErrorIsReturnedAndCallsContinue) {
   Timeline timeline(options(0, 1), clock_, log_);
   EXPECT_EQ(timeline.start(path("no/trace"), job_),
             Status::fix_call("the timeline cannot be written to `" + path("no/trace") +
@@ -136,7 +136,7 @@ TEST_F(TimelineTest, AnErrorIsToldOnceAndNothingElseHappens) {
             Status::fix_call("the engine is shut down; call init() before a timeline is started"));
 }
 
-TEST_F(TimelineTest, WritesByItselfAfterAWhile) {
+TEST_F(TimelineTest, WritesEventsWithoutBeingStopped) {
   Timeline timeline(options(0, 1), clock_, log_);
   ASSERT_TRUE(timeline.start(path(), job_).ok());
   for (int times = 1; times <= 2; ++times) {

@@ -27,7 +27,7 @@ std::vector<TraceEvent> all_of(const TraceBuffer& buffer) {
   return events;
 }
 
-TEST(TraceBuffer, ReturnsTheNotedEvents) {
+TEST(TraceBuffer, ReturnsTheRecordedEvents) {
   TraceBuffer buffer(1024);
   EXPECT_TRUE(buffer.empty());
   buffer.submitted(7, call("ninechars", {2, 0, 5}), at(1));
@@ -57,7 +57,7 @@ TEST(TraceBuffer, ReturnsTheNotedEvents) {
   EXPECT_TRUE(all_of(buffer).empty());
 }
 
-TEST(TraceBuffer, TakesNothingMoreOnceOneHadNoRoom) {
+TEST(TraceBuffer, DropsAllEventsAfterTheFirstThatDidNotFit) {
   TraceBuffer buffer(128);
   buffer.submitted(1, call("a"), at(1));
   EXPECT_FALSE(buffer.is_half_full());

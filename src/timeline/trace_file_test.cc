@@ -56,7 +56,7 @@ class TraceFileTest : public ::testing::Test {
   std::string folder_ = "/tmp/farandole-trace-XXXXXX";
 };
 
-TEST_F(TraceFileTest, ItHasItsEndAtAnyTime) {
+TEST_F(TraceFileTest, AlwaysHasItsEndMark) {
   TraceFile first = must_open();
   TraceFile second = must_open("one", 99);
   EXPECT_EQ(second.head().zero, first.head().zero) << "times count from the first";
@@ -71,7 +71,7 @@ TEST_F(TraceFileTest, ItHasItsEndAtAnyTime) {
   EXPECT_EQ(content(path()), with_lines(3));
 }
 
-TEST_F(TraceFileTest, TheSameJobGoesOn) {
+TEST_F(TraceFileTest, TheSameJobContinuesItsFile) {
   TraceFile first = must_open();
   EXPECT_TRUE(first.append(kLine).ok());
   first.close();
@@ -101,7 +101,7 @@ TEST_F(TraceFileTest, AFileThatAnotherJobWritesIsNotReplaced) {
   EXPECT_EQ(content(path()), with_lines(1));
 }
 
-TEST_F(TraceFileTest, AKilledWriterReleasesItsLocksAndItsHalfLineIsCutOff) {
+TEST_F(TraceFileTest, AKilledWriterReleasesItsLocksAndItsIncompleteLineIsCutOff) {
   TraceFile file = must_open();
   const pid_t child = ::fork();
   if (child == 0) {
@@ -138,7 +138,7 @@ TEST_F(TraceFileTest, NoLineCrossesAPage) {
   EXPECT_EQ(without, head_of("one").text() + lines + large + lines + std::string(kTraceEnd));
 }
 
-TEST_F(TraceFileTest, AHalfEndIsCutOff) {
+TEST_F(TraceFileTest, AnIncompleteEndMarkIsCutOff) {
   TraceFile first = must_open();
   EXPECT_TRUE(first.append(kLine).ok());
   write_half(kTraceEnd.substr(0, 20));
@@ -148,7 +148,7 @@ TEST_F(TraceFileTest, AHalfEndIsCutOff) {
   EXPECT_EQ(content(path()), with_lines(1));
 }
 
-TEST_F(TraceFileTest, AForkedChildNeitherHoldsNorReleasesAnything) {
+TEST_F(TraceFileTest, AForkedChildNeitherKeepsNorReleasesLocks) {
   TraceFile first = must_open();
   int told[2] = {-1, -1};
   ASSERT_EQ(::pipe(told), 0);
@@ -173,7 +173,7 @@ TEST_F(TraceFileTest, AForkedChildNeitherHoldsNorReleasesAnything) {
   ::close(told[0]);
 }
 
-TEST_F(TraceFileTest, NoRoomIsToldAndTheFileStaysWhole) {
+TEST_F(TraceFileTest, AFullDiskIsReportedAndTheFileStaysValid) {
   TraceFile file = must_open();
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(file.append(kLine).ok());
   struct rlimit before{};
@@ -192,7 +192,7 @@ TEST_F(TraceFileTest, NoRoomIsToldAndTheFileStaysWhole) {
   EXPECT_EQ(content(path()), with_lines(21));
 }
 
-TEST_F(TraceFileTest, WrongPathsAreToldWithTheReason) {
+TEST_F(TraceFileTest, WrongPathsAreReportedWithTheReason) {
   const auto told = [&](const std::string& where) {
     return TraceFile::open(where, head_of("one")).status();
   };

@@ -57,7 +57,7 @@ class TraceTextTest : public ::testing::Test {
   TraceText text_{{.rank = 2, .size = 4, .pid = 712}};
 };
 
-TEST_F(TraceTextTest, IntroducesTheRank) {
+TEST_F(TraceTextTest, WritesTheNameOfTheRank) {
   text_.begin(at(0), 1 << 20, 1);
   EXPECT_EQ(text_.take(),
             R"_({"ph":"M","pid":2,"tid":2,"name":"process_name","args":{"name":"rank 2 (pid 712)"}},
@@ -65,7 +65,7 @@ TEST_F(TraceTextTest, IntroducesTheRank) {
 )_");
 }
 
-TEST_F(TraceTextTest, TellsACallByHorovodsNames) {
+TEST_F(TraceTextTest, WritesACallWithHorovodsNames) {
   const std::vector<std::int64_t> shape{2, 3};
   TraceEvent event = begun(9, "grad/fc", 12'345);
   event.shape = shape;
@@ -84,7 +84,7 @@ TEST_F(TraceTextTest, TellsACallByHorovodsNames) {
   EXPECT_EQ(count(text_.take(), "thread_name"), 0) << "a track is named only once";
 }
 
-TEST_F(TraceTextTest, CallsWithoutATensorHaveNoFacts) {
+TEST_F(TraceTextTest, CallsWithoutATensorHaveNoArguments) {
   TraceEvent event = begun(1, "barrier.0", 1);
   event.operation = Operation::kBarrier;
   event.group = 5;
@@ -101,7 +101,7 @@ TEST_F(TraceTextTest, CallsWithoutATensorHaveNoFacts) {
 )_");
 }
 
-TEST_F(TraceTextTest, ACallThatFailsEndsWhereItIs) {
+TEST_F(TraceTextTest, AFailedCallEndsInItsState) {
   text_.add(begun(1, "a", 1));
   text_.add(changed(1, TraceEvent::Kind::kFailed, 2));
   TraceEvent join = begun(2, "join", 3);
@@ -118,14 +118,14 @@ TEST_F(TraceTextTest, ACallThatFailsEndsWhereItIs) {
   EXPECT_EQ(count(lines, R"("ts":0.004,"pid":2,"tid":10,"args":{"failed":true}})"), 1);
 }
 
-TEST_F(TraceTextTest, CallsThatBeganBeforeAreLeftOut) {
+TEST_F(TraceTextTest, EventsOfUnknownCallsAreDropped) {
   text_.add(changed(1, TraceEvent::Kind::kRunning, 1));
   text_.add(changed(1, TraceEvent::Kind::kDone, 2));
   text_.add(changed(2, TraceEvent::Kind::kFailed, 3));
   EXPECT_EQ(text_.take(), "");
 }
 
-TEST_F(TraceTextTest, NamesStayInsideTheirQuotes) {
+TEST_F(TraceTextTest, NamesAreEscaped) {
   const std::string lines = call(1, "a\"b\\c\n\x1b[31m\xff\xc3\xa9/\x7f{}[],:", 1);
   EXPECT_TRUE(lines.find(R"("args":{"name":"allreduce.a\"b\\c\\x0a\\x1b[31m\\xff)"
                          "\xc3\xa9"
@@ -133,7 +133,7 @@ TEST_F(TraceTextTest, NamesStayInsideTheirQuotes) {
       << lines;
 }
 
-TEST_F(TraceTextTest, TimesNeverGoBackOnATrack) {
+TEST_F(TraceTextTest, TimesNeverDecreaseOnATrack) {
   call(1, "a", 1000);
   // Another thread read its clock before the first call ended.
   const std::string lines = call(2, "a", 990);
@@ -205,7 +205,7 @@ TEST_F(TraceTextTest, IsBounded) {
   EXPECT_EQ(count(call(2000, "a", 0), "thread_name"), 1);
 }
 
-TEST_F(TraceTextTest, FullSaysSoOnceAndTellsOpenCallsToTheirEnd) {
+TEST_F(TraceTextTest, AFullTimelineSaysSoOnce) {
   text_.begin(at(0), 1, 1);
   text_.take();
   text_.add(begun(1, "a", 1));
@@ -215,7 +215,7 @@ TEST_F(TraceTextTest, FullSaysSoOnceAndTellsOpenCallsToTheirEnd) {
   EXPECT_EQ(count(lines, "\"B\""), 0);
 }
 
-TEST_F(TraceTextTest, ManyNamesShareTracksThatStillNest) {
+TEST_F(TraceTextTest, ManyNamesShareTracks) {
   text_.begin(at(0), 64 << 20, 1);
   for (std::size_t i = 0; i < kTraceTracksMax; ++i)
     call(i + 1, fmt::format("name {}", i), static_cast<std::int64_t>(i));
@@ -233,7 +233,7 @@ TEST_F(TraceTextTest, ManyNamesShareTracksThatStillNest) {
   EXPECT_EQ(count(call(5004, "name 0", 10'004), "\"tid\":6"), 5 - 1);
 }
 
-TEST_F(TraceTextTest, AnotherLifeHasThreadsOfItsOwn) {
+TEST_F(TraceTextTest, AnotherEngineHasThreadsOfItsOwn) {
   text_.begin(at(0), 1 << 20, 2);
   EXPECT_EQ(count(call(1, "a", 1), fmt::format("\"tid\":{}", 6 + 4 * (1 << 20))), 5);
 }

@@ -26,7 +26,7 @@ std::string fresh_name() {
   return "farandole.test." + std::to_string(::getpid()) + "." + std::to_string(++count);
 }
 
-TEST(UnixListener, TheVisitorIsKnownAndCanSendAtOnce) {
+TEST(UnixListener, TheClientIsKnownAndCanSendAtOnce) {
   const std::string name = fresh_name();
   auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok()) << listener.status().message();
@@ -53,7 +53,7 @@ TEST(UnixListener, ANameHasOneHolder) {
   EXPECT_TRUE(UnixListener::open(name).ok());
 }
 
-TEST(UnixListener, ANameIsNeitherEmptyNorLong) {
+TEST(UnixListener, RejectsEmptyAndLongNames) {
   for (const std::size_t length : std::initializer_list<std::size_t>{0, 108}) {
     const std::string name(length, 'n');
     EXPECT_THAT(UnixListener::open(name).status().message(),
@@ -62,7 +62,7 @@ TEST(UnixListener, ANameIsNeitherEmptyNorLong) {
   }
 }
 
-TEST(UnixListener, WithoutDescriptorsNothingIsPossible) {
+TEST(UnixListener, FailsWithoutFreeDescriptors) {
   const std::string name = fresh_name();
   const auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok());
@@ -73,7 +73,7 @@ TEST(UnixListener, WithoutDescriptorsNothingIsPossible) {
   EXPECT_EQ(listener->accept().status().code(), StatusCode::kStop);
 }
 
-TEST(UnixListener, ManyVisitorsAreToldToComeAgain) {
+TEST(UnixListener, TooManyClientsMustRetry) {
   const std::string name = fresh_name();
   const auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok());
@@ -99,7 +99,7 @@ int as_another_user(Act act) {
   return WEXITSTATUS(status);
 }
 
-TEST(UnixListener, OtherUsersAreSentAwayOnBothSides) {
+TEST(UnixListener, BothSidesRejectOtherUsers) {
   if (::getuid() != 0) GTEST_SKIP() << "only root can be another user for a moment";
   const std::string name = fresh_name();
   const auto listener = UnixListener::open(name);

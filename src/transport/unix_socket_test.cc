@@ -47,7 +47,7 @@ std::pair<UnixSocket, UnixSocket> connected() {
   return std::move(ends).value();
 }
 
-TEST(UnixSocket, KeepsTheBordersOfMessages) {
+TEST(UnixSocket, KeepsTheBoundariesOfMessages) {
   auto [left, right] = connected();
   ASSERT_TRUE(left.send(as_bytes("one"), {}, deadline_of_test()).ok());
   ASSERT_TRUE(left.send(as_bytes("two, longer"), {}, deadline_of_test()).ok());
@@ -62,7 +62,7 @@ TEST(UnixSocket, CarriesTheLongestMessageUnderDefaultBuffers) {
   EXPECT_EQ(right.receive(deadline_of_test()).value().bytes, longest);
 }
 
-TEST(UnixSocket, HandsDescriptorsOver) {
+TEST(UnixSocket, TransfersDescriptors) {
   auto [left, right] = connected();
   std::array<int, 2> pipe_ends{};
   ASSERT_EQ(::pipe2(pipe_ends.data(), O_CLOEXEC), 0);
@@ -159,7 +159,7 @@ TEST(UnixSocket, RejectsAnotherUser) {
   EXPECT_THAT(rejected.status().message(), HasSubstr("user id 65533"));
 }
 
-TEST(UnixSocket, ClosedPeerIsTold) {
+TEST(UnixSocket, AClosedPeerIsReported) {
   auto [left, right] = connected();
   ASSERT_TRUE(left.send(as_bytes("last words"), {}, deadline_of_test()).ok());
   left.take_descriptor().reset();
@@ -180,7 +180,7 @@ TEST(UnixSocket, WaitsForAMessageAndForRoom) {
   for (int i = 0; i < sent + 1; ++i) EXPECT_TRUE(right.receive(deadline_of_test()).ok());
 }
 
-TEST(UnixSocket, AdoptsOnlyItsOwnKind) {
+TEST(UnixSocket, AdoptsOnlySequencedPacketSockets) {
   EXPECT_THAT(UnixSocket::adopt(Descriptor(1 << 20)).status().message(), HasSubstr("is not open"));
   Descriptor file(::open("/dev/null", O_RDWR | O_CLOEXEC));
   EXPECT_THAT(UnixSocket::adopt(std::move(file)).status().message(), HasSubstr("not a socket"));

@@ -168,7 +168,7 @@ class AdasumOfType : public ::testing::Test {
 using Types = ::testing::Types<Float16, BFloat16, float, double>;
 TYPED_TEST_SUITE(AdasumOfType, Types);
 
-TYPED_TEST(AdasumOfType, any_number_of_members_and_elements_is_the_tree) {
+TYPED_TEST(AdasumOfType, equals_the_tree_for_any_number_of_members_and_elements) {
   for (const std::size_t members : std::initializer_list<std::size_t>{1, 2, 3, 4, 5, 6, 7, 8, 13})
     for (const std::size_t count :
          std::initializer_list<std::size_t>{1, 2, 7, 8, 9, 16, 31, 32, 33, 100, 2048, 5001}) {
@@ -186,7 +186,7 @@ TYPED_TEST(AdasumOfType, orthogonal_vectors_are_added_and_equal_ones_averaged) {
     EXPECT_EQ(adasum<TypeParam>(std::vector<Vector>(members, x)), x) << members;
 }
 
-TYPED_TEST(AdasumOfType, zeros_change_nothing_wherever_they_are) {
+TYPED_TEST(AdasumOfType, vectors_of_zeros_do_not_change_the_result) {
   const Vector x = {3, 0.5, -1};
   const Vector zeros = {0, 0, 0};
   EXPECT_EQ(adasum<TypeParam>({x, zeros}), x);
@@ -194,7 +194,7 @@ TYPED_TEST(AdasumOfType, zeros_change_nothing_wherever_they_are) {
   EXPECT_EQ(adasum<TypeParam>({zeros, zeros, zeros}), zeros);
 }
 
-TYPED_TEST(AdasumOfType, what_cancels_out_counts_as_zeros) {
+TYPED_TEST(AdasumOfType, vectors_that_cancel_out_count_as_zeros) {
   const Vector x = {1, 2, 3};
   const Vector opposite = {-1, -2, -3};
   const Vector y = {1, 1, 1};
@@ -211,7 +211,7 @@ TYPED_TEST(AdasumOfType, the_scales_are_factors) {
 }
 
 // Every processor must get the same bits.
-TYPED_TEST(AdasumOfType, is_the_same_with_all_instructions) {
+TYPED_TEST(AdasumOfType, has_the_same_bits_with_all_instruction_sets) {
   for (const std::size_t count : std::initializer_list<std::size_t>{5, 63, 5001}) {
     const auto vectors = this->random_vectors(5, count);
     std::vector<Buffer> inputs;
@@ -225,7 +225,7 @@ TYPED_TEST(AdasumOfType, is_the_same_with_all_instructions) {
   }
 }
 
-TYPED_TEST(AdasumOfType, infinities_and_nan_are_seen_in_all_elements) {
+TYPED_TEST(AdasumOfType, an_infinity_or_nan_makes_all_elements_nan) {
   const long double infinity = std::numeric_limits<float>::infinity();
   for (const long double bad : {infinity, -infinity, std::nanl("")})
     for (const std::size_t place : {0U, 1U, 2U}) {
@@ -235,7 +235,7 @@ TYPED_TEST(AdasumOfType, infinities_and_nan_are_seen_in_all_elements) {
     }
 }
 
-TEST(Adasum, takes_the_largest_and_the_smallest_float32_values) {
+TEST(Adasum, works_with_the_largest_and_smallest_float32_values) {
   const long double largest = std::numeric_limits<float>::max();
   const long double smallest = std::numeric_limits<float>::denorm_min();
   const Vector large(5000, largest);
@@ -264,7 +264,7 @@ TEST(Adasum, stays_bounded_where_almost_everything_cancels_out) {
   }
 }
 
-TEST(Adasum, a_missing_input_counts_as_zeros_at_its_place_in_the_tree) {
+TEST(Adasum, a_null_input_counts_as_zeros) {
   const std::vector<Vector> vectors = {{1, 2, 0.5}, {0, 0, 0}, {2, -1, 1}, {1, 1, 1}, {0, 0, 0}};
   std::vector<Buffer> inputs;
   std::vector<const std::byte*> pointers;
@@ -278,7 +278,7 @@ TEST(Adasum, a_missing_input_counts_as_zeros_at_its_place_in_the_tree) {
   EXPECT_EQ(decoded<double>(output), adasum<double>(vectors));
 }
 
-TEST(Adasum, the_products_of_parts_add_up) {
+TEST(Adasum, dot_products_of_parts_add_up) {
   const Vector a = {1, 2, 3, 4};
   const Vector b = {5, 6, 7, 8};
   const Buffer left = encoded<float>(a);

@@ -63,7 +63,7 @@ TYPED_TEST(HalfFormats, every_pattern_has_the_value_of_its_definition) {
   }
 }
 
-TYPED_TEST(HalfFormats, every_pattern_comes_back) {
+TYPED_TEST(HalfFormats, every_pattern_survives_a_round_trip) {
   for (std::uint32_t bits = 0; bits < kPatterns; ++bits) {
     const auto value = to_float(typename TypeParam::Half{static_cast<std::uint16_t>(bits)});
     const std::uint32_t back = TypeParam::round(value);

@@ -388,7 +388,7 @@ TEST_P(Reduce, an_output_may_be_an_input_and_need_not_be_aligned) {
   }
 }
 
-TEST_P(Reduce, gives_the_same_bits_wherever_and_among_whatever_an_element_lies) {
+TEST_P(Reduce, bits_do_not_depend_on_address_count_or_other_elements) {
   if (!has_meaning()) return;
   constexpr std::size_t kMost = 600;
   constexpr std::size_t kCounts[] = {0, 1, 3, 33, 127, 256, kMost};
@@ -446,7 +446,7 @@ TEST(ReduceRules, integers_wrap_and_averages_do_not_overflow) {
             std::numeric_limits<std::int64_t>::min() / 2);
 }
 
-TEST(ReduceRules, averages_of_integers_go_toward_zero) {
+TEST(ReduceRules, averages_of_integers_truncate) {
   EXPECT_EQ(reduced<std::int32_t>(DType::kInt32, ReduceOp::kAverage, {-3, -4}), -3);
   EXPECT_EQ(reduced<std::int32_t>(DType::kInt32, ReduceOp::kAverage, {3, 4}), 3);
 }
@@ -465,7 +465,7 @@ TEST(ReduceRules, any_non_zero_byte_is_true) {
   EXPECT_EQ(reduced<std::uint8_t>(DType::kBool, ReduceOp::kProduct, {1, 0}), 0);
 }
 
-TEST(ReduceRules, scaled_halves_are_rounded_once_and_may_leave_their_range_on_the_way) {
+TEST(ReduceRules, scaled_halves_are_rounded_once_and_may_overflow_in_between) {
   const std::vector<Float16> values = {to_float16(60000), to_float16(60000)};
   EXPECT_EQ(
       to_float(reduced({.dtype = DType::kFloat16, .prescale = 4, .postscale = 0.125}, values)),
@@ -473,7 +473,7 @@ TEST(ReduceRules, scaled_halves_are_rounded_once_and_may_leave_their_range_on_th
   EXPECT_EQ(to_float(reduced({.dtype = DType::kFloat16, .postscale = 1}, values)), INFINITY);
 }
 
-TEST(ReduceRules, scaled_integers_go_toward_zero_and_stop_at_the_ends) {
+TEST(ReduceRules, scaled_integers_truncate_and_saturate) {
   const auto scaled = []<class T>(DType dtype, T value, double scale) {
     const T before = reduced<T>({.dtype = dtype, .prescale = scale}, {value});
     EXPECT_EQ(before, reduced<T>({.dtype = dtype, .postscale = scale}, {value}));
@@ -494,13 +494,13 @@ TEST(ReduceRules, scaled_integers_go_toward_zero_and_stop_at_the_ends) {
 }
 
 // float64 cannot represent this value, so any scaling would change it.
-TEST(ReduceRules, one_as_a_scale_touches_nothing) {
+TEST(ReduceRules, a_scale_of_one_changes_no_bits) {
   constexpr std::int64_t kOdd = (std::int64_t{1} << 53) + 1;
   EXPECT_EQ(reduced<std::int64_t>({.dtype = DType::kInt64}, {kOdd}), kOdd);
   EXPECT_EQ(reduced<std::int64_t>({.dtype = DType::kInt64, .postscale = -1}, {kOdd}), 1 - kOdd);
 }
 
-TEST(ReduceRules, the_sum_is_divided_by_the_members_not_by_the_inputs) {
+TEST(ReduceRules, averages_divide_by_members_not_by_inputs) {
   EXPECT_EQ(
       reduced<float>({.dtype = DType::kFloat32, .op = ReduceOp::kAverage, .divisor = 4}, {6, 2}),
       2.0F);
@@ -510,7 +510,7 @@ TEST(ReduceRules, the_sum_is_divided_by_the_members_not_by_the_inputs) {
             -20);
 }
 
-TEST(ReduceDeathTest, scales_that_are_no_numbers_are_a_bug) {
+TEST(ReduceDeathTest, scales_that_are_not_finite_are_a_bug) {
   EXPECT_DEATH(reduced<float>({.prescale = NAN}, {1}), "scales are finite");
   EXPECT_DEATH(reduced<float>({.postscale = INFINITY}, {1}), "scales are finite");
   EXPECT_DEATH(reduced<float>({.op = ReduceOp::kAverage, .divisor = 0}, {1}), "divided by");

@@ -16,7 +16,7 @@ class ArenaTest : public testing::Test {
   Arena arena_{memory_};
 };
 
-TEST_F(ArenaTest, TakesTheFirstThatFits) {
+TEST_F(ArenaTest, TakesTheFirstFreeRangeThatFits) {
   EXPECT_EQ(offset_of(arena_.take(100, 1)), 0);
   auto* const second = arena_.take(200, 1);
   EXPECT_EQ(offset_of(arena_.take(100, 1)), 300);
@@ -50,7 +50,7 @@ TEST_F(ArenaTest, NeighboursMergeInAnyOrder) {
   }
 }
 
-TEST_F(ArenaTest, AKeptBlockComesAgainForItsSizeOnly) {
+TEST_F(ArenaTest, AKeptBlockIsReusedOnlyForItsSize) {
   auto* const block = arena_.take(400, 1);
   arena_.keep(block);
   EXPECT_EQ(arena_.kept_bytes(), 400u);
@@ -77,7 +77,7 @@ TEST_F(ArenaTest, TheOldestKeptBlockComesFirstAndIsNotReusedUntilGivenBack) {
   EXPECT_TRUE(arena_.take_oldest_kept().empty());
 }
 
-TEST_F(ArenaTest, KnowsWhichMemoryItHolds) {
+TEST_F(ArenaTest, KnowsWhichAddressesItContains) {
   EXPECT_TRUE(arena_.holds(memory_.data()));
   EXPECT_FALSE(arena_.holds(memory_.data() + memory_.size()));
   Arena empty({});

@@ -38,7 +38,7 @@ TEST(Doorbells, ASleepEndsAtItsLimit) {
   alone.sleep(alone.prepare_sleep(), -std::chrono::milliseconds(1));
 }
 
-TEST(Doorbells, ThreadsHandATokenAroundAsleep) {
+TEST(Doorbells, SleepingThreadsPassATokenAround) {
   constexpr int kSize = 3;
   constexpr int kRounds = 2000;
   const auto memory = segment_for(kSize);
@@ -58,7 +58,7 @@ TEST(Doorbells, ThreadsHandATokenAroundAsleep) {
   EXPECT_EQ(token.load(), kSize * kRounds);
 }
 
-// As ThreadsHandATokenAroundAsleep, but between processes. The child maps the memory again, as
+// As SleepingThreadsPassATokenAround, but between processes. The child maps the memory again, as
 // another worker would.
 TEST(Doorbells, ProcessesWakeEachOther) {
   constexpr std::uint32_t kRounds = 2000;

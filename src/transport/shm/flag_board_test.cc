@@ -37,7 +37,7 @@ class Boards {
   std::vector<FlagBoard> boards_;
 };
 
-TEST(FlagBoard, EntriesAreSeenWhenAllHaveEntered) {
+TEST(FlagBoard, EntriesAreReadableWhenAllHaveEntered) {
   Boards boards(2);
   boards[0].own_inline_payload(1)[kInlineBytes - 1] = std::byte{9};
   boards[0].enter(1, 1, {.identity = 10, .declared_count = -12, .input = 11, .output = 13});
@@ -81,7 +81,7 @@ TEST(FlagBoard, OnlyTheAwaitedMemberWakesASleeper) {
 }
 
 // A member that has abandoned a step waits for all other members.
-TEST(FlagBoard, AllWakeOneThatHasAbandonedItsStep) {
+TEST(FlagBoard, AllMembersWakeOneThatHasAbandonedItsStep) {
   Boards boards(3);
   Doorbells& doorbells = boards.doorbells(0);
   for (int rank = 0; rank < 3; ++rank) boards[rank].enter(1, 1, {});
@@ -113,7 +113,7 @@ TEST(FlagBoard, EveryMemberMayComeLast) {
 
 // A member that completes step 2 and enters step 3 reuses the line of step 1. The slowest member
 // may still be reading step 2.
-TEST(FlagBoard, TheNextStepLeavesTheLineOfThisOneAlone) {
+TEST(FlagBoard, TheNextStepUsesAnotherLine) {
   Boards boards(2);
   for (const std::uint32_t step : {1u, 2u})
     for (int rank = 0; rank < 2; ++rank) boards[rank].enter(1, step, {.declared_count = step});
@@ -152,7 +152,7 @@ TEST(FlagBoard, ARolledBackStepComesAgainUnderANewerGeneration) {
 
 // Member 0 has already read all words when member 1 enters again, now with the same entry as member
 // 0.
-TEST(FlagBoard, ANewEntryNeverLooksLikeTheOldOne) {
+TEST(FlagBoard, ANewEntryIsNeverMistakenForTheOldOne) {
   Boards boards(2);
   boards[0].enter(1, 1, {.identity = 5});
   boards[1].enter(1, 1, {.identity = 6});
@@ -210,9 +210,9 @@ void run_everywhere(int members, std::uint32_t start, std::uint32_t steps) {
     threads.emplace_back([&boards, rank, start, steps] { sum_steps(boards, rank, start, steps); });
 }
 
-TEST(FlagBoard, ThreadsSumAsleep) { run_everywhere(3, 0, 1500); }
+TEST(FlagBoard, SleepingThreadsSumTheirCounts) { run_everywhere(3, 0, 1500); }
 
-TEST(FlagBoard, SequencesGoOnAcrossTheWholeRange) { run_everywhere(2, 0xffff'ffff - 20, 40); }
+TEST(FlagBoard, SequencesContinueAfterWrappingAround) { run_everywhere(2, 0xffff'ffff - 20, 40); }
 
 // The first member closes the group before the second enters. So the second member must not run the
 // step, although both have entered it.
@@ -242,7 +242,7 @@ TEST(FlagBoardEnd, AStepThatAllHaveEnteredIsKeptForAll) {
   EXPECT_FALSE(boards[0].may_run());
 }
 
-TEST(FlagBoardEnd, AStepThatIsNotEnteredAlikeIsClosed) {
+TEST(FlagBoardEnd, AStepWithDifferentIdentitiesIsClosed) {
   Boards boards(2);
   boards[0].enter(1, 1, {.identity = 1});
   boards[1].enter(1, 1, {.identity = 2});

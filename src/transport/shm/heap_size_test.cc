@@ -24,10 +24,10 @@ TEST(HeapSize, LeavesRoomForAllHeapsOfTheHost) {
 TEST(HeapSize, StaysBelowTheLimitsOfTheProcess) {
   EXPECT_EQ(heap_bytes({24 * kGiB, 16 * kGiB, kWide}, 2), 2 * kGiB);
   EXPECT_EQ(heap_bytes({24 * kGiB, kWide, kGiB + 1}, 2), kGiB);
-  EXPECT_EQ(heap_bytes({24 * kGiB, 1000, 1000}, 2), kHugePageBytes) << "never nothing";
+  EXPECT_EQ(heap_bytes({24 * kGiB, 1000, 1000}, 2), kHugePageBytes) << "at least one huge page";
 }
 
-TEST(HeapSize, KnowsThisMachine) {
+TEST(HeapSize, ReadsTheLimitsOfThisMachine) {
   const HeapLimits limits = heap_limits();
   EXPECT_GT(limits.memory, kHugePageBytes);
   EXPECT_GT(limits.address_space, kHugePageBytes);

@@ -37,7 +37,7 @@ TEST(MessageRing, IsEmptyAtFirst) {
   EXPECT_FALSE(ends.receiver.try_receive().has_value());
 }
 
-TEST(MessageRing, KeepsOrderAndContentOverManyTurns) {
+TEST(MessageRing, KeepsOrderAndContentWhenItWrapsAround) {
   RingEnds ends;
   std::mt19937 random(7);
   std::deque<Bytes> expected;
@@ -53,7 +53,7 @@ TEST(MessageRing, KeepsOrderAndContentOverManyTurns) {
   }
 }
 
-TEST(MessageRing, FillsUpExactlyAndMakesRoomAgain) {
+TEST(MessageRing, FillsCompletelyAndMakesRoomAgain) {
   RingEnds ends;
   const Bytes half(MessageRing::kCapacityBytes / 2);
   const Bytes rest(MessageRing::kCapacityBytes / 2 - 16);

@@ -23,7 +23,7 @@ TEST(Segment, IsZeroedAndInWholePages) {
                           [](std::byte b) { return b == std::byte{0}; }));
 }
 
-TEST(Segment, AttachedTwiceItIsTheSameMemory) {
+TEST(Segment, TwoMappingsAreTheSameMemory) {
   const auto segment = Segment::create("farandole-test", 5000).value();
   const auto attached = Segment::attach(segment->descriptor(), 5000).value();
   ASSERT_NE(segment->data(), attached->data());
@@ -33,7 +33,7 @@ TEST(Segment, AttachedTwiceItIsTheSameMemory) {
   EXPECT_FALSE(attached->descriptor().valid());
 }
 
-TEST(Segment, AttachedWithTheSizeThatItHas) {
+TEST(Segment, CanBeAttachedWithoutKnowingTheSize) {
   const auto segment = Segment::create("farandole-test", 3 * kHugePageBytes).value();
   const auto attached = Segment::attach(segment->descriptor()).value();
   EXPECT_EQ(attached->size(), 3 * kHugePageBytes);
@@ -62,7 +62,7 @@ TEST(Segment, DiscardedPagesAreZeroAndCostNothing) {
   EXPECT_EQ(segment->data()[4095], std::byte{0});
 }
 
-TEST(Segment, HugePagesAreTakenForWholeOnesOnly) {
+TEST(Segment, OnlyWholeHugePagesAreAllocated) {
   const auto segment = Segment::create("farandole-test", 4 * kHugePageBytes).value();
   segment->take_huge_pages(segment->data() + 1, kHugePageBytes);
   EXPECT_EQ(bytes_in_use(*segment), 0u);
@@ -81,7 +81,7 @@ TEST(Segment, MemoryStaysWithoutDescriptor) {
   EXPECT_EQ(segment->data()[0], std::byte{1});
 }
 
-TEST(Segment, CanBeLookedAtWithoutTheRightToWrite) {
+TEST(Segment, CanBeMappedReadOnly) {
   const auto segment = Segment::create("test", 5000).value();
   const std::string path = "/proc/self/fd/" + std::to_string(segment->descriptor().get());
   const Descriptor only_read(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -95,7 +95,7 @@ TEST(Segment, CanBeLookedAtWithoutTheRightToWrite) {
   EXPECT_EQ(SegmentView::attach(Descriptor()), nullptr);
 }
 
-TEST(Segment, CannotChangeItsSizeAnyMore) {
+TEST(Segment, CannotChangeItsSize) {
   const auto segment = Segment::create("farandole-test", 8192).value();
   EXPECT_NE(::ftruncate(segment->descriptor().get(), 4096), 0);
   EXPECT_NE(::ftruncate(segment->descriptor().get(), 1 << 20), 0);

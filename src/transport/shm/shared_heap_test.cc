@@ -81,7 +81,7 @@ TEST(SharedHeap, AFullHeapGivesMemoryThatPeersCannotSee) {
   EXPECT_EQ(open_descriptors(), descriptors);
 }
 
-TEST(SharedHeap, SmallBlocksGoAmongTheLargeOnesWhereTheirPlaceIsFull) {
+TEST(SharedHeap, SmallBlocksUseTheLargeZoneWhenTheirsIsFull) {
   const auto heap = SharedHeap::create(4 * kMiB).value();
   std::vector<std::shared_ptr<std::byte>> blocks;
   for (int i = 0; i < 100; ++i) {
@@ -92,7 +92,7 @@ TEST(SharedHeap, SmallBlocksGoAmongTheLargeOnesWhereTheirPlaceIsFull) {
   }
 }
 
-TEST(SharedHeap, ABlockOfMoreThanTheOldLimitIsSeenByPeers) {
+TEST(SharedHeap, PeersSeeABlockOf100MiB) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   const auto block = heap->allocate(100 * kMiB).value();
   const auto location = heap->location_of(block.get(), 100 * kMiB);
@@ -102,7 +102,7 @@ TEST(SharedHeap, ABlockOfMoreThanTheOldLimitIsSeenByPeers) {
   EXPECT_EQ(*peer->at(*location + 100 * kMiB - 1, 1), std::byte{42});
 }
 
-TEST(SharedHeap, AThousandBlocksTakeTheMemoryOfOne) {
+TEST(SharedHeap, AThousandBlocksOneAfterAnotherUseLittleMemory) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   const std::size_t before = bytes_in_use(*heap);
   std::size_t most = 0;
@@ -115,7 +115,7 @@ TEST(SharedHeap, AThousandBlocksTakeTheMemoryOfOne) {
   EXPECT_LE(most, kHeapBytes / 16 + 6 * kMiB) << "the kept blocks and one block in use";
 }
 
-TEST(SharedHeap, AKeptBlockNeedsNoPagesAgain) {
+TEST(SharedHeap, AKeptBlockKeepsItsPages) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   auto block = heap->allocate(8 * kMiB).value();
   auto* const address = block.get();
@@ -127,7 +127,7 @@ TEST(SharedHeap, AKeptBlockNeedsNoPagesAgain) {
   EXPECT_TRUE(all_zero(address, 8 * kMiB));
 }
 
-TEST(SharedHeap, ABlockTooLargeToKeepGivesItsPagesBack) {
+TEST(SharedHeap, ABlockTooLargeToKeepIsDiscarded) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   const std::size_t before = bytes_in_use(*heap);
   auto block = heap->allocate(100 * kMiB).value();
@@ -138,7 +138,7 @@ TEST(SharedHeap, ABlockTooLargeToKeepGivesItsPagesBack) {
   EXPECT_TRUE(all_zero(heap->allocate(100 * kMiB).value().get(), 100 * kMiB));
 }
 
-TEST(SharedHeap, KeptBlocksMakeRoom) {
+TEST(SharedHeap, KeptBlocksAreFreedForALargeOne) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   heap->allocate(16 * kMiB).value().reset();
   const auto all = heap->allocate(kHeapBytes * 15 / 16).value();
@@ -152,7 +152,7 @@ TEST(SharedHeap, LocationsEndWithTheSegment) {
   EXPECT_FALSE(heap->location_of(block.get(), 2 * kMiB + 1).has_value());
 }
 
-TEST(SharedHeap, ABlockKeepsTheHeap) {
+TEST(SharedHeap, ABlockKeepsTheHeapAlive) {
   const auto descriptors = open_descriptors();
   auto heap = SharedHeap::create(kHeapBytes).value();
   auto block = heap->allocate(1000).value();
@@ -199,7 +199,7 @@ bool all_are(const std::byte* begin, std::size_t bytes, std::byte value) {
 }
 
 // The child frees more bytes than may be kept. If it acted as an owner, it would discard pages.
-TEST(SharedHeap, WhatAForkedChildFreesStaysTheParents) {
+TEST(SharedHeap, ABlockFreedByAForkedChildRemainsTheParents) {
   constexpr std::size_t kBytes = 8 * kMiB;
   const auto heap = SharedHeap::create(kHeapBytes).value();
   std::vector<std::shared_ptr<std::byte>> blocks;
@@ -267,7 +267,7 @@ TEST(SharedHeap, MemoryTakenBackIsNeverSharedOrAllocatedAgain) {
 
 // Small blocks in the same page as memory that was taken back keep their bytes, and are no longer
 // shared either.
-TEST(SharedHeap, NeighboursInAPageThatWasTakenBackGoOnUnshared) {
+TEST(SharedHeap, NeighboursInAPageThatWasTakenBackBecomePrivate) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   auto first = heap->allocate(300).value();
   const auto middle = heap->allocate(300).value();

@@ -77,7 +77,7 @@ TEST(WaitPolicy, PollsThenYieldsThenSleepsWhenCoresAreShared) {
   }
 }
 
-TEST(WaitPolicy, IsFollowedUntilTheSleepIsDue) {
+TEST(WaitPolicy, WaitAwakeFollowsThePolicyUntilItSleeps) {
   WaitPolicy policy(4, 2);
   SimulatedClock clock;
   policy.begin_wait(clock);
@@ -93,7 +93,7 @@ TEST(WaitPolicy, OneLongYieldEndsYieldingForAWhile) {
   EXPECT_EQ(waits_without_yield(policy, clock), WaitPolicy::kSkippedWaitsMin);
 }
 
-TEST(WaitPolicy, TheWorkOfOtherRanksOnTheCoreIsNoReasonToStopYielding) {
+TEST(WaitPolicy, YieldsToWorkingRanksDoNotEndYielding) {
   WaitPolicy policy(8, 2);
   SimulatedClock clock;
   for (int wait = 0; wait < 3; ++wait)
@@ -109,7 +109,7 @@ TEST(WaitPolicy, AWaitThatEndsDuringALongYieldCountsToo) {
   EXPECT_EQ(waits_without_yield(policy, clock), WaitPolicy::kSkippedWaitsMin);
 }
 
-TEST(WaitPolicy, TheBreakDoublesUpToACapAndShrinksWhenYieldsAreShort) {
+TEST(WaitPolicy, SkippedWaitsDoubleUpToALimitAndShrinkAfterShortYields) {
   WaitPolicy policy(4, 2);
   SimulatedClock clock;
   int skipped = 0;
