@@ -195,15 +195,15 @@ class WatchedMemory {
       memory_ = heap->allocate(all_).value();
     else
       memory_ = std::shared_ptr<std::byte>(new std::byte[all_], std::default_delete<std::byte[]>());
-    fill(kFresh);
+    fill(kUninitialized);
   }
 
-  static constexpr std::byte kFresh{0xee};
+  static constexpr std::byte kUninitialized{0xee};
 
   std::byte* data() { return memory_.get() + begin_; }
   Buffer content() const { return {memory_.get() + begin_, memory_.get() + begin_ + bytes_}; }
   bool guards_are_intact() const {
-    const auto fresh = [](std::byte byte) { return byte == kFresh; };
+    const auto fresh = [](std::byte byte) { return byte == kUninitialized; };
     const std::byte* const begin = memory_.get();
     return std::all_of(begin, begin + begin_, fresh) &&
            std::all_of(begin + begin_ + bytes_, begin + all_, fresh);
@@ -261,7 +261,8 @@ class SideInTest {
   // Whether the step has written no user memory and requested no memory.
   bool untouched() const {
     return !allocated_ && same(input_.content(), original()) &&
-           same(output_.content(), Buffer(output_.content().size(), WatchedMemory::kFresh)) &&
+           same(output_.content(),
+                Buffer(output_.content().size(), WatchedMemory::kUninitialized)) &&
            guards_are_intact();
   }
   // Checks the result and then overwrites all memory. The other members' results show whether one
@@ -277,9 +278,9 @@ class SideInTest {
     if (is_received()) {
       EXPECT_EQ(received_rows_, prepared_.received_rows(member_));
     }
-    constexpr std::byte kRubbish{0xdd};
-    input_.fill(kRubbish);
-    output_.fill(kRubbish);
+    constexpr std::byte kOverwritten{0xdd};
+    input_.fill(kOverwritten);
+    output_.fill(kOverwritten);
   }
 
  private:

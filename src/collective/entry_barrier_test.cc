@@ -61,24 +61,24 @@ TEST(EntryBarrier, exposes_only_memory_in_heaps) {
 
 TEST(EntryBarrier, memory_outside_of_the_heap_is_not_accessible) {
   GroupInTest group(2);
-  EntryBarrier honest(group.group(0), step_number(1));
-  EntryBarrier wrong(group.group(1), step_number(1));
-  honest.enter(0);
-  wrong.enter(0, GroupInTest::kHeapBytes - 1, kNowhere - 1);
-  ASSERT_EQ(honest.check_arrivals(), Progress::kDone);
-  EXPECT_NE(honest.input(1, 1), nullptr);
-  EXPECT_EQ(honest.input(1, 2), nullptr);
-  EXPECT_EQ(honest.output(1, 1), nullptr);
+  EntryBarrier valid(group.group(0), step_number(1));
+  EntryBarrier invalid(group.group(1), step_number(1));
+  valid.enter(0);
+  invalid.enter(0, GroupInTest::kHeapBytes - 1, kNowhere - 1);
+  ASSERT_EQ(valid.check_arrivals(), Progress::kDone);
+  EXPECT_NE(valid.input(1, 1), nullptr);
+  EXPECT_EQ(valid.input(1, 2), nullptr);
+  EXPECT_EQ(valid.output(1, 1), nullptr);
 }
 
 TEST(EntryBarrier, a_negative_declared_count_is_a_mismatch_for_all) {
   GroupInTest group(2);
-  EntryBarrier honest(group.group(0), step_number(1));
-  EntryBarrier wrong(group.group(1), step_number(1));
-  honest.enter(0);
-  wrong.enter(-1);
-  EXPECT_EQ(honest.check_arrivals(), Progress::kMismatch);
-  EXPECT_EQ(wrong.check_arrivals(), Progress::kMismatch);
+  EntryBarrier valid(group.group(0), step_number(1));
+  EntryBarrier invalid(group.group(1), step_number(1));
+  valid.enter(0);
+  invalid.enter(-1);
+  EXPECT_EQ(valid.check_arrivals(), Progress::kMismatch);
+  EXPECT_EQ(invalid.check_arrivals(), Progress::kMismatch);
 }
 
 TEST(EntryBarrierDeathTest, entering_twice_is_a_bug) {

@@ -17,8 +17,8 @@ constexpr int kColumnsMin = 40;
 constexpr int kColumnsMax = 100;
 constexpr std::size_t kTracebackLinesMax = 30;
 constexpr std::string_view kFrameColor = "\x1b[31m";
-constexpr std::string_view kHeadColor = "\x1b[1m";
-constexpr std::string_view kPlain = "\x1b[0m";
+constexpr std::string_view kTitleColor = "\x1b[1m";
+constexpr std::string_view kResetColor = "\x1b[0m";
 
 // True if an uncaught exception ended the program.
 bool has_raised(const Failure& failure) { return failure.end.record.cause != LeaveCause::kOrderly; }
@@ -133,11 +133,11 @@ class Box {
  private:
   int inside() const { return columns_ - 4; }
   std::string colored(std::string_view color, const std::string& text) const {
-    return colors_ ? std::string(color) + text + std::string(kPlain) : text;
+    return colors_ ? std::string(color) + text + std::string(kResetColor) : text;
   }
   void put(const std::string& text, bool head) {
     const std::string room(static_cast<std::size_t>(std::max(0, inside() - columns_of(text))), ' ');
-    lines_.push_back(colored(kFrameColor, "│") + " " + (head ? colored(kHeadColor, text) : text) +
+    lines_.push_back(colored(kFrameColor, "│") + " " + (head ? colored(kTitleColor, text) : text) +
                      room + " " + colored(kFrameColor, "│"));
   }
 

@@ -264,12 +264,12 @@ void Agent::serve(std::uint64_t ready) {
 
 std::optional<TimePoint> Agent::deadline() const {
   std::optional<TimePoint> first = supervision_->deadline();
-  const auto also = [&first](std::optional<TimePoint> other) {
+  const auto consider = [&first](std::optional<TimePoint> other) {
     if (other && (!first || *other < *first)) first = other;
   };
-  also(stacks_.deadline());
-  also(joins_.deadline());
-  if (checks_stalls()) also(next_stall_check_);
+  consider(stacks_.deadline());
+  consider(joins_.deadline());
+  if (checks_stalls()) consider(next_stall_check_);
   return first;
 }
 

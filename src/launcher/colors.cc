@@ -8,7 +8,7 @@
 namespace farandole {
 namespace {
 
-constexpr std::string_view kPlain = "\x1b[0m";
+constexpr std::string_view kResetColor = "\x1b[0m";
 // Indexed by Color.
 constexpr std::array<std::string_view, 5> kColors{"\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m",
                                                   "\x1b[33m"};
@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 5> kRankColors{"\x1b[36m", "\x1b[32m", "\
                                                       "\x1b[33m", "\x1b[94m"};
 
 std::string enclosed(std::string_view start, std::string_view text) {
-  return text.empty() ? std::string() : std::string(start).append(text).append(kPlain);
+  return text.empty() ? std::string() : std::string(start).append(text).append(kResetColor);
 }
 
 }  // namespace

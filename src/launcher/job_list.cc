@@ -68,7 +68,7 @@ bool is_segment(pid_t pid, int number, std::string_view name) {
 }
 
 struct FoundSheet {
-  bool is_there = false;
+  bool exists = false;
   std::optional<SheetJob> job;  // empty if it cannot be read
 };
 
@@ -76,7 +76,7 @@ FoundSheet sheet_of(pid_t agent) {
   FoundSheet found;
   for (const int number : numbers_in(folder_of(agent) / "fd")) {
     if (!is_segment(agent, number, kJobSheetName)) continue;
-    found.is_there = true;
+    found.exists = true;
     const auto view = open_sheet(agent, number);
     if (view) found.job = read_job_sheet(view->data(), view->size());
     if (found.job) break;
@@ -118,7 +118,7 @@ JobList running_jobs() {
   for (const pid_t pid : numbers_in("/proc")) {
     if (!may_be_an_agent(pid)) continue;
     auto sheet = sheet_of(pid);
-    if (!sheet.job && sheet.is_there) list.unreadable.push_back(pid);
+    if (!sheet.job && sheet.exists) list.unreadable.push_back(pid);
     // A process that the agent has just forked has the same descriptors but another pid.
     if (sheet.job && sheet.job->agent == pid) list.jobs.push_back(read_job_status(*sheet.job));
   }

@@ -51,13 +51,13 @@ class LauncherInTest {
     std::array<int, 2> ends{};
     CHECK(::pipe2(ends.data(), O_CLOEXEC) == 0, "pipe2");
     output_end_ = Descriptor(ends[0]);
-    const Descriptor its_end(ends[1]);
+    const Descriptor launcher_end(ends[1]);
     pid_ = ::fork();
     CHECK(pid_ >= 0, "fork");
     if (pid_ != 0) return;
     output_end_.reset();
-    ::dup2(its_end.get(), STDOUT_FILENO);
-    ::dup2(its_end.get(), STDERR_FILENO);
+    ::dup2(launcher_end.get(), STDOUT_FILENO);
+    ::dup2(launcher_end.get(), STDERR_FILENO);
     ::_exit(run());
   }
   ~LauncherInTest() {

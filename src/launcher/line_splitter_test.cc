@@ -80,11 +80,11 @@ TEST(LineSplitter, DoesNotCutInsideACharacter) {
 TEST(LineSplitter, CutsInvalidUtf8WithoutLoss) {
   LineSplitter splitter;
   const std::string bytes(kLineBytesMax, '\x80');
-  std::string out;
-  for (const auto& piece : splitter.push(bytes)) out += piece.text;
-  EXPECT_FALSE(out.empty());
-  for (const auto& piece : splitter.finish()) out += piece.text;
-  EXPECT_EQ(out, bytes);
+  std::string output;
+  for (const auto& piece : splitter.push(bytes)) output += piece.text;
+  EXPECT_FALSE(output.empty());
+  for (const auto& piece : splitter.finish()) output += piece.text;
+  EXPECT_EQ(output, bytes);
 }
 
 }  // namespace

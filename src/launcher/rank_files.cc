@@ -33,12 +33,12 @@ Result<Descriptor> make_file(const std::string& path) {
   // O_NONBLOCK: if the path is a pipe, opening it must not wait for its reader.
   Descriptor file(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666));
-  struct stat facts{};
-  if (!file.valid() || ::fstat(file.get(), &facts) != 0) {
+  struct stat info{};
+  if (!file.valid() || ::fstat(file.get(), &info) != 0) {
     const std::string hint = errno == EMFILE ? " (look at `ulimit -n`)" : "";
     return cannot("write", path, std::strerror(errno) + hint);
   }
-  if (!S_ISREG(facts.st_mode)) return cannot("write", path, "it is not a regular file");
+  if (!S_ISREG(info.st_mode)) return cannot("write", path, "it is not a regular file");
   return file;
 }
 
@@ -54,8 +54,8 @@ int write_all(const Descriptor& file, std::string_view bytes) {
 
 // False if the file was removed. Then writes succeed, but the output is lost.
 bool still_exists(const Descriptor& file) {
-  struct stat facts{};
-  return ::fstat(file.get(), &facts) != 0 || facts.st_nlink > 0;
+  struct stat info{};
+  return ::fstat(file.get(), &info) != 0 || info.st_nlink > 0;
 }
 
 }  // namespace
@@ -65,10 +65,10 @@ Result<RankFiles> RankFiles::create(const std::string& folder, int workers) {
   files.folder_ = folder;
   const std::size_t width = std::to_string(workers - 1).size();
   for (int rank = 0; rank < workers; ++rank) {
-    const std::string of_rank = fmt::format("{}/rank.{:0{}}", folder, rank, width);
-    FARANDOLE_TRY(make_folder(of_rank));
+    const std::string rank_folder = fmt::format("{}/rank.{:0{}}", folder, rank, width);
+    FARANDOLE_TRY(make_folder(rank_folder));
     for (const std::string_view name : kNames) {
-      const std::string path = fmt::format("{}/{}", of_rank, name);
+      const std::string path = fmt::format("{}/{}", rank_folder, name);
       FARANDOLE_TRY_ASSIGN(Descriptor file, make_file(path));
       files.files_.push_back({path, std::move(file)});
     }

@@ -16,7 +16,7 @@
 namespace farandole {
 namespace {
 
-constexpr auto kTime = std::chrono::seconds(5);
+constexpr auto kTimeLimit = std::chrono::seconds(5);
 constexpr std::size_t kTextBytesMax = 256 * 1024;
 
 }  // namespace
@@ -65,7 +65,7 @@ Status StackCapture::start(const Subject& subject) {
                      std::move(started.handle),
                      std::move(stream.ours),
                      {},
-                     std::chrono::steady_clock::now() + kTime};
+                     std::chrono::steady_clock::now() + kTimeLimit};
   return {};
 }
 
@@ -73,8 +73,8 @@ std::optional<StackCapture::Answer> StackCapture::advance(TimePoint now) {
   if (!running_) return std::nullopt;
   const StreamRead read = read_available(running_->output);
   running_->text += read.bytes;
-  const bool late = now >= running_->deadline || running_->text.size() > kTextBytesMax;
-  if (!read.ended && !late) return std::nullopt;
+  const bool timed_out = now >= running_->deadline || running_->text.size() > kTextBytesMax;
+  if (!read.ended && !timed_out) return std::nullopt;
   Answer answer{.subject = running_->subject,
                 .lines = main_thread_in(running_->text, running_->subject.pid),
                 .failure = last_line_of(running_->text)};

@@ -171,7 +171,7 @@ std::string Supervision::name(int rank) const {
 }
 
 // A worker that we have ended is not a cause of the failure, unless it had left the job before.
-bool Supervision::may_be_a_cause(const Worker& worker) {
+bool Supervision::may_be_cause(const Worker& worker) {
   if (!worker.end) return false;
   const FlightReport& record = worker.end->record;
   return worker.our_signal == 0 ||
@@ -194,7 +194,7 @@ std::optional<int> Supervision::cause_of(int rank) const {
   if (!cause && failed_in_init(record)) cause = ended_.front();
   if (!cause || *cause == rank || *cause < 0 || *cause >= static_cast<int>(workers_.size()))
     return std::nullopt;
-  return may_be_a_cause(worker(*cause)) ? cause : std::nullopt;
+  return may_be_cause(worker(*cause)) ? cause : std::nullopt;
 }
 
 // Goes from the first failed rank to the rank that it blames, and so on to the end of this chain.

@@ -89,7 +89,7 @@ class Supervision {
   static std::string end_text(const Worker& worker);
   std::string others_text(int but) const;
   const Worker& worker(int rank) const { return workers_.at(static_cast<std::size_t>(rank)); }
-  static bool may_be_a_cause(const Worker& worker);
+  static bool may_be_cause(const Worker& worker);
   static bool is_its_own_cause(const Worker& worker);
   std::optional<int> cause_of(int rank) const;
   int first_cause() const;

@@ -25,8 +25,8 @@ std::vector<char*> as_pointers(const std::vector<std::string>& texts) {
 }
 
 bool is_folder(const std::string& name) {
-  struct stat facts{};
-  return ::stat(name.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
+  struct stat info{};
+  return ::stat(name.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 // Returns why an executable file cannot be run, or nothing if it is a program. The kernel does not
@@ -49,10 +49,10 @@ std::optional<std::string> problem_of_script(const std::string& path) {
 
 // Returns why a file cannot be started; an empty text if it does not exist; nothing if it can.
 std::optional<std::string> problem_of(const std::string& path) {
-  struct stat facts{};
-  if (::stat(path.c_str(), &facts) != 0) return "";
-  if (S_ISDIR(facts.st_mode)) return "is a folder, not a program";
-  if (!S_ISREG(facts.st_mode) || ::access(path.c_str(), X_OK) != 0) return "is not executable";
+  struct stat info{};
+  if (::stat(path.c_str(), &info) != 0) return "";
+  if (S_ISDIR(info.st_mode)) return "is a folder, not a program";
+  if (!S_ISREG(info.st_mode) || ::access(path.c_str(), X_OK) != 0) return "is not executable";
   return problem_of_script(path);
 }
 
@@ -93,8 +93,8 @@ Status system_error(const char* call) {
 }
 
 struct FoundProgram {
-  std::string path;   // empty if no file in PATH can be started
-  std::string wrong;  // if `path` is empty: why the file that was found cannot be started
+  std::string path;     // empty if no file in PATH can be started
+  std::string problem;  // if `path` is empty: why the file that was found cannot be started
 };
 
 FoundProgram find_program(const std::string& program, const std::string& path) {
@@ -106,15 +106,15 @@ FoundProgram find_program(const std::string& program, const std::string& path) {
     for (std::string folder; std::getline(folders, folder, ':');)
       candidates.push_back((folder.empty() ? "." : folder) + "/" + program);
   }
-  std::string wrong;
+  std::string last_problem;
   for (const auto& candidate : candidates) {
     const auto problem = problem_of(candidate);
     if (!problem) return {candidate, ""};
     // As shells do, ignore folders that have the name of the program.
     const bool ignored = candidate != program && is_folder(candidate);
-    if (!ignored && !problem->empty()) wrong = *problem;
+    if (!ignored && !problem->empty()) last_problem = *problem;
   }
-  return {"", wrong};
+  return {"", last_problem};
 }
 
 }  // namespace
@@ -125,7 +125,8 @@ std::optional<ProgramProblem> check_program(const std::string& program, const st
   const bool script = program.ends_with(".py");
   const std::string hint =
       script ? "; to run a Python script, use `farandole run -n N python " + program + " …`" : "";
-  if (!found.wrong.empty()) return ProgramProblem{126, "`" + program + "` " + found.wrong + hint};
+  if (!found.problem.empty())
+    return ProgramProblem{126, "`" + program + "` " + found.problem + hint};
   return ProgramProblem{127, "command not found: `" + program + "`" + hint};
 }
 

@@ -52,8 +52,8 @@ class WriteLock {
 
 std::string read_at(const Descriptor& file, std::size_t from, std::size_t bytes) {
   std::string text(bytes, '\0');
-  const ssize_t got = ::pread(file.get(), text.data(), bytes, static_cast<off_t>(from));
-  text.resize(got < 0 ? 0 : static_cast<std::size_t>(got));
+  const ssize_t bytes_read = ::pread(file.get(), text.data(), bytes, static_cast<off_t>(from));
+  text.resize(bytes_read < 0 ? 0 : static_cast<std::size_t>(bytes_read));
   return text;
 }
 
@@ -101,9 +101,9 @@ Result<TraceFile> TraceFile::open(const std::string& path, const TraceHead& head
   TraceFile file(
       path, Descriptor::beyond_standard(
                 ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666)));
-  struct stat about{};
-  if (!file.file_.valid() || ::fstat(file.file_.get(), &about) != 0) return file.failed(errno);
-  if (!S_ISREG(about.st_mode)) return Status::fix_call(cannot(path, "it is not a regular file"));
+  struct stat info{};
+  if (!file.file_.valid() || ::fstat(file.file_.get(), &info) != 0) return file.failed(errno);
+  if (!S_ISREG(info.st_mode)) return Status::fix_call(cannot(path, "it is not a regular file"));
   if (const Status joined = file.begin_or_continue(head); !joined.ok()) return joined;
   return file;
 }
@@ -140,19 +140,19 @@ void TraceFile::close() {
 
 // Finds the end of the last whole line and cuts off an incomplete line after it.
 int TraceFile::repair() {
-  struct stat about{};
-  if (::fstat(file_.get(), &about) != 0) return errno;
-  bytes_ = static_cast<std::size_t>(about.st_size);
-  const std::size_t look = std::min(bytes_, kTraceEnd.size());
-  const std::string tail = read_at(file_, bytes_ - look, look);
-  if (tail == kTraceEnd) bytes_ -= look;
+  struct stat info{};
+  if (::fstat(file_.get(), &info) != 0) return errno;
+  bytes_ = static_cast<std::size_t>(info.st_size);
+  const std::size_t tail_bytes = std::min(bytes_, kTraceEnd.size());
+  const std::string tail = read_at(file_, bytes_ - tail_bytes, tail_bytes);
+  if (tail == kTraceEnd) bytes_ -= tail_bytes;
   return tail.empty() || tail.back() == '\n' ? 0 : cut_to_line(bytes_);
 }
 
 int TraceFile::cut_to_line(std::size_t bytes_max) {
-  const std::size_t look = std::min(bytes_max, kLineBytesMax);
-  const auto end = read_at(file_, bytes_max - look, look).rfind('\n');
-  bytes_ = end == std::string::npos ? 0 : bytes_max - look + end + 1;
+  const std::size_t tail_bytes = std::min(bytes_max, kLineBytesMax);
+  const auto end = read_at(file_, bytes_max - tail_bytes, tail_bytes).rfind('\n');
+  bytes_ = end == std::string::npos ? 0 : bytes_max - tail_bytes + end + 1;
   return truncate(file_, bytes_);
 }
 

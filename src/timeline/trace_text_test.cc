@@ -14,7 +14,7 @@ TimePoint at(std::int64_t nanoseconds) {
   return TimePoint(std::chrono::nanoseconds(1'000'000 + nanoseconds));
 }
 
-TraceEvent begun(Handle handle, std::string_view name, std::int64_t nanoseconds) {
+TraceEvent submitted(Handle handle, std::string_view name, std::int64_t nanoseconds) {
   TraceEvent event;
   event.kind = TraceEvent::Kind::kSubmitted;
   event.handle = handle;
@@ -41,7 +41,7 @@ class TraceTextTest : public ::testing::Test {
   }
   // The lines of a whole call.
   std::string call(Handle handle, std::string_view name, std::int64_t nanoseconds) {
-    text_.add(begun(handle, name, nanoseconds));
+    text_.add(submitted(handle, name, nanoseconds));
     text_.add(changed(handle, TraceEvent::Kind::kRunning, nanoseconds + 1));
     text_.add(changed(handle, TraceEvent::Kind::kDone, nanoseconds + 2));
     return text_.take();
@@ -67,7 +67,7 @@ TEST_F(TraceTextTest, WritesTheNameOfTheRank) {
 
 TEST_F(TraceTextTest, WritesACallWithHorovodsNames) {
   const std::vector<std::int64_t> shape{2, 3};
-  TraceEvent event = begun(9, "grad/fc", 12'345);
+  TraceEvent event = submitted(9, "grad/fc", 12'345);
   event.shape = shape;
   text_.add(event);
   text_.add(changed(9, TraceEvent::Kind::kRunning, 20'000));
@@ -85,7 +85,7 @@ TEST_F(TraceTextTest, WritesACallWithHorovodsNames) {
 }
 
 TEST_F(TraceTextTest, CallsWithoutATensorHaveNoArguments) {
-  TraceEvent event = begun(1, "barrier.0", 1);
+  TraceEvent event = submitted(1, "barrier.0", 1);
   event.operation = Operation::kBarrier;
   event.group = 5;
   text_.add(event);
@@ -102,9 +102,9 @@ TEST_F(TraceTextTest, CallsWithoutATensorHaveNoArguments) {
 }
 
 TEST_F(TraceTextTest, AFailedCallEndsInItsState) {
-  text_.add(begun(1, "a", 1));
+  text_.add(submitted(1, "a", 1));
   text_.add(changed(1, TraceEvent::Kind::kFailed, 2));
-  TraceEvent join = begun(2, "join", 3);
+  TraceEvent join = submitted(2, "join", 3);
   join.operation = Operation::kJoin;
   text_.add(join);
   text_.add(changed(2, TraceEvent::Kind::kFailed, 4));
@@ -139,13 +139,13 @@ TEST_F(TraceTextTest, TimesNeverDecreaseOnATrack) {
   const std::string lines = call(2, "a", 990);
   EXPECT_EQ(count(lines, "\"ts\":1.002"), 4) << lines;
   // A time before the beginning of the file counts as its beginning.
-  text_.add(begun(3, "b", -5));
+  text_.add(submitted(3, "b", -5));
   EXPECT_EQ(count(text_.take(), "\"ts\":0.000"), 1);
 }
 
 TEST_F(TraceTextTest, EndsOpenCalls) {
-  text_.add(begun(1, "a", 1));
-  text_.add(begun(2, "b", 2));
+  text_.add(submitted(1, "a", 1));
+  text_.add(submitted(2, "b", 2));
   text_.add(changed(2, TraceEvent::Kind::kRunning, 3));
   text_.take();
   text_.end(at(7));
@@ -159,7 +159,7 @@ TEST_F(TraceTextTest, EndsOpenCalls) {
 }
 
 TEST_F(TraceTextTest, SaysHowManyCallsWereLost) {
-  text_.add(begun(1, "a", 1));
+  text_.add(submitted(1, "a", 1));
   text_.take();
   text_.mark_lost(at(5), 1234);
   EXPECT_EQ(
@@ -173,8 +173,8 @@ TEST_F(TraceTextTest, MarksWhereACycleBegins) {
   call(1, "a", 1);
   EXPECT_EQ(count(text_.take(), "CYCLE_START"), 0) << "mark_cycles is off";
   text_.begin(at(0), 1 << 20, 1, true);
-  text_.add(begun(2, "a", 7));
-  text_.add(begun(3, "b", 8));
+  text_.add(submitted(2, "a", 7));
+  text_.add(submitted(3, "b", 8));
   const std::string lines = text_.take();
   EXPECT_EQ(count(lines, "CYCLE_START"), 1) << lines;
   EXPECT_EQ(
@@ -208,8 +208,8 @@ TEST_F(TraceTextTest, IsBounded) {
 TEST_F(TraceTextTest, AFullTimelineSaysSoOnce) {
   text_.begin(at(0), 1, 1);
   text_.take();
-  text_.add(begun(1, "a", 1));
-  text_.add(begun(2, "b", 2));
+  text_.add(submitted(1, "a", 1));
+  text_.add(submitted(2, "b", 2));
   const std::string lines = text_.take();
   EXPECT_EQ(count(lines, "TIMELINE_IS_FULL"), 1);
   EXPECT_EQ(count(lines, "\"B\""), 0);
@@ -219,13 +219,13 @@ TEST_F(TraceTextTest, ManyNamesShareTracks) {
   text_.begin(at(0), 64 << 20, 1);
   for (std::size_t i = 0; i < kTraceTracksMax; ++i)
     call(i + 1, fmt::format("name {}", i), static_cast<std::int64_t>(i));
-  text_.add(begun(5001, "x", 10'000));
-  text_.add(begun(5002, "y \"", 10'001));
+  text_.add(submitted(5001, "x", 10'000));
+  text_.add(submitted(5002, "y \"", 10'001));
   const std::string lines = text_.take();
   EXPECT_EQ(count(lines, R"("name":"further tensors")"), 2) << lines;
   text_.add(changed(5001, TraceEvent::Kind::kDone, 10'002));
   EXPECT_EQ(count(text_.take(), R"("bytes":4,"tensor":"x")"), 1);
-  text_.add(begun(5003, "z", 10'003));
+  text_.add(submitted(5003, "z", 10'003));
   EXPECT_EQ(text_.take(), fmt::format("{{\"ph\":\"B\",\"ts\":10.003,\"pid\":2,\"tid\":{},\"name\":"
                                       "\"NEGOTIATE_ALLREDUCE\"}},\n",
                                       2 + 4 * (kTraceTracksMax + 1)));

@@ -21,30 +21,30 @@ using ::testing::HasSubstr;
 TimePoint deadline_of_test() { return std::chrono::steady_clock::now() + std::chrono::seconds(30); }
 
 // A name that only this test in this process uses.
-std::string fresh_name() {
+std::string unique_name() {
   static int count = 0;
   return "farandole.test." + std::to_string(::getpid()) + "." + std::to_string(++count);
 }
 
 TEST(UnixListener, TheClientIsKnownAndCanSendAtOnce) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok()) << listener.status().message();
   EXPECT_EQ(listener->accept().status().code(), StatusCode::kRetry);
-  const auto visit = UnixListener::visit(name);
-  ASSERT_TRUE(visit.ok()) << visit.status().message();
+  const auto connection = UnixListener::visit(name);
+  ASSERT_TRUE(connection.ok()) << connection.status().message();
   const Bytes hello(3, std::byte{7});
-  ASSERT_TRUE(visit->send(hello, {}, deadline_of_test()).ok());  // before it is accepted
-  const auto visitor = listener->accept();
-  ASSERT_TRUE(visitor.ok()) << visitor.status().message();
-  EXPECT_EQ(visitor->process, ::getpid());
-  const auto message = visitor->socket.receive(deadline_of_test());
+  ASSERT_TRUE(connection->send(hello, {}, deadline_of_test()).ok());  // before it is accepted
+  const auto client = listener->accept();
+  ASSERT_TRUE(client.ok()) << client.status().message();
+  EXPECT_EQ(client->process, ::getpid());
+  const auto message = client->socket.receive(deadline_of_test());
   ASSERT_TRUE(message.ok()) << message.status().message();
   EXPECT_EQ(message->bytes, hello);
 }
 
 TEST(UnixListener, ANameHasOneHolder) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   auto first = UnixListener::open(name);
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(UnixListener::open(name).status().code(), StatusCode::kRetry);
@@ -63,29 +63,29 @@ TEST(UnixListener, RejectsEmptyAndLongNames) {
 }
 
 TEST(UnixListener, FailsWithoutFreeDescriptors) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   const auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok());
-  const auto visit = UnixListener::visit(name);
-  ASSERT_TRUE(visit.ok());
+  const auto connection = UnixListener::visit(name);
+  ASSERT_TRUE(connection.ok());
   const NoFreeDescriptors none;
   EXPECT_THAT(UnixListener::open(name).status().message(), HasSubstr("socket on an abstract"));
   EXPECT_EQ(listener->accept().status().code(), StatusCode::kStop);
 }
 
 TEST(UnixListener, TooManyClientsMustRetry) {
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   const auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok());
   std::vector<UnixSocket> waiting;
   for (;;) {
-    auto visit = UnixListener::visit(name);
-    if (!visit.ok()) {
-      EXPECT_EQ(visit.status().code(), StatusCode::kRetry) << visit.status().message();
-      EXPECT_THAT(visit.status().message(), HasSubstr("too many are waiting"));
+    auto connection = UnixListener::visit(name);
+    if (!connection.ok()) {
+      EXPECT_EQ(connection.status().code(), StatusCode::kRetry) << connection.status().message();
+      EXPECT_THAT(connection.status().message(), HasSubstr("too many are waiting"));
       break;
     }
-    waiting.push_back(*std::move(visit));
+    waiting.push_back(*std::move(connection));
   }
 }
 
@@ -101,17 +101,17 @@ int as_another_user(Act act) {
 
 TEST(UnixListener, BothSidesRejectOtherUsers) {
   if (::getuid() != 0) GTEST_SKIP() << "only root can be another user for a moment";
-  const std::string name = fresh_name();
+  const std::string name = unique_name();
   const auto listener = UnixListener::open(name);
   ASSERT_TRUE(listener.ok());
   const int exit_code = as_another_user([&] {
-    const auto visit = UnixListener::visit(name);
-    return visit.status().message().find("of user id 0 ") != std::string::npos ? 7 : 1;
+    const auto connection = UnixListener::visit(name);
+    return connection.status().message().find("of user id 0 ") != std::string::npos ? 7 : 1;
   });
   EXPECT_EQ(exit_code, 7);
-  const auto stranger = listener->accept();
-  EXPECT_EQ(stranger.status().code(), StatusCode::kRetry);
-  EXPECT_THAT(stranger.status().message(), HasSubstr("of user id 65534"));
+  const auto accepted = listener->accept();
+  EXPECT_EQ(accepted.status().code(), StatusCode::kRetry);
+  EXPECT_THAT(accepted.status().message(), HasSubstr("of user id 65534"));
 }
 
 }  // namespace

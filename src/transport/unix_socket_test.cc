@@ -184,8 +184,9 @@ TEST(UnixSocket, AdoptsOnlySequencedPacketSockets) {
   EXPECT_THAT(UnixSocket::adopt(Descriptor(1 << 20)).status().message(), HasSubstr("is not open"));
   Descriptor file(::open("/dev/null", O_RDWR | O_CLOEXEC));
   EXPECT_THAT(UnixSocket::adopt(std::move(file)).status().message(), HasSubstr("not a socket"));
-  Descriptor lonely(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  EXPECT_THAT(UnixSocket::adopt(std::move(lonely)).status().message(), HasSubstr("not connected"));
+  Descriptor unconnected(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  EXPECT_THAT(UnixSocket::adopt(std::move(unconnected)).status().message(),
+              HasSubstr("not connected"));
   std::array<int, 2> numbers{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, numbers.data()), 0);
   const Descriptor other(numbers[1]);

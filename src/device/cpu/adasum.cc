@@ -36,10 +36,10 @@ class Tree {
 
   void merge(Range a, Range b) {
     const double common = product(a, b).value;
-    const double of_a = coefficient(common, product(a, a));
-    const double of_b = coefficient(common, product(b, b));
-    for (std::size_t input = a.begin; input < a.end; ++input) weights_[input] *= of_a;
-    for (std::size_t input = b.begin; input < b.end; ++input) weights_[input] *= of_b;
+    const double coefficient_a = coefficient(common, product(a, a));
+    const double coefficient_b = coefficient(common, product(b, b));
+    for (std::size_t input = a.begin; input < a.end; ++input) weights_[input] *= coefficient_a;
+    for (std::size_t input = b.begin; input < b.end; ++input) weights_[input] *= coefficient_b;
   }
 
  private:
@@ -152,15 +152,15 @@ void Adasum::add_weighted(std::span<const std::byte* const> inputs, std::span<co
                           std::span<std::byte* const> outputs, std::int64_t count) const {
   if (count == 0) return;  // without elements, null pointers are allowed
   std::vector<const std::byte*> present;
-  std::vector<double> their_weights;
+  std::vector<double> present_weights;
   for (std::size_t input = 0; input < inputs.size(); ++input) {
     if (inputs[input] == nullptr) continue;
     present.push_back(inputs[input]);
-    their_weights.push_back(weights[input]);
+    present_weights.push_back(weights[input]);
   }
   CHECK(!present.empty() && !outputs.empty(), "there is at least one input and one output");
   kernels_->add_weighted({.inputs = present.data(),
-                          .weights = their_weights.data(),
+                          .weights = present_weights.data(),
                           .input_count = static_cast<std::int64_t>(present.size()),
                           .outputs = outputs.data(),
                           .output_count = static_cast<std::int64_t>(outputs.size()),

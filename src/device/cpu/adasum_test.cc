@@ -34,10 +34,11 @@ Vector combined(const Vector& a, const Vector& b) {
   const auto coefficient = [&](long double square) {
     return square == 0 ? 1 : 1 - common / (2 * square);
   };
-  const long double of_a = coefficient(dot(a, a));
-  const long double of_b = coefficient(dot(b, b));
+  const long double coefficient_a = coefficient(dot(a, a));
+  const long double coefficient_b = coefficient(dot(b, b));
   Vector result(a.size());
-  for (std::size_t i = 0; i < a.size(); ++i) result[i] = of_a * a[i] + of_b * b[i];
+  for (std::size_t i = 0; i < a.size(); ++i)
+    result[i] = coefficient_a * a[i] + coefficient_b * b[i];
   return result;
 }
 
@@ -227,10 +228,10 @@ TYPED_TEST(AdasumOfType, has_the_same_bits_with_all_instruction_sets) {
 
 TYPED_TEST(AdasumOfType, an_infinity_or_nan_makes_all_elements_nan) {
   const long double infinity = std::numeric_limits<float>::infinity();
-  for (const long double bad : {infinity, -infinity, std::nanl("")})
+  for (const long double value_to_insert : {infinity, -infinity, std::nanl("")})
     for (const std::size_t place : {0U, 1U, 2U}) {
       std::vector<Vector> vectors(3, Vector{1, 2, 3});
-      vectors[place][1] = bad;
+      vectors[place][1] = value_to_insert;
       for (const long double value : adasum<TypeParam>(vectors)) EXPECT_TRUE(std::isnan(value));
     }
 }

@@ -285,7 +285,7 @@ using Case = std::tuple<DTypeRow, ReduceOp, InstructionSet>;
 
 class Reduce : public ::testing::TestWithParam<Case> {
  protected:
-  bool has_meaning() const { return check_reduction(row().dtype, op()).ok(); }
+  bool is_defined() const { return check_reduction(row().dtype, op()).ok(); }
   const DTypeRow& row() const { return std::get<0>(GetParam()); }
   ReduceOp op() const { return std::get<1>(GetParam()); }
   const InstructionSet& set() const { return std::get<2>(GetParam()); }
@@ -353,21 +353,21 @@ class Reduce : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(Reduce, equals_the_reference) {
-  if (!has_meaning()) return;
+  if (!is_defined()) return;
   for (const int inputs : {1, 2, 3, 8})
     for (const std::size_t count : {0U, 1U, 7U, 1023U, 1024U, 1025U, 3000U})
       expect_reference(reduction({1, 1}, inputs), inputs, count);
 }
 
 TEST_P(Reduce, equals_the_reference_with_scales) {
-  if (!has_meaning()) return;
+  if (!is_defined()) return;
   for (const Scales scales : kScales)
     for (const std::size_t count : {1U, 31U, 1025U})
       expect_reference(reduction(scales, 5), 3, count);  // 2 of 5 members have joined
 }
 
 TEST_P(Reduce, an_output_may_be_an_input_and_need_not_be_aligned) {
-  if (!has_meaning()) return;
+  if (!is_defined()) return;
   constexpr std::size_t kCount = 2501;
   const std::size_t bytes = kCount * row().bytes;
   const std::vector<Buffer> buffers = random_inputs(row(), 3, kCount);
@@ -389,7 +389,7 @@ TEST_P(Reduce, an_output_may_be_an_input_and_need_not_be_aligned) {
 }
 
 TEST_P(Reduce, bits_do_not_depend_on_address_count_or_other_elements) {
-  if (!has_meaning()) return;
+  if (!is_defined()) return;
   constexpr std::size_t kMost = 600;
   constexpr std::size_t kCounts[] = {0, 1, 3, 33, 127, 256, kMost};
   for (int inputs = 1; inputs <= 8; ++inputs) {
@@ -495,9 +495,10 @@ TEST(ReduceRules, scaled_integers_truncate_and_saturate) {
 
 // float64 cannot represent this value, so any scaling would change it.
 TEST(ReduceRules, a_scale_of_one_changes_no_bits) {
-  constexpr std::int64_t kOdd = (std::int64_t{1} << 53) + 1;
-  EXPECT_EQ(reduced<std::int64_t>({.dtype = DType::kInt64}, {kOdd}), kOdd);
-  EXPECT_EQ(reduced<std::int64_t>({.dtype = DType::kInt64, .postscale = -1}, {kOdd}), 1 - kOdd);
+  constexpr std::int64_t kNotInFloat64 = (std::int64_t{1} << 53) + 1;
+  EXPECT_EQ(reduced<std::int64_t>({.dtype = DType::kInt64}, {kNotInFloat64}), kNotInFloat64);
+  EXPECT_EQ(reduced<std::int64_t>({.dtype = DType::kInt64, .postscale = -1}, {kNotInFloat64}),
+            1 - kNotInFloat64);
 }
 
 TEST(ReduceRules, averages_divide_by_members_not_by_inputs) {

@@ -64,7 +64,7 @@ TEST(Doorbells, ProcessesWakeEachOther) {
   constexpr std::uint32_t kRounds = 2000;
   const auto bells = segment_for(2);
   const auto shared = Segment::create("farandole-test", sizeof(std::uint32_t)).value();
-  const auto play = [&](int rank) {
+  const auto pass_token = [&](int rank) {
     const auto my_bells = Segment::attach(bells->descriptor(), Doorbells::bytes_needed(2)).value();
     const auto my_shared = Segment::attach(shared->descriptor(), sizeof(std::uint32_t)).value();
     auto& token = *reinterpret_cast<std::atomic<std::uint32_t>*>(my_shared->data());
@@ -78,11 +78,11 @@ TEST(Doorbells, ProcessesWakeEachOther) {
   };
   const auto child = ::fork();
   if (child == 0) {
-    play(1);
+    pass_token(1);
     ::_exit(::testing::Test::HasFailure() ? 1 : 0);
   }
   ASSERT_GT(child, 0);
-  EXPECT_GE(play(0), 2 * kRounds - 1);
+  EXPECT_GE(pass_token(0), 2 * kRounds - 1);
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);

@@ -176,7 +176,7 @@ class BasicFlagBoard {
   std::int32_t sequence_distance(std::uint64_t closing) const {
     return static_cast<std::int32_t>(sequence_ - static_cast<std::uint32_t>(closing >> 2));
   }
-  bool all_entered_alike();
+  bool all_entered_same_step();
   template <class Done>  // bool(member)
   bool all_done(Done done);
   void publish_awaited(std::uint32_t awaited);
@@ -313,7 +313,7 @@ bool BasicFlagBoard<Atomics, Slots>::any_member_gone() const {
 }
 
 template <class Atomics, std::uint32_t Slots>
-bool BasicFlagBoard<Atomics, Slots>::all_entered_alike() {
+bool BasicFlagBoard<Atomics, Slots>::all_entered_same_step() {
   if (!all_entered()) return false;
   for (int other = 0; other < members(); ++other)
     if (identity(other) != identity(member_)) return false;
@@ -325,13 +325,13 @@ bool BasicFlagBoard<Atomics, Slots>::all_entered_alike() {
 // the lines after this load and finds that all have entered.
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::may_run() {
-  std::uint64_t seen = closing_->word.load(std::memory_order_seq_cst);
-  while (state_of(seen) == State::kProposed && sequence_distance(seen) == 0)
-    if (closing_->word.compare_exchange_strong(seen, closing(State::kKept, sequence_),
+  std::uint64_t closing_word = closing_->word.load(std::memory_order_seq_cst);
+  while (state_of(closing_word) == State::kProposed && sequence_distance(closing_word) == 0)
+    if (closing_->word.compare_exchange_strong(closing_word, closing(State::kKept, sequence_),
                                                std::memory_order_seq_cst))
       return true;
   // A member that closed a later sequence has completed this step.
-  return state_of(seen) != State::kClosed || sequence_distance(seen) < 0;
+  return state_of(closing_word) != State::kClosed || sequence_distance(closing_word) < 0;
 }
 
 // The state of a sequence never goes back to an earlier one, so the compare-and-swap never
@@ -339,20 +339,21 @@ bool BasicFlagBoard<Atomics, Slots>::may_run() {
 template <class Atomics, std::uint32_t Slots>
 bool BasicFlagBoard<Atomics, Slots>::try_close() {
   CHECK(generation_ != 0, "there must be a current step");
-  std::uint64_t seen = closing_->word.load(std::memory_order_seq_cst);
+  std::uint64_t closing_word = closing_->word.load(std::memory_order_seq_cst);
   for (;;) {
-    if (state_of(seen) == State::kKept && sequence_distance(seen) == 0) return false;
+    if (state_of(closing_word) == State::kKept && sequence_distance(closing_word) == 0)
+      return false;
     // A member that proposed a later sequence has completed this step.
-    if (state_of(seen) != State::kOpen && sequence_distance(seen) < 0) return false;
-    if (state_of(seen) == State::kClosed) return true;
+    if (state_of(closing_word) != State::kOpen && sequence_distance(closing_word) < 0) return false;
+    if (state_of(closing_word) == State::kClosed) return true;
     const std::uint64_t proposed = closing(State::kProposed, sequence_);
-    if (seen != proposed &&
-        !closing_->word.compare_exchange_strong(seen, proposed, std::memory_order_seq_cst))
+    if (closing_word != proposed &&
+        !closing_->word.compare_exchange_strong(closing_word, proposed, std::memory_order_seq_cst))
       continue;
     // Check the words of the lines only after the proposal, because may_run() relies on this order.
-    const State decided = all_entered_alike() ? State::kKept : State::kClosed;
-    seen = proposed;
-    if (closing_->word.compare_exchange_strong(seen, closing(decided, sequence_),
+    const State decided = all_entered_same_step() ? State::kKept : State::kClosed;
+    closing_word = proposed;
+    if (closing_->word.compare_exchange_strong(closing_word, closing(decided, sequence_),
                                                std::memory_order_seq_cst))
       return decided == State::kClosed;
   }

@@ -72,8 +72,8 @@ TEST(SharedHeap, LargeBlocksBeginAtPages) {
 TEST(SharedHeap, AFullHeapGivesMemoryThatPeersCannotSee) {
   const auto heap = SharedHeap::create(32 * kMiB).value();
   const auto descriptors = open_descriptors();
-  const auto most = heap->allocate(30 * kMiB).value();
-  EXPECT_TRUE(heap->location_of(most.get(), 30 * kMiB).has_value());
+  const auto largest = heap->allocate(30 * kMiB).value();
+  EXPECT_TRUE(heap->location_of(largest.get(), 30 * kMiB).has_value());
   const auto more = heap->allocate(30 * kMiB).value();
   EXPECT_FALSE(heap->location_of(more.get(), 1).has_value());
   EXPECT_TRUE(all_zero(more.get(), 30 * kMiB));
@@ -105,14 +105,14 @@ TEST(SharedHeap, PeersSeeABlockOf100MiB) {
 TEST(SharedHeap, AThousandBlocksOneAfterAnotherUseLittleMemory) {
   const auto heap = SharedHeap::create(kHeapBytes).value();
   const std::size_t before = bytes_in_use(*heap);
-  std::size_t most = 0;
+  std::size_t largest = 0;
   for (std::size_t i = 0; i < 1000; ++i) {
     const std::size_t bytes = kLargeBlockBytes + i * 4096;
     const auto block = heap->allocate(bytes).value();
     block.get()[0] = block.get()[bytes - 1] = std::byte{1};
-    most = std::max(most, bytes_in_use(*heap) - before);
+    largest = std::max(largest, bytes_in_use(*heap) - before);
   }
-  EXPECT_LE(most, kHeapBytes / 16 + 6 * kMiB) << "the kept blocks and one block in use";
+  EXPECT_LE(largest, kHeapBytes / 16 + 6 * kMiB) << "the kept blocks and one block in use";
 }
 
 TEST(SharedHeap, AKeptBlockKeepsItsPages) {
@@ -367,10 +367,10 @@ TEST(SharedHeap, ManyThreadsAllocateAndFree) {
         std::memset(block.get(), static_cast<int>(seed), bytes);
         blocks.emplace_back(std::move(block), bytes);
         if (blocks.size() < 20) continue;
-        const auto victim = blocks.begin() + random() % 20;
-        ASSERT_TRUE(std::all_of(victim->first.get(), victim->first.get() + victim->second,
+        const auto chosen = blocks.begin() + random() % 20;
+        ASSERT_TRUE(std::all_of(chosen->first.get(), chosen->first.get() + chosen->second,
                                 [&](std::byte b) { return b == std::byte(seed); }));
-        blocks.erase(victim);
+        blocks.erase(chosen);
       }
     });
 }
