@@ -114,7 +114,7 @@ std::string failure_text(const Program& program) {
 struct FrameworkRow {
   const char* name;
   const char* distributions;  // names in the package index, separated by spaces
-  const char* frontend;       // the name of our package for it
+  const char* frontend;       // the name of our frontend for it
 };
 constexpr std::array<FrameworkRow, 7> kFrameworks{{
     {"torch", "torch", "torch"},

@@ -229,9 +229,9 @@ class Engine {
   // kFixCall with the same text on every member.
   //
   // Errors: kFixCall (unknown group, not a member, name in use, name or shape out of bounds, an
-  // unknown operation, dtype or reduction, this rank has joined, after shutdown() …), kRebuildGroup
-  // (the group is over), kStop (in a forked child, no memory, the engine has failed). Names that
-  // begin with `farandole.` or contain `.noname.` are reserved for the engine.
+  // unknown operation, dtype, device or reduction, this rank has joined, after shutdown() …),
+  // kRebuildGroup (the group is over), kStop (in a forked child, no memory, the engine has failed).
+  // Names that begin with `farandole.` or contain `.noname.` are reserved for the engine.
   Result<Handle> submit(const Submission& submission, std::chrono::milliseconds wait_limit = {});
   // Starts all calls of a batch, or none if there is an error. The limit is for all calls together.
   // The handles are in the order of the batch. If one call fails with kFixCall, the others still

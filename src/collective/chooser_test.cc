@@ -151,8 +151,8 @@ INSTANTIATE_TEST_SUITE_P(Table, EveryOperation, ::testing::ValuesIn(operations_w
 TEST(Choose, one_shot_is_limited_to_its_maximum_size) {
   GroupInTest group(2);
   group.group(0).costs.wait_bytes = 1 << 30;  // so that the cost never forbids one shot
-  constexpr std::int64_t kInt64Max = OneShotAllreduce::kBytesMax;
-  std::vector<std::byte> memory(kInt64Max + 1);
+  constexpr std::int64_t kBytesMax = OneShotAllreduce::kBytesMax;
+  std::vector<std::byte> memory(kBytesMax + 1);
   const auto allreduce_of = [&](std::int64_t bytes) {
     return choose(group.group(0), step_number(1),
                   {.operation = Operation::kAllreduce,
@@ -160,8 +160,8 @@ TEST(Choose, one_shot_is_limited_to_its_maximum_size) {
                    .input = memory.data(),
                    .output = memory.data()});
   };
-  EXPECT_TRUE(std::holds_alternative<OneShotAllreduce>(allreduce_of(kInt64Max)));
-  EXPECT_TRUE(std::holds_alternative<TwoShotAllreduce>(allreduce_of(kInt64Max + 1)));
+  EXPECT_TRUE(std::holds_alternative<OneShotAllreduce>(allreduce_of(kBytesMax)));
+  EXPECT_TRUE(std::holds_alternative<TwoShotAllreduce>(allreduce_of(kBytesMax + 1)));
 }
 
 TEST(ChooseDeathTest, a_join_is_not_a_step) {

@@ -31,8 +31,8 @@
 
 namespace farandole {
 
-// One object per step. Only one thread at a time may use it: the holder of the progress lock. `Way`
-// is an EntryBarrier; in the model explorer, it is a BasicEntryBarrier.
+// One object per step. Only one thread at a time may use it: the holder of the progress lock.
+// `EntryBarrierType` is an EntryBarrier; in the model explorer, it is a BasicEntryBarrier.
 template <class EntryBarrierType>
 class BasicRounds {
  public:
@@ -41,12 +41,12 @@ class BasicRounds {
   const EntryBarrierType& entry_barrier() const { return entry_barrier_; }
 
   // Does a bounded amount of work; see Progress. The algorithm has these functions:
-  //   void stage(round): shows our part of a round; for round 0 it is called before we enter; void
-  //   enter(Way&): enters and publishes what the others must know; std::optional<std::int64_t>
-  //   all_arrived(): called when all have entered. Returns the number
-  //     of rounds; it is the same on all members. Empty if an entry is invalid;
+  //   void stage(round): shows our part of a round; for round 0 it is called before we enter;
+  //   void enter(EntryBarrierType&): enters and publishes what the others must know;
+  //   std::optional<std::int64_t> all_arrived(): called when all have entered. Returns the number
+  //     of rounds, which is the same on all members. Empty if an entry is invalid;
   //   bool take(round): copies or reduces what the others show for us; false while the round is
-  //   unfinished.
+  //     unfinished.
   template <class Algorithm>
   Progress advance(Algorithm& algorithm);
 

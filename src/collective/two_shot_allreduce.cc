@@ -60,12 +60,12 @@ TwoShotAllreduce::Range TwoShotAllreduce::slice(Range window, int member) const 
 }
 
 std::int64_t TwoShotAllreduce::part_offset(std::int64_t index) const {
-  const std::int64_t behind =
+  const std::int64_t products_space =
       has_dot_product_pass_ ? round_up(products_bytes(), kPartAlignment) : 0;
-  const std::int64_t each = shown_bytes() + behind;
-  const Parts parts = {.bytes = each,
+  const std::int64_t part_bytes = shown_bytes() + products_space;
+  const Parts parts = {.bytes = part_bytes,
                        .rounds = passes() * windows_staged(),
-                       .staging_bytes = std::max(kRotationBytes, kRoundParts * each)};
+                       .staging_bytes = std::max(kRotationBytes, kRoundParts * part_bytes)};
   return parts.offset(shots_.entry_barrier().identity(), index);
 }
 

@@ -33,8 +33,8 @@
 
 namespace farandole {
 
-// One object per step. Only one thread at a time may use it: the holder of the progress lock. `Way`
-// is an EntryBarrier; in the model explorer, it is a BasicEntryBarrier.
+// One object per step. Only one thread at a time may use it: the holder of the progress lock.
+// `EntryBarrierType` is an EntryBarrier; in the model explorer, it is a BasicEntryBarrier.
 template <class EntryBarrierType>
 class BasicTwoShots {
  public:
@@ -44,11 +44,11 @@ class BasicTwoShots {
 
   // Does a bounded amount of work; see Progress. The algorithm has these functions:
   //   void stage(window): shows our copy of a window; for window 0 it is called before we enter;
-  //   void enter(Way&): enters and publishes what the others must know; std::optional<std::int64_t>
-  //   all_arrived(): called when all have entered. Returns the number
-  //     of windows; it is the same on all members. Empty if an entry is invalid;
-  //   bool reduce(window): reduces our slice; false while a part of it is left; void fetch(window):
-  //   fetches the other slices.
+  //   void enter(EntryBarrierType&): enters and publishes what the others must know;
+  //   std::optional<std::int64_t> all_arrived(): called when all have entered. Returns the number
+  //     of windows, which is the same on all members. Empty if an entry is invalid;
+  //   bool reduce(window): reduces our slice; false while a part of it is left;
+  //   void fetch(window): fetches the other slices.
   template <class Algorithm>
   Progress advance(Algorithm& algorithm);
 

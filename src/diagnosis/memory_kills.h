@@ -17,7 +17,7 @@ namespace farandole {
 // cgroup's folder.
 std::optional<std::string> memory_counter_file(std::istream& groups, std::istream& mounts);
 
-// The same for this process.
+// memory_counter_file() for this process.
 std::optional<std::string> own_memory_counter_file();
 
 // Counts the kills in one memory cgroup and on the whole machine. Each function reads a few small

@@ -131,7 +131,7 @@ class Agent {
   bool user_stopped_job_ = false;
   bool foreground_is_gone_ = false;
   bool job_is_over_ = false;
-  bool skip_waits_ = false;  // a signal came after the end of the job
+  bool skip_waits_ = false;  // a signal came after the end of the job, so do not wait any longer
 };
 
 int Agent::run() {

@@ -27,7 +27,7 @@ enum class WorkerState : std::uint32_t { kRuns, kStopped, kExited, kKilled };
 struct Entry {
   std::atomic<std::int32_t> pid;
   std::atomic<std::int32_t> record;
-  std::atomic<std::uint64_t> state;  // low 32 bits: a Fate; high 32 bits: the signal or exit code
+  std::atomic<std::uint64_t> state;  // a WorkerState, and above it the signal or exit code << 32
 };
 
 struct Text {

@@ -133,7 +133,7 @@ std::optional<FlightCall> read_line(const Line& line) {
 
 void set_state(std::byte* memory, Handle handle, CallState state, TimePoint now) {
   Line& line = line_of(memory, handle);
-  if (line.handle.load(std::memory_order_relaxed) != handle) return;  // a later call has the line
+  if (line.handle.load(std::memory_order_relaxed) != handle) return;  // a later call uses the line
   line.changed.store(count_of(now), std::memory_order_relaxed);
   line.state.store(static_cast<std::uint32_t>(state), std::memory_order_release);
 }

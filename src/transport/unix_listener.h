@@ -35,7 +35,7 @@ class UnixListener {
   // stays in the queue).
   Result<UnixClient> accept() const;
 
-  const Descriptor& descriptor() const { return descriptor_; }  // borrowed, to poll
+  const Descriptor& descriptor() const { return descriptor_; }  // borrowed, for poll()
   // Releases the name; no further process can connect.
   void close() { descriptor_.reset(); }
 

@@ -50,7 +50,7 @@ class UnixSocket {
   Result<UnixMessage> receive(TimePoint deadline) const;
   Result<UnixMessage> try_receive() const;
 
-  const Descriptor& descriptor() const { return descriptor_; }  // borrowed, to poll
+  const Descriptor& descriptor() const { return descriptor_; }  // borrowed, for poll()
   Descriptor take_descriptor() { return std::move(descriptor_); }
 
  private:

@@ -17,7 +17,8 @@
 
 namespace farandole {
 
-inline constexpr std::size_t kFlagLineBytes = 128;  // two cache lines: adjacent-line prefetch
+inline constexpr std::size_t kFlagLineBytes =
+    128;  // two cache lines, because processors also prefetch the adjacent line
 inline constexpr std::size_t kLeaveReasonBytesMax = 480;
 
 template <class Atomics>
@@ -30,7 +31,7 @@ class BasicDoorbells {
   struct alignas(kFlagLineBytes) Line {
     Atomic<std::uint32_t> bell;          // incremented by the ranks that wake this rank
     Atomic<std::uint32_t> asleep;        // 1 while this rank may be sleeping
-    Atomic<std::uint32_t> left;          // 1 for the first rank that left, 2, …; 0: has not left
+    Atomic<std::uint32_t> left;          // 1 + how many ranks left before this one; 0: has not left
     Atomic<std::uint32_t> reason_bytes;  // length of `reason`; both are written before `left`
     std::array<std::byte, kLeaveReasonBytesMax> reason;
   };

@@ -54,8 +54,8 @@ class Segment {
   // Errors: kStop.
   Status make_private(std::byte* begin, std::size_t bytes);
   // Allocates huge pages for all whole huge pages inside this range, whose bytes must be untouched.
-  // That takes a seventh of the time that allocating small pages would take. Has no lasting effect
-  // if the kernel offers no huge pages.
+  // That takes a seventh of the time that allocating small pages would take. Without huge pages in
+  // the kernel, it only allocates one small page in each.
   void take_huge_pages(std::byte* begin, std::size_t bytes);
 
  private:

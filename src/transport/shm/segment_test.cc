@@ -56,7 +56,7 @@ TEST(Segment, DiscardedPagesAreZeroAndCostNothing) {
   EXPECT_EQ(segment->data()[4095], std::byte{1});
   EXPECT_EQ(bytes_in_use(*segment), 4096u);
   EXPECT_EQ(segment->data()[4096], std::byte{0});
-  // The kernel does not take back locked pages.
+  // The kernel does not discard locked pages, so discard() must zero them.
   ASSERT_EQ(::mlock(segment->data(), 4096), 0);
   segment->discard(segment->data(), 4096);
   EXPECT_EQ(segment->data()[4095], std::byte{0});

@@ -41,8 +41,8 @@ class SharedHeap : public std::enable_shared_from_this<SharedHeap> {
   SharedHeap& operator=(const SharedHeap&) = delete;
 
   // Allocates zeroed memory, aligned to kHeapAlignment. If the heap is full, it allocates memory
-  // that peers cannot see. A forked child shares these pages with its parent and sees what the
-  // parent writes. A child that frees a block does not free the parent's memory. Errors: kStop.
+  // that peers cannot see. A forked child shares the heap with its parent and sees what the parent
+  // writes there. If the child frees a block, the parent's block stays allocated. Errors: kStop.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes);
 
   // The location by which peers find this memory. Empty if the memory is not completely in the
