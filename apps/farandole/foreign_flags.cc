@@ -12,9 +12,9 @@ struct Row {
 };
 
 constexpr std::string_view kHosts =
-    "jobs over several hosts do not work yet; without it the job runs on this host";
+    "jobs over several hosts do not work yet; without this flag, the job runs on this host";
 constexpr std::string_view kElastic =
-    "elastic jobs do not work yet; without it the number of workers is fixed";
+    "elastic jobs do not work yet; without this flag, the number of workers is fixed";
 constexpr std::string_view kSameTransport =
     "leave it out: the workers always use the same transport, which needs neither MPI nor Gloo";
 constexpr std::string_view kAutomatic = "leave it out: the algorithm is chosen automatically";
@@ -23,22 +23,22 @@ constexpr std::string_view kTime =
     "leave it out: log lines have the time unless --log-hide-time is given";
 
 constexpr std::array kRows{
-    Row{"-np --num-proc", "say `-n N`"},
+    Row{"-np --num-proc", "use `-n N`"},
     Row{"-H --hosts -hostfile --hostfile -p --ssh-port -i --ssh-identity-file", kHosts},
-    Row{"-cb --check-build", "say `farandole doctor`"},
-    Row{"-v --version", "say `farandole --version`"},
-    Row{"--verbose", "say `--log-level debug`"},
+    Row{"-cb --check-build", "use `farandole doctor`"},
+    Row{"-v --version", "use `farandole --version`"},
+    Row{"--verbose", "use `--log-level debug`"},
     Row{"--gloo --mpi --jsrun --mpi-args --binding-args --tcp --mpi-threads-disable "
         "--no-mpi-threads-disable",
         kSameTransport},
     Row{"--disable-cache --cache-capacity", "leave it out: the cache needs no setting"},
     Row{"--network-interface --network-interfaces",
         "leave it out: the workers of one host use no network"},
-    Row{"--output-filename", "say `--output-dir DIR`"},
+    Row{"--output-filename", "use `--output-dir DIR`"},
     Row{"--config-file",
-        "say the settings as flags or FARANDOLE_* variables; `farandole knobs` "
+        "give the settings as flags or FARANDOLE_* variables; `farandole knobs` "
         "lists them"},
-    Row{"--fusion-threshold-mb", "say `--bucket-bytes N`, in bytes"},
+    Row{"--fusion-threshold-mb", "use `--bucket-bytes N`, in bytes"},
     Row{"--cycle-time-ms", "leave it out: there is no cycle; calls run as soon as all are ready"},
     Row{"--hierarchical-allreduce --no-hierarchical-allreduce --hierarchical-allgather "
         "--no-hierarchical-allgather --torus-allreduce --no-torus-allreduce",
@@ -50,19 +50,19 @@ constexpr std::array kRows{
     Row{"--min-np --min-num-proc --max-np --max-num-proc --slots-per-host --elastic-timeout "
         "--reset-limit --blacklist-cooldown-range --host-discovery-script",
         kElastic},
-    Row{"--timeline-filename", "say `--timeline FILE`"},
+    Row{"--timeline-filename", "use `--timeline FILE`"},
     Row{"--no-timeline-mark-cycles", "leave it out: cycles are not marked unless asked for"},
-    Row{"--no-stall-check", "say `--stall-warning 0`"},
+    Row{"--no-stall-check", "use `--stall-warning 0`"},
     Row{"--stall-check", "leave it out: it is always on"},
-    Row{"--stall-check-warning-time-seconds", "say `--stall-warning S`"},
-    Row{"--stall-check-shutdown-time-seconds", "say `--stall-limit S`"},
-    Row{"--gloo-timeout-seconds", "say `--start-timeout S`"},
+    Row{"--stall-check-warning-time-seconds", "use `--stall-warning S`"},
+    Row{"--stall-check-shutdown-time-seconds", "use `--stall-limit S`"},
+    Row{"--gloo-timeout-seconds", "use `--start-timeout S`"},
     Row{"--num-nccl-streams", "leave it out: GPUs are not used yet"},
     Row{"--thread-affinity", "leave it out: the threads of the workers are not pinned"},
     Row{"--log-with-timestamp --no-log-hide-timestamp", kTime},
-    Row{"--log-without-timestamp --log-hide-timestamp", "say `--log-hide-time`"},
+    Row{"--log-without-timestamp --log-hide-timestamp", "use `--log-hide-time`"},
     Row{"-prefix-timestamp --prefix-timestamp --prefix-output-with-timestamp",
-        "say `--prefix \"[{rank} {time}] \"`"},
+        "use `--prefix \"[{rank} {time}] \"`"},
 };
 
 bool contains_word(std::string_view names, std::string_view name) {

@@ -10,7 +10,7 @@ from launched import run
 
 RUN = "farandole run: {}\nSee `farandole run --help`.\n"
 TOP = "farandole: {}\nSee `farandole --help`.\n"
-HOSTS = "jobs over several hosts do not work yet; without it the job runs on this host"
+HOSTS = "jobs over several hosts do not work yet; without this flag, the job runs on this host"
 COMMANDS = (
     "; the commands are run, status, bench, doctor and knobs; to start a program, use "
     "`farandole run -n 2 python train.py`"
@@ -125,14 +125,14 @@ def test_a_line_end_in_the_prefix_is_rejected() -> None:
 
 # Flags of horovodrun, with the hint for each.
 FOREIGN = {
-    "-np": "say `-n N`",
-    "--num-proc=2": "say `-n N`",
+    "-np": "use `-n N`",
+    "--num-proc=2": "use `-n N`",
     "-H": HOSTS,
     "--hosts": HOSTS,
     "-hostfile": HOSTS,
     "--ssh-port": HOSTS,
-    "-cb": "say `farandole doctor`",
-    "--verbose": "say `--log-level debug`",
+    "-cb": "use `farandole doctor`",
+    "--verbose": "use `--log-level debug`",
     "--gloo": (
         "leave it out: the workers always use the same transport, which needs neither MPI nor Gloo"
     ),
@@ -141,30 +141,30 @@ FOREIGN = {
     ),
     "--disable-cache": "leave it out: the cache needs no setting",
     "--network-interfaces": "leave it out: the workers of one host use no network",
-    "--output-filename": "say `--output-dir DIR`",
+    "--output-filename": "use `--output-dir DIR`",
     "--config-file": (
-        "say the settings as flags or FARANDOLE_* variables; `farandole knobs` lists them"
+        "give the settings as flags or FARANDOLE_* variables; `farandole knobs` lists them"
     ),
-    "--fusion-threshold-mb": "say `--bucket-bytes N`, in bytes",
+    "--fusion-threshold-mb": "use `--bucket-bytes N`, in bytes",
     "--cycle-time-ms": ("leave it out: there is no cycle; calls run as soon as all are ready"),
     "--torus-allreduce": "leave it out: the algorithm is chosen automatically",
     "--autotune": "leave it out: settings are not tuned during a job",
-    "--min-np": "elastic jobs do not work yet; without it the number of workers is fixed",
-    "--timeline-filename": "say `--timeline FILE`",
+    "--min-np": "elastic jobs do not work yet; without this flag, the number of workers is fixed",
+    "--timeline-filename": "use `--timeline FILE`",
     "--no-timeline-mark-cycles": "leave it out: cycles are not marked unless asked for",
-    "--no-stall-check": "say `--stall-warning 0`",
+    "--no-stall-check": "use `--stall-warning 0`",
     "--stall-check": "leave it out: it is always on",
-    "--stall-check-warning-time-seconds": "say `--stall-warning S`",
-    "--stall-check-shutdown-time-seconds": "say `--stall-limit S`",
-    "--gloo-timeout-seconds": "say `--start-timeout S`",
+    "--stall-check-warning-time-seconds": "use `--stall-warning S`",
+    "--stall-check-shutdown-time-seconds": "use `--stall-limit S`",
+    "--gloo-timeout-seconds": "use `--start-timeout S`",
     "--num-nccl-streams": "leave it out: GPUs are not used yet",
     "--thread-affinity": "leave it out: the threads of the workers are not pinned",
     "--log-with-timestamp": (
         "leave it out: log lines have the time unless --log-hide-time is given"
     ),
-    "--log-hide-timestamp": "say `--log-hide-time`",
-    "-prefix-timestamp": 'say `--prefix "[{rank} {time}] "`',
-    "-v": "say `farandole --version`",
+    "--log-hide-timestamp": "use `--log-hide-time`",
+    "-prefix-timestamp": 'use `--prefix "[{rank} {time}] "`',
+    "-v": "use `farandole --version`",
 }
 
 

@@ -17,8 +17,8 @@
 
 namespace farandole {
 
-inline constexpr std::size_t kFlagLineBytes =
-    128;  // two cache lines, because processors also prefetch the adjacent line
+// Two cache lines, because processors also prefetch the adjacent line.
+inline constexpr std::size_t kFlagLineBytes = 128;
 inline constexpr std::size_t kLeaveReasonBytesMax = 480;
 
 template <class Atomics>
