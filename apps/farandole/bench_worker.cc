@@ -90,7 +90,7 @@ class BenchWorker {
  private:
   struct Times {
     double operation = 0;
-    double all = 0;  // in total, with writing and checking
+    double total = 0;  // in total, with writing and checking
   };
 
   Result<Memory> allocate(std::size_t bytes) {
@@ -171,7 +171,7 @@ class BenchWorker {
   // Runs one repetition: writes the input, waits in a barrier, times the operation, checks the
   // result.
   Result<Times> repeat(std::size_t bytes, BenchRow& row) {
-    const auto all_began = Clock::now();
+    const auto total_began = Clock::now();
     const int rank = engine_.topology().rank;
     const std::size_t first = ++repetition_;
     std::byte* const input = inputs_[repetition_ % inputs_.size()].get();
@@ -187,7 +187,7 @@ class BenchWorker {
     if (plan_.consume) read_all(result, output_bytes(bytes));
     const auto ended = Clock::now();
     row.verified &= pattern_.is_result(plan_.operation, result, bytes, rank, first);
-    return Times{Seconds(ended - began).count(), Seconds(Clock::now() - all_began).count()};
+    return Times{Seconds(ended - began).count(), Seconds(Clock::now() - total_began).count()};
   }
 
   Result<BenchRow> measure(std::size_t bytes) {
@@ -198,7 +198,7 @@ class BenchWorker {
       show_progress(bytes, 0, 0);
       FARANDOLE_TRY_ASSIGN(warm, repeat(bytes, row));
     }
-    std::vector<double> agreed = {warm.operation, warm.all};
+    std::vector<double> agreed = {warm.operation, warm.total};
     FARANDOLE_TRY(maximum_over_ranks(agreed));
     const double wanted = std::min(kSecondsMeasured / agreed[0], kSecondsInAll / agreed[1]);
     std::vector<double> times(

@@ -131,8 +131,8 @@ int main(int count, char** arguments) {
     return kUsageError;
   }
   const CommandLine line = split(count, arguments);
-  const bool of_run = !line.before.empty() && line.before.front() == "run";
-  if (of_run) {
+  const bool is_run = !line.before.empty() && line.before.front() == "run";
+  if (is_run) {
     const auto checked = run_options.check_words({line.before.begin() + 1, line.before.end()});
     if (!checked.ok()) return reject_run(checked.message());
   }
@@ -142,7 +142,7 @@ int main(int count, char** arguments) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help or --version
     const std::string why = shortened_error(error);
-    return of_run ? reject_run(why) : reject("farandole", why, "farandole --help");
+    return is_run ? reject_run(why) : reject("farandole", why, "farandole --help");
   }
   if (run_options.chosen()) return run(run_options, line.after);
   if (bench_options.chosen()) return bench(bench_options, line.before);

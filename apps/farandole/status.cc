@@ -41,7 +41,7 @@ Json as_json_value(const RankStatus& status, std::size_t rank, TimePoint now) {
   value["calls"] = status.counts.calls;
   value["bytes"] = status.counts.bytes;
   value["waited_seconds"] = seconds_of(status.counts.blocked);
-  value["in_job_seconds"] = status.in_job ? Json(seconds_of(*status.in_job)) : Json();
+  value["in_job_seconds"] = status.time_in_job ? Json(seconds_of(*status.time_in_job)) : Json();
   return value;
 }
 

@@ -99,9 +99,9 @@ Copy Allgather::copy_of(int member, std::int64_t round) const {
   const bool ours = member == group.member;
   if (is_staged(member, bytes)) {
     const std::int64_t begin = round * kRoundBytes;
-    const std::byte* const shown =
+    const std::byte* const shown_data =
         entry_barrier.staging(member) + parts_of(bytes).offset(entry_barrier.identity(), round);
-    return {ours ? options_.input + begin : shown, to + begin, part_of(bytes, round)};
+    return {ours ? options_.input + begin : shown_data, to + begin, part_of(bytes, round)};
   }
   if (round > 0 || bytes == 0) return {};
   if (ours) return {options_.input, to, bytes};

@@ -42,7 +42,7 @@ inline bool has_joined(const EntryBarrier& entry_barrier, int member) {
 int count_present(const EntryBarrier& entry_barrier, std::int64_t bytes);
 
 // Sets the divisor of an average over the present members.
-inline void divide_by(Reduction& reduction, int present) {
+inline void set_divisor(Reduction& reduction, int present) {
   if (reduction.op == ReduceOp::kAverageOfPresent) reduction.divisor = present;
 }
 

@@ -66,10 +66,11 @@ std::optional<std::int64_t> Broadcast::all_arrived() {
 
 bool Broadcast::take(std::int64_t round) {
   if (is_root() && options_.output == options_.input) return true;
-  return copies_.advance({shown(round), options_.output + round * parts_.bytes, part_of(round)});
+  return copies_.advance(
+      {shown_data(round), options_.output + round * parts_.bytes, part_of(round)});
 }
 
-const std::byte* Broadcast::shown(std::int64_t round) const {
+const std::byte* Broadcast::shown_data(std::int64_t round) const {
   if (is_root()) return options_.input + round * parts_.bytes;
   const EntryBarrier& entry_barrier = rounds_.entry_barrier();
   const auto bytes = static_cast<std::size_t>(options_.bytes);

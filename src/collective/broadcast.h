@@ -39,7 +39,7 @@ class Broadcast {
   bool is_inline() const { return options_.bytes <= static_cast<std::int64_t>(kInlineBytes); }
   std::span<const std::byte> input() const;  // empty except on the root
   std::int64_t part_of(std::int64_t round) const;
-  const std::byte* shown(std::int64_t round) const;
+  const std::byte* shown_data(std::int64_t round) const;
 
   template <class EntryBarrierType>
   friend class BasicRounds;  // calls these four functions

@@ -12,7 +12,7 @@ namespace {
 // bytes. So one shot is faster while (p² − 2p + 2) n is at most p times the bytes that a member
 // moves in the time of one wait. If the others can see the memory, two shots move less, but that is
 // known only after all have entered.
-bool is_quicker_in_one_shot(const Group& group, std::int64_t bytes) {
+bool is_faster_in_one_shot(const Group& group, std::int64_t bytes) {
   const std::int64_t members = group.members();
   const std::int64_t extra_copies = members * members - 2 * members + 2;
   return bytes <= OneShotAllreduce::kBytesMax &&
@@ -39,7 +39,7 @@ CollectiveStep choose(Group& group, const StepIdentity& identity, CollectiveCall
                                         .input = call.input,
                                         .output = call.output,
                                         .joined = call.joined};
-      if (is_quicker_in_one_shot(group, bytes))
+      if (is_faster_in_one_shot(group, bytes))
         return CollectiveStep(std::in_place_type<OneShotAllreduce>, group, identity, options);
       return CollectiveStep(std::in_place_type<TwoShotAllreduce>, group, identity, options);
     }
@@ -87,7 +87,7 @@ std::array<std::span<const std::byte>, 2> exposable(const Group& group,
   // Broadcasts have a count of elements; the other operations have rows. The unused one is 0.
   const std::int64_t bytes =
       std::max(bytes_of(call), is_allreduce ? 0 : call.rows * call.row_bytes);
-  if (is_allreduce ? is_quicker_in_one_shot(group, bytes)
+  if (is_allreduce ? is_faster_in_one_shot(group, bytes)
                    : bytes <= static_cast<std::int64_t>(kInlineBytes))
     return {};
   const auto size = static_cast<std::size_t>(bytes);

@@ -135,11 +135,12 @@ TEST_P(EveryOperation, exposes_only_memory_of_exposable) {
     CollectiveStep step = choose(group.group(0), step_number(1), std::move(call));
     EXPECT_NE(advance(step), Progress::kDone);
     const Entry entry = group.group(0).board->entry(0);
-    const std::array shown = {entry.input, entry.output};
-    for (std::size_t i = 0; i < shown.size(); ++i) {
-      if (shown[i] == kNowhere) continue;
+    const std::array shown_data = {entry.input, entry.output};
+    for (std::size_t i = 0; i < shown_data.size(); ++i) {
+      if (shown_data[i] == kNowhere) continue;
       EXPECT_GE(may_expose[i].size(), static_cast<std::size_t>(rows * 8)) << GetParam().name;
-      EXPECT_EQ(group.heap(0).location_of(may_expose[i].data(), may_expose[i].size()), shown[i])
+      EXPECT_EQ(group.heap(0).location_of(may_expose[i].data(), may_expose[i].size()),
+                shown_data[i])
           << rows << " rows, " << (i == 0 ? "input" : "output");
     }
   }

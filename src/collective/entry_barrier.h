@@ -43,13 +43,13 @@ class BasicEntryBarrier {
   // before all had entered, the result stays kPending.
   Progress check_arrivals() const {
     if (!board_->all_entered()) return Progress::kPending;
-    bool alike = true;
+    bool same_identities = true;
     bool is_valid = true;
     for (int member = 0; member < board_->members(); ++member) {
-      alike = alike && board_->identity(member) == identity_.id;
+      same_identities = same_identities && board_->identity(member) == identity_.id;
       is_valid = is_valid && board_->declared_count(member) >= 0;
     }
-    if (!alike) return Progress::kMisprediction;
+    if (!same_identities) return Progress::kMisprediction;
     if (!board_->may_run()) return Progress::kPending;
     return is_valid ? Progress::kDone : Progress::kMismatch;
   }

@@ -29,7 +29,7 @@ void OneShotAllreduce::stage(std::int64_t /*round*/) {
 std::optional<std::int64_t> OneShotAllreduce::all_arrived() {
   const int present = count_present(rounds_.entry_barrier(), options_.bytes());
   if (present == 0) return std::nullopt;
-  divide_by(options_.reduction, present);
+  set_divisor(options_.reduction, present);
   return options_.count == 0 ? 0 : 1;
 }
 
@@ -43,9 +43,9 @@ bool OneShotAllreduce::take(std::int64_t /*round*/) {
       if (options_.is_adasum()) scratch_->inputs.push_back(nullptr);
       continue;
     }
-    const std::byte* const shown = is_inline() ? entry_barrier.inline_payload(member)
-                                               : entry_barrier.staging(member) + offset();
-    scratch_->inputs.push_back(member == group.member ? options_.input : shown);
+    const std::byte* const shown_data = is_inline() ? entry_barrier.inline_payload(member)
+                                                    : entry_barrier.staging(member) + offset();
+    scratch_->inputs.push_back(member == group.member ? options_.input : shown_data);
   }
   const std::array outputs = {options_.output};
   reduce(options_.reduction, scratch_->inputs, outputs, options_.count);

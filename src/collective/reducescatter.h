@@ -56,7 +56,7 @@ class Reducescatter {
   // Offset of the piece for a member in the staging memory of the others.
   std::int64_t piece_offset(std::int64_t round, int member) const;
   // Where a member has the piece that we reduce in this round.
-  const std::byte* shown(int member, std::int64_t round) const;
+  const std::byte* shown_data(int member, std::int64_t round) const;
 
   template <class EntryBarrierType>
   friend class BasicRounds;  // calls these four functions

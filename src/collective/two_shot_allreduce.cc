@@ -110,7 +110,7 @@ std::optional<std::int64_t> TwoShotAllreduce::all_arrived() {
   const EntryBarrier& entry_barrier = shots_.entry_barrier();
   const int present = count_present(entry_barrier, options_.bytes());
   if (present == 0) return std::nullopt;
-  divide_by(options_.reduction, present);
+  set_divisor(options_.reduction, present);
   if (options_.count == 0) return 0;
   const auto bytes = static_cast<std::size_t>(options_.bytes());
   const int members = entry_barrier.group().members();
@@ -223,11 +223,11 @@ void TwoShotAllreduce::compute_weights(std::int64_t index) const {
   const Group& group = entry_barrier.group();
   std::ranges::fill(scratch_->products, 0);
   for (int member = 0; member < group.members(); ++member) {
-    const std::byte* const shown =
+    const std::byte* const shown_data =
         entry_barrier.staging(member) + part_offset(index) + shown_bytes();
     for (std::size_t place = 0; place < scratch_->products.size(); ++place) {
       double product = 0;
-      std::memcpy(&product, shown + place * sizeof(product), sizeof(product));
+      std::memcpy(&product, shown_data + place * sizeof(product), sizeof(product));
       scratch_->products[place] += product;
     }
   }

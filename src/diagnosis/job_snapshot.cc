@@ -26,7 +26,7 @@ JobSnapshot::JobSnapshot(const std::vector<WatchedWorker>& workers, TimePoint no
 const FlightCall* JobSnapshot::blocking_call(int rank) const {
   const FlightReport& report = worker(rank).report;
   const FlightWait& wait = report.wait;
-  if (!lives(rank) || report.life != FlightLife::kMember || wait.handle == 0) return nullptr;
+  if (!is_alive(rank) || report.life != FlightLife::kMember || wait.handle == 0) return nullptr;
   if (wait.until && now_ - *wait.until > kWaitPauseMax) return nullptr;
   const FlightCall* oldest = nullptr;
   for (const FlightCall& call : report.calls) {
@@ -51,15 +51,15 @@ const FlightCall* JobSnapshot::same_call(int rank, const FlightCall& call) const
 bool JobSnapshot::is_missing(int rank, const FlightCall& call) const {
   const auto& groups = worker(rank).report.groups;
   const bool member = call.group == kWorld || std::ranges::find(groups, call.group) != groups.end();
-  if (!member || (lives(rank) && same_call(rank, call) != nullptr)) return false;
+  if (!member || (is_alive(rank) && same_call(rank, call) != nullptr)) return false;
   // A joined rank takes part in these operations without data, so it is not missing.
-  return !(row_of(call.operation).runs_joined && lives(rank) && has_joined(rank, call.group));
+  return !(row_of(call.operation).runs_joined && is_alive(rank) && has_joined(rank, call.group));
 }
 
 std::vector<int> JobSnapshot::callers(const FlightCall& call) const {
   std::vector<int> ranks;
   for (int rank = 0; rank < count(); ++rank)
-    if (lives(rank) && same_call(rank, call) != nullptr) ranks.push_back(rank);
+    if (is_alive(rank) && same_call(rank, call) != nullptr) ranks.push_back(rank);
   return ranks;
 }
 

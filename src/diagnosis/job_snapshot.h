@@ -35,7 +35,7 @@ class JobSnapshot {
   int count() const { return static_cast<int>(workers_.size()); }
   TimePoint now() const { return now_; }
   const WatchedWorker& worker(int rank) const { return workers_[static_cast<std::size_t>(rank)]; }
-  bool lives(int rank) const { return worker(rank).end.empty(); }
+  bool is_alive(int rank) const { return worker(rank).end.empty(); }
 
   // The call in which the rank's program waits; null if the program does not wait in a call.
   const FlightCall* blocking_call(int rank) const;

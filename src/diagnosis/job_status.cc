@@ -76,9 +76,9 @@ std::string time_of(Duration time) {
 }
 
 std::string share_of(const RankStatus& rank) {
-  if (!rank.in_job || rank.in_job->count() == 0) return "–";
-  const auto share =
-      static_cast<double>(rank.counts.blocked.count()) / static_cast<double>(rank.in_job->count());
+  if (!rank.time_in_job || rank.time_in_job->count() == 0) return "–";
+  const auto share = static_cast<double>(rank.counts.blocked.count()) /
+                     static_cast<double>(rank.time_in_job->count());
   return fmt::format("{:.0f} %", 100 * std::min(share, 1.0));
 }
 

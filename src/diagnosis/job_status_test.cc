@@ -39,7 +39,7 @@ RankStatus waits_for(int rank, const std::string& name) {
   status.call->name = name;
   status.waits_for = {rank};
   status.counts = {.calls = 1204, .bytes = 1'288'490'189, .blocked = milliseconds(12'300)};
-  status.in_job = seconds(123);
+  status.time_in_job = seconds(123);
   return status;
 }
 
@@ -49,7 +49,7 @@ TEST(JobStatus, ATableOfRanksAndTheCallsThatWait) {
   late.state = RankState::kComputes;
   late.since = kNow - milliseconds(3400);
   late.counts = {.calls = 1203, .bytes = 1'287'000'000, .blocked = milliseconds(140)};
-  late.in_job = seconds(123);
+  late.time_in_job = seconds(123);
   RankStatus ended;
   ended.pid = 4723;
   ended.state = RankState::kEnded;
@@ -85,7 +85,7 @@ TEST(JobStatus, LongTextsAreCutAndControlCharactersEscaped) {
 TEST(JobStatus, ColorsForWaitingAndMissingRanks) {
   auto job = job_with({waits_for(1, "x")});
   job.ranks[0].counts = {};
-  job.ranks[0].in_job = Duration();
+  job.ranks[0].time_in_job = Duration();
   EXPECT_EQ(job_table(job, {.colors = true})[3],
             "   0    4720          0      0 B    0.0 s     –  \x1b[33mwaits 3.2 s for rank "
             "1\x1b[0m");

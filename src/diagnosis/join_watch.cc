@@ -9,10 +9,10 @@
 namespace farandole {
 namespace {
 
-bool lives(const WatchedWorker& worker) { return worker.end.empty(); }
+bool is_alive(const WatchedWorker& worker) { return worker.end.empty(); }
 bool is_outside(const WatchedWorker& worker) { return worker.report.life == FlightLife::kOutside; }
 bool waits_in_init(const WatchedWorker& worker) {
-  return lives(worker) && worker.report.life == FlightLife::kForming;
+  return is_alive(worker) && worker.report.life == FlightLife::kForming;
 }
 
 }  // namespace
@@ -24,7 +24,7 @@ std::optional<std::string> JoinWatch::check(const std::vector<WatchedWorker>& wo
   if (std::ranges::any_of(workers, waits_in_init)) return std::nullopt;
   std::vector<int> outside;
   for (std::size_t rank = 0; rank < workers.size(); ++rank)
-    if (lives(workers[rank]) && is_outside(workers[rank]))
+    if (is_alive(workers[rank]) && is_outside(workers[rank]))
       outside.push_back(static_cast<int>(rank));
   if (outside.empty()) return std::nullopt;
   const bool one = outside.size() == 1;

@@ -61,7 +61,7 @@ RankStatus rank_status(const JobSnapshot& snapshot, int rank) {
   set_status_by_life(snapshot, rank, status);
   status.counts = report.counts;
   const bool member = worker.end.empty() && report.life == FlightLife::kMember;
-  if (member) status.in_job = std::max(snapshot.now() - report.since, Duration());
+  if (member) status.time_in_job = std::max(snapshot.now() - report.since, Duration());
   if (member && report.wait.handle != 0 && !report.wait.until)
     status.counts.blocked += std::max(snapshot.now() - report.wait.since, Duration());
   if (worker.end.empty() && worker.stopped_by == 0) return status;

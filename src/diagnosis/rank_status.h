@@ -37,12 +37,12 @@ constexpr std::string_view name_of(RankState state) {
 struct RankStatus {
   pid_t pid = 0;
   RankState state = RankState::kOutside;
-  std::optional<TimePoint> since;  // empty if unknown
-  std::optional<FlightCall> call;  // the call in which the program waits
-  std::vector<int> waits_for;      // ranks that have not made this call yet
-  std::string reason;              // how it ended, why it left, or which signal stopped it
-  FlightCounts counts;             // includes the current wait
-  std::optional<Duration> in_job;  // time since its init(); empty if it is not a member
+  std::optional<TimePoint> since;       // empty if unknown
+  std::optional<FlightCall> call;       // the call in which the program waits
+  std::vector<int> waits_for;           // ranks that have not made this call yet
+  std::string reason;                   // how it ended, why it left, or which signal stopped it
+  FlightCounts counts;                  // includes the current wait
+  std::optional<Duration> time_in_job;  // time since its init(); empty if it is not a member
 };
 
 // Returns the status of one rank. A pure function.

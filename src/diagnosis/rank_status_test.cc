@@ -49,18 +49,18 @@ TEST_F(RankStatusTest, FollowsTheLifeOfAWorker) {
   report(0) = {};
   EXPECT_EQ(text(0), "has not called init()");
   EXPECT_EQ(status(0).since, std::nullopt);
-  EXPECT_EQ(status(0).in_job, std::nullopt);
+  EXPECT_EQ(status(0).time_in_job, std::nullopt);
   report(0).life = FlightLife::kForming;
   report(0).since = kNow - milliseconds(3200);
   EXPECT_EQ(text(0), "waits 3.2 s in init()");
   EXPECT_EQ(text(1), "computes for 1 min 40 s");
-  EXPECT_EQ(status(1).in_job, Duration(seconds(100)));
+  EXPECT_EQ(status(1).time_in_job, Duration(seconds(100)));
   report(1).wait = {.handle = 7, .since = kNow - seconds(9), .until = kNow - seconds(8)};
   EXPECT_EQ(text(1), "computes for 8.0 s");
   report(1).life = FlightLife::kLeft;
   report(1).reason = "it called shutdown()\a";
   EXPECT_EQ(text(1), "has left 1 min 40 s ago (it called shutdown()\\x07)");
-  EXPECT_EQ(status(1).in_job, std::nullopt);
+  EXPECT_EQ(status(1).time_in_job, std::nullopt);
   workers_[1].end = "exited with code 3";
   EXPECT_EQ(text(1), "exited with code 3");
   EXPECT_EQ(name_of(status(1).state), "ended");
@@ -103,7 +103,7 @@ TEST_F(RankStatusTest, JoinedAndStoppedRanks) {
 TEST_F(RankStatusTest, TimesInTheFutureCountAsZero) {
   report(0).since = kNow + seconds(5);
   EXPECT_EQ(text(0), "computes for 0 ms");
-  EXPECT_EQ(status(0).in_job, Duration());
+  EXPECT_EQ(status(0).time_in_job, Duration());
   calls(1, 4, -seconds(5));
   blocks(1, 4, -seconds(5));
   EXPECT_EQ(text(1), "waits 0 ms for ranks 0, 2");

@@ -61,7 +61,7 @@ class Reporter {
 std::vector<int> Reporter::stopped(const std::vector<int>& ranks) const {
   std::vector<int> found;
   for (const int rank : ranks)
-    if (snapshot_.lives(rank) && snapshot_.worker(rank).stopped_by != 0) found.push_back(rank);
+    if (snapshot_.is_alive(rank) && snapshot_.worker(rank).stopped_by != 0) found.push_back(rank);
   return found;
 }
 
@@ -70,7 +70,7 @@ std::vector<int> Reporter::stopped(const std::vector<int>& ranks) const {
 std::vector<Waiting> Reporter::long_waits() const {
   std::vector<Waiting> waits;
   for (int rank = 0; rank < snapshot_.count(); ++rank) {
-    if (!snapshot_.lives(rank) || snapshot_.worker(rank).report.life != FlightLife::kMember)
+    if (!snapshot_.is_alive(rank) || snapshot_.worker(rank).report.life != FlightLife::kMember)
       continue;
     for (const FlightCall& call : snapshot_.worker(rank).report.calls)
       if (call.in_flight() && too_long(call.submitted)) waits.push_back({rank, &call});
@@ -208,7 +208,7 @@ std::optional<StallVerdict> Reporter::init_verdict() const {
   std::vector<int> others;
   for (int rank = 0; rank < snapshot_.count(); ++rank) {
     const bool waiting =
-        snapshot_.lives(rank) && snapshot_.worker(rank).report.life == FlightLife::kForming;
+        snapshot_.is_alive(rank) && snapshot_.worker(rank).report.life == FlightLife::kForming;
     if (waiting) waits.emplace_back(rank, snapshot_.worker(rank).report.since);
     if (!waiting || snapshot_.worker(rank).stopped_by != 0) others.push_back(rank);
   }

@@ -347,7 +347,8 @@ void Agent::reap_orphans() {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
     for (std::size_t rank = 0; rank < workers_.size(); ++rank)
-      if (workers_[rank].pid == info.si_pid && supervision_->lives(static_cast<int>(rank))) return;
+      if (workers_[rank].pid == info.si_pid && supervision_->is_alive(static_cast<int>(rank)))
+        return;
     ::waitpid(info.si_pid, nullptr, 0);
   }
 }
@@ -364,7 +365,7 @@ void Agent::perform(const Actions& actions) {
 void Agent::forward(int signal) {
   if (job_is_over_) return;
   for (std::size_t rank = 0; rank < workers_.size(); ++rank)
-    if (supervision_->lives(static_cast<int>(rank))) ::kill(-workers_[rank].pid, signal);
+    if (supervision_->is_alive(static_cast<int>(rank))) ::kill(-workers_[rank].pid, signal);
 }
 
 // A stopped process gets most signals only when it runs again, so continue it to end it.
@@ -409,10 +410,11 @@ void Agent::check_stalls() {
 
 void Agent::request_stacks(const std::vector<int>& ranks) {
   if (ranks.empty()) return;
-  if (!stacks_.possible())
+  if (!stacks_.is_available())
     return output_.notice("  install py-spy (`pip install py-spy`) to see here what " +
                           name_ranks(ranks) + (ranks.size() == 1 ? " does" : " do"));
-  for (const int rank : ranks) stacks_.ask({rank, workers_.at(static_cast<std::size_t>(rank)).pid});
+  for (const int rank : ranks)
+    stacks_.request({rank, workers_.at(static_cast<std::size_t>(rank)).pid});
 }
 
 void Agent::handle_stack() {

@@ -24,7 +24,7 @@ std::string Screen::show(int source, const std::string& prefix, const OutputPiec
   if (!piece.finished) return progress(source, prefix, piece.text);
   const bool ours = open_ && open_->source == source;
   if (!ours) return complete_line(prefix, piece.text);
-  const Open last = *std::exchange(open_, std::nullopt);
+  const OpenLine last = *std::exchange(open_, std::nullopt);
   if (last.text == piece.text) return "\n";
   std::string bytes = terminal_ ? std::string(kClearLine) : "\r";
   return bytes + complete_line(last.prefix, piece.text);
@@ -52,7 +52,7 @@ std::string Screen::progress(int source, const std::string& prefix, const std::s
   bytes += prefix + text;
   bytes += color_end(terminal_, text);
   if (terminal_) bytes += kClearRest;
-  open_ = Open{source, prefix, text};
+  open_ = OpenLine{source, prefix, text};
   return bytes;
 }
 

@@ -28,7 +28,7 @@ class Screen {
   std::string close();
 
  private:
-  struct Open {
+  struct OpenLine {
     int source;
     std::string prefix;
     std::string text;
@@ -39,7 +39,7 @@ class Screen {
 
   bool terminal_;
   bool colors_;
-  std::optional<Open> open_;
+  std::optional<OpenLine> open_;
 };
 
 }  // namespace farandole

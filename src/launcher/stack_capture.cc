@@ -33,7 +33,7 @@ std::string find_py_spy() {
 StackCapture::StackCapture(Poller& poller, std::uint64_t tag, const OriginalState& state)
     : poller_(poller), tag_(tag), state_(state), program_(find_py_spy()) {}
 
-void StackCapture::ask(const Subject& subject) {
+void StackCapture::request(const Subject& subject) {
   waiting_.push_back(subject);
   if (!running_) start_next();
 }

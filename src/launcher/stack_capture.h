@@ -38,9 +38,9 @@ class StackCapture {
   StackCapture(Poller& poller, std::uint64_t tag, const OriginalState& state);
 
   // Whether py-spy was found.
-  bool possible() const { return !program_.empty(); }
-  // Queues a capture. Call it only if possible().
-  void ask(const Subject& subject);
+  bool is_available() const { return !program_.empty(); }
+  // Queues a capture. Call it only if is_available().
+  void request(const Subject& subject);
   // Call it when the poller reports our tag, and at the deadline. Returns a complete answer, if
   // any.
   std::optional<Answer> advance(TimePoint now);

@@ -19,18 +19,18 @@ bool failed_in_init(const FlightReport& record) {
 }  // namespace
 
 Supervision::Supervision(std::vector<pid_t> pids, std::chrono::seconds grace)
-    : grace_(grace), living_(pids.size()) {
+    : grace_(grace), living_count_(pids.size()) {
   for (const pid_t pid : pids) workers_.push_back({.pid = pid});
 }
 
-bool Supervision::lives(int rank) const { return !worker(rank).end.has_value(); }
+bool Supervision::is_alive(int rank) const { return !worker(rank).end.has_value(); }
 
 std::optional<ProcessEnd> Supervision::end_of(int rank) const {
   const auto& end = worker(rank).end;
   return end ? std::optional(end->how) : std::nullopt;
 }
 
-int Supervision::stopped_by(int rank) const { return lives(rank) ? worker(rank).stopped_by : 0; }
+int Supervision::stopped_by(int rank) const { return is_alive(rank) ? worker(rank).stopped_by : 0; }
 
 void Supervision::enter(State state, std::optional<TimePoint> deadline) {
   state_ = state;
@@ -44,11 +44,11 @@ Actions Supervision::worker_ended(int rank, WorkerEnd end) {
   const TimePoint now = end.at;
   worker.end = std::move(end);
   ended_.push_back(rank);
-  --living_;
-  if (living_ == 0) deadline_.reset();
+  --living_count_;
+  if (living_count_ == 0) deadline_.reset();
   if (!failed || state_ != State::kRunning) return {};
   first_failure_ = rank;
-  if (living_ > 0) enter(State::kOwnErrors, now + kOwnErrorTime);
+  if (living_count_ > 0) enter(State::kOwnErrors, now + kOwnErrorTime);
   return {};
 }
 

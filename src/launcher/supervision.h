@@ -51,10 +51,10 @@ class Supervision {
   // When to call time_passed().
   std::optional<TimePoint> deadline() const { return deadline_; }
   // Whether all workers have ended, or those that are left cannot be killed.
-  bool finished() const { return living_ == 0 || state_ == State::kGivenUp; }
+  bool finished() const { return living_count_ == 0 || state_ == State::kGivenUp; }
   // Whether a worker has failed or a signal has asked the job to end.
   bool is_ending() const { return state_ != State::kRunning; }
-  bool lives(int rank) const;
+  bool is_alive(int rank) const;
   // How a worker has ended; empty while it runs.
   std::optional<ProcessEnd> end_of(int rank) const;
   // The signal that has stopped a worker; 0 if it runs or has ended.
@@ -98,7 +98,7 @@ class Supervision {
   std::chrono::seconds grace_;
   State state_ = State::kRunning;
   std::optional<TimePoint> deadline_;
-  std::size_t living_;
+  std::size_t living_count_;
   std::vector<int> ended_;            // ranks in the order in which they ended
   std::optional<int> first_failure_;  // the rank
   int ending_signal_ = 0;

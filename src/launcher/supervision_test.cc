@@ -71,8 +71,8 @@ TEST_F(SupervisionTest, AnEarlySuccessEndsNoOtherWorker) {
   end(1, exited(0));
   expect_nothing();
   EXPECT_FALSE(job_.deadline().has_value());
-  EXPECT_FALSE(job_.lives(1));
-  EXPECT_TRUE(job_.lives(2));
+  EXPECT_FALSE(job_.is_alive(1));
+  EXPECT_TRUE(job_.is_alive(2));
   EXPECT_FALSE(job_.is_ending());
   wait(std::chrono::hours(10));
   expect_nothing();

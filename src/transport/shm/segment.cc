@@ -131,7 +131,7 @@ Result<std::shared_ptr<Segment>> Segment::attach(const Descriptor& descriptor,
   return map(descriptor, size);
 }
 
-void Segment::leave_out_of_core_dumps() { ::madvise(data_, size_, MADV_DONTDUMP); }
+void Segment::exclude_from_core_dumps() { ::madvise(data_, size_, MADV_DONTDUMP); }
 
 void Segment::discard(std::byte* begin, std::size_t bytes) {
   // MADV_REMOVE fails, for example, if the memory is locked.

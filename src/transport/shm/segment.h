@@ -45,7 +45,7 @@ class Segment {
 
   // Excludes the segment from core dumps. Otherwise a core dump would read the whole segment and so
   // allocate all of its pages.
-  void leave_out_of_core_dumps();
+  void exclude_from_core_dumps();
   // Zeroes whole pages by giving them back to the system.
   void discard(std::byte* begin, std::size_t bytes);
   // Permanently makes these whole pages private to this process. They keep their addresses and

@@ -58,7 +58,7 @@ SharedHeap::Zones SharedHeap::zones_of(std::byte* begin, std::size_t bytes) {
 Result<std::shared_ptr<SharedHeap>> SharedHeap::create(std::size_t bytes) {
   FARANDOLE_TRY_ASSIGN(auto segment,
                        Segment::create("farandole-heap", rounded(bytes, kHugePageBytes)));
-  segment->leave_out_of_core_dumps();
+  segment->exclude_from_core_dumps();
   return std::shared_ptr<SharedHeap>(new SharedHeap(std::move(segment)));
 }
 
@@ -194,7 +194,7 @@ const Descriptor& SharedHeap::segment() const { return segment_->descriptor(); }
 
 Result<std::unique_ptr<PeerHeap>> PeerHeap::attach(const Descriptor& segment) {
   FARANDOLE_TRY_ASSIGN(auto whole, Segment::attach(segment));
-  whole->leave_out_of_core_dumps();
+  whole->exclude_from_core_dumps();
   return std::unique_ptr<PeerHeap>(new PeerHeap(std::move(whole)));
 }
 
