@@ -141,7 +141,7 @@ Allgather call_without_memory(GroupInTest& group) {
   return {group.group(0),
           step_number(1),
           {.row_bytes = kRowBytes, .allocate = [](std::span<const std::int64_t>) {
-             ADD_FAILURE() << "there can be no memory for this";
+             ADD_FAILURE() << "memory was requested for an impossible size";
              return static_cast<std::byte*>(nullptr);
            }}};
 }

@@ -100,7 +100,7 @@ TEST_P(AlltoallInvalidEntries, are_a_mismatch_for_all_and_nothing_is_written) {
                        Alltoall::Options{.row_bytes = entry.row_bytes,
                                          .splits = {0, 0, 0},
                                          .allocate = [](std::span<const std::int64_t>) {
-                                           ADD_FAILURE() << "memory was asked for";
+                                           ADD_FAILURE() << "memory was requested";
                                            return static_cast<std::byte*>(nullptr);
                                          }});
   for (Alltoall& step : steps) EXPECT_EQ(step.advance(), Progress::kPending);
@@ -129,7 +129,7 @@ TEST(Alltoall, a_received_size_that_overflows_is_a_mismatch) {
   GroupInTest group(3);
   Alltoall step(group.group(0), step_number(1),
                 {.row_bytes = 1, .splits = {0, 0, 0}, .allocate = [](auto) {
-                   ADD_FAILURE() << "there can be no memory for this";
+                   ADD_FAILURE() << "memory was requested for an impossible size";
                    return static_cast<std::byte*>(nullptr);
                  }});
   EXPECT_EQ(step.advance(), Progress::kPending);

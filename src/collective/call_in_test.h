@@ -433,7 +433,7 @@ inline void run_in_random_order(int members, const std::vector<PreparedCall>& ca
     while (runs && run.advance_member(member)) {
     }
     idle_turns = moved ? 0 : idle_turns + 1;
-    ASSERT_LT(idle_turns, 1000) << "all that are left wait";
+    ASSERT_LT(idle_turns, 1000) << "all unfinished members wait";
   }
 }
 
@@ -445,7 +445,7 @@ inline void run_with_a_slow_member(int members, const std::vector<PreparedCall>&
     bool any_moved = false;
     for (int member = 0; member < members; ++member)
       while (member != slow && run.advance_member(member)) any_moved = true;
-    ASSERT_TRUE(run.advance_member(slow) || any_moved) << "all that are left wait";
+    ASSERT_TRUE(run.advance_member(slow) || any_moved) << "all unfinished members wait";
   }
 }
 

@@ -14,7 +14,7 @@ namespace farandole {
 namespace {
 
 constexpr int kEventsPerCall = 64;
-constexpr int kRequestsPerTurn = 16;  // then the next client gets its turn
+constexpr int kRequestsPerTurn = 16;  // after these, another client gets its turn
 constexpr std::size_t kWaitsPerClientMax = 1024;
 
 }  // namespace

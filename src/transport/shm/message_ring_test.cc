@@ -60,7 +60,7 @@ TEST(MessageRing, FillsCompletelyAndMakesRoomAgain) {
   EXPECT_TRUE(ends.sender.try_send(half));
   EXPECT_FALSE(ends.sender.try_send(half));
   EXPECT_TRUE(ends.sender.try_send(rest));
-  EXPECT_FALSE(ends.sender.try_send({})) << "not a byte is free";
+  EXPECT_FALSE(ends.sender.try_send({})) << "the ring is full";
   EXPECT_EQ(ends.receiver.try_receive(), half);
   EXPECT_TRUE(ends.sender.try_send({}));
   EXPECT_EQ(ends.receiver.try_receive(), rest);
