@@ -2,8 +2,8 @@
 #   farandole_room(NAME collective SOURCES a.cc b.cc LINKS base device transport)
 #   farandole_test(ROOM collective LABEL unit SOURCES a_test.cc)
 # OWN_OPTIONS: some sources of the room have their own compile options. ONE_THREAD: the test starts
-# no threads. TSAN_FILTER: a pattern of GoogleTest; under the thread sanitizer, only tests that match
-# it run, because they run all code that threads share.
+# no threads. TSAN_FILTER: a pattern of GoogleTest. The thread sanitizer runs only tests that match,
+# because they run all code that threads share.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
