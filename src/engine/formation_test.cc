@@ -27,8 +27,9 @@ class WatchedStore final : public Store {
     if (status.ok()) keys_.lock()->insert(key);
     return status;
   }
-  Result<StoreValue> wait(const std::string& key, const WaitLimit& limit) override {
-    return store_.wait(key, limit);
+  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,
+                                   const WaitLimit& limit) override {
+    return store_.wait_for_all(keys, unless, limit);
   }
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override {
     keys_.lock()->insert(key);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "collective/group_memory.h"
 #include "engine/job_in_test.h"
@@ -23,8 +24,9 @@ class GroupSpy final : public Store {
       segment_ = *Segment::attach(value.descriptors.at(0), GroupMemory::bytes_needed(members_));
     return store_.set(key, std::move(value));
   }
-  Result<StoreValue> wait(const std::string& key, const WaitLimit& limit) override {
-    return store_.wait(key, limit);
+  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,
+                                   const WaitLimit& limit) override {
+    return store_.wait_for_all(keys, unless, limit);
   }
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override {
     return store_.add(key, delta);

@@ -1,11 +1,38 @@
 #include "rendezvous/memory_store.h"
 
-#include <optional>
+#include <fcntl.h>
+
 #include <utility>
 
+#include "base/descriptor_limit.h"
+#include "base/try.h"
 #include "rendezvous/waiting.h"
 
 namespace farandole {
+namespace {
+
+Result<StoreValue> duplicate(const StoreValue& value) {
+  StoreValue copy{value.bytes, {}};
+  for (const auto& descriptor : value.descriptors) {
+    const int number = ::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0);
+    if (number < 0)
+      return Status::stop("the rendezvous cannot duplicate a descriptor: " + descriptor_advice());
+    copy.descriptors.emplace_back(number);
+  }
+  return copy;
+}
+
+Result<StoreValues> duplicates(const StoreTable& table, const std::vector<std::string>& keys) {
+  StoreValues values(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    FARANDOLE_TRY_ASSIGN(const auto value, table.find(keys[i]));
+    if (value == nullptr) continue;
+    FARANDOLE_TRY_ASSIGN(values[i], duplicate(*value));
+  }
+  return values;
+}
+
+}  // namespace
 
 Status MemoryStore::set(const std::string& key, StoreValue value) {
   const Status status = table_.lock()->set(key, std::move(value));
@@ -13,17 +40,18 @@ Status MemoryStore::set(const std::string& key, StoreValue value) {
   return status;
 }
 
-Result<StoreValue> MemoryStore::wait(const std::string& key, const WaitLimit& limit) {
+Result<StoreValues> MemoryStore::wait_for_all(const std::vector<std::string>& keys,
+                                              const std::string& unless, const WaitLimit& limit) {
+  StoreWait wait{keys, unless};
   for (;;) {
     const TimePoint slice_end = next_slice_end(limit);
-    std::optional<Result<StoreValue>> found;
-    table_.lock().wait_until(slice_end, [&](const StoreTable& table) {
-      found.emplace(table.find(key));
-      return found->status().code() != StatusCode::kRetry;
-    });
-    if (found->status().code() != StatusCode::kRetry) return std::move(*found);
-    // The lock is not held here, because wait_is_over() may call the user's functions.
-    if (Status over = wait_is_over(key, limit); !over.ok()) return over;
+    {
+      auto table = table_.lock();
+      const auto over = [&](const StoreTable& now) { return now.is_over(wait); };
+      if (table.wait_until(slice_end, over)) return duplicates(*table, keys);
+    }
+    // The lock is not held here, because check_limit() may call the user's functions.
+    FARANDOLE_TRY(check_limit(keys, limit));
   }
 }
 

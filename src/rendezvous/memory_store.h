@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/guarded.h"
 #include "rendezvous/store.h"
@@ -13,7 +14,8 @@ namespace farandole {
 class MemoryStore final : public Store {
  public:
   Status set(const std::string& key, StoreValue value) override;
-  Result<StoreValue> wait(const std::string& key, const WaitLimit& limit) override;
+  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,
+                                   const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
   Status remove(const std::string& key) override;
 

@@ -55,7 +55,7 @@ Result<std::shared_ptr<Store>> open_named_store(const std::string& name, int mem
     if (socket.status().code() != StatusCode::kRetry) return socket.status();
     // The owner may be between its bind() and its listen(), may just have closed its listening
     // socket, or may have a full queue.
-    FARANDOLE_TRY(wait_is_over(name, limit));
+    FARANDOLE_TRY(check_limit({&name, 1}, limit));
     const auto left = limit.deadline - std::chrono::steady_clock::now();
     const auto longest = std::chrono::ceil<std::chrono::milliseconds>(left);
     ::poll(nullptr, 0, static_cast<int>(std::clamp(longest, kPauseMin, pause).count()));

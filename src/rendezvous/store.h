@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct StoreValue {
   std::vector<Descriptor> descriptors;
 };
 
+// What a wait for several keys has found, one for each key: empty if the key does not exist.
+using StoreValues = std::vector<std::optional<StoreValue>>;
+
 // How long a call may wait. The call also ends early if `interrupted` returns true; this function
 // is called about every 100 ms and may be empty. A call that ends early returns kRetry
 // "interrupted"; at the deadline it returns kRetry "timed out".
@@ -40,9 +44,13 @@ class Store {
 
   // Sets a new key. Setting an existing key is a kFixCall error.
   virtual Status set(const std::string& key, StoreValue value) = 0;
-  // Blocks until the key exists and returns its value. The caller owns the descriptors, which are
+  // Blocks until all keys exist, or until the key `unless` exists (unless it is empty). In the
+  // second case, some of the values may be missing. The caller owns the descriptors, which are
   // duplicates.
-  virtual Result<StoreValue> wait(const std::string& key, const WaitLimit& limit) = 0;
+  virtual Result<StoreValues> wait_for_all(const std::vector<std::string>& keys,
+                                           const std::string& unless, const WaitLimit& limit) = 0;
+  // The same for one key.
+  Result<StoreValue> wait(const std::string& key, const WaitLimit& limit);
   // Adds to a counter, which starts at 0, and returns the new value. A key is either a counter or a
   // value.
   virtual Result<std::int64_t> add(const std::string& key, std::int64_t delta) = 0;

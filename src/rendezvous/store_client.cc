@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -16,9 +18,22 @@ namespace {
 // How long a call waits for the owner's answer. The owner answers within microseconds, unless it is
 // stopped or the machine is overloaded.
 constexpr auto kAnswerLimit = std::chrono::seconds(60);
+// So many values with two descriptors each fit into one reply.
+constexpr std::size_t kKeysPerRequest = kUnixMessageDescriptorsMax / 2;
 
 constexpr const char* kLauncher = "the launcher of this job (`farandole run`)";
 constexpr const char* kFirstRank = "the rank that keeps the rendezvous of this job";
+
+// Whether a reply with so many descriptors can answer a wait for so many keys.
+bool answers_wait(const StoreReply& reply, std::size_t descriptors, std::size_t keys,
+                  const std::string& unless) {
+  std::size_t taken = 0;
+  for (const auto& value : reply.values) {
+    if (!value && unless.empty()) return false;
+    if (value) taken += value->descriptors;
+  }
+  return taken == descriptors && !reply.values.empty() && reply.values.size() <= keys;
+}
 
 }  // namespace
 
@@ -30,6 +45,11 @@ Status StoreClient::explain(const Status& failure) const {
     return Status::stop(owner_ + " has not answered for " + std::to_string(kAnswerLimit.count()) +
                         " s; is it stopped (state T in `ps`)?");
   return failure;
+}
+
+Status StoreClient::malformed_message() const {
+  return Status::stop(owner_ +
+                      " sent a malformed message; does it run the same version of Farandole?");
 }
 
 WaitLimit StoreClient::answer_limit() const {
@@ -75,28 +95,48 @@ Status StoreClient::set(const std::string& key, StoreValue value) {
         "the rendezvous key `" + key.substr(0, 32) + "` (" + std::to_string(key.size()) +
         " bytes) with a value of " + std::to_string(value.bytes.size()) + " bytes and " +
         std::to_string(value.descriptors.size()) + " descriptors is over the limits");
-  StoreRequest request{.kind = StoreRequestKind::kSet, .key = key, .value = std::move(value.bytes)};
+  StoreRequest request{
+      .kind = StoreRequestKind::kSet, .keys = {key}, .unless = {}, .value = std::move(value.bytes)};
   FARANDOLE_TRY_ASSIGN(const Answer answer,
                        call(std::move(request), value.descriptors, answer_limit()));
   return answer.reply.status;
 }
 
-Result<StoreValue> StoreClient::wait(const std::string& key, const WaitLimit& limit) {
-  StoreRequest request{.kind = StoreRequestKind::kWait, .key = key, .value = {}};
-  FARANDOLE_TRY_ASSIGN(Answer answer, call(std::move(request), {}, limit));
-  FARANDOLE_TRY(answer.reply.status);
-  return StoreValue{std::move(answer.reply.value), std::move(answer.descriptors)};
+Result<StoreValues> StoreClient::wait_for_all(const std::vector<std::string>& keys,
+                                              const std::string& unless, const WaitLimit& limit) {
+  StoreValues values;
+  while (values.size() < keys.size()) {
+    const auto next = keys.begin() + static_cast<std::ptrdiff_t>(values.size());
+    const std::size_t count = std::min(keys.size() - values.size(), kKeysPerRequest);
+    StoreRequest request{.kind = StoreRequestKind::kWait,
+                         .keys = {next, next + static_cast<std::ptrdiff_t>(count)},
+                         .unless = unless,
+                         .value = {}};
+    FARANDOLE_TRY_ASSIGN(Answer answer, call(std::move(request), {}, limit));
+    FARANDOLE_TRY(answer.reply.status);
+    if (!answers_wait(answer.reply, answer.descriptors.size(), count, unless))
+      return malformed_message();
+    auto descriptor = std::make_move_iterator(answer.descriptors.begin());
+    for (auto& value : answer.reply.values) {
+      auto& mine = values.emplace_back();
+      if (!value) continue;
+      mine = StoreValue{std::move(value->bytes), {descriptor, descriptor + value->descriptors}};
+      descriptor += value->descriptors;
+    }
+  }
+  return values;
 }
 
 Result<std::int64_t> StoreClient::add(const std::string& key, std::int64_t delta) {
-  StoreRequest request{.kind = StoreRequestKind::kAdd, .key = key, .delta = delta, .value = {}};
+  StoreRequest request{
+      .kind = StoreRequestKind::kAdd, .keys = {key}, .unless = {}, .delta = delta, .value = {}};
   FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), {}, answer_limit()));
   FARANDOLE_TRY(answer.reply.status);
   return answer.reply.sum;
 }
 
 Status StoreClient::remove(const std::string& key) {
-  StoreRequest request{.kind = StoreRequestKind::kRemove, .key = key, .value = {}};
+  StoreRequest request{.kind = StoreRequestKind::kRemove, .keys = {key}, .unless = {}, .value = {}};
   FARANDOLE_TRY_ASSIGN(const Answer answer, call(std::move(request), {}, answer_limit()));
   return answer.reply.status;
 }
@@ -135,11 +175,11 @@ Result<StoreClient::Answer> StoreClient::await(const StoreRequest& request,
   while (over.ok()) {
     auto answer = look(request.number, next_slice_end(limit));
     if (answer.ok() || answer.status().code() != StatusCode::kRetry) return answer;
-    over = wait_is_over(request.key, limit);
+    over = check_limit(request.keys, limit);
   }
   if (request.kind != StoreRequestKind::kWait) return explain(over);
   // The value may already be on its way. The server answers after the cancel in any case.
-  StoreRequest cancel{StoreRequestKind::kCancel, request.number, request.key, 0, {}};
+  StoreRequest cancel{StoreRequestKind::kCancel, request.number, {request.keys.front()}, {}, 0, {}};
   FARANDOLE_TRY(send(cancel, {}));
   const WaitLimit last = answer_limit();
   while (std::chrono::steady_clock::now() < last.deadline) {
@@ -188,9 +228,7 @@ void StoreClient::deliver(UnixMessage message) {
   } catch (const std::bad_alloc&) {
     return stop_reading(Status::stop("there is no memory left for a message of " + owner_));
   }
-  if (!reply)
-    return stop_reading(Status::stop(
-        owner_ + " sent a malformed message; does it run the same version of Farandole?"));
+  if (!reply) return stop_reading(malformed_message());
   // Only this call fails, because other threads still need the connection.
   if (!message.complete.ok()) reply->status = std::move(message.complete);
   {

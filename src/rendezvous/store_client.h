@@ -30,7 +30,8 @@ class StoreClient final : public Store {
   static std::unique_ptr<StoreClient> over(UnixSocket socket);
 
   Status set(const std::string& key, StoreValue value) override;
-  Result<StoreValue> wait(const std::string& key, const WaitLimit& limit) override;
+  Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,
+                                   const WaitLimit& limit) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override;
   Status remove(const std::string& key) override;
 
@@ -55,6 +56,7 @@ class StoreClient final : public Store {
   void read_one(TimePoint deadline);
   void deliver(UnixMessage message);
   void stop_reading(Status broken);
+  Status malformed_message() const;
   Status explain(const Status& failure) const;
   WaitLimit answer_limit() const;
   Status send(const StoreRequest& request, const std::vector<Descriptor>& descriptors);

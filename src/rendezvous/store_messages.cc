@@ -38,7 +38,9 @@ Bytes StoreRequest::encode() const {
   ByteWriter writer;
   writer.put(kind);
   writer.put(number);
-  writer.put_text(key);
+  writer.put(static_cast<std::uint32_t>(keys.size()));
+  for (const auto& key : keys) writer.put_text(key);
+  writer.put_text(unless);
   writer.put(delta);
   writer.put_text(as_text(value));
   return writer.take();
@@ -50,10 +52,14 @@ std::optional<StoreRequest> StoreRequest::decode(std::span<const std::byte> byte
   const auto kind = reader.get<std::uint8_t>();
   request.kind = static_cast<StoreRequestKind>(kind);
   request.number = reader.get<std::uint64_t>();
-  request.key = reader.get_text();
+  const auto key_count = reader.get<std::uint32_t>();
+  for (std::uint32_t k = 0; k < key_count && reader.ok(); ++k)
+    request.keys.push_back(reader.get_text());
+  request.unless = reader.get_text();
   request.delta = reader.get<std::int64_t>();
   request.value = get_bytes(reader);
-  if (!reader.ok() || !reader.at_end() || kind >= kStoreRequestKinds) return std::nullopt;
+  const bool complete = reader.ok() && reader.at_end() && !request.keys.empty();
+  if (!complete || kind >= kStoreRequestKinds) return std::nullopt;
   return request;
 }
 
@@ -63,7 +69,13 @@ Bytes StoreReply::encode() const {
   writer.put(status.code());
   writer.put_text(status.message());
   writer.put(sum);
-  writer.put_text(as_text(value));
+  writer.put(static_cast<std::uint32_t>(values.size()));
+  for (const auto& one : values) {
+    writer.put(static_cast<std::uint8_t>(one.has_value()));
+    if (!one) continue;
+    writer.put_text(as_text(one->bytes));
+    writer.put(one->descriptors);
+  }
   return writer.take();
 }
 
@@ -74,7 +86,13 @@ std::optional<StoreReply> StoreReply::decode(std::span<const std::byte> bytes) {
   const auto code = reader.get<std::uint8_t>();
   auto status = make_status(code, reader.get_text());
   reply.sum = reader.get<std::int64_t>();
-  reply.value = get_bytes(reader);
+  const auto value_count = reader.get<std::uint32_t>();
+  for (std::uint32_t v = 0; v < value_count && reader.ok(); ++v) {
+    auto& one = reply.values.emplace_back();
+    if (reader.get<std::uint8_t>() == 0) continue;
+    one.emplace().bytes = get_bytes(reader);
+    one->descriptors = reader.get<std::uint32_t>();
+  }
   if (!reader.ok() || !reader.at_end() || !status) return std::nullopt;
   reply.status = *std::move(status);
   return reply;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 #include "farandole/status.h"
@@ -19,20 +20,30 @@ inline constexpr std::uint8_t kStoreRequestKinds = 5;
 struct StoreRequest {
   StoreRequestKind kind = StoreRequestKind::kWait;
   std::uint64_t number = 0;
-  std::string key;
-  std::int64_t delta = 0;  // kAdd
-  Bytes value;             // kSet
+  std::vector<std::string> keys;  // kWait: all that are awaited; otherwise one
+  std::string unless;             // kWait: the key that ends the wait early
+  std::int64_t delta = 0;         // kAdd
+  Bytes value;                    // kSet
 
   Bytes encode() const;
   // Empty if the bytes are not a request.
   static std::optional<StoreRequest> decode(std::span<const std::byte> bytes);
 };
 
+struct StoreReplyValue {
+  Bytes bytes;
+  std::uint32_t descriptors = 0;  // how many of the message's descriptors belong to this value
+
+  bool operator==(const StoreReplyValue&) const = default;
+};
+
 struct StoreReply {
   std::uint64_t number = 0;
   Status status;
   std::int64_t sum = 0;  // result of kAdd
-  Bytes value;           // result of kWait
+  // Result of kWait: as many as fit into one message, beginning with the first key. Empty if a key
+  // does not exist.
+  std::vector<std::optional<StoreReplyValue>> values;
 
   Bytes encode() const;
   static std::optional<StoreReply> decode(std::span<const std::byte> bytes);

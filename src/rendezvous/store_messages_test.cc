@@ -10,17 +10,20 @@ namespace farandole {
 namespace {
 
 StoreRequest request() {
-  return {StoreRequestKind::kSet, 7, "key", -3, {std::byte{1}, std::byte{2}}};
+  return {StoreRequestKind::kSet, 7, {"key", "two"}, "end", -3, {std::byte{1}, std::byte{2}}};
 }
 
-StoreReply reply() { return {9, Status::fix_call("no"), 5, {std::byte{3}}}; }
+StoreReply reply() {
+  return {9, Status::fix_call("no"), 5, {StoreReplyValue{{std::byte{3}}, 2}, std::nullopt}};
+}
 
 TEST(StoreMessages, RequestsComeBack) {
   const auto back = StoreRequest::decode(request().encode());
   ASSERT_TRUE(back.has_value());
   EXPECT_EQ(back->kind, StoreRequestKind::kSet);
   EXPECT_EQ(back->number, 7U);
-  EXPECT_EQ(back->key, "key");
+  EXPECT_EQ(back->keys, request().keys);
+  EXPECT_EQ(back->unless, "end");
   EXPECT_EQ(back->delta, -3);
   EXPECT_EQ(back->value, request().value);
 }
@@ -31,7 +34,7 @@ TEST(StoreMessages, RepliesComeBack) {
   EXPECT_EQ(back->number, 9U);
   EXPECT_EQ(back->status, Status::fix_call("no"));
   EXPECT_EQ(back->sum, 5);
-  EXPECT_EQ(back->value, reply().value);
+  EXPECT_EQ(back->values, reply().values);
 }
 
 TEST(StoreMessages, EveryCutIsRejected) {
@@ -47,15 +50,21 @@ TEST(StoreMessages, ForeignBytesAreRejected) {
   Bytes longer = request().encode();
   longer.push_back(std::byte{0});
   EXPECT_FALSE(StoreRequest::decode(longer));
+  StoreRequest no_key = request();
+  no_key.keys.clear();
+  EXPECT_FALSE(StoreRequest::decode(no_key.encode()));
   Bytes unknown_kind = request().encode();
   unknown_kind[0] = std::byte{kStoreRequestKinds};
   EXPECT_FALSE(StoreRequest::decode(unknown_kind));
   Bytes unknown_code = reply().encode();
   unknown_code[sizeof(std::uint64_t)] = std::byte{200};
   EXPECT_FALSE(StoreReply::decode(unknown_code));
-  Bytes absurd_length = request().encode();
-  for (std::size_t i = 0; i < 4; ++i) absurd_length[1 + sizeof(std::uint64_t) + i] = std::byte{255};
-  EXPECT_FALSE(StoreRequest::decode(absurd_length));
+  // The number of keys, and the length of the first.
+  for (const std::size_t at : {1 + sizeof(std::uint64_t), 5 + sizeof(std::uint64_t)}) {
+    Bytes absurd = request().encode();
+    for (std::size_t i = 0; i < 4; ++i) absurd[at + i] = std::byte{255};
+    EXPECT_FALSE(StoreRequest::decode(absurd));
+  }
 }
 
 // If changed bytes are accepted as a message, encoding that message must give the same bytes.

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "base/try.h"
@@ -16,6 +17,9 @@ namespace {
 constexpr int kEventsPerCall = 64;
 constexpr int kRequestsPerTurn = 16;  // after these, another client gets its turn
 constexpr std::size_t kWaitsPerClientMax = 1024;
+// At least the bytes of a reply without its values, and those of a value beside its own.
+constexpr std::size_t kReplyBytes = 64;
+constexpr std::size_t kReplyBytesPerValue = 16;
 
 }  // namespace
 
@@ -100,92 +104,105 @@ void StoreServer::read_requests(std::uint64_t id) {
       serve(id, *std::move(request), std::move(message->descriptors));
       continue;
     }
-    StoreReply rejection;
-    rejection.number = request->number;
-    rejection.status = Status::stop(name_ + " " + message->complete.message());
-    reply(id, std::move(rejection), {});
+    reject(id, request->number, Status::stop(name_ + " " + message->complete.message()));
   }
 }
 
 void StoreServer::serve(std::uint64_t id, StoreRequest request,
                         std::vector<Descriptor> descriptors) {
+  const std::string key = request.keys.front();
   StoreReply answer;
   answer.number = request.number;
   switch (request.kind) {
     case StoreRequestKind::kSet:
-      answer.status =
-          table_.set(request.key, StoreValue{std::move(request.value), std::move(descriptors)});
-      reply(id, std::move(answer), {});
-      return answer_waiters(request.key);
+      answer.status = table_.set(key, StoreValue{std::move(request.value), std::move(descriptors)});
+      reply(id, answer, {});
+      return answer_waiters(key);
     case StoreRequestKind::kAdd: {
-      const auto sum = table_.add(request.key, request.delta);
+      const auto sum = table_.add(key, request.delta);
       answer.status = sum.status();
       if (sum.ok()) answer.sum = *sum;
-      reply(id, std::move(answer), {});
-      return answer_waiters(request.key);
+      reply(id, answer, {});
+      return answer_waiters(key);
     }
     case StoreRequestKind::kRemove:
-      answer.status = table_.remove(request.key);
-      return reply(id, std::move(answer), {});
+      answer.status = table_.remove(key);
+      return reply(id, answer, {});
     case StoreRequestKind::kWait:
-      return begin_wait(id, request);
+      return begin_wait(id, std::move(request));
     case StoreRequestKind::kCancel:
-      return cancel_wait(id, request);
+      return cancel_wait(id, request.number);
   }
 }
 
-void StoreServer::begin_wait(std::uint64_t id, const StoreRequest& request) {
-  const Waiter waiter{id, request.number};
-  auto found = table_.find(request.key);
-  if (found.status().code() != StatusCode::kRetry)
-    return answer_with_value(waiter, std::move(found));
+void StoreServer::begin_wait(std::uint64_t id, StoreRequest request) {
+  Waiter waiter{id, request.number, {std::move(request.keys), std::move(request.unless)}};
+  if (table_.is_over(waiter.wait)) return answer_with_values(waiter);
   Client& client = clients_.at(id);
   if (client.waits >= kWaitsPerClientMax)
-    return answer_with_value(waiter,
-                             Status::fix_call("more than " + std::to_string(kWaitsPerClientMax) +
-                                              " waits at the same time in one worker"));
+    return reject(id, request.number,
+                  Status::fix_call("more than " + std::to_string(kWaitsPerClientMax) +
+                                   " waits at the same time in one worker"));
   ++client.waits;
-  waiters_[request.key].push_back(waiter);
+  waiters_.push_back(std::move(waiter));
 }
 
-void StoreServer::cancel_wait(std::uint64_t id, const StoreRequest& request) {
-  const auto waiting = waiters_.find(request.key);
-  if (waiting == waiters_.end()) return;
-  auto& list = waiting->second;
-  const auto mine = std::find_if(list.begin(), list.end(), [&](const Waiter& waiter) {
-    return waiter.client == id && waiter.number == request.number;
+void StoreServer::cancel_wait(std::uint64_t id, std::uint64_t number) {
+  const auto mine = std::ranges::find_if(waiters_, [&](const Waiter& waiter) {
+    return waiter.client == id && waiter.number == number;
   });
-  if (mine == list.end()) return;
-  list.erase(mine);
-  if (list.empty()) waiters_.erase(waiting);
+  if (mine == waiters_.end()) return;
+  waiters_.erase(mine);
   --clients_.at(id).waits;
-  answer_with_value({id, request.number}, Status::retry("cancelled"));
+  reject(id, number, Status::retry("cancelled"));
 }
 
 void StoreServer::answer_waiters(const std::string& key) {
-  const auto waiting = waiters_.find(key);
-  if (waiting == waiters_.end()) return;
-  if (table_.find(key).status().code() == StatusCode::kRetry) return;
-  const std::vector<Waiter> list = std::move(waiting->second);
-  waiters_.erase(waiting);
-  for (const Waiter& waiter : list) {
-    --clients_.at(waiter.client).waits;
-    answer_with_value(waiter, table_.find(key));
+  for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
+    const auto next = std::next(waiter);
+    if (waiter->wait.awaits(key) && table_.is_over(waiter->wait)) {
+      --clients_.at(waiter->client).waits;
+      answer_with_values(*waiter);
+      waiters_.erase(waiter);
+    }
+    waiter = next;
   }
 }
 
-void StoreServer::answer_with_value(const Waiter& waiter, Result<StoreValue> value) {
+// The client asks again for values that do not fit into the message.
+void StoreServer::answer_with_values(const Waiter& waiter) {
   StoreReply answer;
   answer.number = waiter.number;
-  answer.status = value.status();
-  if (!value.ok()) return reply(waiter.client, std::move(answer), {});
-  answer.value = std::move(value->bytes);
-  reply(waiter.client, std::move(answer), std::move(value->descriptors));
+  std::vector<SharedStoreValue> values;
+  std::size_t bytes = kReplyBytes;
+  std::size_t descriptors = 0;
+  for (const auto& key : waiter.wait.keys) {
+    const auto found = table_.find(key);
+    if (!found.ok()) return reject(waiter.client, waiter.number, found.status());
+    static const StoreValue kMissing;
+    const StoreValue& value = *found != nullptr ? **found : kMissing;
+    bytes += kReplyBytesPerValue + value.bytes.size();
+    descriptors += value.descriptors.size();
+    if (bytes > kUnixMessageBytesMax || descriptors > kUnixMessageDescriptorsMax) break;
+    answer.values.emplace_back();
+    if (*found == nullptr) continue;
+    answer.values.back() = {value.bytes, static_cast<std::uint32_t>(value.descriptors.size())};
+    values.push_back(*found);
+  }
+  reply(waiter.client, answer, std::move(values));
 }
 
-void StoreServer::reply(std::uint64_t id, StoreReply reply, std::vector<Descriptor> descriptors) {
+void StoreServer::reject(std::uint64_t id, std::uint64_t number, Status status) {
+  StoreReply answer;
+  answer.number = number;
+  answer.status = std::move(status);
+  reply(id, answer, {});
+}
+
+void StoreServer::reply(std::uint64_t id, const StoreReply& reply,
+                        std::vector<SharedStoreValue> values) {
   Client& client = clients_.at(id);
-  client.outbox.push_back({reply.encode(), std::move(descriptors)});
+  client.outbox.push_back({reply.encode(), std::move(values)});
   flush(client);
   update_interest(id, client);
 }
@@ -194,7 +211,8 @@ void StoreServer::flush(Client& client) {
   while (!client.outbox.empty() && !client.gone) {
     const Outgoing& next = client.outbox.front();
     std::vector<int> numbers;
-    for (const auto& descriptor : next.descriptors) numbers.push_back(descriptor.get());
+    for (const auto& value : next.values)
+      for (const auto& descriptor : value->descriptors) numbers.push_back(descriptor.get());
     const Status sent = client.socket.try_send(next.bytes, numbers);
     if (sent.code() == StatusCode::kRetry) return;
     if (!sent.ok()) {
@@ -231,9 +249,7 @@ std::vector<std::string> StoreServer::drop_closed() {
                            " was cut off from the rendezvous: " + entry->second.complaint);
     else if (entry->second.connected_by_itself)
       complaints.push_back(entry->second.name + " has ended");
-    for (auto& [key, list] : waiters_)
-      std::erase_if(list, [&](const Waiter& waiter) { return waiter.client == entry->first; });
-    std::erase_if(waiters_, [](const auto& waiting) { return waiting.second.empty(); });
+    std::erase_if(waiters_, [&](const Waiter& waiter) { return waiter.client == entry->first; });
     // Remove the socket from epoll explicitly: closing it does not, if a child that is just being
     // started has a copy.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, entry->second.socket.descriptor().get(), nullptr);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -44,7 +45,7 @@ class StoreServer {
  private:
   struct Outgoing {
     Bytes bytes;
-    std::vector<Descriptor> descriptors;
+    std::vector<SharedStoreValue> values;  // their descriptors travel along
   };
   struct Client {
     std::string name;
@@ -59,6 +60,7 @@ class StoreServer {
   struct Waiter {
     std::uint64_t client;
     std::uint64_t number;
+    StoreWait wait;
   };
 
   StoreServer(std::string name, Descriptor epoll)
@@ -66,11 +68,12 @@ class StoreServer {
   Status add(Client client);
   void read_requests(std::uint64_t id);
   void serve(std::uint64_t id, StoreRequest request, std::vector<Descriptor> descriptors);
-  void begin_wait(std::uint64_t id, const StoreRequest& request);
-  void cancel_wait(std::uint64_t id, const StoreRequest& request);
+  void begin_wait(std::uint64_t id, StoreRequest request);
+  void cancel_wait(std::uint64_t id, std::uint64_t number);
   void answer_waiters(const std::string& key);
-  void reply(std::uint64_t id, StoreReply reply, std::vector<Descriptor> descriptors);
-  void answer_with_value(const Waiter& waiter, Result<StoreValue> value);
+  void answer_with_values(const Waiter& waiter);
+  void reject(std::uint64_t id, std::uint64_t number, Status status);
+  void reply(std::uint64_t id, const StoreReply& reply, std::vector<SharedStoreValue> values);
   static void flush(Client& client);
   void update_interest(std::uint64_t id, Client& client);
   std::vector<std::string> drop_closed();
@@ -80,7 +83,7 @@ class StoreServer {
   StoreTable table_;
   std::uint64_t next_client_ = 0;
   std::map<std::uint64_t, Client> clients_;
-  std::map<std::string, std::vector<Waiter>> waiters_;
+  std::list<Waiter> waiters_;
 };
 
 }  // namespace farandole

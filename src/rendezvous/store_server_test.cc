@@ -13,6 +13,7 @@
 #include <array>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -27,6 +28,7 @@ namespace farandole {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -44,7 +46,7 @@ std::unique_ptr<StoreClient> client_of(ServingThread& serving, int rank) {
 
 void send_request(const Descriptor& end, StoreRequestKind kind, std::uint64_t number,
                   const std::string& key) {
-  const Bytes bytes = StoreRequest{kind, number, key, 0, {}}.encode();
+  const Bytes bytes = StoreRequest{kind, number, {key}, {}, 0, {}}.encode();
   ASSERT_EQ(::send(end.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
 }
 
@@ -129,7 +131,29 @@ TEST(StoreServer, TheLaunchersWritesReachWaitingWorkers) {
   EXPECT_EQ((*server)->add("count", 2).value(), 2);
   const StoreReply reply = receive_reply(*end);
   EXPECT_EQ(reply.number, 1U);
-  EXPECT_EQ(reply.value, value);
+  EXPECT_THAT(reply.values, ElementsAre(StoreReplyValue{value, 0}));
+}
+
+// All members of a large job ask for all of them at once.
+TEST(StoreServer, OneRequestAndOneReplyServeManyKeys) {
+  const auto server = StoreServer::create("the launcher").value();
+  const Descriptor end = server->add_client("rank 0").value();
+  StoreRequest request{
+      .kind = StoreRequestKind::kWait, .number = 1, .keys = {}, .unless = {}, .value = {}};
+  std::vector<StoreReplyValue> values;
+  for (std::uint8_t k = 0; k < kUnixMessageDescriptorsMax / 2; ++k) {
+    request.keys.push_back("key " + std::to_string(k));
+    values.push_back({Bytes{std::byte{k}}, 0});
+  }
+  const Bytes bytes = request.encode();
+  ASSERT_EQ(::send(end.get(), bytes.data(), bytes.size(), 0), static_cast<ssize_t>(bytes.size()));
+  EXPECT_THAT(server->serve_ready(), IsEmpty());
+  // The last key comes first, so the wait is for every key in turn.
+  for (std::size_t k = values.size(); k-- > 0;)
+    ASSERT_TRUE(server->set(request.keys[k], values[k].bytes).ok());
+  const StoreReply reply = receive_reply(end);
+  EXPECT_EQ(reply.number, 1U);
+  EXPECT_THAT(reply.values, ElementsAreArray(values));
 }
 
 TEST(StoreServer, ACopyOfTheSocketDoesNotBringACutOffWorkerBack) {
@@ -159,7 +183,7 @@ TEST(StoreServer, AWorkerThatReadsNothingBlocksNoOther) {
   ServingThread serving(2);
   auto good = client_of(serving, 0);
   ASSERT_TRUE(good->set("big", StoreValue{Bytes(kStoreValueBytesMax), {}}).ok());
-  const Bytes ask = StoreRequest{StoreRequestKind::kWait, 1, "big", 0, {}}.encode();
+  const Bytes ask = StoreRequest{StoreRequestKind::kWait, 1, {"big"}, {}, 0, {}}.encode();
   // Sends until all buffers are full with the silent client's requests and replies.
   const int silent = serving.end(1).get();
   int sent = 0;
@@ -179,7 +203,7 @@ TEST(StoreServer, AWorkerThatReadsNothingBlocksNoOther) {
 
 TEST(StoreServer, ASecondClientOfADescriptorIgnoresOldReplies) {
   ServingThread serving(1);
-  const Bytes ask = StoreRequest{StoreRequestKind::kAdd, 1, "count", 5, {}}.encode();
+  const Bytes ask = StoreRequest{StoreRequestKind::kAdd, 1, {"count"}, {}, 5, {}}.encode();
   ASSERT_EQ(::send(serving.end(0).get(), ask.data(), ask.size(), 0),
             static_cast<ssize_t>(ask.size()));
   auto client = client_of(serving, 0);
@@ -192,7 +216,8 @@ void answer_with_descriptor(const UnixSocket& server) {
   ASSERT_TRUE(message.ok());
   const auto request = StoreRequest::decode(message->bytes);
   ASSERT_TRUE(request.has_value());
-  const StoreReply reply{.number = request->number, .status = {}, .sum = 0, .value = {}};
+  const StoreReply reply{
+      .number = request->number, .status = {}, .sum = 0, .values = {StoreReplyValue{{}, 1}}};
   ASSERT_TRUE(server.send(reply.encode(), {{server.descriptor().get()}}, patient().deadline).ok());
 }
 
@@ -228,6 +253,30 @@ TEST(StoreClient, AMalformedAnswerEndsTheConnection) {
     const auto value = (*client)->wait("key", patient());
     EXPECT_EQ(value.status().code(), StatusCode::kStop);
     EXPECT_THAT(value.status().message(), HasSubstr("malformed message"));
+  }
+}
+
+TEST(StoreClient, AnAnswerThatDoesNotFitTheWaitIsRejected) {
+  auto ends = UnixSocket::make_pair();
+  ASSERT_TRUE(ends.ok());
+  auto client = StoreClient::connect(ends->second.descriptor().get());
+  ASSERT_TRUE(client.ok());
+  const StoreReplyValue plain{Bytes(1), 0};
+  const std::vector<std::vector<std::optional<StoreReplyValue>>> misfits{
+      {}, {plain, plain, plain}, {plain, std::nullopt}, {plain, StoreReplyValue{{}, 1}}};
+  std::jthread server([&] {
+    for (const auto& values : misfits) {
+      const auto message = ends->first.receive(patient().deadline);
+      const auto request = StoreRequest::decode(message.value().bytes);
+      const StoreReply reply{
+          .number = request.value().number, .status = {}, .sum = 0, .values = values};
+      ASSERT_TRUE(ends->first.send(reply.encode(), {}, patient().deadline).ok());
+    }
+  });
+  for (std::size_t i = 0; i < misfits.size(); ++i) {
+    const auto values = (*client)->wait_for_all({"a", "b"}, "", patient());
+    EXPECT_EQ(values.status().code(), StatusCode::kStop);
+    EXPECT_THAT(values.status().message(), HasSubstr("malformed message")) << i;
   }
 }
 
@@ -278,7 +327,8 @@ TEST(StoreServer, AWorkerWithTooManyWaitsIsTold) {
   ServingThread serving(1);
   auto socket = UnixSocket::adopt(std::move(serving.end(0)));
   ASSERT_TRUE(socket.ok());
-  StoreRequest request{.kind = StoreRequestKind::kWait, .number = 0, .key = "never", .value = {}};
+  StoreRequest request{
+      .kind = StoreRequestKind::kWait, .number = 0, .keys = {"never"}, .unless = {}, .value = {}};
   for (; request.number <= 1024; ++request.number)
     ASSERT_TRUE(socket->send(request.encode(), {}, patient().deadline).ok());
   const auto message = socket->receive(patient().deadline);

@@ -1,10 +1,8 @@
 #include "rendezvous/store_table.h"
 
-#include <fcntl.h>
-
+#include <algorithm>
 #include <utility>
 
-#include "base/descriptor_limit.h"
 #include "base/try.h"
 
 namespace farandole {
@@ -31,17 +29,6 @@ Status check_value(const std::string& key, const StoreValue& value) {
   return {};
 }
 
-Result<StoreValue> duplicate(const StoreValue& value) {
-  StoreValue copy{value.bytes, {}};
-  for (const auto& descriptor : value.descriptors) {
-    const int number = ::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0);
-    if (number < 0)
-      return Status::stop("the rendezvous cannot duplicate a descriptor: " + descriptor_advice());
-    copy.descriptors.emplace_back(number);
-  }
-  return copy;
-}
-
 }  // namespace
 
 Status StoreTable::check_room(const std::string& key) const {
@@ -58,19 +45,35 @@ Status StoreTable::set(const std::string& key, StoreValue value) {
     return Status::fix_call("the rendezvous key `" + key +
                             "` exists already; a key is written only once");
   FARANDOLE_TRY(check_room(key));
-  entries_.emplace(key, std::move(value));
+  entries_.emplace(key, std::make_shared<const StoreValue>(std::move(value)));
   return {};
 }
 
-Result<StoreValue> StoreTable::find(const std::string& key) const {
+Result<SharedStoreValue> StoreTable::find(const std::string& key) const {
   FARANDOLE_TRY(check_key(key));
   const auto entry = entries_.find(key);
-  if (entry == entries_.end())
-    return Status::retry("the rendezvous key `" + key + "` does not exist yet");
-  const auto* value = std::get_if<StoreValue>(&entry->second);
+  if (entry == entries_.end()) return SharedStoreValue();
+  const auto* value = std::get_if<SharedStoreValue>(&entry->second);
   if (value == nullptr)
     return Status::fix_call("the rendezvous key `" + key + "` is a counter, not a value");
-  return duplicate(*value);
+  return *value;
+}
+
+// Goes on where the last look stopped, so that a wait looks at few keys whenever one is written.
+// But keys may have been removed since, so it ends with a look at all of them.
+bool StoreTable::is_over(StoreWait& wait) const {
+  if (entries_.contains(wait.unless)) return true;
+  const auto first_missing = [&](std::size_t from) {
+    const auto begin = wait.keys.begin() + static_cast<std::ptrdiff_t>(from);
+    const auto missing = std::find_if(begin, wait.keys.end(), [this](const std::string& key) {
+      const auto value = find(key);
+      return value.ok() && *value == nullptr;
+    });
+    return static_cast<std::size_t>(missing - wait.keys.begin());
+  };
+  wait.missing = first_missing(wait.missing);
+  if (wait.missing == wait.keys.size()) wait.missing = first_missing(0);
+  return wait.missing == wait.keys.size();
 }
 
 Result<std::int64_t> StoreTable::add(const std::string& key, std::int64_t delta) {

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "farandole/status.h"
 #include "rendezvous/store.h"
@@ -15,12 +17,27 @@ namespace farandole {
 // How many keys may exist at one time.
 inline constexpr std::size_t kStoreKeysMax = 1 << 16;
 
+// A wait for several keys, as in Store::wait_for_all().
+struct StoreWait {
+  std::vector<std::string> keys;
+  std::string unless;
+  std::size_t missing = 0;  // the first of the keys that did not exist when is_over() looked
+
+  // Whether the wait may be over when this key has been written.
+  bool awaits(const std::string& key) const { return key == keys[missing] || key == unless; }
+};
+
+// Owned by the table, and by answers that are still to be sent.
+using SharedStoreValue = std::shared_ptr<const StoreValue>;
+
 // Only one thread at a time may use it. Errors: those of Store.
 class StoreTable {
  public:
   Status set(const std::string& key, StoreValue value);
-  // Returns the value with duplicates of its descriptors. kRetry if the key does not exist.
-  Result<StoreValue> find(const std::string& key) const;
+  // Null if the key does not exist.
+  Result<SharedStoreValue> find(const std::string& key) const;
+  // Also true if find() returns an error for one of the keys.
+  bool is_over(StoreWait& wait) const;
   Result<std::int64_t> add(const std::string& key, std::int64_t delta);
   Status remove(const std::string& key);
   bool has_key_under(const std::string& prefix) const;
@@ -28,7 +45,7 @@ class StoreTable {
  private:
   Status check_room(const std::string& key) const;
 
-  std::map<std::string, std::variant<StoreValue, std::int64_t>> entries_;
+  std::map<std::string, std::variant<SharedStoreValue, std::int64_t>> entries_;
 };
 
 }  // namespace farandole

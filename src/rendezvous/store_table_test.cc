@@ -1,15 +1,10 @@
 #include "rendezvous/store_table.h"
 
-#include <fcntl.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <utility>
-
-#include "base/no_descriptors_in_test.h"
 
 namespace farandole {
 namespace {
@@ -24,15 +19,32 @@ TEST(StoreTable, IsBounded) {
   EXPECT_TRUE(table.set("one more", {}).ok());
 }
 
-TEST(StoreTable, AFullProcessGetsNoDuplicates) {
+TEST(StoreTable, AWaitIsOverWhenAllItsKeysExistAtTheSameTime) {
   StoreTable table;
-  StoreValue value;
-  value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
-  ASSERT_TRUE(table.set("key", std::move(value)).ok());
-  const NoFreeDescriptors full;
-  const auto found = table.find("key");
-  EXPECT_EQ(found.status().code(), StatusCode::kStop);
-  EXPECT_THAT(found.status().message(), ::testing::HasSubstr("cannot duplicate a descriptor"));
+  StoreWait wait{{"a", "b"}, "end"};
+  EXPECT_FALSE(table.is_over(wait));
+  EXPECT_TRUE(wait.awaits("a"));
+  EXPECT_TRUE(wait.awaits("end"));
+  EXPECT_FALSE(wait.awaits("b")) << "without `a`, it is of no use";
+  ASSERT_TRUE(table.set("a", {}).ok());
+  EXPECT_FALSE(table.is_over(wait));
+  EXPECT_TRUE(wait.awaits("b"));
+  ASSERT_TRUE(table.remove("a").ok());
+  ASSERT_TRUE(table.set("b", {}).ok());
+  EXPECT_FALSE(table.is_over(wait));
+  EXPECT_TRUE(wait.awaits("a"));
+  ASSERT_TRUE(table.set("a", {}).ok());
+  EXPECT_TRUE(table.is_over(wait));
+}
+
+TEST(StoreTable, AWaitIsOverWithAnErrorOrTheKeyThatEndsIt) {
+  StoreTable table;
+  ASSERT_TRUE(table.add("count", 1).ok());
+  StoreWait counter{{"count"}, ""};
+  EXPECT_TRUE(table.is_over(counter));
+  EXPECT_EQ(table.find("count").status().code(), StatusCode::kFixCall);
+  StoreWait ended{{"a"}, "count"};
+  EXPECT_TRUE(table.is_over(ended));
 }
 
 TEST(StoreTable, CountersDoNotOverflow) {

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/no_descriptors_in_test.h"
 #include "rendezvous/memory_store.h"
 #include "rendezvous/serving_thread.h"
 #include "rendezvous/store_client.h"
@@ -23,6 +24,7 @@
 namespace farandole {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int kMembers = 3;
@@ -85,6 +87,13 @@ std::string as_text(const StoreValue& value) {
   return {reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size()};
 }
 
+std::vector<std::string> as_texts(const Result<StoreValues>& values) {
+  if (!values.ok()) return {values.status().message()};
+  std::vector<std::string> texts;
+  for (const auto& value : *values) texts.push_back(value ? as_text(*value) : "nothing");
+  return texts;
+}
+
 TEST_P(StoreSuite, EveryMemberReadsAWrittenValue) {
   ASSERT_TRUE(store(0).set("color", text("blue")).ok());
   for (int rank = 0; rank < kMembers; ++rank) {
@@ -128,6 +137,84 @@ TEST_P(StoreSuite, AWaitWithoutTimeFindsAnExistingKey) {
   EXPECT_EQ(missing.status().code(), StatusCode::kRetry);
   EXPECT_THAT(missing.status().message(), HasSubstr("timed out"));
   EXPECT_THAT(missing.status().message(), HasSubstr("nowhere"));
+}
+
+TEST_P(StoreSuite, AWaitForSeveralKeysEndsWithTheLast) {
+  std::atomic<int> right{0};
+  std::vector<std::jthread> waiting;
+  for (int rank = 0; rank < kMembers; ++rank)
+    waiting.emplace_back([this, rank, &right] {
+      const auto values = store(rank).wait_for_all({"a", "b", "c"}, "", patient());
+      if (as_texts(values) == std::vector<std::string>{"1", "2", "3"}) ++right;
+    });
+  ASSERT_TRUE(store(0).set("b", text("2")).ok());
+  ASSERT_TRUE(store(1).set("c", text("3")).ok());
+  ASSERT_TRUE(store(2).set("a", text("1")).ok());
+  waiting.clear();
+  EXPECT_EQ(right, kMembers);
+}
+
+TEST_P(StoreSuite, AWaitForSeveralKeysCanEndWithoutThem) {
+  ASSERT_TRUE(store(0).set("a", text("1")).ok());
+  ASSERT_TRUE(store(0).set("c", text("3")).ok());
+  const auto too_early = store(1).wait_for_all({"a", "b", "c"}, "end", at_once());
+  EXPECT_EQ(too_early.status().code(), StatusCode::kRetry);
+  EXPECT_THAT(too_early.status().message(),
+              HasSubstr("timed out while waiting for the rendezvous key `a` and 2 more"));
+  std::jthread waiting([this] {
+    const auto values = store(1).wait_for_all({"a", "b", "c"}, "end", patient());
+    EXPECT_THAT(as_texts(values), ElementsAre("1", "nothing", "3"));
+  });
+  ASSERT_TRUE(store(0).set("end", {}).ok());
+  waiting.join();
+  EXPECT_THAT(as_texts(store(2).wait_for_all({"b", "c"}, "end", at_once())),
+              ElementsAre("nothing", "3"));
+}
+
+TEST_P(StoreSuite, ARemovedKeyIsAwaitedAgain) {
+  ASSERT_TRUE(store(0).set("a", text("old")).ok());
+  std::atomic<int> looks{0};
+  const std::function<bool()> counting = [&looks] {
+    ++looks;
+    looks.notify_all();
+    return false;
+  };
+  std::jthread waiting([this, &counting] {
+    const auto values = store(1).wait_for_all({"a", "b"}, "", {patient().deadline, counting});
+    EXPECT_THAT(as_texts(values), ElementsAre("new", "2"));
+  });
+  looks.wait(0);  // now the wait has begun, and has found `a`
+  ASSERT_TRUE(store(0).remove("a").ok());
+  ASSERT_TRUE(store(0).set("b", text("2")).ok());
+  ASSERT_TRUE(store(0).set("a", text("new")).ok());
+}
+
+// In one message, there is room neither for the descriptors nor for the bytes of all.
+TEST_P(StoreSuite, AWaitForManyKeysGetsAllValuesInTheirOrder) {
+  constexpr int kKeys = 200;
+  constexpr std::size_t kLong = 20'000;
+  std::vector<std::string> keys;
+  for (int k = 0; k < kKeys; ++k) {
+    keys.push_back("key " + std::to_string(k));
+    StoreValue value = text(std::to_string(k));
+    if (k % 10 == 0) value.bytes.resize(kLong);
+    for (int d = 0; d < k % 6; ++d)
+      value.descriptors.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    ASSERT_TRUE(store(0).set(keys.back(), std::move(value)).ok());
+  }
+  const auto values = store(1).wait_for_all(keys, "", patient());
+  ASSERT_TRUE(values.ok()) << values.status().message();
+  ASSERT_EQ(values->size(), keys.size());
+  for (int k = 0; k < kKeys; ++k) {
+    const auto& value = values->at(static_cast<std::size_t>(k));
+    ASSERT_TRUE(value.has_value()) << k;
+    EXPECT_EQ(value->descriptors.size(), static_cast<std::size_t>(k % 6)) << k;
+    for (const auto& descriptor : value->descriptors)
+      EXPECT_EQ(::fcntl(descriptor.get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC) << k;
+    const std::string start = std::to_string(k);
+    EXPECT_EQ(as_text(*value).substr(0, start.size()), start);
+    EXPECT_EQ(value->bytes.size(), k % 10 == 0 ? kLong : start.size()) << k;
+  }
 }
 
 TEST_P(StoreSuite, AnInterruptedWaitLeavesTheStoreUsable) {
@@ -175,6 +262,9 @@ TEST_P(StoreSuite, CountersAndValuesDoNotMix) {
   ASSERT_TRUE(store(0).set("value", text("x")).ok());
   EXPECT_EQ(store(1).set("count", text("x")).code(), StatusCode::kFixCall);
   EXPECT_EQ(store(1).wait("count", patient()).status().code(), StatusCode::kFixCall);
+  const auto both = store(1).wait_for_all({"value", "count"}, "", patient());
+  EXPECT_EQ(both.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(both.status().message(), HasSubstr("`count` is a counter"));
   EXPECT_EQ(store(1).add("value", 1).status().code(), StatusCode::kFixCall);
 }
 
@@ -216,6 +306,17 @@ TEST_P(StoreSuite, TheLimitsHold) {
     many.descriptors.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   EXPECT_EQ(store(0).set("many", std::move(many)).code(), StatusCode::kFixCall);
   EXPECT_TRUE(store(0).set("fine", text("x")).ok());
+}
+
+TEST(MemoryStore, AFullProcessGetsNoDuplicates) {
+  MemoryStore store;
+  StoreValue value;
+  value.descriptors.emplace_back(::fcntl(0, F_DUPFD_CLOEXEC, 0));
+  ASSERT_TRUE(store.set("key", std::move(value)).ok());
+  const NoFreeDescriptors full;
+  const auto found = store.wait("key", at_once());
+  EXPECT_EQ(found.status().code(), StatusCode::kStop);
+  EXPECT_THAT(found.status().message(), HasSubstr("cannot duplicate a descriptor"));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -1,8 +1,10 @@
-// Every implementation of Store::wait checks about every 100 ms whether it should continue to wait.
+// Every implementation of Store::wait_for_all checks about every 100 ms whether it should
+// continue to wait.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <string>
 
 #include "rendezvous/store.h"
@@ -15,12 +17,16 @@ inline TimePoint next_slice_end(const WaitLimit& limit) {
   return std::min<TimePoint>(limit.deadline, std::chrono::steady_clock::now() + kWaitSlice);
 }
 
-// Returns ok if the wait may continue, otherwise the kRetry with which it ends.
-inline Status wait_is_over(const std::string& key, const WaitLimit& limit) {
+// Returns ok if the wait for these keys may continue, otherwise the kRetry with which it ends.
+inline Status check_limit(std::span<const std::string> keys, const WaitLimit& limit) {
+  const auto while_waiting = [&] {
+    const std::string first = " while waiting for the rendezvous key `" + keys.front() + "`";
+    return keys.size() == 1 ? first : first + " and " + std::to_string(keys.size() - 1) + " more";
+  };
   if (limit.interrupted && limit.interrupted())
-    return Status::retry("interrupted while waiting for the rendezvous key `" + key + "`");
+    return Status::retry("interrupted" + while_waiting());
   if (std::chrono::steady_clock::now() >= limit.deadline)
-    return Status::retry("timed out while waiting for the rendezvous key `" + key + "`");
+    return Status::retry("timed out" + while_waiting());
   return {};
 }
 
