@@ -30,8 +30,9 @@ namespace {
 constexpr std::chrono::milliseconds kStartTimeoutMax = std::chrono::hours(24 * 365);
 
 // The descriptors that a rank opens: its heap, a pidfd of every process, and two for the watch. For
-// a short time, here and when a group is added later, also a segment and its duplicate.
-int descriptors_needed(int size) { return size + 5; }
+// a short time, here and when a group is added later, also a segment and its duplicate; and here
+// also the heaps of all ranks.
+int descriptors_needed(int size) { return 2 * size + 5; }
 
 Result<Descriptor> open_own_process() {
   auto process =
@@ -116,20 +117,14 @@ class FormationProtocol {
       FARANDOLE_TRY(publish_group(store_, keys::group(epoch_, id), members, formation.costs));
     }
     StoreValue value;
-    value.bytes = keys::MemberRecord{"",
-                                     ::getpid(),
-                                     size(),
-                                     options_.bucket_bytes,
-                                     options_.frontend_settings,
-                                     options_.groups}
+    value.bytes = keys::MemberRecord{::getpid(), size(), options_.bucket_bytes,
+                                     options_.frontend_settings, options_.groups}
                       .encode();
     FARANDOLE_TRY_ASSIGN(auto process, open_own_process());
     FARANDOLE_TRY_ASSIGN(auto heap, duplicate(formation.heap->segment()));
     value.descriptors.push_back(std::move(process));
     value.descriptors.push_back(std::move(heap));
-    const Status published = store_.set(keys::member(epoch_, rank()), std::move(value));
-    member_published_ = published.ok();
-    return published.ok() ? published : prefer_announced_failure(published);
+    return store_.set(keys::member(epoch_, rank()), std::move(value));
   }
 
   Status publish_doorbells() {
@@ -139,10 +134,7 @@ class FormationProtocol {
   }
 
   Status attach(Formation& formation) {
-    for (int other = 0; other < size(); ++other) {
-      FARANDOLE_TRY_ASSIGN(auto peer, attach_peer(other));
-      formation.peers.push_back(std::move(peer));
-    }
+    FARANDOLE_TRY(attach_peers(formation.peers));
     FARANDOLE_TRY_ASSIGN(formation.doorbells_segment,
                          attach_segment(keys::doorbells(epoch_), Doorbells::bytes_needed(size())));
     formation.doorbells =
@@ -172,12 +164,7 @@ class FormationProtocol {
   }
 
   // Tells the others why this rank cannot take part, so that they need not wait for the time-out.
-  void announce_failure(const Status& status) {
-    const keys::MemberRecord record{failure_text(status), ::getpid(), size(), 0, {}, {}};
-    // If this key exists already, another reason came first, and the error may be ignored.
-    if (!member_published_) (void)store_.set(keys::member(epoch_, rank()), {record.encode(), {}});
-    announce_result(record.failure);
-  }
+  void announce_failure(const Status& status) { announce_result(failure_text(status)); }
 
   // Every rank calls this in the end; the last one removes the keys. An error leaves a few keys.
   void depart(bool formed) {
@@ -193,14 +180,6 @@ class FormationProtocol {
 
   std::string failure_text(const Status& status) const {
     return fmt::format("rank {} could not start: {}", rank(), status.message());
-  }
-
-  // The launcher may have published this rank's record already, because another rank had ended
-  // before this one came. Then it has also published the reason, which is returned.
-  Status prefer_announced_failure(const Status& status) {
-    const auto end = store_.wait(keys::complete(epoch_), {TimePoint{}, never_});
-    const Status announced = end.ok() ? read_result(*end) : Status();
-    return announced.ok() ? status : announced;
   }
 
   static Status read_result(const StoreValue& value) {
@@ -222,19 +201,42 @@ class FormationProtocol {
     return timeout_error(fmt::format("shared memory (`{}`)", key), segment.status());
   }
 
-  Result<Peer> attach_peer(int other) {
-    auto value = store_.wait(keys::member(epoch_, other), limit_);
-    if (!value.ok()) return timeout_error(missing_ranks(other), value.status());
-    FARANDOLE_TRY_ASSIGN(const auto record, keys::MemberRecord::decode(value->bytes));
-    if (!record.failure.empty()) return Status::rebuild_group(record.failure);
+  std::vector<std::string> member_keys() const {
+    std::vector<std::string> keys;
+    for (int other = 0; other < size(); ++other) keys.push_back(keys::member(epoch_, other));
+    return keys;
+  }
+
+  // Waits for all ranks with one request. If the formation ends before all have come, still reads
+  // the records that are there, because an error in one of them tells more than the end does.
+  Status attach_peers(std::vector<Peer>& peers) {
+    auto members = store_.wait_for_all(member_keys(), keys::complete(epoch_), limit_);
+    if (!members.ok()) return timeout_error(missing_ranks(), members.status());
+    for (int other = 0; other < size(); ++other) {
+      auto& member = (*members)[static_cast<std::size_t>(other)];
+      if (!member) continue;
+      FARANDOLE_TRY_ASSIGN(auto peer, attach_peer(other, *std::move(member)));
+      peers.push_back(std::move(peer));
+    }
+    if (peers.size() == members->size()) return {};
+    FARANDOLE_TRY_ASSIGN(const auto result, store_.wait(keys::complete(epoch_), limit_));
+    FARANDOLE_TRY(read_result(result));
+    return Status::fix_call(
+        fmt::format("rank {} of {} came when the others had already formed the job without it; "
+                    "FARANDOLE_SIZE must be the same in all workers",
+                    rank(), size()));
+  }
+
+  Result<Peer> attach_peer(int other, StoreValue member) {
+    FARANDOLE_TRY_ASSIGN(const auto record, keys::MemberRecord::decode(member.bytes));
     FARANDOLE_TRY(compare(other, record));
-    if (value->descriptors.size() != 2)
+    if (member.descriptors.size() != 2)
       return Status::stop(
           fmt::format("rank {} sent {} descriptors instead of 2; do all ranks run the same version "
                       "of Farandole?",
-                      other, value->descriptors.size()));
-    FARANDOLE_TRY_ASSIGN(auto heap, PeerHeap::attach(value->descriptors[1]));
-    return Peer{other, record.pid, std::move(value->descriptors[0]), std::move(heap)};
+                      other, member.descriptors.size()));
+    FARANDOLE_TRY_ASSIGN(auto heap, PeerHeap::attach(member.descriptors[1]));
+    return Peer{other, record.pid, std::move(member.descriptors[0]), std::move(heap)};
   }
 
   Status compare(int other, const keys::MemberRecord& record) const {
@@ -264,11 +266,13 @@ class FormationProtocol {
     return {};
   }
 
-  std::string missing_ranks(int first_missing) {
+  std::string missing_ranks() {
+    // Does not wait, because our own member record is there.
+    const auto members =
+        store_.wait_for_all(member_keys(), keys::member(epoch_, rank()), {TimePoint{}, never_});
     std::vector<int> missing;
-    const WaitLimit now{TimePoint{}, never_};
-    for (int other = first_missing; other < size(); ++other)
-      if (!store_.wait(keys::member(epoch_, other), now).ok()) missing.push_back(other);
+    for (int other = 0; other < size(); ++other)
+      if (!members.ok() || !(*members)[static_cast<std::size_t>(other)]) missing.push_back(other);
     return fmt::format("rank{} {}", missing.size() > 1 ? "s" : "", fmt::join(missing, ", "));
   }
 
@@ -298,7 +302,6 @@ class FormationProtocol {
   WaitLimit limit_;
   std::vector<std::vector<int>> groups_;
   std::int64_t epoch_ = 0;
-  bool member_published_ = false;
 };
 
 }  // namespace

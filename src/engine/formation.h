@@ -1,6 +1,7 @@
 // Formation: how the ranks of a job on one host connect to each other through the Store. Each rank
 // publishes its member record. Rank 0 and the first member of every group publish shared memory.
-// All ranks map it, and each waits until all others have done so. Then the keys are removed.
+// All ranks map it, and each waits until all others have done so. Then the keys are removed. The
+// number of a rank's requests does not grow with the size of the job, except by one per 64 ranks.
 #pragma once
 
 #include <cstdint>

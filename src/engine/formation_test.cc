@@ -5,9 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "base/guarded.h"
 #include "engine/job_in_test.h"
@@ -19,31 +23,37 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A Store that remembers which keys exist.
+// A Store that remembers which keys exist, and counts the requests.
 class WatchedStore final : public Store {
  public:
   Status set(const std::string& key, StoreValue value) override {
+    ++requests_;
     const Status status = store_.set(key, std::move(value));
     if (status.ok()) keys_.lock()->insert(key);
     return status;
   }
   Result<StoreValues> wait_for_all(const std::vector<std::string>& keys, const std::string& unless,
                                    const WaitLimit& limit) override {
+    ++requests_;
     return store_.wait_for_all(keys, unless, limit);
   }
   Result<std::int64_t> add(const std::string& key, std::int64_t delta) override {
+    ++requests_;
     keys_.lock()->insert(key);
     return store_.add(key, delta);
   }
   Status remove(const std::string& key) override {
+    ++requests_;
     keys_.lock()->erase(key);
     return store_.remove(key);
   }
 
   std::set<std::string> keys() { return *keys_.lock(); }
+  int requests() const { return requests_; }
 
  private:
   MemoryStore store_;
+  std::atomic<int> requests_ = 0;
   Guarded<std::set<std::string>> keys_;
 };
 
@@ -97,7 +107,7 @@ TEST(Formation, LeavesOnlyCountersInTheStore) {
 
 TEST(Formation, ValuesWithoutTheirDescriptorsAreErrors) {
   const auto store = std::make_shared<MemoryStore>();
-  const keys::MemberRecord record{"", 1, 2, 0, {}, {}};
+  const keys::MemberRecord record{1, 2, 0, {}, {}};
   ASSERT_TRUE(store->set(keys::member(1, 1), {record.encode(), {}}).ok());
   const auto engine = assemble(options_of(0, 2), store);
   EXPECT_EQ(engine.status().code(), StatusCode::kStop);
@@ -108,6 +118,54 @@ TEST(Formation, ValuesWithoutTheirDescriptorsAreErrors) {
   EXPECT_EQ(segment.status().code(), StatusCode::kStop);
   EXPECT_THAT(segment.status().message(),
               HasSubstr("`segment` came with 0 descriptors instead of 1"));
+}
+
+// The requests of a job of this size, from its formation to its end.
+int requests_of(int size) {
+  const auto store = std::make_shared<WatchedStore>();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < size; ++rank)
+    ranks.emplace_back([&store, rank, size] {
+      EngineOptions options = options_of(rank, size);
+      options.heap_bytes = 1 << 20;
+      value_or_abort(assemble(options, store));
+    });
+  for (auto& rank : ranks) rank.join();
+  return store->requests();
+}
+
+// Each rank publishes itself, and waits once for all others and once for their end. The last one
+// removes a key for each rank.
+TEST(Formation, ARankMakesAsManyRequestsInALargeJobAsInASmallOne) {
+  const int few = requests_of(2);
+  const int more = requests_of(8);
+  const int per_rank = (more - few) / (8 - 2);
+  EXPECT_LE(per_rank, 9);
+  EXPECT_EQ(requests_of(32), more + (32 - 8) * per_rank);
+}
+
+// While the others wait for a third rank, which never comes.
+TEST(Formation, ARankThatFailsEndsTheWaitOfTheOthers) {
+  const auto store = std::make_shared<MemoryStore>();
+  std::thread other([&store] {
+    const auto engine = assemble(options_of(1, 3), store);
+    EXPECT_EQ(engine.status(), Status::rebuild_group("rank 0 could not start: the group [7] names "
+                                                     "rank 7, which is not one of this job (0 to "
+                                                     "2)"));
+  });
+  EXPECT_EQ(assemble(options_of(0, 3, {{7}}), store).status().code(), StatusCode::kFixCall);
+  other.join();
+}
+
+TEST(Formation, WhoComesAfterTheEndIsRejected) {
+  const auto store = std::make_shared<MemoryStore>();
+  ByteWriter well;
+  well.put_text("");
+  ASSERT_TRUE(store->set(keys::complete(1), {well.take(), {}}).ok());
+  const auto engine = assemble(options_of(1, 2), store);
+  EXPECT_EQ(engine.status().code(), StatusCode::kFixCall);
+  EXPECT_THAT(engine.status().message(),
+              HasSubstr("rank 1 of 2 came when the others had already formed the job without it"));
 }
 
 }  // namespace

@@ -318,7 +318,7 @@ void Agent::worker_ended(std::size_t rank) {
   sheet_->worker_ended(static_cast<int>(rank), end.how);
   report_.worker_ended(static_cast<int>(rank), end.how);
   const bool killed = end.how.signal != 0;
-  report_exit(*store_, static_cast<int>(rank), setup_.options.workers,
+  report_exit(*store_, static_cast<int>(rank),
               "rank " + std::to_string(rank) + " (pid " + std::to_string(worker.pid) +
                   (killed ? ") was " : ") has ") + describe(end.how));
   perform(supervision_->worker_ended(static_cast<int>(rank), std::move(end)));

@@ -5,22 +5,16 @@
 
 namespace farandole {
 
-void report_exit(StoreServer& store, int rank, int size, const std::string& how) {
+void report_exit(StoreServer& store, int rank, const std::string& how) {
   const auto begun = store.add(keys::formations(rank), 0);
   if (!begun.ok()) return;
-  const std::string failure = how + " before all ranks had come together in init()";
-  keys::MemberRecord record;
-  record.failure = failure;
   ByteWriter verdict;
-  verdict.put_text(failure);
+  verdict.put_text(how + " before all ranks had come together in init()");
   const Bytes end = verdict.take();
-  // Errors are ignored: they mean that a key already has a value, which the store keeps.
   for (const std::int64_t epoch : {*begun, *begun + 1}) {
     if (epoch == 0) continue;  // the worker has not called init() yet
-    (void)store.set(keys::member(epoch, rank), record.encode());
-    if (!store.set(keys::complete(epoch), end).ok()) continue;
-    for (int other = 0; other < size; ++other)
-      (void)store.set(keys::member(epoch, other), record.encode());
+    // An error is ignored: it means that the key already has a value, which the store keeps.
+    (void)store.set(keys::complete(epoch), end);
   }
 }
 

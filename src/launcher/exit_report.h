@@ -9,9 +9,8 @@
 namespace farandole {
 
 // Makes the formation that the worker began last fail, and also the next one, because no formation
-// can succeed without this worker. Values that are already in the store stay. The function also
-// writes the member keys of those of the `size` ranks that have not come yet, because other ranks
-// wait for these keys, too. `how` describes the exit: "rank 1 (pid 12) has exited …".
-void report_exit(StoreServer& store, int rank, int size, const std::string& how);
+// can succeed without this worker. Values that are already in the store stay. `how` describes the
+// exit: "rank 1 (pid 12) has exited …".
+void report_exit(StoreServer& store, int rank, const std::string& how);
 
 }  // namespace farandole

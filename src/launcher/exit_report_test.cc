@@ -19,25 +19,25 @@ class ExitReportTest : public ::testing::Test {
 };
 
 TEST_F(ExitReportTest, AWorkerThatNeverBeganFailsTheFirstFormation) {
-  report_exit(*server_, 1, 3, "rank 1 (pid 12) has exited with code 0");
-  EXPECT_TRUE(exists(keys::member(1, 1)));
+  report_exit(*server_, 1, "rank 1 (pid 12) has exited with code 0");
   EXPECT_TRUE(exists(keys::complete(1)));
-  // Other ranks may wait for rank 2, which has not come yet.
-  EXPECT_TRUE(exists(keys::member(1, 2)));
-  EXPECT_FALSE(exists(keys::member(0, 1)));
-  EXPECT_FALSE(exists(keys::member(2, 1)));
+  EXPECT_FALSE(exists(keys::complete(0)));
+  EXPECT_FALSE(exists(keys::complete(2)));
 }
 
 TEST_F(ExitReportTest, AWorkerThatHadBegunFailsThatFormationAndTheNext) {
   ASSERT_TRUE(server_->add(keys::formations(1), 1).ok());
-  ASSERT_TRUE(server_->set(keys::complete(1), {}).ok());  // written by a member
-  report_exit(*server_, 1, 3, "rank 1 (pid 12) has exited with code 0");
-  EXPECT_TRUE(exists(keys::member(1, 1)));
-  EXPECT_TRUE(exists(keys::member(2, 1)));
+  report_exit(*server_, 1, "rank 1 (pid 12) has exited with code 0");
+  EXPECT_TRUE(exists(keys::complete(1)));
   EXPECT_TRUE(exists(keys::complete(2)));
-  // The members themselves have ended this formation, so the report adds no keys to it.
-  EXPECT_FALSE(exists(keys::member(1, 0)));
-  EXPECT_TRUE(exists(keys::member(2, 0)));
+  EXPECT_FALSE(exists(keys::complete(3)));
+}
+
+TEST_F(ExitReportTest, AWorkerThatEndsAfterAFormationFailsTheNext) {
+  ASSERT_TRUE(server_->add(keys::formations(1), 1).ok());
+  ASSERT_TRUE(server_->set(keys::complete(1), {}).ok());  // written by a member
+  report_exit(*server_, 1, "rank 1 (pid 12) has exited with code 0");
+  EXPECT_TRUE(exists(keys::complete(2)));
 }
 
 }  // namespace

@@ -6,7 +6,6 @@ namespace farandole::keys {
 
 Bytes MemberRecord::encode() const {
   ByteWriter writer;
-  writer.put_text(failure);
   writer.put(pid);
   writer.put(size);
   writer.put(bucket_bytes);
@@ -26,7 +25,6 @@ Bytes MemberRecord::encode() const {
 Result<MemberRecord> MemberRecord::decode(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   MemberRecord record;
-  record.failure = reader.get_text();
   record.pid = reader.get<std::int64_t>();
   record.size = reader.get<std::int32_t>();
   record.bucket_bytes = reader.get<std::uint64_t>();

@@ -34,14 +34,14 @@ inline std::string group(std::int64_t epoch, std::uint32_t id) {
 }
 // A counter: how many ranks have mapped all segments.
 inline std::string attached(std::int64_t epoch) { return in_epoch(epoch, "attached"); }
-// A text: empty if all ranks have mapped all segments, otherwise why the formation failed.
+// A text: empty if all ranks have mapped all segments, otherwise why the formation failed. It also
+// ends the waits for members.
 inline std::string complete(std::int64_t epoch) { return in_epoch(epoch, "complete"); }
 // A counter: how many ranks have read `complete`. The last of them removes the keys of the epoch.
 inline std::string departed(std::int64_t epoch) { return in_epoch(epoch, "departed"); }
 
 // What every member publishes about itself, so that the others can compare it.
 struct MemberRecord {
-  std::string failure;  // why this rank cannot take part; empty if it can
   std::int64_t pid = 0;
   std::int32_t size = 1;
   std::uint64_t bucket_bytes = 0;

@@ -6,15 +6,13 @@ namespace farandole::keys {
 namespace {
 
 TEST(MemberRecord, SurvivesTheWire) {
-  MemberRecord record{.failure = "no memory",
-                      .pid = 712,
+  MemberRecord record{.pid = 712,
                       .size = 4,
                       .bucket_bytes = 1 << 20,
                       .frontend_settings = {{"ONE", 100}, {"TWO", -1}},
                       .groups = {{0, 1}, {1, 2, 3}}};
   const auto decoded = MemberRecord::decode(record.encode());
   ASSERT_TRUE(decoded.ok());
-  EXPECT_EQ(decoded->failure, "no memory");
   EXPECT_EQ(decoded->pid, 712);
   EXPECT_EQ(decoded->size, 4);
   EXPECT_EQ(decoded->bucket_bytes, 1U << 20);
@@ -23,8 +21,7 @@ TEST(MemberRecord, SurvivesTheWire) {
 }
 
 TEST(MemberRecord, RejectsEveryTruncationAndExcess) {
-  const MemberRecord record{.failure = "",
-                            .pid = 1,
+  const MemberRecord record{.pid = 1,
                             .size = 2,
                             .bucket_bytes = 0,
                             .frontend_settings = {{"ONE", 1}},

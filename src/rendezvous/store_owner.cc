@@ -38,7 +38,6 @@ int ms_until(TimePoint deadline) {
 
 StoreOwner::StoreOwner(UnixListener listener, int members, std::unique_ptr<StoreServer> server)
     : listener_(std::move(listener)),
-      members_(members),
       missing_(members - 1),
       process_(::getpid()),
       server_(std::move(server)) {}
@@ -132,10 +131,6 @@ Status StoreOwner::accept_one() {
 void StoreOwner::report_failure() {
   formed_ = formed_ || server_->has_key_under(keys::complete(kEpoch));
   if (failure_.empty() || formed_ || !in_formation()) return;
-  const keys::MemberRecord record{failure_, 0, members_, 0, {}, {}};
-  // Errors are ignored: a rank may already have written its own key.
-  for (int rank = 0; rank < members_; ++rank)
-    (void)server_->set(keys::member(kEpoch, rank), record.encode());
   ByteWriter writer;
   writer.put_text(failure_);
   (void)server_->set(keys::complete(kEpoch), writer.take());

@@ -44,7 +44,6 @@ class StoreOwner {
   bool done() const;
 
   UnixListener listener_;
-  int members_;
   int missing_;
   pid_t process_;
   std::string failure_;  // why the formation fails; empty if it does not
